@@ -462,11 +462,13 @@ impl TypedValueParser for Builtin {
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 fn interval(text: &str) -> Result<Duration, String> {
+    at_least(SHORTEST_INTERVAL, text, "in which the counters of many handlers can be read")
+}
+
+fn at_least(shortest: Duration, text: &str, why: &str) -> Result<Duration, String> {
     match duration(text)? {
-        interval if interval < SHORTEST_INTERVAL => Err(format!(
-            "`{text}` is less than {SHORTEST_INTERVAL:?}, in which the counters of many handlers can be read"
-        )),
-        interval => Ok(interval),
+        time if time < shortest => Err(format!("`{text}` is less than {shortest:?}, {why}")),
+        time => Ok(time),
     }
 }
 

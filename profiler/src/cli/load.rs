@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::duration;
+use super::at_least;
 use crate::load::{LoadUser, SandboxOptions};
 use crate::watch::Watched;
 
@@ -57,13 +57,7 @@ impl WatchArgs {
 }
 
 fn period(text: &str) -> Result<Duration, String> {
-    let shortest = Duration::from_millis(10);
-    match duration(text)? {
-        period if period < shortest => Err(format!(
-            "`{text}` is less than {shortest:?}, the resolution of the kernel's CPU times"
-        )),
-        period => Ok(period),
-    }
+    at_least(Duration::from_millis(10), text, "the resolution of the kernel's CPU times")
 }
 
 fn cpus(text: &str) -> Result<f64, String> {

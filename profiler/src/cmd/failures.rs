@@ -4,7 +4,6 @@ use crate::atomic_file::OutputError;
 use crate::error::{Failure, exit};
 use crate::explain::Refusal;
 use crate::kernel::module::ModuleError;
-use crate::kernel::privileges::MissingCapabilities;
 use crate::kernel::target::ResolveError;
 use crate::load::ltp::LtpError;
 use crate::load_profile::LibraryError;
@@ -15,7 +14,6 @@ use crate::serve::{
     self,
     control::{AskError, ControlError},
 };
-use crate::trace_cmd::ImportError;
 
 /// Error types with one exit code each.
 macro_rules! of_one_code {
@@ -29,11 +27,9 @@ macro_rules! of_one_code {
 }
 
 of_one_code!(
-    MissingCapabilities => CANNOT_MEASURE,
     ModuleError => NO_TARGET,
     OutputError => BAD_OUTPUT,
-    ReadError => BAD_INPUT,
-    ImportError => BAD_INPUT
+    ReadError => BAD_INPUT
 );
 
 impl From<AskError> for Failure {

@@ -10,7 +10,7 @@ use crate::cli::TraceCmdArgs;
 use crate::error::Failure;
 use crate::export::{Format, Look, Unit};
 use crate::progress::Progress;
-use crate::trace_cmd::{Import, ImportError};
+use crate::trace_cmd::{self, Import};
 
 /// Prints the table and the percentiles of a file of function_graph text, and writes its recording.
 ///
@@ -21,7 +21,7 @@ pub fn trace_cmd(args: &TraceCmdArgs) -> Result<(), Failure> {
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let stdin = args.file == Path::new("-");
     let name = if stdin { "standard input".to_owned() } else { args.file.display().to_string() };
-    let unreadable = |error| ImportError::unreadable(&name, &error);
+    let unreadable = |error| trace_cmd::unreadable(&name, &error);
     let (mut input, size): (Box<dyn Read>, _) = if stdin {
         (Box::new(io::stdin().lock()), None)
     } else {

@@ -20,7 +20,7 @@ use super::names::{Names, lines_of};
 use super::target::KernelFiles;
 use kcore::Kcore;
 
-use walk::{Found, Layout, Place};
+use walk::{Found, Layout};
 
 /// Reads a word of the kernel's memory.
 pub type Read<'a> = &'a dyn Fn(u64) -> io::Result<u64>;
@@ -189,21 +189,8 @@ fn named(found: Vec<Found>, module: &str, names: &Names<'_>) -> Vec<Hook> {
 fn hook(found: Found, module: &str, names: &Names<'_>) -> Option<Hook> {
     let own = found.calls.iter().filter(|address| names.is_in(module, **address));
     let handlers: Vec<String> = own.map(|address| names.handler(module, *address)).collect();
-    let place = match found.place {
-        Place::At(address) => names.place(address),
-        Place::Named(name) => name,
-    };
-    let Found { kind, maxactive, state, missed, beyond_maxactive, address, .. } = found;
-    (!handlers.is_empty()).then_some(Hook {
-        kind,
-        place,
-        handlers,
-        maxactive,
-        state,
-        missed,
-        beyond_maxactive,
-        address,
-    })
+    let place = found.at.map_or(found.hook.place, |address| names.place(address));
+    (!handlers.is_empty()).then_some(Hook { place, handlers, ..found.hook })
 }
 
 /// The kernel of this machine.

@@ -63,31 +63,23 @@ pub fn collect() -> HostFacts {
 /// As [`collect`], from the file tree under `root`.
 #[must_use]
 pub fn collect_at(root: &Path) -> HostFacts {
-    let kernel_version = read_fact(&root.join("proc/sys/kernel/version"));
-    let cpuinfo = read_fact(&root.join("proc/cpuinfo")).unwrap_or_default();
+    let fact = |path: &str| read_fact(&root.join(path));
+    let kernel_version = fact("proc/sys/kernel/version");
+    let cpuinfo = fact("proc/cpuinfo").unwrap_or_default();
+    let of_cpu = |keys: &[&str]| keys.iter().find_map(|key| cpuinfo_value(&cpuinfo, key));
+    let debugfs = fact("sys/kernel/debug/sched/preempt");
     HostFacts {
-        kernel_release: read_fact(&root.join("proc/sys/kernel/osrelease")),
-        arch: read_fact(&root.join("proc/sys/kernel/arch"))
-            .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
-        cpu_model: ["model name", "Model", "cpu model", "uarch"]
-            .iter()
-            .find_map(|key| cpuinfo_value(&cpuinfo, key)),
+        kernel_release: fact("proc/sys/kernel/osrelease"),
+        arch: fact("proc/sys/kernel/arch").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        cpu_model: of_cpu(&["model name", "Model", "cpu model", "uarch"]),
         // x86, arm64, s390.
-        cpu_flags: ["flags", "Features", "features"]
-            .iter()
-            .find_map(|key| cpuinfo_value(&cpuinfo, key)),
-        cpus_online: read_fact(&root.join("sys/devices/system/cpu/online"))
-            .and_then(|list| count_cpu_list(&list)),
+        cpu_flags: of_cpu(&["flags", "Features", "features"]),
+        cpus_online: fact("sys/devices/system/cpu/online").and_then(|list| count_cpu_list(&list)),
         mitigations: read_dir_facts(&root.join("sys/devices/system/cpu/vulnerabilities")),
-        clock_source: read_fact(
-            &root.join("sys/devices/system/clocksource/clocksource0/current_clocksource"),
-        ),
+        clock_source: fact("sys/devices/system/clocksource/clocksource0/current_clocksource"),
         hypervisor: hypervisor(root, &cpuinfo),
-        preemption: preemption(
-            read_fact(&root.join("sys/kernel/debug/sched/preempt")).as_deref(),
-            kernel_version.as_deref(),
-        ),
-        boot_id: read_fact(&root.join("proc/sys/kernel/random/boot_id")),
+        preemption: preemption(debugfs.as_deref(), kernel_version.as_deref()),
+        boot_id: fact("proc/sys/kernel/random/boot_id"),
         kernel_version,
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use crate::error::{Failure, exit};
+
 /// Capabilities needed to measure, with their bits (include/uapi/linux/capability.h).
 const NEEDED: [(&str, u32, &str); 3] = [
     ("CAP_SYS_ADMIN", SYS_ADMIN, "to find the BTF of modules and other tools' probes by their ids"),
@@ -12,16 +14,11 @@ const NEEDED: [(&str, u32, &str); 3] = [
 /// Implies the other two: before Linux 5.8 they did not exist.
 const SYS_ADMIN: u32 = 21;
 
-/// Capabilities that this process lacks, each with its purpose.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this process lacks {0}: run as root, or give it the capability")]
-pub struct MissingCapabilities(String);
-
 /// Checks that this process may measure.
 ///
 /// # Errors
 /// Names the missing capabilities.
-pub fn check() -> Result<(), MissingCapabilities> {
+pub fn check() -> Result<(), Failure> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     match effective(&status) {
         Some(bits) => missing(bits).map_or(Ok(()), Err),
@@ -49,12 +46,16 @@ fn effective(status: &str) -> Option<u64> {
     u64::from_str_radix(bits.trim(), 16).ok()
 }
 
-fn missing(bits: u64) -> Option<MissingCapabilities> {
+fn missing(bits: u64) -> Option<Failure> {
     let missing: Vec<String> = held(bits)
         .filter(|(_, held, _)| !held)
         .map(|(name, _, why)| format!("{name} ({why})"))
         .collect();
-    (!missing.is_empty()).then(|| MissingCapabilities(missing.join(" and ")))
+    (!missing.is_empty()).then(|| {
+        let missing = missing.join(" and ");
+        let text = format!("this process lacks {missing}: run as root, or give it the capability");
+        Failure::new(exit::CANNOT_MEASURE, text)
+    })
 }
 
 /// Each needed capability, and whether it is among `bits`.
@@ -69,8 +70,8 @@ mod tests {
 
     #[test]
     fn root_and_its_capability_suffice() {
-        assert_eq!(missing(u64::MAX), None);
-        assert_eq!(missing(1 << SYS_ADMIN), None);
+        assert!(missing(u64::MAX).is_none());
+        assert!(missing(1 << SYS_ADMIN).is_none());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{
     cell::OnceCell,
     collections::{BTreeMap, HashMap, HashSet},
-    fs, io,
+    fs,
     path::PathBuf,
 };
 
@@ -85,153 +85,84 @@ pub const MAX_HANDLERS: usize = 512;
 /// Names offered when one is not found.
 const SUGGESTIONS: usize = 3;
 
-/// Why names could not be resolved.
+/// Why names could not be resolved: what happened, and what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum ResolveError {
-    /// The module is not loaded.
-    #[error(
-        "module `{module}` is not loaded: load it with insmod or modprobe first{}",
-        also(nearest)
-    )]
-    NotLoaded {
-        /// The name given.
-        module: String,
-        /// Loaded modules with a name like it.
-        nearest: Vec<String>,
-    },
-    /// The kernel cannot load modules.
-    #[error(
-        "this kernel cannot load modules (there is no /proc/modules), so it has no `{module}`: boot a \
-         kernel built with CONFIG_MODULES=y, in a virtual machine if need be"
-    )]
-    NoModules {
-        /// The name given.
-        module: String,
-    },
-    /// The module is part of the kernel image.
-    #[error(
-        "`{module}` is built into this kernel: leave --module out and name its functions alone"
-    )]
-    BuiltIn {
-        /// The name given.
-        module: String,
-    },
-    /// The BTF exists but cannot be parsed.
-    #[error(transparent)]
-    Btf(#[from] BtfError),
-    /// A file of the kernel cannot be read.
-    #[error("cannot read {path}: {error}: run as root")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        error: io::Error,
-    },
-    /// No function has this name.
-    #[error(
-        "there is no function `{handler}` in {}{}; a function that the compiler inlined into all its \
-         callers does not exist on its own: mark it `noinline` to measure it",
-        place(module.as_deref()), also(nearest)
-    )]
-    NoSuchHandler {
-        /// The name given.
-        handler: String,
-        /// Where it was looked for.
-        module: Option<String>,
-        /// Names like it.
-        nearest: Vec<String>,
-    },
-    /// The compiler left only variants of the function, under other names.
-    #[error(
-        "the compiler turned `{handler}` into {}: BTF does not describe such variants; mark the \
-         function `noinline __used` or build it with -fno-ipa-sra -fno-ipa-cp to measure it",
-        variants.join(", ")
-    )]
-    OnlyVariants {
-        /// The name given.
-        handler: String,
-        /// Symbols of the variants.
-        variants: Vec<String>,
-    },
-    /// A pattern matches no function that can be measured.
-    #[error(
-        "pattern `{pattern}` matches no function of {} that can be probed{}",
-        place(module.as_deref()), reasons(*not_traceable)
-    )]
-    NoMatch {
-        /// The pattern.
-        pattern: String,
-        /// Where it was looked for.
-        module: Option<String>,
-        /// Matching functions that ftrace cannot trace.
-        not_traceable: usize,
-    },
-    /// The pattern is not a valid glob.
-    #[error("`{pattern}` is not a valid pattern: {what}")]
-    BadPattern {
-        /// The pattern.
-        pattern: String,
-        /// What is wrong, with the place.
-        what: String,
-    },
-    /// ftrace cannot trace the function.
-    #[error(
-        "`{handler}` in {} cannot be traced: it is marked notrace (or lies in a section or file built \
-         without tracing), so no probe can be placed at its entry; measure the function that calls it",
-        place(module.as_deref())
-    )]
-    NotTraceable {
-        /// The name given.
-        handler: String,
-        /// Where it is.
-        module: Option<String>,
-    },
-    /// Several functions share the name.
-    #[error(
-        "{} functions of {} are called `{handler}`: there {}; name the one that you mean",
-        count, place(module.as_deref()), choices(handler, addresses)
-    )]
-    Ambiguous {
-        /// The name given.
-        handler: String,
-        /// Where they are.
-        module: Option<String>,
-        /// How many there are.
-        count: usize,
-        /// Addresses of those that have a symbol, sorted; 0 if the kernel hides them.
-        addresses: Vec<u64>,
-    },
-    /// No function of this name has the given index or address.
-    #[error(
-        "`{given}` is none of the functions called `{handler}` in {}: there {}",
-        place(module.as_deref()), choices(handler, addresses)
-    )]
-    NoSuchDuplicate {
-        /// The name with index or address.
-        given: String,
-        /// The name alone.
-        handler: String,
-        /// Where it was looked for.
-        module: Option<String>,
-        /// Addresses of the functions, sorted.
-        addresses: Vec<u64>,
-    },
-    /// More functions than one run may measure.
-    #[error(
-        "{count} functions match, and {MAX_HANDLERS} is the most that one run measures (each takes \
-         kernel memory on every CPU): use narrower patterns"
-    )]
-    TooMany {
-        /// How many match.
-        count: usize,
-    },
+#[error("{text}")]
+pub struct ResolveError {
+    cause: Cause,
+    text: String,
+}
+
+/// What an error is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The machine lacks something.
+    Machine,
+    /// There is no function of this name.
+    NoSuchHandler,
+    /// Another fault of the name, or of the module's.
+    Name,
+}
+
+impl From<BtfError> for ResolveError {
+    fn from(error: BtfError) -> Self {
+        Self { cause: Cause::Machine, text: error.to_string() }
+    }
 }
 
 impl ResolveError {
     /// Whether the cause is the machine, not the name.
     #[must_use]
     pub fn machine_lacks_something(&self) -> bool {
-        matches!(self, Self::NoModules { .. } | Self::Btf(_) | Self::Unreadable { .. })
+        self.cause == Cause::Machine
+    }
+
+    fn of_machine(text: String) -> Self {
+        Self { cause: Cause::Machine, text }
+    }
+
+    fn of_name(text: String) -> Self {
+        Self { cause: Cause::Name, text }
+    }
+
+    /// ftrace cannot trace a function.
+    pub(crate) fn not_traceable(handler: &str, module: Option<&str>) -> Self {
+        Self::of_name(format!(
+            "`{handler}` in {} cannot be traced: it is marked notrace (or lies in a section or file built \
+             without tracing), so no probe can be placed at its entry; measure the function that calls it",
+            place(module)
+        ))
+    }
+
+    fn no_such_handler(handler: &str, module: Option<&str>, nearest: &[String]) -> Self {
+        let text = format!(
+            "there is no function `{handler}` in {}{}; a function that the compiler inlined into all its \
+             callers does not exist on its own: mark it `noinline` to measure it",
+            place(module),
+            also(nearest)
+        );
+        Self { cause: Cause::NoSuchHandler, text }
+    }
+
+    /// A pattern matches no function that can be measured, and so many that ftrace cannot trace.
+    fn no_match(pattern: &str, module: Option<&str>, not_traceable: usize) -> Self {
+        let reasons = match not_traceable {
+            0 => ": see /proc/kallsyms for the names there are".to_owned(),
+            count => format!(" ({count} that match cannot be traced by ftrace)"),
+        };
+        Self::of_name(format!(
+            "pattern `{pattern}` matches no function of {} that can be probed{reasons}",
+            place(module)
+        ))
+    }
+
+    /// Several functions share the name; an address is 0 if the kernel hides it.
+    fn ambiguous(handler: &str, module: Option<&str>, count: usize, addresses: &[u64]) -> Self {
+        Self::of_name(format!(
+            "{count} functions of {} are called `{handler}`: there {}; name the one that you mean",
+            place(module),
+            choices(handler, addresses)
+        ))
     }
 }
 
@@ -255,13 +186,6 @@ fn choices(handler: &str, addresses: &[u64]) -> String {
     };
     let all: Vec<String> = addresses.iter().enumerate().map(one).collect();
     format!("{} {}", if all.len() == 1 { "is" } else { "are" }, all.join(" and "))
-}
-
-fn reasons(not_traceable: usize) -> String {
-    match not_traceable {
-        0 => ": see /proc/kallsyms for the names there are".to_owned(),
-        count => format!(" ({count} that match cannot be traced by ftrace)"),
-    }
 }
 
 /// The kernel's pseudo files; below another root in tests.
@@ -402,7 +326,11 @@ impl KernelFiles {
         left_out.sort();
         left_out.dedup();
         if targets.len() > MAX_HANDLERS {
-            return Err(ResolveError::TooMany { count: targets.len() });
+            return Err(ResolveError::of_name(format!(
+                "{} functions match, and {MAX_HANDLERS} is the most that one run measures (each takes \
+                 kernel memory on every CPU): use narrower patterns",
+                targets.len()
+            )));
         }
         let namesakes = scope.namesakes(targets.iter().map(|target| target.name.as_str()));
         for target in targets {
@@ -417,15 +345,10 @@ impl KernelFiles {
     /// # Errors
     /// When BTF cannot be read, or does not have one function of this name.
     pub fn described(&self, name: &str) -> Result<Target, ResolveError> {
-        let handler = name.to_owned();
         match Btf::of(None, &self.btf_folder())?.ids(name) {
-            &[id] => Ok(Target { name: handler, btf_id: Some(id), ..Target::default() }),
-            [] => Err(ResolveError::NoSuchHandler { handler, module: None, nearest: Vec::new() }),
-            several => {
-                let count = several.len();
-                let addresses = vec![0; count];
-                Err(ResolveError::Ambiguous { handler, module: None, count, addresses })
-            }
+            &[id] => Ok(Target { name: name.to_owned(), btf_id: Some(id), ..Target::default() }),
+            [] => Err(ResolveError::no_such_handler(name, None, &[])),
+            ids => Err(ResolveError::ambiguous(name, None, ids.len(), &vec![0; ids.len()])),
         }
     }
 
@@ -463,7 +386,10 @@ impl KernelFiles {
     pub fn require_loaded(&self, module: &str) -> Result<(), ResolveError> {
         let has_proc = self.root.join("proc/kallsyms").exists();
         if has_proc && !self.root.join("proc/modules").exists() {
-            return Err(ResolveError::NoModules { module: module.to_owned() });
+            return Err(ResolveError::of_machine(format!(
+                "this kernel cannot load modules (there is no /proc/modules), so it has no `{module}`: boot a \
+                 kernel built with CONFIG_MODULES=y, in a virtual machine if need be"
+            )));
         }
         let list = self.read("proc/modules")?;
         let loaded: Vec<&str> =
@@ -473,10 +399,14 @@ impl KernelFiles {
         }
         let plain = !module.is_empty() && !module.contains(['/', '.']);
         if plain && self.root.join("sys/module").join(module).exists() {
-            return Err(ResolveError::BuiltIn { module: module.to_owned() });
+            return Err(ResolveError::of_name(format!(
+                "`{module}` is built into this kernel: leave --module out and name its functions alone"
+            )));
         }
-        let nearest = nearest(module, loaded.into_iter());
-        Err(ResolveError::NotLoaded { module: module.to_owned(), nearest })
+        Err(ResolveError::of_name(format!(
+            "module `{module}` is not loaded: load it with insmod or modprobe first{}",
+            also(&nearest(module, loaded.into_iter()))
+        )))
     }
 
     /// A file of this machine.
@@ -486,8 +416,10 @@ impl KernelFiles {
 
     fn read(&self, path: &str) -> Result<String, ResolveError> {
         let path = self.path(path);
-        let bytes = fs::read(&path)
-            .map_err(|error| ResolveError::Unreadable { path: path.clone(), error })?;
+        let bytes = fs::read(&path).map_err(|error| {
+            let path = path.display();
+            ResolveError::of_machine(format!("cannot read {path}: {error}: run as root"))
+        })?;
         // Not copied where it need not be: it is megabytes.
         Ok(String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
@@ -625,9 +557,8 @@ fn is_glob(pattern: &str) -> bool {
 }
 
 fn glob(pattern: &str) -> Result<glob::Pattern, ResolveError> {
-    glob::Pattern::new(pattern).map_err(|error| ResolveError::BadPattern {
-        pattern: pattern.to_owned(),
-        what: error.to_string(),
+    glob::Pattern::new(pattern).map_err(|error| {
+        ResolveError::of_name(format!("`{pattern}` is not a valid pattern: {error}"))
     })
 }
 
@@ -716,9 +647,9 @@ impl Scope<'_> {
 
     /// Nothing, because of an error about a name or glob.
     fn without(&self, given: &str, error: &ResolveError) -> Resolved {
-        let reason = match error {
-            ResolveError::NoSuchHandler { .. } => "not in this build".to_owned(),
-            error => error.to_string(),
+        let reason = match error.cause {
+            Cause::NoSuchHandler => "not in this build".to_owned(),
+            _ => error.to_string(),
         };
         let left = LeftOut { name: given.to_owned(), module: self.module.clone(), reason };
         Resolved { targets: Vec::new(), left_out: vec![left] }
@@ -726,7 +657,7 @@ impl Scope<'_> {
 
     fn exact(&self, given: &str) -> Result<Target, ResolveError> {
         let (name, pick) = Pick::parse(given);
-        let (handler, module) = (name.to_owned(), self.module.clone());
+        let module = self.module.as_deref();
         let Some(addresses) = self.symbols.get(name) else {
             let prefix = format!("{name}.");
             let variants: Vec<String> = self
@@ -736,12 +667,16 @@ impl Scope<'_> {
                 .take_while(|symbol| symbol.starts_with(&prefix))
                 .collect();
             if !variants.is_empty() {
-                return Err(ResolveError::OnlyVariants { handler, variants });
+                return Err(ResolveError::of_name(format!(
+                    "the compiler turned `{name}` into {}: BTF does not describe such variants; mark the \
+                     function `noinline __used` or build it with -fno-ipa-sra -fno-ipa-cp to measure it",
+                    variants.join(", ")
+                )));
             }
-            let all = symbols(&self.kallsyms, self.module.as_deref(), &Wanted::All);
+            let all = symbols(&self.kallsyms, module, &Wanted::All);
             let names = all.keys().map(String::as_str);
             let nearest = nearest(name, names.filter(|name| self.traceable.contains(name)));
-            return Err(ResolveError::NoSuchHandler { handler, module, nearest });
+            return Err(ResolveError::no_such_handler(name, module, &nearest));
         };
         let ids = self.ids(name);
         // Two functions of one name may share one BTF entry.
@@ -749,25 +684,24 @@ impl Scope<'_> {
         let mut addresses = addresses.clone();
         addresses.sort_unstable();
         if ids.is_empty() && !self.traceable.contains(name) {
-            return Err(ResolveError::NotTraceable { handler, module });
+            return Err(ResolveError::not_traceable(name, module));
         }
         match pick.place(&addresses) {
             Some(place) if count == 1 || pick != Pick::Only => Ok(Target {
-                name: handler,
-                module,
+                name: name.to_owned(),
+                module: self.module.clone(),
                 address: addresses[place],
                 // BTF identifies functions by name alone.
                 btf_id: ids.first().copied().filter(|_| count == 1),
                 duplicate_index: (count > 1).then_some(place + 1),
                 ..Target::default()
             }),
-            None if pick != Pick::Only => Err(ResolveError::NoSuchDuplicate {
-                given: given.to_owned(),
-                handler,
-                module,
-                addresses,
-            }),
-            _ => Err(ResolveError::Ambiguous { handler, module, count, addresses }),
+            None if pick != Pick::Only => Err(ResolveError::of_name(format!(
+                "`{given}` is none of the functions called `{name}` in {}: there {}",
+                place(module),
+                choices(name, &addresses)
+            ))),
+            _ => Err(ResolveError::ambiguous(name, module, count, &addresses)),
         }
     }
 
@@ -795,11 +729,8 @@ impl Scope<'_> {
             }
         }
         if found.targets.is_empty() {
-            return Err(ResolveError::NoMatch {
-                pattern: pattern.to_owned(),
-                module: self.module.clone(),
-                not_traceable: found.left_out.len(),
-            });
+            let left_out = found.left_out.len();
+            return Err(ResolveError::no_match(pattern, self.module.as_deref(), left_out));
         }
         Ok(found)
     }

@@ -284,7 +284,7 @@ fn refused(targets: &[Target], error: ProbeError) -> Error {
         Some(Target { name, module, .. })
             if !KernelFiles::default().is_traceable(module.as_deref(), name) =>
         {
-            ResolveError::NotTraceable { handler: name.clone(), module: module.clone() }.into()
+            ResolveError::not_traceable(name, module.as_deref()).into()
         }
         _ => error.into(),
     }

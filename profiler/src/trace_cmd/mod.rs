@@ -10,6 +10,7 @@ use std::io::{self, BufRead as _, BufReader, Read};
 use comfy_table::Row;
 use profiler_common::bucket::HIGHEST_NS;
 
+use crate::error::{Failure, exit};
 use crate::export::{cell::full_name, grid};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
@@ -38,17 +39,11 @@ pub struct Import {
     values: Vec<Vec<Bucket>>,
 }
 
-/// Why a file cannot be imported, and what to do.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ImportError(String);
-
-impl ImportError {
-    /// `file` cannot be opened or read.
-    #[must_use]
-    pub fn unreadable(file: &str, reason: &io::Error) -> Self {
-        Self(format!("cannot read {file}: {reason}: check the path and its permissions"))
-    }
+/// `file` cannot be opened or read.
+#[must_use]
+pub fn unreadable(file: &str, reason: &io::Error) -> Failure {
+    let text = format!("cannot read {file}: {reason}: check the path and its permissions");
+    Failure::new(exit::BAD_INPUT, text)
 }
 
 impl Import {
@@ -62,26 +57,31 @@ impl Import {
         input: &mut dyn Read,
         file: &str,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<Self, ImportError> {
+    ) -> Result<Self, Failure> {
         let mut collector = Collector::default();
-        scan(input, &mut collector, progress)
-            .map_err(|error| ImportError::unreadable(file, &error))?;
+        scan(input, &mut collector, progress).map_err(|error| unreadable(file, &error))?;
         if let Some((_, line)) = collector.faults.get(COMMA) {
-            return Err(ImportError(format!(
-                "{file}, line {line}: {COMMA}: trace-cmd and the kernel write points, so another program changed them; \
+            return Err(Failure::new(
+                exit::BAD_INPUT,
+                format!(
+                    "{file}, line {line}: {COMMA}: trace-cmd and the kernel write points, so another program changed them; \
                  turn each back into a point, or print the report again"
-            )));
+                ),
+            ));
         }
         let functions = collector.finish();
         let faults = faults(&collector);
         if functions.iter().all(|function| function.counts.is_empty()) {
             let lines = collector.lines;
             let found = if faults.is_empty() { faults } else { format!(" ({faults})") };
-            return Err(ImportError(format!(
-                "{file} has no function_graph call in {lines} line{}{found}: import what `trace-cmd report` prints of \
+            return Err(Failure::new(
+                exit::BAD_INPUT,
+                format!(
+                    "{file} has no function_graph call in {lines} line{}{found}: import what `trace-cmd report` prints of \
                  `trace-cmd record -p function_graph -l HANDLER`, or ftrace's own `trace`",
-                plural(lines)
-            )));
+                    plural(lines)
+                ),
+            ));
         }
         let mut recording = recording(&collector, &functions);
         if !faults.is_empty() {
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    fn import(input: &mut dyn Read) -> Result<Import, ImportError> {
+    fn import(input: &mut dyn Read) -> Result<Import, Failure> {
         Import::read(input, "it", &mut |_| ())
     }
 

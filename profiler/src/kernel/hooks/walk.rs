@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use super::{HookKind, ProbeState, Read};
+use super::{Hook, HookKind, ProbeState, Read};
 use crate::kernel::btf::Btf;
 use crate::kernel::names::{Names, is_function, lines_of};
 
@@ -71,42 +71,29 @@ fn is_chain(name: &str) -> bool {
     name.contains("chain") || name.contains("notif")
 }
 
-/// Where a hook is.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
-    /// In code.
-    At(u64),
-    /// In a list or table.
-    Named(String),
-}
-
-/// What is read of a hook.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A hook, still without its handlers.
+#[derive(Debug, Clone)]
 pub(super) struct Found {
-    pub(super) kind: HookKind,
-    pub(super) place: Place,
+    pub(super) hook: Hook,
+    /// Where it is in code, which has no name yet.
+    pub(super) at: Option<u64>,
     /// Addresses that the kernel calls; 0 is none.
     pub(super) calls: Vec<u64>,
-    pub(super) maxactive: Option<u32>,
-    pub(super) state: Option<ProbeState>,
-    pub(super) missed: u64,
-    pub(super) beyond_maxactive: u64,
-    /// Of its structure.
-    pub(super) address: u64,
 }
 
 impl Found {
     fn named(kind: HookKind, place: impl Into<String>, call: u64, address: u64) -> Self {
-        Self {
+        let hook = Hook {
             kind,
-            place: Place::Named(place.into()),
-            calls: vec![call],
+            place: place.into(),
+            handlers: Vec::new(),
             maxactive: None,
             state: None,
             missed: 0,
             beyond_maxactive: 0,
             address,
-        }
+        };
+        Self { hook, at: None, calls: vec![call] }
     }
 }
 
@@ -247,25 +234,22 @@ impl Layout {
     fn kprobe(&self, address: u64, state: ProbeState, read: Read<'_>) -> io::Result<Found> {
         let [_, _, _, addr, pre_handler, post_handler, _] = self.kprobe.unwrap_or_default();
         let of_kprobe = |offset: u64| read(address.wrapping_add(offset));
-        let mut found = Found {
-            kind: HookKind::Kprobe,
-            place: Place::At(of_kprobe(addr)?),
-            calls: vec![of_kprobe(pre_handler)?, of_kprobe(post_handler)?],
-            maxactive: None,
-            state: Some(state),
-            missed: 0,
-            beyond_maxactive: 0,
-            address,
-        };
-        if self.symbol(FUNCTIONS[1]) == Some(found.calls[0]) {
+        let call = of_kprobe(pre_handler)?;
+        let mut found = Found::named(HookKind::Kprobe, "", call, address);
+        found.at = Some(of_kprobe(addr)?);
+        found.hook.state = Some(state);
+        if self.symbol(FUNCTIONS[1]) == Some(call) {
             let [kp, handler, entry_handler, maxactive, _] = self.kretprobe.unwrap_or_default();
             let of = |offset: u64| read(address.wrapping_sub(kp).wrapping_add(offset));
-            found.kind = HookKind::Kretprobe;
+            found.hook.kind = HookKind::Kretprobe;
             // `int`; machines are little endian.
-            found.maxactive = Some(of(maxactive)? as u32);
+            found.hook.maxactive = Some(of(maxactive)? as u32);
             found.calls = vec![of(entry_handler)?, of(handler)?];
+        } else {
+            found.calls.push(of_kprobe(post_handler)?);
         }
-        [found.missed, found.beyond_maxactive] = self.misses(found.kind, address, read)?;
+        let hook = &mut found.hook;
+        [hook.missed, hook.beyond_maxactive] = self.misses(hook.kind, address, read)?;
         Ok(found)
     }
 
@@ -364,8 +348,8 @@ impl Layout {
         for bucket in 0..1_u64 << bits {
             let mut entry = read(table.wrapping_add(8 * bucket))?;
             while entry != 0 && found.len() < MOST {
-                let place = Place::At(read(entry.wrapping_add(ip))?);
-                found.push(Found { place, ..all.clone() });
+                let at = Some(read(entry.wrapping_add(ip))?);
+                found.push(Found { at, ..all.clone() });
                 entry = read(entry)?;
             }
         }
@@ -475,7 +459,7 @@ impl Layout {
             }
         }
         let mut seen = BTreeSet::new();
-        found.retain(|found: &Found| seen.insert((found.place.clone(), found.address)));
+        found.retain(|found: &Found| seen.insert((found.hook.place.clone(), found.hook.address)));
         found
     }
 

@@ -143,13 +143,12 @@ impl Scope<'_> {
     }
 
     fn no_match(&self, pattern: &str) -> ResolveError {
-        let (module, given) = (self.module.clone(), pattern.to_owned());
+        let module = self.module.as_deref();
         if is_glob(pattern) {
-            ResolveError::NoMatch { pattern: given, module, not_traceable: 0 }
-        } else {
-            let nearest = nearest(pattern, self.symbols.keys().map(String::as_str));
-            ResolveError::NoSuchHandler { handler: given, module, nearest }
+            return ResolveError::no_match(pattern, module, 0);
         }
+        let nearest = nearest(pattern, self.symbols.keys().map(String::as_str));
+        ResolveError::no_such_handler(pattern, module, &nearest)
     }
 }
 
