@@ -12,7 +12,7 @@ use crate::cli::{KernelsAction, KernelsArgs};
 use crate::error::Failure;
 use crate::export::cell::bytes;
 use crate::kernels::Cache;
-use crate::lab::snapshots::{self, Kept};
+use crate::lab::snapshots;
 use crate::terminal::say;
 
 /// See the [command line](KernelsArgs).
@@ -55,10 +55,12 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
         KernelsAction::List(args) => {
             let mut listed: Vec<Listed> = cache.list().into_iter().map(Listed::of).collect();
             for kept in snapshots::kept() {
-                match listed.iter_mut().find(|kernel| kernel.release == kept.release) {
-                    Some(kernel) => kernel.snapshots_bytes += size(&kept.folder),
-                    None => listed.push(Listed::of_snapshot(kept)),
+                let known = listed.iter().position(|kernel| kernel.release == kept.release);
+                let at = known.unwrap_or(listed.len());
+                if known.is_none() {
+                    listed.push(Listed::new(kept.release, kept.folder.clone()));
                 }
+                listed[at].snapshots_bytes += size(&kept.folder);
             }
             if args.json {
                 return data_to_stdout(json(&listed)?.as_bytes());
@@ -91,27 +93,15 @@ struct Listed {
 }
 
 impl Listed {
-    fn of(kernel: Unpacked) -> Self {
-        Self {
-            version: version(&kernel.release),
-            snapshots_bytes: 0,
-            headers: kernel.headers().exists(),
-            size_bytes: size(&kernel.root),
-            release: kernel.release,
-            folder: kernel.root,
-        }
+    fn new(release: String, folder: PathBuf) -> Self {
+        let version = release.split('.').take(2).collect::<Vec<_>>().join(".");
+        Self { version, release, headers: false, size_bytes: 0, snapshots_bytes: 0, folder }
     }
 
-    /// A kernel that was not fetched.
-    fn of_snapshot(kept: Kept) -> Self {
-        Self {
-            version: version(&kept.release),
-            headers: false,
-            size_bytes: 0,
-            snapshots_bytes: size(&kept.folder),
-            release: kept.release,
-            folder: kept.folder,
-        }
+    /// A kernel that was fetched.
+    fn of(kernel: Unpacked) -> Self {
+        let (headers, size_bytes) = (kernel.headers().exists(), size(&kernel.root));
+        Self { headers, size_bytes, ..Self::new(kernel.release, kernel.root) }
     }
 
     fn row(&self) -> Vec<String> {
@@ -119,10 +109,6 @@ impl Listed {
         let [size, snapshots] = [self.size_bytes, self.snapshots_bytes].map(bytes);
         vec![self.version.clone(), self.release.clone(), headers.into(), size, snapshots]
     }
-}
-
-fn version(release: &str) -> String {
-    release.split('.').take(2).collect::<Vec<_>>().join(".")
 }
 
 /// What a folder takes on the disk; links are not followed.

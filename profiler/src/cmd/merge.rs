@@ -1,8 +1,6 @@
 //! `profiler merge`: the exact sum of several recordings.
 
 use std::path::Path;
-use std::sync::mpsc;
-use std::thread;
 
 use crate::atomic_file::OutputFile;
 use crate::cli::MergeArgs;
@@ -10,10 +8,7 @@ use crate::error::{Failure, exit};
 use crate::progress::Progress;
 use crate::recording::{Merge, MergeError, Series};
 
-/// Files that are read ahead: few, to bound the memory.
-const AHEAD: usize = 2;
-
-/// Merges all runs of `args.files`, reading the next files while one is added.
+/// Merges all runs of `args.files`.
 ///
 /// # Errors
 /// If one cannot be read, differs from the first, or is given twice; then nothing is written.
@@ -21,21 +16,9 @@ pub fn run(args: &MergeArgs) -> Result<(), Failure> {
     let output = OutputFile::open(&args.output)?;
     let mut merge = Merge::new(&args.allowed);
     let mut with_intervals = 0_u64;
-    thread::scope(|scope| -> Result<(), Failure> {
-        let (read, next) = mpsc::sync_channel(AHEAD);
-        scope.spawn(move || {
-            for file in &args.files {
-                if read.send((file, Series::read(file))).is_err() {
-                    // The merge failed.
-                    break;
-                }
-            }
-        });
-        for (file, series) in next {
-            with_intervals += add(&mut merge, file, series?)?;
-        }
-        Ok(())
-    })?;
+    for file in &args.files {
+        with_intervals += add(&mut merge, file, Series::read(file)?)?;
+    }
     let recording = merge.finish().map_err(|error| refused(&error))?;
     recording.check().map_err(|error| {
         Failure::new(exit::INTERNAL, format!("the merged recording contradicts itself: {error}"))
