@@ -20,7 +20,8 @@ use super::names::{Names, lines_of};
 use super::target::KernelFiles;
 use kcore::Kcore;
 
-use walk::{Found, Layout};
+use walk::Found;
+pub use walk::Reader;
 
 /// Reads a word of the kernel's memory.
 pub type Read<'a> = &'a dyn Fn(u64) -> io::Result<u64>;
@@ -145,25 +146,12 @@ impl Hook {
     }
 }
 
-/// Where a kernel keeps what modules register.
-pub struct Reader {
-    layout: Layout,
-}
-
 impl Reader {
-    /// Of the kernel with these types and symbols; `kallsyms` has all that are [`needed`], or more.
-    ///
-    /// # Errors
-    /// Why nothing can be read, in words.
-    pub fn new(btf: &Btf, kallsyms: &str) -> Result<Self, String> {
-        Layout::of(btf, kallsyms).map(|layout| Self { layout })
-    }
-
     /// What `module` has registered; `names` has the functions of the kernel and of all modules, `kallsyms` the symbols of modules, which
     /// may have tracepoints and chains, too.
     #[must_use]
     pub fn hooks(&self, module: &str, names: &Names<'_>, kallsyms: &str, read: Read<'_>) -> Hooks {
-        let (found, unknown) = self.layout.walk(module, names, kallsyms, read);
+        let (found, unknown) = self.walk(module, names, kallsyms, read);
         Hooks { list: named(found, module, names), unknown }
     }
 }
@@ -242,7 +230,7 @@ impl OwnProbes {
     /// Why they cannot be read, in words.
     pub fn of(files: &KernelFiles, module: &str) -> Result<Self, String> {
         let machine = Machine::of(files)?;
-        let found = machine.reader.layout.kprobes(&|address| machine.kcore.word(address));
+        let found = machine.reader.kprobes(&|address| machine.kcore.word(address));
         let found = found.map_err(|error| error.to_string())?.unwrap_or_default();
         let list = named(found, module, &machine.names());
         let Machine { reader, kcore, .. } = machine;
@@ -253,7 +241,7 @@ impl OwnProbes {
     pub fn missed(&self) -> impl Iterator<Item = (&Hook, u64)> {
         self.list.iter().filter_map(|hook| {
             let read = |address| self.kcore.word(address);
-            let now = self.reader.layout.misses(hook.kind, hook.address, &read).ok()?;
+            let now = self.reader.misses(hook.kind, hook.address, &read).ok()?;
             let since = now[0].saturating_add(now[1]).saturating_sub(hook.all_missed());
             (since > 0).then_some((hook, since))
         })

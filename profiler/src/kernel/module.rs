@@ -44,24 +44,10 @@ pub struct ModuleFacts {
     pub hooks: Option<Hooks>,
 }
 
-/// Why a module's facts could not be read.
+/// Why a module's facts could not be read, and what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum ModuleError {
-    /// Not a possible module name.
-    #[error("`{0}` cannot be the name of a kernel module: give it as lsmod lists it")]
-    BadName(String),
-    /// The module is not loaded.
-    #[error("module `{0}` is not loaded: load it with insmod or modprobe first")]
-    NotLoaded(String),
-    /// Its folder exists but cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Unreadable {
-        /// The folder.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
-}
+#[error("{0}")]
+pub struct ModuleError(String);
 
 /// Facts of the loaded module `name`. Parameters that not every user may read are left out.
 ///
@@ -79,16 +65,19 @@ pub fn collect_at(root: &Path, name: &str) -> Result<ModuleFacts, ModuleError> {
     // modprobe accepts dashes; the kernel uses underscores.
     let name = name.replace('-', "_");
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
-        return Err(ModuleError::BadName(name));
+        return Err(ModuleError(format!(
+            "`{name}` cannot be the name of a kernel module: give it as lsmod lists it"
+        )));
     }
     let dir = root.join("sys/module").join(&name);
-    if let Err(source) = fs::read_dir(&dir) {
-        return Err(if source.kind() == io::ErrorKind::NotFound {
-            ModuleError::NotLoaded(name)
-        } else {
-            ModuleError::Unreadable { path: dir, source }
-        });
-    }
+    fs::read_dir(&dir).map_err(|error| {
+        ModuleError(match error.kind() {
+            io::ErrorKind::NotFound => {
+                format!("module `{name}` is not loaded: load it with insmod or modprobe first")
+            }
+            _ => format!("cannot read {}: {error}", dir.display()),
+        })
+    })?;
     Ok(ModuleFacts {
         version: read_fact(&dir.join("version")),
         srcversion: read_fact(&dir.join("srcversion")),
@@ -293,9 +282,10 @@ mod tests {
     fn absent_and_impossible_names() {
         let root = tempfile::tempdir().expect("temporary directory");
         fs::create_dir_all(root.path().join("sys/module")).expect("create");
-        assert!(matches!(collect_at(root.path(), "nope"), Err(ModuleError::NotLoaded(_))));
+        let error = |name: &str| collect_at(root.path(), name).unwrap_err().to_string();
+        assert!(error("nope").contains("module `nope` is not loaded"));
         for name in ["", "..", "a/b", "."] {
-            assert!(matches!(collect_at(root.path(), name), Err(ModuleError::BadName(_))));
+            assert!(error(name).contains("cannot be the name of a kernel module"), "{name}");
         }
     }
 

@@ -143,14 +143,11 @@ impl File {
 impl Ltp {
     fn check(self) -> Result<LtpTests, Mistake> {
         plain_name(&self.suite, "the name of a file in LTP's runtest folder")?;
-        if let Err(error) = Regex::new(self.tests.get_ref()) {
+        Regex::new(self.tests.get_ref()).map_err(|error| {
             let text = error.to_string();
             let reason = text.lines().last().unwrap_or_default();
-            return Err((
-                self.tests.span(),
-                format!("tests is not a regular expression: {reason}"),
-            ));
-        }
+            (self.tests.span(), format!("tests is not a regular expression: {reason}"))
+        })?;
         Ok(LtpTests { suite: self.suite.into_inner(), tests: self.tests.into_inner() })
     }
 }
@@ -191,28 +188,30 @@ fn few<T>(last: Option<&Spanned<T>>, count: usize) -> Result<(), Mistake> {
 /// Names become part of a path, which must not lead elsewhere.
 fn plain_name(name: &Spanned<String>, what: &str) -> Result<(), Mistake> {
     let text = name.get_ref();
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    if text.is_empty() || text.len() > 255 || text.starts_with('.') || !text.chars().all(plain) {
+    if text.starts_with('.') || !is_of(text, 255, "_-.") {
         return Err((name.span(), format!("`{}` is not {what}", text.escape_debug())));
     }
     Ok(())
 }
 
+/// The name of a function, with suffixes of the compiler (`.isra.0`), or a glob of such names.
 fn handler_name(name: &Spanned<String>) -> Result<(), Mistake> {
     let text = name.get_ref();
-    // The name of a function, with suffixes of the compiler (`.isra.0`), or a glob of such names.
-    let fits = |c: char| c.is_ascii_alphanumeric() || "_.$*?[]!-".contains(c);
-    if text.is_empty() || text.len() > 512 || !text.chars().all(fits) {
-        let text = text.escape_debug();
-        return Err((
-            name.span(),
-            format!("`{text}` is neither the name of a function nor a glob"),
-        ));
-    }
-    match glob::Pattern::new(text) {
-        Err(error) => Err((name.span(), format!("`{text}` is not a glob: {}", error.msg))),
-        Ok(_) => Ok(()),
-    }
+    let shown = text.escape_debug();
+    let what = match glob::Pattern::new(text) {
+        _ if !is_of(text, 512, "_.$*?[]!-") => {
+            "neither the name of a function nor a glob".to_owned()
+        }
+        Err(error) => format!("not a glob: {}", error.msg),
+        Ok(_) => return Ok(()),
+    };
+    Err((name.span(), format!("`{shown}` is {what}")))
+}
+
+/// Whether a text has 1 to `most` letters, digits and characters of `others`.
+fn is_of(text: &str, most: usize, others: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
+    (1..=most).contains(&text.len()) && text.chars().all(fits)
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ fn hooks(memory: &HashMap<u64, u64>) -> Hooks {
 
 fn hooks_by(read: Read<'_>) -> Hooks {
     let symbols = symbols();
-    let reader = Reader { layout: testing::layout(&symbols) };
+    let reader = testing::reader(&symbols);
     reader.hooks("driver", &Names::of(&[&symbols]), &symbols, read)
 }
 
@@ -121,9 +121,9 @@ fn kprobes_kretprobes_and_several_of_one_function_are_found() {
     // Later, of a kprobe and of a kretprobe.
     memory.extend([(a + 32, 8), (b + 32, 6), (b + 132, 7 << 32 | 11)]);
     let symbols = symbols();
-    let layout = testing::layout(&symbols);
+    let reader = testing::reader(&symbols);
     let read = |address: u64| memory.get(&address).copied().ok_or_else(|| io::Error::other("none"));
-    let misses = |hook: &Hook| layout.misses(hook.kind, hook.address, &read).unwrap();
+    let misses = |hook: &Hook| reader.misses(hook.kind, hook.address, &read).unwrap();
     let [kprobe, kretprobe] = [a, b].map(|at| found.list.iter().find(|hook| hook.address == at));
     assert_eq!(kprobe.map(misses), Some([8, 0]));
     assert_eq!(kretprobe.map(misses), Some([6, 11]));
@@ -213,7 +213,7 @@ fn what_cannot_be_read_is_said_and_the_rest_is_found() {
 #[test]
 fn a_circle_ends() {
     let symbols = symbols();
-    let reader = Reader { layout: testing::layout(&symbols) };
+    let reader = testing::reader(&symbols);
     let hooks = reader.hooks("driver", &Names::of(&[&symbols]), &symbols, &|_| Ok(CODE + 0x10));
     assert!(hooks.list.len() < 1 << 15, "{}", hooks.list.len());
 }
@@ -225,7 +225,7 @@ proptest! {
     #[test]
     fn no_memory_makes_it_panic(words in proptest::collection::vec(any::<u64>(), 1..64)) {
         let symbols = symbols();
-        let reader = Reader { layout: testing::layout(&symbols) };
+        let reader = testing::reader(&symbols);
         let read = |address: u64| match words[(address / 8) as usize % words.len()] {
             word if word % 16 == 0 => Err(io::Error::other("none")),
             word if word % 4 == 0 => Ok(0),

@@ -99,7 +99,7 @@ impl Found {
 
 /// Where the kernel has its lists, and offsets of members in bytes.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Layout {
+pub struct Reader {
     /// Addresses of [`DATA`] and [`FUNCTIONS`].
     symbols: BTreeMap<String, u64>,
     /// Of `struct kprobe`: hlist, list, nmissed, addr, `pre_handler`, `post_handler`, flags.
@@ -124,10 +124,12 @@ pub(super) struct Layout {
 
 type Walk<'a> = (&'static str, &'a dyn Fn() -> io::Result<Option<Vec<Found>>>);
 
-impl Layout {
+impl Reader {
+    /// Of the kernel with these types and symbols; `kallsyms` has all that are [`needed`](super::needed), or more.
+    ///
     /// # Errors
-    /// If the symbols are hidden, or the types do not describe kprobes.
-    pub(super) fn of(btf: &Btf, kallsyms: &str) -> Result<Self, String> {
+    /// Why nothing can be read, in words: the symbols are hidden, or the types do not describe kprobes.
+    pub fn new(btf: &Btf, kallsyms: &str) -> Result<Self, String> {
         let symbols = symbols(kallsyms);
         let kprobe = ["hlist", "list", "nmissed", "addr", "pre_handler", "post_handler", "flags"];
         let kretprobe = ["kp", "handler", "entry_handler", "maxactive", "nmissed"];
@@ -545,8 +547,8 @@ impl<'a> Named<'a> {
 pub(super) mod testing {
     use super::*;
 
-    pub(crate) fn layout(kallsyms: &str) -> Layout {
-        Layout {
+    pub(crate) fn reader(kallsyms: &str) -> Reader {
+        Reader {
             symbols: symbols(kallsyms),
             kprobe: Some([0, 16, 32, 40, 48, 56, 64]),
             kretprobe: Some([0, 112, 120, 128, 132]),
