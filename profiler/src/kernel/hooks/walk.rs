@@ -122,7 +122,11 @@ pub struct Reader {
     heads: BTreeSet<u64>,
 }
 
-type Walk<'a> = (&'static str, &'a dyn Fn() -> io::Result<Option<Vec<Found>>>);
+/// The hooks of one kind; `None` where the kernel's types or symbols lack them.
+type Walked = io::Result<Option<Vec<Found>>>;
+/// Whether an address is in the module's code.
+type IsOwn<'a> = &'a dyn Fn(u64) -> bool;
+type Walk<'a> = (&'static str, &'a dyn Fn() -> Walked);
 
 impl Reader {
     /// Of the kernel with these types and symbols; `kallsyms` has all that are [`needed`](super::needed), or more.
@@ -199,7 +203,7 @@ impl Reader {
         self.symbols.get(name).copied()
     }
 
-    pub(super) fn kprobes(&self, read: Read<'_>) -> io::Result<Option<Vec<Found>>> {
+    pub(super) fn kprobes(&self, read: Read<'_>) -> Walked {
         let (Some([hlist, list, .., flags]), Some(table)) = (self.kprobe, self.symbol(DATA[0]))
         else {
             return Ok(None);
@@ -272,12 +276,7 @@ impl Reader {
         Ok([missed, u64::from(beyond)])
     }
 
-    fn tracepoints(
-        &self,
-        named: &Named<'_>,
-        is_own: &dyn Fn(u64) -> bool,
-        read: Read<'_>,
-    ) -> io::Result<Option<Vec<Found>>> {
+    fn tracepoints(&self, named: &Named<'_>, is_own: IsOwn<'_>, read: Read<'_>) -> Walked {
         let Some(funcs) = self.tracepoint else { return Ok(None) };
         let mut found = Vec::new();
         for (tracepoint, name) in &named.tracepoints {
@@ -299,11 +298,7 @@ impl Reader {
         Ok(Some(found))
     }
 
-    fn ftrace(
-        &self,
-        is_own: &dyn Fn(u64) -> bool,
-        read: Read<'_>,
-    ) -> io::Result<Option<Vec<Found>>> {
+    fn ftrace(&self, is_own: IsOwn<'_>, read: Read<'_>) -> Walked {
         let (Some([func, next, saved, ..]), Some(list)) =
             (self.ftrace, self.symbol("ftrace_ops_list"))
         else {
@@ -361,11 +356,7 @@ impl Reader {
         Ok(())
     }
 
-    fn netfilter(
-        &self,
-        is_own: &dyn Fn(u64) -> bool,
-        read: Read<'_>,
-    ) -> io::Result<Option<Vec<Found>>> {
+    fn netfilter(&self, is_own: IsOwn<'_>, read: Read<'_>) -> Walked {
         let (Some((members, hooks)), Some(net)) = (self.netfilter, self.symbol("init_net")) else {
             return Ok(None);
         };
@@ -390,7 +381,7 @@ impl Reader {
         Ok(Some(found))
     }
 
-    fn lsm(&self, is_own: &dyn Fn(u64) -> bool, read: Read<'_>) -> io::Result<Option<Vec<Found>>> {
+    fn lsm(&self, is_own: IsOwn<'_>, read: Read<'_>) -> Walked {
         let Some([list, hook]) = self.lsm else { return Ok(None) };
         let mut found = Vec::new();
         let mut add = |name: &str, of: u64| {
@@ -436,7 +427,7 @@ impl Reader {
         &self,
         named: &Named<'_>,
         names: &Names<'_>,
-        is_own: &dyn Fn(u64) -> bool,
+        is_own: IsOwn<'_>,
         read: Read<'_>,
     ) -> Vec<Found> {
         let mut found = Vec::new();
@@ -465,11 +456,7 @@ impl Reader {
         found
     }
 
-    fn system_calls(
-        &self,
-        is_own: &dyn Fn(u64) -> bool,
-        read: Read<'_>,
-    ) -> io::Result<Option<Vec<Found>>> {
+    fn system_calls(&self, is_own: IsOwn<'_>, read: Read<'_>) -> Walked {
         let mut found = Vec::new();
         for name in &DATA[6..] {
             let Some(table) = self.symbol(name) else { continue };
