@@ -83,8 +83,11 @@ impl Window {
         recorder.begin(&context.session.drain()?);
         let mut window = Self::new(recorder, drained_until(context.session));
         let mut running = Running::start(load);
+        if options.interval.is_some() {
+            window.open = Some(Open::new(&window.recorder, precision, window.began)?);
+        }
         if !options.warmup.is_zero() {
-            window.warm_up(options.warmup, &mut running, context).await?;
+            window.warm_up(options.warmup, precision, &mut running, context).await?;
         }
         window.warmup = window.began.saturating_duration_since(running.began);
         running.measured = true;
@@ -95,9 +98,6 @@ impl Window {
             None => context.progress.say("measuring until the load has ended"),
         }
         context.progress.begin("measuring", duration);
-        if options.interval.is_some() {
-            window.open = Some(Open::new(&window.recorder, precision, window.began)?);
-        }
         let handlers = window.recorder.handlers().len();
         let is_drawn = context.progress.is_drawn();
         let mut live = is_drawn.then(|| Live::new(handlers, window.began));
@@ -139,6 +139,7 @@ impl Window {
     async fn warm_up(
         &mut self,
         length: Duration,
+        precision: Precision,
         running: &mut Running,
         context: &mut Context<'_>,
     ) -> Result<(), Error> {
@@ -152,13 +153,16 @@ impl Window {
                 self.began = drained_until(context.session);
                 self.ended = self.began;
                 self.started = jiff::Timestamp::now();
+                if let Some(first) = &mut self.open {
+                    *first = Open::new(&self.recorder, precision, self.began)?;
+                }
                 return Ok(());
             }
-            // The load did not outlast the warm-up: what there is, is of the warm-up.
+            // The load ended within the warm-up, so the warm-up is what is reported.
             Wake::LoadEnded => {}
             Wake::Signal(caught) => self.signal = Some(caught),
         }
-        add(&mut self.recorder, &drained)
+        self.add(&drained, drained_until(context.session))
     }
 
     /// Drains from time to time until `duration` is over, the loads have ended, or a signal or an error ends it.
@@ -242,7 +246,7 @@ impl Window {
     /// Adds what was drained at its end, which has all calls `until` then: the window, and its last
     /// interval, are as long as the time in which what they count could come in.
     fn add(&mut self, drained: &[Drained], until: Instant) -> Result<(), Error> {
-        add(&mut self.recorder, drained)?;
+        self.recorder.add(drained).map_err(internal)?;
         if let Some(interval) = &mut self.open {
             interval.add(drained)?;
         }
@@ -293,10 +297,6 @@ impl Window {
 /// Until when the last drain has all calls.
 fn drained_until(session: &dyn Session) -> Instant {
     session.drained_until().unwrap_or_else(Instant::now)
-}
-
-fn add(recorder: &mut Recorder, drained: &[Drained]) -> Result<(), Error> {
-    recorder.add(drained).map_err(internal)
 }
 
 /// Loads that are running.
@@ -405,7 +405,7 @@ const BROKE_OFF: &str = "its task broke off; this is a fault of the profiler";
 mod tests {
     use super::*;
     use crate::kernel::target::Target;
-    use crate::load::{HitCounter, IdleLoad};
+    use crate::load::{CommandLoad, HitCounter, IdleLoad};
     use crate::probe::{Books, ProbeError};
     use crate::recording::Backend;
 
@@ -467,14 +467,14 @@ mod tests {
         }
     }
 
-    fn measured(warmup: Duration) -> Window {
+    fn measured(warmup: Duration, load: Box<dyn Load>) -> Window {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut session = Busy::new();
             let (_, questions) = HitCounter::channel();
             let interval = Some(Duration::from_millis(150));
             let options = Options { warmup, interval, ..Options::default() };
-            let load = WindowLoad { loads: vec![Box::new(IdleLoad)], questions };
+            let load = WindowLoad { loads: vec![load], questions };
             let duration = Some(Duration::from_millis(400));
             let mut signals = Signals::new().unwrap();
             let mut progress = Progress::new(true);
@@ -491,8 +491,11 @@ mod tests {
 
     #[test]
     fn calls_and_time_are_of_one_window_and_intervals_add_up_to_it() {
-        for warmup in [Duration::ZERO, Duration::from_millis(100)] {
-            let window = measured(warmup);
+        let ends_at_once = CommandLoad::new("true", Vec::new());
+        let cases: [(u64, Box<dyn Load>); 3] =
+            [(0, Box::new(IdleLoad)), (100, Box::new(IdleLoad)), (10_000, Box::new(ends_at_once))];
+        for (warmup, load) in cases {
+            let window = measured(Duration::from_millis(warmup), load);
             let length = window.length();
             let intervals = window.intervals;
             let measure = window.recorder.finish().remove(0);
