@@ -31,10 +31,13 @@ fn replaced(text: &str, is_unsafe: fn(char) -> bool) -> Cow<'_, str> {
     }
 }
 
-/// Control characters, and those that reorder the text around them.
+/// Control characters, those that reorder the text around them, and those that some readers take for the end of a line.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(
+            c,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
 }
 
 /// Writes to standard output. A reader that is gone, by a closed pipe or terminal, is not an error.
@@ -66,6 +69,10 @@ mod tests {
         assert_eq!(of("a é"), ("a é".to_owned(), "a é".to_owned()));
         let bad = "\u{1b}]0;x\u{7}\r\u{9b}\u{7f}\u{202e}";
         assert_eq!(clean(bad), "\u{fffd}]0;x\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}");
+        for c in ['\u{61c}', '\u{200e}', '\u{2028}', '\u{2029}', '\u{202a}', '\u{2069}'] {
+            assert_eq!(clean(&format!("a{c}b")), "a\u{fffd}b", "{c:?}");
+            assert_eq!(clean_lines(&format!("a{c}b")), "a\u{fffd}b", "{c:?}");
+        }
         assert_eq!(of("a\nb\r"), ("a\u{fffd}b\u{fffd}".to_owned(), "a\nb\u{fffd}".to_owned()));
     }
 }
