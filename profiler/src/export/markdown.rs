@@ -73,7 +73,8 @@ fn plain(text: &str) -> String {
     escape(&clean(text))
 }
 
-/// Escapes markup, tags and column borders. An underscore within a word is not markup.
+/// Escapes markup, tags and column borders. An underscore within a word is not markup. A mention (`@team`) and a reference (`#12`)
+/// are found after Markdown was rendered, when a backslash is gone: a zero-width space parts what would be one.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut before = ' ';
@@ -87,12 +88,20 @@ fn escape(text: &str) -> String {
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '#' | '@' | '!' => {
                 escaped.push('\\');
                 escaped.push(c);
+                if matches!(c, '#' | '@' | '!' | '~') && rest.peek().is_some_and(is_name) {
+                    escaped.push_str("&#8203;");
+                }
             }
             _ => escaped.push(c),
         }
         before = c;
     }
     escaped
+}
+
+/// Whether the name of a team or the number of an issue may begin like this.
+fn is_name(c: &char) -> bool {
+    c.is_alphanumeric() || *c == '_' || *c == '"'
 }
 
 #[cfg(test)]
@@ -105,5 +114,11 @@ mod tests {
             escape("a_b *c* |d| <e> &f; `g` _h_"),
             "a_b \\*c\\* \\|d\\| &lt;e> &amp;f; \\`g\\` \\_h\\_"
         );
+    }
+
+    #[test]
+    fn a_name_mentions_nobody_and_refers_to_nothing() {
+        assert_eq!(escape("@team #12 a@b"), "\\@&#8203;team \\#&#8203;12 a\\@&#8203;b");
+        assert_eq!(escape("!3 ~bug # @"), "\\!&#8203;3 \\~&#8203;bug \\# \\@");
     }
 }
