@@ -1,11 +1,12 @@
-//! Text for Prometheus and compatible programs, in seconds: its own format 0.0.4, which node_exporter's textfile collector and
-//! `promtool check metrics` read, and OpenMetrics 1.0 with times, which `promtool tsdb create-blocks-from openmetrics` reads.
+//! Metrics of recordings for Prometheus and compatible programs, in seconds: its own format 0.0.4, which node_exporter's textfile
+//! collector and `promtool check metrics` read, and OpenMetrics 1.0 with times, which
+//! `promtool tsdb create-blocks-from openmetrics` reads.
 
 use std::collections::HashMap;
-use std::fmt::Display;
 
 use super::cell::clean;
-use crate::recording::{HandlerRecording, HistogramLayout, Meter, Recording};
+use super::exposition::{Exposition, Kind, Series, cumulative, seconds};
+use crate::recording::{HandlerRecording, Meter, Recording};
 
 /// Exponent of the first bound of the classic buckets: 31 ns.
 const FIRST_BOUND: u32 = 5;
@@ -25,49 +26,43 @@ pub(super) fn text(runs: &[Recording], open_metrics: bool) -> Vec<u8> {
     let runs: Vec<Run<'_>> =
         numbered.map(|(at, run)| Run::of(run, several.then_some(at + 1))).collect();
     let handlers: Vec<Handler<'_>> = runs.iter().flat_map(Handler::all).collect();
-    let mut text = Text { open_metrics, text: String::new() };
-    text.runs(&runs);
+    let mut text = Exposition::new(open_metrics);
+    write_runs(&mut text, &runs);
     for names in [&DURATIONS, &INSTRUCTIONS] {
-        let is_of = |of: &&Handler<'_>| of.run.recording.meter == names.meter;
+        let is_of = |of: &&Handler<'_>| of.recording.meter == names.meter;
         let of_meter: Vec<&Handler<'_>> = handlers.iter().filter(is_of).collect();
         if !of_meter.is_empty() {
-            text.figures(&of_meter, names);
+            write_figures(&mut text, &of_meter, names);
         }
     }
-    text.losses(&handlers);
-    if open_metrics {
-        text.text.push_str("# EOF\n");
-    }
-    text.text.into_bytes()
+    write_losses(&mut text, &handlers);
+    text.finish()
 }
-
-type Labels = Vec<(&'static str, String)>;
 
 struct Run<'a> {
     recording: &'a Recording,
-    labels: Labels,
+    series: Series,
     started_s: f64,
-    ended_s: f64,
 }
 
 /// A handler in a run.
 struct Handler<'a> {
-    run: &'a Run<'a>,
+    recording: &'a Recording,
     of: &'a HandlerRecording,
-    labels: Labels,
+    series: Series,
 }
 
 impl<'a> Run<'a> {
     fn of(recording: &'a Recording, number: Option<usize>) -> Self {
         // A query must be able to separate virtual time from the wall clock.
-        let mut labels: Labels = vec![("clock", recording.clock.to_string())];
+        let mut labels = vec![("clock", recording.clock.to_string())];
         labels.extend(number.map(|number| ("run", number.to_string())));
         let started_s = recording.started.as_millisecond() as f64 / 1e3;
         let ended_s = ((started_s + seconds(recording.window_ns)) * 1e3).round() / 1e3;
-        Self { recording, labels, started_s, ended_s }
+        Self { recording, series: Series { labels, at: Some(ended_s) }, started_s }
     }
 
-    fn info(&self) -> Labels {
+    fn info(&self) -> Series {
         let Recording { tool, host, modules, .. } = self.recording;
         let module = if let [module] = modules.as_slice() { Some(module) } else { None };
         let facts = [
@@ -80,14 +75,17 @@ impl<'a> Run<'a> {
         ];
         let known =
             facts.into_iter().filter_map(|(name, fact)| Some((name, clean(fact?).into_owned())));
-        self.labels.iter().cloned().chain(known).collect()
+        let mut info = self.series.clone();
+        info.labels.extend(known);
+        info
     }
 }
 
 impl<'a> Handler<'a> {
-    fn all(run: &'a Run<'a>) -> impl Iterator<Item = Self> {
+    fn all(run: &Run<'a>) -> Vec<Self> {
         let mut seen: HashMap<[String; 2], usize> = HashMap::new();
-        run.recording.handlers.iter().map(move |of| {
+        let mut all = Vec::new();
+        for of in &run.recording.handlers {
             let module = of.module.as_deref().unwrap_or_default();
             let [name, module] = [&*of.name, module].map(|text| clean(text).into_owned());
             let mut labels =
@@ -95,46 +93,35 @@ impl<'a> Handler<'a> {
             // Two names may look alike, and no series may be there twice.
             let number = seen.entry([name, module]).and_modify(|number| *number += 1).or_insert(1);
             labels.extend((*number > 1).then(|| ("number", number.to_string())));
-            labels.extend(run.labels.iter().cloned());
-            Self { run, of, labels }
-        })
+            labels.extend(run.series.labels.iter().cloned());
+            let series = Series { labels, at: run.series.at };
+            all.push(Self { recording: run.recording, of, series });
+        }
+        all
     }
-}
 
-/// Nanoseconds as seconds.
-fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
-}
+    /// Calls up to each bound, infinity last.
+    fn buckets(&self, figure: fn(u64) -> f64) -> Vec<(f64, u64)> {
+        let highest = self.recording.histogram.highest_ns;
+        let stored = self.of.histogram.buckets.iter().map(|bucket| (bucket.to_ns, bucket.count));
+        let mut up_to = cumulative(stored);
+        let bounds = (FIRST_BOUND..u64::BITS - 1)
+            .flat_map(|exponent| [(1_u64 << exponent) - 1, (3_u64 << (exponent - 1)) - 1])
+            .take_while(|&bound| bound < highest);
+        let mut found: Vec<_> = bounds.map(|bound| (figure(bound), up_to(bound))).collect();
+        found.push((f64::INFINITY, up_to(u64::MAX)));
+        found
+    }
 
-/// Calls up to each bound and above the one before, the last bound being infinity.
-fn buckets(
-    handler: &HandlerRecording,
-    layout: &HistogramLayout,
-    figure: fn(u64) -> f64,
-) -> Vec<(f64, u64)> {
-    let bounds = (FIRST_BOUND..u64::BITS - 1)
-        .flat_map(|exponent| [(1_u64 << exponent) - 1, (3_u64 << (exponent - 1)) - 1])
-        .take_while(|&bound| bound < layout.highest_ns);
-    let mut stored = handler.histogram.buckets.iter().peekable();
-    let mut found: Vec<(f64, u64)> = bounds
-        .map(|bound| {
-            let mut count = 0_u64;
-            while let Some(bucket) = stored.next_if(|bucket| bucket.to_ns <= bound) {
-                count = count.saturating_add(bucket.count);
-            }
-            (figure(bound), count)
-        })
-        .collect();
-    let rest = stored.fold(0_u64, |sum, bucket| sum.saturating_add(bucket.count));
-    found.push((f64::INFINITY, rest));
-    found
+    fn sums(&self, of: &Names) -> (f64, u64) {
+        ((of.figure)(self.of.sum_ns), self.of.count)
+    }
 }
 
 /// Names of the metrics of a meter's figures, with their help.
 struct Names {
     meter: Meter,
-    unit: &'static str,
-    /// A figure in that unit.
+    /// A figure in the unit of the names.
     figure: fn(u64) -> f64,
     calls: (&'static str, &'static str),
     quantile: (&'static str, &'static str),
@@ -144,192 +131,105 @@ struct Names {
 
 const DURATIONS: Names = Names {
     meter: Meter::Probes,
-    unit: "seconds",
     figure: seconds,
-    calls: ("handler_duration", "Durations of a handler's calls in the measured window."),
+    calls: (
+        "profiler_handler_duration_seconds",
+        "Durations of a handler's calls in the measured window.",
+    ),
     quantile: (
-        "handler_duration_quantile",
+        "profiler_handler_duration_quantile_seconds",
         "Duration that this share of the calls did not exceed, by nearest rank.",
     ),
-    min: ("handler_duration_min", "Exact shortest duration."),
-    max: ("handler_duration_max", "Exact longest duration."),
+    min: ("profiler_handler_duration_min_seconds", "Exact shortest duration."),
+    max: ("profiler_handler_duration_max_seconds", "Exact longest duration."),
 };
 
 const INSTRUCTIONS: Names = Names {
     meter: Meter::Exact,
-    unit: "instructions",
     figure: |instructions| instructions as f64,
-    calls: ("handler_call", "Instructions of a handler's calls in the measured window."),
+    calls: (
+        "profiler_handler_call_instructions",
+        "Instructions of a handler's calls in the measured window.",
+    ),
     quantile: (
-        "handler_call_quantile",
+        "profiler_handler_call_quantile_instructions",
         "Instructions that this share of the calls did not exceed, by nearest rank.",
     ),
-    min: ("handler_call_min", "Fewest instructions of a call."),
-    max: ("handler_call_max", "Most instructions of a call."),
+    min: ("profiler_handler_call_min_instructions", "Fewest instructions of a call."),
+    max: ("profiler_handler_call_max_instructions", "Most instructions of a call."),
 };
 
-/// What a family's samples are, by Prometheus' words.
-#[derive(Clone, Copy, PartialEq, Eq, strum::Display)]
-#[strum(serialize_all = "lowercase")]
-enum Kind {
-    Counter,
-    Gauge,
-    Info,
-    Histogram,
-    Summary,
+fn write_runs(text: &mut Exposition, runs: &[Run<'_>]) {
+    let name = "profiler_run_info";
+    text.family(name, "Version, machine, kernel and module of the run.", Kind::Info);
+    for run in runs {
+        text.sample(name, &run.info(), None, 1);
+    }
+    let name = "profiler_run_start_time_seconds";
+    text.family(name, "Start of the measured window, since the epoch.", Kind::Gauge);
+    for run in runs {
+        text.sample(name, &run.series, None, run.started_s);
+    }
+    let name = "profiler_run_window_seconds";
+    text.family(name, "Length of the measured window.", Kind::Gauge);
+    for run in runs {
+        text.sample(name, &run.series, None, seconds(run.recording.window_ns));
+    }
 }
 
-/// What is being written.
-struct Text {
-    open_metrics: bool,
-    text: String,
-}
-
-impl Text {
-    /// The head of a family; returns its whole name.
-    fn family(&mut self, (name, help): (&str, &str), unit: Option<&str>, kind: Kind) -> String {
-        let unit_suffix = unit.map_or(String::new(), |unit| format!("_{unit}"));
-        let name = format!("profiler_{name}{unit_suffix}");
-        // Format 0.0.4 has no type `info`, and names counters as their samples.
-        let (head, kind) = match (self.open_metrics, kind) {
-            (false, Kind::Info) => (format!("{name}_info"), Kind::Gauge),
-            (false, Kind::Counter) => (format!("{name}_total"), kind),
-            (_, kind) => (name.clone(), kind),
-        };
-        self.text.push_str(&format!("# HELP {head} {help}\n# TYPE {head} {kind}\n"));
-        if let (true, Some(unit)) = (self.open_metrics, unit) {
-            self.text.push_str(&format!("# UNIT {head} {unit}\n"));
-        }
-        name
+/// The figures of the handlers that one meter measured.
+fn write_figures(text: &mut Exposition, handlers: &[&Handler<'_>], of: &Names) {
+    let (name, help) = of.calls;
+    text.family(name, help, Kind::Histogram);
+    for handler in handlers {
+        text.histogram(name, &handler.series, handler.buckets(of.figure), handler.sums(of));
     }
-
-    fn sample(&mut self, name: &str, labels: &Labels, value: impl Display, run: &Run<'_>) {
-        let pairs = pairs(labels.iter().map(|(name, value)| (*name, value.as_str())));
-        self.text.push_str(&format!("{name}{{{pairs}}} {value}"));
-        if self.open_metrics {
-            self.text.push_str(&format!(" {}", run.ended_s));
-        }
-        self.text.push('\n');
-    }
-
-    /// A sample of a handler, with a further label if `more` has one.
-    fn of_handler(
-        &mut self,
-        name: &str,
-        handler: &Handler<'_>,
-        more: Option<(&'static str, String)>,
-        value: impl Display,
-    ) {
-        let labels = handler.labels.iter().cloned().chain(more).collect();
-        self.sample(name, &labels, value, handler.run);
-    }
-
-    fn runs(&mut self, runs: &[Run<'_>]) {
-        let head = ("run", "Version, machine, kernel and module of the run.");
-        let name = self.family(head, None, Kind::Info) + "_info";
-        for run in runs {
-            self.sample(&name, &run.info(), 1, run);
-        }
-        let head = ("run_start_time", "Start of the measured window, since the epoch.");
-        let name = self.family(head, Some("seconds"), Kind::Gauge);
-        for run in runs {
-            self.sample(&name, &run.labels, run.started_s, run);
-        }
-        let head = ("run_window", "Length of the measured window.");
-        let name = self.family(head, Some("seconds"), Kind::Gauge);
-        for run in runs {
-            self.sample(&name, &run.labels, seconds(run.recording.window_ns), run);
-        }
-    }
-
-    /// The figures of the handlers that one meter measured.
-    fn figures(&mut self, handlers: &[&Handler<'_>], of: &Names) {
-        let name = self.family(of.calls, Some(of.unit), Kind::Histogram);
-        for handler in handlers {
-            let mut count = 0_u64;
-            for (bound, more) in buckets(handler.of, &handler.run.recording.histogram, of.figure) {
-                count = count.saturating_add(more);
-                let bound = Some(("le", shortest(bound)));
-                self.of_handler(&format!("{name}_bucket"), handler, bound, count);
-            }
-            self.sums(&name, handler, of);
-        }
-        let name = self.family(of.quantile, Some(of.unit), Kind::Summary);
-        for handler in handlers {
-            for (label, quantile) in QUANTILES {
-                if let Some(value) = handler.of.quantile_ns(quantile) {
-                    let quantile = Some(("quantile", label.to_owned()));
-                    self.of_handler(&name, handler, quantile, (of.figure)(value));
-                }
-            }
-            self.sums(&name, handler, of);
-        }
-        type Value = fn(&HandlerRecording) -> Option<u64>;
-        for (head, value) in [(of.min, (|h| h.min_ns) as Value), (of.max, |h| h.max_ns)] {
-            let name = self.family(head, Some(of.unit), Kind::Gauge);
-            for handler in handlers {
-                if let Some(value) = value(handler.of) {
-                    self.of_handler(&name, handler, None, (of.figure)(value));
-                }
+    let (name, help) = of.quantile;
+    text.family(name, help, Kind::Summary);
+    for handler in handlers {
+        for (label, quantile) in QUANTILES {
+            if let Some(value) = handler.of.quantile_ns(quantile) {
+                let quantile = Some(("quantile", label));
+                text.sample(name, &handler.series, quantile, (of.figure)(value));
             }
         }
+        text.sums(name, &handler.series, handler.sums(of));
     }
-
-    fn sums(&mut self, name: &str, handler: &Handler<'_>, of: &Names) {
-        self.of_handler(&format!("{name}_sum"), handler, None, (of.figure)(handler.of.sum_ns));
-        self.of_handler(&format!("{name}_count"), handler, None, handler.of.count);
-    }
-
-    fn losses(&mut self, handlers: &[Handler<'_>]) {
-        let help = "Upper bound on the calls of the window that are not in the histogram.";
-        let name = self.family(("handler_unmeasured_calls", help), None, Kind::Counter) + "_total";
+    type Value = fn(&HandlerRecording) -> Option<u64>;
+    for ((name, help), value) in [(of.min, (|h| h.min_ns) as Value), (of.max, |h| h.max_ns)] {
+        text.family(name, help, Kind::Gauge);
         for handler in handlers {
-            self.of_handler(&name, handler, None, handler.of.losses.unmeasured());
-        }
-        let help = "Calls that were not measured, or not fully, by kind.";
-        let name = self.family(("handler_losses", help), None, Kind::Counter) + "_total";
-        for handler in handlers {
-            let losses = &handler.of.losses;
-            let usual = [
-                ("lost", losses.lost),
-                ("missed", losses.missed),
-                ("unpaired_exit", losses.unpaired_exits),
-                ("over_range", losses.over_range),
-            ];
-            for (kind, count) in usual.into_iter().chain(losses.rare()) {
-                self.of_handler(&name, handler, Some(("kind", kind.to_owned())), count);
+            if let Some(value) = value(handler.of) {
+                text.sample(name, &handler.series, None, (of.figure)(value));
             }
-        }
-        let help = "Calls that had not returned when the window ended.";
-        let name = self.family(("handler_calls_in_flight", help), None, Kind::Gauge);
-        for handler in handlers {
-            self.of_handler(&name, handler, None, handler.of.losses.in_flight);
         }
     }
 }
 
-/// `a="b",c="d"`, with the values escaped.
-pub(crate) fn pairs<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let mut text = String::new();
-    for (name, value) in labels {
-        let comma = if text.is_empty() { "" } else { "," };
-        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        text.push_str(&format!("{comma}{name}=\"{value}\""));
+fn write_losses(text: &mut Exposition, handlers: &[Handler<'_>]) {
+    let name = "profiler_handler_unmeasured_calls_total";
+    let help = "Upper bound on the calls of the window that are not in the histogram.";
+    text.family(name, help, Kind::Counter);
+    for handler in handlers {
+        text.sample(name, &handler.series, None, handler.of.losses.unmeasured());
     }
-    text
-}
-
-/// A bound as Go's `%g` writes it. Prometheus writes those of protobuf so: a bound is one series, however it was scraped.
-pub(crate) fn shortest(bound: f64) -> String {
-    if bound == f64::INFINITY {
-        return "+Inf".to_owned();
+    let name = "profiler_handler_losses_total";
+    text.family(name, "Calls that were not measured, or not fully, by kind.", Kind::Counter);
+    for handler in handlers {
+        let losses = &handler.of.losses;
+        let usual = [
+            ("lost", losses.lost),
+            ("missed", losses.missed),
+            ("unpaired_exit", losses.unpaired_exits),
+            ("over_range", losses.over_range),
+        ];
+        for (kind, count) in usual.into_iter().chain(losses.rare()) {
+            text.sample(name, &handler.series, Some(("kind", kind)), count);
+        }
     }
-    if bound >= 1e-4 {
-        return bound.to_string();
-    }
-    let text = format!("{bound:e}");
-    match text.split_once("e-") {
-        Some((digits, exponent)) => format!("{digits}e-{exponent:0>2}"),
-        None => text,
+    let name = "profiler_handler_calls_in_flight";
+    text.family(name, "Calls that had not returned when the window ended.", Kind::Gauge);
+    for handler in handlers {
+        text.sample(name, &handler.series, None, handler.of.losses.in_flight);
     }
 }

@@ -31,10 +31,9 @@ use tokio::sync::watch;
 #[path = "../../../fuzz/src/hooks/otlp.rs"]
 pub mod fuzzing;
 
-use super::expose::{
-    FAMILIES, Family, Kind, Native, Point, SCHEMA, Seen, Value, ZERO_THRESHOLD, native, seconds,
-};
+use super::expose::{FAMILIES, Family, Native, Point, SCHEMA, Seen, Value, ZERO_THRESHOLD, native};
 use super::state::{Pushes, State};
+use crate::export::exposition::{Kind, seconds};
 
 /// Where metrics are pushed to when no path is given.
 const PATH: &str = "/v1/metrics";
@@ -335,7 +334,6 @@ fn metric(family: &Family, seen: &Seen<'_>, times: Times) -> Option<Metric> {
             aggregation_temporality: cumulative,
             is_monotonic: true,
         }),
-        Kind::Gauge | Kind::Info => metric::Data::Gauge(Gauge { data_points: numbers() }),
         Kind::Histogram => metric::Data::ExponentialHistogram(ExponentialHistogram {
             data_points: points
                 .iter()
@@ -343,6 +341,7 @@ fn metric(family: &Family, seen: &Seen<'_>, times: Times) -> Option<Metric> {
                 .collect(),
             aggregation_temporality: cumulative,
         }),
+        _ => metric::Data::Gauge(Gauge { data_points: numbers() }),
     };
     Some(Metric {
         name: name.to_owned(),

@@ -12,7 +12,7 @@ const PAGE: &str = include_str!("../../../docs/metrics.md");
 fn rows() -> String {
     let row = |family: &profiler::serve::expose::Family| {
         let labels = family.labels.join(", ");
-        let unit = family.unit().unwrap_or("");
+        let unit = family.kind.unit(family.name).unwrap_or("");
         let otlp = family.otlp.map_or("-".to_owned(), |(name, unit)| format!("`{name}` {unit}"));
         format!(
             "| `{}` | {} | {unit} | {labels} | {} | {} |\n",

@@ -1,5 +1,6 @@
 //! Durations of an HDR histogram in the buckets of others.
 
+use crate::export::exposition::cumulative;
 use crate::stats::Durations;
 
 /// Upper bounds of the classic buckets, in nanoseconds: one below each power of two from 64 ns to 8.6 s. Every second bound
@@ -26,14 +27,8 @@ pub const ZERO_THRESHOLD: f64 = 1.0 / (1_u64 << 30) as f64;
 /// Calls of at most each of [`BOUNDS_NS`]; the count of all calls is that of the bucket `+Inf`.
 #[must_use]
 pub fn classic(durations: &Durations) -> [u64; BOUNDS_NS.len()] {
-    let mut recorded = durations.histogram().iter_recorded().peekable();
-    let mut count = 0_u64;
-    BOUNDS_NS.map(|bound| {
-        while let Some(bucket) = recorded.next_if(|bucket| bucket.value_iterated_to() <= bound) {
-            count = count.saturating_add(bucket.count_at_value());
-        }
-        count
-    })
+    let recorded = durations.histogram().iter_recorded();
+    BOUNDS_NS.map(cumulative(recorded.map(|it| (it.value_iterated_to(), it.count_at_value()))))
 }
 
 /// Durations in buckets whose bounds are powers of `2^(2^-SCHEMA)`, in seconds.

@@ -4,28 +4,15 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use strum::{Display, VariantNames as _};
+use strum::VariantNames as _;
 
 use super::super::state::{Build, HandlerSum, NotMeasured, Phase, State};
+use crate::export::exposition::{Kind, seconds};
 use crate::recording::Recording;
 use crate::stats::Durations;
 
 /// Builds of a module that are shown: those measured last. Bounds the number of series.
 pub const MAX_BUILDS: usize = 4;
-
-/// What a family's points are, by Prometheus' words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
-#[strum(serialize_all = "lowercase")]
-pub enum Kind {
-    /// Only grows while the daemon runs.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// Always 1; its labels are the information.
-    Info,
-    /// Durations.
-    Histogram,
-}
 
 /// One metric with all its labels.
 #[derive(Debug)]
@@ -82,30 +69,6 @@ impl Family {
     pub fn points<'a>(&self, seen: &Seen<'a>) -> Vec<Point<'a>> {
         (self.points)(seen)
     }
-
-    /// The name without what OpenMetrics gives samples of this type as a suffix.
-    #[must_use]
-    pub fn base(&self) -> &'static str {
-        let suffix = match self.kind {
-            Kind::Counter => "_total",
-            Kind::Info => "_info",
-            Kind::Gauge | Kind::Histogram => "",
-        };
-        self.name.strip_suffix(suffix).unwrap_or(self.name)
-    }
-
-    /// Its unit: a last word of the name.
-    #[must_use]
-    pub fn unit(&self) -> Option<&'static str> {
-        let last = self.base().rsplit('_').next();
-        last.filter(|last| ["seconds", "bytes", "ratio"].contains(last))
-    }
-}
-
-/// Nanoseconds as seconds.
-#[must_use]
-pub fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
 }
 
 /// A state as it is shown: with the newest builds of each module alone.

@@ -11,7 +11,7 @@ mod text;
 
 pub use accept::Format;
 pub use durations::{BOUNDS_NS, Native, SCHEMA, ZERO_THRESHOLD, classic, native};
-pub use family::{FAMILIES, Family, Kind, MAX_BUILDS, Point, Seen, Value, seconds};
+pub use family::{FAMILIES, Family, MAX_BUILDS, Point, Seen, Value};
 pub use http::{CONNECTIONS, FRESH, serve};
 pub use protobuf::message;
 
@@ -22,8 +22,8 @@ use super::state::State;
 pub fn metrics(state: &State, format: Format) -> Vec<u8> {
     let seen = Seen::of(state);
     match format {
-        Format::Text => text::render(&seen, false).into_bytes(),
-        Format::OpenMetrics => text::render(&seen, true).into_bytes(),
+        Format::Text => text::render(&seen, false),
+        Format::OpenMetrics => text::render(&seen, true),
         Format::Protobuf => protobuf::render(&seen),
     }
 }

@@ -3,7 +3,8 @@
 use prost::Message as _;
 
 use super::durations::{BOUNDS_NS, Native, SCHEMA, ZERO_THRESHOLD, classic, native};
-use super::family::{FAMILIES, Family, Kind, Point, Seen, Value, seconds};
+use super::family::{FAMILIES, Family, Point, Seen, Value};
+use crate::export::exposition::{Kind, seconds};
 use crate::stats::Durations;
 
 /// Messages of `io/prometheus/client/metrics.proto` (github.com/prometheus/client_model, from 0.3 on; fields that are not
@@ -113,14 +114,15 @@ pub(super) fn render(seen: &Seen<'_>) -> Vec<u8> {
         if points.is_empty() {
             continue;
         }
-        let (name, unit) = (family.name.to_owned(), family.unit().map(str::to_owned));
+        let (name, unit) =
+            (family.name.to_owned(), family.kind.unit(family.name).map(str::to_owned));
         let family = MetricFamily {
             name: Some(name),
             help: Some(family.help.to_owned()),
             r#type: Some(match family.kind {
                 Kind::Counter => metric_type::COUNTER,
-                Kind::Gauge | Kind::Info => metric_type::GAUGE,
                 Kind::Histogram => metric_type::HISTOGRAM,
+                _ => metric_type::GAUGE,
             }),
             metric: points.iter().map(|point| metric(family, point)).collect(),
             unit,
