@@ -16,6 +16,23 @@ pub(crate) fn build_profiler(paths: &Paths) -> Result<PathBuf> {
     build(paths, &["build", "--release", "--package", "profiler", "--bin", "profiler"], "profiler")
 }
 
+/// What a release is built for: named, so that its flags are not those of build scripts.
+pub(crate) const STATIC_TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Builds the release binary `profiler` without shared libraries.
+pub(crate) fn build_static(paths: &Paths) -> Result<PathBuf> {
+    println!("build: profiler, release, static");
+    let flags = format!(
+        "target.{STATIC_TARGET}.rustflags=['-Ctarget-feature=+crt-static', '-Cstrip=symbols']"
+    );
+    let args = ["build", "--release", "--package", "profiler", "--bin", "profiler"];
+    build(
+        paths,
+        &[&args[..], &["--target", STATIC_TARGET, "--config", &flags]].concat(),
+        "profiler",
+    )
+}
+
 /// Cargo's arguments for all tests. Always the same packages, so that dependencies are built once: cargo selects their
 /// features by what is built together. Release, because a debug build is slow under TCG and would be a second build.
 pub(crate) const TESTED: [&str; 5] =

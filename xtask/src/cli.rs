@@ -35,6 +35,8 @@ pub(crate) enum Task {
     Picture,
     /// Build the book out of docs/ into target/book/html, and follow its links.
     Book,
+    /// Make a Debian package and an archive with a static binary in target/dist.
+    Dist(DistArgs),
     /// Count the instructions that the probes add to a call, in a VM under virtual time.
     Bench(BenchArgs),
     /// Run each parser under libFuzzer; a finding is an error.
@@ -104,6 +106,14 @@ pub(crate) struct BenchArgs {
     #[arg(long, num_args = 2, value_names = ["BASELINE.ko", "CANDIDATE.ko"],
           conflicts_with_all = ["import", "peers"])]
     pub(crate) gate: Option<Vec<PathBuf>>,
+}
+
+/// Arguments of `dist`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DistArgs {
+    /// Install and run both in a clean Debian root, as root.
+    #[arg(long)]
+    pub(crate) check: bool,
 }
 
 /// Arguments of `fuzz`.

@@ -8,6 +8,7 @@ mod ci_tests;
 mod cli;
 mod demo;
 mod digest;
+mod dist;
 mod ebpf;
 mod fuzz;
 mod gate_power;
@@ -66,6 +67,7 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         }
         Task::Bench(BenchArgs { peers: true, kernel, .. }) => peers::run(&paths, kernel)?,
         Task::Book => book::run(&paths)?,
+        Task::Dist(args) => dist::run(&paths, args.check)?,
         Task::Bench(args) => return bench::run(&paths, args.kernel).map(exit_code),
         Task::Fuzz(args) => fuzz::run_each(&paths, &args)?,
         Task::Demo(args) => return demo::run(&paths, args.driver, args.kernel).map(exit_code),

@@ -30,6 +30,10 @@ pub(crate) const PEERS: &str = "bpfcc-tools bpftrace libbpf-tools linux-perf pyt
 /// For unpacking a kernel's packages and indexing its modules.
 pub(crate) const KERNEL: &str = "kmod xz-utils zstd";
 
+/// For the Debian package; and for the root that it is tried in.
+pub(crate) const DIST: &str = "libc6-dev xz-utils";
+pub(crate) const CLEAN_ROOT: &str = "mmdebstrap";
+
 /// For the BPF object: a Rust with library sources, and the LLVM of the same version.
 pub(crate) const BPF_BUILD: &str =
     "g++ gcc libc6-dev libpolly-22-dev libzstd-dev llvm-22-dev rust-web-src rustc-web zlib1g-dev";

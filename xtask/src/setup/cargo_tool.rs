@@ -24,6 +24,10 @@ pub(crate) const BPF_LINKER: CargoTool =
 pub(crate) const MDBOOK: CargoTool =
     CargoTool { name: "mdbook", version: "0.5.4", features: "search" };
 
+/// Makes the Debian package; xz compresses it.
+pub(crate) const CARGO_DEB: CargoTool =
+    CargoTool { name: "cargo-deb", version: "3.8.0", features: "" };
+
 /// One program.
 pub(crate) struct CargoTool {
     name: &'static str,

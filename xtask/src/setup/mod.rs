@@ -16,12 +16,13 @@ use std::fs::File;
 use anyhow::{Context as _, Result};
 use nix::fcntl::{Flock, FlockArg};
 
+use crate::dist;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
 use crate::stop;
 
-pub(crate) use cargo_tool::{BPF_LINKER, LLVM_MAJOR, LLVM_PREFIX, MDBOOK};
+pub(crate) use cargo_tool::{BPF_LINKER, CARGO_DEB, LLVM_MAJOR, LLVM_PREFIX, MDBOOK};
 pub(crate) use kernels::{BUILD_FOLDER, has_own_tools, kernel};
 pub(crate) use scap::source as scap_source;
 use venv::Venv;
@@ -53,10 +54,14 @@ pub(crate) enum Part {
     BpfBuild,
     /// mdBook.
     Book,
+    /// cargo-deb.
+    Dist,
+    /// A Debian root that packages are tried in.
+    CleanRoot,
 }
 
 impl Part {
-    /// All parts but the peers and the book, which only `bench --peers` and `book` need.
+    /// All parts but those that only `bench --peers`, `book` and `dist` need.
     pub(crate) fn all() -> Vec<Self> {
         let mut parts = vec![
             Self::Vm,
@@ -82,6 +87,8 @@ impl Part {
             Self::Peers => apt::PEERS,
             Self::ScapDriver | Self::Prometheus | Self::Book => "",
             Self::BpfBuild => apt::BPF_BUILD,
+            Self::Dist => apt::DIST,
+            Self::CleanRoot => apt::CLEAN_ROOT,
         }
     }
 
@@ -96,6 +103,8 @@ impl Part {
             Self::Prometheus => prometheus::is_ready(paths),
             Self::BpfBuild => BPF_LINKER.is_ready(paths),
             Self::Book => MDBOOK.is_ready(paths),
+            Self::Dist => CARGO_DEB.is_ready(paths),
+            Self::CleanRoot => dist::clean_root(paths).exists(),
             Self::ModuleBuild | Self::Parsers | Self::Peers => true,
         }
     }
@@ -119,6 +128,10 @@ impl Part {
             }
             Self::BpfBuild => BPF_LINKER.describe(paths),
             Self::Book => MDBOOK.describe(paths),
+            Self::Dist => CARGO_DEB.describe(paths),
+            Self::CleanRoot => {
+                format!("{}: a clean Debian root", dist::clean_root(paths).display())
+            }
             Self::ModuleBuild | Self::Parsers | Self::Peers => "packages alone".to_owned(),
         }
     }
@@ -140,6 +153,8 @@ impl Part {
             Self::Prometheus => prometheus::install(paths),
             Self::BpfBuild => BPF_LINKER.install(paths),
             Self::Book => MDBOOK.install(paths),
+            Self::Dist => CARGO_DEB.install(paths),
+            Self::CleanRoot => dist::make_clean_root(paths),
             Self::ModuleBuild | Self::Parsers | Self::Peers => Ok(()),
         }
     }

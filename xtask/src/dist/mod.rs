@@ -1,0 +1,135 @@
+//! What is released: a Debian package and a static binary, both of the same build.
+
+use std::env::consts::ARCH;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use crate::cargo::{self, STATIC_TARGET};
+use crate::paths::Paths;
+use crate::process;
+use crate::setup::{self, CARGO_DEB, Part};
+
+/// The Debian release that both are tried in.
+const SUITE: &str = "bookworm";
+
+/// What the clean root has beside the packages that every Debian has.
+const IN_ROOT: &str = "--include=bash-completion,man-db,procps,systemd";
+
+/// Completions for each shell, where Debian has them below /usr/share.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "bash-completion/completions/profiler"),
+    ("zsh", "zsh/vendor-completions/_profiler"),
+    ("fish", "fish/vendor_completions.d/profiler.fish"),
+];
+
+/// Files of the archive beside the program, its man pages and its completions.
+const FILES: [&str; 5] =
+    ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "docs/systemd/profiler.service"];
+
+/// Makes both in `target/dist`; with `check` installs and runs them.
+pub(crate) fn run(paths: &Paths, check: bool) -> Result<()> {
+    let parts: &[Part] = if check { &[Part::Dist, Part::CleanRoot] } else { &[Part::Dist] };
+    setup::ensure(paths, parts)?;
+    let program = cargo::build_static(paths)?;
+    let dist = paths.target().join("dist");
+    process::empty_dir(&dist)?;
+    share(&program, &dist.join("share"))?;
+    let package = package(paths, &dist)?;
+    println!("dist: {}", package.display());
+    let archive = archive(paths, &program, &dist)?;
+    println!("dist: {}", archive.display());
+    if check {
+        try_out(paths, &package, &archive)?;
+        println!("dist: both were installed and run in a clean Debian {SUITE}");
+    }
+    Ok(())
+}
+
+/// Writes the man pages and completions, as they lie in /usr/share.
+fn share(program: &Path, share: &Path) -> Result<()> {
+    let pages = share.join("man/man1");
+    process::create_dir(&pages)?;
+    process::run(Command::new(program).args(["man", "--dir"]).arg(pages))?;
+    for (shell, file) in COMPLETIONS {
+        let file = share.join(file);
+        process::create_dir(file.parent().unwrap_or(share))?;
+        process::write(
+            &file,
+            process::stdout(Command::new(program).args(["completions", shell]))?,
+        )?;
+    }
+    Ok(())
+}
+
+/// The Debian package; `profiler/Cargo.toml` lists its files.
+fn package(paths: &Paths, dist: &Path) -> Result<PathBuf> {
+    let file = dist.join("profiler.deb");
+    let mut deb = Command::new(CARGO_DEB.program(paths));
+    deb.args(["--package", "profiler", "--no-build", "--locked", "--quiet"]);
+    deb.args(["--target", STATIC_TARGET]).arg("--output").arg(&file).current_dir(paths.root());
+    process::run(&mut deb)?;
+    Ok(file)
+}
+
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// The archive with the static binary.
+fn archive(paths: &Paths, program: &Path, dist: &Path) -> Result<PathBuf> {
+    let name = format!("profiler-{}-{ARCH}", version());
+    let folder = dist.join(&name);
+    process::create_dir(&folder)?;
+    let files = FILES.map(|file| paths.root().join(file));
+    let share = dist.join("share");
+    process::run(Command::new("cp").arg("-r").arg(program).arg(share).args(files).arg(&folder))?;
+    let file = dist.join(format!("{name}.tar.gz"));
+    let mut tar = Command::new("tar");
+    tar.args(["--create", "--gzip", "--sort=name", "--owner=0", "--group=0", "--file"]);
+    process::run(tar.arg(&file).arg("--directory").arg(dist).arg(&name))?;
+    process::remove_dir(&folder)?;
+    Ok(file)
+}
+
+/// The archive of the clean root, which is made once.
+pub(crate) fn clean_root(paths: &Paths) -> PathBuf {
+    paths.target().join("roots").join(format!("{SUITE}.tar"))
+}
+
+/// Makes the clean root.
+pub(crate) fn make_clean_root(paths: &Paths) -> Result<()> {
+    let root = clean_root(paths);
+    process::create_dir(root.parent().context("the root has no folder")?)?;
+    let partial = root.with_extension("partial");
+    let mut make = Command::new("mmdebstrap");
+    make.args(["--variant=minbase", "--format=tar", IN_ROOT, SUITE]).arg(&partial);
+    process::run_logged(&mut make, &paths.target().join("logs/clean-root.log"))?;
+    fs::rename(&partial, &root).with_context(|| format!("cannot create {}", root.display()))
+}
+
+/// Installs and runs both in a clean root; needs root.
+fn try_out(paths: &Paths, package: &Path, archive: &Path) -> Result<()> {
+    let folder = tempfile::tempdir_in(paths.target()).context("cannot make a folder")?;
+    let root = folder.path();
+    let mut tar = Command::new("tar");
+    tar.arg("--extract").arg("--file").arg(clean_root(paths)).arg("--directory").arg(root);
+    // An unprivileged container can make no devices; the root needs /dev/null alone.
+    process::run(tar.args(["--exclude=./dev/*", "--numeric-owner"]))?;
+    for (from, to) in [(package, "profiler.deb"), (archive, "profiler.tar.gz")] {
+        let copied = fs::copy(from, root.join(to));
+        copied.with_context(|| format!("cannot copy {}", from.display()))?;
+    }
+    process::write(&root.join("check.sh"), include_str!("check.sh"))?;
+    let mut enter = Command::new("unshare");
+    enter.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-euc"]);
+    enter.arg(
+        "mount -t proc proc \"$0/proc\"; mount --rbind /dev \"$0/dev\"; \
+         exec chroot \"$0\" sh /check.sh \"$1\" \"$2\"",
+    );
+    enter.arg(root).args([version(), ARCH]);
+    enter.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
+    process::run_logged(&mut enter, &paths.target().join("logs/dist-check.log"))
+}
