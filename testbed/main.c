@@ -46,8 +46,11 @@ static int hook_every_call(void)
 /* A driver that hooks nothing until a program asks for it. */
 static int set_every_call(const char *value, const struct kernel_param *param)
 {
-	int err = every_call ? -EBUSY : param_set_bool(value, param);
+	int err;
 
+	if (is_loaded && every_call)
+		return -EBUSY;
+	err = param_set_bool(value, param);
 	if (err || !every_call || !is_loaded)
 		return err;
 	err = hook_every_call();
@@ -84,19 +87,29 @@ static int __init tb_init(void)
 		tb_hooks_unregister();
 		return err;
 	}
+	/* Written from here on, it hooks at once. */
+	kernel_param_lock(THIS_MODULE);
 	if (every_call)
 		err = hook_every_call();
+	is_loaded = !err;
+	kernel_param_unlock(THIS_MODULE);
 	if (err) {
 		tb_proc_remove();
 		tb_hooks_unregister();
 	}
-	is_loaded = !err;
 	return err;
 }
 
 static void __exit tb_exit(void)
 {
-	if (every_call) {
+	bool hooked;
+
+	/* What is written after this hooks nothing. */
+	kernel_param_lock(THIS_MODULE);
+	hooked = every_call;
+	is_loaded = false;
+	kernel_param_unlock(THIS_MODULE);
+	if (hooked) {
 		tracepoint_probe_unregister(sys_enter, every_call_handler, NULL);
 		tracepoint_synchronize_unregister();
 	}

@@ -51,7 +51,7 @@ pub struct BisectArgs {
     /// Further parameters of the driver, as insmod takes them.
     #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]
     pub module_params: String,
-    /// What uses the driver; its paths are of the checkout.
+    /// What uses the driver, the same for all commits.
     #[command(flatten)]
     pub agent: AgentArgs,
     /// Keep the kernel's messages of each guest in this folder.

@@ -20,8 +20,8 @@ pub fn run(args: &ListArgs) -> Result<(), Failure> {
     if let Some(file) = args.module.as_ref().filter(|module| module.ends_with(".ko")) {
         return hooks(args, Path::new(file));
     }
-    if !args.kernel.is_empty() || !args.module_params.is_empty() {
-        let text = "--kernel and --module-params are for a driver that is loaded in a VM: name its .ko file with --module";
+    if !args.kernel.is_empty() || !args.module_params.is_empty() || args.agent.agent.is_some() {
+        let text = "--kernel, --module-params and --agent are for a driver that is loaded in a VM: name its .ko file with --module";
         return Err(Failure::new(exit::USAGE, text));
     }
     super::restore_tracefs();

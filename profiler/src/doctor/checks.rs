@@ -293,13 +293,14 @@ fn module_checks(root: &Path, folder: &Path, module: &str, supported: bool) -> [
     };
     let id = CheckId::ModuleBtf;
     let prepare = format!("`profiler prepare {module}.ko`");
-    let btf = match Btf::of(Some(module), folder) {
-        _ if !loaded.is_yes() => id.unknown("known when the module is loaded", None),
-        Ok(btf) => id.yes(format!("functions that it describes: {}", btf.count())),
-        Err(error) if folder.join(module).exists() => {
+    // Only the name of a loaded module is surely no path.
+    let btf = match loaded.is_yes().then(|| Btf::of(Some(module), folder)) {
+        None => id.unknown("known when the module is loaded", None),
+        Some(Ok(btf)) => id.yes(format!("functions that it describes: {}", btf.count())),
+        Some(Err(error)) if folder.join(module).exists() => {
             id.no(error.to_string(), format!("rebuild it, or run {prepare}, and reload the module"))
         }
-        Err(_) => id.no(
+        Some(Err(_)) => id.no(
             format!("/sys/kernel/btf/{module} is missing"),
             match supported {
                 true => {

@@ -144,7 +144,7 @@ impl ResolveError {
         Self { cause: Cause::NoSuchHandler, text }
     }
 
-    /// A pattern matches no function that can be measured, and so many that ftrace cannot trace.
+    /// A pattern matches no function that can be measured; `not_traceable` match and cannot be traced.
     fn no_match(pattern: &str, module: Option<&str>, not_traceable: usize) -> Self {
         let reasons = match not_traceable {
             0 => ": see /proc/kallsyms for the names there are".to_owned(),

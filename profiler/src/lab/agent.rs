@@ -1,128 +1,259 @@
 //! A program that the guest runs beside the driver: many drivers hook the kernel only when a program has opened their device.
+//!
+//! It may be of a change under judgement: nothing of it runs on this machine, and of files that it names none is read but libraries
+//! in the system's folders.
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::initramfs;
+use object::elf::{DT_NEEDED, FileHeader64};
+use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
+use object::{LittleEndian, SectionIndex};
+use sha2::{Digest as _, Sha256};
+
 use super::wire;
 use crate::error::{Failure, exit};
 
 /// Most bytes of its files, which the guest holds in its memory twice while it reads them.
 const MOST_BYTES: u64 = 128 << 20;
 
+/// Where libraries and loaders are: those of Debian's and of other systems.
+const FOLDERS: [&str; 6] = [
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+];
+
 /// A program with its arguments, and the files that it needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Agent {
+    /// As the user gave it.
+    command: String,
     /// The program's path and its arguments.
     arguments: Vec<String>,
-    /// The program, its libraries, and what else was named; the guest has them under the same paths.
-    files: Vec<PathBuf>,
+    /// The program, what else was named, and libraries.
+    files: Vec<AgentFile>,
+}
+
+/// A file as it was read: it may change while builds are measured.
+#[derive(Clone, PartialEq, Eq)]
+struct AgentFile {
+    path: String,
+    mode: u32,
+    bytes: Vec<u8>,
+}
+
+/// What it depends on: its words, and a checksum of its files.
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {}", self.arguments, self.checksum())
+    }
 }
 
 impl Agent {
     /// The program of `command`, which is split as a shell would, with its libraries and these `further` files.
     ///
     /// # Errors
-    /// If there is no such program, or it is not one that this machine's loader starts.
+    /// If there is no such program, it is a script, or a file cannot be read.
     pub fn new(command: &str, further: &[PathBuf]) -> Result<Self, Failure> {
-        let bad = |why: String| {
-            let text = format!("--agent '{command}': {why}");
-            Failure::new(exit::USAGE, text)
-        };
+        let bad = |why: String| Failure::new(exit::USAGE, format!("--agent '{command}': {why}"));
         let mut arguments =
             shlex::split(command).ok_or_else(|| bad("a quote is not closed".to_owned()))?;
         let name = arguments.first().ok_or_else(|| bad("it names no program".to_owned()))?;
         let program = find(name).ok_or_else(|| bad(format!("there is no program {name}")))?;
-        let unreadable = |error: io::Error| bad(format!("{}: {error}", program.display()));
-        let libraries = initramfs::libraries(&program).map_err(unreadable)?;
-        arguments[0] = utf8(&program).map_err(&bad)?;
-        let mut files = vec![program];
+        let mut agent =
+            Self { command: command.to_owned(), arguments: Vec::new(), files: Vec::new() };
+        agent.add(&program, 0).map_err(&bad)?;
         for file in further {
-            files.push(std::path::absolute(file).map_err(|error| bad(error.to_string()))?);
+            // A link of a checkout may lead to a key of this user.
+            agent.add(file, libc::O_NOFOLLOW).map_err(&bad)?;
         }
-        files.extend(libraries);
-        Ok(Self { arguments, files })
+        agent.add_libraries(0).map_err(&bad)?;
+        arguments[0].clone_from(&agent.files[0].path);
+        Ok(Self { arguments, ..agent })
     }
 
-    /// Its program and arguments, for a reader.
-    #[must_use]
-    pub fn command(&self) -> String {
-        let words = self.arguments.iter().map(String::as_str);
-        shlex::try_join(words).unwrap_or_else(|_| self.arguments.join(" "))
+    fn add(&mut self, path: &Path, flags: i32) -> Result<(), String> {
+        let bad = |why: &dyn fmt::Display| format!("{}: {why}", path.display());
+        let read: u64 = self.files.iter().map(|file| file.bytes.len() as u64).sum();
+        let (mode, bytes) =
+            contents(path, flags, MOST_BYTES - read).map_err(|error| bad(&error))?;
+        let path = std::path::absolute(path).map_err(|error| bad(&error))?;
+        let path = path.to_str().ok_or_else(|| bad(&"the path is not UTF-8"))?.to_owned();
+        self.files.push(AgentFile { path, mode, bytes });
+        Ok(())
     }
 
-    /// The files that the guest gets.
+    /// Adds what the file `number` and the libraries that it adds are linked with. Loaders of this machine would do that, and run
+    /// what a program has for them to audit it: ld.so(8).
+    fn add_libraries(&mut self, number: usize) -> Result<(), String> {
+        let mut number = number;
+        let mut is_program = true;
+        while let Some(file) = self.files.get(number) {
+            let path = file.path.clone();
+            if is_program || is_library(&path) {
+                let linked = Linked::of(&file.bytes).map_err(|why| format!("{path}: {why}"))?;
+                if let Some(loader) = linked.loader {
+                    let of_system = FOLDERS.iter().any(|folder| loader.starts_with(folder));
+                    if !of_system || loader.contains("..") {
+                        return Err(format!("{path}: {loader} is not a loader of this system"));
+                    }
+                    self.add_new(Path::new(&loader))?;
+                }
+                for name in linked.needed {
+                    let found = library(&name).ok_or_else(|| {
+                        format!(
+                            "{path} needs {name}, which none of {} has: link it statically",
+                            FOLDERS.join(", ")
+                        )
+                    })?;
+                    self.add_new(&found)?;
+                }
+            }
+            is_program = false;
+            number += 1;
+        }
+        Ok(())
+    }
+
+    fn add_new(&mut self, path: &Path) -> Result<(), String> {
+        let is_here = self.files.iter().any(|file| Path::new(&file.path) == path);
+        if is_here { Ok(()) } else { self.add(path, 0) }
+    }
+
+    /// Its program and arguments as they were given, and the beginning of a checksum of its files.
     #[must_use]
-    pub fn files(&self) -> &[PathBuf] {
-        &self.files
+    pub fn words(&self) -> String {
+        format!("{} ({})", self.command, &self.checksum()[..12])
+    }
+
+    fn checksum(&self) -> String {
+        let mut hash = Sha256::new();
+        for file in &self.files {
+            hash.update(Sha256::digest(&file.bytes));
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Appends its files to `bytes`; gives what the guest is to do with them.
-    ///
-    /// # Errors
-    /// If a file cannot be read, or they are too large.
-    pub(super) fn pack(&self, bytes: &mut Vec<u8>) -> Result<wire::Agent, Failure> {
-        let mut packed = Vec::new();
-        let mut whole = 0;
-        for path in &self.files {
-            let bad = |why: String| {
-                let text = format!("a file of --agent, {}: {why}", path.display());
-                Failure::new(exit::BAD_INPUT, text)
-            };
-            let file = fs::metadata(path).map_err(|error| bad(error.to_string()))?;
-            if !file.is_file() {
-                return Err(bad("is no file; name each file of a folder".to_owned()));
-            }
-            whole += file.len();
-            if whole > MOST_BYTES {
-                return Err(bad(format!("the files have more than {} MiB", MOST_BYTES >> 20)));
-            }
-            let read = fs::read(path).map_err(|error| bad(error.to_string()))?;
-            let place = [bytes.len() as u64, read.len() as u64];
-            bytes.extend(read);
-            let mode = file.permissions().mode() & 0o777;
-            packed.push(wire::AgentFile { path: utf8(path).map_err(bad)?, mode, bytes: place });
+    pub(super) fn pack(&self, bytes: &mut Vec<u8>) -> wire::Agent {
+        let mut files = Vec::new();
+        for file in &self.files {
+            let place = [bytes.len() as u64, file.bytes.len() as u64];
+            bytes.extend(&file.bytes);
+            files.push(wire::AgentFile { path: file.path.clone(), mode: file.mode, bytes: place });
         }
-        Ok(wire::Agent { arguments: self.arguments.clone(), files: packed })
+        wire::Agent { arguments: self.arguments.clone(), files }
     }
+}
+
+/// Rights and bytes of a file, without waiting for one that is no file.
+fn contents(path: &Path, flags: i32, most: u64) -> io::Result<(u32, Vec<u8>)> {
+    let file = OpenOptions::new().read(true).custom_flags(flags | libc::O_NONBLOCK).open(path);
+    let file: File = file.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => io::Error::other("is a link: name the file that it leads to"),
+        _ => error,
+    })?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("is no file; name each file of a folder"));
+    }
+    let mut bytes = Vec::new();
+    if file.take(most + 1).read_to_end(&mut bytes)? as u64 > most {
+        let text = format!("all files have more than {} MiB", MOST_BYTES >> 20);
+        return Err(io::Error::other(text));
+    }
+    Ok((metadata.permissions().mode() & 0o777, bytes))
+}
+
+/// What an ELF file says that it is linked with.
+struct Linked {
+    loader: Option<String>,
+    needed: Vec<String>,
+}
+
+impl Linked {
+    fn of(bytes: &[u8]) -> Result<Self, String> {
+        if bytes.starts_with(b"#!") {
+            let text = "is a script: name its interpreter, and give the script by --agent-file";
+            return Err(text.to_owned());
+        }
+        Self::parse(bytes).map_err(|error| format!("is no ELF program for x86-64: {error}"))
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, object::Error> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let header = FileHeader64::<LittleEndian>::parse(bytes)?;
+        let segments = header.program_headers(LittleEndian, bytes)?;
+        let mut linked = Self { loader: None, needed: Vec::new() };
+        for segment in segments {
+            if let Some(path) = segment.interpreter(LittleEndian, bytes)? {
+                linked.loader = Some(text(path));
+            }
+        }
+        let sections = header.sections(LittleEndian, bytes)?;
+        if let Some((entries, strings)) = sections.dynamic(LittleEndian, bytes)? {
+            let strings: SectionIndex = strings;
+            let strings = sections.strings(LittleEndian, bytes, strings)?;
+            for entry in entries.iter().filter(|it| it.tag(LittleEndian) == DT_NEEDED) {
+                linked.needed.push(text(entry.string(LittleEndian, strings)?));
+            }
+        }
+        Ok(linked)
+    }
+}
+
+/// A library by its name, in the system's folders.
+fn library(name: &str) -> Option<PathBuf> {
+    let is_name = !name.is_empty() && !name.contains('/');
+    let mut places = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
+    places.find(|path| is_name && path.is_file())
+}
+
+fn is_library(path: &str) -> bool {
+    FOLDERS.iter().any(|folder| Path::new(path).parent() == Some(Path::new(folder)))
 }
 
 /// The path of a program as a shell would find it.
 fn find(name: &str) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| {
-        let found = fs::metadata(path);
+        let found = std::fs::metadata(path);
         found.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
     };
     if name.contains('/') {
-        return std::path::absolute(name).ok().filter(is_program);
+        return Some(PathBuf::from(name)).filter(is_program);
     }
     let folders = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&folders).map(|folder| folder.join(name)).find(is_program)
 }
 
-fn utf8(path: &Path) -> Result<String, String> {
-    path.to_str().map(str::to_owned).ok_or_else(|| "its path is not UTF-8".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
-    fn a_program_brings_its_libraries_and_is_never_run_here() {
+    fn a_program_brings_its_libraries() {
         let agent = Agent::new("sh -c 'exit 3'", &["Cargo.toml".into()]).unwrap();
         assert!(agent.arguments[0].starts_with('/') && agent.arguments[0].ends_with("/sh"));
         assert_eq!(agent.arguments[1..], ["-c", "exit 3"]);
-        assert!(agent.command().ends_with("/sh -c 'exit 3'"));
-        let has = |end: &str| agent.files().iter().any(|file| file.ends_with(end));
-        assert!(has("libc.so.6") && has("profiler/Cargo.toml"), "{agent:?}");
+        assert!(agent.words().starts_with("sh -c 'exit 3' ("));
+        let has = |end: &str| agent.files.iter().any(|file| Path::new(&file.path).ends_with(end));
+        assert!(has("libc.so.6") && has("ld-linux-x86-64.so.2") && has("Cargo.toml"), "{agent:?}");
         let mut bytes = vec![7; 10];
-        let packed = agent.pack(&mut bytes).unwrap();
+        let packed = agent.pack(&mut bytes);
         let [at, size] = packed.files[1].bytes.map(|number| number as usize);
         assert_eq!(bytes[at..at + size], *fs::read("Cargo.toml").unwrap());
         assert_eq!(packed.files[0].mode & 0o500, 0o500);
+        let other = Agent::new("sh -c 'exit 3'", &["build.rs".into()]).unwrap();
+        assert_ne!(agent.words(), other.words(), "its files count");
     }
 
     #[test]
@@ -134,7 +265,6 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
             path.display().to_string()
         };
-        // A loader of its own would run on this machine.
         let mut other = fs::read("/bin/true").unwrap();
         let at = other.windows(7).position(|part| part == b"/lib64/").unwrap();
         other[at + 1..at + 4].copy_from_slice(b"tmp");
@@ -144,12 +274,21 @@ mod tests {
             ("/no/such", "there is no program /no/such"),
             (&program("script", b"#!/bin/sh\n"), "is a script"),
             (&program("other", &other), "not a loader of this system"),
+            (&program("text", b"text"), "is no ELF program"),
         ] {
             let failure = Agent::new(command, &[]).unwrap_err();
             assert_eq!(failure.code, exit::USAGE);
             assert!(failure.message.contains(why), "{command}: {failure}");
         }
-        let agent = Agent::new("sh", &[folder.path().to_owned()]).unwrap();
-        assert!(agent.pack(&mut Vec::new()).unwrap_err().message.contains("is no file"));
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
+        let pipe = folder.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for (file, why) in
+            [(folder.path().to_owned(), "is no file"), (link, "is a link"), (pipe, "is no file")]
+        {
+            let failure = Agent::new("sh", &[file]).unwrap_err();
+            assert!(failure.message.contains(why), "{failure}");
+        }
     }
 }

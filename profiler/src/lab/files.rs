@@ -81,10 +81,7 @@ impl Files {
     }
 
     /// Adds those of a program that uses the driver.
-    ///
-    /// # Errors
-    /// If a file cannot be read.
-    pub(super) fn add_agent(&mut self, agent: &Agent) -> Result<wire::Agent, Failure> {
+    pub(super) fn add_agent(&mut self, agent: &Agent) -> wire::Agent {
         agent.pack(&mut self.bytes)
     }
 

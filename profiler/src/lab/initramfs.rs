@@ -1,10 +1,8 @@
 //! The files of a lab's guest: this program and its libraries, in a cpio archive that the kernel unpacks.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -131,46 +129,15 @@ fn nothing() -> Vec<u8> {
     bytes
 }
 
-/// The program's shared libraries and their loader, by the paths that it uses; empty for a static program. Nothing of the program
-/// runs here: its loader lists them, which has to be one of this system (ldd(1) warns of others).
-///
-/// # Errors
-/// If it is no ELF program, or has another loader.
-pub(super) fn libraries(program: &Path) -> io::Result<Vec<PathBuf>> {
-    let Some(loader) = loader(&fs::read(program)?)? else { return Ok(Vec::new()) };
-    let of_system = |path: &Path| ["/lib", "/lib64", "/usr"].iter().any(|at| path.starts_with(at));
-    if !of_system(&loader) || !loader.canonicalize().is_ok_and(|path| of_system(&path)) {
-        let text = format!("{} is not a loader of this system", loader.display());
-        return Err(io::Error::other(text));
-    }
-    // ld.so(8).
-    let output = Command::new(&loader).arg("--list").arg(program).output();
+/// The program's shared libraries and their loader, by the paths that it uses; empty for a static program.
+fn libraries(program: &Path) -> io::Result<Vec<PathBuf>> {
+    // As ldd does: ld.so(8).
+    let output =
+        Command::new(program).arg("--version").env("LD_TRACE_LOADED_OBJECTS", "1").output();
     let output = output.map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot run {}: {error}", loader.display()))
+        io::Error::new(error.kind(), format!("cannot run {}: {error}", program.display()))
     })?;
-    let mut listed = paths(&String::from_utf8_lossy(&output.stdout));
-    if !listed.contains(&loader) {
-        listed.push(loader);
-    }
-    Ok(listed)
-}
-
-/// The loader that an ELF program names; none if it is static.
-fn loader(bytes: &[u8]) -> io::Result<Option<PathBuf>> {
-    if bytes.starts_with(b"#!") {
-        let text = "is a script: name its interpreter, with the script as a further file";
-        return Err(io::Error::other(text));
-    }
-    let damaged = |error: object::Error| io::Error::other(format!("is no ELF program: {error}"));
-    let little = object::LittleEndian;
-    let header = FileHeader64::<object::LittleEndian>::parse(bytes).map_err(damaged)?;
-    let segments = header.program_headers(little, bytes).map_err(damaged)?;
-    for segment in segments {
-        if let Some(path) = segment.interpreter(little, bytes).map_err(damaged)? {
-            return Ok(Some(PathBuf::from(OsStr::from_bytes(path))));
-        }
-    }
-    Ok(None)
+    Ok(paths(&String::from_utf8_lossy(&output.stdout)))
 }
 
 /// The paths in `NAME => PATH (ADDRESS)` and `PATH (ADDRESS)`.

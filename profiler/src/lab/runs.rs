@@ -231,7 +231,7 @@ impl<'a> Lab<'a> {
         let unwritable = |error: io::Error| Failure::cannot_write(&folder, &error);
         fs::create_dir_all(&folder).map_err(unwritable)?;
         let mut files = Files::of(&[build], &self.builds.kernel)?;
-        let agent = self.settings.agent.as_ref().map(|agent| files.add_agent(agent)).transpose()?;
+        let agent = self.settings.agent.as_ref().map(|agent| files.add_agent(agent));
         let packed = folder.join("files");
         files.write(&packed).map_err(unwritable)?;
         let modules = files.modules_of(&build.name);
@@ -422,7 +422,7 @@ impl<'a> Lab<'a> {
             base: self.base.facts.key.clone(),
             placement: *placement,
             counts_sha256: counted.checksum,
-            agent: self.settings.agent.as_ref().map(Agent::command),
+            agent: self.settings.agent.as_ref().map(Agent::words),
         });
         if let Some(without) = without {
             recording.driver_costs =

@@ -347,7 +347,10 @@ impl Session {
             let under = |load: &Load| {
                 let name = part(kernel, load.kind);
                 let calls = [base, candidate].map(|runs| fewest_calls(runs, &name, handler));
+                // Its averages are not judged.
+                let is_alone = load.kind != BuiltinKind::Interface;
                 let is_for = load.handlers.iter().any(|pattern| pattern.matches(handler));
+                let is_for = (is_alone, is_for);
                 (calls[0].max(calls[1]), is_for, calls, name)
             };
             let loads: Vec<_> = self.loads.iter().map(under).collect();

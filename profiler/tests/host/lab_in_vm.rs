@@ -269,8 +269,12 @@ fn an_agent_has_the_driver_hook_the_kernel() {
         (output.status.code().unwrap(), text(&output.stderr))
     };
     let hook = "echo 1 >/sys/module/hids_testbed/parameters/every_call";
-    // It ends, or it goes on and is stopped.
-    for agent in [format!("sh -c '{hook}'"), format!("sh -c '{hook}; sh -c \"kill -STOP $$\"'")] {
+    // It ends; it goes on and is stopped; what it has left is.
+    for agent in [
+        format!("sh -c '{hook}'"),
+        format!("sh -c '{hook}; kill -STOP $$'"),
+        format!("sh -c '(read line </dev/console) & {hook}'"),
+    ] {
         let (code, said) = lab(&agent);
         assert_eq!(code, 0, "{agent}: {said}");
         let recording = Recording::read(&file).unwrap();

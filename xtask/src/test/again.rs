@@ -15,6 +15,9 @@ use crate::stop;
 /// With more failures than this no test runs again: something is broken.
 const MOST: usize = 3;
 
+/// The part of a boot that it is, for files of its own.
+const PART: usize = 99;
+
 /// Runs the tests that failed once more, place by place, if they are few.
 pub(super) fn run(
     paths: &Paths,
@@ -31,20 +34,38 @@ pub(super) fn run(
         stop::check()?;
         let mut second = Report::default();
         println!("test: again, alone: {place}: {}", tests.join(", "));
-        if place == HOST {
-            for which in [&cargo::UNIT_TESTS[..], &["--test", "host"], &["--doc"]] {
-                cargo_test(paths, which, &tests, &mut second)?;
-            }
-        } else if place == lab::PLACE {
-            lab::run(paths, host_tests, &tests, &mut second)?;
-        } else if let Some(boot) =
-            boots.iter().find(|boot| place == format!("{VM_PLACE}{}", boot.name))
-        {
-            let left_out = Vec::new();
-            bench.boot(&Boot { tests, left_out, part: 1, ..boot.clone() }, &mut second)?;
+        let done = one(paths, host_tests, bench, boots, &place, &tests, &mut second);
+        if let Err(error) = done {
+            eprintln!("error: {place}: {error:#}");
+            continue;
         }
         report.amend(&second);
     }
     report.lap("again");
+    Ok(())
+}
+
+/// Runs these tests of one place.
+fn one(
+    paths: &Paths,
+    host_tests: &Path,
+    bench: &BootContext<'_>,
+    boots: &[Boot],
+    place: &str,
+    tests: &[String],
+    second: &mut Report,
+) -> Result<()> {
+    if place == HOST {
+        for which in [&cargo::UNIT_TESTS[..], &["--test", "host"], &["--doc"]] {
+            cargo_test(paths, which, tests, second)?;
+        }
+    } else if place == lab::PLACE {
+        lab::run(paths, host_tests, tests, second)?;
+    } else if let Some(boot) = boots.iter().find(|boot| place == format!("{VM_PLACE}{}", boot.name))
+    {
+        let left_out = Vec::new();
+        bench
+            .boot(&Boot { tests: tests.to_vec(), left_out, part: PART, ..boot.clone() }, second)?;
+    }
     Ok(())
 }

@@ -71,8 +71,12 @@ impl Outputs {
         let mut written = saved.unwrap_or(Ok(()));
         let look = Look { unit: args.unit, ..Look::default() };
         for (format, file) in self.exports {
-            let bytes = series::render(result, format, &look).unwrap_or_default();
-            written = written.and(file.commit(&bytes).map_err(Failure::from));
+            let bytes = series::render(result, format, &look);
+            let bytes = bytes.ok_or_else(|| {
+                Failure::new(exit::INTERNAL, "an export of one run got several; please report it")
+            });
+            let exported = bytes.and_then(|bytes| file.commit(&bytes).map_err(Failure::from));
+            written = written.and(exported);
         }
         if !is_saved {
             written = written.map_err(|failure| rescued(failure, &document));

@@ -216,6 +216,14 @@ fn a_circle_ends() {
     let reader = testing::reader(&symbols);
     let hooks = reader.hooks("driver", &Names::of(&[&symbols]), &symbols, &|_| Ok(CODE + 0x10));
     assert!(hooks.list.len() < 1 << 15, "{}", hooks.list.len());
+    // An aggregate without members that is its own next.
+    let memory = |address: u64| match address.wrapping_sub(DATA) {
+        0 | 0x10 => Ok(address),
+        0x30 => Ok(AGGREGATE),
+        _ if address == K + 0x1000 => Ok(DATA),
+        _ => Ok(0),
+    };
+    assert!(reader.hooks("driver", &Names::of(&[&symbols]), &symbols, &memory).list.is_empty());
 }
 
 proptest! {

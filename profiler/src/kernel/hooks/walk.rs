@@ -212,10 +212,13 @@ impl Reader {
         let aggregate = self.symbol(FUNCTIONS[0]);
         let flags_of = |probe: u64| Ok::<_, io::Error>(read(probe.wrapping_add(flags))? as u32);
         let mut found = Vec::new();
+        // A driver may make a circle of nodes without members.
+        let mut nodes = 0;
         for bucket in 0..BUCKETS {
             // Both kinds of node begin with the pointer to the next.
             let mut node = read(table + 8 * bucket)?;
-            while node != 0 && found.len() < MOST {
+            while node != 0 && found.len() < MOST && nodes < MOST {
+                nodes += 1;
                 let probe = node.wrapping_sub(hlist);
                 let first = flags_of(probe)?;
                 if aggregate == Some(read(probe.wrapping_add(pre_handler))?) {

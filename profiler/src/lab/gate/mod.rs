@@ -178,8 +178,7 @@ impl Planned {
         let work = self.session.work(self.kernel(number));
         let what = (work, &self.lab.memory, &self.lab.agent);
         let params = &self.lab.baseline_params;
-        let mut files = vec![program, &qemu, &bench.kernel.path, &bench.baseline.file];
-        files.extend(self.lab.agent.iter().flat_map(Agent::files).map(PathBuf::as_path));
+        let files = [program, &qemu, &bench.kernel.path, &bench.baseline.file];
         Key::of(&files, &[&format!("{what:?}"), params])
     }
 
@@ -207,7 +206,7 @@ impl Planned {
             text.push_str(&format!("{side:<9} loaded with {params}, too\n"));
         }
         if let Some(agent) = &self.lab.agent {
-            text.push_str(&format!("agent     {}\n", agent.command()));
+            text.push_str(&format!("agent     {}\n", agent.words()));
         }
         if let Some(words) = self.words() {
             text.push_str(&format!("changed   {words}\n"));

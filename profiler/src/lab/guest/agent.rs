@@ -1,15 +1,16 @@
 //! Starts the program that uses the driver, and stops it when it is at rest.
 
 use std::fs::{self, File, Permissions};
-use std::io;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::error::{Failure, exit};
@@ -18,8 +19,9 @@ use crate::lab::wire::Agent;
 /// What it prints.
 const OUTPUT: &str = "/run/agent";
 
-/// Lines of it that an error carries.
+/// Lines of it that an error carries, of this many bytes at its end.
 const LINES: usize = 10;
+const LAST_BYTES: u64 = 4 << 10;
 
 /// Seconds of the guest's clock that it may take until it is at rest: a CPU that is idle for half a second of one.
 const LIMIT: u32 = 30;
@@ -34,16 +36,21 @@ pub(super) fn start(agent: &Agent, files: &[u8]) -> Result<(), Failure> {
     };
     unpack(agent, files).map_err(|error| failed(format!("its files: {error}")))?;
     let mut child = spawn(agent).map_err(|error| failed(error.to_string()))?;
+    let mut has_ended = false;
     for _ in 0..LIMIT {
         let before = idle();
         thread::sleep(Duration::from_secs(1));
-        match child.try_wait().map_err(|error| failed(error.to_string()))? {
-            Some(status) if status.success() => return Ok(()),
-            Some(status) => return Err(failed(format!("{}; it said:\n{}", ended(status), said()))),
-            None if idle().saturating_sub(before) >= IDLE_TICKS => {
-                return stop(&child).map_err(failed);
+        if !has_ended {
+            match child.try_wait().map_err(|error| failed(error.to_string()))? {
+                Some(status) if status.success() => has_ended = true,
+                Some(status) => {
+                    return Err(failed(format!("it ended with {status}; it said:\n{}", said())));
+                }
+                None => {}
             }
-            None => {}
+        }
+        if idle().saturating_sub(before) >= IDLE_TICKS {
+            return stop((!has_ended).then_some(&child)).map_err(failed);
         }
     }
     Err(failed(format!(
@@ -52,19 +59,19 @@ pub(super) fn start(agent: &Agent, files: &[u8]) -> Result<(), Failure> {
     )))
 }
 
-/// Writes the files under their paths; those that are there stay.
+/// Writes the files under their paths.
 fn unpack(agent: &Agent, files: &[u8]) -> io::Result<()> {
     for file in &agent.files {
         let path = Path::new(&file.path);
-        if path.exists() {
-            continue;
-        }
         let [at, bytes] = file.bytes.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
         let bytes = files.get(at..).and_then(|rest| rest.get(..bytes));
         let bytes = bytes.ok_or_else(|| io::Error::other("they are cut off"))?;
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
-        fs::write(path, bytes)?;
-        fs::set_permissions(path, Permissions::from_mode(file.mode))?;
+        // This program may be running what is there.
+        let new = format!("{}.new", file.path);
+        fs::write(&new, bytes)?;
+        fs::set_permissions(&new, Permissions::from_mode(file.mode))?;
+        fs::rename(&new, path)?;
     }
     Ok(())
 }
@@ -82,13 +89,24 @@ fn spawn(agent: &Agent) -> io::Result<Child> {
         .spawn()
 }
 
-/// Stops every process but the first, which is this one: kill(2).
-fn stop(child: &Child) -> Result<(), String> {
-    let words = |errno: nix::errno::Errno| format!("cannot stop it: {}", errno.desc());
-    kill(Pid::from_raw(-1), Signal::SIGSTOP).map_err(words)?;
-    waitpid(Pid::from_raw(child.id().cast_signed()), Some(WaitPidFlag::WUNTRACED))
-        .map_err(words)?;
-    Ok(())
+/// Stops every process but the first, which is this one: kill(2). `child` is the program, if it goes on.
+fn stop(child: Option<&Child>) -> Result<(), String> {
+    let words = |errno: Errno| format!("cannot stop it: {}", errno.desc());
+    match kill(Pid::from_raw(-1), Signal::SIGSTOP) {
+        // It has ended, and left none.
+        Err(Errno::ESRCH) => {}
+        done => done.map_err(words)?,
+    }
+    let Some(child) = child else { return Ok(()) };
+    let flags = WaitPidFlag::WUNTRACED | WaitPidFlag::WNOHANG;
+    for _ in 0..LIMIT {
+        match waitpid(Pid::from_raw(child.id().cast_signed()), Some(flags)).map_err(words)? {
+            WaitStatus::Stopped(..) | WaitStatus::Exited(_, 0) => return Ok(()),
+            WaitStatus::StillAlive => thread::sleep(Duration::from_millis(100)),
+            other => return Err(format!("it ended when it was stopped: {other:?}")),
+        }
+    }
+    Err("it cannot be stopped: a thread of it waits in the kernel".to_owned())
 }
 
 /// Ticks of the guest's only CPU that it was idle for: proc_stat(5).
@@ -98,13 +116,15 @@ fn idle() -> u64 {
     idle.and_then(|ticks| ticks.parse().ok()).unwrap_or_default()
 }
 
-fn ended(status: ExitStatus) -> String {
-    format!("it ended with {status}")
-}
-
 /// The last lines that it has printed.
 fn said() -> String {
-    let text = fs::read(OUTPUT).unwrap_or_default();
+    let mut text = Vec::new();
+    let read = |mut file: File| {
+        let from = file.metadata()?.len().saturating_sub(LAST_BYTES);
+        file.seek(SeekFrom::Start(from))?;
+        file.take(LAST_BYTES).read_to_end(&mut text)
+    };
+    let _ = File::open(OUTPUT).and_then(read);
     let text = String::from_utf8_lossy(&text).into_owned();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(LINES)..].join("\n")
