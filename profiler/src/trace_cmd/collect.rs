@@ -1,6 +1,8 @@
 //! Collects lines: matches nested calls, groups durations by function and counts losses.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+
+use foldhash::HashMap;
 
 use super::line::{Fault, Line, Owner, Row, parse};
 use crate::recording::measure::Losses;
@@ -23,7 +25,7 @@ pub(super) struct Function {
     /// With its module if the text has it.
     pub(super) name: String,
     /// Calls by their duration.
-    pub(super) counts: BTreeMap<u64, u64>,
+    pub(super) counts: HashMap<u64, u64>,
     pub(super) sum_ns: u64,
     pub(super) min_ns: Option<u64>,
     pub(super) max_ns: Option<u64>,

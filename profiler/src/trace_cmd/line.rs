@@ -252,28 +252,38 @@ fn duration(column: &[u8]) -> Option<Result<u64, Fault>> {
     }
     let is_comma =
         number.contains(&b',') && number.iter().all(|b| matches!(b, b'0'..=b'9' | b'.' | b','));
-    Some(scaled(number, 3).ok_or(if is_comma { COMMA } else { NO_NUMBER }))
+    Some(scaled(number, 1_000).ok_or(if is_comma { COMMA } else { NO_NUMBER }))
 }
 
 /// A time like `6020.687057`, in nanoseconds. Clocks that count something else have no point.
 fn seconds(text: &[u8]) -> Option<u64> {
-    text.contains(&b'.').then(|| scaled(text, 9)).flatten()
+    text.contains(&b'.').then(|| scaled(text, 1_000_000_000)).flatten()
 }
 
-/// A decimal number times ten to the power of `digits`; `None` if that is not a whole number below 2^64.
-fn scaled(number: &[u8], digits: u32) -> Option<u64> {
+/// A decimal number times `scale`, a power of ten; `None` if that is not a whole number below 2^64.
+fn scaled(number: &[u8], scale: u64) -> Option<u64> {
     let point = number.iter().position(|&byte| byte == b'.');
     let (whole, fraction) =
         point.map_or((number, &b"0"[..]), |at| (&number[..at], &number[at + 1..]));
-    let (kept, rest) = fraction.split_at(fraction.len().min(digits as usize));
-    let part = decimal(kept)?.checked_mul(10_u64.pow(digits - kept.len() as u32))?;
-    let value = decimal(whole)?.checked_mul(10_u64.pow(digits))?.checked_add(part)?;
-    rest.iter().all(|&byte| byte == b'0').then_some(value)
+    let mut value = decimal(whole)?.checked_mul(scale)?;
+    let mut unit = scale;
+    for digit in fraction {
+        unit /= 10;
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        if unit == 0 && digit > 0 {
+            return None;
+        }
+        value = value.checked_add(digit * unit)?;
+    }
+    (!fraction.is_empty()).then_some(value)
 }
 
 fn decimal(digits: &[u8]) -> Option<u64> {
-    let text = digits.iter().all(u8::is_ascii_digit).then(|| str::from_utf8(digits).ok());
-    text.flatten()?.parse().ok()
+    let add = |value: u64, byte: &u8| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    };
+    (!digits.is_empty()).then(|| digits.iter().try_fold(0, add)).flatten()
 }
 
 /// The owner in `[file:] comm-pid [cpu] flags`, or the latency format's `comm-pid cpuflags`.

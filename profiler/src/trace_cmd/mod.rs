@@ -91,7 +91,9 @@ impl Import {
         let mut values = Vec::new();
         for function in functions {
             let value = |(&ns, &count): (&u64, &u64)| Bucket { from_ns: ns, to_ns: ns, count };
-            values.push(function.counts.iter().map(value).collect());
+            let mut of_function: Vec<Bucket> = function.counts.iter().map(value).collect();
+            of_function.sort_unstable_by_key(|bucket| bucket.from_ns);
+            values.push(of_function);
             let handler = handler(function, &recording.histogram, collector.lost_records);
             recording.handlers.push(handler);
         }
