@@ -21,7 +21,7 @@ use crate::vm::word;
 const RATIO: f64 = 5.0;
 /// Each is run so often, in turns, and its best time counts: what else the machine does makes a
 /// program slower and never faster.
-const TRIES: usize = 4;
+const TRIES: usize = 7;
 /// The most memory that an import may take, whatever the file's size.
 const MEMORY_BYTES: u64 = 100_000_000;
 /// Shards of one handler.
