@@ -1,13 +1,14 @@
 //! A program that the guest runs beside the driver: many drivers hook the kernel only when a program has opened their device.
 //!
 //! It may be of a change under judgement: nothing of it runs on this machine, and of files that it names none is read but libraries
-//! in the system's folders.
+//! and loaders in the system's folders.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use object::elf::{DT_NEEDED, FileHeader64};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
@@ -37,22 +38,24 @@ pub struct Agent {
     command: String,
     /// The program's path and its arguments.
     arguments: Vec<String>,
-    /// The program, what else was named, and libraries.
-    files: Vec<AgentFile>,
+    /// The program, what else was named, and libraries; shared by copies of this.
+    files: Arc<Vec<AgentFile>>,
+    /// SHA-256 of the files, in hexadecimal.
+    checksum: String,
 }
 
 /// A file as it was read: it may change while builds are measured.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 struct AgentFile {
     path: String,
     mode: u32,
     bytes: Vec<u8>,
 }
 
-/// What it depends on: its words, and a checksum of its files.
+/// What it depends on: its words, and the checksum of its files.
 impl fmt::Debug for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {}", self.arguments, self.checksum())
+        write!(f, "{:?} {}", self.arguments, self.checksum)
     }
 }
 
@@ -67,41 +70,65 @@ impl Agent {
             shlex::split(command).ok_or_else(|| bad("a quote is not closed".to_owned()))?;
         let name = arguments.first().ok_or_else(|| bad("it names no program".to_owned()))?;
         let program = find(name).ok_or_else(|| bad(format!("there is no program {name}")))?;
-        let mut agent =
-            Self { command: command.to_owned(), arguments: Vec::new(), files: Vec::new() };
-        agent.add(&program, 0).map_err(&bad)?;
+        let mut files = Files::default();
+        files.add(&program, 0).map_err(&bad)?;
         for file in further {
             // A link of a checkout may lead to a key of this user.
-            agent.add(file, libc::O_NOFOLLOW).map_err(&bad)?;
+            files.add(file, libc::O_NOFOLLOW).map_err(&bad)?;
         }
-        agent.add_libraries(0).map_err(&bad)?;
-        arguments[0].clone_from(&agent.files[0].path);
-        Ok(Self { arguments, ..agent })
+        files.add_libraries().map_err(&bad)?;
+        let Files(files) = files;
+        arguments[0].clone_from(&files[0].path);
+        let mut hash = Sha256::new();
+        files.iter().for_each(|file| hash.update(Sha256::digest(&file.bytes)));
+        let checksum = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { command: command.to_owned(), arguments, files: Arc::new(files), checksum })
     }
 
+    /// Its program and arguments as they were given, and the beginning of the checksum of its files.
+    #[must_use]
+    pub fn words(&self) -> String {
+        format!("{} ({})", self.command, &self.checksum[..12])
+    }
+
+    /// Appends its files to `bytes`; gives what the guest is to do with them.
+    pub(super) fn pack(&self, bytes: &mut Vec<u8>) -> wire::Agent {
+        let mut files = Vec::new();
+        for file in self.files.iter() {
+            let place = [bytes.len() as u64, file.bytes.len() as u64];
+            bytes.extend(&file.bytes);
+            files.push(wire::AgentFile { path: file.path.clone(), mode: file.mode, bytes: place });
+        }
+        wire::Agent { arguments: self.arguments.clone(), files }
+    }
+}
+
+/// Files that are being read, the program first.
+#[derive(Default)]
+struct Files(Vec<AgentFile>);
+
+impl Files {
     fn add(&mut self, path: &Path, flags: i32) -> Result<(), String> {
         let bad = |why: &dyn fmt::Display| format!("{}: {why}", path.display());
-        let read: u64 = self.files.iter().map(|file| file.bytes.len() as u64).sum();
+        let read: u64 = self.0.iter().map(|file| file.bytes.len() as u64).sum();
         let (mode, bytes) =
             contents(path, flags, MOST_BYTES - read).map_err(|error| bad(&error))?;
         let path = std::path::absolute(path).map_err(|error| bad(&error))?;
         let path = path.to_str().ok_or_else(|| bad(&"the path is not UTF-8"))?.to_owned();
-        self.files.push(AgentFile { path, mode, bytes });
+        self.0.push(AgentFile { path, mode, bytes });
         Ok(())
     }
 
-    /// Adds what the file `number` and the libraries that it adds are linked with. Loaders of this machine would do that, and run
-    /// what a program has for them to audit it: ld.so(8).
-    fn add_libraries(&mut self, number: usize) -> Result<(), String> {
-        let mut number = number;
-        let mut is_program = true;
-        while let Some(file) = self.files.get(number) {
+    /// Adds what the program is linked with, and what that is. Loaders of this machine would find it, and run what a program has
+    /// for them to audit it: ld.so(8).
+    fn add_libraries(&mut self) -> Result<(), String> {
+        let mut number = 0;
+        while let Some(file) = self.0.get(number) {
             let path = file.path.clone();
-            if is_program || is_library(&path) {
+            if number == 0 || is_of_system(&path) {
                 let linked = Linked::of(&file.bytes).map_err(|why| format!("{path}: {why}"))?;
                 if let Some(loader) = linked.loader {
-                    let of_system = FOLDERS.iter().any(|folder| loader.starts_with(folder));
-                    if !of_system || loader.contains("..") {
+                    if !is_of_system(&loader) {
                         return Err(format!("{path}: {loader} is not a loader of this system"));
                     }
                     self.add_new(Path::new(&loader))?;
@@ -116,40 +143,14 @@ impl Agent {
                     self.add_new(&found)?;
                 }
             }
-            is_program = false;
             number += 1;
         }
         Ok(())
     }
 
     fn add_new(&mut self, path: &Path) -> Result<(), String> {
-        let is_here = self.files.iter().any(|file| Path::new(&file.path) == path);
+        let is_here = self.0.iter().any(|file| Path::new(&file.path) == path);
         if is_here { Ok(()) } else { self.add(path, 0) }
-    }
-
-    /// Its program and arguments as they were given, and the beginning of a checksum of its files.
-    #[must_use]
-    pub fn words(&self) -> String {
-        format!("{} ({})", self.command, &self.checksum()[..12])
-    }
-
-    fn checksum(&self) -> String {
-        let mut hash = Sha256::new();
-        for file in &self.files {
-            hash.update(Sha256::digest(&file.bytes));
-        }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    /// Appends its files to `bytes`; gives what the guest is to do with them.
-    pub(super) fn pack(&self, bytes: &mut Vec<u8>) -> wire::Agent {
-        let mut files = Vec::new();
-        for file in &self.files {
-            let place = [bytes.len() as u64, file.bytes.len() as u64];
-            bytes.extend(&file.bytes);
-            files.push(wire::AgentFile { path: file.path.clone(), mode: file.mode, bytes: place });
-        }
-        wire::Agent { arguments: self.arguments.clone(), files }
     }
 }
 
@@ -216,7 +217,8 @@ fn library(name: &str) -> Option<PathBuf> {
     places.find(|path| is_name && path.is_file())
 }
 
-fn is_library(path: &str) -> bool {
+/// Whether a file is directly in one of the system's folders.
+fn is_of_system(path: &str) -> bool {
     FOLDERS.iter().any(|folder| Path::new(path).parent() == Some(Path::new(folder)))
 }
 

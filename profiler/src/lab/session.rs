@@ -358,7 +358,7 @@ impl Session {
                 .iter()
                 .filter(|(most, ..)| *most >= LEAST_CALLS)
                 .max_by_key(|(most, is_for, ..)| (*is_for, *most));
-            let Some((most, _, calls, name)) = best else {
+            let Some((most, (is_alone, _), calls, name)) = best else {
                 match loads.iter().any(|(most, ..)| *most > 0) {
                     true => off.entry("all figures".to_owned()).or_default().push(shown(handler)),
                     false => reach.unreached.push(shown(handler)),
@@ -370,7 +370,6 @@ impl Session {
             let fewest = calls.iter().copied().filter(|calls| *calls > 0).min().unwrap_or(*most);
             let mut limits = Limits::default();
             // Beside other threads: an allocation or a random number that is refilled once more moves the average of 100 calls.
-            let is_alone = *name != part(kernel, BuiltinKind::Interface);
             for statistic in Statistic::GATED {
                 let is_average = statistic == Statistic::Avg;
                 if statistic.calls_needed(Meter::Exact) > fewest || (is_average && !is_alone) {

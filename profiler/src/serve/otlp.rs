@@ -341,7 +341,9 @@ fn metric(family: &Family, seen: &Seen<'_>, times: Times) -> Option<Metric> {
                 .collect(),
             aggregation_temporality: cumulative,
         }),
-        _ => metric::Data::Gauge(Gauge { data_points: numbers() }),
+        Kind::Gauge | Kind::Info | Kind::Summary => {
+            metric::Data::Gauge(Gauge { data_points: numbers() })
+        }
     };
     Some(Metric {
         name: name.to_owned(),

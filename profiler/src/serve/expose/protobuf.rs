@@ -122,7 +122,7 @@ pub(super) fn render(seen: &Seen<'_>) -> Vec<u8> {
             r#type: Some(match family.kind {
                 Kind::Counter => metric_type::COUNTER,
                 Kind::Histogram => metric_type::HISTOGRAM,
-                _ => metric_type::GAUGE,
+                Kind::Gauge | Kind::Info | Kind::Summary => metric_type::GAUGE,
             }),
             metric: points.iter().map(|point| metric(family, point)).collect(),
             unit,
