@@ -216,6 +216,9 @@ pub(crate) struct GatePowerArgs {
     /// Shell command that builds it for the 6.1 kernel of `cargo xtask setup`, run in a copy of the folder.
     #[arg(long, value_name = "COMMAND", requires = "driver")]
     pub(crate) build: Option<String>,
+    /// Program that the driver hooks the kernel for, as `profiler gate --agent` takes it.
+    #[arg(long, value_name = "COMMAND", requires = "driver")]
+    pub(crate) agent: Option<String>,
     /// Program to measure [default: a release build].
     #[arg(long)]
     pub(crate) profiler: Option<PathBuf>,

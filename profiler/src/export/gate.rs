@@ -178,7 +178,8 @@ fn left_out(report: &GateReport) -> Vec<(&'static str, String)> {
         points.push(("no load reached", format!("{count} {what}: {}", listed(unreached))));
     }
     if !not_judged.is_empty() {
-        points.push(("not judged for too few calls", not_judged.join("; ")));
+        points
+            .push(("not judged for too few calls, or beside other threads", not_judged.join("; ")));
     }
     points
 }

@@ -139,3 +139,9 @@ pub(super) fn lines_of(kallsyms: &str) -> impl Iterator<Item = (&str, &str, &str
 pub(super) fn is_function(kind: &str) -> bool {
     matches!(kind, "t" | "T" | "w" | "W")
 }
+
+/// Whether a symbol is for the padding before a function (`CONFIG_FUNCTION_PADDING_BYTES`, kCFI), which is no function.
+#[must_use]
+pub fn is_padding(name: &str) -> bool {
+    ["__pfx_", "__cfi_"].iter().any(|prefix| name.starts_with(prefix))
+}

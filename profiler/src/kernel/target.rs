@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::btf::{Btf, BtfError};
-use crate::kernel::names::{Names, is_function, lines_of};
+use crate::kernel::names::{self, Names, is_function, lines_of};
 
 mod list;
 
@@ -708,9 +708,8 @@ impl Scope<'_> {
     fn matching(&self, pattern: &str) -> Result<Resolved, ResolveError> {
         let glob = glob(pattern)?;
         let mut found = Resolved::default();
-        let is_padding = |name: &str| PADDING.iter().any(|prefix| name.starts_with(prefix));
         for (name, addresses) in &self.symbols {
-            if !glob.matches(name) || is_padding(name) {
+            if !glob.matches(name) || names::is_padding(name) {
                 continue;
             }
             if let Some(reason) = unprobeable(name, &self.traceable) {
@@ -747,9 +746,6 @@ impl Scope<'_> {
         found
     }
 }
-
-/// Prefixes of symbols for the padding before a function.
-const PADDING: [&str; 2] = ["__pfx_", "__cfi_"];
 
 /// Why a function that a glob matches cannot be probed; `None` if it may be.
 fn unprobeable(name: &str, traceable: &Traceable<'_>) -> Option<&'static str> {

@@ -350,7 +350,7 @@ impl Reader<'_> {
             };
             let is_named = !matches!(symbol.kind(), SymbolKind::Section | SymbolKind::File);
             // The padding before a function, if the kernel wants some.
-            if is_named && !name.is_empty() && !name.starts_with("__pfx_") {
+            if is_named && !name.is_empty() && !crate::kernel::names::is_padding(name) {
                 let size = symbol.size();
                 symbols.push((section.0, symbol.address(), u64::MAX - size, name));
             }

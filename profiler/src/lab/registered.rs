@@ -9,6 +9,8 @@ use object::{
     SectionKind, SymbolKind,
 };
 
+use crate::kernel::names;
+
 /// What a module's file says of its functions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Registered {
@@ -39,7 +41,11 @@ impl Registered {
             // Code that runs once, and parts of functions.
             let of_section = file.section_by_index(section)?;
             let once = of_section.name()?;
-            if once.starts_with(".init") || once.starts_with(".exit") || name.contains(".cold") {
+            if once.starts_with(".init")
+                || once.starts_with(".exit")
+                || name.contains(".cold")
+                || names::is_padding(name)
+            {
                 continue;
             }
             starts.insert((section.0, symbol.address()), name);

@@ -8,7 +8,7 @@ use super::changed::Changed;
 use super::plan::{Job, Length, RunSpec};
 use super::record::plain;
 use super::registered::Registered;
-use super::settings::{has_cost, is_slow};
+use super::settings::{has_cost, is_slow, waits};
 use crate::load::BuiltinKind;
 use crate::load_profile::LoadProfile;
 use crate::recording::{Clock, Meter, Recording};
@@ -18,7 +18,7 @@ use crate::verdict::{FIRST_PLACEMENTS, HandlerRule, Limit, Limits, MOST_PLACEMEN
 /// The loads that share a guest, in this order: those that run the same code of the kernel, which QEMU translates once then. `mount`
 /// comes first, as it needs root, which the process of the others gives up; loads in which all need it have a guest of their own. A load of no list has a guest of its own. General loads share
 /// one with general loads alone, as they are always made: what comes before a load has to be the same in each run of it.
-const TOGETHER: [&[BuiltinKind]; 7] = {
+const TOGETHER: [&[BuiltinKind]; 8] = {
     use BuiltinKind as Of;
     [
         &[Of::Connect, Of::Bind, Of::UdpRecv, Of::Dns, Of::Accept],
@@ -37,6 +37,8 @@ const TOGETHER: [&[BuiltinKind]; 7] = {
         &[Of::Setsid, Of::Exit, Of::Execve, Of::CallUsermodehelper],
         &[Of::Tcp, Of::Ipv6],
         &[Of::Credentials, Of::Interface],
+        // Without the driver there is no module to load: they are not counted then.
+        &[Of::Module, Of::TextPoke],
         // Those that are not in a list above.
         BuiltinKind::GENERAL,
     ]
@@ -55,6 +57,10 @@ const OPERATIONS_IF_SLOW: u64 = 60;
 /// The same of loads that start a process or a thread: an operation takes as long as twenty others, and 200 are enough for every
 /// figure.
 const OPERATIONS_IF_LONG: u64 = 200;
+
+/// The same of the load that has the kernel patch its code: there and back. LKRG reads all of that code each time, which is 75
+/// million instructions.
+const OPERATIONS_IF_PATCHED: u64 = 2;
 
 /// The same of general loads, which are judged by what an operation costs: a call that refills random numbers comes after at
 /// most some fifty.
@@ -250,6 +256,8 @@ impl Session {
             let name = part(kernel, load.kind);
             let operations = match load.kind {
                 BuiltinKind::Interface => OPERATIONS_IF_SLOW,
+                BuiltinKind::Module => LEAST_CALLS,
+                BuiltinKind::TextPoke => OPERATIONS_IF_PATCHED,
                 _ if load.is_general() => OPERATIONS_IF_GENERAL,
                 BuiltinKind::Execve | BuiltinKind::Setsid | BuiltinKind::Exit => OPERATIONS_IF_LONG,
                 kind if is_slow(kind) => OPERATIONS_IF_SLOW,
@@ -348,7 +356,7 @@ impl Session {
                 let name = part(kernel, load.kind);
                 let calls = [base, candidate].map(|runs| fewest_calls(runs, &name, handler));
                 // Its averages are not judged.
-                let is_alone = load.kind != BuiltinKind::Interface;
+                let is_alone = !waits(load.kind);
                 let is_for = load.handlers.iter().any(|pattern| pattern.matches(handler));
                 let is_for = (is_alone, is_for);
                 (calls[0].max(calls[1]), is_for, calls, name)
@@ -510,7 +518,8 @@ mod tests {
             .collect();
         assert_eq!(guests[..2], [vec!["bind"], vec!["tcp", "ipv6"]]);
         assert_eq!(guests[2], ["credentials", "interface"]);
-        assert_eq!((guests.len(), guests[3][0], guests[3].len()), (4, "getppid", 12));
+        assert_eq!(guests[3], ["module", "text-poke"]);
+        assert_eq!((guests.len(), guests[4][0], guests[4].len()), (5, "getppid", 12));
         assert_eq!(work.len(), 1 + BuiltinKind::GENERAL.len());
         let missing = of(&wanted("nothing")).unwrap_err();
         assert_eq!(missing, "neither build of hids_driver has a function `nothing`");
@@ -570,17 +579,17 @@ mod tests {
         };
         let text = |cached, snapshots| of(cached, snapshots, 8);
         assert!(
-            text(0, 0).contains("runs      160 in 28 guests")
+            text(0, 0).contains("runs      168 in 32 guests")
                 && text(0, 0).contains("with 2 boots")
         );
         assert!(!text(0, 2).contains("cache") && !text(0, 2).contains("boot"));
         assert!(
             text(1, 1).contains("on 1 of these kernels")
-                && text(1, 1).contains("runs      120 in 21 guests")
+                && text(1, 1).contains("runs      126 in 24 guests")
         );
         assert!(
             text(2, 2).contains("measured before, from")
-                && text(2, 2).contains("runs      80 in 14 guests")
+                && text(2, 2).contains("runs      84 in 16 guests")
         );
         let of_text = |text: String| -> u32 {
             let (_, after) = text.split_once("about ").unwrap();

@@ -20,13 +20,15 @@ const OPERATIONS: u64 = 20_000;
 /// 200 calls.
 const OPERATIONS_IF_EXACT: u64 = 1_000;
 
-/// Operations that start a process, mount or change an interface, of which one takes the guest a thousand times as long.
-const SLOW: [BuiltinKind; 5] = [
+/// Operations that start a process, mount, change an interface or the kernel, of which one takes the guest a thousand times as long.
+const SLOW: [BuiltinKind; 7] = [
     BuiltinKind::Execve,
     BuiltinKind::Setsid,
     BuiltinKind::CallUsermodehelper,
     BuiltinKind::Mount,
     BuiltinKind::Interface,
+    BuiltinKind::Module,
+    BuiltinKind::TextPoke,
 ];
 
 /// Operations of a run with one of these.
@@ -246,12 +248,16 @@ pub(super) fn is_slow(kind: BuiltinKind) -> bool {
     SLOW.contains(&kind)
 }
 
-/// Whether an operation's instructions are those of system calls alone: the kernel starts modprobe in a thread of its own, and a change
-/// of an interface waits for grace periods and threads, for longer or shorter by what these do (LKRG checks the whole kernel at
-/// each one: 176,000 instructions of an operation varied by 3,000).
+/// Whether an operation waits for grace periods and threads, for longer or shorter by what these do (LKRG checks the whole kernel
+/// at each change of an interface: 176,000 instructions of an operation varied by 3,000).
+pub(super) fn waits(kind: BuiltinKind) -> bool {
+    kind == BuiltinKind::Interface || kind.changes_kernel()
+}
+
+/// Whether an operation's instructions are those of system calls alone: the kernel starts modprobe in a thread of its own.
 #[must_use]
 pub fn has_cost(kind: BuiltinKind) -> bool {
-    !matches!(kind, BuiltinKind::CallUsermodehelper | BuiltinKind::Interface)
+    kind != BuiltinKind::CallUsermodehelper && !waits(kind)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use glob::Pattern;
 
 use super::plan::CountedHandler;
+use crate::kernel::names;
 
 /// A function, or a part of one that the compiler has put elsewhere (`.cold`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +36,9 @@ impl Symbols {
             let words: Vec<&str> = line.split_ascii_whitespace().collect();
             let [address, "t" | "T" | "w" | "W", name, module] = words[..] else { return None };
             let address = u64::from_str_radix(address, 16).ok()?;
+            if names::is_padding(name) {
+                return None;
+            }
             let module = module.strip_prefix('[')?.strip_suffix(']')?.to_owned();
             Some(Symbol { address, name: name.to_owned(), module })
         };

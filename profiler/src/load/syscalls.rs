@@ -43,6 +43,11 @@ pub(super) fn set_address(
     address: std::net::Ipv4Addr,
 ) -> io::Result<()> {
     let mut request = name_of(name);
+    request.ifr_ifru.ifru_addr = ipv4(address);
+    interface(socket, libc::SIOCSIFADDR, request).map(drop)
+}
+
+fn ipv4(address: std::net::Ipv4Addr) -> libc::sockaddr {
     let address = libc::sockaddr_in {
         sin_family: libc::AF_INET as libc::sa_family_t,
         sin_port: 0,
@@ -50,9 +55,25 @@ pub(super) fn set_address(
         sin_zero: [0; 8],
     };
     // SAFETY: both are structures of 16 bytes of integers, made to be read as each other.
-    request.ifr_ifru.ifru_addr =
-        unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) };
-    interface(socket, libc::SIOCSIFADDR, request).map(drop)
+    unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) }
+}
+
+/// Makes an entry for a neighbour on `lo`, that stays or may be dropped: arp(7).
+pub(super) fn set_neighbour(
+    socket: BorrowedFd<'_>,
+    address: std::net::Ipv4Addr,
+    stays: bool,
+) -> io::Result<()> {
+    // SAFETY: all-zero bytes are a valid `arpreq`: integers and arrays of them.
+    let mut request: libc::arpreq = unsafe { std::mem::zeroed() };
+    request.arp_pa = ipv4(address);
+    request.arp_ha.sa_family = libc::ARPHRD_LOOPBACK;
+    request.arp_flags = libc::ATF_COM | if stays { libc::ATF_PERM } else { 0 };
+    request.arp_dev = name_of("lo").ifr_name;
+    // SAFETY: the descriptor is open while borrowed, and the kernel reads one `arpreq`.
+    let result =
+        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSARP as _, &raw const request) };
+    checked(result.into())
 }
 
 /// A request about the network interface `name`.

@@ -341,11 +341,11 @@ fn two_builds_are_decided_and_explained_by_one_command() {
     let cache = folder.path().join("cache");
     let first = gate_of_two(&folder.path().join("first"), &cache);
     assert!(
-        first.contains("runs      36 in 8 guests") && !first.contains("from the cache"),
+        first.contains("runs      40 in 10 guests") && !first.contains("from the cache"),
         "{first}"
     );
     let second = gate_of_two(&folder.path().join("second"), &cache);
-    let parts = ["baseline  measured before, from the cache", "runs      18 in 4 guests"];
+    let parts = ["baseline  measured before, from the cache", "runs      20 in 5 guests"];
     assert!(parts.iter().all(|part| second.contains(part)), "{second}");
 }
 

@@ -99,13 +99,14 @@ pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
             limit: args.max_regression.clone(),
             slower,
         };
+        let gate = Gate { profiler: &profiler, agent: args.agent.as_deref() };
         let nops = nops(wanted.slower, &decisions)?;
         for seed in 0..u64::from(wanted.count) {
             if decisions.iter().any(|one| one.kind == kind && one.seed == seed) {
                 continue;
             }
             let builds = driver.pair(seed, nops)?;
-            let decision = decide(paths, &profiler, kind.clone(), seed, &builds)?;
+            let decision = decide(paths, &gate, kind.clone(), seed, &builds)?;
             println!("gate-power: {}", serde_json::to_string(&decision)?);
             keep(&kept, &decision)?;
             decisions.push(decision);
@@ -176,21 +177,28 @@ impl Decision {
     }
 }
 
+/// The gate that decides.
+struct Gate<'a> {
+    profiler: &'a Path,
+    agent: Option<&'a str>,
+}
+
 fn decide(
     paths: &Paths,
-    profiler: &Path,
+    gate: &Gate<'_>,
     kind: Kind,
     seed: u64,
     [baseline, candidate]: &[PathBuf; 2],
 ) -> Result<Decision> {
     let json = paths.target().join("gate-power/gate.json");
-    let mut command = Command::new(profiler);
+    let mut command = Command::new(gate.profiler);
     command.arg("gate").arg("--baseline").arg(baseline).arg("--candidate").arg(candidate);
     command.arg("--kernel").arg(paths.kernel(SERIES)).arg("--json").arg(&json);
     // As CI does: a baseline is measured once.
     command.arg("--cache").arg(paths.target().join("gate-power/cache"));
     // Builds of equal code would pass without a measurement.
     command.arg("--update-baseline").arg(paths.target().join("gate-power/next.json"));
+    command.args(gate.agent.iter().flat_map(|agent| ["--agent", agent]));
     command.args(kind.handler.iter().flat_map(|glob| ["--handler", glob]));
     command.args(kind.limit.iter().flat_map(|limit| ["--max-regression", limit]));
     command.env_remove("GITHUB_STEP_SUMMARY").env_remove("GITHUB_ACTIONS");

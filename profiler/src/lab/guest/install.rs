@@ -9,7 +9,7 @@ use nix::kmod::{DeleteModuleFlags, delete_module, init_module};
 
 use super::kallsyms::Kallsyms;
 use super::log::Log;
-use super::{agent, internal, placement};
+use super::{agent, internal, load_module, placement};
 use crate::error::{Failure, exit};
 use crate::kernel::module;
 use crate::lab::wire::{Answer, Install, ModuleFile};
@@ -36,7 +36,9 @@ pub(super) fn install(
     for module in &install.modules {
         let [at, bytes] = module.bytes.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
         let file = files.get(at..).and_then(|rest| rest.get(..bytes));
-        insert(module, file.ok_or_else(|| internal("the modules' files are cut off"))?)?;
+        let file = file.ok_or_else(|| internal("the modules' files are cut off"))?;
+        insert(module, file)?;
+        load_module::write(file, &module.name);
     }
     install.agent.as_ref().map_or(Ok(()), |of| agent::start(of, files))?;
     std::thread::sleep(SETTLED);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 
+use super::load_module;
 use crate::emulator::Counting;
 use crate::error::{Failure, exit};
 use crate::lab::plan::{Length, RunSpec};
@@ -75,6 +76,7 @@ fn load(spec: &RunSpec, length: Length, kind: BuiltinKind) -> BuiltinLoad {
         .rate(spec.rate)
         .operations(operations)
         .profiler(ProfilerProgram::at(program))
+        .module(load_module::file())
         .unattended()
 }
 

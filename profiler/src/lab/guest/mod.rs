@@ -8,6 +8,7 @@ mod init;
 mod install;
 mod kallsyms;
 mod load;
+mod load_module;
 mod log;
 mod placement;
 

@@ -42,7 +42,7 @@ fn send(sender: &UnixStream, receiver: &mut UnixStream) -> io::Result<()> {
     receiver.read_exact(&mut [0])
 }
 
-/// The loopback interface of a network namespace of this thread: it gets another address, is brought up and down.
+/// The loopback interface of a network namespace of this thread: it gets another address and a neighbour, is brought up and down.
 pub(super) fn interface() -> NewWorker {
     unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| {
         format!("a network namespace of its own: {} ({errno:?}): run it as root", errno.desc())
@@ -59,5 +59,6 @@ pub(super) fn interface() -> NewWorker {
 fn change(socket: BorrowedFd<'_>, last: u8) -> io::Result<()> {
     syscalls::set_interface(socket, "lo", true)?;
     syscalls::set_address(socket, "lo", Ipv4Addr::new(127, 0, 0, last))?;
+    syscalls::set_neighbour(socket, Ipv4Addr::new(127, 0, 0, 3), last == 1)?;
     syscalls::set_interface(socket, "lo", false)
 }

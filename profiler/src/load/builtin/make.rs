@@ -1,7 +1,7 @@
 //! Makes the worker of each kind of load: a new kind has its line here.
 
 use super::worker::{NewWorker, Shared, simple};
-use super::{BuiltinLoad, Remover, credentials, files, general, net, process, thread};
+use super::{BuiltinLoad, Remover, credentials, files, general, kernel, net, process, thread};
 use crate::load::sandbox::PrivateFolder;
 use crate::recording::loads::{BuiltinKind, OwnCalls};
 
@@ -54,6 +54,8 @@ pub(super) fn worker(
         Kind::Errors32 => general::errors_32(),
         Kind::Credentials => credentials::credentials(),
         Kind::Interface => credentials::interface(),
+        Kind::Module => kernel::module(load),
+        Kind::TextPoke => kernel::text_poke(load),
     }
 }
 

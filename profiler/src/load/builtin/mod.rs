@@ -4,8 +4,7 @@
 //! a worker; [`OwnCalls`](super::OwnCalls) includes its calls, so it equals what a probe counts. What an operation needs is
 //! prepared before the operation is due, and is not part of its latency.
 //!
-//! There is none for `do_init_module`: it needs a valid module, built for the running kernel. A command
-//! of the user can load and remove one.
+//! `module` and `text-poke` change the kernel, so they run in the lab's guest alone.
 //!
 //! `open`, `rename`, `link`, `unlink`, `rmdir`, `write`, `mount`, `stat` and `open-existing` work in a private directory. Outside of a
 //! sandbox, the process that removes it if the profiler is killed adds one `execve` a load.
@@ -23,6 +22,7 @@ use crate::stop::{StopReason, StopSignal};
 mod credentials;
 mod files;
 mod general;
+mod kernel;
 mod latency;
 mod make;
 mod net;
@@ -31,6 +31,7 @@ mod thread;
 mod worker;
 mod workers;
 
+pub use kernel::MODULE;
 pub(super) use process::ptrace_child_main;
 
 /// What removes a load's directory, also if the profiler is killed.
@@ -57,6 +58,8 @@ pub struct BuiltinLoad {
     pub(super) measured_from: Option<Instant>,
     #[serde(skip)]
     pub(super) directory: Option<PathBuf>,
+    #[serde(skip)]
+    pub(super) module: Option<PathBuf>,
     #[serde(skip, default = "ProfilerProgram::this")]
     pub(super) profiler: ProfilerProgram,
     #[serde(skip)]
@@ -75,6 +78,7 @@ impl BuiltinLoad {
             pin: false,
             measured_from: None,
             directory: None,
+            module: None,
             profiler: ProfilerProgram::this(),
             remover: Remover::default(),
         }
@@ -130,6 +134,13 @@ impl BuiltinLoad {
     #[must_use]
     pub fn profiler(mut self, profiler: ProfilerProgram) -> Self {
         self.profiler = profiler;
+        self
+    }
+
+    /// Sets the file of the module that `module` loads, whose name is [`MODULE`].
+    #[must_use]
+    pub(crate) fn module(mut self, file: Option<PathBuf>) -> Self {
+        self.module = file;
         self
     }
 

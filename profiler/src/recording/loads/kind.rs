@@ -92,6 +92,10 @@ pub enum BuiltinKind {
     Credentials,
     /// A network interface that gets another address, and goes up and down.
     Interface,
+    /// A module that is loaded and unloaded.
+    Module,
+    /// Code of the kernel that it patches itself.
+    TextPoke,
 }
 
 impl BuiltinKind {
@@ -116,6 +120,8 @@ impl BuiltinKind {
         Self::Errors32,
         Self::Credentials,
         Self::Interface,
+        Self::Module,
+        Self::TextPoke,
     ];
 
     /// Its name on the command line and in JSON.
@@ -140,10 +146,16 @@ impl BuiltinKind {
         )
     }
 
+    /// Whether it changes the running kernel, so that it runs in a lab's guest alone.
+    #[must_use]
+    pub fn changes_kernel(self) -> bool {
+        matches!(self, Self::Module | Self::TextPoke)
+    }
+
     /// Whether it needs root; all others run as any user.
     #[must_use]
     pub fn needs_root(self) -> bool {
-        matches!(self, Self::Mount | Self::Credentials | Self::Interface)
+        matches!(self, Self::Mount | Self::Credentials | Self::Interface) || self.changes_kernel()
     }
 }
 
