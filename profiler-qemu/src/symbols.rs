@@ -174,7 +174,7 @@ impl Symbols {
         let after = self.places.partition_point(|(begin, _)| *begin <= address);
         let (begin, place) = *self.places.get(after.checked_sub(1)?)?;
         let stub = self.functions[place.function as usize].name.ends_with("_entries_start");
-        let at = begin == address;
+        let at = begin == address || self.is_tail_call(place, address - begin);
         // Each vector has its own few instructions there.
         Some(BlockPlace {
             entry: place.entry && at,
@@ -185,6 +185,11 @@ impl Symbols {
             switch: place.switch && at,
             ..place
         })
+    }
+
+    /// Whether a tail call enters a BPF program so many bytes behind its beginning.
+    fn is_tail_call(&self, place: BlockPlace, offset: u64) -> bool {
+        x86::TAIL_CALLS.contains(&offset) && self.functions[place.function as usize].module == "bpf"
     }
 
     /// Whether it is in a module that is watched.

@@ -16,6 +16,10 @@ pub(crate) fn stack_of(slot: u64) -> u64 {
 /// Bytes of a return address on the stack.
 pub(crate) const SLOT: u64 = 8;
 
+/// Where a tail call enters a BPF program, in bytes behind its beginning: `X86_TAIL_CALL_OFFSET` of the kernel's
+/// arch/x86/net/bpf_jit_comp.c, since Linux 6.10 (commit 116e04ba1459) one more, each without and with `endbr64`.
+pub(crate) const TAIL_CALLS: [u64; 4] = [11, 12, 15, 16];
+
 /// What an instruction does to the control flow or to its own count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
