@@ -150,14 +150,16 @@ Examples:
   # functions of the kernel itself, for a script
   profiler list --json 'tcp_v4_*'
   # what a driver registers when it is loaded: kprobes, tracepoints and other hooks; in a VM
-  profiler list --module hids_driver.ko --kernel 6.1";
+  profiler list --module hids_driver.ko --kernel 6.1
+  # where the BPF programs of an agent are attached
+  profiler list --agent ./agent --kernel 6.1";
 
 /// Arguments of `profiler list`.
 #[derive(Debug, Args)]
 #[command(after_help = LIST_EXAMPLES)]
 pub struct ListArgs {
     /// Kernel module that holds the functions; without it those of the kernel image. Of a file ending in
-    /// `.ko` the hooks are listed that it registers when it is loaded, in a VM.
+    /// `.ko` the hooks are listed that it registers when it is loaded, in a VM; with --agent alone those of its BPF programs.
     #[arg(long, short)]
     pub module: Option<String>,
     /// Kernel to load the file on (repeatable) [default: the one that it was built for].

@@ -1,31 +1,37 @@
-//! Arguments of a program that runs beside a driver in the lab's guest.
+//! Arguments of a program that runs in the lab's guest.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::error::Failure;
+use crate::error::{Failure, exit};
 use crate::lab::agent::Agent;
+use crate::lab::subject;
 
-/// A program that uses the driver.
+/// A program that uses the driver, or that is measured itself.
 #[derive(Debug, Clone, Default, Args)]
 pub struct AgentArgs {
-    /// Program that uses the driver, with its arguments, for drivers that hook nothing before: each guest starts it as
-    /// root when the driver is loaded, with the libraries that it is linked with, and stops it once it waits. Operations
-    /// are counted then.
+    /// Program with its arguments, which each guest starts as root with the libraries that it is linked with, and stops once it
+    /// waits; then operations are counted. With a driver it runs when that is loaded, for drivers that hook nothing before. Without
+    /// a driver its BPF programs are measured.
     #[arg(long, value_name = "COMMAND")]
     pub agent: Option<String>,
-    /// File that this program reads, which the guest gets under the same path (repeatable).
-    #[arg(long, value_name = "FILE", requires = "agent")]
+    /// File that this program, or a `run: COMMAND`, reads or starts; the guest gets it under the same path (repeatable).
+    #[arg(long, value_name = "FILE")]
     pub agent_file: Vec<PathBuf>,
 }
 
 impl AgentArgs {
-    /// The program, if one is named.
+    /// The program, if one is named beside these subjects.
     ///
     /// # Errors
-    /// If it cannot be started.
-    pub fn of(&self) -> Result<Option<Agent>, Failure> {
+    /// If it cannot be started, or files are for none.
+    pub fn beside(&self, subjects: &[&[PathBuf]]) -> Result<Option<Agent>, Failure> {
+        let is_command = subjects.concat().iter().any(|given| subject::command(given).is_some());
+        if let (Some(file), None, false) = (self.agent_file.first(), &self.agent, is_command) {
+            let text = format!("--agent-file {} is for --agent or `run: COMMAND`", file.display());
+            return Err(Failure::new(exit::USAGE, text));
+        }
         self.agent.as_ref().map(|command| Agent::new(command, &self.agent_file)).transpose()
     }
 }

@@ -16,6 +16,8 @@ Examples:
   profiler gate base.ko head.ko
   # what that would do, and how long it would take
   profiler gate --baseline base.ko --candidate head.ko --plan
+  # two versions of an agent, by its BPF programs
+  profiler gate --kernel 6.1 'run: ./agent-1.4' 'run: ./agent-1.5' --agent-file agent.yaml
   # an A/B in the lab, with the limits of its clock
   profiler gate base.json candidate.json
   # limits of one's own, an absolute budget, and a report for the CI
@@ -106,12 +108,12 @@ pub struct GateArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Two builds")]
 pub struct BuildsArgs {
-    /// The driver before the change (repeatable: one for each kernel): in place of recordings, both builds are
-    /// measured in VMs. Instructions are counted as `profiler lab` does.
-    #[arg(long = "baseline", value_name = "FILE.ko", requires = "new", conflicts_with_all = ["base", "candidate"])]
+    /// The driver before the change (repeatable: one for each kernel), or a program whose BPF programs are measured, as
+    /// `run: COMMAND`: in place of recordings, both builds are measured in VMs. Instructions are counted as `profiler lab` does.
+    #[arg(long = "baseline", value_name = "FILE.ko|run: COMMAND", requires = "new", conflicts_with_all = ["base", "candidate"])]
     pub old: Vec<PathBuf>,
-    /// The driver after the change (repeatable: one for each kernel).
-    #[arg(long = "candidate", value_name = "FILE.ko", requires = "old")]
+    /// The same after the change.
+    #[arg(long = "candidate", value_name = "FILE.ko|run: COMMAND", requires = "old")]
     pub new: Vec<PathBuf>,
     /// Kernel to boot, as for `profiler lab` (repeatable) [default: the version that the driver was built for].
     #[arg(long, value_name = "FILE|FOLDER|VERSION", requires = "compared")]
@@ -167,6 +169,7 @@ impl BuildsArgs {
             ("--baseline-params", !self.baseline_params.is_empty()),
             ("--candidate-params", !self.candidate_params.is_empty()),
             ("--agent", self.agent.agent.is_some()),
+            ("--agent-file", !self.agent.agent_file.is_empty()),
             ("--out", self.out.is_some()),
             ("--cache", self.cache.is_some()),
             ("--logs", self.logs.is_some()),

@@ -15,6 +15,8 @@ Examples:
   profiler lab --module hids_driver.ko --handler 'connect_*' --builtin connect --json connect.json
   # before and after a change, two series for `profiler compare` and `profiler gate`
   profiler lab --baseline base.ko --candidate head.ko --profile connect --out lab/
+  # what the BPF programs of an agent cost
+  profiler lab --kernel 6.1 --agent ./agent --agent-file agent.yaml --builtin connect
   # how far figures depend on where objects lie, and whether each run repeats to the bit
   profiler lab --module hids_driver.ko --profile connect --placements 5 --verify";
 
@@ -27,7 +29,7 @@ const METERS: Names<&[Meter]> = &[
 /// Arguments of `profiler lab`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-#[command(group = one_of_these("driver", &["module", "baseline"]), group = one_of_these("work", &["builtin", "profile"]))]
+#[command(group = one_of_these("subject", &["module", "baseline", "agent"]), group = one_of_these("work", &["builtin", "profile"]))]
 pub struct LabArgs {
     /// Kernel to boot (repeatable): a vmlinuz, the folder of an unpacked kernel package, a version in /boot, or one
     /// that `profiler kernels fetch` got, such as 6.1 [default: the version that the module was built for].
@@ -36,11 +38,17 @@ pub struct LabArgs {
     /// The driver's file (repeatable: one for each kernel). If it has no BTF, a copy gets it.
     #[arg(long, short, value_name = "FILE.ko")]
     pub module: Vec<PathBuf>,
-    /// The driver before the change (repeatable: one for each kernel).
-    #[arg(long, value_name = "FILE.ko", requires = "candidate", conflicts_with = "module")]
+    /// The driver before the change (repeatable: one for each kernel), or a program whose BPF programs are measured, as
+    /// `run: COMMAND`.
+    #[arg(
+        long,
+        value_name = "FILE.ko|run: COMMAND",
+        requires = "candidate",
+        conflicts_with = "module"
+    )]
     pub baseline: Vec<PathBuf>,
-    /// The driver after the change (repeatable: one for each kernel).
-    #[arg(long, value_name = "FILE.ko", requires = "baseline")]
+    /// The same after the change.
+    #[arg(long, value_name = "FILE.ko|run: COMMAND", requires = "baseline")]
     pub candidate: Vec<PathBuf>,
     /// Parameters of the module, as insmod takes them.
     #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]

@@ -15,7 +15,7 @@ use crate::verdict::Sides;
 /// cannot be written.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let files = Files::of(&args.sides, true)?;
-    if files.are_modules()? {
+    if files.are_builds()? {
         let text = "these are builds of a driver, and `compare` reads recordings: `profiler gate BASE.ko CANDIDATE.ko` \
                     measures and judges them";
         return Err(Failure::new(exit::USAGE, text));

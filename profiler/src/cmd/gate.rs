@@ -6,7 +6,7 @@ mod rule;
 use std::fs;
 use std::path::PathBuf;
 
-use super::sides::{Files, is_module, read};
+use super::sides::{Files, is_build, read};
 use super::to_stdout;
 use crate::atomic_file::OutputFile;
 use crate::cli::gate::{BuildsArgs, GateArgs};
@@ -14,7 +14,7 @@ use crate::error::{Failure, exit};
 use crate::export::gate::conclusion;
 use crate::export::verdict::GateReport;
 use crate::lab::gate::{Decision, Options, Planned};
-use crate::prepare::check_parameters;
+use crate::lab::subject::Subject;
 use crate::progress::Progress;
 use crate::recording::Series;
 use crate::verdict::{self, HookReport, Outcome, Rule, Run, Sides};
@@ -32,7 +32,7 @@ pub fn run(mut args: GateArgs) -> Result<(), Failure> {
     let rule = rule(&args)?;
     if args.builds.old.is_empty() {
         let files = Files::of(&args.sides, rule.budgets.is_empty())?;
-        if !files.are_modules()? {
+        if !files.are_builds()? {
             return of_recordings(&args, &files, &rule);
         }
         if files.base.is_empty() {
@@ -48,7 +48,7 @@ pub fn run(mut args: GateArgs) -> Result<(), Failure> {
 fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Failure> {
     if let Some(option) = args.builds.option() {
         let text = format!(
-            "{option} is for two builds of a driver: name their .ko files in place of recordings"
+            "{option} is for two builds: name .ko files or `run: COMMAND` in place of recordings"
         );
         return Err(Failure::new(exit::USAGE, text));
     }
@@ -86,13 +86,14 @@ fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Fail
 
 /// Measures two builds, and judges them.
 fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
-    let BuildsArgs { old, new, module_params, baseline_params, candidate_params, .. } =
-        &args.builds;
-    for (files, own) in [(old, baseline_params), (new, candidate_params)] {
-        let given = format!("{module_params} {own}");
-        files.iter().try_for_each(|file| check_parameters(file, &given))?;
-    }
+    let BuildsArgs { module_params, baseline_params, candidate_params, .. } = &args.builds;
     let options = options(&args.builds)?;
+    for (subjects, own) in
+        [(&options.baseline, baseline_params), (&options.candidate, candidate_params)]
+    {
+        let given = format!("{module_params} {own}");
+        subjects.iter().try_for_each(|subject| subject.check_parameters(&given))?;
+    }
     let changed = options.changed();
     // A budget and a new baseline need figures.
     if let Some(equal) = changed.as_ref().filter(|changed| changed.is_nothing())
@@ -152,7 +153,7 @@ enum Release {
 impl Release {
     fn of(args: &GateArgs) -> Result<Option<Self>, Failure> {
         let files = &args.release;
-        match (files.is_empty(), files.iter().all(|file| is_module(file))) {
+        match (files.is_empty(), files.iter().all(|file| is_build(file))) {
             (true, _) => Ok(None),
             (_, true) => Ok(Some(Self::Builds(files.clone()))),
             (_, false) => Ok(Some(Self::Recordings(read(files, |_, error| error.into())?))),
@@ -162,10 +163,11 @@ impl Release {
 
 /// What is measured of a release beside the candidate.
 fn beside(args: &GateArgs, options: Options, release: &[PathBuf]) -> Result<Planned, Failure> {
-    let BuildsArgs { module_params, candidate_params, .. } = &args.builds;
-    release.iter().try_for_each(|file| check_parameters(file, module_params))?;
+    let BuildsArgs { module_params, candidate_params, agent, .. } = &args.builds;
+    let baseline = Subject::all(release, &agent.agent_file)?;
+    baseline.iter().try_for_each(|subject| subject.check_parameters(module_params))?;
     let options = Options {
-        baseline: release.to_vec(),
+        baseline,
         out: None,
         own_params: [String::new(), candidate_params.clone()],
         ..options
@@ -196,13 +198,13 @@ fn is_same(some: &[PathBuf], others: &[PathBuf]) -> bool {
 
 fn options(args: &BuildsArgs) -> Result<Options, Failure> {
     Ok(Options {
-        baseline: args.old.clone(),
-        candidate: args.new.clone(),
+        baseline: Subject::all(&args.old, &args.agent.agent_file)?,
+        candidate: Subject::all(&args.new, &args.agent.agent_file)?,
         kernels: args.kernel.clone(),
         handlers: args.handlers.clone(),
         module_params: args.module_params.clone(),
         own_params: [args.baseline_params.clone(), args.candidate_params.clone()],
-        agent: args.agent.of()?,
+        agent: args.agent.beside(&[&args.old, &args.new])?,
         out: args.out.clone(),
         cache: args.cache.clone(),
         logs: args.logs.clone(),

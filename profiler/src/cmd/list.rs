@@ -1,7 +1,7 @@
 //! `profiler list`: the functions of a module or of the kernel image, and whether each can be traced; the hooks of a module's file.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::{data_to_stdout, json, stdout_width, to_stdout};
 use crate::cli::ListArgs;
@@ -10,6 +10,8 @@ use crate::export::list;
 use crate::kernel::hooks::Hook;
 use crate::kernel::target::KernelFiles;
 use crate::lab;
+use crate::lab::agent::Agent;
+use crate::lab::subject::Subject;
 use crate::progress::Progress;
 
 /// Prints the functions that match.
@@ -17,8 +19,14 @@ use crate::progress::Progress;
 /// # Errors
 /// If the module is not loaded, a pattern matches nothing, or the output cannot be written.
 pub fn run(args: &ListArgs) -> Result<(), Failure> {
-    if let Some(file) = args.module.as_ref().filter(|module| module.ends_with(".ko")) {
-        return hooks(args, Path::new(file));
+    let file = args.module.as_ref().filter(|module| module.ends_with(".ko"));
+    let agent = args.agent.beside(&[])?;
+    match (file, agent) {
+        (Some(file), agent) => return hooks(args, Subject::Module(PathBuf::from(file)), agent),
+        (None, Some(agent)) if args.module.is_none() => {
+            return hooks(args, Subject::Command(agent), None);
+        }
+        _ => {}
     }
     if !args.kernel.is_empty() || !args.module_params.is_empty() || args.agent.agent.is_some() {
         let text = "--kernel, --module-params and --agent are for a driver that is loaded in a VM: name its .ko file with --module";
@@ -32,17 +40,13 @@ pub fn run(args: &ListArgs) -> Result<(), Failure> {
     to_stdout(&list::functions(&functions).text(stdout_width()))
 }
 
-/// Prints what the module in `file` registers.
-fn hooks(args: &ListArgs, file: &Path) -> Result<(), Failure> {
+/// Prints what a subject registers, with the agent that a driver needs.
+fn hooks(args: &ListArgs, subject: Subject, agent: Option<Agent>) -> Result<(), Failure> {
+    subject.check_parameters(&args.module_params)?;
     let patterns = super::globs(&args.patterns)?;
     let mut progress = Progress::new(false);
-    let mut found = lab::hooks::of_file(
-        file,
-        &args.kernel,
-        &args.module_params,
-        args.agent.of()?,
-        &mut progress,
-    )?;
+    let params = &args.module_params;
+    let mut found = lab::hooks::of_subject(subject, &args.kernel, params, agent, &mut progress)?;
     let is_wanted =
         |hook: &Hook| patterns.is_empty() || patterns.iter().any(|pattern| hook.matches(pattern));
     for (_, hooks) in &mut found {

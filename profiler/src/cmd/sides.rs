@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::compare::SidesArgs;
 use crate::error::{Failure, exit};
+use crate::lab::subject;
 use crate::recording::{ReadError, Series};
 use crate::verdict::Run;
 
@@ -47,22 +48,22 @@ impl Files {
         }
     }
 
-    /// Whether they are builds of a driver: by content, or by name if there is no such file.
+    /// Whether they are builds to measure, drivers or commands: by content, or by name if there is no such file.
     ///
     /// # Errors
     /// If some are and others are not.
-    pub(super) fn are_modules(&self) -> Result<bool, Failure> {
+    pub(super) fn are_builds(&self) -> Result<bool, Failure> {
         let all = || self.base.iter().chain(&self.candidate);
-        match (all().find(|path| is_module(path)), all().find(|path| !is_module(path))) {
-            (Some(module), Some(other)) => {
+        match (all().find(|path| is_build(path)), all().find(|path| !is_build(path))) {
+            (Some(build), Some(other)) => {
                 let text = format!(
-                    "{} is a build of a driver and {} is none: name builds alone, or recordings alone",
-                    module.display(),
+                    "{} is a build and {} is none: name builds alone, or recordings alone",
+                    build.display(),
                     other.display()
                 );
                 Err(Failure::new(exit::USAGE, text))
             }
-            (module, _) => Ok(module.is_some()),
+            (build, _) => Ok(build.is_some()),
         }
     }
 
@@ -89,9 +90,12 @@ impl Files {
     }
 }
 
-/// Whether a file is a build of a driver.
-pub(super) fn is_module(path: &Path) -> bool {
+/// Whether it is a build to measure: a driver's file, or `run: COMMAND`.
+pub(super) fn is_build(path: &Path) -> bool {
     let mut magic = [0; 4];
+    if subject::command(path).is_some() {
+        return true;
+    }
     // What is read of a pipe is gone.
     if !path.exists() {
         return path.extension().is_some_and(|extension| extension == "ko");

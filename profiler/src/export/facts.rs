@@ -192,9 +192,14 @@ fn describe_module(module: &ModuleFacts) -> String {
     ];
     let known =
         facts.into_iter().filter_map(|(what, fact)| Some(format!("{what} {}", fact.as_ref()?)));
+    // What decides how the kernel compiles BPF programs.
+    let settings = module.parameters.iter().filter(|_| module.command.is_some());
+    let known = known.chain(settings.map(|(name, value)| format!("{name} {value}")));
     let known = known.collect::<Vec<_>>().join(", ");
     let facts = if known.is_empty() { known } else { format!(" ({known})") };
-    format!("{}{version}{facts}", module.name)
+    let command = module.command.as_ref();
+    let command = command.map_or(String::new(), |command| format!(", loaded by `{command}`"));
+    format!("{}{version}{command}{facts}", module.name)
 }
 
 fn describe_load(load: &LoadRun) -> String {

@@ -1,13 +1,13 @@
 //! What a loaded module has registered with the kernel: kprobes, kretprobes, tracepoints, ftrace, netfilter, LSM, notifiers, and
-//! entries of system call tables.
+//! entries of system call tables; and where BPF programs are attached, which are taken for functions of the module [`BPF`].
 //!
 //! The kernel shows hardly any of it: `/sys/kernel/debug/kprobes/list` has neither `nmissed` nor `maxactive` nor who is called
 //! (`report_probe()` in kernel/kprobes.c), and for tracepoints and notifiers there is no list at all. So all are read where they
 //! are, in the kernel's memory, at the offsets that its BTF gives: by `/proc/kcore`, or out of a guest that is stopped. A hook is
 //! the module's if the kernel calls an address in the module's code.
 
+mod bpf;
 mod kcore;
-
 mod walk;
 
 use std::fmt;
@@ -20,6 +20,7 @@ use super::names::{Names, lines_of};
 use super::target::KernelFiles;
 use kcore::Kcore;
 
+pub use super::names::BPF;
 use walk::Found;
 pub use walk::Reader;
 
@@ -88,6 +89,14 @@ pub enum HookKind {
     Notifier,
     /// A changed entry of a table of system calls.
     SystemCall,
+    /// A BPF program on a tracepoint itself (`raw_tp`, `tp_btf`).
+    RawTracepoint,
+    /// A BPF program at a function's entry, by a trampoline.
+    Fentry,
+    /// The same at its return.
+    Fexit,
+    /// The same at its entry, which may return in its place.
+    FmodRet,
 }
 
 /// How a kprobe's hit is noticed.

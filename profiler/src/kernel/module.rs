@@ -39,6 +39,9 @@ pub struct ModuleFacts {
     /// Parameters that it was loaded with, where that is known: all others have their defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<String>,
+    /// The command that has loaded the BPF programs, if they are what was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
     /// What it had registered with the kernel when it was loaded; `None` if nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Hooks>,
@@ -86,6 +89,7 @@ pub fn collect_at(root: &Path, name: &str) -> Result<ModuleFacts, ModuleError> {
         size_bytes: read_fact(&dir.join("coresize")).and_then(|text| text.parse().ok()),
         parameters: read_dir_facts(&dir.join("parameters")),
         given: None,
+        command: None,
         hooks: None,
         name,
     })

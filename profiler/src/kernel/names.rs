@@ -7,6 +7,9 @@ const PROLOGUE: u64 = 16;
 /// Longest name (`KSYM_NAME_LEN` of the kernel is 512 with its end mark): a guest may write what it likes.
 const LONGEST: usize = 511;
 
+/// The module that `/proc/kallsyms` names for BPF programs. It is in no list of modules.
+pub const BPF: &str = "bpf";
+
 /// Functions of the kernel and of modules, by address.
 pub struct Names<'a> {
     /// Of several of one address, first the one that the kernel finds first.
@@ -57,8 +60,12 @@ impl<'a> Names<'a> {
         modules.find_map(|(name, start, bytes)| (*name == module).then_some((*start, *bytes)))
     }
 
-    /// Whether an address is in the code of `module`.
+    /// Whether an address is in the code of `module`, or a BPF program begins there.
     pub(super) fn is_in(&self, module: &str, address: u64) -> bool {
+        if module == BPF {
+            let found = self.below(address);
+            return found.is_some_and(|(start, _, of)| start == address && of == Some(BPF));
+        }
         let Some((first, bytes)) = self.module(module) else { return false };
         if address.checked_sub(first).is_none_or(|offset| offset >= bytes) {
             return false;

@@ -1,4 +1,4 @@
-//! A program that the guest runs beside the driver: many drivers hook the kernel only when a program has opened their device.
+//! A program that the guest runs: it attaches BPF programs, or opens the device of a driver that hooks the kernel only then.
 //!
 //! It may be of a change under judgement: nothing of it runs on this machine, and of files that it names none is read but libraries
 //! and loaders in the system's folders.
@@ -85,6 +85,17 @@ impl Agent {
         Ok(Self { command: command.to_owned(), arguments, files: Arc::new(files), checksum })
     }
 
+    /// Its program and arguments as they were given.
+    pub(super) fn command(&self) -> &str {
+        &self.command
+    }
+
+    /// A checksum of its arguments and files, in hexadecimal: what a build id is for a module.
+    pub(super) fn id(&self) -> String {
+        let hash = Sha256::digest(format!("{self:?}"));
+        hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Its program and arguments as they were given, and the beginning of the checksum of its files.
     #[must_use]
     pub fn words(&self) -> String {
@@ -122,11 +133,15 @@ impl Files {
     /// Adds what the program is linked with, and what that is. Loaders of this machine would find it, and run what a program has
     /// for them to audit it: ld.so(8).
     fn add_libraries(&mut self) -> Result<(), String> {
-        let mut number = 0;
+        let (named, mut number) = (self.0.len(), 0);
         while let Some(file) = self.0.get(number) {
             let path = file.path.clone();
-            if number == 0 || is_of_system(&path) {
-                let linked = Linked::of(&file.bytes).map_err(|why| format!("{path}: {why}"))?;
+            let linked = match Linked::of(&file.bytes) {
+                // What is named beside the program may be anything.
+                Err(_) if (1..named).contains(&number) => None,
+                linked => Some(linked.map_err(|why| format!("{path}: {why}"))?),
+            };
+            if let Some(linked) = linked {
                 if let Some(loader) = linked.loader {
                     if !is_of_system(&loader) {
                         return Err(format!("{path}: {loader} is not a loader of this system"));

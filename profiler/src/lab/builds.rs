@@ -1,4 +1,4 @@
-//! Matches modules to kernels, and adds BTF.
+//! Matches subjects to kernels, and adds BTF to modules.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use profiler_vm::{ImageError, KernelImage};
 
 use super::plan::Build;
+use super::subject::Subject;
 use super::{KernelBuilds, Options, kernel};
 use crate::error::{Failure, exit};
+use crate::kernel::hooks::BPF;
 use crate::prepare::{self, Inspected};
 
-/// The given kernels, or the one that the first module was built for, each with its modules below `folder`, in copies
+/// The given kernels, or the one that the first module was built for, each with its subjects; modules are below `folder`, in copies
 /// that get BTF if they have none and `with_btf`.
 ///
 /// # Errors
@@ -32,12 +34,16 @@ pub fn of_kernels(
         let below = folder.join(&kernel.release);
         fs::create_dir_all(&below).map_err(|error| Failure::cannot_write(&below, &error))?;
         let btf = if with_btf { kernel_btf(&kernel, &below)? } else { None };
-        let build = |modules: &[Inspected], params: &str, name: &str| -> Result<Build, Failure> {
-            let module = of_kernel(modules, &kernel)?;
+        let build = |of: &[Given], params: &str, name: &str| -> Result<Build, Failure> {
+            let (subject, module) = of_kernel(of, &kernel)?;
+            let (given, params) = (subject.to_string(), params.to_owned());
+            let Some(module) = module else {
+                return Ok(Build { subject: subject.clone(), given, name: BPF.to_owned(), params });
+            };
             let output = below.join(name);
             make(module, btf.as_deref(), &output)?;
-            let given = module.file.clone();
-            Ok(Build { file: output, given, name: module.name.clone(), params: params.to_owned() })
+            let subject = Subject::Module(output);
+            Ok(Build { subject, given, name: module.name.clone(), params })
         };
         let baseline = build(&baselines, &options.baseline_params, "baseline.ko")?;
         let candidate = match candidates.as_slice() {
@@ -48,7 +54,7 @@ pub fn of_kernels(
             && candidate.name != baseline.name
         {
             let text = format!(
-                "baseline and candidate are different modules ({} and {}): give two builds of one",
+                "baseline and candidate are not of one kind ({} and {}): give two builds of one driver, or two commands",
                 baseline.name, candidate.name
             );
             return Err(Failure::new(exit::BAD_INPUT, text));
@@ -72,28 +78,34 @@ fn find_kernels(asked: &[String]) -> Result<Vec<KernelImage>, Failure> {
     Ok(kernels)
 }
 
-fn inspect(files: &[PathBuf]) -> Result<Vec<Inspected>, Failure> {
-    files.iter().map(|file| prepare::inspect(file)).collect()
+/// A subject, and what its file says if it is a module.
+type Given = (Subject, Option<Inspected>);
+
+fn inspect(subjects: &[Subject]) -> Result<Vec<Given>, Failure> {
+    let of_module = |subject: &Subject| subject.module().map(prepare::inspect).transpose();
+    subjects.iter().map(|subject| Ok((subject.clone(), of_module(subject)?))).collect()
 }
 
-fn default_kernel(modules: &[Inspected]) -> Result<Vec<String>, Failure> {
-    match modules {
-        [Inspected { built_for: Some(release), .. }] => Ok(vec![release.clone()]),
+fn default_kernel(given: &[Given]) -> Result<Vec<String>, Failure> {
+    match given {
+        [(_, Some(Inspected { built_for: Some(release), .. }))] => Ok(vec![release.clone()]),
         _ => Err(Failure::new(
             exit::USAGE,
-            "name the kernel to boot with --kernel: it does not follow from the module",
+            "name the kernel to boot with --kernel, such as 6.1: it follows from one module alone",
         )),
     }
 }
 
-/// The module among `modules` that this kernel loads.
-fn of_kernel<'a>(modules: &'a [Inspected], kernel: &KernelImage) -> Result<&'a Inspected, Failure> {
-    let fits = |module: &&Inspected| {
-        module.built_for.as_ref().is_none_or(|release| *release == kernel.release)
+/// The subject for this kernel: a command, or the module that it loads.
+fn of_kernel<'a>(given: &'a [Given], kernel: &KernelImage) -> Result<&'a Given, Failure> {
+    let fits = |(_, module): &&Given| {
+        let built_for = module.as_ref().and_then(|module| module.built_for.as_ref());
+        built_for.is_none_or(|release| *release == kernel.release)
     };
-    modules.iter().find(fits).ok_or_else(|| {
-        let built_for: Vec<String> = modules
+    given.iter().find(fits).ok_or_else(|| {
+        let built_for: Vec<String> = given
             .iter()
+            .filter_map(|(_, module)| module.as_ref())
             .map(|module| {
                 let release = module.built_for.as_deref().unwrap_or("any kernel");
                 format!("{} was built for {release}", module.file.display())
@@ -144,21 +156,23 @@ fn make(module: &Inspected, btf: Option<&Path>, output: &Path) -> Result<(), Fai
 mod tests {
     use super::*;
 
-    fn module(built_for: Option<&str>) -> Inspected {
-        Inspected {
+    fn module(built_for: Option<&str>) -> Given {
+        let module = Inspected {
             file: "d.ko".into(),
             name: "d".into(),
             built_for: built_for.map(str::to_owned),
             has_btf: true,
             ..Inspected::default()
-        }
+        };
+        (Subject::Module("d.ko".into()), Some(module))
     }
 
     #[test]
     fn each_kernel_gets_the_module_built_for_it() {
         let kernel = KernelImage { path: "/k".into(), release: "6.1".into() };
         let modules = [module(Some("5.10")), module(Some("6.1"))];
-        assert_eq!(of_kernel(&modules, &kernel).unwrap().built_for.as_deref(), Some("6.1"));
+        let fitting = of_kernel(&modules, &kernel).unwrap();
+        assert_eq!(fitting.1.as_ref().unwrap().built_for.as_deref(), Some("6.1"));
         assert!(of_kernel(&[module(None)], &kernel).is_ok());
         let failure = of_kernel(&modules[..1], &kernel).unwrap_err();
         assert_eq!(failure.code, exit::BAD_INPUT);

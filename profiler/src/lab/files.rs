@@ -31,8 +31,9 @@ impl Files {
     pub(super) fn of(builds: &[&Build], kernel: &KernelImage) -> Result<Self, Failure> {
         let mut files = Self::default();
         for build in builds {
-            let bytes = fs::read(&build.file).map_err(|error| {
-                let text = format!("cannot read {}: {error}", build.file.display());
+            let Some(file) = build.subject.module() else { continue };
+            let bytes = fs::read(file).map_err(|error| {
+                let text = format!("cannot read {}: {error}", file.display());
                 Failure::new(exit::BAD_INPUT, text)
             })?;
             for name in dependencies(&bytes) {
@@ -56,8 +57,7 @@ impl Files {
         let bytes = kernel.module(name).map_err(|error| {
             let text = format!(
                 "{} needs the module {name}, which the package of kernel {} does not give: {error}",
-                build.given.display(),
-                kernel.release
+                build.given, kernel.release
             );
             Failure::new(exit::BAD_INPUT, text)
         })?;

@@ -1,20 +1,19 @@
-//! What a driver registers, found by loading it in a guest.
-
-use std::path::Path;
+//! What a subject registers, found by installing it in a guest.
 
 use super::agent::Agent;
 use super::runs::Lab;
+use super::subject::Subject;
 use super::{Options, builds, private_folder};
 use crate::error::Failure;
 use crate::kernel::hooks::Hooks;
 use crate::progress::Progress;
 
-/// What the module in `file` registers on each of these kernels, by release; none is the one that it was built for.
+/// What `subject` registers on each of these kernels, by release; none is the one that a module was built for.
 ///
 /// # Errors
-/// If a kernel is missing or does not boot, or refuses the module.
-pub fn of_file(
-    file: &Path,
+/// If a kernel is missing or does not boot, or refuses the module, or the command fails.
+pub fn of_subject(
+    subject: Subject,
     kernels: &[String],
     params: &str,
     agent: Option<Agent>,
@@ -22,7 +21,7 @@ pub fn of_file(
 ) -> Result<Vec<(String, Hooks)>, Failure> {
     let options = Options {
         kernels: kernels.to_vec(),
-        baseline: vec![file.to_owned()],
+        baseline: vec![subject],
         baseline_params: params.to_owned(),
         agent,
         ..Options::counted()

@@ -1,4 +1,4 @@
-//! The lab: measures builds of a driver in guests of its own.
+//! The lab: measures builds of a driver, or versions of a program that attaches BPF programs, in guests of its own.
 //!
 //! A guest is a kernel, this program as its first process, and nothing else. Booted once, it is kept as a snapshot
 //! ([`snapshots`]); a build is installed there, which is the next snapshot, and each run is restored from that one and thrown away
@@ -36,6 +36,7 @@ pub mod session;
 mod settings;
 pub mod snapshots;
 pub mod spread;
+pub mod subject;
 pub mod symbols;
 pub mod table;
 mod wire;

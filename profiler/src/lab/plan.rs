@@ -1,24 +1,24 @@
 //! What is measured: builds, and runs of loads.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::subject::Subject;
 use crate::load::{BuiltinKind, Rate};
 use crate::recording::{Clock, Meter};
 use crate::verdict::Side;
 
-/// A module's file, and how it is loaded.
+/// A subject on a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Build {
-    /// The file.
-    pub file: PathBuf,
-    /// The file that the user gave, of which it is a copy.
-    pub given: PathBuf,
-    /// Name once it is loaded.
+    /// What is installed: of a driver a copy of its file.
+    pub subject: Subject,
+    /// As the user gave it.
+    pub given: String,
+    /// The module's name once it is loaded; [`BPF`](crate::kernel::hooks::BPF) of a command.
     pub name: String,
     /// Parameters, as insmod takes them.
     pub params: String,

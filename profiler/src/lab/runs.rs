@@ -95,8 +95,9 @@ impl<'a> Lab<'a> {
         let data = base.data().map_err(unwritable)?;
         let reader = base.reader();
         let read = |build: &Build| {
-            Lines::read(&build.file).map(Mutex::new).map_err(|why| {
-                let text = format!("cannot read {}: {why}", build.file.display());
+            let lines = build.subject.module().map_or(Ok(Lines::default()), Lines::read);
+            lines.map(Mutex::new).map_err(|why| {
+                let text = format!("cannot read {}: {why}", build.given);
                 Failure::new(exit::BAD_INPUT, text)
             })
         };
@@ -231,7 +232,8 @@ impl<'a> Lab<'a> {
         let unwritable = |error: io::Error| Failure::cannot_write(&folder, &error);
         fs::create_dir_all(&folder).map_err(unwritable)?;
         let mut files = Files::of(&[build], &self.builds.kernel)?;
-        let agent = self.settings.agent.as_ref().map(|agent| files.add_agent(agent));
+        let agent = self.settings.agent.as_ref().or(build.subject.command());
+        let agent = agent.map(|agent| files.add_agent(agent));
         let packed = folder.join("files");
         files.write(&packed).map_err(unwritable)?;
         let modules = files.modules_of(&build.name);
@@ -240,8 +242,8 @@ impl<'a> Lab<'a> {
         let hardware = self.hardware();
         let spec = self.spec(self.base.folder(), &machine_folder, &hardware, &jobs);
         let spec = Spec { files: Some(&packed), saved_to: Some(&folder), ..spec };
-        let at = format!("{}, placement {placement}", build.given.display());
-        let (answer, text, hooks) = self.run_job(
+        let at = format!("{}, placement {placement}", build.given);
+        let (answer, text, mut hooks) = self.run_job(
             || at.clone(),
             spec,
             |machine, text| {
@@ -250,9 +252,14 @@ impl<'a> Lab<'a> {
             },
         )?;
         let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
-        module.hooks = Some(hooks);
         let text = String::from_utf8_lossy(&text).into_owned();
         let symbols = Symbols::parse(&text);
+        if let Some(agent) = build.subject.command() {
+            module.build_id = Some(agent.id());
+            module.command = Some(agent.command().to_owned());
+            hooks.unknown.extend(symbols.not_attached(&hooks));
+        }
+        module.hooks = Some(hooks);
         self.check_build(&at, side, &module)?;
         Ok(Installed { side, placement, folder, module: *module, symbols, text })
     }
@@ -354,7 +361,7 @@ impl<'a> Lab<'a> {
         let Installed { side, placement, .. } = installed;
         let build = self.build(*side);
         let loads = group_name(group);
-        let of_build = format!("{}, placement {placement}", build.given.display());
+        let of_build = format!("{}, placement {placement}", build.given);
         let at = format!("{of_build}, {loads}");
         let bad = |why: String| Failure::new(exit::NO_TARGET, format!("{at}: {why}"));
         let patterns = group.first().map_or(&[][..], |job| &job.run.handlers);
@@ -406,13 +413,14 @@ impl<'a> Lab<'a> {
             handlers.retain(|handler| is_wanted(record::plain(&handler.name)));
         }
         let damaged = |why: String| {
-            let (file, load) = (build.given.display(), record::load_name(&job.run));
+            let (file, load) = (&build.given, record::load_name(&job.run));
             let text =
                 format!("{file}, placement {placement}, {load}: the counts are damaged: {why}");
             Failure::new(exit::LAB_FAILED, text)
         };
         let mut recording = record::recording(&self.base.facts.host, module, counted.loads);
-        recording.modules.iter_mut().for_each(|it| it.given = Some(build.params.clone()));
+        let params = build.subject.module().map(|_| build.params.clone());
+        recording.modules.iter_mut().for_each(|it| it.given.clone_from(&params));
         recording.place = Some(SeriesPosition {
             boot: *placement,
             order: u32::from(*side == Side::Candidate),

@@ -94,8 +94,10 @@ pub struct Load {
 /// What is measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Session {
-    /// The handlers, by name.
+    /// The handlers, by name; none where they are known when they have run: BPF programs that a command loads.
     pub handlers: BTreeSet<String>,
+    /// What handlers the user asks for; none is all.
+    wanted: Vec<glob::Pattern>,
     /// The loads, one after another.
     pub loads: Vec<Load>,
     /// Parameters of the driver that turn on the hooks that loads are for.
@@ -123,7 +125,8 @@ impl Load {
 }
 
 impl Session {
-    /// Chooses for two builds of the driver `name`, from `profiles`; `wanted` narrows the handlers.
+    /// Chooses for two builds of the driver `name`, from `profiles`; `wanted` narrows the handlers. Without a build handlers are
+    /// what is counted.
     ///
     /// # Errors
     /// If there is no handler or no load.
@@ -152,8 +155,6 @@ impl Session {
                 None => loads.push(Load { kind: builtin.kind, handlers: patterns.collect() }),
             }
         }
-        let matches =
-            |patterns: &[glob::Pattern], name: &str| patterns.iter().any(|one| one.matches(name));
         let mut handlers = of_builds(|build| &build.handlers);
         if wanted.is_empty() {
             let named = |name: &&String| loads.iter().any(|load| matches(&load.handlers, name));
@@ -161,7 +162,7 @@ impl Session {
         } else {
             handlers = functions.into_iter().filter(|name| matches(wanted, name)).collect();
         }
-        if handlers.is_empty() {
+        if handlers.is_empty() && !builds.is_empty() {
             return Err(no_handler(name, wanted));
         }
         // A load that no profile names a handler of this driver for may still reach some, if the driver is unknown.
@@ -179,14 +180,16 @@ impl Session {
         }
         // In one order, as each finds what those before it have left.
         loads.sort_by_key(|load| guest(load.kind));
-        let has_all = |name: &String| builds.iter().all(|build| build.parameters.contains(name));
+        let has_all = |name: &String| {
+            !builds.is_empty() && builds.iter().all(|build| build.parameters.contains(name))
+        };
         let on: BTreeSet<String> = parameters
             .into_iter()
             .filter(|(kind, name)| loads.iter().any(|load| load.kind == *kind) && has_all(name))
             .map(|(_, name)| format!("{name}=1"))
             .collect();
         let module_params = Vec::from_iter(on).join(" ");
-        Ok(Self { handlers, loads, module_params })
+        Ok(Self { handlers, wanted: wanted.to_vec(), loads, module_params })
     }
 
     /// Leaves out the parameters of these names.
@@ -251,7 +254,7 @@ impl Session {
     /// The runs each time that the driver is loaded; `kernel` is in their names where there are several.
     #[must_use]
     pub fn work(&self, kernel: Option<&str>) -> Vec<Job> {
-        let handlers = Arc::new(self.handlers.clone());
+        let handlers = (!self.handlers.is_empty()).then(|| Arc::new(self.handlers.clone()));
         let job = |load: &Load| {
             let name = part(kernel, load.kind);
             let operations = match load.kind {
@@ -273,7 +276,7 @@ impl Session {
                 length: Length::Operations(operations),
             };
             let cost = has_cost(load.kind);
-            let wanted = Some(Arc::clone(&handlers));
+            let wanted = handlers.clone();
             let guest = guest(load.kind).0 as u32;
             Job { part: Some(name), run, cost, guest, wanted }
         };
@@ -320,15 +323,17 @@ impl Session {
         let slowness = boot.map_or(1.0, |boot| boot.as_secs_f64() / SECONDS_A_BOOT);
         let seconds = expected(&kinds, sides, side_by_side) + boots as f64 * SECONDS_A_BOOT;
         let seconds = seconds * slowness;
+        let handlers = match self.handlers.len() {
+            0 => "all BPF programs".to_owned(),
+            count => format!("{count}: {}", listed(&Vec::from_iter(&self.handlers))),
+        };
         format!(
-            "kernel    {}\n{kept}handlers  {}: {}\n{with}loads     {}: {}\n\
+            "kernel    {}\n{kept}handlers  {handlers}\n{with}loads     {}: {}\n\
              general   {}: {}\n\
              runs      {} in {} guests restored from snapshots: every build under every load in one placement; \
              loads under which the builds differ in up to {} placements\n\
              time      about {:.0} s{booted}; up to {FIRST_PLACEMENTS} times as long if the builds differ under every load\n",
             kernels.join(", "),
-            self.handlers.len(),
-            listed(&Vec::from_iter(&self.handlers)),
             loads.len(),
             loads.join(", "),
             general.len(),
@@ -351,7 +356,14 @@ impl Session {
         let mut reach = Reach::default();
         let mut off: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let shown = |name: &str| kernel.map_or(name.to_owned(), |of| format!("{name} on {of}"));
-        for handler in &self.handlers {
+        let found = base.iter().chain(candidate).flat_map(|run| &run.handlers);
+        let found: BTreeSet<String> = found
+            .map(|handler| plain(&handler.name))
+            .filter(|name| self.wanted.is_empty() || matches(&self.wanted, name))
+            .map(str::to_owned)
+            .collect();
+        let handlers = if self.handlers.is_empty() { &found } else { &self.handlers };
+        for handler in handlers {
             let under = |load: &Load| {
                 let name = part(kernel, load.kind);
                 let calls = [base, candidate].map(|runs| fewest_calls(runs, &name, handler));
@@ -413,6 +425,10 @@ impl Reach {
         }
         runs.retain(|run| !run.handlers.is_empty() || !run.driver_costs.is_empty());
     }
+}
+
+fn matches(patterns: &[glob::Pattern], name: &str) -> bool {
+    patterns.iter().any(|one| one.matches(name))
 }
 
 /// About how many seconds so many builds take under these loads in one placement, with so many machines side by side.

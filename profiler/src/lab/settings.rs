@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::agent::Agent;
 use super::plan::{Job, Length, RunSpec};
+use super::subject::Subject;
 use crate::error::{Failure, exit};
 use crate::load::{BuiltinKind, Rate};
 use crate::recording::{Clock, Meter};
@@ -45,12 +46,12 @@ const TIMEOUT: Duration = Duration::from_secs(10 * 60);
 pub struct Options {
     /// Kernels to boot; none is the one that the module was built for.
     pub kernels: Vec<String>,
-    /// The only module, or the baseline: one file for each kernel.
-    pub baseline: Vec<PathBuf>,
+    /// The only subject, or the baseline: one for each kernel.
+    pub baseline: Vec<Subject>,
     /// Parameters of the module.
     pub baseline_params: String,
-    /// The modules that are compared; none if there is one module alone.
-    pub candidate: Vec<PathBuf>,
+    /// The subjects that are compared; none if there is one alone.
+    pub candidate: Vec<Subject>,
     /// Parameters of these.
     pub candidate_params: String,
     /// What runs beside the driver.
@@ -178,8 +179,13 @@ impl Options {
                 "--placements and --verify are for --meter exact; with probes say --boots",
             );
         }
-        if probes && self.agent.is_some() {
-            return usage("--agent is for --meter exact");
+        let mut subjects = self.baseline.iter().chain(&self.candidate);
+        let is_command = subjects.any(|subject| subject.command().is_some());
+        if probes && (is_command || self.agent.is_some()) {
+            return usage("--agent and `run: COMMAND` are for --meter exact");
+        }
+        if is_command && self.agent.is_some() {
+            return usage("--agent is for a driver: `run: COMMAND` is measured alone");
         }
         if !self.candidate.is_empty() && self.baseline.len() != self.candidate.len() {
             return usage("give as many --candidate as --baseline: one of each for each kernel");
@@ -264,10 +270,14 @@ pub fn has_cost(kind: BuiltinKind) -> bool {
 mod tests {
     use super::*;
 
+    fn module(file: &str) -> Subject {
+        Subject::Module(file.into())
+    }
+
     fn options() -> Options {
         Options {
             kernels: Vec::new(),
-            baseline: vec!["d.ko".into()],
+            baseline: vec![module("d.ko")],
             baseline_params: String::new(),
             candidate: Vec::new(),
             candidate_params: String::new(),
@@ -298,7 +308,7 @@ mod tests {
 
     #[test]
     fn virtual_time_counts_operations() {
-        let two = settings(&Options { candidate: vec!["b.ko".into()], ..options() });
+        let two = settings(&Options { candidate: vec![module("b.ko")], ..options() });
         assert_eq!((two.boots, two.repeat), (2, 2));
         let one = settings(&Options { boots: Some(2), ..options() });
         let run = RunSpec {
@@ -347,8 +357,14 @@ mod tests {
         let boots = Options { meter: Meter::Exact, boots: Some(2), ..options() };
         assert!(refused(&boots).contains("--placements"));
         assert!(refused(&Options { verify: true, ..options() }).contains("--meter exact"));
-        let baseline = vec!["a.ko".into(), "b.ko".into()];
-        let uneven = Options { baseline, candidate: vec!["c.ko".into()], ..options() };
+        let baseline = vec![module("a.ko"), module("b.ko")];
+        let uneven = Options { baseline, candidate: vec![module("c.ko")], ..options() };
         assert!(refused(&uneven).contains("as many"));
+        let agent = Subject::of(Path::new("run: sh -c true"), &[]).unwrap();
+        let command = Options { baseline: vec![agent.clone()], ..options() };
+        assert!(refused(&command).contains("for --meter exact"));
+        let meter = Meter::Exact;
+        let two = Options { meter, agent: agent.command().cloned(), ..command };
+        assert!(refused(&two).contains("measured alone"));
     }
 }

@@ -1,11 +1,13 @@
 //! The functions of an installed driver, by what the guest's kernel says, and which of them are counted.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use glob::Pattern;
 
 use super::plan::CountedHandler;
+use crate::kernel::hooks::{BPF, Hooks};
 use crate::kernel::names;
+use crate::text::listed;
 
 /// A function, or a part of one that the compiler has put elsewhere (`.cold`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,19 +44,47 @@ impl Symbols {
             let module = module.strip_prefix('[')?.strip_suffix(']')?.to_owned();
             Some(Symbol { address, name: name.to_owned(), module })
         };
-        let mut symbols: Vec<Symbol> = text.lines().filter_map(symbol).collect();
-        symbols.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
+        let mut found: Vec<(Symbol, u64)> = text.lines().filter_map(symbol).zip(0..).collect();
+        found.sort_by(|(a, _), (b, _)| (a.address, &a.name).cmp(&(b.address, &b.name)));
         // The plugin knows a function by its address.
-        symbols.dedup_by_key(|symbol| symbol.address);
+        found.dedup_by_key(|(symbol, _)| symbol.address);
+        // The kernel puts a BPF program where there is room: the order of the text is that of their loading.
+        let mut order: Vec<usize> = (0..found.len()).collect();
+        order.sort_by_key(|index| match &found[*index] {
+            (symbol, line) if symbol.module == BPF => *line,
+            (symbol, _) => symbol.address,
+        });
+        let symbols: Vec<Symbol> = found.into_iter().map(|(symbol, _)| symbol).collect();
         let mut of_name: HashMap<(&str, &str), usize> = HashMap::new();
-        let mut number = Vec::with_capacity(symbols.len());
-        for symbol in &symbols {
-            let next = of_name.entry((&symbol.module, &symbol.name)).or_default();
-            number.push(*next);
+        let mut number = vec![0; symbols.len()];
+        for index in order {
+            let next = of_name.entry((&symbols[index].module, &symbols[index].name)).or_default();
+            number[index] = *next;
             *next += 1;
         }
         let same = symbols.iter().map(|it| of_name[&(&*it.module, &*it.name)]).collect();
         Self { number, same, symbols }
+    }
+
+    /// In words the BPF programs that no hook calls, if there are some.
+    pub(super) fn not_attached(&self, hooks: &Hooks) -> Option<String> {
+        let attached: BTreeSet<&str> =
+            hooks.list.iter().flat_map(|hook| &hook.handlers).map(String::as_str).collect();
+        let is_one = |symbol: &&Symbol| {
+            symbol.module == BPF && !symbol.name.contains('/') && !attached.contains(&*symbol.name)
+        };
+        let names: BTreeSet<&str> =
+            self.symbols.iter().filter(is_one).map(|symbol| &*symbol.name).collect();
+        let names = Vec::from_iter(names);
+        (!names.is_empty()).then(|| {
+            format!(
+                "where {} BPF program{} called: {} (by tail calls alone, or attached where nobody looks, such as tc, XDP, \
+                 cgroups, uprobes and kprobe.multi)",
+                names.len(),
+                if names.len() == 1 { " is" } else { "s are" },
+                listed(&names)
+            )
+        })
     }
 
     /// The symbol that holds `address`, and its number among those of its name; none below the first.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::plan::Build;
 use super::spread::{self, STATISTICS};
+use super::subject::Subject;
 use super::{KernelBuilds, has_cost};
 use crate::export::document::{Table, or_dash};
 use crate::load::LoadSpec;
@@ -30,11 +31,14 @@ fn head(series: &Series, build: Option<&Build>, bench: &KernelBuilds) -> String 
     let module = series.runs.first().and_then(|run| run.modules.first());
     let id = module.and_then(|module| module.build_id.as_deref()).unwrap_or("unknown");
     let params = build.map_or("", |build| build.params.as_str());
+    let name = match build.map(|build| &build.subject) {
+        Some(command @ Subject::Command(_)) => command.to_string(),
+        _ => bench.baseline.name.clone(),
+    };
     let params = if params.is_empty() { String::new() } else { format!(", {params}") };
     format!(
-        "{label}{} (build id {id}{params}) on Linux {}, clock {clock}, {} runs in {} boots\n\
+        "{label}{name} (build id {id}{params}) on Linux {}, clock {clock}, {} runs in {} boots\n\
          medians over the runs in {unit}, and in percent of them how far the runs are apart\n",
-        bench.baseline.name,
         bench.kernel.release,
         series.runs.len(),
         boots.len(),

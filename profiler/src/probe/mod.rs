@@ -33,7 +33,7 @@ use crate::recording::{Backend, CallTree};
 use crate::stats::Durations;
 pub use composite::{FellBack, Probes};
 pub use memory::TooLittle;
-pub use sys::LoadRefused;
+pub use sys::{LoadRefused, LoadedProgram, loaded_programs};
 
 /// Resolution of durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

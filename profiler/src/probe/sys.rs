@@ -12,7 +12,7 @@ use std::{
     os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
-use aya_obj::generated::{bpf_cmd, bpf_insn};
+use aya_obj::generated::{bpf_cmd, bpf_insn, bpf_prog_info};
 
 use crate::bytes::array;
 
@@ -540,6 +540,38 @@ pub(super) fn tracing_links() -> io::Result<Vec<TracingLink>> {
         }
     }
     Ok(links)
+}
+
+/// A BPF program of any process on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadedProgram {
+    /// Its name, cut to 15 characters by the kernel.
+    pub name: String,
+    /// Addresses of its own code and of its subprograms', in order; none if it is interpreted.
+    pub functions: Vec<u64>,
+}
+
+/// Most functions of a program: `BPF_MAX_SUBPROGS` of the kernel's include/linux/bpf_verifier.h, and its own.
+const MOST_FUNCTIONS: usize = 257;
+
+/// All programs that are loaded, the oldest first.
+///
+/// # Errors
+/// What the kernel said.
+pub fn loaded_programs() -> io::Result<Vec<LoadedProgram>> {
+    let program = |fd: io::Result<OwnedFd>| {
+        let mut functions = vec![0_u64; MOST_FUNCTIONS];
+        // SAFETY: all zeroes are a `bpf_prog_info`.
+        let mut raw: bpf_prog_info = unsafe { std::mem::zeroed() };
+        raw.nr_jited_ksyms = MOST_FUNCTIONS as u32;
+        raw.jited_ksyms = address_mut(functions.as_mut_slice());
+        info(fd?.as_fd(), &mut raw)?;
+        functions.truncate(raw.nr_jited_ksyms as usize);
+        let name = raw.name.iter().map(|byte| byte.cast_unsigned()).take_while(|byte| *byte != 0);
+        let name = String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned();
+        Ok(LoadedProgram { name, functions })
+    };
+    objects(bpf_cmd::BPF_PROG_GET_NEXT_ID, bpf_cmd::BPF_PROG_GET_FD_BY_ID).map(program).collect()
 }
 
 /// How often the kernel did not run a program because it, or for kprobes another one, was running on

@@ -1,12 +1,14 @@
 //! From arguments to the lab's options.
 
+use std::path::PathBuf;
+
 use crate::cli::LabArgs;
 use crate::error::{Failure, exit};
 use crate::lab::Options;
 use crate::lab::plan::Length;
+use crate::lab::subject::Subject;
 use crate::load::BuiltinKind;
 use crate::load_profile::{Builtin, Hook, Library};
-use crate::prepare::check_parameters;
 use crate::recording::Meter;
 
 /// The options of these arguments for one meter.
@@ -15,7 +17,16 @@ use crate::recording::Meter;
 /// If the load profile cannot be found or read or has no built-in load, or if arguments contradict each
 /// other.
 pub(super) fn of(args: &LabArgs, meter: Meter) -> Result<Options, Failure> {
-    let Work { handlers, loads, module_params } = Work::of(args, meter)?;
+    let agent = args.agent.beside(&[&args.baseline, &args.candidate])?;
+    let files = &args.agent.agent_file;
+    let all = |given: &[PathBuf]| Subject::all(given, files);
+    let (baseline, agent) = match (agent, args.baseline.as_slice(), args.module.as_slice()) {
+        (Some(agent), [], []) => (vec![Subject::Command(agent)], None),
+        (agent, [], modules) => (all(modules)?, agent),
+        (agent, baseline, _) => (all(baseline)?, agent),
+    };
+    let is_command = baseline.iter().any(|subject| subject.command().is_some());
+    let Work { handlers, loads, module_params } = Work::of(args, meter, is_command)?;
     let params = |own: &str| {
         let all = [&module_params, &args.module_params, own].map(|params| params.trim());
         all.into_iter().filter(|params| !params.is_empty()).collect::<Vec<_>>().join(" ")
@@ -23,11 +34,11 @@ pub(super) fn of(args: &LabArgs, meter: Meter) -> Result<Options, Failure> {
     let operations = args.operations.map(Length::Operations);
     let options = Options {
         kernels: args.kernel.clone(),
-        baseline: if args.baseline.is_empty() { &args.module } else { &args.baseline }.clone(),
+        baseline,
         baseline_params: params(&args.baseline_params),
-        candidate: args.candidate.clone(),
+        candidate: all(&args.candidate)?,
         candidate_params: params(&args.candidate_params),
-        agent: args.agent.of()?,
+        agent,
         handlers,
         loads,
         workers: args.workers,
@@ -47,11 +58,11 @@ pub(super) fn of(args: &LabArgs, meter: Meter) -> Result<Options, Failure> {
         logs: args.logs.clone(),
     };
     options.check()?;
-    for (files, own) in
+    for (subjects, own) in
         [(&options.baseline, &args.baseline_params), (&options.candidate, &args.candidate_params)]
     {
         let given = format!("{} {own}", args.module_params);
-        files.iter().try_for_each(|file| check_parameters(file, &given))?;
+        subjects.iter().try_for_each(|subject| subject.check_parameters(&given))?;
     }
     Ok(options)
 }
@@ -68,7 +79,8 @@ struct Work {
 }
 
 impl Work {
-    fn of(args: &LabArgs, meter: Meter) -> Result<Self, Failure> {
+    /// Of a load profile a command gets the load alone: the handlers are a driver's.
+    fn of(args: &LabArgs, meter: Meter, is_command: bool) -> Result<Self, Failure> {
         let Some(name) = &args.profile else {
             // Counting costs the calls nothing; a probe on every function would.
             let handlers = match (args.handlers.as_slice(), meter) {
@@ -103,12 +115,15 @@ impl Work {
                  --handler, and a load with --builtin"
             ));
         };
-        let handlers = if args.handlers.is_empty() {
+        let handlers = if args.handlers.is_empty() && is_command {
+            vec!["*".to_owned()]
+        } else if args.handlers.is_empty() {
             handlers.iter().map(|handler| handler.name.clone()).collect()
         } else {
             args.handlers.clone()
         };
-        let module_params = parameter.as_ref().map_or(String::new(), |name| format!("{name}=1"));
+        let parameter = parameter.as_ref().filter(|_| !is_command);
+        let module_params = parameter.map_or(String::new(), |name| format!("{name}=1"));
         Ok(Self { handlers, loads: vec![*kind], module_params })
     }
 }
@@ -128,17 +143,41 @@ mod tests {
         }
     }
 
+    fn module(file: &str) -> Subject {
+        Subject::Module(file.into())
+    }
+
+    #[test]
+    fn an_agent_without_a_driver_is_what_is_measured() {
+        let agent = options("--agent sh --profile connect").unwrap();
+        assert!(agent.baseline[0].command().is_some() && agent.agent.is_none());
+        assert_eq!(
+            (agent.handlers, agent.loads),
+            (vec!["*".to_owned()], vec![BuiltinKind::Connect])
+        );
+        let beside = options("-m d.ko --agent sh --builtin bind").unwrap();
+        assert_eq!((beside.baseline, beside.agent.is_some()), (vec![module("d.ko")], true));
+        for (line, why) in [
+            ("--agent sh --builtin bind --module-params x=1", "module parameters are for a driver"),
+            ("-m d.ko --builtin bind --agent-file x", "is for --agent"),
+            ("--agent sh --builtin bind -H x --meter probes", "for --meter exact"),
+        ] {
+            let failure = options(line).unwrap_err();
+            assert!(failure.code == exit::USAGE && failure.message.contains(why), "{failure}");
+        }
+    }
+
     #[test]
     fn arguments_become_values() {
         let one = options("-m d.ko -H a,b --builtin bind --operations 5 --no-cost").unwrap();
-        assert_eq!((one.baseline, one.candidate), (vec!["d.ko".into()], Vec::new()));
+        assert_eq!((one.baseline, one.candidate), (vec![module("d.ko")], Vec::new()));
         assert_eq!((one.length, one.cost), (Some(Length::Operations(5)), false));
         let two = options(
             "--baseline a.ko --candidate b.ko -H x --builtin bind --module-params m=1 \
              --candidate-params c=2 --duration 3s",
         )
         .unwrap();
-        assert_eq!((two.baseline, two.candidate), (vec!["a.ko".into()], vec!["b.ko".into()]));
+        assert_eq!((two.baseline, two.candidate), (vec![module("a.ko")], vec![module("b.ko")]));
         assert_eq!(
             (two.baseline_params.as_str(), two.candidate_params.as_str()),
             ("m=1", "m=1 c=2")

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use super::{Hook, HookKind, ProbeState, Read};
+use super::bpf::Bpf;
+use super::{BPF, Hook, HookKind, ProbeState, Read};
 use crate::kernel::btf::Btf;
 use crate::kernel::names::{Names, is_function, lines_of};
 
 /// Entries of a list that are looked at, at most: it may change while it is read, and a guest may make a circle.
-const MOST: usize = 1 << 12;
+pub(super) const MOST: usize = 1 << 12;
 
 /// The same of a chain of notifiers and of the functions of a tracepoint, of which there are thousands.
-const MOST_SHORT: usize = 256;
+pub(super) const MOST_SHORT: usize = 256;
 
 /// `KPROBE_TABLE_SIZE` of kernel/kprobes.c.
 const BUCKETS: u64 = 64;
@@ -44,8 +45,10 @@ const NETFILTER: [(&str, &str, &[&str]); 4] = [
 const INET: [&str; 5] = ["prerouting", "input", "forward", "output", "postrouting"];
 
 /// Symbols of data that are needed by name.
-const DATA: [&str; 8] = [
+const DATA: [&str; 10] = [
     "kprobe_table",
+    "ftrace_events",
+    "trampoline_table",
     "ftrace_ops_list",
     "ftrace_list_end",
     "init_net",
@@ -56,7 +59,8 @@ const DATA: [&str; 8] = [
 ];
 
 /// Functions that are needed by name.
-const FUNCTIONS: [&str; 2] = ["aggr_pre_handler", "pre_handler_kretprobe"];
+const FUNCTIONS: [&str; 4] =
+    ["aggr_pre_handler", "pre_handler_kretprobe", "kprobe_dispatcher", "kretprobe_dispatcher"];
 
 /// Whether a symbol is needed.
 pub(super) fn is_needed(kind: &str, name: &str) -> bool {
@@ -82,7 +86,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    fn named(kind: HookKind, place: impl Into<String>, call: u64, address: u64) -> Self {
+    pub(super) fn named(kind: HookKind, place: impl Into<String>, call: u64, address: u64) -> Self {
         let hook = Hook {
             kind,
             place: place.into(),
@@ -120,13 +124,15 @@ pub struct Reader {
     lsm_lists: Vec<(String, u64)>,
     /// Offsets that the head of a chain may have in its structure.
     heads: BTreeSet<u64>,
+    /// Of what BPF programs are attached by.
+    pub(super) bpf: Bpf,
 }
 
 /// The hooks of one kind; `None` where the kernel's types or symbols lack them.
-type Walked = io::Result<Option<Vec<Found>>>;
+pub(super) type Walked = io::Result<Option<Vec<Found>>>;
 /// Whether an address is in the module's code.
 type IsOwn<'a> = &'a dyn Fn(u64) -> bool;
-type Walk<'a> = (&'static str, &'a dyn Fn() -> Walked);
+pub(super) type Walk<'a> = (&'static str, &'a dyn Fn() -> Walked);
 
 impl Reader {
     /// Of the kernel with these types and symbols; `kallsyms` has all that are [`needed`](super::needed), or more.
@@ -157,6 +163,7 @@ impl Reader {
             lsm_call: one("lsm_static_call", "hl").zip(btf.size("lsm_static_call")).map(Into::into),
             lsm_lists: lists.iter().find_map(|list| btf.members(list)).unwrap_or_default(),
             heads: heads.iter().filter_map(head).collect(),
+            bpf: Bpf::of(btf),
         };
         if layout.kprobe.is_none() || layout.kretprobe.is_none() {
             return Err("the kernel's BTF does not describe its kprobes".to_owned());
@@ -176,6 +183,9 @@ impl Reader {
         read: Read<'_>,
     ) -> (Vec<Found>, Vec<String>) {
         let named = Named::of(kallsyms);
+        if module == BPF {
+            return self.walk_bpf(names, &named.tracepoints, read);
+        }
         let is_own = &|address: u64| names.is_in(module, address);
         let walks: [Walk<'_>; 7] = [
             ("kprobes", &|| self.kprobes(read)),
@@ -186,20 +196,10 @@ impl Reader {
             ("notifiers", &|| Ok(Some(self.notifiers(&named, names, is_own, read)))),
             ("system calls", &|| self.system_calls(is_own, read)),
         ];
-        let (mut found, mut unknown) = (Vec::new(), Vec::new());
-        for (what, walk) in walks {
-            match walk() {
-                Ok(Some(hooks)) => found.extend(hooks),
-                Ok(None) => {
-                    unknown.push(format!("{what}: the kernel's types or symbols lack them"))
-                }
-                Err(error) => unknown.push(format!("{what}: {error}")),
-            }
-        }
-        (found, unknown)
+        all(&walks)
     }
 
-    fn symbol(&self, name: &str) -> Option<u64> {
+    pub(super) fn symbol(&self, name: &str) -> Option<u64> {
         self.symbols.get(name).copied()
     }
 
@@ -280,9 +280,23 @@ impl Reader {
     }
 
     fn tracepoints(&self, named: &Named<'_>, is_own: IsOwn<'_>, read: Read<'_>) -> Walked {
+        let Some(functions) = self.on_tracepoints(&named.tracepoints, read)? else {
+            return Ok(None);
+        };
+        let own = functions.into_iter().filter(|(.., call)| is_own(*call));
+        let found = own.map(|(name, at, call)| Found::named(HookKind::Tracepoint, name, call, at));
+        Ok(Some(found.collect()))
+    }
+
+    /// What tracepoints call: a tracepoint's name, the address of its `struct tracepoint_func`, and the function.
+    pub(super) fn on_tracepoints<'a>(
+        &self,
+        tracepoints: &[(u64, &'a str)],
+        read: Read<'_>,
+    ) -> io::Result<Option<Vec<(&'a str, u64, u64)>>> {
         let Some(funcs) = self.tracepoint else { return Ok(None) };
         let mut found = Vec::new();
-        for (tracepoint, name) in &named.tracepoints {
+        for (tracepoint, name) in tracepoints {
             let first = read(tracepoint.wrapping_add(funcs))?;
             if first == 0 {
                 continue;
@@ -291,10 +305,7 @@ impl Reader {
                 let at = first.wrapping_add(TRACEPOINT_FUNC * number);
                 match read(at)? {
                     0 => break,
-                    call if is_own(call) => {
-                        found.push(Found::named(HookKind::Tracepoint, *name, call, at));
-                    }
-                    _ => {}
+                    call => found.push((*name, at, call)),
                 }
             }
         }
@@ -461,7 +472,7 @@ impl Reader {
 
     fn system_calls(&self, is_own: IsOwn<'_>, read: Read<'_>) -> Walked {
         let mut found = Vec::new();
-        for name in &DATA[6..] {
+        for name in &DATA[8..] {
             let Some(table) = self.symbol(name) else { continue };
             for number in 0..SYSTEM_CALLS {
                 let at = table.wrapping_add(8 * number);
@@ -474,6 +485,19 @@ impl Reader {
         }
         Ok(Some(found))
     }
+}
+
+/// What all walks find, and in words what could not be read.
+pub(super) fn all(walks: &[Walk<'_>]) -> (Vec<Found>, Vec<String>) {
+    let (mut found, mut unknown) = (Vec::new(), Vec::new());
+    for (what, walk) in walks {
+        match walk() {
+            Ok(Some(hooks)) => found.extend(hooks),
+            Ok(None) => unknown.push(format!("{what}: the kernel's types or symbols lack them")),
+            Err(error) => unknown.push(format!("{what}: {error}")),
+        }
+    }
+    (found, unknown)
 }
 
 /// Addresses of [`DATA`] and [`FUNCTIONS`].
@@ -549,6 +573,7 @@ pub(super) mod testing {
             lsm_call: None,
             lsm_lists: vec![("bprm_check".to_owned(), 0)],
             heads: [0, 8].into(),
+            bpf: Bpf::example(),
         }
     }
 }

@@ -12,9 +12,11 @@ use super::cache::{Cache, Key};
 use super::changed::Changed;
 use super::registered::Registered;
 use super::session::Session;
+use super::subject::Subject;
 use super::{KernelBuilds, builds, machine, private_folder, snapshots};
 use crate::error::{Failure, exit};
 use crate::export::verdict::{GateReport, LeftOut};
+use crate::kernel::hooks::BPF;
 use crate::load::PrivateFolder;
 use crate::load_profile::{Library, LoadProfile};
 use crate::prepare::{self, changed_defaults};
@@ -28,10 +30,10 @@ use rounds::Rounds;
 /// Two builds to compare.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The driver before the change: one file for each kernel.
-    pub baseline: Vec<PathBuf>,
-    /// The driver after the change: one file for each kernel.
-    pub candidate: Vec<PathBuf>,
+    /// The subject before the change: one for each kernel.
+    pub baseline: Vec<Subject>,
+    /// The subject after the change: one for each kernel.
+    pub candidate: Vec<Subject>,
     /// Kernels to boot; none is the one that the driver was built for.
     pub kernels: Vec<String>,
     /// Handlers to judge, by name or glob; none is all functions that the driver gives to the kernel.
@@ -61,14 +63,14 @@ impl Options {
         Changed::between(pairs).filter(|_| is_each)
     }
 
-    /// The builds for one kernel each.
+    /// The builds of a driver for one kernel each.
     fn pairs(&self) -> impl Iterator<Item = (&Path, &Path)> {
-        let of = |file: &PathBuf| {
-            prepare::inspect(file).ok().map(|module| (module.name, module.built_for))
-        };
-        self.baseline.iter().filter_map(move |base| {
-            let is_its = |other: &&PathBuf| of(base).is_some_and(|it| Some(it) == of(other));
-            Some((&**base, &**self.candidate.iter().find(is_its)?))
+        let of =
+            |file: &Path| prepare::inspect(file).ok().map(|module| (module.name, module.built_for));
+        self.baseline.iter().filter_map(Subject::module).filter_map(move |base| {
+            let mut candidates = self.candidate.iter().filter_map(Subject::module);
+            let is_its = |other: &&Path| of(base).is_some_and(|it| Some(it) == of(other));
+            Some((base, candidates.find(is_its)?))
         })
     }
 
@@ -176,9 +178,11 @@ impl Planned {
         let qemu = machine::qemu().unwrap_or_default();
         let program = Path::new("/proc/self/exe");
         let work = self.session.work(self.kernel(number));
-        let what = (work, &self.lab.memory, &self.lab.agent);
+        let what = (work, &self.lab.memory, &self.lab.agent, bench.baseline.subject.command());
         let params = &self.lab.baseline_params;
-        let files = [program, &qemu, &bench.kernel.path, &bench.baseline.file];
+        let module = bench.baseline.subject.module();
+        let files: Vec<&Path> =
+            [program, &qemu, &bench.kernel.path].into_iter().chain(module).collect();
         Key::of(&files, &[&format!("{what:?}"), params])
     }
 
@@ -205,7 +209,8 @@ impl Planned {
         for (side, params) in own.filter(|(_, params)| !params.is_empty()) {
             text.push_str(&format!("{side:<9} loaded with {params}, too\n"));
         }
-        if let Some(agent) = &self.lab.agent {
+        let subjects = self.options.baseline.iter().chain(&self.options.candidate);
+        for agent in self.lab.agent.iter().chain(subjects.filter_map(Subject::command)) {
             text.push_str(&format!("agent     {}\n", agent.words()));
         }
         if let Some(words) = self.words() {
@@ -317,6 +322,7 @@ fn unlike(of: &Recording, kernels: &[&str], module: &str, params: &str) -> Optio
         Some(format!("it is of the module {name}"))
     } else {
         match given {
+            None if name == BPF => None,
             None => Some("it does not say with which parameters its module was loaded".to_owned()),
             Some(given) => (words(given) != words(params)).then(|| {
                 format!(
@@ -342,28 +348,24 @@ impl Planned {
 
 /// Reads both builds and all load profiles.
 fn choose(options: &Options) -> Result<Session, Failure> {
-    let read = |file| {
+    let read = |file: &Path| {
         Registered::read(file).map_err(|why| {
             Failure::new(exit::BAD_INPUT, format!("cannot read {}: {why}", file.display()))
         })
     };
-    let mut names = Vec::new();
-    for file in options.baseline.iter().chain(&options.candidate) {
+    let subjects = options.baseline.iter().chain(&options.candidate);
+    let (mut names, mut found) = (Vec::new(), Vec::new());
+    for file in subjects.filter_map(Subject::module) {
         names.push(prepare::inspect(file)?.name);
+        found.push(read(file)?);
     }
-    let found: Vec<Registered> = options
-        .baseline
-        .iter()
-        .chain(&options.candidate)
-        .map(|file| read(file))
-        .collect::<Result<_, _>>()?;
     let listed = Library::of_user(&[]).list()?;
     let profiles: Vec<LoadProfile> = listed
         .into_iter()
         .filter(|listed| !listed.hidden)
         .map(|listed| listed.profile)
         .collect::<Result<_, _>>()?;
-    let name = names.first().map_or("", String::as_str);
+    let name = names.first().map_or(BPF, String::as_str);
     Session::choose(name, &found, &profiles, &options.handlers)
         .map(|session| {
             // One value for both would hide what changed.

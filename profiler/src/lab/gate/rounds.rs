@@ -1,7 +1,6 @@
 //! Runs of both builds: of all loads under one placement first, then of those under which they differ under more.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 
 use super::Planned;
 use crate::error::Failure;
@@ -140,13 +139,13 @@ impl<'a> Rounds<'a> {
     /// Keeps runs, with the handlers that are judged there.
     fn add(&mut self, number: usize, measured: &Measured) {
         let bench = &self.planned.benches[number];
-        let files = [Some(&bench.baseline), bench.candidate.as_ref()];
-        let files = files.map(|build| build.map_or_else(PathBuf::new, |build| build.given.clone()));
-        let sides = [&measured.baseline, &measured.candidate].into_iter().zip(&files);
-        for (kept, (runs, file)) in self.runs.iter_mut().zip(sides) {
+        let builds = [Some(&bench.baseline), bench.candidate.as_ref()];
+        let given = builds.map(|build| build.map_or("", |build| &build.given));
+        let sides = [&measured.baseline, &measured.candidate].into_iter().zip(given);
+        for (kept, (runs, given)) in self.runs.iter_mut().zip(sides) {
             let mut runs = runs.clone();
             self.reach[number].keep(&mut runs);
-            kept.extend(named(file, runs));
+            kept.extend(named(given, runs));
         }
     }
 }
@@ -204,7 +203,7 @@ fn both(
     measured
 }
 
-fn named(file: &Path, recordings: Vec<Recording>) -> impl Iterator<Item = Run> {
+fn named(given: &str, recordings: Vec<Recording>) -> impl Iterator<Item = Run> {
     let name = |recording: &Recording| {
         let place = recording.place.as_ref();
         place.map_or(String::new(), |place| {
@@ -212,10 +211,9 @@ fn named(file: &Path, recordings: Vec<Recording>) -> impl Iterator<Item = Run> {
             format!("{part}, placement {}", place.boot)
         })
     };
-    recordings.into_iter().map(move |recording| Run {
-        name: format!("{}{}", file.display(), name(&recording)),
-        recording,
-    })
+    recordings
+        .into_iter()
+        .map(move |recording| Run { name: format!("{given}{}", name(&recording)), recording })
 }
 
 #[cfg(test)]

@@ -23,17 +23,18 @@ const OUTPUT: &str = "/run/agent";
 const LINES: usize = 10;
 const LAST_BYTES: u64 = 4 << 10;
 
+/// What may be the reason.
+const GUEST: &str =
+    "(the guest has no network, and no file but the agent, its libraries and each --agent-file)";
+
 /// Seconds of the guest's clock that it may take until it is at rest: a CPU that is idle for half a second of one.
 const LIMIT: u32 = 30;
 const IDLE_TICKS: u64 = 50;
 
 /// Starts it, with its `files`, and waits until it has ended or is at rest; then it is stopped with all that it has started. Its reader
-/// of what the driver reports would run between operations, and within them.
-pub(super) fn start(agent: &Agent, files: &[u8]) -> Result<(), Failure> {
-    let failed = |what: String| {
-        let text = format!("the agent {}: {what}", agent.arguments.join(" "));
-        Failure::new(exit::LAB_FAILED, text)
-    };
+/// of what the driver reports would run between operations, and within them. Whether it has ended.
+pub(super) fn start(agent: &Agent, files: &[u8]) -> Result<bool, Failure> {
+    let failed = |what: String| failed(agent, exit::LAB_FAILED, &what);
     unpack(agent, files).map_err(|error| failed(format!("its files: {error}")))?;
     let mut child = spawn(agent).map_err(|error| failed(error.to_string()))?;
     let mut has_ended = false;
@@ -44,19 +45,28 @@ pub(super) fn start(agent: &Agent, files: &[u8]) -> Result<(), Failure> {
             match child.try_wait().map_err(|error| failed(error.to_string()))? {
                 Some(status) if status.success() => has_ended = true,
                 Some(status) => {
-                    return Err(failed(format!("it ended with {status}; it said:\n{}", said())));
+                    return Err(failed(format!(
+                        "it ended with {status}; it said:\n{}\n{GUEST}",
+                        said()
+                    )));
                 }
                 None => {}
             }
         }
         if idle().saturating_sub(before) >= IDLE_TICKS {
-            return stop((!has_ended).then_some(&child)).map_err(failed);
+            stop((!has_ended).then_some(&child)).map_err(failed)?;
+            return Ok(has_ended);
         }
     }
     Err(failed(format!(
-        "it was not at rest within {LIMIT} s of the guest's clock; it said:\n{}",
+        "it was not at rest within {LIMIT} s of the guest's clock; it said:\n{}\n{GUEST}",
         said()
     )))
+}
+
+/// What came of it.
+pub(super) fn failed(agent: &Agent, code: u8, what: &str) -> Failure {
+    Failure::new(code, format!("the agent {}: {what}", agent.arguments.join(" ")))
 }
 
 /// Writes the files under their paths.
@@ -117,7 +127,7 @@ fn idle() -> u64 {
 }
 
 /// The last lines that it has printed.
-fn said() -> String {
+pub(super) fn said() -> String {
     let mut text = Vec::new();
     let read = |mut file: File| {
         let from = file.metadata()?.len().saturating_sub(LAST_BYTES);

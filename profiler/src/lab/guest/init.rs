@@ -53,6 +53,10 @@ pub(super) fn prepare() -> io::Result<()> {
         ("/proc/sys/kernel/ns_last_pid", FIRST_PID),
         ("/proc/sys/kernel/kptr_restrict", "0"),
         ("/proc/sys/kernel/modprobe", "/bin/true"),
+        // BPF programs are compiled, without random numbers in them, and have symbols: Documentation/admin-guide/sysctl/net.rst.
+        ("/proc/sys/net/core/bpf_jit_enable", "1"),
+        ("/proc/sys/net/core/bpf_jit_harden", "0"),
+        ("/proc/sys/net/core/bpf_jit_kallsyms", "1"),
     ] {
         set(path, value);
     }

@@ -9,10 +9,10 @@ use nix::kmod::{DeleteModuleFlags, delete_module, init_module};
 
 use super::kallsyms::Kallsyms;
 use super::log::Log;
-use super::{agent, internal, load_module, placement};
+use super::{agent, bpf, internal, load_module, placement};
 use crate::error::{Failure, exit};
-use crate::kernel::module;
-use crate::lab::wire::{Answer, Install, ModuleFile};
+use crate::kernel::module::{self, ModuleFacts};
+use crate::lab::wire::{Agent, Answer, Install, ModuleFile};
 
 /// Attempts to unload a module that is still in use.
 const REMOVE_ATTEMPTS: u32 = 50;
@@ -24,7 +24,8 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// Lines of the kernel's log that an error carries.
 const LOG_LINES: usize = 5;
 
-/// Loads the modules; gives the facts of the last, and the symbols of all modules.
+/// Loads the modules and starts the agent; gives the facts of the last module, or of the agent's BPF programs if there is none, and
+/// the symbols of all modules.
 pub(super) fn install(
     install: &Install,
     files: &[u8],
@@ -40,14 +41,35 @@ pub(super) fn install(
         insert(module, file)?;
         load_module::write(file, &module.name);
     }
-    install.agent.as_ref().map_or(Ok(()), |of| agent::start(of, files))?;
+    let has_ended = install.agent.as_ref().map(|agent| agent::start(agent, files)).transpose()?;
     std::thread::sleep(SETTLED);
-    let measured = install.modules.last().map_or("", |module| module.name.as_str());
-    let facts = module::collect(measured)?;
     let unreadable = |error| internal(format!("cannot read the symbols of modules: {error}"));
     let text = fs::read_to_string("/proc/modules").map_err(unreadable)?;
-    let text = [text, kallsyms.of_modules().map_err(unreadable)?].join("\n");
-    Ok((Answer::Installed(Box::new(facts)), text.into_bytes()))
+    let symbols = kallsyms.of_modules().map_err(unreadable)?;
+    let (facts, symbols) = match (install.modules.last(), &install.agent) {
+        (None, Some(agent)) => programs_of(agent, has_ended, &symbols)?,
+        (module, _) => (module::collect(module.map_or("", |it| &it.name))?, symbols),
+    };
+    Ok((Answer::Installed(Box::new(facts)), [text, symbols].join("\n").into_bytes()))
+}
+
+/// The facts of the BPF programs that an agent has loaded, and `symbols` with their names.
+fn programs_of(
+    agent: &Agent,
+    has_ended: Option<bool>,
+    symbols: &str,
+) -> Result<(ModuleFacts, String), Failure> {
+    let found = bpf::installed(symbols)
+        .map_err(|error| internal(format!("cannot list the BPF programs: {error}")))?;
+    found.ok_or_else(|| {
+        let how = match has_ended {
+            Some(true) => {
+                "it ended and left no BPF program: it has to keep running, or pin its links"
+            }
+            _ => "it waits and has loaded no BPF program",
+        };
+        agent::failed(agent, exit::NO_TARGET, &format!("{how}; it said:\n{}", agent::said()))
+    })
 }
 
 fn insert(module: &ModuleFile, file: &[u8]) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 //! There is nothing else in the guest: no shell, no udev, no file of the host.
 
 mod agent;
+mod bpf;
 mod channel;
 mod init;
 mod install;

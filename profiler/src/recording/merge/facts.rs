@@ -73,6 +73,7 @@ pub(super) fn add_modules(sum: &mut Vec<ModuleFacts>, more: Vec<ModuleFacts>) {
             size_bytes,
             parameters,
             given,
+            command,
             hooks,
         } = module;
         text(&mut known.version, version);
@@ -80,6 +81,7 @@ pub(super) fn add_modules(sum: &mut Vec<ModuleFacts>, more: Vec<ModuleFacts>) {
         text(&mut known.build_id, build_id);
         text(&mut known.taint, taint);
         number(&mut known.size_bytes, size_bytes);
+        text(&mut known.command, command);
         map(&mut known.parameters, &parameters);
         if known.given != given {
             known.given = None;

@@ -1,0 +1,276 @@
+//! Where BPF programs are attached: kprobes and tracepoints of perf events, raw tracepoints, and trampolines.
+//!
+//! A link of a perf event does not say what it is on before Linux 6.6, and a trampoline never says which functions it has. What is
+//! attached elsewhere (kprobe.multi, uprobes, tc, XDP, cgroups, iterators) is not looked for.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use super::walk::{Found, MOST, MOST_SHORT, Walk, Walked, all};
+use super::{HookKind, Read, Reader};
+use crate::kernel::btf::Btf;
+use crate::kernel::names::Names;
+
+/// `TRAMPOLINE_TABLE_SIZE` of kernel/bpf/trampoline.c.
+const TRAMPOLINES: u64 = 1 << 10;
+
+/// The lists of a trampoline: `enum bpf_tramp_prog_type`.
+const KINDS: [HookKind; 3] = [HookKind::Fentry, HookKind::Fexit, HookKind::FmodRet];
+
+/// Begins the names of functions that programs of the LSM are on, and of what calls raw tracepoints' programs.
+const LSM: &str = "bpf_lsm_";
+const RAW: &str = "__bpf_trace_";
+
+/// Longest name of a tracepoint that is read.
+const LONGEST: u64 = 64;
+
+/// Offsets of members in bytes; `None` where the kernel's types lack them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Bpf {
+    /// Of `struct bpf_prog`: `bpf_func`.
+    function: Option<u64>,
+    /// Of `struct bpf_prog_array`: items; of an item: prog, and its bytes.
+    array: Option<[u64; 3]>,
+    /// Of `struct trace_event_call`: list, the union of name and tp, `prog_array`.
+    event: Option<[u64; 3]>,
+    /// From the structure of a kprobe, back to `struct trace_kprobe`, and on to the pointer to `struct trace_probe_event`; of that:
+    /// call.
+    kprobe: Option<[u64; 3]>,
+    /// Of `struct bpf_raw_tp_link`: prog.
+    raw_link: Option<u64>,
+    /// Of `struct bpf_trampoline`: hlist, the function's address, `progs_hlist`.
+    trampoline: Option<[u64; 3]>,
+    /// From a trampoline's list to the pointer to the program.
+    in_list: Option<u64>,
+}
+
+impl Bpf {
+    pub(super) fn of(btf: &Btf) -> Self {
+        let one = |structure: &str, member: &str| btf.offsets(structure, [member]).map(|[at]| at);
+        let event = btf.offsets("trace_event_call", ["list", "class", "prog_array"]);
+        let kprobe = || {
+            let [rp, tp] = btf.offsets("trace_kprobe", ["rp", "tp"])?;
+            let back = rp + one("kretprobe", "kp")?;
+            let call = one("trace_probe_event", "call")?;
+            Some([back, tp + one("trace_probe", "event")?, call])
+        };
+        let trampoline = || {
+            let [hlist, func, lists] =
+                btf.offsets("bpf_trampoline", ["hlist", "func", "progs_hlist"])?;
+            // Of a structure without a name: the model, and behind it the address.
+            let model = btf.size("btf_func_model")?.next_multiple_of(8);
+            Some([hlist, func + model, lists])
+        };
+        let program_of_link = one("bpf_link", "prog");
+        // Links are in its lists since Linux 6.0 (commit f7e0beaf39d3); before, programs' `aux`.
+        let in_list = || {
+            let of_link = btf.offsets("bpf_tramp_link", ["tramp_hlist", "link"]);
+            let of_link = of_link.zip(program_of_link).map(|([list, link], at)| [list, link + at]);
+            let [list, program] =
+                of_link.or_else(|| btf.offsets("bpf_prog_aux", ["tramp_hlist", "prog"]))?;
+            Some(program.wrapping_sub(list))
+        };
+        Self {
+            function: one("bpf_prog", "bpf_func"),
+            array: one("bpf_prog_array", "items")
+                .zip(one("bpf_prog_array_item", "prog"))
+                .zip(btf.size("bpf_prog_array_item"))
+                .map(|((items, program), bytes)| [items, program, bytes]),
+            event: event.map(|[list, class, programs]| [list, class + 8, programs]),
+            kprobe: kprobe(),
+            raw_link: one("bpf_raw_tp_link", "link").zip(program_of_link).map(|(a, b)| a + b),
+            trampoline: trampoline(),
+            in_list: in_list(),
+        }
+    }
+}
+
+impl Reader {
+    /// All places that call BPF programs, and in words what could not be read; `tracepoints` has the kernel's by address.
+    pub(super) fn walk_bpf(
+        &self,
+        names: &Names<'_>,
+        tracepoints: &[(u64, &str)],
+        read: Read<'_>,
+    ) -> (Vec<Found>, Vec<String>) {
+        let walks: [Walk<'_>; 4] = [
+            ("BPF programs on kprobes", &|| self.bpf_kprobes(read)),
+            ("BPF programs on tracepoints", &|| self.bpf_events(tracepoints, read)),
+            ("BPF programs on raw tracepoints", &|| {
+                self.bpf_raw_tracepoints(names, tracepoints, read)
+            }),
+            ("BPF programs on trampolines", &|| self.bpf_trampolines(names, read)),
+        ];
+        let (mut found, unknown) = all(&walks);
+        // A kprobe of tracefs is an event, too.
+        let mut seen = BTreeSet::new();
+        found.retain(|found: &Found| seen.insert(found.hook.address));
+        (found, unknown)
+    }
+
+    /// Where the code of the program at an address begins.
+    fn program(&self, address: u64, read: Read<'_>) -> io::Result<u64> {
+        read(address.wrapping_add(self.bpf.function.unwrap_or_default()))
+    }
+
+    /// The programs of a perf event, by where an array has them.
+    fn programs(&self, array: u64, read: Read<'_>) -> io::Result<Vec<(u64, u64)>> {
+        let Some([items, program, bytes]) = self.bpf.array else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for number in 0..MOST_SHORT as u64 {
+            let at = array.wrapping_add(items + program).wrapping_add(bytes * number);
+            match read(at)? {
+                0 => break,
+                address => found.push((at, self.program(address, read)?)),
+            }
+        }
+        Ok(found)
+    }
+
+    fn bpf_kprobes(&self, read: Read<'_>) -> Walked {
+        let (Some([back, event, call]), Some([.., in_call])) = (self.bpf.kprobe, self.bpf.event)
+        else {
+            return Ok(None);
+        };
+        let Some(probes) = self.kprobes(read)? else { return Ok(None) };
+        let dispatchers =
+            ["kprobe_dispatcher", "kretprobe_dispatcher"].map(|name| self.symbol(name));
+        let mut found = Vec::new();
+        for probe in probes {
+            let dispatcher = probe.calls.iter().any(|call| dispatchers.contains(&Some(*call)));
+            if !dispatcher {
+                continue;
+            }
+            let event = read(probe.hook.address.wrapping_sub(back).wrapping_add(event))?;
+            let array = read(event.wrapping_add(call).wrapping_add(in_call))?;
+            if array != 0 {
+                for (address, program) in self.programs(array, read)? {
+                    let hook = super::Hook { address, ..probe.hook.clone() };
+                    found.push(Found { hook, at: probe.at, calls: vec![program] });
+                }
+            }
+        }
+        Ok(Some(found))
+    }
+
+    fn bpf_events(&self, tracepoints: &[(u64, &str)], read: Read<'_>) -> Walked {
+        let (Some([list, name, in_call]), Some(head)) =
+            (self.bpf.event, self.symbol("ftrace_events"))
+        else {
+            return Ok(None);
+        };
+        let mut found = Vec::new();
+        let mut node = read(head)?;
+        for _ in 0..4 * MOST {
+            if node == head || node == 0 {
+                break;
+            }
+            let call = node.wrapping_sub(list);
+            let array = read(call.wrapping_add(in_call))?;
+            if array != 0 {
+                let name = read(call.wrapping_add(name))?;
+                let tracepoint = tracepoints.iter().find(|(address, _)| *address == name);
+                let name =
+                    tracepoint.map_or_else(|| text(name, read), |(_, it)| Ok((*it).to_owned()))?;
+                for (at, program) in self.programs(array, read)? {
+                    found.push(Found::named(HookKind::Tracepoint, name.clone(), program, at));
+                }
+            }
+            node = read(node)?;
+        }
+        Ok(Some(found))
+    }
+
+    fn bpf_raw_tracepoints(
+        &self,
+        names: &Names<'_>,
+        tracepoints: &[(u64, &str)],
+        read: Read<'_>,
+    ) -> Walked {
+        let is_raw =
+            |call: u64| names.below(call).is_some_and(|(_, name, _)| name.starts_with(RAW));
+        let mut found = Vec::new();
+        let functions = self.on_tracepoints(tracepoints, read)?.unwrap_or_default();
+        for (name, at, _) in functions.into_iter().filter(|(.., call)| is_raw(*call)) {
+            // The data is the program, and since Linux 6.10 its link (commit d4dfc5700e86).
+            let data = read(at.wrapping_add(8))?;
+            let link = self.bpf.raw_link.map(|at| read(data.wrapping_add(at)));
+            let programs = [Some(data), link.transpose()?];
+            let calls = programs.into_iter().flatten().filter_map(|it| self.program(it, read).ok());
+            let mut hook = Found::named(HookKind::RawTracepoint, name, 0, at);
+            hook.calls = calls.collect();
+            found.push(hook);
+        }
+        Ok(Some(found))
+    }
+
+    fn bpf_trampolines(&self, names: &Names<'_>, read: Read<'_>) -> Walked {
+        let (Some([hlist, function, lists]), Some(in_list), Some(table)) =
+            (self.bpf.trampoline, self.bpf.in_list, self.symbol("trampoline_table"))
+        else {
+            return Ok(None);
+        };
+        let mut found = Vec::new();
+        for bucket in 0..TRAMPOLINES {
+            let mut node = read(table.wrapping_add(8 * bucket))?;
+            for _ in 0..MOST_SHORT {
+                if node == 0 {
+                    break;
+                }
+                let trampoline = node.wrapping_sub(hlist);
+                let at = read(trampoline.wrapping_add(function))?;
+                for (number, kind) in (0..).zip(KINDS) {
+                    let list = trampoline.wrapping_add(lists).wrapping_add(8 * number);
+                    let mut entry = read(list)?;
+                    for _ in 0..MOST_SHORT {
+                        if entry == 0 {
+                            break;
+                        }
+                        let program = self.program(read(entry.wrapping_add(in_list))?, read)?;
+                        found.push(on_trampoline(kind, names.place(at), program, entry));
+                        entry = read(entry)?;
+                    }
+                }
+                node = read(node)?;
+            }
+        }
+        Ok(Some(found))
+    }
+}
+
+fn on_trampoline(kind: HookKind, place: String, program: u64, address: u64) -> Found {
+    match place.strip_prefix(LSM) {
+        Some(hook) => Found::named(HookKind::Lsm, hook, program, address),
+        None => Found::named(kind, place, program, address),
+    }
+}
+
+/// The name that lies at an address.
+fn text(address: u64, read: Read<'_>) -> io::Result<String> {
+    let mut name: Vec<u8> = Vec::new();
+    for at in (0..LONGEST).step_by(8) {
+        let bytes = read(address.wrapping_add(at))?.to_le_bytes();
+        let end = bytes.iter().position(|byte| *byte == 0);
+        name.extend(&bytes[..end.unwrap_or(bytes.len())]);
+        if end.is_some() {
+            break;
+        }
+    }
+    Ok(name.iter().filter(|byte| byte.is_ascii_graphic()).map(|byte| char::from(*byte)).collect())
+}
+
+#[cfg(test)]
+impl Bpf {
+    /// Offsets for tests.
+    pub(super) fn example() -> Self {
+        Self {
+            function: Some(48),
+            array: Some([16, 0, 16]),
+            event: Some([0, 24, 32]),
+            kprobe: Some([8, 512, 16]),
+            raw_link: Some(24),
+            trampoline: Some([0, 64, 72]),
+            in_list: Some(8),
+        }
+    }
+}

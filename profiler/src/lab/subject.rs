@@ -1,0 +1,90 @@
+//! What is under test: a driver, or a program that installs hooks.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::agent::Agent;
+use crate::error::{Failure, exit};
+use crate::prepare;
+
+/// Begins a subject that is a command.
+const COMMAND: &str = "run:";
+
+/// What installs the hooks that are measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// A driver, by its file.
+    Module(PathBuf),
+    /// A program whose BPF programs are the handlers.
+    Command(Agent),
+}
+
+impl Subject {
+    /// The subject that was given as a file or as `run: COMMAND`; a command's files are these `further` ones.
+    ///
+    /// # Errors
+    /// If there is no such program, or a file cannot be read.
+    pub fn of(given: &Path, further: &[PathBuf]) -> Result<Self, Failure> {
+        match command(given) {
+            Some(command) => Agent::new(command, further).map(Self::Command),
+            None => Ok(Self::Module(given.to_owned())),
+        }
+    }
+
+    /// As [`Self::of`], of one for each kernel.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn all(given: &[PathBuf], further: &[PathBuf]) -> Result<Vec<Self>, Failure> {
+        given.iter().map(|given| Self::of(given, further)).collect()
+    }
+
+    /// The driver's file.
+    #[must_use]
+    pub fn module(&self) -> Option<&Path> {
+        match self {
+            Self::Module(file) => Some(file),
+            Self::Command(_) => None,
+        }
+    }
+
+    /// Refuses parameters that it does not have.
+    ///
+    /// # Errors
+    /// With their names.
+    pub fn check_parameters(&self, given: &str) -> Result<(), Failure> {
+        match self {
+            Self::Module(file) => prepare::check_parameters(file, given),
+            Self::Command(_) if given.trim().is_empty() => Ok(()),
+            Self::Command(_) => {
+                let text = format!("module parameters are for a driver, and `{self}` is a command");
+                Err(Failure::new(exit::USAGE, text))
+            }
+        }
+    }
+
+    /// The program that installs hooks.
+    #[must_use]
+    pub fn command(&self) -> Option<&Agent> {
+        match self {
+            Self::Module(_) => None,
+            Self::Command(agent) => Some(agent),
+        }
+    }
+}
+
+/// As it was given.
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Module(file) => write!(f, "{}", file.display()),
+            Self::Command(agent) => write!(f, "{COMMAND} {}", agent.command()),
+        }
+    }
+}
+
+/// The command of `run: COMMAND`.
+#[must_use]
+pub fn command(given: &Path) -> Option<&str> {
+    given.to_str()?.strip_prefix(COMMAND).map(str::trim)
+}
