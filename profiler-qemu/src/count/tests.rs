@@ -238,6 +238,28 @@ fn a_function_that_is_jumped_to_returns_for_its_caller() {
     assert_eq!(player.inclusive(HELPER), [(1, 1)]);
 }
 
+/// Behind the prologue of the second program; within its own prologue each goes on.
+#[test]
+fn a_tail_call_enters_a_bpf_program_behind_its_prologue() {
+    let text = "module bpf\n\
+        ffffffff81006000 t do_syscall\n\
+        ffffffffc0000000 t first\t[bpf]\n\
+        ffffffffc0000100 t second\t[bpf]\n";
+    let mut player = Player::of(text);
+    let [first, second] = [HANDLER, HELPER];
+    player.run(SYSCALL, 1, Event::Call(A)).run(first, 3, Event::None).run(
+        first + 11,
+        5,
+        Event::None,
+    );
+    player.run(second + 11, 7, Event::None).run(second + 11, 2, Event::None).end(second + 0x40, A);
+    assert_eq!(player.inclusive(first), [(18, 1)]);
+    assert_eq!(player.inclusive(second), [(10, 1)]);
+    // From its beginning, too.
+    player.run(SYSCALL, 1, Event::Call(A)).run(second, 3, Event::None).end(second + 0x40, A);
+    assert_eq!(player.inclusive(second), [(4, 1), (10, 1)]);
+}
+
 #[test]
 fn a_retpoline_leads_to_the_function_it_goes_to() {
     let mut player = Player::new();

@@ -49,7 +49,7 @@ pub fn run(args: &LabArgs) -> Result<(), Failure> {
     if is_reached {
         return Ok(());
     }
-    let text = "no load reached a handler: choose another with --builtin or --profile; `profiler list --module FILE.ko` shows where \
-                the driver is called";
+    let text = "no load reached a handler: choose another with --builtin or --profile; `profiler list --module FILE.ko`, or `--agent COMMAND`, \
+                shows where the kernel calls it";
     Err(Failure::new(exit::NO_HITS, text))
 }

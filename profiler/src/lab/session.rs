@@ -551,6 +551,22 @@ mod tests {
         assert!(none.unwrap_err().contains("stripped"));
     }
 
+    /// Which handlers there are is known when they have run.
+    #[test]
+    fn an_agent_gets_every_load_and_its_handlers_are_those_that_ran() {
+        let pattern = glob::Pattern::new("on_*").unwrap();
+        let session = Session::choose("bpf", &[], &profiles(), &[pattern]).unwrap();
+        assert_eq!((kinds(&session).len(), session.module_params.as_str()), (24, ""));
+        assert!(session.work(None).iter().all(|job| job.wanted.is_none()));
+        assert!(session.text(&["6.1"], 0, 1, 1, None).contains("handlers  all BPF programs\n"));
+        let run = || {
+            vec![measured(BuiltinKind::Bind, &[("on_bind", 300), ("on_x/sub", 0), ("other", 9)])]
+        };
+        let reach = session.reach(None, &run(), &run());
+        assert_eq!(reach.unreached, ["on_x/sub"]);
+        assert_eq!(Vec::from_iter(reach.under.keys()), ["on_bind"]);
+    }
+
     #[test]
     fn only_loads_of_handlers_that_run_what_changed_are_left() {
         let names = |names: &[&str]| -> BTreeSet<String> {

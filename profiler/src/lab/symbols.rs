@@ -147,8 +147,12 @@ impl Symbols {
                 found.extend(of_kernel(kernel, text));
             }
             if found.is_empty() && text != "*" {
+                let what = match module {
+                    BPF => "the agent has no BPF program".to_owned(),
+                    module => format!("{module} has no function"),
+                };
                 return Err(format!(
-                    "{module} has no function `{text}`{}",
+                    "{what} `{text}`{}",
                     match is_glob(text) {
                         true => "; a function of the kernel is counted if its whole name is given",
                         false => ", and the kernel has none",
@@ -202,6 +206,18 @@ mod tests {
         let error = names(&["__sys_*"]).unwrap_err();
         assert!(error.starts_with("driver has no function `__sys_*`"), "{error}");
         assert!(names(&["nothing"]).unwrap_err().ends_with("and the kernel has none"));
+    }
+
+    #[test]
+    fn bpf_programs_of_one_name_are_told_apart_by_the_order_of_their_loading() {
+        let text = "ffffffffc0000030 t on\t[bpf]\nffffffffc0000010 t on\t[bpf]\nffffffffc0000020 t on/sub\t[bpf]\n";
+        let symbols = Symbols::parse(text);
+        let named = [0xffff_ffff_c000_0010, 0xffff_ffff_c000_0030].map(|at| symbols.name_at(at));
+        assert_eq!(named, ["on#2", "on#1"].map(|name| Some(name.to_owned())));
+        let none = symbols.not_attached(&Hooks::default()).unwrap();
+        assert!(none.starts_with("where 1 BPF program is called: on ("), "{none}");
+        let error = symbols.handlers(BPF, "", &["nope".to_owned()]).unwrap_err();
+        assert_eq!(error, "the agent has no BPF program `nope`, and the kernel has none");
     }
 
     /// Counting takes no memory for each function, as probes do.

@@ -2,6 +2,7 @@
 //! code. `cargo xtask test --boot lab` builds them, runs this and sets the variables. The recordings and logs stay in
 //! `target/test/lab`.
 
+mod agents;
 mod planted;
 
 use std::fs::File;

@@ -36,6 +36,8 @@ pub(crate) enum Part {
     Python,
     /// Compiler and tools for kernel modules.
     ModuleBuild,
+    /// Compiler and library of a BPF agent.
+    BpfAgent,
     /// One kernel: image, modules and headers.
     Kernel(Series),
     /// Other programs that read what is exported, a browser among them.
@@ -66,6 +68,7 @@ impl Part {
         let mut parts = vec![
             Self::Vm,
             Self::ModuleBuild,
+            Self::BpfAgent,
             Self::Readers,
             Self::Linters,
             Self::Prometheus,
@@ -81,6 +84,7 @@ impl Part {
             Self::Vm => apt::VM,
             Self::Python | Self::Linters => apt::PYTHON,
             Self::ModuleBuild => apt::MODULE_BUILD,
+            Self::BpfAgent => apt::BPF_AGENT,
             Self::Kernel(_) => apt::KERNEL,
             Self::Readers => apt::READERS,
             Self::Parsers => apt::PARSERS,
@@ -105,7 +109,7 @@ impl Part {
             Self::Book => MDBOOK.is_ready(paths),
             Self::Dist => CARGO_DEB.is_ready(paths),
             Self::CleanRoot => dist::clean_root(paths).exists(),
-            Self::ModuleBuild | Self::Parsers | Self::Peers => true,
+            Self::ModuleBuild | Self::BpfAgent | Self::Parsers | Self::Peers => true,
         }
     }
 
@@ -132,7 +136,9 @@ impl Part {
             Self::CleanRoot => {
                 format!("{}: a clean Debian root", dist::clean_root(paths).display())
             }
-            Self::ModuleBuild | Self::Parsers | Self::Peers => "packages alone".to_owned(),
+            Self::ModuleBuild | Self::BpfAgent | Self::Parsers | Self::Peers => {
+                "packages alone".to_owned()
+            }
         }
     }
 
@@ -155,7 +161,7 @@ impl Part {
             Self::Book => MDBOOK.install(paths),
             Self::Dist => CARGO_DEB.install(paths),
             Self::CleanRoot => dist::make_clean_root(paths),
-            Self::ModuleBuild | Self::Parsers | Self::Peers => Ok(()),
+            Self::ModuleBuild | Self::BpfAgent | Self::Parsers | Self::Peers => Ok(()),
         }
     }
 }

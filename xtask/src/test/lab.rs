@@ -19,7 +19,7 @@ use super::report::Report;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
-use crate::setup;
+use crate::setup::{self, Part};
 use crate::testbed::{self, More, Slow};
 
 /// The place of these tests in the report, and their name as a boot.
@@ -41,6 +41,7 @@ pub(super) fn run(
     report: &mut Report,
 ) -> Result<()> {
     println!("test: the lab");
+    setup::ensure(paths, &[Part::BpfAgent])?;
     let ignored = || {
         let mut command = Command::new(binary);
         command.arg("--ignored");

@@ -138,7 +138,7 @@ impl Reader {
         let mut found = Vec::new();
         for probe in probes {
             let dispatcher = probe.calls.iter().any(|call| dispatchers.contains(&Some(*call)));
-            if !dispatcher {
+            if !dispatcher || found.len() >= MOST {
                 continue;
             }
             let event = read(probe.hook.address.wrapping_sub(back).wrapping_add(event))?;
@@ -162,7 +162,7 @@ impl Reader {
         let mut found = Vec::new();
         let mut node = read(head)?;
         for _ in 0..4 * MOST {
-            if node == head || node == 0 {
+            if node == head || node == 0 || found.len() >= MOST {
                 break;
             }
             let call = node.wrapping_sub(list);
@@ -211,21 +211,17 @@ impl Reader {
             return Ok(None);
         };
         let mut found = Vec::new();
+        let mut nodes = 0;
         for bucket in 0..TRAMPOLINES {
             let mut node = read(table.wrapping_add(8 * bucket))?;
-            for _ in 0..MOST_SHORT {
-                if node == 0 {
-                    break;
-                }
+            while node != 0 && nodes < MOST && found.len() < MOST {
+                nodes += 1;
                 let trampoline = node.wrapping_sub(hlist);
                 let at = read(trampoline.wrapping_add(function))?;
                 for (number, kind) in (0..).zip(KINDS) {
                     let list = trampoline.wrapping_add(lists).wrapping_add(8 * number);
                     let mut entry = read(list)?;
-                    for _ in 0..MOST_SHORT {
-                        if entry == 0 {
-                            break;
-                        }
+                    while entry != 0 && found.len() < MOST {
                         let program = self.program(read(entry.wrapping_add(in_list))?, read)?;
                         found.push(on_trampoline(kind, names.place(at), program, entry));
                         entry = read(entry)?;

@@ -14,12 +14,21 @@ const DATA: u64 = CODE + 0x8000;
 /// Addresses of functions of the kernel.
 const AGGREGATE: u64 = K + 0xa0;
 const KRETPROBE: u64 = K + 0xb0;
+const DISPATCHER: u64 = K + 0xc0;
+const RAW: u64 = K + 0xd0;
+/// The list of the kernel's events, and its table of trampolines.
+const EVENTS: u64 = K + 0x2500;
+const TRAMPOLINES: u64 = K + 0x1_0000;
 
 fn symbols() -> String {
     let mut text = "driver 65536 0 - Live 0xffffffffc0000000 (OE)\n".to_owned();
     for (at, symbol) in [
         (AGGREGATE, "t aggr_pre_handler"),
         (KRETPROBE, "t pre_handler_kretprobe"),
+        (DISPATCHER, "t kprobe_dispatcher"),
+        (RAW, "t __bpf_trace_sys_enter"),
+        (EVENTS, "D ftrace_events"),
+        (TRAMPOLINES, "b trampoline_table"),
         (K + 0x100, "T sys_open"),
         (K + 0x1000, "d kprobe_table"),
         (K + 0x2000, "D __tracepoint_sys_enter"),
@@ -200,6 +209,62 @@ fn hooks_of_other_kinds_are_found() {
     assert_eq!(hooks(&memory), found);
 }
 
+/// Places that call BPF programs: `programs` begin at [`DATA`], 0x100 bytes each, and their code is named `a`, `b` and so on.
+#[test]
+fn bpf_programs_are_found_where_they_are_attached() {
+    let code = |number: u64| CODE + 0x1000 + 0x10 * number;
+    let mut text = symbols();
+    for (number, name) in (0..).zip(["a", "b", "c", "d", "e", "f"]) {
+        text.push_str(&format!("{:016x} t {name}\t[bpf]\n", code(number)));
+    }
+    let mut memory = empty();
+    let program = |number: u64| DATA + 0x100 * number;
+    memory.extend((0..6).map(|number| (program(number) + 48, code(number))));
+    // Arrays of programs, and events that have them.
+    let [kprobe_event, system_call, tracepoint] = [K + 0x7000, K + 0x7100, K + 0x7200];
+    for (event, number) in [(kprobe_event + 16, 0), (system_call, 1), (tracepoint, 2)] {
+        let array = K + 0x8000 + 0x100 * number;
+        memory.extend([(event + 32, array), (array + 16, program(number)), (array + 32, 0)]);
+    }
+    // A kprobe of a perf event, which is in the list of events, too.
+    let probe = K + 0x9000;
+    kprobe(&mut memory, probe, K + 0x100, DISPATCHER, 8);
+    memory.extend([(K + 0x1000, probe), (probe - 8 + 512, kprobe_event)]);
+    let list = [EVENTS, kprobe_event + 16, system_call, tracepoint, EVENTS];
+    memory.extend(list.windows(2).map(|pair| (pair[0], pair[1])));
+    memory.insert(kprobe_event + 16 + 24, K + 0x9800);
+    memory.extend([(system_call + 24, K + 0x9800), (tracepoint + 24, K + 0x2000)]);
+    for (at, bytes) in (0..).zip(b"sys_enter_connect\0......".chunks_exact(8)) {
+        memory.insert(K + 0x9800 + 8 * at, u64::from_le_bytes(bytes.try_into().unwrap()));
+    }
+    // A raw tracepoint, by the program before Linux 6.10, and by its link.
+    let functions = K + 0x5000;
+    memory.extend([(K + 0x2000, functions), (functions, RAW), (functions + 8, program(3))]);
+    memory.extend([(functions + 24, RAW), (functions + 32, K + 0x9900), (functions + 48, 0)]);
+    memory.extend([(K + 0x9900 + 24, program(4)), (program(3) + 24, 0), (48, 0)]);
+    memory.insert(K + 0x9900 + 48, 0);
+    // A trampoline with a program at the function's entry.
+    memory.extend((0..1 << 10).map(|bucket| (TRAMPOLINES + 8 * bucket, 0)));
+    let trampoline = K + 0xa000;
+    memory.extend([(TRAMPOLINES, trampoline), (trampoline, 0), (trampoline + 64, K + 0x100)]);
+    memory.extend((0..3).map(|kind| (trampoline + 72 + 8 * kind, 0)));
+    memory.extend([(trampoline + 72, K + 0xa100), (K + 0xa100, 0), (K + 0xa108, program(5))]);
+    let read = |address: u64| memory.get(&address).copied().ok_or_else(|| io::Error::other("none"));
+    let found = testing::reader(&text).hooks(BPF, &Names::of(&[&text]), &text, &read);
+    assert_eq!(found.unknown, [""; 0]);
+    assert_eq!(
+        lines(&found),
+        [
+            "kprobe sys_open (a)",
+            "tracepoint sys_enter (c)",
+            "tracepoint sys_enter_connect (b)",
+            "raw-tracepoint sys_enter (d)",
+            "raw-tracepoint sys_enter (e)",
+            "fentry sys_open (f)",
+        ]
+    );
+}
+
 #[test]
 fn what_cannot_be_read_is_said_and_the_rest_is_found() {
     let mut memory = empty();
@@ -239,6 +304,8 @@ proptest! {
             word if word % 4 == 0 => Ok(0),
             word => Ok(CODE + word % 0x9000),
         };
-        let _ = reader.hooks("driver", &Names::of(&[&symbols]), &symbols, &read);
+        for module in ["driver", BPF] {
+            let _ = reader.hooks(module, &Names::of(&[&symbols]), &symbols, &read);
+        }
     }
 }

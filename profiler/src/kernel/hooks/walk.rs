@@ -34,6 +34,8 @@ const FTRACE: u32 = 8;
 const KERNEL: u64 = 0xffff_8000_0000_0000;
 
 const PREFIX: &str = "__tracepoint_";
+/// Begins the names of tracepoints' further parts, since Linux 6.14.
+const PARTS: &str = "ext_";
 
 /// Hooks of netfilter: member of `struct netns_nf`, and the names of its elements.
 const NETFILTER: [(&str, &str, &[&str]); 4] = [
@@ -62,12 +64,12 @@ const DATA: [&str; 10] = [
 const FUNCTIONS: [&str; 4] =
     ["aggr_pre_handler", "pre_handler_kretprobe", "kprobe_dispatcher", "kretprobe_dispatcher"];
 
-/// Whether a symbol is needed.
+/// Whether a symbol is needed. Since Linux 7.0 data may have the kind of a function.
 pub(super) fn is_needed(kind: &str, name: &str) -> bool {
-    match is_function(kind) {
-        true => FUNCTIONS.contains(&name),
-        false => DATA.contains(&name) || name.starts_with(PREFIX) || is_chain(name),
-    }
+    DATA.contains(&name)
+        || name.starts_with(PREFIX)
+        || FUNCTIONS.contains(&name)
+        || !is_function(kind) && is_chain(name)
 }
 
 /// Whether data may be the head of a chain of notifiers, by its name. That it is one shows by what is in it.
@@ -503,10 +505,10 @@ pub(super) fn all(walks: &[Walk<'_>]) -> (Vec<Found>, Vec<String>) {
 /// Addresses of [`DATA`] and [`FUNCTIONS`].
 fn symbols(kallsyms: &str) -> BTreeMap<String, u64> {
     let mut symbols = BTreeMap::new();
-    for (address, kind, name, module) in lines_of(kallsyms) {
-        let wanted = if is_function(kind) { &FUNCTIONS[..] } else { &DATA[..] };
+    for (address, _, name, module) in lines_of(kallsyms) {
+        let is_wanted = FUNCTIONS.contains(&name) || DATA.contains(&name);
         let address = u64::from_str_radix(address, 16).ok().filter(|address| *address != 0);
-        if let (None, Some(address), true) = (module, address, wanted.contains(&name)) {
+        if let (None, Some(address), true) = (module, address, is_wanted) {
             symbols.insert(name.to_owned(), address);
         }
     }
@@ -545,10 +547,11 @@ impl<'a> Named<'a> {
         for (address, kind, name, _) in lines_of(kallsyms) {
             let address =
                 u64::from_str_radix(address, 16).ok().filter(|address| *address >= KERNEL);
-            let (false, Some(address)) = (is_function(kind), address) else { continue };
-            if let Some(name) = name.strip_prefix(PREFIX) {
+            let Some(address) = address else { continue };
+            let tracepoint = name.strip_prefix(PREFIX).filter(|name| !name.starts_with(PARTS));
+            if let Some(name) = tracepoint {
                 named.tracepoints.push((address, name));
-            } else if is_chain(name) {
+            } else if !is_function(kind) && is_chain(name) {
                 named.chains.push((address, name));
             }
         }

@@ -45,10 +45,7 @@ pub(super) fn start(agent: &Agent, files: &[u8]) -> Result<bool, Failure> {
             match child.try_wait().map_err(|error| failed(error.to_string()))? {
                 Some(status) if status.success() => has_ended = true,
                 Some(status) => {
-                    return Err(failed(format!(
-                        "it ended with {status}; it said:\n{}\n{GUEST}",
-                        said()
-                    )));
+                    return Err(failed(format!("it ended with {status}; {}\n{GUEST}", said())));
                 }
                 None => {}
             }
@@ -59,7 +56,7 @@ pub(super) fn start(agent: &Agent, files: &[u8]) -> Result<bool, Failure> {
         }
     }
     Err(failed(format!(
-        "it was not at rest within {LIMIT} s of the guest's clock; it said:\n{}\n{GUEST}",
+        "it was not at rest within {LIMIT} s of the guest's clock; {}\n{GUEST}",
         said()
     )))
 }
@@ -126,7 +123,7 @@ fn idle() -> u64 {
     idle.and_then(|ticks| ticks.parse().ok()).unwrap_or_default()
 }
 
-/// The last lines that it has printed.
+/// What it has printed, in words: the last lines.
 pub(super) fn said() -> String {
     let mut text = Vec::new();
     let read = |mut file: File| {
@@ -137,5 +134,10 @@ pub(super) fn said() -> String {
     let _ = File::open(OUTPUT).and_then(read);
     let text = String::from_utf8_lossy(&text).into_owned();
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(LINES)..].join("\n")
+    let last = &lines[lines.len().saturating_sub(LINES)..];
+    if last.is_empty() {
+        "it said nothing".to_owned()
+    } else {
+        format!("it said:\n{}", last.join("\n"))
+    }
 }

@@ -68,7 +68,7 @@ fn programs_of(
             }
             _ => "it waits and has loaded no BPF program",
         };
-        agent::failed(agent, exit::NO_TARGET, &format!("{how}; it said:\n{}", agent::said()))
+        agent::failed(agent, exit::NO_TARGET, &format!("{how}; {}", agent::said()))
     })
 }
 
