@@ -141,6 +141,7 @@ pub(crate) fn sample() -> Recording {
             size_bytes: Some(65_536),
             parameters: [("extra".to_owned(), "0".to_owned())].into(),
             given: None,
+            command: None,
             hooks: None,
         }],
         loads: vec![LoadRun {
