@@ -131,6 +131,8 @@ pub struct Reader {
 }
 
 /// The hooks of one kind; `None` where the kernel's types or symbols lack them.
+/// A tracepoint's name, the address of its `struct tracepoint_func`, and the function.
+type OnTracepoint<'a> = (&'a str, u64, u64);
 pub(super) type Walked = io::Result<Option<Vec<Found>>>;
 /// Whether an address is in the module's code.
 type IsOwn<'a> = &'a dyn Fn(u64) -> bool;
@@ -295,7 +297,7 @@ impl Reader {
         &self,
         tracepoints: &[(u64, &'a str)],
         read: Read<'_>,
-    ) -> io::Result<Option<Vec<(&'a str, u64, u64)>>> {
+    ) -> io::Result<Option<Vec<OnTracepoint<'a>>>> {
         let Some(funcs) = self.tracepoint else { return Ok(None) };
         let mut found = Vec::new();
         for (tracepoint, name) in tracepoints {
