@@ -8,6 +8,7 @@
 
 mod bpf;
 mod kcore;
+mod layout;
 mod walk;
 
 use std::fmt;

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use profiler_vm::{ImageError, KernelImage};
 
-use super::plan::Build;
-use super::subject::Subject;
+use super::subject::{Build, Subject};
 use super::{KernelBuilds, Options, kernel};
 use crate::error::{Failure, exit};
 use crate::kernel::hooks::BPF;

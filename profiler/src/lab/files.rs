@@ -11,7 +11,7 @@ use object::{Object as _, ObjectSection as _};
 use profiler_vm::KernelImage;
 
 use super::agent::Agent;
-use super::plan::Build;
+use super::subject::Build;
 use super::wire::{self, ModuleFile};
 use crate::error::{Failure, exit};
 use crate::prepare::SIGNATURE_MAGIC;

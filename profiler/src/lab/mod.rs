@@ -51,9 +51,9 @@ use crate::progress::Progress;
 use crate::recording::{Meter, Recording};
 use crate::text::plural;
 use crate::verdict::Side;
-use plan::Build;
 use runs::Lab;
 pub use settings::{Options, Settings, has_cost};
+use subject::Build;
 
 /// A folder for temporary files whose name begins with `prefix`, which is removed however this program ends.
 ///

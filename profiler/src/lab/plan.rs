@@ -6,23 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::subject::Subject;
 use crate::load::{BuiltinKind, Rate};
 use crate::recording::{Clock, Meter};
 use crate::verdict::Side;
-
-/// A subject on a kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Build {
-    /// What is installed: of a driver a copy of its file.
-    pub subject: Subject,
-    /// As the user gave it.
-    pub given: String,
-    /// The module's name once it is loaded; [`BPF`](crate::kernel::hooks::BPF) of a command.
-    pub name: String,
-    /// Parameters, as insmod takes them.
-    pub params: String,
-}
 
 /// A function whose calls were counted one by one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

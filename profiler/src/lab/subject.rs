@@ -83,6 +83,19 @@ impl fmt::Display for Subject {
     }
 }
 
+/// A subject on a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Build {
+    /// What is installed: of a driver a copy of its file.
+    pub subject: Subject,
+    /// As the user gave it.
+    pub given: String,
+    /// The module's name once it is loaded; [`BPF`](crate::kernel::hooks::BPF) of a command.
+    pub name: String,
+    /// Parameters, as insmod takes them.
+    pub params: String,
+}
+
 /// The command of `run: COMMAND`.
 #[must_use]
 pub fn command(given: &Path) -> Option<&str> {

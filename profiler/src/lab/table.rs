@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::plan::Build;
 use super::spread::{self, STATISTICS};
-use super::subject::Subject;
+use super::subject::{Build, Subject};
 use super::{KernelBuilds, has_cost};
 use crate::export::document::{Table, or_dash};
 use crate::load::LoadSpec;

@@ -7,7 +7,7 @@ use crate::cli::LabArgs;
 use crate::cmd::{stdout_width, to_stdout};
 use crate::error::{Failure, exit};
 use crate::export::{Unit, series::tables};
-use crate::lab::plan::Build;
+use crate::lab::subject::Build;
 use crate::lab::{KernelBuilds, Measured, table};
 use crate::recording::{Recording, Series};
 

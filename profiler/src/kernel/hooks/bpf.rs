@@ -8,7 +8,6 @@ use std::io;
 
 use super::walk::{Found, MOST, MOST_SHORT, Walk, Walked, all};
 use super::{HookKind, Read, Reader};
-use crate::kernel::btf::Btf;
 use crate::kernel::names::Names;
 
 /// `TRAMPOLINE_TABLE_SIZE` of kernel/bpf/trampoline.c.
@@ -23,67 +22,6 @@ const RAW: &str = "__bpf_trace_";
 
 /// Longest name of a tracepoint that is read.
 const LONGEST: u64 = 64;
-
-/// Offsets of members in bytes; `None` where the kernel's types lack them.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Bpf {
-    /// Of `struct bpf_prog`: `bpf_func`.
-    function: Option<u64>,
-    /// Of `struct bpf_prog_array`: items; of an item: prog, and its bytes.
-    array: Option<[u64; 3]>,
-    /// Of `struct trace_event_call`: list, the union of name and tp, `prog_array`.
-    event: Option<[u64; 3]>,
-    /// From the structure of a kprobe, back to `struct trace_kprobe`, and on to the pointer to `struct trace_probe_event`; of that:
-    /// call.
-    kprobe: Option<[u64; 3]>,
-    /// Of `struct bpf_raw_tp_link`: prog.
-    raw_link: Option<u64>,
-    /// Of `struct bpf_trampoline`: hlist, the function's address, `progs_hlist`.
-    trampoline: Option<[u64; 3]>,
-    /// From a trampoline's list to the pointer to the program.
-    in_list: Option<u64>,
-}
-
-impl Bpf {
-    pub(super) fn of(btf: &Btf) -> Self {
-        let one = |structure: &str, member: &str| btf.offsets(structure, [member]).map(|[at]| at);
-        let event = btf.offsets("trace_event_call", ["list", "class", "prog_array"]);
-        let kprobe = || {
-            let [rp, tp] = btf.offsets("trace_kprobe", ["rp", "tp"])?;
-            let back = rp + one("kretprobe", "kp")?;
-            let call = one("trace_probe_event", "call")?;
-            Some([back, tp + one("trace_probe", "event")?, call])
-        };
-        let trampoline = || {
-            let [hlist, func, lists] =
-                btf.offsets("bpf_trampoline", ["hlist", "func", "progs_hlist"])?;
-            // Of a structure without a name: the model, and behind it the address.
-            let model = btf.size("btf_func_model")?.next_multiple_of(8);
-            Some([hlist, func + model, lists])
-        };
-        let program_of_link = one("bpf_link", "prog");
-        // Links are in its lists since Linux 6.0 (commit f7e0beaf39d3); before, programs' `aux`.
-        let in_list = || {
-            let of_link = btf.offsets("bpf_tramp_link", ["tramp_hlist", "link"]);
-            let of_link = of_link.zip(program_of_link).map(|([list, link], at)| [list, link + at]);
-            let [list, program] =
-                of_link.or_else(|| btf.offsets("bpf_prog_aux", ["tramp_hlist", "prog"]))?;
-            Some(program.wrapping_sub(list))
-        };
-        Self {
-            function: one("bpf_prog", "bpf_func"),
-            array: one("bpf_prog_array", "items")
-                .zip(one("bpf_prog_array_item", "prog"))
-                .zip(btf.size("bpf_prog_array_item"))
-                .map(|((items, program), bytes)| [items, program, bytes]),
-            event: event.map(|[list, class, programs]| [list, class + 8, programs]),
-            kprobe: kprobe(),
-            raw_link: one("bpf_raw_tp_link", "link").zip(program_of_link).map(|(a, b)| a + b),
-            trampoline: trampoline(),
-            in_list: in_list(),
-        }
-    }
-}
 
 impl Reader {
     /// All places that call BPF programs, and in words what could not be read; `tracepoints` has the kernel's by address.
@@ -253,20 +191,4 @@ fn text(address: u64, read: Read<'_>) -> io::Result<String> {
         }
     }
     Ok(name.iter().filter(|byte| byte.is_ascii_graphic()).map(|byte| char::from(*byte)).collect())
-}
-
-#[cfg(test)]
-impl Bpf {
-    /// Offsets for tests.
-    pub(super) fn example() -> Self {
-        Self {
-            function: Some(48),
-            array: Some([16, 0, 16]),
-            event: Some([0, 24, 32]),
-            kprobe: Some([8, 512, 16]),
-            raw_link: Some(24),
-            trampoline: Some([0, 64, 72]),
-            in_list: Some(8),
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use super::bpf::Bpf;
+use super::layout::Bpf;
 use super::{BPF, Hook, HookKind, ProbeState, Read};
 use crate::kernel::btf::Btf;
 use crate::kernel::names::{Names, is_function, lines_of};
