@@ -173,7 +173,9 @@ impl Session {
         if loads.is_empty() {
             return Err("no load profile has a built-in load".to_owned());
         }
-        for kind in BuiltinKind::GENERAL {
+        // The module that is loaded is made from a driver's.
+        let has_module = |kind: BuiltinKind| kind != BuiltinKind::Module || !builds.is_empty();
+        for kind in BuiltinKind::GENERAL.iter().filter(|kind| has_module(**kind)) {
             if !loads.iter().any(|load| load.kind == *kind) {
                 loads.push(Load { kind: *kind, handlers: Vec::new() });
             }
