@@ -678,7 +678,9 @@ fn two_modules_are_builds() {
     let absent = bench.run("gate none.ko head.ko");
     assert!(absent.code != 0 && !absent.error.contains("--json"), "{absent:?}");
     bench.run("gate --budget a:avg<1us -- head.ko").refused(2, "name the baseline's .ko file");
-    bench.run("gate base.ko candidate.json").refused(2, "base.ko is a build of a driver");
+    bench
+        .run("gate base.ko candidate.json")
+        .refused(2, "base.ko is a build and candidate.json is none");
     bench.run("gate base.json candidate.json --plan").refused(2, "--plan is for two builds");
     bench.run("compare base.ko head.ko").refused(2, "`profiler gate BASE.ko CANDIDATE.ko`");
     let absent = bench.run("gate none.json candidate.json");

@@ -179,8 +179,8 @@ fn names() -> String {
 impl NoSuchBuiltin {
     fn why(&self) -> &'static str {
         if self.given.contains("module") {
-            ": a module would have to be loaded for it, which only a command of your own can do \
-             (`-- sh -c 'insmod FILE.ko; rmmod NAME'`)"
+            ": `profiler lab --builtin module` loads a module in its guest; on a live kernel only a command of your \
+             own can (`-- sh -c 'insmod FILE.ko; rmmod NAME'`)"
         } else {
             ""
         }
