@@ -160,6 +160,9 @@ pub(super) fn points(report: &GateReport) -> Vec<(&'static str, String)> {
     if let (Some(words), false) = (&report.changed, report.is_of_equal()) {
         points.push(("changed", words.clone()));
     }
+    if let Some(registered) = report.registered.as_ref().filter(|it| !it.unknown.is_empty()) {
+        points.push(("not known", registered.unknown.join("; ")));
+    }
     points.extend(left_out(report));
     points
 }

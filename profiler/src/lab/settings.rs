@@ -168,6 +168,11 @@ impl Options {
                 "the emulator counts under virtual time: leave out --clock wall, or say --meter probes",
             );
         }
+        let is_many =
+            |all: &Vec<Subject>| all.len() > 1 && all.iter().any(|it| it.command().is_some());
+        if [&self.baseline, &self.candidate].into_iter().any(is_many) {
+            return usage("one `run: COMMAND` of each build is for all kernels: give it once");
+        }
         let (exact, probes) = (self.meter == Meter::Exact, self.meter == Meter::Probes);
         if exact && (self.boots.is_some() || self.repeat.is_some()) {
             return usage(

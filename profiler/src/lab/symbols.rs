@@ -38,7 +38,7 @@ impl Symbols {
             let words: Vec<&str> = line.split_ascii_whitespace().collect();
             let [address, "t" | "T" | "w" | "W", name, module] = words[..] else { return None };
             let address = u64::from_str_radix(address, 16).ok()?;
-            if names::is_padding(name) {
+            if names::is_padding(name) && module != "[bpf]" {
                 return None;
             }
             let module = module.strip_prefix('[')?.strip_suffix(']')?.to_owned();

@@ -41,6 +41,9 @@ impl HookReport {
     ) -> Option<Self> {
         let sides = [Side::of(base)?, Side::of(candidate)?];
         let mut found = Self { unknown: sides[1].unknown.clone(), ..Self::default() };
+        found
+            .unknown
+            .extend(sides[0].unknown.iter().filter(|why| !sides[1].unknown.contains(why)).cloned());
         let [mut old, mut new] = sides.each_ref().map(|side| side.hooks.clone());
         let is_asked = |hook: &&&Hook| is_asked(hook);
         found.hooks = new.iter().filter(is_asked).count();

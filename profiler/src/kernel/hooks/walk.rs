@@ -87,6 +87,9 @@ pub(super) struct Found {
     pub(super) calls: Vec<u64>,
 }
 
+/// Most functions of all tracepoints together: a guest says where they are, and may say anything.
+const MOST_ON_TRACEPOINTS: usize = 1 << 16;
+
 impl Found {
     pub(super) fn named(kind: HookKind, place: impl Into<String>, call: u64, address: u64) -> Self {
         let hook = Hook {
@@ -309,7 +312,8 @@ impl Reader {
                 let at = first.wrapping_add(TRACEPOINT_FUNC * number);
                 match read(at)? {
                     0 => break,
-                    call => found.push((*name, at, call)),
+                    call if found.len() < MOST_ON_TRACEPOINTS => found.push((*name, at, call)),
+                    _ => return Err(io::Error::other("too many functions of tracepoints")),
                 }
             }
         }

@@ -270,7 +270,12 @@ impl Planned {
             left_out.not_judged.extend(reach.not_judged);
         }
         if let Some(registered) = &registered {
-            left_out.unreached.clone_from(&registered.unreached);
+            let of_programs =
+                std::mem::replace(&mut left_out.unreached, registered.unreached.clone());
+            // Where a BPF program is attached may not be known, so its name is all there is.
+            if self.options.baseline.iter().any(|subject| subject.command().is_some()) {
+                left_out.unreached.extend(of_programs);
+            }
         }
         let sides = Sides::new(&base, &candidate, &allowed, false);
         let report = GateReport::of(verdict::gate(sides, &rule)).without(left_out);
