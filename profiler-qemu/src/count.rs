@@ -601,7 +601,7 @@ impl Counter {
             Some(frame) => {
                 let function = frame.function;
                 place.function != function
-                    && x86::is_thunk(&self.symbols.functions[function as usize].name)
+                    && x86::is_thunk(self.symbols.functions[function as usize].own_name())
             }
         };
         if called { self.symbols.add(address) } else { None }
@@ -616,13 +616,14 @@ impl Counter {
             }
             return;
         }
-        let name = &self.symbols.functions[place.function as usize].name;
+        let function = &self.symbols.functions[place.function as usize];
+        let is_return_trampoline = x86::is_return_trampoline(function.own_name());
         match event {
-            Event::Return(slot) if x86::is_return_trampoline(name) => {
+            Event::Return(slot) if is_return_trampoline => {
                 return self.push(place, slot, true);
             }
             // Without the slot, after an interrupt, it is its caller's.
-            Event::None if x86::is_return_trampoline(name) || x86::is_kprobe_page(name) => return,
+            Event::None if is_return_trampoline || x86::is_kprobe_page(&function.name) => return,
             _ => {}
         }
         let Some(top) = self.top() else { return };
@@ -635,7 +636,9 @@ impl Counter {
             }
             // A loop whose first instruction is the function's.
             Some(function) if function == place.function => return,
-            Some(function) if x86::is_thunk(&self.symbols.functions[function as usize].name) => {
+            Some(function)
+                if x86::is_thunk(self.symbols.functions[function as usize].own_name()) =>
+            {
                 self.pop(true)
             }
             Some(_) => {}

@@ -4,6 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use crate::x86;
 
+/// The module of BPF programs, whose names are those of a program under judgement.
+const BPF: &str = "bpf";
+
 /// Where a block's first instruction lies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct BlockPlace {
@@ -39,7 +42,13 @@ pub(crate) struct Function {
 impl Function {
     /// Module and name of the function that a `.cold` part was split from.
     fn split_from(&self) -> Option<(&str, &str)> {
-        Some((&self.module, &self.name[..self.name.find(".cold")?]))
+        let end = self.name.find(".cold").filter(|_| self.module != BPF)?;
+        Some((&self.module, &self.name[..end]))
+    }
+
+    /// The name by which the kernel's own code is known; that of a module's function, which anybody chooses, means nothing.
+    pub(crate) fn own_name(&self) -> &str {
+        if self.module.is_empty() { &self.name } else { "" }
     }
 }
 
@@ -86,10 +95,15 @@ impl Request {
             _ => {
                 let address = u64::from_str_radix(first, 16).ok()?;
                 let name = words.next()?;
-                if let Some(index) = x86::ENTRY_TEXT.iter().position(|bound| *bound == name) {
+                let module = words.next().unwrap_or("").trim_matches(['[', ']']).to_owned();
+                if !module.is_empty() {
+                    if is_function(second) {
+                        self.functions.push(Function { address, name: name.to_owned(), module });
+                    }
+                } else if let Some(index) = x86::ENTRY_TEXT.iter().position(|bound| *bound == name)
+                {
                     self.entry_text[index] = address;
-                } else if matches!(second, "t" | "T" | "w" | "W") && !is_bound(name) {
-                    let module = words.next().unwrap_or("").trim_matches(['[', ']']).to_owned();
+                } else if is_function(second) && !is_bound(name) {
                     self.functions.push(Function { address, name: name.to_owned(), module });
                 }
             }
@@ -125,7 +139,7 @@ pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
         .filter(|(name, _)| split.contains(name))
         .collect();
     let place = |(index, function): (u32, &Function)| {
-        let name = function.name.as_str();
+        let name = function.own_name();
         let of = function.split_from().and_then(|name| whole.get(&name));
         let watched = (!function.module.is_empty() && modules.contains(&function.module))
             || named.contains(&function.name);
@@ -161,6 +175,10 @@ pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
     })
 }
 
+fn is_function(kind: &str) -> bool {
+    matches!(kind, "t" | "T" | "w" | "W")
+}
+
 /// Names of addresses that are no functions and would hide one.
 fn is_bound(name: &str) -> bool {
     matches!(name, "_text" | "_stext" | "_etext")
@@ -173,7 +191,7 @@ impl Symbols {
     pub(crate) fn place(&self, address: u64) -> Option<BlockPlace> {
         let after = self.places.partition_point(|(begin, _)| *begin <= address);
         let (begin, place) = *self.places.get(after.checked_sub(1)?)?;
-        let stub = self.functions[place.function as usize].name.ends_with("_entries_start");
+        let stub = self.functions[place.function as usize].own_name().ends_with("_entries_start");
         let at = begin == address || self.is_tail_call(place, address - begin);
         // Each vector has its own few instructions there.
         Some(BlockPlace {
@@ -189,7 +207,7 @@ impl Symbols {
 
     /// Whether a tail call enters a BPF program so many bytes behind its beginning.
     fn is_tail_call(&self, place: BlockPlace, offset: u64) -> bool {
-        x86::TAIL_CALLS.contains(&offset) && self.functions[place.function as usize].module == "bpf"
+        x86::TAIL_CALLS.contains(&offset) && self.functions[place.function as usize].module == BPF
     }
 
     /// Whether it is in a module that is watched.

@@ -260,6 +260,34 @@ fn a_tail_call_enters_a_bpf_program_behind_its_prologue() {
     assert_eq!(player.inclusive(second), [(4, 1), (10, 1)]);
 }
 
+/// Whoever writes a program chooses its name, which may be one that the kernel's code is known by.
+#[test]
+fn a_bpf_program_is_counted_whatever_its_name_is() {
+    for name in [
+        "first.cold",
+        "do_syscall_64",
+        "asm_exc_page_fault",
+        "__switch_to_asm",
+        "__x86_indirect_thunk_array",
+        "arch_rethook_trampoline",
+        "my_text_end",
+        "_stext",
+        "__entry_text_start",
+    ] {
+        let text = format!(
+            "module bpf\n\
+             ffffffff81006000 t do_syscall\n\
+             ffffffffc0000000 t first\t[bpf]\n\
+             ffffffffc0000100 t {name}\t[bpf]\n"
+        );
+        let mut player = Player::of(&text);
+        player.run(SYSCALL, 1, Event::Call(A)).run(HANDLER, 3, Event::Call(B));
+        player.run(HELPER, 5, Event::Return(B)).end(HANDLER + 0x40, A);
+        assert_eq!(player.inclusive(HELPER), [(5, 1)], "{name}");
+        assert_eq!(player.inclusive(HANDLER), [(9, 1)], "{name}");
+    }
+}
+
 #[test]
 fn a_retpoline_leads_to_the_function_it_goes_to() {
     let mut player = Player::new();

@@ -40,7 +40,7 @@ pub struct Agent {
     arguments: Vec<String>,
     /// The program, what else was named, and libraries; shared by copies of this.
     files: Arc<Vec<AgentFile>>,
-    /// SHA-256 of the files, in hexadecimal.
+    /// SHA-256 of the files with their paths and modes, in hexadecimal.
     checksum: String,
 }
 
@@ -80,7 +80,10 @@ impl Agent {
         let Files(files) = files;
         arguments[0].clone_from(&files[0].path);
         let mut hash = Sha256::new();
-        files.iter().for_each(|file| hash.update(Sha256::digest(&file.bytes)));
+        for file in &files {
+            hash.update(format!("{:?} {:o} ", file.path, file.mode));
+            hash.update(Sha256::digest(&file.bytes));
+        }
         let checksum = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Self { command: command.to_owned(), arguments, files: Arc::new(files), checksum })
     }

@@ -40,6 +40,12 @@ pub fn of_kernels(
                 return Ok(Build { subject: subject.clone(), given, name: BPF.to_owned(), params });
             };
             let output = below.join(name);
+            if module.name == BPF {
+                let text = format!(
+                    "{given}: the kernel names BPF programs {BPF}, so no module may have that name"
+                );
+                return Err(Failure::new(exit::BAD_INPUT, text));
+            }
             make(module, btf.as_deref(), &output)?;
             let subject = Subject::Module(output);
             Ok(Build { subject, given, name: module.name.clone(), params })

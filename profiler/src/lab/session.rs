@@ -58,9 +58,8 @@ const OPERATIONS_IF_SLOW: u64 = 60;
 /// figure.
 const OPERATIONS_IF_LONG: u64 = 200;
 
-/// The same of the load that has the kernel patch its code: there and back. LKRG reads all of that code each time, which is 75
-/// million instructions.
-const OPERATIONS_IF_PATCHED: u64 = 2;
+/// The same of the load that has the kernel patch its code. LKRG reads all of that code each time, which is 75 million instructions.
+const OPERATIONS_IF_PATCHED: u64 = 1;
 
 /// The same of general loads, which are judged by what an operation costs: a call that refills random numbers comes after at
 /// most some fifty.

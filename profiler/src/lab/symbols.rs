@@ -38,11 +38,9 @@ impl Symbols {
             let words: Vec<&str> = line.split_ascii_whitespace().collect();
             let [address, "t" | "T" | "w" | "W", name, module] = words[..] else { return None };
             let address = u64::from_str_radix(address, 16).ok()?;
-            if names::is_padding(name) && module != "[bpf]" {
-                return None;
-            }
             let module = module.strip_prefix('[')?.strip_suffix(']')?.to_owned();
-            Some(Symbol { address, name: name.to_owned(), module })
+            let symbol = Symbol { address, name: name.to_owned(), module };
+            (symbol.module == BPF || !names::is_padding(name)).then_some(symbol)
         };
         let mut found: Vec<(Symbol, u64)> = text.lines().filter_map(symbol).zip(0..).collect();
         found.sort_by(|(a, _), (b, _)| (a.address, &a.name).cmp(&(b.address, &b.name)));
@@ -112,7 +110,9 @@ impl Symbols {
 
     /// The functions of `module` that a pattern matches, by address, under names that tell those of one name apart.
     fn matching(&self, module: &str, pattern: &Pattern) -> Vec<CountedHandler> {
-        let of_module = |symbol: &Symbol| symbol.module == module && !symbol.name.contains(".cold");
+        // A BPF program may have any name, and is in one piece.
+        let is_whole = |symbol: &Symbol| module == BPF || !symbol.name.contains(".cold");
+        let of_module = |symbol: &Symbol| symbol.module == module && is_whole(symbol);
         let found = self
             .symbols
             .iter()
@@ -218,6 +218,21 @@ mod tests {
         assert!(none.starts_with("where 1 BPF program is called: on ("), "{none}");
         let error = symbols.handlers(BPF, "", &["nope".to_owned()]).unwrap_err();
         assert_eq!(error, "the agent has no BPF program `nope`, and the kernel has none");
+    }
+
+    #[test]
+    fn a_bpf_program_may_have_any_name() {
+        let symbols = |module: &str| {
+            let lines = ["__pfx_on", "__cfi_on", "on.cold"].iter().zip(1_u64..);
+            let line = |(name, at): (&&str, u64)| {
+                format!("{:x} t {name}\t[{module}]\n", 0xffff_ffff_c000_0000 + 16 * at)
+            };
+            let all = Pattern::new("*").unwrap();
+            let found = Symbols::parse(&lines.map(line).collect::<String>());
+            found.matching(module, &all).into_iter().map(|it| it.name).collect::<Vec<_>>()
+        };
+        assert_eq!(symbols(BPF), ["__pfx_on", "__cfi_on", "on.cold"]);
+        assert!(symbols("driver").is_empty(), "no functions");
     }
 
     /// Counting takes no memory for each function, as probes do.

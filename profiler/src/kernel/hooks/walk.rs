@@ -500,7 +500,12 @@ pub(super) fn all(walks: &[Walk<'_>]) -> (Vec<Found>, Vec<String>) {
     let (mut found, mut unknown) = (Vec::new(), Vec::new());
     for (what, walk) in walks {
         match walk() {
-            Ok(Some(hooks)) => found.extend(hooks),
+            Ok(Some(hooks)) => {
+                if hooks.len() >= MOST {
+                    unknown.push(format!("{what}: there are {MOST} or more, which may not be all"));
+                }
+                found.extend(hooks);
+            }
             Ok(None) => unknown.push(format!("{what}: the kernel's types or symbols lack them")),
             Err(error) => unknown.push(format!("{what}: {error}")),
         }

@@ -7,6 +7,7 @@ use std::io;
 use crate::kernel::hooks::BPF;
 use crate::kernel::module::ModuleFacts;
 use crate::probe::{LoadedProgram, loaded_programs};
+use crate::text::listed;
 
 /// What `/proc/kallsyms` begins the name of a program's function with, before its tag of 16 digits, which changes with its code.
 const PREFIX: &str = "bpf_prog_";
@@ -21,11 +22,21 @@ const IMAGES: &str = "bpf_image";
 /// Settings that decide what the kernel makes of a program.
 const SETTINGS: [&str; 2] = ["bpf_jit_enable", "bpf_jit_harden"];
 
-/// The settings, and `symbols` of modules with the functions of all programs by [`named`]; `None` if there is no program that is
-/// compiled.
+/// The settings, and `symbols` of modules with the functions of all programs by [`named`]; `None` if there is no program.
+///
+/// # Errors
+/// If the programs cannot be listed, or the kernel interprets one, which has no instructions of its own to count.
 pub(super) fn installed(symbols: &str) -> io::Result<Option<(ModuleFacts, String)>> {
     let programs = loaded_programs()?;
-    if programs.iter().all(|program| program.functions.is_empty()) {
+    let interpreted = programs.iter().filter(|program| program.functions.is_empty());
+    let interpreted: Vec<String> = interpreted.map(|program| program.name.clone()).collect();
+    if !interpreted.is_empty() {
+        let names = listed(&interpreted);
+        return Err(io::Error::other(format!(
+            "the kernel interprets {names}, which cannot be counted: it has to compile them"
+        )));
+    }
+    if programs.is_empty() {
         return Ok(None);
     }
     let setting = |name: &str| {

@@ -59,8 +59,9 @@ fn programs_of(
     has_ended: Option<bool>,
     symbols: &str,
 ) -> Result<(ModuleFacts, String), Failure> {
-    let found = bpf::installed(symbols)
-        .map_err(|error| internal(format!("cannot list the BPF programs: {error}")))?;
+    let found = bpf::installed(symbols).map_err(|error| {
+        Failure::new(exit::LAB_FAILED, format!("the agent's BPF programs: {error}"))
+    })?;
     found.ok_or_else(|| {
         let how = match has_ended {
             Some(true) => {

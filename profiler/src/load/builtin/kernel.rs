@@ -1,7 +1,6 @@
 //! Operations that change the running kernel: for a guest that ends with them.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::kmod::{DeleteModuleFlags, delete_module, init_module};
@@ -33,44 +32,35 @@ pub(super) fn module(load: &BuiltinLoad) -> NewWorker {
     })
 }
 
-/// Has the kernel patch its code, there and back every other time: for a static key, a tracepoint (which is a static call where the architecture has them), and
-/// the entry of a function that is traced. What this kernel lacks is left out.
+/// Has the kernel patch its code there and back: for a static key, a tracepoint (which is a static call where the architecture has
+/// them), and the entry of a function that is traced. What this kernel lacks, or a driver refuses, is left out.
 pub(super) fn text_poke(load: &BuiltinLoad) -> NewWorker {
     if load.remover != Remover::Nothing {
         return Err("it changes the kernel's code, so it runs in the lab's guest alone".to_owned());
     }
     let instance = Path::new(TRACEFS).join("instances/profiler-load");
-    let has_tracer = match fs::create_dir(&instance) {
-        Ok(()) => write(&instance.join("set_ftrace_filter"), TRACED).is_ok(),
-        Err(_) => instance.is_dir(),
-    };
+    // The run before has made it.
+    let _ = fs::create_dir(&instance);
+    // Without a filter all functions would be traced.
+    let has_tracer = fs::write(instance.join("set_ftrace_filter"), TRACED).is_ok();
     let mut switches = vec![
-        ("/proc/sys/kernel/sched_schedstats".into(), ["0", "1"]),
+        ("/proc/sys/kernel/sched_schedstats".into(), ["1", "0"]),
         // The value that it has: the other would take kprobes off.
         ("/proc/sys/kernel/ftrace_enabled".into(), ["1", "1"]),
-        (instance.join(EVENT), ["0", "1"]),
+        (instance.join(EVENT), ["1", "0"]),
     ];
     if has_tracer {
-        switches.push((instance.join("current_tracer"), ["nop", "function"]));
+        switches.push((instance.join("current_tracer"), ["function", "nop"]));
     }
-    switches.retain(|(path, _): &(PathBuf, _)| path.exists());
+    switches.retain(|(path, [_, off]): &(PathBuf, _)| fs::write(path, off).is_ok());
     if switches.is_empty() {
-        return Err("this kernel has neither scheduler statistics nor ftrace".to_owned());
+        return Err("neither scheduler statistics nor ftrace can be switched".to_owned());
     }
-    let mut on = false;
     simple(move |_| {
-        on = !on;
-        switches.iter().try_for_each(|(path, values)| {
-            let value = values[usize::from(on)];
-            write(path, value).map_err(failed(format!("write {value} to {}", path.display())))
-        })
+        switches.iter().flat_map(|(path, values)| values.map(|to| (path, to))).try_for_each(
+            |(path, to)| {
+                fs::write(path, to).map_err(failed(format!("write {to} to {}", path.display())))
+            },
+        )
     })
-}
-
-/// Writes to a file that is there.
-fn write(path: &Path, value: &str) -> io::Result<()> {
-    fs::File::options()
-        .write(true)
-        .open(path)
-        .and_then(|mut file| io::Write::write_all(&mut file, value.as_bytes()))
 }
