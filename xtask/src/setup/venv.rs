@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::paths::Paths;
 use crate::process;
 
-/// What builds a package that has no binary: pip gets it by itself, and these are its version and hashes.
+/// What builds a package that has no binary, with its version and hashes.
 const BUILD: &str = include_str!("../../requirements/build.txt");
 
 /// Debian's Chromium.
@@ -80,19 +80,14 @@ impl Venv {
             ["requirements.txt", "build.txt"].map(|name| self.folder.join(name));
         process::write(&requirements, self.requirements)?;
         process::write(&build, BUILD)?;
-        let mut pip = Command::new(self.python());
-        pip.args([
-            "-m",
-            "pip",
-            "install",
-            "--disable-pip-version-check",
-            "--no-input",
-            "--requirement",
-        ]);
-        // By the environment: so the pip that gets what builds a package keeps to them, too. The second is the name since pip 25.3.
-        pip.arg(&requirements).env("PIP_REQUIRE_HASHES", "1");
-        pip.env("PIP_CONSTRAINT", &build).env("PIP_BUILD_CONSTRAINT", &build);
-        process::run_logged(&mut pip, &log)?;
+        // What builds a package is there before it: a pip that gets it by itself (23.2 does) wants hashes of what it names without a
+        // version, whatever constraints say.
+        for (file, how) in [(&build, None), (&requirements, Some("--no-build-isolation"))] {
+            let mut pip = Command::new(self.python());
+            pip.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
+            pip.arg("--require-hashes").args(how).arg("--requirement").arg(file);
+            process::run_logged(&mut pip, &log)?;
+        }
         process::write(&self.folder.join("stamp"), self.stamp())
     }
 }
