@@ -181,8 +181,8 @@ fn left_out(report: &GateReport) -> Vec<(&'static str, String)> {
         points.push(("no load reached", format!("{count} {what}: {}", listed(unreached))));
     }
     if !not_judged.is_empty() {
-        points
-            .push(("not judged for too few calls, or beside other threads", not_judged.join("; ")));
+        let why = "not judged (too few calls, beside other threads, or not asked for)";
+        points.push((why, not_judged.join("; ")));
     }
     points
 }

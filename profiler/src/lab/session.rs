@@ -166,7 +166,8 @@ impl Session {
         }
         // A load that no profile names a handler of this driver for may still reach some, if the driver is unknown.
         let is_for = |load: &Load| handlers.iter().any(|name| matches(&load.handlers, name));
-        if is_known && loads.iter().any(is_for) {
+        let is_narrowed = is_known && loads.iter().any(is_for);
+        if is_narrowed {
             loads.retain(is_for);
         }
         if loads.is_empty() {
@@ -174,7 +175,9 @@ impl Session {
         }
         // The module that is loaded is made from a driver's.
         let has_module = |kind: BuiltinKind| kind != BuiltinKind::Module || !builds.is_empty();
-        for kind in BuiltinKind::GENERAL.iter().filter(|kind| has_module(**kind)) {
+        // Who names handlers asks about these, and wants the answer in seconds.
+        let all = wanted.is_empty() || !is_narrowed;
+        for kind in BuiltinKind::GENERAL.iter().filter(|kind| all && has_module(**kind)) {
             if !loads.iter().any(|load| load.kind == *kind) {
                 loads.push(Load { kind: *kind, handlers: Vec::new() });
             }
@@ -242,6 +245,12 @@ impl Session {
             narrowed.loads.iter().filter(is_reached).map(|load| guest(load.kind).0).collect();
         narrowed.loads.retain(|load| load.is_general() || guests.contains(&guest(load.kind).0));
         narrowed
+    }
+
+    /// Whether general loads are made.
+    #[must_use]
+    pub fn has_general(&self) -> bool {
+        self.loads.iter().any(Load::is_general)
     }
 
     /// The load that a load profile names for a handler, in words.
@@ -313,6 +322,10 @@ impl Session {
                 format!("baseline  measured before on {cached} of these kernels, from the cache\n")
             }
         };
+        let general = match general.as_slice() {
+            [] => "none, as --handler names handlers".to_owned(),
+            general => format!("{}: {}", general.len(), general.join(", ")),
+        };
         let boots = kernels.len() - snapshots;
         let booted = match boots {
             0 => String::new(),
@@ -330,17 +343,16 @@ impl Session {
         };
         format!(
             "kernel    {}\n{kept}handlers  {handlers}\n{with}loads     {}: {}\n\
-             general   {}: {}\n\
-             runs      {} in {} guests restored from snapshots: every build under every load in one placement; \
+             general   {general}\n\
+             runs      {} in {} guest{} restored from snapshots: every build under every load in one placement; \
              loads under which the builds differ in up to {} placements\n\
              time      about {:.0} s{booted}; up to {FIRST_PLACEMENTS} times as long if the builds differ under every load\n",
             kernels.join(", "),
             loads.len(),
             loads.join(", "),
-            general.len(),
-            general.join(", "),
             kinds.len() * sides,
             guests.len() * sides,
+            plural(guests.len() * sides),
             MOST_PLACEMENTS,
             seconds.max(1.0),
         )
@@ -527,17 +539,19 @@ mod tests {
         );
         let narrow = of(&wanted("bind_*")).unwrap();
         assert_eq!((kinds(&narrow), narrow.handlers.len()), (vec!["bind"], 1));
+        assert!(!narrow.has_general(), "they are about all handlers");
+        assert!(narrow.text(&["6.1"], 0, 0, 1, None).contains("general   none, as --handler"));
         // General loads are made whatever the driver hooks.
-        let work = narrow.work(None);
+        let work = session.work(None);
         let guests: Vec<Vec<&str>> = work
             .chunk_by(|one, next| one.guest == next.guest)
             .map(|jobs| jobs.iter().filter_map(|job| job.part.as_deref()).collect())
             .collect();
-        assert_eq!(guests[..2], [vec!["bind"], vec!["tcp", "ipv6"]]);
-        assert_eq!(guests[2], ["credentials", "interface"]);
-        assert_eq!(guests[3], ["module", "text-poke"]);
-        assert_eq!((guests.len(), guests[4][0], guests[4].len()), (5, "getppid", 12));
-        assert_eq!(work.len(), 1 + BuiltinKind::GENERAL.len());
+        assert_eq!(guests[..2], [vec!["bind"], vec!["mprotect"]]);
+        assert_eq!(guests[4..6], [vec!["tcp", "ipv6"], vec!["credentials", "interface"]]);
+        assert_eq!(guests[6], ["module", "text-poke"]);
+        assert_eq!((guests.len(), guests[7][0], guests[7].len()), (8, "getppid", 12));
+        assert_eq!(work.len(), 4 + BuiltinKind::GENERAL.len());
         let missing = of(&wanted("nothing")).unwrap_err();
         assert_eq!(missing, "neither build of hids_driver has a function `nothing`");
     }

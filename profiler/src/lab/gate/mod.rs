@@ -269,6 +269,10 @@ impl Planned {
             left_out.unreached.extend(reach.unreached);
             left_out.not_judged.extend(reach.not_judged);
         }
+        if !self.session.has_general() {
+            let what = "general operations, as --handler names handlers";
+            left_out.not_judged.push(what.to_owned());
+        }
         if let Some(registered) = &registered {
             let of_programs =
                 std::mem::replace(&mut left_out.unreached, registered.unreached.clone());
