@@ -4,8 +4,10 @@
 //! Functions that only some versions have, or that changed their form, are looked up when the plugin is
 //! loaded; the others are bound by the loader. Nothing else here calls QEMU.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
+
+use crate::arch::Arch;
 
 /// A block of the guest's code while it is translated.
 #[repr(C)]
@@ -103,7 +105,7 @@ extern "C" fn choose_version() {
 }
 
 /// A function of QEMU, if this version has it.
-fn find(name: &std::ffi::CStr) -> Option<*mut c_void> {
+fn find(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: the default handle (0) searches the process, and the name ends with a NUL.
     let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
     (!found.is_null()).then_some(found)
@@ -133,6 +135,8 @@ pub(crate) struct PerVcpuSum {
 /// What depends on the version of QEMU.
 pub(crate) struct Api {
     id: Id,
+    /// Of the guest.
+    pub(crate) arch: &'static Arch,
     version: c_int,
     insn_sum: *mut c_void,
     memory_sum: *mut c_void,
@@ -142,8 +146,10 @@ pub(crate) struct Api {
 pub(crate) enum Unfit {
     /// Not a system emulation of one vCPU.
     Vcpus(c_int),
+    /// An architecture that is not known here.
+    Target(String),
     /// A function that the interface had is gone.
-    Missing(&'static std::ffi::CStr),
+    Missing(&'static CStr),
 }
 
 impl Api {
@@ -157,6 +163,9 @@ impl Api {
         if !info.system || info.vcpus != 1 {
             return Err(Unfit::Vcpus(info.vcpus));
         }
+        // SAFETY: QEMU's name for what it emulates, which ends with a NUL.
+        let target = unsafe { CStr::from_ptr(info.target) }.to_string_lossy();
+        let arch = Arch::of(&target).ok_or_else(|| Unfit::Target(target.into_owned()))?;
         let (insn, memory) = if qemu_plugin_version.load(Ordering::Relaxed) < 2 {
             (c"qemu_plugin_register_vcpu_insn_exec_inline", c"qemu_plugin_register_vcpu_mem_inline")
         } else {
@@ -167,6 +176,7 @@ impl Api {
         };
         Ok(Self {
             id,
+            arch,
             version: info.current,
             insn_sum: find(insn).ok_or(Unfit::Missing(insn))?,
             memory_sum: find(memory).ok_or(Unfit::Missing(memory))?,

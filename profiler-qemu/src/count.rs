@@ -7,14 +7,17 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 
-use crate::symbols::{BlockPlace, Symbols};
-use crate::x86::{self, Kind};
+use crate::arch::{self, Kind, SLOT};
+use crate::symbols::{BlockPlace, Function, Symbols};
 
 /// No parent: a call from outside of all watched functions.
 pub(crate) const ROOT: u32 = u32::MAX;
 
 /// The slot of what is on a level from its begin to its end: no call or return is by it.
 const OUTERMOST: u64 = u64::MAX;
+
+/// The slot of a call that is not within another, where slots are only numbers.
+const FIRST_SLOT: u64 = 1 << 40;
 
 /// Sums over all instructions of the kernel so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,12 +86,16 @@ pub(crate) enum Event {
     Call(u64),
     /// Read its return address from here.
     Return(u64),
+    /// Left this return address in a register.
+    Link(u64),
+    /// Went to this return address, which was in a register.
+    Back(u64),
 }
 
 impl Event {
     fn slot(self) -> Option<u64> {
         match self {
-            Self::None => None,
+            Self::None | Self::Link(_) | Self::Back(_) => None,
             Self::Call(slot) | Self::Return(slot) => Some(slot),
         }
     }
@@ -153,6 +160,8 @@ struct Frame {
 #[derive(Debug)]
 struct Entry {
     slot: u64,
+    /// The address, if a register has it.
+    back: u64,
     /// False if `slot` is only its lower bound.
     sure: bool,
     /// None if the call did not lead to a function's beginning.
@@ -201,6 +210,8 @@ struct Previous {
     interrupt: bool,
     /// It went on with a string instruction that was counted before.
     goes_on: bool,
+    /// Its last instruction causes an exception, after which it is not executed again.
+    breaks: bool,
     code: Option<u32>,
     cell: Option<u32>,
 }
@@ -242,8 +253,15 @@ pub(crate) struct Counter {
     event: Event,
     /// What the last instruction of the block that is executed does.
     end: Kind,
+    /// Where that one lies.
+    last: u64,
     last_slot: u64,
+    /// Return address of the call that is entered.
+    back: u64,
     switching: Option<u64>,
+    /// The task that is stopped, and the one that takes its place.
+    suspended: u64,
+    resumed: Option<u64>,
     running: Running,
     started: Sums,
     previous: Previous,
@@ -270,8 +288,12 @@ impl Counter {
             current: None,
             event: Event::None,
             end: Kind::Other,
-            last_slot: 0,
+            last: 0,
+            last_slot: FIRST_SLOT,
+            back: 0,
             switching: None,
+            suspended: 0,
+            resumed: None,
             running: Running::Outside,
             started: Sums::default(),
             previous: Previous::default(),
@@ -307,9 +329,9 @@ impl Counter {
     #[inline]
     pub(crate) fn record_event(&mut self, event: Event) {
         let expected = match event {
-            Event::None => return,
             Event::Call(_) => Kind::Call,
             Event::Return(_) => Kind::Return,
+            Event::None | Event::Link(_) | Event::Back(_) => return,
         };
         if self.event != Event::None || self.end != expected {
             return;
@@ -317,8 +339,20 @@ impl Counter {
         self.event = event;
         match event {
             Event::Call(slot) => self.last_slot = slot,
-            Event::Return(slot) => self.last_slot = slot + x86::SLOT,
-            Event::None => {}
+            Event::Return(slot) => self.last_slot = slot + SLOT,
+            Event::None | Event::Link(_) | Event::Back(_) => {}
+        }
+    }
+
+    /// The task whose registers are stored here is stopped.
+    pub(crate) fn suspend(&mut self, registers: u64) {
+        self.suspended = registers;
+    }
+
+    /// The task whose registers are loaded from here goes on in its place.
+    pub(crate) fn resume(&mut self, registers: u64) {
+        if self.resumed.is_none() && (self.current.is_some() || !self.tasks.is_empty()) {
+            self.resumed = Some(registers);
         }
     }
 
@@ -328,12 +362,17 @@ impl Counter {
         if block.count != self.number {
             self.meet(block);
         }
-        let event = std::mem::take(&mut self.event);
-        self.end = block.end;
+        let event = match std::mem::replace(&mut self.end, block.end) {
+            // All instructions of arm64 have four bytes.
+            Kind::Link => Event::Link(self.last + 4),
+            Kind::Back => Event::Back(block.address),
+            _ => std::mem::take(&mut self.event),
+        };
+        self.last = block.last;
         let place = block.place.unwrap_or_default();
-        if self.current.is_none() && self.switching.is_none() {
+        if self.current.is_none() && self.switching.is_none() && self.resumed.is_none() {
             if place.switch && !self.tasks.is_empty() {
-                self.switching = Some(x86::stack_of(self.last_slot));
+                self.switching = Some(self.symbols.arch.stack_of(self.last_slot));
             }
             if !self.is_root(place) {
                 return;
@@ -360,6 +399,7 @@ impl Counter {
         // A block that was cut short did not come to its last instruction.
         let event = if self.settle(now, place) { event } else { Event::None };
         self.finish_switch(event);
+        let event = self.with_slot(event, place);
         self.apply(event);
         if place.interrupt && !(self.previous.interrupt && event == Event::None) {
             self.interrupt(place);
@@ -372,7 +412,7 @@ impl Counter {
             self.enter(place, event);
         }
         if place.switch {
-            self.switching = Some(x86::stack_of(self.last_slot));
+            self.switching = Some(self.symbols.arch.stack_of(self.last_slot));
         }
         self.start(block, place, now);
     }
@@ -387,12 +427,13 @@ impl Counter {
         let whole = begun == u64::from(previous.instructions);
         // A fault's instruction is begun again afterwards.
         let executed = begun - u64::from(previous.goes_on && begun > 0);
-        let executed = executed - u64::from(place.fault && executed > 0);
-        let whole = whole && !place.fault;
+        let fault = place.fault && !(whole && previous.breaks);
+        let executed = executed - u64::from(fault && executed > 0);
+        let whole = whole && !fault;
         if !whole {
             self.previous.ends_interrupt = false;
         }
-        if place.fault && !previous.goes_on {
+        if fault && !previous.goes_on {
             self.previous.last = 0;
         }
         let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
@@ -443,16 +484,56 @@ impl Counter {
 
     /// After `__switch_to_asm` the first access to another stack tells which task runs.
     fn finish_switch(&mut self, event: Event) {
+        if let Some(task) = self.resumed.take() {
+            return self.exchange(self.suspended, task);
+        }
         let (Some(from), Some(slot)) = (self.switching, event.slot()) else { return };
-        let stack = x86::stack_of(slot);
+        let stack = self.symbols.arch.stack_of(slot);
         if stack == from {
             return;
         }
         self.switching = None;
+        let from = self.current.as_ref().map_or(0, |task| task.stack);
+        self.exchange(from, stack);
+    }
+
+    fn exchange(&mut self, from: u64, to: u64) {
         if let Some(task) = self.current.take() {
-            self.tasks.insert(task.stack, task);
+            self.tasks.insert(from, task);
         }
-        self.current = self.tasks.remove(&stack);
+        self.current = self.tasks.remove(&to);
+    }
+
+    /// Gives calls and returns by a register slots of a stack that grows by one with each call. A return to where no call is from is a
+    /// jump, but for what takes the place of a return, and for the beginning of a new task where one was that has ended inside calls.
+    fn with_slot(&mut self, event: Event, place: BlockPlace) -> Event {
+        self.back = 0;
+        let (to, is_call) = match event {
+            Event::Link(to) => (to, true),
+            Event::Back(to) => (to, false),
+            event => return event,
+        };
+        if is_call {
+            self.back = to;
+            return Event::Call(self.top().map_or(FIRST_SLOT, |top| top.slot - SLOT));
+        }
+        let mut entries = self.level().into_iter().flat_map(|level| level.entries.iter().rev());
+        if let Some(entry) = entries.find(|entry| entry.sure && entry.back == to) {
+            return Event::Return(entry.slot);
+        }
+        let name =
+            self.symbols.functions.get(place.function as usize).map_or("", Function::own_name);
+        let replaces = place.entry && arch::is_return_trampoline(name);
+        let Some(top) = self.top() else { return Event::None };
+        let (slot, back, sure) = (top.slot, top.back, top.sure);
+        if replaces || !sure {
+            self.back = back;
+            return Event::Return(slot);
+        }
+        if place.entry {
+            self.abandon();
+        }
+        Event::None
     }
 
     fn apply(&mut self, event: Event) {
@@ -460,19 +541,20 @@ impl Counter {
             self.end_interrupt();
         }
         match event {
-            Event::None => {}
+            Event::None | Event::Link(_) | Event::Back(_) => {}
             Event::Call(slot) => self.call(slot),
             Event::Return(slot) => self.ret(slot),
         }
     }
 
     fn call(&mut self, slot: u64) {
+        let (arch, back) = (self.symbols.arch, self.back);
         while let Some(top) = self.top() {
-            if x86::stack_of(top.slot) != x86::stack_of(slot) || slot < top.slot {
+            if arch.stack_of(top.slot) != arch.stack_of(slot) || slot < top.slot {
                 break;
             }
             if !top.sure {
-                top.slot = slot + x86::SLOT;
+                top.slot = slot + SLOT;
                 break;
             }
             self.pop(false);
@@ -480,12 +562,13 @@ impl Counter {
         if let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut())
             && !level.entries.is_empty()
         {
-            level.entries.push(Entry { slot, sure: true, frame: None });
+            level.entries.push(Entry { slot, back, sure: true, frame: None });
         }
         self.leave_if_empty();
     }
 
     fn ret(&mut self, slot: u64) {
+        let arch = self.symbols.arch;
         let has =
             |level: &Level| level.entries.iter().any(|entry| entry.sure && entry.slot == slot);
         let known = self.level().is_some_and(has);
@@ -502,7 +585,7 @@ impl Counter {
                 self.pop(false);
                 continue;
             }
-            if x86::stack_of(at) != x86::stack_of(slot) || slot < at {
+            if arch.stack_of(at) != arch.stack_of(slot) || slot < at {
                 break;
             }
             if !sure {
@@ -564,6 +647,7 @@ impl Counter {
             let system_call = within && place.exception;
             let caused = place.exception && by.is_some_and(|node| node != ROOT);
             task.levels.push(Level { interrupted, system_call, caused, ..Level::default() });
+            self.back = 0;
             if let (Some(by), true) = (by, caused) {
                 self.push_below(by, place, OUTERMOST, true);
             }
@@ -601,7 +685,9 @@ impl Counter {
             Some(frame) => {
                 let function = frame.function;
                 place.function != function
-                    && x86::is_thunk(self.symbols.functions[function as usize].own_name())
+                    && (self.symbols.arch.is_thunk)(
+                        self.symbols.functions[function as usize].own_name(),
+                    )
             }
         };
         if called { self.symbols.add(address) } else { None }
@@ -617,17 +703,17 @@ impl Counter {
             return;
         }
         let function = &self.symbols.functions[place.function as usize];
-        let is_return_trampoline = x86::is_return_trampoline(function.own_name());
+        let is_return_trampoline = arch::is_return_trampoline(function.own_name());
         match event {
             Event::Return(slot) if is_return_trampoline => {
                 return self.push(place, slot, true);
             }
             // Without the slot, after an interrupt, it is its caller's.
-            Event::None if is_return_trampoline || x86::is_kprobe_page(&function.name) => return,
+            Event::None if is_return_trampoline || arch::is_kprobe_page(&function.name) => return,
             _ => {}
         }
         let Some(top) = self.top() else { return };
-        let (slot, sure) = (top.slot, top.sure);
+        let (slot, sure, back) = (top.slot, top.sure, top.back);
         match top.frame.as_ref().map(|frame| frame.function) {
             None => {
                 if let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) {
@@ -637,23 +723,26 @@ impl Counter {
             // A loop whose first instruction is the function's.
             Some(function) if function == place.function => return,
             Some(function)
-                if x86::is_thunk(self.symbols.functions[function as usize].own_name()) =>
+                if (self.symbols.arch.is_thunk)(
+                    self.symbols.functions[function as usize].own_name(),
+                ) =>
             {
                 self.pop(true)
             }
             Some(_) => {}
         }
+        self.back = back;
         self.push(place, slot, sure);
     }
 
     fn enter_root(&mut self, place: BlockPlace, event: Event) {
         let (slot, sure) = match event {
             Event::Call(slot) => (slot, true),
-            Event::Return(slot) => (slot + x86::SLOT, true),
-            Event::None => (self.last_slot, false),
+            Event::Return(slot) => (slot + SLOT, true),
+            Event::None | Event::Link(_) | Event::Back(_) => (self.last_slot, false),
         };
         if self.current.is_none() {
-            let stack = x86::stack_of(slot);
+            let stack = self.symbols.arch.stack_of(slot);
             // Left over from a task that ended inside a call.
             if let Some(stale) = self.tasks.remove(&stack) {
                 self.current = Some(stale);
@@ -706,7 +795,7 @@ impl Counter {
             half_iterations_before: level.half_iterations,
             interrupts_before: level.interrupts,
         };
-        level.entries.push(Entry { slot, sure, frame: Some(frame) });
+        level.entries.push(Entry { slot, back: self.back, sure, frame: Some(frame) });
         if place.watched {
             self.calls.entry(place.function).or_default().entered += 1;
         }
@@ -740,6 +829,7 @@ impl Counter {
             ends_interrupt: block.ends_interrupt,
             interrupt: place.interrupt,
             goes_on: block.repeats && self.previous.last == block.address,
+            breaks: block.end == Kind::Breakpoint,
             code: block.code,
             cell,
         };

@@ -6,8 +6,8 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// `O_NOFOLLOW` and `O_NONBLOCK` of Linux on x86-64 (`fcntl.h`): a link is an error, and a FIFO is not waited for.
-const NO_LINK: i32 = 0o400_000 | 0o4_000;
+/// `O_NOFOLLOW` and `O_NONBLOCK` of Linux (`fcntl.h`): a link is an error, and a FIFO is not waited for.
+const NO_LINK: i32 = if cfg!(target_arch = "aarch64") { 0o100_000 } else { 0o400_000 } | 0o4_000;
 
 /// Most bytes that are read: the symbols of a kernel are about 10 MiB.
 const MOST: u64 = 256 << 20;

@@ -1,6 +1,6 @@
 //! A QEMU plugin that counts the instructions of a kernel module's functions from outside of the guest.
 //!
-//! `profiler lab` loads it into QEMU. [`api`] is QEMU's interface, [`x86`] the architecture, [`symbols`] the guest's
+//! `profiler lab` loads it into QEMU. [`api`] is QEMU's interface, [`arch`] the architecture, [`symbols`] the guest's
 //! functions, [`count`] says to which function and caller each instruction belongs, [`report`] writes it down, by
 //! [`files`]. This file joins them: it sees each block when it is translated, and each of the kernel's when it runs.
 //!
@@ -14,6 +14,8 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod api;
+mod arch;
+mod arm64;
 mod count;
 mod files;
 mod report;
@@ -26,9 +28,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use api::{Access, Api, Id, Sum, Tb, Unfit};
+use arch::{Arch, Kind};
 use count::{Block, Counter, Event, Sums};
 use symbols::Symbols;
-use x86::Kind;
 
 /// The sums that translated code adds to.
 #[derive(Clone, Copy)]
@@ -39,6 +41,7 @@ struct Meters {
 
 struct Plugin {
     api: Api,
+    arch: &'static Arch,
     meters: Meters,
     symbols: PathBuf,
     counts: PathBuf,
@@ -79,14 +82,14 @@ impl Plugin {
         let block = unsafe { self.api.block(tb) };
         let (address, length) = (block.address(), block.len());
         let mut bytes = [0; 16];
-        if !x86::is_kernel(address) {
+        if !arch::is_kernel(address) {
             let mut requests = false;
             for index in 0..length {
                 let size = block.bytes(index, &mut bytes);
-                if let Kind::Request(number) = x86::kind(&bytes[..size]) {
+                if let Kind::Request(number) = (self.arch.kind)(&bytes[..size]) {
                     block.on_instruction(index, on_request, usize::from(number));
                     requests = true;
-                } else if requests && x86::is_cpuid(&bytes[..size]) {
+                } else if requests && (self.arch.is_helped)(&bytes[..size]) {
                     // Resets QEMU's pointer to the callbacks that the request frees.
                     block.on_access(index, Access::Write, on_nothing);
                 }
@@ -101,16 +104,17 @@ impl Plugin {
         let mut repeats = false;
         for index in 0..length {
             let size = block.bytes(index, &mut bytes);
-            last = x86::kind(&bytes[..size]);
+            last = (self.arch.kind)(&bytes[..size]);
             block.count(index, self.meters.instructions);
-            if let Kind::Repeat(accesses) = last {
-                block.count_accesses(
-                    index,
-                    Access::Any,
-                    self.meters.half_iterations,
-                    u64::from(2 / accesses),
-                );
-                repeats |= index == 0;
+            match last {
+                Kind::Repeat(accesses) => {
+                    let weight = u64::from(2 / accesses);
+                    block.count_accesses(index, Access::Any, self.meters.half_iterations, weight);
+                    repeats |= index == 0;
+                }
+                Kind::Suspend => block.on_access(index, Access::Write, on_suspend),
+                Kind::Resume => block.on_access(index, Access::Any, on_resume),
+                _ => {}
             }
             sizes.push(size as u8);
         }
@@ -134,7 +138,7 @@ impl Plugin {
         };
         let symbols = match self.known.take() {
             Some(symbols) if self.text == text => symbols,
-            _ => match symbols::parse(&text) {
+            _ => match symbols::parse(&text, self.arch) {
                 Ok(symbols) => symbols,
                 Err(error) => return self.fail(&error),
             },
@@ -208,6 +212,19 @@ extern "C" fn on_return(_: c_uint, info: u32, slot: u64, _: *mut c_void) {
     }
 }
 
+extern "C" fn on_suspend(_: c_uint, info: u32, registers: u64, _: *mut c_void) {
+    if api::is_store(info) {
+        with(|plugin| plugin.counter.as_mut().map(|counter| counter.suspend(registers)));
+    }
+}
+
+extern "C" fn on_resume(_: c_uint, info: u32, registers: u64, _: *mut c_void) {
+    // Two registers, of which QEMU may tell one by one.
+    if !api::is_store(info) {
+        with(|plugin| plugin.counter.as_mut().map(|counter| counter.resume(registers)));
+    }
+}
+
 extern "C" fn on_nothing(_: c_uint, _: u32, _: u64, _: *mut c_void) {}
 
 extern "C" fn on_request(_: c_uint, number: *mut c_void) {
@@ -259,6 +276,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     // SAFETY: as the caller promises.
     let made = unsafe { Api::new(id, info.cast()) }.and_then(|api| {
         Ok(Plugin {
+            arch: api.arch,
             meters: Meters { instructions: api.sum()?, half_iterations: api.sum()? },
             api,
             symbols,
@@ -279,6 +297,10 @@ pub unsafe extern "C" fn qemu_plugin_install(
         }
         Err(Unfit::Vcpus(count)) => {
             say(&format!("counts one vCPU of a whole machine, and this has {count}"));
+            1
+        }
+        Err(Unfit::Target(target)) => {
+            say(&format!("does not know the instructions of {target}"));
             1
         }
         Err(Unfit::Missing(name)) => {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::x86;
+use crate::arch::{self, Arch, Interrupt};
 
 /// The module of BPF programs, whose names are those of a program under judgement.
 const BPF: &str = "bpf";
@@ -53,8 +53,9 @@ impl Function {
 }
 
 /// All functions, by address.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Symbols {
+    pub(crate) arch: &'static Arch,
     pub(crate) functions: Vec<Function>,
     places: Vec<(u64, BlockPlace)>,
     entry_text: (u64, u64),
@@ -97,10 +98,10 @@ impl Request {
                 let name = words.next()?;
                 let module = words.next().unwrap_or("").trim_matches(['[', ']']).to_owned();
                 if !module.is_empty() {
-                    if is_function(second) {
+                    if is_function(second) && !name.starts_with('$') {
                         self.functions.push(Function { address, name: name.to_owned(), module });
                     }
-                } else if let Some(index) = x86::ENTRY_TEXT.iter().position(|bound| *bound == name)
+                } else if let Some(index) = arch::ENTRY_TEXT.iter().position(|bound| *bound == name)
                 {
                     self.entry_text[index] = address;
                 } else if is_function(second) && !is_bound(name) {
@@ -120,7 +121,7 @@ impl Request {
 ///
 /// # Errors
 /// If there is no function, or none of those to watch.
-pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
+pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> {
     let mut request = Request::default();
     for line in text.lines() {
         request.line(line).ok_or_else(|| format!("not a line of /proc/kallsyms: {line}"))?;
@@ -148,13 +149,11 @@ pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
             BlockPlace {
                 function: of.copied().unwrap_or(index),
                 entry: of.is_none(),
-                interrupt: x86::is_interrupt(name),
-                exception: x86::is_exception(name),
-                fault: x86::is_fault(name),
                 watched: watched && of.is_none(),
-                system_call: x86::is_system_call(name),
-                switch: name == x86::SWITCH,
+                system_call: (arch.is_system_call)(name),
+                switch: !name.is_empty() && name == arch.switch,
                 module: !function.module.is_empty(),
+                ..BlockPlace::default()
             },
         )
     };
@@ -167,6 +166,7 @@ pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
         ));
     }
     Ok(Symbols {
+        arch,
         given: functions.len(),
         functions,
         places,
@@ -182,6 +182,8 @@ fn is_function(kind: &str) -> bool {
 /// Names of addresses that are no functions and would hide one.
 fn is_bound(name: &str) -> bool {
     matches!(name, "_text" | "_stext" | "_etext")
+        // Of arm64: whether code or data follows.
+        || name.starts_with('$')
         || name.ends_with("_text_start")
         || name.ends_with("_text_end")
 }
@@ -191,13 +193,14 @@ impl Symbols {
     pub(crate) fn place(&self, address: u64) -> Option<BlockPlace> {
         let after = self.places.partition_point(|(begin, _)| *begin <= address);
         let (begin, place) = *self.places.get(after.checked_sub(1)?)?;
-        let stub = self.functions[place.function as usize].own_name().ends_with("_entries_start");
+        let name = self.functions[place.function as usize].own_name();
+        let interrupt = (self.arch.interrupt)(name, address - begin);
         let at = begin == address || self.is_tail_call(place, address - begin);
-        // Each vector has its own few instructions there.
         Some(BlockPlace {
             entry: place.entry && at,
-            interrupt: place.interrupt && (at || stub),
-            fault: place.fault && at,
+            interrupt: interrupt.is_some(),
+            exception: interrupt.is_some_and(|it| it != Interrupt::Asynchronous),
+            fault: interrupt == Some(Interrupt::Fault),
             watched: place.watched && at,
             system_call: place.system_call && at,
             switch: place.switch && at,
@@ -207,7 +210,8 @@ impl Symbols {
 
     /// Whether a tail call enters a BPF program so many bytes behind its beginning.
     fn is_tail_call(&self, place: BlockPlace, offset: u64) -> bool {
-        x86::TAIL_CALLS.contains(&offset) && self.functions[place.function as usize].module == BPF
+        self.arch.tail_calls.contains(&offset)
+            && self.functions[place.function as usize].module == BPF
     }
 
     /// Whether it is in a module that is watched.

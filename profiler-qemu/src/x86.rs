@@ -1,41 +1,21 @@
 //! What is of x86-64: opcodes of calls and returns, entries of interrupts, where return addresses lie.
 
-/// Whether code at this address is the kernel's.
-pub(crate) fn is_kernel(address: u64) -> bool {
-    address >> 63 == 1
-}
+use crate::arch::{Arch, Interrupt, Kind};
 
-/// A task's stack has this many bytes and is aligned to them (`THREAD_SIZE`, without KASAN).
-const STACK_BITS: u32 = 14;
-
-/// The stack that an address lies on.
-pub(crate) fn stack_of(slot: u64) -> u64 {
-    slot >> STACK_BITS
-}
-
-/// Bytes of a return address on the stack.
-pub(crate) const SLOT: u64 = 8;
-
-/// Where a tail call enters a BPF program, in bytes behind its beginning: `X86_TAIL_CALL_OFFSET` of the kernel's
-/// arch/x86/net/bpf_jit_comp.c, since Linux 6.10 (commit 116e04ba1459) one more, each without and with `endbr64`.
-pub(crate) const TAIL_CALLS: [u64; 4] = [11, 12, 15, 16];
-
-/// What an instruction does to the control flow or to its own count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Writes its return address and goes elsewhere.
-    Call,
-    /// Goes to the address that it reads from the stack.
-    Return,
-    /// Goes back to what an interrupt or exception interrupted.
-    InterruptReturn,
-    /// A string instruction with a prefix that repeats it, and the number of its accesses per iteration.
-    Repeat(u8),
-    /// The guest's request, see [`request`].
-    Request(u8),
-    /// None of these.
-    Other,
-}
+pub(crate) static ARCH: Arch = Arch {
+    kind,
+    is_helped: is_cpuid,
+    // `THREAD_SIZE`, without KASAN.
+    stack_bits: 14,
+    // `X86_TAIL_CALL_OFFSET` of the kernel's arch/x86/net/bpf_jit_comp.c, since Linux 6.10 (commit 116e04ba1459) one more, each
+    // without and with `endbr64`.
+    tail_calls: &[11, 12, 15, 16],
+    interrupt,
+    is_system_call,
+    switch: "__switch_to_asm",
+    is_thunk: |name| name.starts_with("__x86_indirect_"),
+    ..Arch::new("x86_64")
+};
 
 /// The guest speaks to the plugin by a NOP of eight bytes, whose operand is a request's number and `ROF`.
 fn request(bytes: &[u8]) -> Option<u8> {
@@ -50,12 +30,12 @@ fn is_prefix(byte: &u8) -> bool {
 }
 
 /// Whether the instruction is CPUID.
-pub(crate) fn is_cpuid(bytes: &[u8]) -> bool {
+fn is_cpuid(bytes: &[u8]) -> bool {
     bytes == [0x0f, 0xa2]
 }
 
 /// The kind of the instruction with these bytes. Intel's manual, volume 2, appendix A, has the opcodes.
-pub(crate) fn kind(bytes: &[u8]) -> Kind {
+fn kind(bytes: &[u8]) -> Kind {
     if let Some(number) = request(bytes) {
         return Kind::Request(number);
     }
@@ -72,8 +52,18 @@ pub(crate) fn kind(bytes: &[u8]) -> Kind {
     }
 }
 
+/// Each vector has its own few instructions behind the symbols `..._entries_start`.
+fn interrupt(name: &str, offset: u64) -> Option<Interrupt> {
+    let begins = is_interrupt(name) && (offset == 0 || name.ends_with("_entries_start"));
+    begins.then(|| match () {
+        () if is_fault(name) && offset == 0 => Interrupt::Fault,
+        () if is_exception(name) => Interrupt::Exception,
+        () => Interrupt::Asynchronous,
+    })
+}
+
 /// Whether an interrupt or exception begins at the function of this name.
-pub(crate) fn is_interrupt(name: &str) -> bool {
+fn is_interrupt(name: &str) -> bool {
     name.starts_with("asm_exc_")
         || name.starts_with("asm_sysvec_")
         || matches!(
@@ -87,7 +77,7 @@ pub(crate) fn is_interrupt(name: &str) -> bool {
 
 /// Whether the exception that begins at the function of this name is a fault: it comes before its instruction has
 /// ended, which is then executed again. Intel's manual, volume 3, chapter "Interrupt and Exception Handling".
-pub(crate) fn is_fault(name: &str) -> bool {
+fn is_fault(name: &str) -> bool {
     name.starts_with("asm_exc_")
         && !matches!(
             name,
@@ -101,40 +91,18 @@ pub(crate) fn is_fault(name: &str) -> bool {
 }
 
 /// Whether an exception begins at the function of this name: the code that it fell into has caused it, other than an interrupt.
-pub(crate) fn is_exception(name: &str) -> bool {
+fn is_exception(name: &str) -> bool {
     name.starts_with("asm_exc_") && !matches!(name, "asm_exc_nmi" | "asm_exc_machine_check")
 }
 
 /// Whether system calls are made in the function of this name: those of 64-bit programs, then those of 32-bit ones, by the name
 /// before Linux 6.7 and its stable releases, the one since, and for other instructions than `int 0x80`.
-pub(crate) fn is_system_call(name: &str) -> bool {
+fn is_system_call(name: &str) -> bool {
     matches!(
         name,
         "do_syscall_64" | "do_int80_syscall_32" | "do_int80_emulation" | "do_fast_syscall_32"
     )
 }
-
-/// The function in which a task's stack is exchanged for another's.
-pub(crate) const SWITCH: &str = "__switch_to_asm";
-
-/// Whether the function of this name goes on to one that its caller chose. Its own return is that function's.
-pub(crate) fn is_thunk(name: &str) -> bool {
-    name.starts_with("__x86_indirect_")
-}
-
-/// Whether the function of this name runs in the place of a function's return: a probe of returns has replaced the return
-/// address (`arch/x86/kernel/rethook.c`, before Linux 6.1 `kprobes/core.c`). Its own return is by the same slot of the stack.
-pub(crate) fn is_return_trampoline(name: &str) -> bool {
-    matches!(name, "arch_rethook_trampoline" | "kretprobe_trampoline" | "__kretprobe_trampoline")
-}
-
-/// Whether it holds instructions of kprobed functions, which jump there and are jumped back to (`kernel/kprobes.c`).
-pub(crate) fn is_kprobe_page(name: &str) -> bool {
-    matches!(name, "kprobe_insn_page" | "kprobe_optinsn_page")
-}
-
-/// Symbols around the code of entries, the only code whose `iret` ends an interrupt: `sync_core()` has one, too.
-pub(crate) const ENTRY_TEXT: [&str; 2] = ["__entry_text_start", "__entry_text_end"];
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,9 @@
 //! Orders of events as a kernel makes them, played without QEMU.
 
+mod arm64;
+
 use super::*;
-use crate::symbols;
+use crate::{symbols, x86};
 
 /// Two functions of the driver, functions of the kernel, and the entries of interrupts.
 const KALLSYMS: &str = "module driver\n\
@@ -56,7 +58,7 @@ impl Player {
 
     /// With a request's text.
     fn of(text: &str) -> Self {
-        let symbols = symbols::parse(text).unwrap();
+        let symbols = symbols::parse(text, &x86::ARCH).unwrap();
         Self { counter: Counter::new(symbols, 1), sums: Sums::default(), executing: 0 }
     }
 
@@ -90,6 +92,7 @@ impl Player {
             Event::None => Kind::Other,
             Event::Call(_) => Kind::Call,
             Event::Return(_) => Kind::Return,
+            Event::Link(_) | Event::Back(_) => unreachable!("of arm64"),
         };
         let mut block = Block::new(address, vec![1; instructions], end, repeats);
         let sums = self.sums;
@@ -120,7 +123,7 @@ impl Player {
 #[test]
 fn a_part_that_is_called_is_a_function_from_then_on() {
     let text = KALLSYMS.replace("module driver", "module driver ffffffffc0000000 4096");
-    let mut symbols = symbols::parse(&text).unwrap();
+    let mut symbols = symbols::parse(&text, &x86::ARCH).unwrap();
     assert!(!symbols.place(COLD).unwrap().entry);
     symbols.add(COLD).unwrap();
     assert!(symbols.place(COLD).unwrap().entry, "it would be added with each new translation");
@@ -340,17 +343,17 @@ fn a_block_of_an_earlier_count_is_looked_up_anew() {
         };
         counter.calls.iter().map(of).collect()
     };
-    let first = count(symbols::parse(KALLSYMS).unwrap(), 1, 2);
+    let first = count(symbols::parse(KALLSYMS, &x86::ARCH).unwrap(), 1, 2);
     assert_eq!(named(&first), [("handler".to_owned(), 2, 2)]);
     let times = |counter: &Counter| counter.cells.iter().map(|cell| cell.times).sum::<u64>();
     assert_eq!(times(&first), 2);
     let second = count(first.into_symbols(), 2, 5);
     assert_eq!((named(&second), times(&second)), (vec![("handler".to_owned(), 5, 5)], 5));
     let other = KALLSYMS.replace("t handler", "t another");
-    let third = count(symbols::parse(&other).unwrap(), 3, 1);
+    let third = count(symbols::parse(&other, &x86::ARCH).unwrap(), 3, 1);
     assert_eq!((named(&third), times(&third)), (vec![("another".to_owned(), 1, 1)], 1));
     let without = KALLSYMS.replace("module driver", "function memcpy");
-    assert_eq!(named(&count(symbols::parse(&without).unwrap(), 4, 3)), []);
+    assert_eq!(named(&count(symbols::parse(&without, &x86::ARCH).unwrap(), 4, 3)), []);
 }
 
 /// Two functions of a stripped module: one below its first symbol, and one that a thunk leads to.
@@ -388,7 +391,7 @@ fn a_function_without_a_symbol_is_named_by_its_place() {
     assert_eq!(lines, 10 + 14 + 12);
     // The next count finds such functions itself.
     let given = player.counter.into_symbols();
-    let expected = symbols::parse(&text).unwrap();
+    let expected = symbols::parse(&text, &x86::ARCH).unwrap();
     assert_eq!(given.functions, expected.functions);
     for address in [HANDLER - 0x10, HELPER + 0x80, HELPER, HANDLER] {
         assert_eq!(given.place(address), expected.place(address));

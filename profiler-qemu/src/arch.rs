@@ -1,0 +1,113 @@
+//! What the counter has to know of a guest's architecture; each has a file of its own, such as [`crate::x86`].
+
+use crate::{arm64, x86};
+
+/// An architecture.
+#[derive(Debug)]
+pub(crate) struct Arch {
+    /// QEMU's name for it.
+    pub(crate) target: &'static str,
+    /// The kind of the instruction with these bytes.
+    pub(crate) kind: fn(&[u8]) -> Kind,
+    /// Whether an instruction, which does nothing to memory, is done by a function of QEMU.
+    pub(crate) is_helped: fn(&[u8]) -> bool,
+    /// A task's stack has so many bytes, as a power of two, and is aligned to them; 63 where slots are only numbers.
+    pub(crate) stack_bits: u32,
+    /// Where a tail call enters a BPF program, in bytes behind its beginning.
+    pub(crate) tail_calls: &'static [u64],
+    /// The interrupt or exception that begins so many bytes into the kernel's function of this name.
+    pub(crate) interrupt: fn(&str, u64) -> Option<Interrupt>,
+    /// Whether system calls are made in the function of this name.
+    pub(crate) is_system_call: fn(&str) -> bool,
+    /// The function in which a task's stack is exchanged for another's, where nothing else shows that.
+    pub(crate) switch: &'static str,
+    /// Whether the function of this name goes on to one that its caller chose. Its own return is that function's.
+    pub(crate) is_thunk: fn(&str) -> bool,
+}
+
+/// What begins at an entry of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interrupt {
+    /// An interrupt: the code that it fell into has not caused it.
+    Asynchronous,
+    /// An exception that the code has caused.
+    Exception,
+    /// An exception before its instruction has ended, which is then executed again.
+    Fault,
+}
+
+/// What an instruction does to the control flow or to its own count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Writes its return address and goes elsewhere.
+    Call,
+    /// Goes to the address that it reads from the stack.
+    Return,
+    /// Leaves its return address in a register and goes elsewhere.
+    Link,
+    /// Goes to the return address that it finds in a register.
+    Back,
+    /// Stores the first register of a task that another takes the place of.
+    Suspend,
+    /// Loads the first register of the task that takes its place.
+    Resume,
+    /// Causes an exception, and is not executed again.
+    Breakpoint,
+    /// Goes back to what an interrupt or exception interrupted.
+    InterruptReturn,
+    /// A string instruction with a prefix that repeats it, and the number of its accesses per iteration.
+    Repeat(u8),
+    /// The guest's request, by its number.
+    Request(u8),
+    /// None of these.
+    Other,
+}
+
+impl Arch {
+    /// That of QEMU's target.
+    pub(crate) fn of(target: &str) -> Option<&'static Self> {
+        [&x86::ARCH, &arm64::ARCH].into_iter().find(|arch| arch.target == target)
+    }
+
+    /// The stack that an address lies on.
+    #[inline]
+    pub(crate) fn stack_of(&self, slot: u64) -> u64 {
+        slot >> self.stack_bits
+    }
+
+    pub(crate) const fn new(target: &'static str) -> Self {
+        Self {
+            target,
+            kind: |_| Kind::Other,
+            is_helped: |_| false,
+            stack_bits: 63,
+            tail_calls: &[],
+            interrupt: |_, _| None,
+            is_system_call: |_| false,
+            switch: "",
+            is_thunk: |_| false,
+        }
+    }
+}
+
+/// Whether code at this address is the kernel's.
+pub(crate) fn is_kernel(address: u64) -> bool {
+    address >> 63 == 1
+}
+
+/// Bytes of a return address on the stack.
+pub(crate) const SLOT: u64 = 8;
+
+/// Whether the function of this name runs in the place of a function's return: a probe of returns has replaced the return
+/// address (`kernel/rethook.c` and `kernel/kprobes.c` of an architecture).
+pub(crate) fn is_return_trampoline(name: &str) -> bool {
+    matches!(name, "arch_rethook_trampoline" | "kretprobe_trampoline" | "__kretprobe_trampoline")
+}
+
+/// Whether it holds instructions of kprobed functions, which jump there and are jumped back to (`kernel/kprobes.c`).
+pub(crate) fn is_kprobe_page(name: &str) -> bool {
+    matches!(name, "kprobe_insn_page" | "kprobe_optinsn_page")
+}
+
+/// Symbols around the code of entries, the only code whose return from an interrupt ends one: x86's `sync_core()` has one, too.
+pub(crate) const ENTRY_TEXT: [&str; 2] = ["__entry_text_start", "__entry_text_end"];
