@@ -53,6 +53,14 @@ pub(super) fn label(meter: Meter) -> fn(f64) -> String {
     }
 }
 
+/// What these figures are.
+pub(super) const fn what(meter: Meter) -> &'static str {
+    match meter {
+        Meter::Probes => "duration",
+        Meter::Exact => "instructions",
+    }
+}
+
 /// A duration in the unit that suits it.
 fn duration(ns: f64) -> String {
     let (value, unit) = if ns < 1e3 {

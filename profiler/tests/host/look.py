@@ -29,7 +29,7 @@ def colours(page):
     """Of the paper, and of the first curve."""
     return page.evaluate(
         """() => [getComputedStyle(document.body).backgroundColor,
-             getComputedStyle(document.querySelector('svg [stroke="#000003"]')).stroke]"""
+             getComputedStyle(document.querySelector('svg [stroke="var(--series-1)"]')).stroke]"""
     )
 
 
@@ -50,7 +50,7 @@ def look(browser, path, shots):
     seen["plots"] = page.evaluate(
         """() => [...document.querySelectorAll('figure svg')].map(svg => {
              const box = svg.getBoundingClientRect();
-             const data = svg.querySelectorAll('[stroke="#000003"], [stroke="#000004"]');
+             const data = svg.querySelectorAll('[stroke="var(--series-1)"], [stroke="var(--series-2)"]');
              const drawn = [...data].some(part => {
                const size = part.getBoundingClientRect();
                return size.width > 1 && getComputedStyle(part).stroke !== 'none';

@@ -1,14 +1,10 @@
 //! What changed, a bar for each handler and operation: the axis is the change in percent, and the figures stand beside it.
 
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-
-use super::chart::{self, Axis, Drawn, NAMES, WIDTH};
-use super::paint;
+use super::drawing::{Axis, INK, Plot, series};
 use crate::export::document::Figure;
 
 /// Width of the figures.
-const FIGURES: u32 = 300;
+const FIGURES: f64 = 300.0;
 
 /// A handler or operation that changed.
 pub(super) struct Change {
@@ -30,49 +26,43 @@ pub(super) fn drawn(changes: &[Change]) -> Option<Figure> {
     if changes.is_empty() {
         return None;
     }
-    let height = chart::height(changes.len());
-    let svg = chart::drawn_in((WIDTH, height), |area| draw(area, changes));
     let caption = "Change from baseline to candidate: orange is beyond its limit, green is faster, blue is within. The thin line is \
                    the range over placements or the bounds, the upright stroke the limit";
-    let label = "change of each handler and operation in percent".to_owned();
-    Some(Figure { wide: true, ..Figure::of(svg, label, caption)? })
+    Some(Figure {
+        label: "change of each handler and operation in percent".to_owned(),
+        svg: draw(changes),
+        caption: caption.to_owned(),
+        wide: true,
+    })
 }
 
-fn draw(area: &chart::Area<'_>, changes: &[Change]) -> Drawn {
+fn draw(changes: &[Change]) -> String {
     let values = || changes.iter().flat_map(|it| it.ends.into_iter().flatten().chain([it.percent]));
     let (low, high) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
     let edge = ((high - low) * 0.04).max(0.01);
     let (low, high) = (if low < 0.0 { low - edge } else { low }, high + edge);
-    let (names, rest) = area.split_horizontally(NAMES);
-    let (plot, figures) = rest.split_horizontally(WIDTH - NAMES - FIGURES);
-    let count = changes.len() as f64;
     let axis = Axis {
-        range: low..high,
+        range: [low, high],
+        is_logarithmic: false,
         what: "change in percent",
         labels: 6,
         format: |x| format!("{:+} %", (x * 1e6).round() / 1e6),
-        free_corner: false,
     };
-    let mut chart = chart::framed(&plot, &axis, low..high, 0.0..count, None)?;
-    let of_zero = [PathElement::new(vec![(0.0, 0.0), (0.0, count)], paint::INK)];
-    chart.draw_series(of_zero)?;
-    let right = chart::font().pos(Pos::new(HPos::Right, VPos::Top));
+    let mut plot = Plot::of_rows(changes.len(), FIGURES, axis);
+    plot.line(&[(0.0, 0.0), (0.0, changes.len() as f64)], INK, 1, false);
     for (number, change) in changes.iter().enumerate() {
-        let top = chart::top_of(number);
-        names.draw(&Text::new(change.name.clone(), (NAMES as i32 - 6, top), right.clone()))?;
-        figures.draw(&Text::new(change.words.clone(), (4, top), chart::font()))?;
-        let y = count - number as f64 - 0.5;
-        let colour = paint::series(change.colour);
-        let bar = |style| Rectangle::new([(0.0, y - 0.25), (change.percent, y + 0.25)], style);
-        chart.draw_series([bar(colour.filled()), bar(colour.stroke_width(1))])?;
+        plot.row(number, &change.name, &change.words);
+        let y = number as f64 + 0.5;
+        let colour = series(change.colour);
+        plot.bar((0.0, y - 0.25), (change.percent, y + 0.25), colour, 1.0);
+        // A small change is a line.
+        plot.line(&[(change.percent, y - 0.25), (change.percent, y + 0.25)], colour, 1, false);
         if let Some([from, to]) = change.ends.filter(|[from, to]| from != to) {
-            let range = PathElement::new(vec![(from, y), (to, y)], paint::INK);
-            chart.draw_series([range])?;
+            plot.line(&[(from, y), (to, y)], INK, 1, false);
         }
         if let Some(limit) = change.limit.filter(|limit| *limit < high) {
-            let stroke = vec![(limit, y - 0.4), (limit, y + 0.4)];
-            chart.draw_series([PathElement::new(stroke, paint::INK)])?;
+            plot.line(&[(limit, y - 0.4), (limit, y + 0.4)], INK, 1, false);
         }
     }
-    Ok(())
+    plot.svg(0.0)
 }

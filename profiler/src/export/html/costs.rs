@@ -1,6 +1,6 @@
 //! CPU time and memory of the watched programs over the window.
 
-use super::chart::{self, Axis, Curve, Scale};
+use super::drawing::{self, Axis, Curve, Scale};
 use crate::export::cell::clean;
 use crate::export::document::Figure;
 use crate::export::side::Side;
@@ -48,7 +48,7 @@ fn plot(
         }
     }
     curves.retain(|curve| curve.points.len() > 1);
-    chart::curves(&curves, &Axis::seconds(&curves)?, scale, format)
+    drawing::curves(&curves, Axis::seconds(&curves)?, scale, format)
 }
 
 /// Percent of one CPU between each sample and the next.
@@ -74,7 +74,6 @@ fn memory(samples: &[Sample]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// A label of the axis, whose logarithmic ticks are powers of ten.
 fn mebibytes(held: f64) -> String {
     let decimals = if held < 10.0 { 1 } else { 0 };
     format!("{held:.decimals$} MiB")

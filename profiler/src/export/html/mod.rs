@@ -5,11 +5,10 @@
 //! print. The script sorts tables and switches the theme; without it the page shows everything, and call trees unfold.
 
 mod changes;
-mod chart;
 mod costs;
+mod drawing;
 pub mod gate;
 mod overview;
-mod paint;
 mod plot;
 mod runs;
 mod tree;
@@ -112,10 +111,7 @@ fn section(sides: &[Side<'_>], trees: &[tree::Trees], name: &Name) -> Document {
 fn plots(name: &str, handlers: &[plot::Of<'_>], is_drawn: bool) -> Vec<Figure> {
     let meter = handlers.first().map_or(Meter::Probes, |(side, _)| side.recording.meter);
     let [_, what] = subject_of(meter);
-    let by = match meter {
-        Meter::Probes => "duration",
-        Meter::Exact => "instructions",
-    };
+    let by = curve::what(meter);
     let figure = |svg, words: String| Figure::of(svg, format!("{words}, of {name}"), words);
     let drawn =
         |of: fn(&[plot::Of<'_>]) -> Option<String>| is_drawn.then(|| of(handlers)).flatten();

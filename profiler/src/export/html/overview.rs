@@ -1,9 +1,6 @@
 //! All handlers on one axis.
 
-use plotters::prelude::*;
-
-use super::chart::{self, Axis, Drawn, NAMES, WIDTH};
-use super::paint;
+use super::drawing::{Axis, Plot, series};
 use crate::export::curve;
 use crate::export::document::Figure;
 use crate::export::side::{Side, find, names};
@@ -56,45 +53,39 @@ pub(super) fn drawn(all: &[(String, Vec<Extent>)], meter: Meter, which: &str) ->
     if all.len() < 2 {
         return None;
     }
-    let svg = chart::drawn_in((WIDTH, chart::height(all.len())), |area| draw(area, all, meter));
     let caption =
         "From TP50 to TP99 of each handler, with ticks at TP90 and TP95; the dot is the average";
     let label = "TP50 to TP99 and average of all handlers".to_owned();
-    let figure = Figure::of(svg, label, format!("{caption}{which}"))?;
-    Some(Figure { wide: true, ..figure })
+    let (svg, caption) = (draw(all, meter), format!("{caption}{which}"));
+    Some(Figure { label, svg, caption, wide: true })
 }
 
-fn draw(area: &chart::Area<'_>, all: &[(String, Vec<Extent>)], meter: Meter) -> Drawn {
+fn draw(all: &[(String, Vec<Extent>)], meter: Meter) -> String {
     let values = || {
         let extents = all.iter().flat_map(|(_, extents)| extents);
         extents.flat_map(|of| of.percentiles.into_iter().chain([of.average]))
     };
-    let range = values().fold(f64::MAX, f64::min) / 1.2..values().fold(1.0, f64::max) * 1.2;
-    let (names, plot) = area.split_horizontally(NAMES);
     let axis = Axis {
-        range: range.clone(),
-        what: match meter {
-            Meter::Probes => "duration",
-            Meter::Exact => "instructions",
-        },
+        range: [values().fold(f64::MAX, f64::min) / 1.2, values().fold(1.0, f64::max) * 1.2],
+        is_logarithmic: true,
+        what: curve::what(meter),
         labels: 8,
         format: curve::label(meter),
-        free_corner: false,
     };
-    let mut chart = chart::framed(&plot, &axis, range.log_scale(), 0.0..all.len() as f64, None)?;
+    let mut plot = Plot::of_rows(all.len(), 20.0, axis);
     for (number, (name, extents)) in all.iter().enumerate() {
-        names.draw(&Text::new(name.clone(), (4, chart::top_of(number)), chart::font()))?;
+        plot.row(number, name, "");
         for (side, of) in extents.iter().enumerate() {
-            let beside = if extents.len() > 1 { 0.18 - 0.36 * side as f64 } else { 0.0 };
-            let y = (all.len() - number) as f64 - 0.5 + beside;
-            let style = paint::series(of.colour).stroke_width(2);
-            let [tp50, tp90, tp95, tp99] = of.percentiles;
-            let tick = |x: f64| PathElement::new(vec![(x, y - 0.13), (x, y + 0.13)], style);
-            let line = PathElement::new(vec![(tp50, y), (tp99, y)], style);
-            chart.draw_series([line, tick(tp50), tick(tp90), tick(tp95), tick(tp99)])?;
-            let dot = Circle::new((of.average, y), 4, paint::series(of.colour).filled());
-            chart.draw_series([dot])?;
+            let beside = if extents.len() > 1 { 0.36 * side as f64 - 0.18 } else { 0.0 };
+            let y = number as f64 + 0.5 + beside;
+            let colour = series(of.colour);
+            let [tp50, .., tp99] = of.percentiles;
+            plot.line(&[(tp50, y), (tp99, y)], colour, 2, false);
+            for tick in of.percentiles {
+                plot.line(&[(tick, y - 0.13), (tick, y + 0.13)], colour, 2, false);
+            }
+            plot.dot((of.average, y), colour);
         }
     }
-    Ok(())
+    plot.svg(0.0)
 }

@@ -2,11 +2,7 @@
 //!
 //! Each function returns `None` where there is nothing to draw.
 
-use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
-use plotters::prelude::*;
-
-use super::chart::{self, Area, Axis, Curve, Drawn, Scale};
-use super::paint;
+use super::drawing::{self, Axis, Curve, Plot, Scale, series};
 use crate::export::curve::{self, percentile, percentile_points};
 use crate::export::side::Side;
 use crate::recording::{Bucket, HandlerRecording, Meter};
@@ -34,16 +30,16 @@ pub(super) fn percentiles(handlers: &[Of<'_>]) -> Option<String> {
     }
     let nines = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x).fold(1.0, f64::max);
     let axis = Axis {
-        range: 0.0..nines,
+        range: [0.0, nines],
+        is_logarithmic: false,
         what: match meter(handlers) {
             Meter::Probes => "percentile",
             Meter::Exact => "percentile of the instructions of a call",
         },
-        labels: nines.ceil() as usize + 1,
+        labels: nines.ceil() as usize,
         format: percentile,
-        free_corner: true,
     };
-    chart::curves(&curves, &axis, Scale::Fitted, curve::label(meter(handlers)))
+    drawing::curves(&curves, axis, Scale::Rising, curve::label(meter(handlers)))
 }
 
 /// Share of the calls by duration; the axis is logarithmic where the durations span a decade.
@@ -56,14 +52,7 @@ pub(super) fn histogram(handlers: &[Of<'_>]) -> Option<String> {
     if top <= 0.0 {
         return None;
     }
-    let (low, high) = (bars.edge(0), bars.edge(bars.number));
-    chart::drawn(|area| {
-        if bars.logarithmic {
-            draw_bars(area, (low..high).log_scale(), top, &bars, &shares, handlers)
-        } else {
-            draw_bars(area, low..high, top, &bars, &shares, handlers)
-        }
-    })
+    Some(draw_bars(top, &bars, &shares, handlers))
 }
 
 /// The bars of a histogram.
@@ -128,43 +117,28 @@ impl Bars {
 }
 
 /// The first recording's bars are filled and the second's outlined, so that both are visible.
-fn draw_bars<X>(
-    area: &Area<'_>,
-    x: X,
-    top: f64,
-    bars: &Bars,
-    shares: &[Vec<f64>],
-    handlers: &[Of<'_>],
-) -> Drawn
-where
-    X: AsRangedCoord<Value = f64>,
-    X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
-{
-    let axis = Axis {
-        range: bars.edge(0)..bars.edge(bars.number),
-        what: match meter(handlers) {
-            Meter::Probes => "duration",
-            Meter::Exact => "instructions",
-        },
+fn draw_bars(top: f64, bars: &Bars, shares: &[Vec<f64>], handlers: &[Of<'_>]) -> String {
+    let meter = meter(handlers);
+    let x = Axis {
+        range: [bars.edge(0), bars.edge(bars.number)],
+        is_logarithmic: bars.logarithmic,
+        what: curve::what(meter),
         labels: 6,
-        format: curve::label(meter(handlers)),
-        free_corner: true,
+        format: curve::label(meter),
     };
-    let mut chart = chart::framed(area, &axis, x, 0.0..top, Some(|y| format!("{y:.1} %")))?;
+    let format = |y| format!("{y:.1} %");
+    let y = Axis { range: [0.0, top], is_logarithmic: false, what: "", labels: 6, format };
+    let mut plot = Plot::new(x, y);
     for (number, (shares, (side, _))) in shares.iter().zip(handlers).enumerate() {
-        let colour = paint::series(side.number);
-        let line = colour.stroke_width(2);
-        let outline = LineSeries::new(bars.outline(shares), line);
-        if number == 0 {
-            let filled = shares.iter().enumerate().filter(|(_, share)| **share > 0.0);
-            chart.draw_series(filled.map(|(bar, share)| {
-                let corners = [(bars.edge(bar), 0.0), (bars.edge(bar + 1), *share)];
-                Rectangle::new(corners, colour.mix(0.5).filled())
-            }))?;
+        let colour = series(side.number);
+        let filled = shares.iter().enumerate().filter(|(_, share)| number == 0 && **share > 0.0);
+        for (bar, share) in filled {
+            plot.bar((bars.edge(bar), 0.0), (bars.edge(bar + 1), *share), colour, 0.5);
         }
-        chart.draw_series(outline)?.label(side.mark).legend(chart::key(line, false));
+        plot.line(&bars.outline(shares), colour, 2, false);
+        plot.key(side.mark, colour, false);
     }
-    chart::legend(&mut chart, shares.len(), SeriesLabelPosition::UpperRight)
+    plot.svg(1.0)
 }
 
 /// Median, 99th percentile and maximum of each interval over the window.
@@ -196,7 +170,7 @@ pub(super) fn intervals(handlers: &[Of<'_>]) -> Option<String> {
         }
     }
     curves.retain(|curve| curve.points.len() > 1);
-    chart::curves(&curves, &Axis::seconds(&curves)?, Scale::Fitted, curve::label(meter(handlers)))
+    drawing::curves(&curves, Axis::seconds(&curves)?, Scale::Fitted, curve::label(meter(handlers)))
 }
 
 /// Figures of each run of a handler, where several have them.
@@ -225,7 +199,7 @@ pub(super) fn runs_of(figures: &[(&str, &[Option<f64>])], meter: Meter) -> Optio
     let curves: Vec<Curve> = figures.iter().enumerate().map(curve).collect();
     let last = figures.iter().map(|(_, runs)| runs.len()).max()?;
     curves.iter().find(|curve| curve.points.len() > 1)?;
-    chart::curves(&curves, &Axis::runs(last), Scale::Fitted, curve::label(meter))
+    drawing::curves(&curves, Axis::runs(last), Scale::Fitted, curve::label(meter))
 }
 
 fn middle(bucket: &Bucket, handler: &HandlerRecording) -> f64 {

@@ -1,0 +1,290 @@
+//! Plots as SVG, in the colours of the page's style sheet.
+
+use std::fmt::Write as _;
+
+use minijinja::HtmlEscape;
+
+/// Axes and text.
+pub(super) const INK: &str = "var(--ink)";
+/// The data, one colour a series.
+const SERIES: [&str; 8] = [
+    "var(--series-1)",
+    "var(--series-2)",
+    "var(--series-3)",
+    "var(--series-4)",
+    "var(--series-5)",
+    "var(--series-6)",
+    "var(--series-7)",
+    "var(--series-8)",
+];
+
+/// The colour of a curve.
+pub(super) fn series(number: usize) -> &'static str {
+    SERIES[number % SERIES.len()]
+}
+
+/// Width and height of a plot.
+const SIZE: [f64; 2] = [520.0, 320.0];
+/// Width of the labels at its left.
+const LABELS: f64 = 72.0;
+/// Edge of a drawing, height of its lower axis with labels, of a row of handlers, and of a line of the legend.
+const MARGIN: f64 = 8.0;
+const AXIS: f64 = 38.0;
+const ROW: f64 = 26.0;
+const LINE: f64 = 20.0;
+/// Width of a drawing with a row a handler, and of the names in it.
+const WIDTH: f64 = 1060.0;
+const NAMES: f64 = 338.0;
+
+/// An axis.
+pub(super) struct Axis {
+    /// Of a logarithmic axis above 0.
+    pub(super) range: [f64; 2],
+    pub(super) is_logarithmic: bool,
+    /// What is below it; may be empty.
+    pub(super) what: &'static str,
+    /// Most labels.
+    pub(super) labels: usize,
+    pub(super) format: fn(f64) -> String,
+}
+
+impl Axis {
+    /// Runs by their numbers, from 1 to `last`.
+    pub(super) fn runs(last: usize) -> Self {
+        Self {
+            range: [0.5, last as f64 + 0.5],
+            is_logarithmic: false,
+            what: "run",
+            labels: last.min(12),
+            format: |x| x.to_string(),
+        }
+    }
+
+    /// The window in seconds, as far as the curves reach; `None` if they have no length.
+    pub(super) fn seconds(curves: &[Curve]) -> Option<Self> {
+        let times = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x);
+        let end = times.fold(0.0, f64::max);
+        (end > 0.0).then_some(Self {
+            range: [0.0, end],
+            is_logarithmic: false,
+            what: "seconds of the window",
+            labels: 8,
+            format: |x| format!("{} s", (x * 1e6).round() / 1e6),
+        })
+    }
+
+    /// Where `value` is, from 0 to 1.
+    fn share(&self, value: f64) -> f64 {
+        let [from, to] = self.range;
+        if self.is_logarithmic {
+            (value / from).ln() / (to / from).ln()
+        } else {
+            (value - from) / (to - from)
+        }
+    }
+
+    /// Round values within it.
+    fn ticks(&self) -> Vec<f64> {
+        let [from, to] = self.range;
+        let most = self.labels as f64;
+        let ticks: Vec<f64> = if self.is_logarithmic {
+            let (from, to) = (from.log10(), to.log10());
+            let step = ((to - from) / most).ceil().max(1.0) as usize;
+            let within: &[f64] = if to - from < 2.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+            let powers = (from.floor() as i32..=to.ceil() as i32).step_by(step);
+            powers.flat_map(|power| within.iter().map(move |of| of * 10_f64.powi(power))).collect()
+        } else {
+            let ten = 10_f64.powf(((to - from) / most).log10().floor());
+            let wide = |step: &f64| step * most * 1.000_001 >= to - from;
+            let step = [1.0, 2.0, 5.0].map(|of| of * ten).into_iter().find(wide);
+            let step = step.unwrap_or(10.0 * ten);
+            ((from / step).ceil() as i64..=(to / step).floor() as i64)
+                .map(|number| number as f64 * step)
+                .collect()
+        };
+        ticks.into_iter().filter(|tick| (from..=to).contains(tick)).collect()
+    }
+}
+
+/// A plot: its frame with axes, labels and grid lines, and what is drawn in it.
+pub(super) struct Plot {
+    svg: String,
+    left: f64,
+    width: f64,
+    height: f64,
+    x: Axis,
+    y: Axis,
+    /// Lines of the legend: colour, whether dashed, and name.
+    legend: Vec<(&'static str, bool, String)>,
+}
+
+impl Plot {
+    /// The usual one.
+    pub(super) fn new(x: Axis, y: Axis) -> Self {
+        // Room for half of the lower axis' last label.
+        Self::framed(SIZE, [LABELS, 20.0], x, y)
+    }
+
+    /// A plot with a name at the left of each of so many rows, and room at their right; the middle of the first row is at 0.5.
+    pub(super) fn of_rows(rows: usize, right: f64, x: Axis) -> Self {
+        let size = [WIDTH, ROW * rows as f64 + 2.0 * MARGIN + AXIS];
+        let range = [rows as f64, 0.0];
+        let none = |_| String::new();
+        let y = Axis { range, is_logarithmic: false, what: "", labels: 0, format: none };
+        Self::framed(size, [NAMES, right], x, y)
+    }
+
+    fn framed([width, height]: [f64; 2], [left, right]: [f64; 2], x: Axis, y: Axis) -> Self {
+        let svg = format!(
+            r#"<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">"#
+        );
+        let (inner, height) = (width - left - right, height - 2.0 * MARGIN - AXIS);
+        let mut plot = Self { svg, left, width: inner, height, x, y, legend: Vec::new() };
+        let (bottom, right) = (MARGIN + height, left + inner);
+        for tick in plot.x.ticks() {
+            let (at, label) = (plot.left + inner * plot.x.share(tick), (plot.x.format)(tick));
+            plot.path(&[(at, bottom), (at, MARGIN)], "var(--line)", 1, false);
+            plot.text("middle", (at, bottom + 16.0), &label);
+        }
+        let ticks = if plot.y.labels > 0 { plot.y.ticks() } else { Vec::new() };
+        for tick in ticks {
+            let (at, label) = (bottom - height * plot.y.share(tick), (plot.y.format)(tick));
+            plot.path(&[(left, at), (right, at)], "var(--line)", 1, false);
+            plot.text("end", (left - 6.0, at + 4.0), &label);
+        }
+        let corner = if plot.y.labels > 0 { MARGIN } else { bottom };
+        plot.path(&[(left, corner), (left, bottom), (right, bottom)], INK, 1, false);
+        plot.text("middle", (left + inner / 2.0, bottom + 34.0), plot.x.what);
+        plot
+    }
+
+    /// Where a point is in the drawing.
+    fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
+        let (x, y) = (self.x.share(x), self.y.share(y));
+        (self.left + self.width * x, MARGIN + self.height * (1.0 - y))
+    }
+
+    fn path(&mut self, points: &[(f64, f64)], colour: &str, width: u8, dashed: bool) {
+        let dashes = if dashed { r#" stroke-dasharray="7 4""# } else { "" };
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        self.push(format_args!(
+            r#"<polyline fill="none" stroke="{colour}" stroke-width="{width}"{dashes} points="{}"/>"#,
+            points.join(" ")
+        ));
+    }
+
+    fn text(&mut self, anchor: &str, (x, y): (f64, f64), text: &str) {
+        let text = HtmlEscape(text);
+        self.push(format_args!(
+            r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" font-size="13" fill="{INK}">{text}</text>"#
+        ));
+    }
+
+    fn push(&mut self, element: std::fmt::Arguments<'_>) {
+        // A `String` takes all.
+        let _ = self.svg.write_fmt(element);
+    }
+
+    /// A line through `points`.
+    pub(super) fn line(&mut self, points: &[(f64, f64)], colour: &str, width: u8, dashed: bool) {
+        let points: Vec<_> = points.iter().map(|point| self.at(*point)).collect();
+        self.path(&points, colour, width, dashed);
+    }
+
+    /// A filled rectangle between two corners.
+    pub(super) fn bar(&mut self, one: (f64, f64), other: (f64, f64), colour: &str, opacity: f64) {
+        let ((x, y), (to_x, to_y)) = (self.at(one), self.at(other));
+        let (width, height) = ((to_x - x).abs(), (to_y - y).abs());
+        let (x, y) = (x.min(to_x), y.min(to_y));
+        self.push(format_args!(
+            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{colour}" fill-opacity="{opacity}"/>"#
+        ));
+    }
+
+    pub(super) fn dot(&mut self, at: (f64, f64), colour: &str) {
+        let (x, y) = self.at(at);
+        self.push(format_args!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="4" fill="{colour}"/>"#));
+    }
+
+    /// The texts at the left and at the right of a row.
+    pub(super) fn row(&mut self, number: usize, name: &str, figures: &str) {
+        let y = MARGIN + ROW * (number as f64 + 0.5) + 5.0;
+        self.text("end", (self.left - 6.0, y), name);
+        self.text("start", (self.left + self.width + 6.0, y), figures);
+    }
+
+    /// A line of the legend.
+    pub(super) fn key(&mut self, name: &str, colour: &'static str, dashed: bool) {
+        self.legend.push((colour, dashed, name.to_owned()));
+    }
+
+    /// The SVG, with the legend at the left or right; one curve needs none.
+    pub(super) fn svg(mut self, legend_at: f64) -> String {
+        let legend = std::mem::take(&mut self.legend);
+        let longest = legend.iter().map(|(_, _, name)| name.chars().count()).max().unwrap_or(0);
+        let room = self.width - 40.0 - 8.0 * longest as f64;
+        let x = self.left + 8.0 + (room * legend_at).max(0.0);
+        for (line, (colour, dashed, name)) in legend.iter().enumerate().filter(|_| legend.len() > 1)
+        {
+            let y = MARGIN + 4.0 + LINE * (line as f64 + 0.5);
+            self.path(&[(x, y), (x + 18.0, y)], colour, 2, *dashed);
+            self.text("start", (x + 24.0, y + 4.0), name);
+        }
+        self.svg + "</svg>"
+    }
+}
+
+/// A curve with its colour, and its name in the legend; without a name it is none of the legend's.
+pub(super) struct Curve {
+    pub(super) name: String,
+    pub(super) colour: usize,
+    pub(super) dashed: bool,
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// Where the vertical axis of curves starts, and where their legend is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scale {
+    /// Below the lowest point; logarithmic where the points, all above 0, span a decade. The legend is above the curves.
+    Fitted,
+    /// As `Fitted`, for curves that leave the upper left corner to the legend.
+    Rising,
+    /// At 0.
+    FromZero,
+}
+
+/// Curves over an axis.
+pub(super) fn curves(
+    curves: &[Curve],
+    x: Axis,
+    scale: Scale,
+    format: fn(f64) -> String,
+) -> Option<String> {
+    let values = || curves.iter().flat_map(|curve| &curve.points).map(|(_, y)| *y);
+    let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
+    let named = || curves.iter().filter(|curve| !curve.name.is_empty());
+    let legend = match named().count() {
+        lines if lines < 2 || scale == Scale::Rising => 0.0,
+        lines => LINE * lines as f64 / (SIZE[1] - 2.0 * MARGIN - AXIS),
+    };
+    let room = 1.0 / (1.0 - legend.min(0.6));
+    let is_logarithmic = scale != Scale::FromZero && low > 0.0 && high / low >= 10.0;
+    let range = if is_logarithmic {
+        let (low, high) = (low / 1.15, high * 1.15);
+        [low, low * (high / low).powf(room)]
+    } else if scale == Scale::FromZero {
+        [0.0, (high * 1.05).max(1.0) * room]
+    } else {
+        let edge = ((high - low) * 0.08).max(high * 0.01);
+        let low = (low - edge).max(0.0);
+        [low, low + (high + edge - low) * room]
+    };
+    let mut plot = Plot::new(x, Axis { range, is_logarithmic, what: "", labels: 6, format });
+    for curve in curves {
+        plot.line(&curve.points, series(curve.colour), 2, curve.dashed);
+    }
+    for curve in named() {
+        plot.key(&curve.name, series(curve.colour), curve.dashed);
+    }
+    Some(plot.svg(0.0))
+}
