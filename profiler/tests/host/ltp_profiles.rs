@@ -33,7 +33,7 @@ fn every_file_is_whole_and_every_builtin_load_has_one() {
     for profile in all() {
         let place = &profile.name;
         assert!(!profile.notes.is_empty(), "{place}: no notes");
-        assert_eq!(profile.modules, ["hids_driver", "hids_testbed"], "{place}");
+        assert_eq!(profile.modules, ["hids_driver", "elkeid", "hids_testbed"], "{place}");
         let Some(hook) = profile.hook() else { continue };
         if let Some(builtin) = &hook.builtin {
             loads.insert(builtin.kind.name());
