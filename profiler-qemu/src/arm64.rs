@@ -33,12 +33,15 @@ fn kind(bytes: &[u8]) -> Kind {
     }
 }
 
-/// The vectors that the kernel is left by for itself have no symbols (`vectors` of arch/arm64/kernel/entry.S): a synchronous
-/// exception, an interrupt, a fast one, and an error.
+/// Tables of vectors, of which a kernel uses one: the others work around Spectre-BHB (arch/arm64/kernel/entry.S).
+const VECTORS: [&str; 2] = ["vectors", "__bp_harden_el1_vectors"];
+
+/// Vectors have no symbols. Those that the kernel is left by for itself are a synchronous exception, an interrupt, a fast one, and an
+/// error.
 fn interrupt(name: &str, offset: u64) -> Option<Interrupt> {
-    match (name, offset) {
-        ("vectors", 0x200) => Some(Interrupt::Fault),
-        ("vectors", 0x280 | 0x300 | 0x380) => Some(Interrupt::Asynchronous),
+    match offset % 0x800 {
+        0x200 if VECTORS.contains(&name) => Some(Interrupt::Fault),
+        0x280 | 0x300 | 0x380 if VECTORS.contains(&name) => Some(Interrupt::Asynchronous),
         _ => None,
     }
 }
