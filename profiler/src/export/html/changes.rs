@@ -55,8 +55,8 @@ fn draw(changes: &[Change]) -> String {
         let y = number as f64 + 0.5;
         let colour = series(change.colour);
         plot.bar((0.0, y - 0.25), (change.percent, y + 0.25), colour, 1.0);
-        // A small change is a line.
-        plot.line(&[(change.percent, y - 0.25), (change.percent, y + 0.25)], colour, 1, false);
+        let outline = [(0.0, y - 0.25), (change.percent, y - 0.25), (change.percent, y + 0.25)];
+        plot.line(&outline, colour, 1, false);
         if let Some([from, to]) = change.ends.filter(|[from, to]| from != to) {
             plot.line(&[(from, y), (to, y)], INK, 1, false);
         }

@@ -26,7 +26,7 @@ pub(super) fn series(number: usize) -> &'static str {
 /// Width and height of a plot.
 const SIZE: [f64; 2] = [520.0, 320.0];
 /// Width of the labels at its left.
-const LABELS: f64 = 72.0;
+const LABELS: f64 = 80.0;
 /// Edge of a drawing, height of its lower axis with labels, of a row of handlers, and of a line of the legend.
 const MARGIN: f64 = 8.0;
 const AXIS: f64 = 38.0;
