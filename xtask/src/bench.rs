@@ -28,9 +28,7 @@ pub(crate) fn run(paths: &Paths, series: Series) -> Result<i32> {
     process::create_dir(&out)?;
     let json = out.join(format!("cost-{series}.json"));
     let script = script(&profiler, &testbed, &json);
-    let spec =
-        VmSpec { cpus: 1, icount: true, ..VmSpec::new("bench", series, ["sh", "-c", &script]) };
-    let outcome = vm::run(paths, &spec)?;
+    let outcome = vm::run(paths, &VmSpec::virtual_time("bench", series, &script))?;
     if outcome.code == 0 && !json.exists() {
         bail!("profiler cost left no {}", json.display());
     }

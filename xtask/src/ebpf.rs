@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -28,8 +27,7 @@ pub(crate) fn update(paths: &Paths) -> Result<()> {
     let prebuilt = prebuilt(paths);
     process::create_dir(&prebuilt)?;
     let committed = prebuilt.join(OBJECT);
-    fs::copy(&object, &committed)
-        .with_context(|| format!("cannot write {}", committed.display()))?;
+    process::copy(&object, &committed)?;
     process::write(&prebuilt.join(RECORD), record_of_tree(paths, &tools)?)?;
     println!("ebpf: {} and {RECORD} written", committed.display());
     Ok(())
@@ -95,7 +93,7 @@ fn recorded(paths: &Paths) -> Result<String> {
 }
 
 fn prebuilt(paths: &Paths) -> PathBuf {
-    paths.ebpf().join("prebuilt")
+    paths.root().join("profiler-ebpf/prebuilt")
 }
 
 /// A compiler that can build the standard library's core.

@@ -40,21 +40,6 @@ impl Paths {
         self.target().join("venv")
     }
 
-    /// The Python environment of other implementations of our formats.
-    pub(crate) fn readers(&self) -> PathBuf {
-        self.target().join("readers")
-    }
-
-    /// The Python environment of `cargo xtask lint`.
-    pub(crate) fn linters(&self) -> PathBuf {
-        self.target().join("linters")
-    }
-
-    /// The private apt configuration, its lists and downloads.
-    pub(crate) fn apt(&self) -> PathBuf {
-        self.target().join("apt")
-    }
-
     /// The unpacked packages of one kernel.
     pub(crate) fn kernel(&self, series: Series) -> PathBuf {
         self.target().join("kernels").join(series.as_str())
@@ -68,15 +53,5 @@ impl Paths {
     /// Logs, scripts and verdicts of VM runs.
     pub(crate) fn vm(&self) -> PathBuf {
         self.target().join("vm")
-    }
-
-    /// The testbed built for one kernel.
-    pub(crate) fn testbed(&self, series: Series) -> PathBuf {
-        self.target().join("testbed").join(series.as_str())
-    }
-
-    /// The sources and the committed object of the BPF side.
-    pub(crate) fn ebpf(&self) -> PathBuf {
-        self.root.join("profiler-ebpf")
     }
 }

@@ -89,7 +89,7 @@ fn build_variant(paths: &Paths, series: Series, name: &str, variables: &str) -> 
     setup::ensure(paths, &[Part::ModuleBuild, Part::Kernel(series)])?;
     let kernel = setup::kernel(paths, series)?;
     let _lock = setup::lock(paths)?;
-    let folder = paths.testbed(series).with_file_name(format!("{series}{name}"));
+    let folder = paths.target().join("testbed").join(format!("{series}{name}"));
     let module = folder.join(MODULE);
     let stamp_path = folder.join("stamp");
     let stamp = stamp(paths, &kernel)?;
@@ -103,8 +103,7 @@ fn build_variant(paths: &Paths, series: Series, name: &str, variables: &str) -> 
     process::create_dir(&source)?;
     for file in sources(paths)? {
         let name = file.file_name().context("a source without a name")?;
-        fs::copy(&file, source.join(name))
-            .with_context(|| format!("cannot copy {}", file.display()))?;
+        process::copy(&file, &source.join(name))?;
     }
     let kbuild = source.join("Kbuild");
     let text = process::read(&kbuild)?;

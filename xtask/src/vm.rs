@@ -58,6 +58,11 @@ impl VmSpec {
             command: command.into_iter().map(Into::into).collect(),
         }
     }
+
+    /// A shell script under virtual time.
+    pub(crate) fn virtual_time(name: &str, series: Series, script: &str) -> Self {
+        Self { cpus: 1, icount: true, ..Self::new(name, series, ["sh", "-c", script]) }
+    }
 }
 
 /// Has the CPUs of a guest take turns on one CPU of the host. Where QEMU 7.2 translates for two at once, now

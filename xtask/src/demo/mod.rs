@@ -7,7 +7,6 @@ mod testbed;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -34,13 +33,7 @@ fn output(paths: &Paths, name: &str) -> Result<PathBuf> {
 
 /// Boots under virtual time and runs the script.
 fn boot(paths: &Paths, name: &str, series: Series, script: &str) -> Result<VmOutcome> {
-    let spec = VmSpec {
-        cpus: 1,
-        icount: true,
-        timeout: Duration::from_secs(300),
-        ..VmSpec::new(name, series, ["sh", "-c", script])
-    };
-    vm::run(paths, &spec)
+    vm::run(paths, &VmSpec::virtual_time(name, series, script))
 }
 
 /// Prints the path of the result, or the exit code and the log.

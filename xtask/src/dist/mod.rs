@@ -119,8 +119,7 @@ fn try_out(paths: &Paths, package: &Path, archive: &Path) -> Result<()> {
     // An unprivileged container can make no devices; the root needs /dev/null alone.
     process::run(tar.args(["--exclude=./dev/*", "--numeric-owner"]))?;
     for (from, to) in [(package, "profiler.deb"), (archive, "profiler.tar.gz")] {
-        let copied = fs::copy(from, root.join(to));
-        copied.with_context(|| format!("cannot copy {}", from.display()))?;
+        process::copy(from, &root.join(to))?;
     }
     process::write(&root.join("check.sh"), include_str!("check.sh"))?;
     let mut enter = Command::new("unshare");

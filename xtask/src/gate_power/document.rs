@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
+use statrs::distribution::{Beta, ContinuousCDF as _};
 
 use crate::paths::Paths;
 use crate::process;
@@ -124,21 +125,9 @@ fn share(share: f64) -> String {
 
 /// The largest share of which as few as `some` of `all` are seen in one of twenty cases.
 fn highest(some: usize, all: usize) -> f64 {
-    let at_most = |share: f64| -> f64 {
-        let mut term = (1.0 - share).powf(all as f64);
-        let mut sum = term;
-        for one in 0..some {
-            term *= (all - one) as f64 / (one + 1) as f64 * share / (1.0 - share);
-            sum += term;
-        }
-        sum
-    };
-    let (mut low, mut high) = (0.0, 1.0);
-    while some < all && high - low > 1e-9 {
-        let middle = (low + high) / 2.0;
-        if at_most(middle) > 0.05 { low = middle } else { high = middle }
-    }
-    high
+    // The only errors are of parameters that are not above 0.
+    let of = Beta::new(some as f64 + 1.0, (all - some) as f64);
+    of.map_or(1.0, |of| of.inverse_cdf(0.95))
 }
 
 /// The smallest share, likewise.

@@ -8,13 +8,13 @@ mod variant;
 
 pub(crate) use document::machine;
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -156,7 +156,7 @@ impl Decision {
         let figure = |key: &str| first.and_then(|line| line["change"][key].as_f64());
         Ok(Self {
             seed,
-            date: process::stdout(Command::new("date").args(["-u", "+%F"]))?.trim().to_owned(),
+            date: process::today()?,
             found,
             false_alarms: failed,
             outcome: report["outcome"].as_str().context("no outcome")?.to_owned(),
@@ -203,24 +203,16 @@ fn decide(
     command.args(kind.limit.iter().flat_map(|limit| ["--max-regression", limit]));
     command.env_remove("GITHUB_STEP_SUMMARY").env_remove("GITHUB_ACTIONS");
     let started = Instant::now();
-    let output = process::capture(&mut command)?;
-    // 0 pass, 10 fail, 11 inconclusive: a decision. Everything else is none.
-    if !matches!(output.status.code(), Some(0 | 10 | 11)) {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        bail!("`{}` ended with {}: {}", process::text(&command), output.status, stderr.trim_end());
-    }
+    process::decision(&mut command)?;
     let seconds = started.elapsed().as_secs_f64();
     let decision = Decision { seconds, ..Decision::of(kind, seed, &process::read_json(&json)?)? };
     if !decision.false_alarms.is_empty() {
         let place = (1..).map(|n| paths.target().join(format!("gate-power/false-alarm-{n}")));
         let place = place.into_iter().find(|place| !place.exists()).context("no free name")?;
         process::create_dir(&place)?;
-        for (from, to) in
-            [(baseline, "baseline.ko"), (candidate, "candidate.ko"), (&json, "gate.json")]
-        {
-            fs::copy(from, place.join(to))
-                .with_context(|| format!("cannot copy {}", from.display()))?;
-        }
+        process::copy(baseline, &place.join("baseline.ko"))?;
+        process::copy(candidate, &place.join("candidate.ko"))?;
+        process::copy(&json, &place.join("gate.json"))?;
         println!("gate-power: a false alarm: {}", place.display());
     }
     Ok(decision)

@@ -102,7 +102,7 @@ impl Driver {
         command.arg("-c").arg(format!("{}{slower}", self.build)).current_dir(&tree);
         process::run_logged(&mut command, &self.folder.join("build.log"))?;
         let from = tree.join(&self.module);
-        fs::copy(&from, &built).with_context(|| format!("cannot copy {}", from.display()))?;
+        process::copy(&from, &built)?;
         Ok(built)
     }
 }

@@ -75,19 +75,17 @@ pub(crate) fn run(paths: &Paths, series: Series) -> Result<()> {
     let out = paths.target().join("bench");
     process::create_dir(&out)?;
     let (program, json) = (out.join("guest.py"), out.join(format!("peers-{series}.json")));
-    fs::write(&program, SCRIPT).with_context(|| format!("cannot write {}", program.display()))?;
+    process::write(&program, SCRIPT)?;
     let _ = fs::remove_file(&json);
     let script = script(&program, &profiler, &testbed, &paths.kernel(series), &json, &versions()?);
     let timeout = Duration::from_secs(3600);
-    let spec = VmSpec::new("peers", series, ["sh", "-c", &script]);
-    let outcome = vm::run(paths, &VmSpec { cpus: 1, icount: true, timeout, ..spec })?;
+    let spec = VmSpec { timeout, ..VmSpec::virtual_time("peers", series, &script) };
+    let outcome = vm::run(paths, &spec)?;
     anyhow::ensure!(outcome.code == 0, "the measurement in the VM ended with {}", outcome.code);
-    let text = fs::read_to_string(&json).with_context(|| format!("no {}", json.display()))?;
-    let measured: Measured = serde_json::from_str(&text).context("what the VM wrote")?;
+    let measured: Measured =
+        serde_json::from_value(process::read_json(&json)?).context("what the VM wrote")?;
     let document = paths.root().join(DOCUMENT);
-    let date = process::stdout(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
-    fs::write(&document, document::render(&measured, series, date.trim()))
-        .with_context(|| format!("cannot write {}", document.display()))?;
+    process::write(&document, document::render(&measured, series, &process::today()?))?;
     println!("peers: {}", document.display());
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use profiler_vm::debian::Apt;
+use profiler_vm::debian::{Apt, Partial};
 
 use crate::paths::Paths;
 use crate::process;
@@ -14,9 +14,21 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// apt with the suites of these series, after it has read their package lists.
 pub(super) fn apt(paths: &Paths, wanted: &[Series]) -> Result<Apt> {
-    let apt = Apt::configure(&paths.apt(), Some(&Mirror::of_this_machine()?.sources(wanted)))?;
+    let apt = Apt::configure(
+        &paths.target().join("apt"),
+        Some(&Mirror::of_this_machine()?.sources(wanted)),
+    )?;
     apt.update()?;
     Ok(apt)
+}
+
+/// Unpacks a package of Debian 12 without installing it.
+pub(super) fn unpack(paths: &Paths, package: &str, to: &Path) -> Result<()> {
+    let apt = apt(paths, &[Series::V6_1])?;
+    let partial = Partial::new(to)?;
+    apt.download(&[package.to_owned()], &partial.debs())?;
+    partial.extract(1)?;
+    Ok(partial.place()?)
 }
 
 /// Where this machine has its Debian from.

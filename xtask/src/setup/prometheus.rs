@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use profiler_vm::debian::Partial;
 
 use super::mirror;
 use crate::paths::Paths;
-use crate::series::Series;
 
 /// The folder with `prometheus` and `promtool`.
 pub(crate) fn programs(paths: &Paths) -> PathBuf {
@@ -19,10 +17,6 @@ pub(super) fn is_ready(paths: &Paths) -> bool {
 }
 
 pub(super) fn install(paths: &Paths) -> Result<()> {
-    // Debian 12: its version is the first of a stable release that has native histograms.
-    let apt = mirror::apt(paths, &[Series::V6_1])?;
-    let partial = Partial::new(&paths.tools().join("prometheus"))?;
-    apt.download(&["prometheus".to_owned()], &partial.debs())?;
-    partial.extract(1)?;
-    Ok(partial.place()?)
+    // Of Debian 12: its version is the first of a stable release that has native histograms.
+    mirror::unpack(paths, "prometheus", &paths.tools().join("prometheus"))
 }

@@ -33,13 +33,13 @@ impl Venv {
     /// With other implementations of the formats that the profiler writes, and with Playwright.
     pub(crate) fn readers(paths: &Paths) -> Self {
         let requirements = include_str!("../../requirements/readers.txt");
-        Self { folder: paths.readers(), requirements }
+        Self { folder: paths.target().join("readers"), requirements }
     }
 
     /// With what looks at scripts, workflows and dependencies.
     pub(crate) fn linters(paths: &Paths) -> Self {
         let requirements = include_str!("../../requirements/linters.txt");
-        Self { folder: paths.linters(), requirements }
+        Self { folder: paths.target().join("linters"), requirements }
     }
 
     /// A program of the environment.

@@ -14,7 +14,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::libtest::{self, Parser};
+use super::libtest;
 use super::report::Report;
 use crate::paths::Paths;
 use crate::process;
@@ -71,9 +71,8 @@ pub(super) fn run(
     let output = process::capture(&mut command)?;
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}{}", String::from_utf8_lossy(&output.stderr));
-    let mut parser = Parser::default();
-    text.lines().for_each(|line| parser.line(line));
+    let endings = libtest::endings(text.lines());
     let early = format!("the test binary ended early: {}", output.status);
-    report.add_run(PLACE, &listed, &parser.endings, &early);
+    report.add_run(PLACE, &listed, &endings, &early);
     Ok(())
 }

@@ -2,51 +2,27 @@
 
 use super::report::Status;
 
-impl Status {
-    fn parse(word: &str) -> Option<Self> {
-        match word {
-            "ok" => Some(Self::Passed),
-            "FAILED" => Some(Self::Failed),
-            _ if word == "ignored" || word.starts_with("ignored, ") => Some(Self::Skipped),
-            _ => None,
-        }
-    }
-}
-
-/// Parses a test binary's output line by line.
-///
-/// Programs that a test starts may write into its line, so the ending may be on a later one.
-#[derive(Debug, Default)]
-pub(crate) struct Parser {
-    pending: Option<String>,
-    /// The tests that ended, in order.
-    pub(crate) endings: Vec<(String, Status)>,
-}
-
-impl Parser {
-    /// Parses a line.
-    pub(crate) fn line(&mut self, line: &str) {
-        let named = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "));
-        if let Some((name, rest)) = named {
-            let name = name.trim_end_matches(" - should panic").to_owned();
-            match Status::parse(rest) {
-                Some(ending) => {
-                    self.pending = None;
-                    self.endings.push((name, ending));
-                }
-                None => self.pending = Some(name),
+/// The tests that ended, in order. Programs that a test starts may write into its line, so its ending may be that of a later one.
+pub(crate) fn endings<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<(String, Status)> {
+    let mut endings = Vec::new();
+    let mut pending = None;
+    for line in lines {
+        let ending = match line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
+            Some((name, rest)) => {
+                pending = Some(name.trim_end_matches(" - should panic"));
+                rest
             }
-            return;
-        }
-        let ending = Status::parse(line).or_else(|| {
-            let last = line.rsplit(|c: char| !c.is_ascii_alphabetic()).next()?;
-            Status::parse(last).filter(|_| line.ends_with("ok") || line.ends_with("FAILED"))
-        });
-        if let (Some(_), Some(ending)) = (&self.pending, ending) {
-            // Never empty here.
-            self.endings.extend(self.pending.take().map(|name| (name, ending)));
-        }
+            None => line.rsplit(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default(),
+        };
+        let status = match ending {
+            "ok" => Status::Passed,
+            "FAILED" => Status::Failed,
+            _ if ending == "ignored" || ending.starts_with("ignored, ") => Status::Skipped,
+            _ => continue,
+        };
+        endings.extend(pending.take().map(|name| (name.to_owned(), status)));
     }
+    endings
 }
 
 /// The names in the output of `--list`.
@@ -68,9 +44,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Vec<(String, Status)> {
-        let mut parser = Parser::default();
-        text.lines().for_each(|line| parser.line(line));
-        parser.endings
+        endings(text.lines())
     }
 
     #[test]

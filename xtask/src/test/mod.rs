@@ -43,7 +43,6 @@ use crate::stop;
 use crate::testbed;
 use crate::vm::{self, VmSpec};
 
-use libtest::Parser;
 use plan::Boot;
 use report::{Report, Status};
 use side_by_side::Job;
@@ -244,24 +243,25 @@ fn cargo_test(
     cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
     let text = process::text(&cargo);
     let mut child = stop::start(&mut cargo)?;
-    let mut parser = Parser::default();
+    let mut lines = Vec::new();
     if let Some(stdout) = child.stdout() {
         for line in BufReader::new(stdout).lines() {
             let line = line.with_context(|| format!("cannot read the output of `{text}`"))?;
             println!("{line}");
-            parser.line(&line);
+            lines.push(line);
         }
     }
     let status = child.wait()?;
-    for (test, ending) in &parser.endings {
+    let endings = libtest::endings(lines.iter().map(String::as_str));
+    for (test, ending) in &endings {
         report.add(HOST, test, ending.clone());
     }
-    let failed = parser.endings.iter().any(|(_, ending)| *ending == Status::Failed);
+    let failed = endings.iter().any(|(_, ending)| *ending == Status::Failed);
     if !status.success() && !failed {
         // It did not build, or a test binary died.
         report.add(HOST, "cargo test", Status::NotRun(format!("`{text}` failed: {status}")));
     }
-    Ok(parser.endings.len())
+    Ok(endings.len())
 }
 
 /// What all boots share.
@@ -469,14 +469,8 @@ fn pass_line(object: Object) -> String {
 /// The endings of one pass: those after its line and before the next pass's.
 fn endings_of_pass(lines: &[String], object: Object) -> Vec<(String, Status)> {
     let begin = pass_line(object);
-    let mut parser = Parser::default();
-    lines
-        .iter()
-        .skip_while(|line| **line != begin)
-        .skip(1)
-        .take_while(|line| !line.starts_with("PROFILER-VM-PASS "))
-        .for_each(|line| parser.line(line));
-    parser.endings
+    let lines = lines.iter().map(String::as_str).skip_while(|line| *line != begin).skip(1);
+    libtest::endings(lines.take_while(|line| !line.starts_with("PROFILER-VM-PASS ")))
 }
 
 #[cfg(test)]
