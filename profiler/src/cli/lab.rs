@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{AgentArgs, CLOCKS, Names, length, one_of, one_of_these};
-use crate::load::{BuiltinKind, Rate};
+use crate::load::{BuiltinKind, Dimensions, Rate};
 use crate::recording::{Clock, Meter};
 
 const EXAMPLES: &str = "\
@@ -88,6 +88,10 @@ pub struct LabArgs {
     /// Operations per second of each built-in load, such as 97/s [default: as fast as possible].
     #[arg(long, value_name = "N/s")]
     pub rate: Option<Rate>,
+    /// What operations give handlers to walk over, such as depth=8,args=4096: depth (folders above the files of loads on files), args
+    /// and env (bytes, of execve), descriptors (open ones of the process), ancestors (processes above it).
+    #[arg(long, value_name = "NAME=N,...")]
+    pub dimensions: Option<Dimensions>,
     /// Threads of each built-in load.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub workers: u32,

@@ -254,6 +254,7 @@ mod tests {
             loads: vec![BuiltinKind::Connect],
             workers: 1,
             rate: None,
+            dimensions: crate::load::Dimensions::default(),
             length: Length::Operations(5),
         };
         // All of it in the driver's functions.

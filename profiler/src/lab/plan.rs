@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::{BuiltinKind, Rate};
+use crate::load::{BuiltinKind, Dimensions, Rate};
 use crate::recording::{Clock, Meter};
 use crate::verdict::Side;
 
@@ -55,6 +55,9 @@ pub struct RunSpec {
     pub workers: u32,
     /// Operations per second of each load; `None`: as fast as possible.
     pub rate: Option<Rate>,
+    /// What operations give handlers to walk over.
+    #[serde(default, skip_serializing_if = "Dimensions::is_none")]
+    pub dimensions: Dimensions,
     /// When it ends.
     pub length: Length,
 }

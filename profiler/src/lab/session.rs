@@ -9,7 +9,7 @@ use super::plan::{Job, Length, RunSpec};
 use super::record::plain;
 use super::registered::Registered;
 use super::settings::{has_cost, is_slow, waits};
-use crate::load::BuiltinKind;
+use crate::load::{BuiltinKind, Dimensions};
 use crate::load_profile::LoadProfile;
 use crate::recording::{Clock, Meter, Recording};
 use crate::text::{listed, plural};
@@ -283,6 +283,7 @@ impl Session {
                 loads: vec![load.kind],
                 workers: 1,
                 rate: None,
+                dimensions: Dimensions::default(),
                 length: Length::Operations(operations),
             };
             let cost = has_cost(load.kind);

@@ -9,7 +9,7 @@ use super::agent::Agent;
 use super::plan::{Job, Length, RunSpec};
 use super::subject::Subject;
 use crate::error::{Failure, exit};
-use crate::load::{BuiltinKind, Rate};
+use crate::load::{BuiltinKind, Dimensions, Rate};
 use crate::recording::{Clock, Meter};
 use crate::verdict::FIRST_PLACEMENTS;
 
@@ -64,6 +64,8 @@ pub struct Options {
     pub workers: u32,
     /// Operations per second of each load; `None` is as fast as possible.
     pub rate: Option<Rate>,
+    /// What operations give handlers to walk over.
+    pub dimensions: Dimensions,
     /// When a run ends.
     pub length: Option<Length>,
     /// Placements of each build, where instructions are counted.
@@ -138,6 +140,7 @@ impl Options {
             loads: Vec::new(),
             workers: 1,
             rate: None,
+            dimensions: Dimensions::default(),
             length: None,
             placements: None,
             repeat: None,
@@ -178,6 +181,9 @@ impl Options {
             return usage(
                 "counted instructions of a run repeat to the bit: say --placements in place of --boots and --repeat",
             );
+        }
+        if probes && !self.dimensions.is_none() {
+            return usage("--dimensions are for --meter exact");
         }
         if probes && (self.placements.is_some() || self.verify) {
             return usage(
@@ -249,6 +255,7 @@ impl Options {
             loads: self.loads.clone(),
             workers: self.workers,
             rate: self.rate,
+            dimensions: self.dimensions,
             length: self.length.unwrap_or(Length::Operations(usual)),
         }
     }
@@ -291,6 +298,7 @@ mod tests {
             loads: vec![BuiltinKind::Bind],
             workers: 1,
             rate: None,
+            dimensions: Dimensions::default(),
             length: None,
             placements: None,
             repeat: None,
@@ -323,6 +331,7 @@ mod tests {
             loads: vec![BuiltinKind::Bind],
             workers: 1,
             rate: None,
+            dimensions: Dimensions::default(),
             length: Length::Operations(20_000),
         };
         assert_eq!(one.work[0].run, run);

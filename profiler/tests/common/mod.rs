@@ -152,6 +152,7 @@ pub(crate) fn sample() -> Recording {
                 operations: None,
                 pin: false,
                 user: None,
+                dimensions: profiler::load::Dimensions::default(),
             },
             outcome: LoadOutcome {
                 operations: Some(10_000),

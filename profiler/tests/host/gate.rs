@@ -87,6 +87,7 @@ impl Recipe {
             operations: Some(self.calls),
             pin: false,
             user: None,
+            dimensions: profiler::load::Dimensions::default(),
         };
         recording.loads[0].outcome.status = LoadStatus::Completed;
         let build = if self.candidate { "bb" } else { "aa" };

@@ -369,6 +369,7 @@ async fn loads_run_side_by_side() {
             operations,
             pin: true,
             user: None,
+            dimensions: profiler::load::Dimensions::default(),
         };
         assert_eq!(run.spec, spec);
         assert_eq!(run.outcome.status, LoadStatus::Completed);

@@ -30,6 +30,7 @@ const CHANGES: [(What, Change); 11] = [
             operations: None,
             pin: false,
             user: None,
+            dimensions: profiler::load::Dimensions::default(),
         };
     }),
     (What::Precision, |p| p.histogram.precision_digits = 2),
@@ -92,6 +93,7 @@ fn loads_may_come_in_any_order() {
         operations: None,
         pin: false,
         user: None,
+        dimensions: profiler::load::Dimensions::default(),
     };
     first.loads.push(bind.clone());
     second.loads.insert(0, bind);

@@ -43,6 +43,7 @@ pub(super) fn of(args: &LabArgs, meter: Meter) -> Result<Options, Failure> {
         loads,
         workers: args.workers,
         rate: args.rate,
+        dimensions: args.dimensions.unwrap_or_default(),
         length: args.duration.map(Length::Time).or(operations),
         placements: args.placements.filter(|_| meter == Meter::Exact || !args.is_both()),
         repeat: args.repeat.filter(|_| meter == Meter::Probes || !args.is_both()),

@@ -96,6 +96,7 @@ mod tests {
             loads: vec![BuiltinKind::Connect, BuiltinKind::Bind],
             workers: 2,
             rate: rate.map(|rate| rate.parse().unwrap()),
+            dimensions: crate::load::Dimensions::default(),
             length,
         };
         let second = Duration::from_secs(1);

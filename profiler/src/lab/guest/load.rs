@@ -74,6 +74,7 @@ fn load(spec: &RunSpec, length: Length, kind: BuiltinKind) -> BuiltinLoad {
     BuiltinLoad::new(kind)
         .workers(spec.workers)
         .rate(spec.rate)
+        .dimensions(spec.dimensions)
         .operations(operations)
         .profiler(ProfilerProgram::at(program))
         .module(load_module::file())

@@ -93,6 +93,8 @@ fn stand_by(
             // With a driver and without it the load finds the same memory: what is copied or mapped takes instructions.
             drop(attachment);
             if let Ok([Job::Count(runs)]) = channel.jobs().as_deref() {
+                let ancestors = runs.iter().map(|run| run.dimensions.ancestors).max();
+                descend(ancestors.unwrap_or(0)).map_err(of_child)?;
                 let loads = runs.iter().map(load::count).collect::<Result<_, Failure>>();
                 let answer = loads.map_or_else(|it| failed(&it), Answer::Counted);
                 channel.answer(&unless_warned(log, answer), &[]);
@@ -100,6 +102,18 @@ fn stand_by(
             std::process::exit(0)
         }
     }
+}
+
+/// Goes on in a descendant of so many generations; each process before it waits for the next.
+fn descend(generations: u32) -> nix::Result<()> {
+    for _ in 0..generations {
+        // SAFETY: this process has one thread, so that the child may do all that it could.
+        if let ForkResult::Parent { child } = unsafe { fork() }? {
+            waitpid(child, None)?;
+            std::process::exit(0)
+        }
+    }
+    Ok(())
 }
 
 fn do_job(

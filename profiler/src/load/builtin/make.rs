@@ -1,9 +1,12 @@
 //! Makes the worker of each kind of load: a new kind has its line here.
 
-use super::worker::{NewWorker, Shared, simple};
+use std::fs;
+use std::path::PathBuf;
+
+use super::worker::{NewWorker, Shared, simple, unavailable};
 use super::{BuiltinLoad, Remover, credentials, files, general, kernel, net, process, thread};
 use crate::load::sandbox::PrivateFolder;
-use crate::recording::loads::{BuiltinKind, OwnCalls};
+use crate::recording::loads::{BuiltinKind, Dimensions, OwnCalls};
 
 /// Makes a worker, on its own thread.
 pub(super) fn worker(
@@ -19,7 +22,7 @@ pub(super) fn worker(
         Kind::UdpRecv => net::receive(calls),
         Kind::Dns => net::receive_dns(index, calls),
         Kind::Accept => net::accept(calls),
-        Kind::Execve => process::execve(load.profiler.clone()),
+        Kind::Execve => process::execve(load.profiler.clone(), load.dimensions),
         Kind::Ptrace => process::ptrace(&load.profiler, calls),
         Kind::Setsid => simple(process::setsid),
         Kind::Exit => simple(process::exit),
@@ -66,7 +69,9 @@ pub(super) fn shared(load: &BuiltinLoad, calls: &mut OwnCalls) -> Result<Shared,
     }
     let within = load.directory.clone().unwrap_or_else(std::env::temp_dir);
     let folder = match load.remover {
-        Remover::Sandbox => return Ok(Shared { directory: Some(within), _folder: None }),
+        Remover::Sandbox => {
+            return Ok(Shared { directory: Some(deep(within, load.dimensions)?), _folder: None });
+        }
         // Loads run side by side there, each with a folder of its own.
         Remover::Nothing => {
             PrivateFolder::unattended(&within, &format!("profiler-load-{}", load.kind))
@@ -78,5 +83,15 @@ pub(super) fn shared(load: &BuiltinLoad, calls: &mut OwnCalls) -> Result<Shared,
     };
     let folder = folder
         .map_err(|error| format!("a folder for its files in {}: {error}", within.display()))?;
-    Ok(Shared { directory: Some(folder.path().to_owned()), _folder: Some(folder) })
+    let directory = deep(folder.path().to_owned(), load.dimensions)?;
+    Ok(Shared { directory: Some(directory), _folder: Some(folder) })
+}
+
+/// A folder as deep below `directory`.
+fn deep(mut directory: PathBuf, dimensions: Dimensions) -> Result<PathBuf, String> {
+    for _ in 0..dimensions.depth {
+        directory.push("d");
+    }
+    fs::create_dir_all(&directory).map_err(unavailable(directory.to_string_lossy()))?;
+    Ok(directory)
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::run::{Load, Running};
 use super::sandbox::ProfilerProgram;
-use crate::recording::loads::{BuiltinKind, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, Rate};
+use crate::recording::loads::{BuiltinKind, Dimensions, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, Rate};
 use crate::stop::{StopReason, StopSignal};
 
 mod credentials;
@@ -54,6 +54,8 @@ pub struct BuiltinLoad {
     pub(super) rate: Option<Rate>,
     pub(super) operations: Option<u64>,
     pub(super) pin: bool,
+    #[serde(default)]
+    pub(super) dimensions: Dimensions,
     #[serde(skip)]
     pub(super) measured_from: Option<Instant>,
     #[serde(skip)]
@@ -76,6 +78,7 @@ impl BuiltinLoad {
             rate: None,
             operations: None,
             pin: false,
+            dimensions: Dimensions::default(),
             measured_from: None,
             directory: None,
             module: None,
@@ -112,6 +115,13 @@ impl BuiltinLoad {
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
+        self
+    }
+
+    /// Sets what operations give handlers to walk over.
+    #[must_use]
+    pub fn dimensions(mut self, dimensions: Dimensions) -> Self {
+        self.dimensions = dimensions;
         self
     }
 
@@ -167,6 +177,7 @@ impl Load for BuiltinLoad {
             operations: self.operations,
             pin: self.pin,
             user: None,
+            dimensions: self.dimensions,
         }
     }
 

@@ -13,15 +13,17 @@ use nix::unistd::Pid;
 use super::worker::{NewWorker, OperationError, failed, simple, unavailable};
 use crate::load::sandbox::{ProfilerProgram, Role, wait_for_end_of_input};
 use crate::load::syscalls;
-use crate::recording::loads::OwnCalls;
+use crate::recording::loads::{Dimensions, OwnCalls};
 
-pub(super) fn execve(profiler: ProfilerProgram) -> NewWorker {
+pub(super) fn execve(profiler: ProfilerProgram, dimensions: Dimensions) -> NewWorker {
     let path = profiler.path().display().to_string();
+    let bytes = |count: u32| (count > 0).then(|| "a".repeat(count as usize));
+    let (argument, variable) = (bytes(dimensions.args), bytes(dimensions.env));
     simple(move |calls| {
         // An empty environment: the same work on every machine. The standard library uses `posix_spawn`,
         // which is safe with other threads, and one `execve`, as the path has a slash.
         let mut command = profiler.command(Role::ExecNoop);
-        command.env_clear();
+        command.env_clear().args(&argument).envs(variable.iter().map(|value| ("A", value)));
         calls.execve += 1;
         match command.status() {
             Ok(status) => ended_well(&path, status),

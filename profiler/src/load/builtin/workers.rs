@@ -1,6 +1,7 @@
 //! The worker threads of a built-in load: set-up, schedule, counts.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -72,10 +73,12 @@ fn run_workers(
     calls: &mut OwnCalls,
 ) -> Result<LoadOutcome, String> {
     let shared = make::shared(load, calls)?;
+    let open = |_| File::open("/dev/null").map_err(unavailable("open /dev/null"));
+    let descriptors = (0..load.dimensions.descriptors).map(open).collect::<Result<Vec<_>, _>>()?;
     let mut sum = Tally::new(LatencyRecorder::new(load.rate.is_some(), load.measured_from)?);
     let workers = start_workers(load, &shared, &sum.latency, stop, alone);
     // The directory is removed before the outcome is reported.
-    drop(shared);
+    drop((shared, descriptors));
     let mut bug = None;
     for tally in workers.tallies {
         let tally = tally.map_err(|_| PANICKED.to_owned());

@@ -3,6 +3,7 @@
 //! Data only: nothing here runs anything.
 
 mod calls;
+mod dimensions;
 mod kind;
 mod latency;
 mod ltp_spec;
@@ -12,6 +13,7 @@ mod spec;
 mod test_runs;
 
 pub use calls::OwnCalls;
+pub use dimensions::{BadDimensions, Dimensions};
 pub use kind::{BuiltinKind, NoSuchBuiltin};
 pub use latency::{Latency, OperationTimes};
 pub use ltp_spec::{LtpSpec, LtpTest, Runner};

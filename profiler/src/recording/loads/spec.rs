@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BuiltinKind, LtpSpec, Rate};
+use super::{BuiltinKind, Dimensions, LtpSpec, Rate};
 use crate::text::plural;
 
 /// What a load is: enough to run the same load again.
@@ -28,6 +28,9 @@ pub enum LoadSpec {
         /// The user that it ran as, if not the profiler's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         user: Option<String>,
+        /// What its operations give handlers to walk over, such as `depth=8,args=4096`; absent if nothing is added.
+        #[serde(default, skip_serializing_if = "Dimensions::is_none")]
+        dimensions: Dimensions,
     },
     /// A command of the user.
     Command {
@@ -43,7 +46,7 @@ pub enum LoadSpec {
 impl fmt::Display for LoadSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Builtin { name, workers, rate_per_s, operations, pin, user } => {
+            Self::Builtin { name, workers, rate_per_s, operations, pin, user, dimensions } => {
                 let plural = plural(*workers);
                 write!(f, "builtin {name}, {workers} worker{plural}")?;
                 if *pin {
@@ -51,6 +54,9 @@ impl fmt::Display for LoadSpec {
                 }
                 if let Some(user) = user {
                     write!(f, " as {user}")?;
+                }
+                if !dimensions.is_none() {
+                    write!(f, " with {dimensions}")?;
                 }
                 match rate_per_s {
                     Some(rate) => write!(f, ", {rate}")?,
