@@ -1,11 +1,9 @@
 //! The view of a gate's report, and the report as JUnit XML and annotations.
 
-use std::fmt::Write as _;
-
 use super::compare;
 use super::document::{Document, Fact, Note, Row, Table, or_dash};
 use super::junit::{self, Case, Status};
-use super::verdict::{FEWER, GateReport, LeftOut, Reason, quantity};
+use super::verdict::{Cause, FEWER, GateReport, LeftOut, quantity};
 use crate::recording::Meter;
 use crate::text::{listed, phrases, plural};
 use crate::verdict::{Outcome, Statistic, Verdict};
@@ -13,10 +11,8 @@ use crate::verdict::{Outcome, Statistic, Verdict};
 type Line = crate::verdict::Line<String>;
 
 /// The view. For a reader who has not made the recordings, all but what matters is folded.
-#[must_use]
 pub fn document(report: &GateReport) -> Document {
     let is_for_reader = report.left_out.is_some();
-    let note = |(what, words): (&str, String)| Note::new(what, words);
     let mut facts: Vec<Fact> = report.parts.iter().flat_map(compare::facts).collect();
     if !report.is_of_equal() {
         facts.push(Fact::new("rule", rule(report)));
@@ -25,11 +21,11 @@ pub fn document(report: &GateReport) -> Document {
     match is_for_reader {
         true => {
             facts.extend(report.notes.iter().map(|note| Fact::new("note", note)));
-            notes.extend(points(report).into_iter().map(note));
+            notes.extend(points(report).into_iter().map(Point::note));
         }
         false => {
             notes.extend(report.notes.iter().map(|note| Note::new("note", note)));
-            notes.extend(what_differs(report).map(note));
+            notes.extend(builds(report).into_iter().chain(beside_release(report)).map(Point::note));
         }
     }
     Document {
@@ -62,7 +58,6 @@ pub(super) fn figures(report: &GateReport, all_folded: bool) -> Table {
 }
 
 /// The report as a table for people; `width` is the terminal's, in columns.
-#[must_use]
 pub fn text(report: &GateReport, width: Option<u16>) -> String {
     let mut document = document(report);
     let sentence = std::mem::take(&mut document.lead).join("\n");
@@ -78,97 +73,121 @@ pub fn text(report: &GateReport, width: Option<u16>) -> String {
 }
 
 /// The outcome and its sentence, which may begin with the outcome.
-#[must_use]
 pub fn conclusion(outcome: Outcome, sentence: &str) -> String {
     let lead = format!("{outcome}: ");
     format!("gate: {lead}{}", sentence.strip_prefix(&lead).unwrap_or(sentence))
 }
 
-/// What became slower or faster and why, each cause once; a handler without one by its own functions and lines.
-fn changes(report: &GateReport) -> impl Iterator<Item = (&'static str, String)> {
-    let word = |is_slower: bool| if is_slower { "slower" } else { "faster" };
-    let causes = report.causes.iter().map(move |it| (word(it.is_slower()), it.words()));
-    let is_left = |reason: &&Reason| {
-        let mut reaches = report.causes.iter().flat_map(|cause| &cause.reaches);
-        !reaches.any(|it| it.part == reason.part && it.handler == reason.handler)
-    };
-    let reasons = report.reasons.iter().filter(is_left);
-    causes.chain(reasons.map(move |reason| {
-        (word(reason.is_slower()), format!("{}: {}", reason.subject(), reason.words()))
-    }))
+/// What a point is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "kebab-case")]
+enum About {
+    Slower,
+    Faster,
+    Fail,
+    Undecided,
+    New,
+    Calls,
+    #[strum(to_string = "{0}")]
+    Registered(&'static str),
+    Parameters,
+    Changed,
+    #[strum(to_string = "not known")]
+    NotKnown,
+    #[strum(to_string = "no load reached")]
+    Unreached,
+    #[strum(to_string = "not judged (too few calls, beside other threads, or not asked for)")]
+    NotJudged,
 }
 
-/// What the builds register that differs, and what of it the figures do not decide.
-fn registered(report: &GateReport) -> impl Iterator<Item = (&'static str, String)> {
-    report.registered.iter().flat_map(|registered| {
+/// What a reader has to know, in a line.
+struct Point {
+    about: About,
+    /// The candidate is judged beside the release.
+    of_release: bool,
+    words: String,
+}
+
+impl Point {
+    fn new(about: About, words: String) -> Self {
+        Self { about, of_release: false, words }
+    }
+
+    fn title(&self) -> String {
+        match (self.about, self.of_release) {
+            (about, false) => about.to_string(),
+            (About::Slower, true) => "slower than the release".to_owned(),
+            (about, true) => format!("{about} beside the release"),
+        }
+    }
+
+    fn note(self) -> Note {
+        Note::new(self.title(), self.words)
+    }
+}
+
+/// What the builds register that differs, module parameters whose defaults do, and what became slower or faster, each cause once.
+fn builds(report: &GateReport) -> Vec<Point> {
+    let mut points = Vec::new();
+    if let Some(registered) = &report.registered {
         let differences = registered.differences().into_iter();
-        let undecided = registered.undecided.iter().map(|words| ("undecided", words.clone()));
-        differences.map(|(what, hook)| (what, hook.clone())).chain(undecided)
-    })
-}
-
-/// All that differs beside the table: what is registered, defaults, causes, and the release.
-fn what_differs(report: &GateReport) -> impl Iterator<Item = (&'static str, String)> {
-    let builds = registered(report).chain(defaults(report)).chain(changes(report));
-    builds.chain(beside_release(report))
-}
-
-/// The module parameters whose defaults differ.
-fn defaults(report: &GateReport) -> Option<(&'static str, String)> {
-    (!report.defaults.is_empty()).then(|| ("parameters", phrases(&report.defaults)))
+        points.extend(
+            differences.map(|(what, hook)| Point::new(About::Registered(what), hook.clone())),
+        );
+        let undecided = registered.undecided.iter();
+        points.extend(undecided.map(|words| Point::new(About::Undecided, words.clone())));
+    }
+    if !report.defaults.is_empty() {
+        points.push(Point::new(About::Parameters, phrases(&report.defaults)));
+    }
+    points.extend(report.causes.iter().map(|cause| {
+        let about = if cause.is_slower() { About::Slower } else { About::Faster };
+        Point::new(about, cause.words())
+    }));
+    points
 }
 
 /// What the candidate is beside the release, as far as that matters.
-fn beside_release(report: &GateReport) -> Vec<(&'static str, String)> {
-    let of_release = report.release.iter().flat_map(|release| points(release));
-    let said = of_release.filter_map(|(what, words)| match what {
-        "slower" => Some(("slower than the release", words)),
-        "fail" => Some(("fail beside the release", words)),
-        "undecided" => Some(("undecided beside the release", words)),
-        _ => None,
-    });
-    said.collect()
+fn beside_release(report: &GateReport) -> impl Iterator<Item = Point> {
+    report
+        .release
+        .iter()
+        .flat_map(|release| points(release))
+        .filter(|point| matches!(point.about, About::Slower | About::Fail | About::Undecided))
+        .map(|point| Point { of_release: true, ..point })
 }
 
-/// Whether [`changes`] has the line's handler.
-fn is_explained(report: &GateReport, line: &Line) -> bool {
-    report.causes.iter().any(|cause| cause.explains(line))
-        || report.reasons.iter().any(|reason| reason.subject() == line.subject())
-}
-
-/// What a reader has to know, a line each: what changed and why, what is undecided, and what was not judged.
-pub(super) fn points(report: &GateReport) -> Vec<(&'static str, String)> {
-    let mut points: Vec<(&'static str, String)> = Vec::new();
-    points.extend(registered(report));
-    points.extend(defaults(report));
-    points.extend(changes(report));
+/// What changed and why, what is undecided, and what was not judged.
+fn points(report: &GateReport) -> Vec<Point> {
+    let mut points = builds(report);
     for line in &report.lines {
-        // A reason says what calls take, and not how often something happens.
-        let is_explained =
-            line.statistic.is_none_or(Statistic::is_of_tree) && is_explained(report, line);
-        let what = match line.verdict {
-            Verdict::Fail if !is_explained || line.budget.is_some() => "fail",
-            Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => "undecided",
-            Verdict::New => "new",
-            Verdict::Pass if line.improved && !is_explained => "faster",
-            Verdict::Pass if line.is_of_calls() && line.evidence.starts_with(FEWER) => "calls",
+        // A cause says what calls take, and not how often something happens.
+        let is_explained = line.statistic.is_none_or(Statistic::is_of_tree)
+            && report.causes.iter().any(|cause| cause.explains(line));
+        let about = match line.verdict {
+            Verdict::Fail if !is_explained || line.budget.is_some() => About::Fail,
+            Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => About::Undecided,
+            Verdict::New => About::New,
+            Verdict::Pass if line.improved && !is_explained => About::Faster,
+            Verdict::Pass if line.is_of_calls() && line.evidence.starts_with(FEWER) => About::Calls,
             _ => continue,
         };
-        points.push((what, format!("{} {}: {}", line.subject(), line.figure(), line.evidence)));
+        let words = format!("{} {}: {}", line.subject(), line.figure(), line.evidence);
+        points.push(Point::new(about, words));
     }
     points.extend(beside_release(report));
     if let (Some(words), false) = (&report.changed, report.is_of_equal()) {
-        points.push(("changed", words.clone()));
+        points.push(Point::new(About::Changed, words.clone()));
     }
     if let Some(registered) = report.registered.as_ref().filter(|it| !it.unknown.is_empty()) {
-        points.push(("not known", registered.unknown.join("; ")));
+        points.push(Point::new(About::NotKnown, registered.unknown.join("; ")));
     }
     points.extend(left_out(report));
     points
 }
 
 /// What was not judged.
-fn left_out(report: &GateReport) -> Vec<(&'static str, String)> {
+fn left_out(report: &GateReport) -> Vec<Point> {
     let mut points = Vec::new();
     let Some(LeftOut { unreached, not_judged }) = &report.left_out else { return points };
     if !unreached.is_empty() {
@@ -178,17 +197,16 @@ fn left_out(report: &GateReport) -> Vec<(&'static str, String)> {
             // What is registered is not known.
             None => format!("function{} whose address is stored", plural(count)),
         };
-        points.push(("no load reached", format!("{count} {what}: {}", listed(unreached))));
+        let words = format!("{count} {what}: {}", listed(unreached));
+        points.push(Point::new(About::Unreached, words));
     }
     if !not_judged.is_empty() {
-        let why = "not judged (too few calls, beside other threads, or not asked for)";
-        points.push((why, not_judged.join("; ")));
+        points.push(Point::new(About::NotJudged, not_judged.join("; ")));
     }
     points
 }
 
 /// The report as JUnit XML: one suite per handler, one case per figure.
-#[must_use]
 pub fn junit(report: &GateReport) -> Vec<u8> {
     let case = |line: &Line| Case {
         suite: line.subject(),
@@ -199,17 +217,19 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
             Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => Status::Error,
             Verdict::New => Status::Skipped,
         },
-        message: with_reason(report, line),
+        message: with_causes(report, line),
         system_out: runs_behind(line),
     };
     let mut cases: Vec<Case> = report.lines.iter().map(case).collect();
-    cases.extend(beside_release(report).into_iter().map(|(what, words)| {
-        let is_undecided = what.starts_with("undecided");
+    cases.extend(beside_release(report).map(|point| {
+        let is_undecided = point.about == About::Undecided;
         let status = if is_undecided { Status::Error } else { Status::Failed };
-        Case::new("release", what, status, words)
+        Case::new("release", point.title(), status, point.words)
     }));
     let left_out = left_out(report).into_iter();
-    cases.extend(left_out.map(|(what, words)| Case::new("gate", what, Status::Skipped, words)));
+    cases.extend(
+        left_out.map(|point| Case::new("gate", point.title(), Status::Skipped, point.words)),
+    );
     if report.is_of_equal() {
         let case = Case::new("gate", "pass", Status::Passed, "");
         cases.push(Case { system_out: report.summary.clone(), ..case });
@@ -220,44 +240,27 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
     junit::document("profiler gate", &cases)
 }
 
-/// Workflow commands of GitHub Actions, one per line: errors for what made handlers slower, for other failed figures and for a
-/// refusal, warnings for undecided ones, notices for new or faster ones.
-#[must_use]
+/// Workflow commands of GitHub Actions, one per line: errors for what fails or made handlers slower and for a refusal, warnings for
+/// what is undecided, notices for the rest.
 pub fn annotations(report: &GateReport) -> String {
     let mut text = String::new();
-    let mut add = |level: &str, title: &str, message: &str| {
-        let _ =
-            writeln!(text, "::{level} title={}::{}", escape_property(title), escape_data(message));
-    };
     if is_refused(report) {
-        add("error", &format!("latency gate: {}", report.outcome), &report.summary);
+        text += &annotation("error", &report.outcome.to_string(), &report.summary);
     }
-    for cause in &report.causes {
-        let (level, word) =
-            if cause.is_slower() { ("error", "slower") } else { ("notice", "faster") };
-        add(level, &format!("latency gate: {word}: {}", cause.function), &cause.words());
-    }
-    for (what, words) in beside_release(report) {
-        let level = if what.starts_with("undecided") { "warning" } else { "error" };
-        add(level, &format!("latency gate: {what}"), &words);
-    }
-    for line in &report.lines {
-        let has_cause = || report.causes.iter().any(|cause| cause.explains(line));
-        let level = match line.verdict {
-            Verdict::Fail | Verdict::Pass if line.budget.is_none() && has_cause() => continue,
-            Verdict::Fail => "error",
-            Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => "warning",
-            Verdict::New => "notice",
-            Verdict::Pass if line.improved => "notice",
-            Verdict::Pass => continue,
+    for point in points(report) {
+        let level = match point.about {
+            About::Slower | About::Fail => "error",
+            About::Undecided => "warning",
+            _ => "notice",
         };
-        let title = format!("{}: {} {}", word(line), line.subject(), line.figure());
-        add(level, &title, &with_reason(report, line));
-    }
-    for (what, words) in left_out(report) {
-        add("notice", "latency gate", &format!("{what}: {words}"));
+        text += &annotation(level, &point.title(), &point.words);
     }
     text
+}
+
+fn annotation(level: &str, title: &str, message: &str) -> String {
+    let title = escape_property(&format!("latency gate: {title}"));
+    format!("::{level} title={title}::{}\n", escape_data(message))
 }
 
 /// Whether nothing was judged.
@@ -265,15 +268,11 @@ fn is_refused(report: &GateReport) -> bool {
     matches!(report.outcome, Outcome::NotComparable | Outcome::TooFewRuns)
 }
 
-/// The evidence, with what changed if the line failed.
-fn with_reason(report: &GateReport, line: &Line) -> String {
-    let is_its = |reason: &&Reason| reason.subject() == line.subject();
-    match report.reasons.iter().find(is_its) {
-        Some(reason) if line.verdict == Verdict::Fail => {
-            format!("{}; {}", line.evidence, reason.words())
-        }
-        _ => line.evidence.clone(),
-    }
+/// The evidence, with the causes if the line failed.
+fn with_causes(report: &GateReport, line: &Line) -> String {
+    let is_cause = |cause: &&Cause| line.verdict == Verdict::Fail && cause.explains(line);
+    let causes = report.causes.iter().filter(is_cause).map(Cause::words);
+    std::iter::once(line.evidence.clone()).chain(causes).collect::<Vec<_>>().join("; ")
 }
 
 /// Escapes the message of a workflow command, which ends with its line and in which `%` starts an escape.

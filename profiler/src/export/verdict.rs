@@ -1,7 +1,6 @@
 //! Results of a comparison and of a gate as they are stored: numbers, and sentences about them.
 
 mod causes;
-mod reasons;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -17,8 +16,7 @@ use crate::verdict::{
     self, CONFIDENCE, ChangeRecord, DesignKind, Gate, HookReport, Line, Outcome, Part, Rule, Run,
     Sides, Statistic, Verdict, load_of, subject,
 };
-pub use causes::{Cause, Reached};
-pub use reasons::{Changed, Reason};
+pub use causes::{Cause, Changed, Reached};
 pub(crate) use words::{FEWER, figure, quantity, refusal};
 
 /// The field `schema` of a stored comparison.
@@ -87,7 +85,6 @@ pub struct SideRecord {
 
 impl CompareReport {
     /// The differences between the sides.
-    #[must_use]
     pub fn of(sides: &Sides<'_>) -> Self {
         Self {
             schema: COMPARE_SCHEMA.to_owned(),
@@ -173,10 +170,7 @@ pub struct GateReport {
     pub parts: Vec<PartRecord>,
     /// Notes for the reader.
     pub notes: Vec<String>,
-    /// What changed in handlers that failed or became faster, where calls were counted.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reasons: Vec<Reason>,
-    /// The functions behind them, each once with all handlers and operations that it reaches.
+    /// The functions that made handlers fail or become faster, where calls were counted, each once with all that it reaches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
     /// Module parameters whose defaults differ between the builds, in words.
@@ -210,13 +204,11 @@ pub struct LeftOut {
 
 impl GateReport {
     /// The report of `gate`.
-    #[must_use]
     pub fn of(gate: Gate<'_>) -> Self {
         Self {
             comparisons: gate.comparisons,
             parts: gate.parts.iter().map(PartRecord::of).collect(),
             notes: gate.notes.iter().map(words::note).collect(),
-            reasons: reasons::reasons(&gate),
             causes: causes::causes(&gate),
             defaults: gate.defaults.clone(),
             lines: lines_in_words(&gate),
@@ -238,7 +230,6 @@ impl GateReport {
             comparisons: 0,
             parts: Vec::new(),
             notes: Vec::new(),
-            reasons: Vec::new(),
             causes: Vec::new(),
             defaults: Vec::new(),
             release: None,
@@ -250,7 +241,6 @@ impl GateReport {
     }
 
     /// The same with what the gate has chosen not to judge; it is shown to a reader, who has not made the recordings.
-    #[must_use]
     pub fn without(self, left_out: LeftOut) -> Self {
         let report = Self { left_out: Some(left_out), ..self };
         // Operations alone are no verdict on a driver of which nothing ran.
@@ -261,7 +251,6 @@ impl GateReport {
     }
 
     /// The same with what both builds register, and what follows from that.
-    #[must_use]
     pub fn with_hooks(self, registered: HookReport, rule: &Rule) -> Self {
         let outcome = match &registered {
             of if rule.require_reached && !of.unreached.is_empty() => Outcome::Fail,
@@ -287,7 +276,6 @@ impl GateReport {
     }
 
     /// The same, with the verdict on the candidate beside the last release.
-    #[must_use]
     pub fn beside(self, release: Self) -> Self {
         let rank = |outcome: Outcome| match outcome {
             Outcome::Pass => 0,
@@ -303,7 +291,6 @@ impl GateReport {
     }
 
     /// A pass of two builds whose code and data are equal, by `words` about what differs: nothing was measured.
-    #[must_use]
     pub fn of_equal(words: String, alpha: f64) -> Self {
         let summary =
             format!("code and data of both builds are equal ({words}): nothing was measured");
@@ -315,13 +302,11 @@ impl GateReport {
     }
 
     /// Whether nothing was measured, because both builds are equal.
-    #[must_use]
     pub fn is_of_equal(&self) -> bool {
         self.outcome == Outcome::Pass && self.parts.is_empty()
     }
 
     /// The outcome in a sentence: as in the report's text.
-    #[must_use]
     pub fn sentence(&self) -> String {
         match self.left_out {
             Some(_) => self.headline(),
@@ -330,7 +315,6 @@ impl GateReport {
     }
 
     /// The outcome in a line for a reader.
-    #[must_use]
     pub fn headline(&self) -> String {
         self.with_release(&self.own_headline())
     }
@@ -449,19 +433,16 @@ fn in_words(clock: Clock, line: Line) -> Line<String> {
 
 impl<E> Line<E> {
     /// The handler, with its load profile if there are several.
-    #[must_use]
     pub fn subject(&self) -> String {
         subject(self.part.as_deref(), &self.handler)
     }
 
     /// Whether it is about how often a handler is called.
-    #[must_use]
     pub fn is_of_calls(&self) -> bool {
         self.statistic == Some(Statistic::Count)
     }
 
     /// The figure or the budget, or `handler` if the line is about the whole handler.
-    #[must_use]
     pub fn figure(&self) -> String {
         match (self.statistic, &self.budget) {
             (Some(statistic), None) => statistic.to_string(),

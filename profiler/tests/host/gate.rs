@@ -870,7 +870,7 @@ fn every_output_tells_the_same() {
     let errors: Vec<&str> = ended.out.lines().filter(|line| line.starts_with("::error ")).collect();
     assert_eq!(errors.len(), 4, "{ended:#?}");
     assert!(
-        errors[0].starts_with("::error title=fail%3A connect_syscall_handler avg::+"),
+        errors[0].starts_with("::error title=latency gate%3A fail::connect_syscall_handler avg: +"),
         "{}",
         errors[0]
     );
@@ -899,7 +899,7 @@ fn on_github_the_summary_and_the_annotations_come_by_themselves() {
     let mut command = bench.command("gate base.json candidate.json");
     command.env("GITHUB_ACTIONS", "true").env("GITHUB_STEP_SUMMARY", bench.path("summary.md"));
     let ended = Ended::of(command.output().unwrap());
-    assert!(ended.out.contains("\n::error title=fail%3A "), "{ended:#?}");
+    assert!(ended.out.contains("\n::error title=latency gate%3A fail::"), "{ended:#?}");
     assert!(bench.read("summary.md").starts_with("before\n### Handler latency gate: fail\n"));
     command.env("GITHUB_STEP_SUMMARY", "/nowhere/summary.md");
     Ended::of(command.output().unwrap()).refused(8, "which GITHUB_STEP_SUMMARY names");

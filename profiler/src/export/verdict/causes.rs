@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::reasons::{Changed, by_size, recording};
-use crate::explain::{self, Explained, explain};
+use crate::explain::{self, Explained, NamedRuns, explain};
 use crate::recording::DriverCost;
-use crate::verdict::{Gate, Line, Part, Statistic, Verdict, load_of, subject};
+use crate::verdict::{Gate, Line, Part, Run, Statistic, Verdict, load_of, subject};
 
 /// Callees and lines that are named.
 const MOST: usize = 5;
@@ -35,6 +34,16 @@ pub struct Cause {
     pub lines: Vec<Changed>,
     /// Handlers and operations that it is called in: those that are beyond a limit first.
     pub reaches: Vec<Reached>,
+}
+
+/// A function or line, and its part of the change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Changed {
+    /// Its name, or file and line.
+    pub what: String,
+    /// Instructions that a call takes more.
+    pub instructions: f64,
 }
 
 /// A handler or operation that a cause changes.
@@ -159,6 +168,10 @@ fn of_part(gate: &Gate<'_>, part: &Part<'_>) -> Vec<(String, Parts)> {
     found
 }
 
+fn recording<'a>(name: &str, runs: &[&'a Run]) -> NamedRuns<'a> {
+    NamedRuns { name: name.to_owned(), runs: runs.iter().map(|run| &run.recording).collect() }
+}
+
 /// Of all handlers that ran in an operation, if they explain how it changed.
 fn operation(
     part: &Part<'_>,
@@ -209,20 +222,17 @@ impl Cause {
     }
 
     /// Whether calls take more.
-    #[must_use]
     pub fn is_slower(&self) -> bool {
         self.instructions > 0.0
     }
 
     /// Whether it is behind this handler or operation.
-    #[must_use]
     pub fn explains<E>(&self, line: &Line<E>) -> bool {
         let mut reaches = self.reaches.iter();
         reaches.any(|reached| reached.part == line.part && reached.handler == line.handler)
     }
 
     /// The function, what it takes more of, and what it reaches.
-    #[must_use]
     pub fn words(&self) -> String {
         let more = if self.is_slower() { "more" } else { "fewer" };
         let mut text = format!(
@@ -280,6 +290,15 @@ impl Cause {
         let percent = it.percent.map_or(String::new(), |percent| format!(" {percent:+.2} %"));
         format!("{name}{figure}{percent} ({:.1} to {:.1})", it.base, it.candidate)
     }
+}
+
+/// What changed most first.
+fn by_size(changed: impl Iterator<Item = Changed>) -> Vec<Changed> {
+    let mut all: Vec<Changed> = changed.collect();
+    all.sort_by(|a, b| {
+        b.instructions.abs().total_cmp(&a.instructions.abs()).then_with(|| a.what.cmp(&b.what))
+    });
+    all
 }
 
 /// The first of `all`, and how many more there are.
