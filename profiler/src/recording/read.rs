@@ -1,13 +1,12 @@
 //! Reads a recording from a file that may be anything.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use super::series::{SERIES_SCHEMA, SERIES_VERSION};
@@ -45,59 +44,8 @@ pub enum ReadError {
 /// The two fields that every version has. Whatever else is there is skipped, not kept.
 #[derive(Deserialize)]
 struct Head {
-    schema: Option<Loose>,
-    version: Option<Loose>,
-}
-
-/// A field that may be any JSON; only whole numbers and strings are kept, and the rest takes no memory.
-enum Loose {
-    Number(u64),
-    Text(String),
-    Other,
-}
-
-impl<'de> Deserialize<'de> for Loose {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(LooseVisitor)
-    }
-}
-
-struct LooseVisitor;
-
-impl<'de> Visitor<'de> for LooseVisitor {
-    type Value = Loose;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any JSON")
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<Loose, E> {
-        Ok(Loose::Number(number))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Loose, E> {
-        Ok(Loose::Text(text.to_owned()))
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Loose, E> {
-        Ok(Loose::Other)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Loose, E> {
-        Ok(Loose::Other)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Loose, E> {
-        Ok(Loose::Other)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Loose, A::Error> {
-        IgnoredAny.visit_seq(items).map(|_| Loose::Other)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Loose, A::Error> {
-        IgnoredAny.visit_map(fields).map(|_| Loose::Other)
-    }
+    schema: Option<String>,
+    version: Option<u64>,
 }
 
 /// What a file holds.
@@ -167,9 +115,7 @@ fn document(bytes: &[u8]) -> Result<Document, String> {
         return Err("is empty: the run that should have written it may have failed; look there or measure again".to_owned());
     }
     let head: Head = serde_json::from_slice(bytes).map_err(|error| without_head(bytes, &error))?;
-    let Some(Loose::Text(schema)) = head.schema else {
-        return Err(not_a_recording(seems_to_be(bytes)));
-    };
+    let Some(schema) = head.schema else { return Err(not_a_recording(seems_to_be(bytes))) };
     let newest = match schema.as_str() {
         SCHEMA => VERSION,
         SERIES_SCHEMA => SERIES_VERSION,
@@ -178,14 +124,13 @@ fn document(bytes: &[u8]) -> Result<Document, String> {
             return Err(not_a_recording(&format!("its `schema` is `{shown}`, not `{SCHEMA}`")));
         }
     };
-    match head.version {
-        Some(Loose::Number(version)) if version > u64::from(newest) => {
-            return Err(format!(
-                "is a recording of version {version}, and this program reads up to version {newest}: update profiler"
-            ));
-        }
-        Some(Loose::Number(_)) => {}
-        _ => return Err(not_a_recording("its `version` is missing or not a whole number")),
+    let Some(version) = head.version else {
+        return Err(not_a_recording("it has no `version` field"));
+    };
+    if version > u64::from(newest) {
+        return Err(format!(
+            "is a recording of version {version}, and this program reads up to version {newest}: update profiler"
+        ));
     }
     if schema == SCHEMA {
         Ok(Document::Recording(Box::new(checked(bytes, Recording::check)?)))
@@ -200,14 +145,16 @@ fn checked<T: DeserializeOwned>(
 ) -> Result<T, String> {
     let read: T = serde_json::from_slice(bytes).map_err(|error| {
         let error = error.to_string();
-        let error = clean(&error);
-        format!("is a damaged recording: {error}: restore it from its source, or measure again")
+        format!(
+            "is a damaged recording: {}: restore it from its source, or measure again",
+            clean(&error)
+        )
     })?;
     check(&read).map_err(|error| {
         let error = error.to_string();
-        let error = clean(&error);
         format!(
-            "contradicts itself: {error}: it was edited or damaged; restore it, or measure again"
+            "contradicts itself: {}: it was edited or damaged; restore it, or measure again",
+            clean(&error)
         )
     })?;
     Ok(read)
@@ -265,6 +212,8 @@ fn seems_to_be(bytes: &[u8]) -> &'static str {
         "it seems to be a trace for a browser's trace viewer"
     } else if has(b"\"$schema\"") {
         "it seems to be a JSON Schema"
+    } else if has(b"\"schema\"") {
+        "its `schema` is not text, or its `version` is not a whole number"
     } else {
         "it has no `schema` field"
     }
