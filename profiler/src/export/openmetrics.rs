@@ -3,6 +3,7 @@
 //! `promtool tsdb create-blocks-from openmetrics` reads.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 
 use super::cell::clean;
 use super::exposition::{Exposition, Kind, Series, cumulative, seconds};
@@ -118,101 +119,96 @@ impl<'a> Handler<'a> {
     }
 }
 
-/// Names of the metrics of a meter's figures, with their help.
+/// Words of the metrics of a meter's figures.
 struct Names {
     meter: Meter,
-    /// A figure in the unit of the names.
+    /// A figure in the unit.
     figure: fn(u64) -> f64,
-    calls: (&'static str, &'static str),
-    quantile: (&'static str, &'static str),
-    min: (&'static str, &'static str),
-    max: (&'static str, &'static str),
+    what: &'static str,
+    unit: &'static str,
+    /// For the help.
+    words: &'static str,
 }
 
 const DURATIONS: Names = Names {
     meter: Meter::Probes,
     figure: seconds,
-    calls: (
-        "profiler_handler_duration_seconds",
-        "Durations of a handler's calls in the measured window.",
-    ),
-    quantile: (
-        "profiler_handler_duration_quantile_seconds",
-        "Duration that this share of the calls did not exceed, by nearest rank.",
-    ),
-    min: ("profiler_handler_duration_min_seconds", "Exact shortest duration."),
-    max: ("profiler_handler_duration_max_seconds", "Exact longest duration."),
+    what: "duration",
+    unit: "seconds",
+    words: "Duration",
 };
 
 const INSTRUCTIONS: Names = Names {
     meter: Meter::Exact,
     figure: |instructions| instructions as f64,
-    calls: (
-        "profiler_handler_call_instructions",
-        "Instructions of a handler's calls in the measured window.",
-    ),
-    quantile: (
-        "profiler_handler_call_quantile_instructions",
-        "Instructions that this share of the calls did not exceed, by nearest rank.",
-    ),
-    min: ("profiler_handler_call_min_instructions", "Fewest instructions of a call."),
-    max: ("profiler_handler_call_max_instructions", "Most instructions of a call."),
+    what: "call",
+    unit: "instructions",
+    words: "Instructions",
 };
 
+impl Names {
+    fn name(&self, figure: &str) -> String {
+        format!("profiler_handler_{}{figure}_{}", self.what, self.unit)
+    }
+}
+
+/// A family with a sample of each.
+fn write<'a, V: Display>(
+    text: &mut Exposition,
+    (name, help, kind): (&str, &str, Kind),
+    samples: impl IntoIterator<Item = (&'a Series, V)>,
+) {
+    text.family(name, help, kind);
+    for (series, value) in samples {
+        text.sample(name, series, None, value);
+    }
+}
+
 fn write_runs(text: &mut Exposition, runs: &[Run<'_>]) {
-    let name = "profiler_run_info";
-    text.family(name, "Version, machine, kernel and module of the run.", Kind::Info);
-    for run in runs {
-        text.sample(name, &run.info(), None, 1);
-    }
-    let name = "profiler_run_start_time_seconds";
-    text.family(name, "Start of the measured window, since the epoch.", Kind::Gauge);
-    for run in runs {
-        text.sample(name, &run.series, None, run.started_s);
-    }
-    let name = "profiler_run_window_seconds";
-    text.family(name, "Length of the measured window.", Kind::Gauge);
-    for run in runs {
-        text.sample(name, &run.series, None, seconds(run.recording.window_ns));
-    }
+    let infos: Vec<Series> = runs.iter().map(Run::info).collect();
+    let help = "Version, machine, kernel and module of the run.";
+    write(text, ("profiler_run_info", help, Kind::Info), infos.iter().map(|info| (info, 1)));
+    let help = "Start of the measured window, since the epoch.";
+    let started = runs.iter().map(|run| (&run.series, run.started_s));
+    write(text, ("profiler_run_start_time_seconds", help, Kind::Gauge), started);
+    let help = "Length of the measured window.";
+    let windows = runs.iter().map(|run| (&run.series, seconds(run.recording.window_ns)));
+    write(text, ("profiler_run_window_seconds", help, Kind::Gauge), windows);
 }
 
 /// The figures of the handlers that one meter measured.
 fn write_figures(text: &mut Exposition, handlers: &[&Handler<'_>], of: &Names) {
-    let (name, help) = of.calls;
-    text.family(name, help, Kind::Histogram);
+    let Names { figure, words, .. } = of;
+    let name = of.name("");
+    let help = format!("{words} of a handler's calls in the measured window.");
+    text.family(&name, &help, Kind::Histogram);
     for handler in handlers {
-        text.histogram(name, &handler.series, handler.buckets(of.figure), handler.sums(of));
+        text.histogram(&name, &handler.series, handler.buckets(*figure), handler.sums(of));
     }
-    let (name, help) = of.quantile;
-    text.family(name, help, Kind::Summary);
+    let name = of.name("_quantile");
+    let help = format!("{words} that this share of the calls did not exceed, by nearest rank.");
+    text.family(&name, &help, Kind::Summary);
     for handler in handlers {
         for (label, quantile) in QUANTILES {
             if let Some(value) = handler.of.quantile_ns(quantile) {
-                let quantile = Some(("quantile", label));
-                text.sample(name, &handler.series, quantile, (of.figure)(value));
+                text.sample(&name, &handler.series, Some(("quantile", label)), figure(value));
             }
         }
-        text.sums(name, &handler.series, handler.sums(of));
+        text.sums(&name, &handler.series, handler.sums(of));
     }
-    type Value = fn(&HandlerRecording) -> Option<u64>;
-    for ((name, help), value) in [(of.min, (|h| h.min_ns) as Value), (of.max, |h| h.max_ns)] {
-        text.family(name, help, Kind::Gauge);
-        for handler in handlers {
-            if let Some(value) = value(handler.of) {
-                text.sample(name, &handler.series, None, (of.figure)(value));
-            }
-        }
-    }
+    let min = handlers.iter().filter_map(|of| Some((&of.series, figure(of.of.min_ns?))));
+    let help = format!("{words} of the shortest call, exact.");
+    write(text, (&of.name("_min"), &help, Kind::Gauge), min);
+    let max = handlers.iter().filter_map(|of| Some((&of.series, figure(of.of.max_ns?))));
+    let help = format!("{words} of the longest call, exact.");
+    write(text, (&of.name("_max"), &help, Kind::Gauge), max);
 }
 
 fn write_losses(text: &mut Exposition, handlers: &[Handler<'_>]) {
-    let name = "profiler_handler_unmeasured_calls_total";
     let help = "Upper bound on the calls of the window that are not in the histogram.";
-    text.family(name, help, Kind::Counter);
-    for handler in handlers {
-        text.sample(name, &handler.series, None, handler.of.losses.unmeasured());
-    }
+    let unmeasured = handlers.iter().map(|of| (&of.series, of.of.losses.unmeasured()));
+    let name = "profiler_handler_unmeasured_calls_total";
+    write(text, (name, help, Kind::Counter), unmeasured);
     let name = "profiler_handler_losses_total";
     text.family(name, "Calls that were not measured, or not fully, by kind.", Kind::Counter);
     for handler in handlers {
@@ -227,9 +223,7 @@ fn write_losses(text: &mut Exposition, handlers: &[Handler<'_>]) {
             text.sample(name, &handler.series, Some(("kind", kind)), count);
         }
     }
-    let name = "profiler_handler_calls_in_flight";
-    text.family(name, "Calls that had not returned when the window ended.", Kind::Gauge);
-    for handler in handlers {
-        text.sample(name, &handler.series, None, handler.of.losses.in_flight);
-    }
+    let help = "Calls that had not returned when the window ended.";
+    let in_flight = handlers.iter().map(|of| (&of.series, of.of.losses.in_flight));
+    write(text, ("profiler_handler_calls_in_flight", help, Kind::Gauge), in_flight);
 }
