@@ -55,7 +55,7 @@ impl fmt::Display for Handlers {
 /// happened, and what to do about it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error, strum::EnumDiscriminants)]
 #[strum_discriminants(name(Code), doc = "Kind of a [`Warning`].")]
-#[strum_discriminants(derive(strum::EnumString, strum::IntoStaticStr))]
+#[strum_discriminants(derive(PartialOrd, strum::EnumString, strum::IntoStaticStr))]
 #[strum_discriminants(strum(serialize_all = "kebab-case"))]
 pub enum Warning {
     /// A signal ended the run early.
@@ -205,6 +205,7 @@ pub enum Warning {
          process number or the control group's path"
     )]
     WatchedNever(String),
+    // What is below does not follow from the figures.
     /// A part of a load profile was left out: its name, and why.
     #[error("part {0} was left out: {1}")]
     PartMissing(String, String),
@@ -266,29 +267,12 @@ pub enum Warning {
 impl Code {
     /// Whether [`Warning::of`] makes it of a recording's figures: a run adds the others.
     fn is_derived(self) -> bool {
-        !matches!(
-            self,
-            Self::PartMissing
-                | Self::Imported
-                | Self::Ltp
-                | Self::HandlerMissing
-                | Self::HookOff
-                | Self::OtherBackend
-                | Self::Coarser
-                | Self::DriverReplaced
-                | Self::DriverChanged
-                | Self::DriverMissed
-                | Self::EndedByError
-                | Self::Shared
-                | Self::PartlyMeasured
-                | Self::TooDeep
-        )
+        self < Self::PartMissing
     }
 }
 
 impl Warning {
     /// What follows from the measurements of `recording`, the most serious first.
-    #[must_use]
     pub fn of(recording: &Recording) -> Vec<Self> {
         let mut warnings = Vec::new();
         if recording.interrupted {
@@ -381,7 +365,6 @@ impl Warning {
     }
 
     /// Stable name of this kind.
-    #[must_use]
     pub fn code(&self) -> &'static str {
         Code::from(self).into()
     }
