@@ -259,9 +259,9 @@ pub(crate) struct Counter {
     /// Return address of the call that is entered.
     back: u64,
     switching: Option<u64>,
-    /// The task that is stopped, and the one that takes its place.
-    suspended: u64,
-    resumed: Option<u64>,
+    /// The task that is stopped, and it and the one that takes its place.
+    suspended: Option<u64>,
+    exchanged: Option<(u64, u64)>,
     running: Running,
     started: Sums,
     previous: Previous,
@@ -292,8 +292,8 @@ impl Counter {
             last_slot: FIRST_SLOT,
             back: 0,
             switching: None,
-            suspended: 0,
-            resumed: None,
+            suspended: None,
+            exchanged: None,
             running: Running::Outside,
             started: Sums::default(),
             previous: Previous::default(),
@@ -344,15 +344,16 @@ impl Counter {
         }
     }
 
-    /// The task whose registers are stored here is stopped.
+    /// The task whose registers are stored here is stopped. Of two registers QEMU may tell one by one: the first is taken.
     pub(crate) fn suspend(&mut self, registers: u64) {
-        self.suspended = registers;
+        self.suspended.get_or_insert(registers);
     }
 
     /// The task whose registers are loaded from here goes on in its place.
     pub(crate) fn resume(&mut self, registers: u64) {
-        if self.resumed.is_none() && (self.current.is_some() || !self.tasks.is_empty()) {
-            self.resumed = Some(registers);
+        let follows = self.current.is_some() || !self.tasks.is_empty();
+        if let Some(from) = self.suspended.take().filter(|_| follows) {
+            self.exchanged = Some((from, registers));
         }
     }
 
@@ -370,7 +371,7 @@ impl Counter {
         };
         self.last = block.last;
         let place = block.place.unwrap_or_default();
-        if self.current.is_none() && self.switching.is_none() && self.resumed.is_none() {
+        if self.current.is_none() && self.switching.is_none() && self.exchanged.is_none() {
             if place.switch && !self.tasks.is_empty() {
                 self.switching = Some(self.symbols.arch.stack_of(self.last_slot));
             }
@@ -484,8 +485,8 @@ impl Counter {
 
     /// After `__switch_to_asm` the first access to another stack tells which task runs.
     fn finish_switch(&mut self, event: Event) {
-        if let Some(task) = self.resumed.take() {
-            return self.exchange(self.suspended, task);
+        if let Some((from, to)) = self.exchanged.take() {
+            return self.exchange(from, to);
         }
         let (Some(from), Some(slot)) = (self.switching, event.slot()) else { return };
         let stack = self.symbols.arch.stack_of(slot);

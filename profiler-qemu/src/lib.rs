@@ -219,7 +219,6 @@ extern "C" fn on_suspend(_: c_uint, info: u32, registers: u64, _: *mut c_void) {
 }
 
 extern "C" fn on_resume(_: c_uint, info: u32, registers: u64, _: *mut c_void) {
-    // Two registers, of which QEMU may tell one by one.
     if !api::is_store(info) {
         with(|plugin| plugin.counter.as_mut().map(|counter| counter.resume(registers)));
     }

@@ -70,9 +70,10 @@ impl Player {
     /// One task takes the place of another, and goes on behind its own exchange.
     fn exchange(&mut self, from: u64, to: u64) -> &mut Self {
         self.run(SWITCH_C, 3, Kind::Link).run(SWITCH, 10, Kind::Back);
+        // Each has a second register.
         self.counter.suspend(from);
+        self.counter.suspend(from + 8);
         self.counter.resume(to);
-        // The second register of the pair.
         self.counter.resume(to + 8);
         self.run(SWITCH_C + 12, 2, Kind::Back)
     }
