@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use super::run::{Load, Running};
 use super::sandbox::ProfilerProgram;
-use crate::recording::loads::{BuiltinKind, Dimensions, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, Rate};
+use crate::recording::loads::{
+    BuiltinKind, Dimensions, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, Rate,
+};
 use crate::stop::{StopReason, StopSignal};
 
 mod credentials;

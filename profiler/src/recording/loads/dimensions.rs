@@ -33,8 +33,13 @@ pub struct BadDimensions(String);
 
 impl Dimensions {
     /// Name and most of each: a path has 4,096 bytes, a process 1,024 descriptors, and an argument 128 KiB (`MAX_ARG_STRLEN`).
-    const NAMES: [(&'static str, u32); 5] =
-        [("depth", 500), ("args", 131_000), ("env", 131_000), ("descriptors", 900), ("ancestors", 500)];
+    const NAMES: [(&'static str, u32); 5] = [
+        ("depth", 500),
+        ("args", 131_000),
+        ("env", 131_000),
+        ("descriptors", 900),
+        ("ancestors", 500),
+    ];
 
     fn fields(&mut self) -> [&mut u32; 5] {
         [&mut self.depth, &mut self.args, &mut self.env, &mut self.descriptors, &mut self.ancestors]
