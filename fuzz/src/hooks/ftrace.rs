@@ -63,8 +63,8 @@ pub fn layout(bytes: &[u8]) {
 fn through(layout: &Layout, pages: &[u8], coherent: bool) {
     // Addresses of the captured pages.
     let handlers = [0xffff_ffff_c013_2330, 0xffff_ffff_c035_33a0, 1 << 40];
-    let mut pairing = Pairing::new(&handlers, 2, Precision::Two, coherent).expect("known bounds");
-    let mut calls = Calls::new(handlers[1], Precision::Two).expect("known bounds");
+    let mut pairing = Pairing::new(&handlers, 2, Precision::Two, coherent);
+    let mut calls = Calls::new(handlers[1], Precision::Two);
     for (number, page) in pages.chunks(4096).enumerate() {
         page::parse(layout, page, |event| {
             pairing.add(number % 2, event);
@@ -77,7 +77,7 @@ fn through(layout: &Layout, pages: &[u8], coherent: bool) {
     pairing.finish();
     calls.finish();
     calls.look(Look { lost: 1, from: 0, to: u64::MAX });
-    for drained in pairing.take(3).expect("known bounds") {
+    for drained in pairing.take(3) {
         let books = drained.books;
         assert_eq!(books.entries, drained.durations.len() + books.in_flight + books.lost);
     }

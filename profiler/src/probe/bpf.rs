@@ -469,8 +469,7 @@ impl BpfSession {
         touched: &mut Vec<&'a [AtomicU64]>,
     ) -> Result<Totals, ProbeError> {
         let invalid = |what| probed.failed("reading the histogram", std::io::Error::other(what));
-        let empty = self.precision.growing_durations();
-        let mut durations = empty.map_err(|error| invalid(error.to_string()))?;
+        let mut durations = self.precision.growing_durations();
         let mut backwards = 0;
         let magnitude = self.precision.magnitude();
         let (value, map) = (probed.maps.value.words(), probed.maps.records.words());
@@ -571,7 +570,8 @@ impl BpfSession {
         for (probed, drained) in self.probed.iter_mut().zip(&all) {
             probed.books = drained.books;
         }
-        Drained::append(&mut self.pending, all)
+        Drained::append(&mut self.pending, all);
+        Ok(())
     }
 }
 

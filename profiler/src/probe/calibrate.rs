@@ -8,6 +8,7 @@ use std::{io, path::Path};
 
 use super::{
     ProbeError, counters,
+    errno::Doing as _,
     object::{CreatedMaps, Parameters, Template},
     programs::{self, Kind, Side},
     sys::{self, AttachType},
@@ -49,10 +50,8 @@ pub(super) fn exit_shift(
     parameters: &Parameters,
     attach_type: AttachType,
 ) -> Result<u64, ProbeError> {
-    let system = |doing: &'static str| move |error| ProbeError::System { doing, error };
     let target = Target { name: CALLED.to_owned(), module: None, address: 0, ..Target::default() };
-    let pid =
-        pid().map_err(system("asking for this process's number outside its PID namespace"))?;
+    let pid = pid().doing("asking for this process's number outside its PID namespace")?;
     let parameters = Parameters { handler: u64::from(pid), exit_shift: 0, ..parameters.clone() };
     let kinds = [("calibrate_leave", Side::Exit), ("calibrate_enter", Side::Entry)]
         .map(|(name, side)| Kind { side, name, attach_type });
@@ -65,7 +64,7 @@ pub(super) fn exit_shift(
             refused,
         })?;
         let hook = programs::attach(kind, &program, &target)
-            .map_err(system("attaching to a system call, to find out how the stack is laid out"))?;
+            .doing("attaching to a system call, to find out how the stack is laid out")?;
         hooks.push((program, hook));
     }
     let seen = |word| if word == 0 { "was not" } else { "was" };
@@ -83,7 +82,7 @@ pub(super) fn exit_shift(
                 seen(registers),
                 if place == 0 || registers == 0 { "" } else { ", at another distance than before" }
             );
-            return Err(system("finding out how the stack is laid out")(io::Error::other(what)));
+            return Err(io::Error::other(what)).doing("finding out how the stack is laid out");
         }
         found = Some(distance);
     }

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use super::ProbeError;
+
 /// Numbers of `include/linux/errno.h`, which are not meant for user space and get there all the same:
 /// no C library has words for them.
 const OF_THE_KERNEL: [(i32, &str, &str); 19] = [
@@ -37,6 +39,17 @@ pub(super) fn in_words(error: &io::Error) -> String {
     match known {
         Some((number, name, words)) => format!("{words} ({name}, error {number} of the kernel)"),
         None => error.to_string(),
+    }
+}
+
+/// Says what was tried where a call failed that belongs to no single handler.
+pub(super) trait Doing<T> {
+    fn doing(self, doing: &'static str) -> Result<T, ProbeError>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, doing: &'static str) -> Result<T, ProbeError> {
+        self.map_err(|error| ProbeError::System { doing, error })
     }
 }
 

@@ -6,6 +6,7 @@
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
+use super::errno::Doing as _;
 use super::{Options, ProbeError, Probes, Session as _, feature, sys, sys::AttachType};
 use crate::kernel::target::{KernelFiles, Target};
 use crate::recording::Backend;
@@ -29,15 +30,14 @@ const ONE_MISSED_OF: u64 = 100;
 /// # Errors
 /// When the kernel does not have the function, or the backend cannot measure it.
 pub fn measure(backend: Backend, options: Options) -> Result<f64, ProbeError> {
-    let system = |doing| move |error| ProbeError::System { doing, error };
     let target = called()?;
     let caller = feature::load("fentry", AttachType::Fentry, target.btf_id.unwrap_or_default())
         .map_err(|refusal| std::io::Error::other(refusal.what))
-        .map_err(system("loading the program that has the kernel call its test functions"))?;
+        .doing("loading the program that has the kernel call its test functions")?;
     let batch = || {
         let begun = Instant::now();
         for _ in 0..CALLS {
-            sys::test_run(caller.as_fd()).map_err(system("calling the kernel's test functions"))?;
+            sys::test_run(caller.as_fd()).doing("calling the kernel's test functions")?;
         }
         Ok::<_, ProbeError>(begun.elapsed().as_nanos() as f64 / f64::from(CALLS))
     };
@@ -55,7 +55,7 @@ pub fn measure(backend: Backend, options: Options) -> Result<f64, ProbeError> {
     let made = BATCHES as u64 * u64::from(CALLS);
     if seen < made - made / ONE_MISSED_OF {
         let what = format!("of {made} calls of {CALLED}, {seen} were measured by {backend}");
-        return Err(system("measuring what a hit costs")(std::io::Error::other(what)));
+        return Err(std::io::Error::other(what)).doing("measuring what a hit costs");
     }
     without.extend(batches(BATCHES / 2)?);
     let [without, with] = [without, with].map(|all| all.into_iter().reduce(f64::min));
@@ -63,12 +63,12 @@ pub fn measure(backend: Backend, options: Options) -> Result<f64, ProbeError> {
 }
 
 fn called() -> Result<Target, ProbeError> {
-    let error = match KernelFiles::default().resolve(None, &[CALLED.to_owned()]) {
-        Ok(mut targets) if !targets.is_empty() => return Ok(targets.remove(0)),
-        Ok(_) => std::io::Error::other("not found"),
-        Err(error) => std::io::Error::other(error.to_string()),
-    };
-    let doing =
-        "looking for the kernel's function for tests, on which the cost of a hit is measured";
-    Err(ProbeError::System { doing, error })
+    let found = KernelFiles::default().resolve(None, &[CALLED.to_owned()]);
+    let first = found.map(|targets| targets.into_iter().next());
+    let first = first
+        .map_err(|error| error.to_string())
+        .and_then(|first| first.ok_or("not found".to_owned()));
+    first.map_err(std::io::Error::other).doing(
+        "looking for the kernel's function for tests, on which the cost of a hit is measured",
+    )
 }

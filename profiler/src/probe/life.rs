@@ -6,6 +6,8 @@ use std::io;
 use std::path::Path;
 use std::str::FromStr;
 
+use procfs::FromRead as _;
+
 /// `PF_EXITING` (include/linux/sched.h), among the flags in `/proc/PID/stat` (field 9): the process closes
 /// its files and ends.
 const EXITING: u32 = 0x4;
@@ -102,7 +104,7 @@ pub(super) fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| digits)
 }
 
-/// Fields of `/proc/PID/stat`.
+/// What `/proc/PID/stat` shows of a process.
 struct Stat {
     /// A process that nobody has waited for yet: no thread of it is left, and no file of it open.
     has_ended: bool,
@@ -113,17 +115,12 @@ struct Stat {
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        // The name, in brackets, may hold anything.
-        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-        let is_dead = matches!(*fields.first()?, "Z" | "X");
-        // The first thread may be dead where others are not.
-        let threads: u64 = fields.get(17)?.parse().ok()?;
-        let flags: u32 = fields.get(6)?.parse().ok()?;
-        let pending: u64 = fields.get(28)?.parse().ok()?;
+        let stat = procfs::process::Stat::from_read(text.as_bytes()).ok()?;
         Some(Self {
-            has_ended: is_dead && threads <= 1,
-            ends: flags & EXITING != 0 || pending & KILLED != 0,
-            started: fields.get(19)?.parse().ok()?,
+            // The first thread may be dead where others are not.
+            has_ended: matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1,
+            ends: stat.flags & EXITING != 0 || stat.signal & KILLED != 0,
+            started: stat.starttime,
         })
     }
 }
@@ -181,7 +178,7 @@ pub(crate) mod tests {
         let times = "0 0 0 0 0 0 0 0 20 0";
         let memory = "0 0 0 0 0 0 0 0";
         format!(
-            "77 (a ) b) {state} 1 1 1 0 -1 {flags} {times} {threads} 0 {started} {memory} {pending} 0\n"
+            "77 (a ) b) {state} 1 1 1 0 -1 {flags} {times} {threads} 0 {started} {memory} {pending} 0 0 0 0 0 0\n"
         )
     }
 

@@ -1,5 +1,6 @@
 //! Probes on handlers: from resolved functions to histograms.
 
+pub(crate) mod account;
 pub mod bpf;
 mod calibrate;
 mod composite;
@@ -22,13 +23,11 @@ mod sys;
 
 use std::time::Instant;
 
-use hdrhistogram::Histogram;
 use profiler_common::bucket::{
     COUNTERS_2, COUNTERS_3, HIGHEST_NS, LOWEST_NS, MAGNITUDE_2, MAGNITUDE_3, index,
 };
 
 use crate::kernel::target::Target;
-use crate::recording::measure::Losses;
 use crate::recording::{Backend, CallTree};
 use crate::stats::Durations;
 pub use composite::{FellBack, Probes};
@@ -85,22 +84,15 @@ impl Precision {
     }
 
     /// No durations, in a histogram of this precision from 1 ns to 60 s.
-    ///
-    /// # Errors
-    /// Never for the bounds used here; the library's own check is passed on.
-    pub fn durations(self) -> Result<Durations, hdrhistogram::CreationError> {
-        Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, self.digits()).map(Durations::new)
+    #[must_use]
+    pub fn durations(self) -> Durations {
+        Durations::of_digits(self.digits(), HIGHEST_NS)
     }
 
     /// The same in a histogram that grows as far as its durations need. Empty ones of sixty handlers take 1 MiB and not 13,
     /// which a drain would have to clear.
-    ///
-    /// # Errors
-    /// As for [`Self::durations`].
-    pub(crate) fn growing_durations(self) -> Result<Durations, hdrhistogram::CreationError> {
-        let mut histogram = Histogram::new_with_bounds(LOWEST_NS, 2 * LOWEST_NS, self.digits())?;
-        histogram.auto(true);
-        Ok(Durations::new(histogram))
+    pub(crate) fn growing_durations(self) -> Durations {
+        Durations::of_digits(self.digits(), 2 * LOWEST_NS).growing()
     }
 }
 
@@ -282,7 +274,7 @@ pub struct Traced {
 impl Drained {
     /// What a session gives that saw calls of these durations, in nanoseconds.
     pub(crate) fn of(all: &[u64], books: Books) -> Self {
-        let mut durations = Precision::Three.durations().unwrap();
+        let mut durations = Precision::Three.durations();
         all.iter().for_each(|ns| durations.record(*ns));
         Self { durations, books }
     }
@@ -327,45 +319,19 @@ pub struct Books {
 
 impl Drained {
     /// Adds what the next drain gave to what is `pending` of those before.
-    ///
-    /// # Errors
-    /// Never for histograms of one precision; the library's own check is passed on.
-    fn append(pending: &mut Option<Vec<Self>>, drained: Vec<Self>) -> Result<(), ProbeError> {
+    fn append(pending: &mut Option<Vec<Self>>, drained: Vec<Self>) {
         let Some(pending) = pending else {
             *pending = Some(drained);
-            return Ok(());
+            return;
         };
         for (sum, newer) in pending.iter_mut().zip(drained) {
-            sum.add(&newer).map_err(|error| ProbeError::System {
-                doing: "adding up what was drained",
-                error: std::io::Error::other(error),
-            })?;
+            sum.durations += &newer.durations;
+            sum.books = newer.books;
         }
-        Ok(())
-    }
-
-    /// Adds what the same handler's next drain gave.
-    fn add(&mut self, newer: &Self) -> Result<(), hdrhistogram::AdditionError> {
-        self.durations.add(&newer.durations)?;
-        self.books = newer.books;
-        Ok(())
     }
 }
 
 impl Books {
-    /// What was not measured since `before`; what is doubtful is left to the caller, which knows the durations.
-    pub(crate) fn losses_since(&self, before: &Self) -> Losses {
-        Losses {
-            lost: self.lost.saturating_sub(before.lost),
-            unpaired_exits: self.unpaired_exits.saturating_sub(before.unpaired_exits),
-            missed: self.missed.saturating_sub(before.missed),
-            missed_unknown: self.missed_unknown,
-            overrun: self.overrun.saturating_sub(before.overrun),
-            backwards: self.backwards.saturating_sub(before.backwards),
-            ..Losses::default()
-        }
-    }
-
     /// Counts starts whose exit the kernel skipped, and which therefore wait for ever, as lost and no
     /// longer as under way. `lost_before` is the number reported as lost so far.
     ///
@@ -411,11 +377,8 @@ pub trait Session {
 
     /// What drains that failed had already taken, in the order of [`drain`](Self::drain): for the end of a
     /// run, because the next drain that succeeds has it, too. Empty if there is nothing.
-    ///
-    /// # Errors
-    /// Never for histograms of one precision; the library's own check is passed on.
-    fn undelivered(&mut self) -> Result<Vec<Drained>, ProbeError> {
-        Ok(Vec::new())
+    fn undelivered(&mut self) -> Vec<Drained> {
+        Vec::new()
     }
 
     /// Calls of each handler entered since the probes were attached; `None` where only a drain can

@@ -14,6 +14,7 @@ use profiler_common::layout::{kfunc, names, operand};
 use super::{
     ProbeError,
     counters::Layout,
+    errno::Doing as _,
     programs::{Kind, Side},
     sys::{self, LoadRefused, Program, mapped::Mapped},
 };
@@ -142,10 +143,7 @@ impl Template {
         let mapped = |name, bytes| {
             let fd = maps.get(name).map(|map: &MapData| map.fd().as_fd());
             let fd = fd.ok_or_else(|| self.unusable(format!("no map {name}")))?;
-            Mapped::new(fd, bytes).map_err(|error| ProbeError::System {
-                doing: "mapping the counters of the BPF programs",
-                error,
-            })
+            Mapped::new(fd, bytes).doing("mapping the counters of the BPF programs")
         };
         let value = mapped(names::SLOTS, layout.value_bytes())?;
         let records = mapped(names::RECORDS, layout.records() * layout.record_bytes())?;
@@ -180,11 +178,10 @@ impl Template {
             }
             let data = create(name, &map)?;
             if map.section_kind() == EbpfSectionKind::Rodata {
-                let system = |doing| move |error| ProbeError::System { doing, error };
                 sys::map_update(data.fd().as_fd(), 0, map.data())
-                    .map_err(system("writing the constants of the BPF programs"))?;
+                    .doing("writing the constants of the BPF programs")?;
                 sys::map_freeze(data.fd().as_fd())
-                    .map_err(system("freezing the constants of the BPF programs"))?;
+                    .doing("freezing the constants of the BPF programs")?;
             }
             own.insert(name.to_owned(), (map, data));
         }

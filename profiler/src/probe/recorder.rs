@@ -1,10 +1,10 @@
 //! Adds up what is drained from a session over one measured window.
 
-use super::{Books, Drained, Precision, Session};
+use super::account::Reading;
+use super::{Drained, Precision, Session};
 use crate::kernel::target::Target;
 use crate::recording::Backend;
 use crate::recording::measure::{HandlerMeasure, Losses};
-use crate::stats::Durations;
 
 /// The sum of all drains of a window, a handler at a time.
 #[derive(Debug, Clone)]
@@ -15,36 +15,22 @@ pub struct Recorder {
 /// What was measured of a handler since its window began.
 #[derive(Debug, Clone)]
 pub(crate) struct HandlerStats {
-    pub(crate) target: Target,
-    backend: Backend,
-    /// With those that are doubtful.
-    pub(crate) durations: Durations,
-    /// Calls paired since the probes were attached, before the window.
-    paired_before: u64,
-    /// Books when the window began.
-    pub(crate) before: Books,
-    /// Books at the last drain.
-    pub(crate) now: Books,
-    /// Books when the window ended.
-    at_end: Option<Books>,
-    /// Calls paired after that.
-    paired_after: u64,
+    /// Its durations are with those that are doubtful.
+    pub(crate) measure: HandlerMeasure,
+    pub(crate) began: Reading,
+    /// At the last drain.
+    pub(crate) now: Reading,
+    at_end: Option<Reading>,
     /// Starts that waited at the first drain after the window began.
     waiting_next: Option<u64>,
 }
 
 impl Recorder {
     /// A recorder for the handlers of `session`, before its window starts.
-    ///
-    /// # Errors
-    /// Never for the bounds used; the histogram library's own check is passed on.
-    pub fn new(
-        session: &dyn Session,
-        precision: Precision,
-    ) -> Result<Self, hdrhistogram::CreationError> {
+    pub fn new(session: &dyn Session, precision: Precision) -> Self {
         let handlers = session.targets().into_iter().zip(session.backends());
         let new = |(target, backend)| HandlerStats::new(target, backend, precision);
-        Ok(Self { handlers: handlers.map(new).collect::<Result<_, _>>()? })
+        Self { handlers: handlers.map(new).collect() }
     }
 
     /// The handlers, in the order of the session.
@@ -55,25 +41,20 @@ impl Recorder {
     /// Begins the window, after everything up to `drained`.
     pub fn begin(&mut self, drained: &[Drained]) {
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
-            handler.paired_before += handler.durations.len() + drained.durations.len();
-            handler.durations.reset();
-            handler.before = drained.books;
-            handler.now = drained.books;
+            handler.now.take(drained);
+            handler.began = handler.now;
+            handler.measure.durations.reset();
             handler.waiting_next = None;
         }
     }
 
     /// Adds what was measured since the drain before.
-    ///
-    /// # Errors
-    /// Never for histograms of one precision; the library's own check is passed on.
-    pub fn add(&mut self, drained: &[Drained]) -> Result<(), hdrhistogram::AdditionError> {
+    pub fn add(&mut self, drained: &[Drained]) {
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
-            handler.durations.add(&drained.durations)?;
+            handler.now.take(drained);
+            handler.measure.durations += &drained.durations;
             handler.waiting_next.get_or_insert(drained.books.in_flight);
-            handler.now = drained.books;
         }
-        Ok(())
     }
 
     /// Ends the window with the last drain: what comes later is for the books alone.
@@ -86,16 +67,14 @@ impl Recorder {
     /// Takes a drain after the window's end, so that the books may balance.
     pub fn settle(&mut self, drained: &[Drained]) {
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
-            handler.paired_after += drained.durations.len();
-            handler.now = drained.books;
+            handler.now.take(drained);
         }
     }
 
-    /// Whether the books of all handlers balance. A call that entered after a drain and left before
-    /// its books were read shows as an entry too many, until the next drain.
+    /// Whether the books of all handlers balance.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
-        self.handlers.iter().all(HandlerStats::is_balanced)
+        self.handlers.iter().all(|handler| handler.now.is_balanced())
     }
 
     /// The window's measurements.
@@ -106,85 +85,39 @@ impl Recorder {
 }
 
 impl HandlerStats {
-    fn new(
-        target: &Target,
-        backend: Backend,
-        precision: Precision,
-    ) -> Result<Self, hdrhistogram::CreationError> {
-        Ok(Self {
-            target: target.clone(),
-            backend,
-            durations: precision.durations()?,
-            paired_before: 0,
-            before: Books::default(),
-            now: Books::default(),
+    fn new(target: &Target, backend: Backend, precision: Precision) -> Self {
+        Self {
+            measure: HandlerMeasure::empty(target.clone(), Some(backend), precision.durations()),
+            began: Reading::default(),
+            now: Reading::default(),
             at_end: None,
-            paired_after: 0,
             waiting_next: None,
-        })
+        }
     }
 
-    fn is_balanced(&self) -> bool {
-        self.losses_by(&self.now).imbalance(self.durations.len() + self.paired_after) == 0
-    }
-
-    /// What was not measured so far. What is doubtful counts since the probes were attached, because the start of such a duration
-    /// may be older than the window.
-    pub(crate) fn losses_so_far(&self) -> Losses {
-        Losses { doubtful: self.now.doubtful, ..self.losses_by(&self.now) }
-    }
-
-    /// Those of the window. Where the books balance in the end, calls under way at its ends are those that had
-    /// entered before the drain there and were not in it.
+    /// What was not measured so far. What is doubtful counts since the probes were attached, because the start of such a
+    /// duration may be older than the window.
     ///
-    /// Calls that entered and left between that reading and the drain are in the drain alone: each would take
-    /// a call that lasts off the books. So there are no fewer under way than starts that waited both when
-    /// the drain read its books and when the next one did.
-    fn losses(&self) -> Losses {
-        let at_end = self.at_end.as_ref().unwrap_or(&self.now);
-        let mut losses = self.losses_by(at_end);
-        if self.at_end.is_some() && self.is_balanced() {
-            let counted = self.durations.len() + losses.backwards;
-            let gone = self.paired_before + self.before.lost + self.before.backwards;
-            let under_way = |books: &Books, gone: u64, waiting_next: u64| {
-                let at_most = books.entries.saturating_sub(gone);
-                let entered = books.entered_before.unwrap_or(books.entries);
-                let at_least = books.in_flight.min(waiting_next);
-                entered.saturating_sub(gone).max(at_least).min(at_most)
-            };
-            losses.carried_in = under_way(&self.before, gone, self.waiting_next.unwrap_or(0));
-            let gone = gone + counted + losses.lost;
-            losses.in_flight = under_way(at_end, gone, self.now.in_flight);
-            losses.entries =
-                (counted + losses.lost + losses.in_flight).saturating_sub(losses.carried_in);
-        }
-        losses
-    }
-
-    fn losses_by(&self, now: &Books) -> Losses {
-        let before = &self.before;
-        let since = now.losses_since(before);
-        Losses {
-            // What had entered by then and was neither paired nor lost was under way.
-            carried_in: before
-                .entries
-                .saturating_sub(self.paired_before + before.lost + before.backwards),
-            entries: now.entries.saturating_sub(before.entries),
-            exits: self.durations.len() + since.unpaired_exits + since.backwards,
-            in_flight: now.in_flight,
-            over_range: self.durations.over_range(),
-            ..since
-        }
+    /// Books that do not balance in the end are shown as they were read.
+    pub(crate) fn losses(&self) -> Losses {
+        let from = self.began.settled(self.waiting_next.unwrap_or(0));
+        let (to, now) = match &self.at_end {
+            Some(end) if self.now.is_balanced() => (end.settled(self.now.books.in_flight), end),
+            Some(end) => (end.as_read(), end),
+            None => (self.now.as_read(), &self.now),
+        };
+        let over_range = self.measure.durations.over_range();
+        let losses = now.losses_since(&self.began, [from, to]);
+        Losses { doubtful: now.books.doubtful, over_range, ..losses }
     }
 
     /// Without what is doubtful.
     fn finish(mut self) -> HandlerMeasure {
-        let mut losses = self.losses();
-        let doubtful = self.at_end.as_ref().unwrap_or(&self.now).doubtful;
-        losses.doubtful = self.durations.withhold(doubtful);
-        losses.over_range = self.durations.over_range();
-        let Self { target, backend, durations, .. } = self;
-        HandlerMeasure { target, backend: Some(backend), durations, losses }
+        let losses = self.losses();
+        let durations = &mut self.measure.durations;
+        let doubtful = durations.withhold(losses.doubtful);
+        self.measure.losses = Losses { doubtful, over_range: durations.over_range(), ..losses };
+        self.measure
     }
 }
 
@@ -194,7 +127,7 @@ impl Recorder {
     pub(crate) fn of(names: &[&str], at_begin: &[Drained]) -> Self {
         let new = |name: &&str| {
             let target = Target { name: (*name).to_owned(), ..Target::default() };
-            HandlerStats::new(&target, Backend::Fentry, Precision::Three).unwrap()
+            HandlerStats::new(&target, Backend::Fentry, Precision::Three)
         };
         let mut recorder = Self { handlers: names.iter().map(new).collect() };
         recorder.begin(at_begin);
@@ -204,6 +137,7 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Books;
     use super::*;
 
     /// A drain of `calls` that ended, of `entries` that had begun when the books were read.
@@ -224,9 +158,7 @@ mod tests {
     }
 
     fn recorder() -> Recorder {
-        let handler =
-            HandlerStats::new(&Target::default(), Backend::Fentry, Precision::Three).unwrap();
-        Recorder { handlers: vec![handler] }
+        Recorder::of(&["handler"], &[])
     }
 
     #[test]
@@ -235,7 +167,7 @@ mod tests {
         // One call lasts over the beginning; 60 begin while the drain reads.
         recorder.begin(&drained_after(Some(11), 10, 71, 0));
         // Those 60, the one, and 40 more; two last over the end, and 50 begin while the drain reads.
-        recorder.add(&drained_after(Some(113), 101, 163, 0)).unwrap();
+        recorder.add(&drained_after(Some(113), 101, 163, 0));
         recorder.end();
         assert!(!recorder.is_balanced());
         recorder.settle(&drained(52, 163));
@@ -253,7 +185,7 @@ mod tests {
         let mut recorder = recorder();
         recorder.begin(&drained_after(Some(9), 10, 14, 1));
         // Those three, 8 more, and the two.
-        recorder.add(&drained_after(Some(22), 13, 27, 1)).unwrap();
+        recorder.add(&drained_after(Some(22), 13, 27, 1));
         recorder.end();
         assert!(!recorder.is_balanced());
         recorder.settle(&drained_after(Some(27), 3, 27, 1));
@@ -268,8 +200,8 @@ mod tests {
     fn a_start_that_waits_at_one_reading_alone_is_of_a_short_call() {
         let mut recorder = recorder();
         recorder.begin(&drained_after(Some(10), 10, 15, 2));
-        recorder.add(&drained_after(Some(30), 20, 34, 0)).unwrap();
-        recorder.add(&drained_after(Some(34), 4, 39, 2)).unwrap();
+        recorder.add(&drained_after(Some(30), 20, 34, 0));
+        recorder.add(&drained_after(Some(34), 4, 39, 2));
         recorder.end();
         assert!(!recorder.is_balanced());
         recorder.settle(&drained(5, 39));
@@ -284,7 +216,7 @@ mod tests {
     fn books_that_do_not_balance_are_shown_as_they_were_read() {
         let mut recorder = recorder();
         recorder.begin(&drained_after(Some(0), 0, 0, 0));
-        recorder.add(&drained_after(Some(10), 8, 12, 0)).unwrap();
+        recorder.add(&drained_after(Some(10), 8, 12, 0));
         recorder.end();
         recorder.settle(&drained(1, 12));
         let losses = recorder.finish().remove(0).losses;

@@ -144,3 +144,11 @@ pub struct HandlerMeasure {
     /// What was not measured, and why.
     pub losses: Losses,
 }
+
+impl HandlerMeasure {
+    /// Nothing was measured; `durations` has the layout.
+    #[must_use]
+    pub fn empty(target: Target, backend: Option<Backend>, durations: Durations) -> Self {
+        Self { target, backend, durations, losses: Losses::default() }
+    }
+}

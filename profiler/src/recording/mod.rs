@@ -490,7 +490,7 @@ mod tests {
     use crate::probe::Precision;
 
     fn whole(durations: &[u64], doubtful: u64) -> HandlerRecording {
-        let mut all = Precision::Three.durations().unwrap();
+        let mut all = Precision::Three.durations();
         durations.iter().for_each(|ns| all.record(*ns));
         let measure = HandlerMeasure {
             target: Target::default(),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use super::{Error, internal};
+use crate::probe::account::Doubt;
 use crate::probe::recorder::{HandlerStats, Recorder};
 use crate::probe::{Drained, Precision};
 use crate::recording::measure::Losses;
@@ -19,40 +19,30 @@ pub(super) struct Open {
 /// One handler in it.
 struct OfInterval {
     durations: Durations,
-    /// Entries that the kernel had skipped when the interval before the last ended, and when the last did.
-    skipped_by: [u64; 2],
+    doubt: Doubt,
 }
 
 impl OfInterval {
-    /// Without what is doubtful, and how much that is. A false duration ends with a call whose entry was
-    /// skipped: in this interval, or in the one before if it was under way in between. The start that it
-    /// took may be of any time.
+    /// Without what is doubtful, and how much that is.
     fn sure(&self, of: &HandlerStats) -> (Cow<'_, Durations>, u64) {
-        let skipped = of.now.skipped_entries.saturating_sub(self.skipped_by[0]);
-        self.durations.without(of.now.doubtful.min(skipped))
+        self.durations.without(self.doubt.at(&of.now.books))
     }
 }
 
 impl Open {
-    /// The first interval of the window of `recorder`: what was skipped before counts as the interval before.
-    pub(super) fn new(
-        recorder: &Recorder,
-        precision: Precision,
-        began: Instant,
-    ) -> Result<Self, Error> {
-        let empty = precision.durations().map_err(internal)?;
-        let handler = |of: &HandlerStats| OfInterval {
-            durations: empty.clone(),
-            skipped_by: [0, of.before.skipped_entries],
-        };
-        Ok(Self { began, handlers: recorder.handlers().iter().map(handler).collect() })
+    /// The first interval of the window of `recorder`.
+    pub(super) fn new(recorder: &Recorder, precision: Precision, began: Instant) -> Self {
+        let handlers = recorder.handlers().iter().map(|of| OfInterval {
+            durations: precision.durations(),
+            doubt: Doubt::since(&of.began.books),
+        });
+        Self { began, handlers: handlers.collect() }
     }
 
-    pub(super) fn add(&mut self, drained: &[Drained]) -> Result<(), Error> {
+    pub(super) fn add(&mut self, drained: &[Drained]) {
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
-            handler.durations.add(&drained.durations).map_err(internal)?;
+            handler.durations += &drained.durations;
         }
-        Ok(())
     }
 
     /// One line on the interval: calls, their rate, the handler with the highest TP99, losses.
@@ -64,10 +54,10 @@ impl Open {
         let idle = self.handlers.iter().filter(|handler| handler.durations.is_empty()).count();
         let length = (now - self.began).as_secs_f64().max(1e-9);
         let tp99 = |(durations, of): (&Cow<'_, Durations>, &HandlerStats)| {
-            Some((durations.quantile_ns(0.99)?, of.target.label()))
+            Some((durations.quantile_ns(0.99)?, of.measure.target.label()))
         };
         let slowest = durations.iter().zip(all).filter_map(tp99).max();
-        let lost = Losses::unmeasured_of_all(all.iter().map(HandlerStats::losses_so_far));
+        let lost = Losses::unmeasured_of_all(all.iter().map(HandlerStats::losses));
         let mut line = format!(
             "[{:8.1} s] {calls} calls, {:.0} calls/s, lost {lost} so far",
             (now - window_began).as_secs_f64(),
@@ -101,7 +91,7 @@ impl Open {
                 max_ns: sure.max_ns(),
             });
             handler.durations.reset();
-            handler.skipped_by = [handler.skipped_by[1], of.now.skipped_entries];
+            handler.doubt.age(&of.now.books);
         }
         let start_ns = nanoseconds(self.began - window_began);
         let duration_ns = nanoseconds(now - self.began);
@@ -126,11 +116,11 @@ mod tests {
         let began = Instant::now();
         let [doubtful, skipped] = at_begin;
         let mut recorder = Recorder::of(&["handler"], &drained(&[], doubtful, skipped));
-        let mut open = Open::new(&recorder, Precision::Three, began).unwrap();
+        let mut open = Open::new(&recorder, Precision::Three, began);
         let close = |(at, (durations, doubtful, skipped)): (usize, &(&[u64], u64, u64))| {
             let drained = drained(durations, *doubtful, *skipped);
-            recorder.add(&drained).unwrap();
-            open.add(&drained).unwrap();
+            recorder.add(&drained);
+            open.add(&drained);
             let now = began + Duration::from_secs(at as u64 + 1);
             open.close(began, now, &recorder).handlers.remove(0)
         };
@@ -170,8 +160,8 @@ mod tests {
         let drained = |lost, overrun| Drained::of(&[], books(lost, overrun));
         let began = Instant::now();
         let mut recorder = Recorder::of(&["one", "other"], &[drained(2, 10), drained(0, 10)]);
-        let open = Open::new(&recorder, Precision::Three, began).unwrap();
-        recorder.add(&[drained(3, 17), drained(4, 17)]).unwrap();
+        let open = Open::new(&recorder, Precision::Three, began);
+        recorder.add(&[drained(3, 17), drained(4, 17)]);
         let line = open.line(began, began + Duration::from_secs(1), &recorder);
         assert!(line.contains(" lost 12 so far"), "1 + 4 + 7: {line}");
     }

@@ -58,10 +58,10 @@ impl Live {
 }
 
 fn row(of: &HandlerStats, rates: &VecDeque<f64>) -> Row {
-    let losses = of.losses_so_far();
-    let (durations, _) = of.durations.without(losses.doubtful);
+    let losses = of.losses();
+    let (durations, _) = of.measure.durations.without(losses.doubtful);
     Row::from([
-        clean(&of.target.label()).into_owned(),
+        clean(&of.measure.target.label()).into_owned(),
         format!("{:.0}", rates.back().copied().unwrap_or(0.0)),
         sparkline(rates),
         durations.len().to_string(),
@@ -105,7 +105,7 @@ mod tests {
         let mut recorder = Recorder::of(names, at_begin);
         let mut live = Live::new(names.len(), start);
         for (drained, second) in drains.iter().zip(1..) {
-            recorder.add(drained).unwrap();
+            recorder.add(drained);
             live.add(drained, start + Duration::from_secs(second));
         }
         let text = live.text(&recorder, 12);

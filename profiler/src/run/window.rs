@@ -78,13 +78,13 @@ impl Window {
         precision: Precision,
         context: &mut Context<'_>,
     ) -> Result<Self, Error> {
-        let mut recorder = Recorder::new(context.session, precision).map_err(internal)?;
+        let mut recorder = Recorder::new(context.session, precision);
         // Exits of calls that had entered before the probes were there.
         recorder.begin(&context.session.drain()?);
         let mut window = Self::new(recorder, drained_until(context.session));
         let mut running = Running::start(load);
         if options.interval.is_some() {
-            window.open = Some(Open::new(&window.recorder, precision, window.began)?);
+            window.open = Some(Open::new(&window.recorder, precision, window.began));
         }
         if !options.warmup.is_zero() {
             window.warm_up(options.warmup, precision, &mut running, context).await?;
@@ -154,7 +154,7 @@ impl Window {
                 self.ended = self.began;
                 self.started = jiff::Timestamp::now();
                 if let Some(first) = &mut self.open {
-                    *first = Open::new(&self.recorder, precision, self.began)?;
+                    *first = Open::new(&self.recorder, precision, self.began);
                 }
                 return Ok(());
             }
@@ -162,7 +162,8 @@ impl Window {
             Wake::LoadEnded => {}
             Wake::Signal(caught) => self.signal = Some(caught),
         }
-        self.add(&drained, drained_until(context.session))
+        self.add(&drained, drained_until(context.session));
+        Ok(())
     }
 
     /// Drains from time to time until `duration` is over, the loads have ended, or a signal or an error ends it.
@@ -208,7 +209,7 @@ impl Window {
     /// Adds what has come in since the last time, here and to the table on the terminal.
     fn drain(&mut self, live: &mut Option<Live>, context: &mut Context<'_>) -> Result<(), Error> {
         let drained = context.session.drain()?;
-        self.add(&drained, drained_until(context.session))?;
+        self.add(&drained, drained_until(context.session));
         if let Some(live) = live {
             live.add(&drained, Instant::now());
             context.progress.table(|lines| live.text(&self.recorder, lines));
@@ -245,24 +246,22 @@ impl Window {
 
     /// Adds what was drained at its end, which has all calls `until` then: the window, and its last
     /// interval, are as long as the time in which what they count could come in.
-    fn add(&mut self, drained: &[Drained], until: Instant) -> Result<(), Error> {
-        self.recorder.add(drained).map_err(internal)?;
+    fn add(&mut self, drained: &[Drained], until: Instant) {
+        self.recorder.add(drained);
         if let Some(interval) = &mut self.open {
-            interval.add(drained)?;
+            interval.add(drained);
         }
         self.ended = self.ended.max(until);
-        Ok(())
     }
 
     /// Ends it with what was drained last, and sees whether the books balance. After trouble it takes what
     /// there is.
     pub(super) fn settle(&mut self, session: &mut dyn Session) {
-        if self.trouble.is_some()
-            && let Ok(rest) = session.undelivered()
-            && !rest.is_empty()
-        {
-            // The first error is reported.
-            let _ = self.add(&rest, Instant::now());
+        if self.trouble.is_some() {
+            let rest = session.undelivered();
+            if !rest.is_empty() {
+                self.add(&rest, Instant::now());
+            }
         }
         if self.ended <= self.began {
             self.ended = Instant::now();

@@ -1,6 +1,7 @@
-//! The books of one handler: from counters since its probes were attached to the losses of an interval.
+//! The books of one handler, interval by interval.
 
-use crate::probe::{Books, Drained};
+use crate::probe::Drained;
+use crate::probe::account::{Doubt, Reading};
 use crate::recording::measure::Losses;
 use crate::stats::Durations;
 
@@ -8,93 +9,53 @@ use crate::stats::Durations;
 #[derive(Debug)]
 pub(super) struct Account {
     /// At the last drain, and when the interval began.
-    now: Balance,
-    began: Balance,
+    now: Reading,
+    began: Reading,
     /// Durations left out as doubtful since the interval began.
     doubtful: u64,
-    /// Entries that the kernel had skipped at the last two times that [`Account::age`] was called.
-    skipped_by: [u64; 2],
-}
-
-/// The books at a drain.
-#[derive(Debug, Clone, Copy)]
-struct Balance {
-    /// Calls paired so far.
-    paired: u64,
-    books: Books,
-    /// Calls under way when the drain took the durations, and those entered by then.
-    under_way: u64,
-    entered: u64,
-}
-
-impl Balance {
-    /// The drain reads its counters a little later than its durations. What had entered by a reading just before it and was not
-    /// gone was under way; a call that entered and left between that reading and the drain makes these too few, in this
-    /// interval and by as many too many in the next one: over all intervals the sum is exact.
-    fn new(paired: u64, books: Books) -> Self {
-        let gone = paired + books.lost + books.backwards;
-        let before = books.entered_before.unwrap_or(books.entries);
-        let under_way = before.min(books.entries).saturating_sub(gone);
-        Self { paired, books, under_way, entered: gone + under_way }
-    }
+    doubt: Doubt,
+    /// The last drain was after the probes were off.
+    is_over: bool,
 }
 
 impl Account {
     /// Begins with the first drain, whose calls count as earlier ones.
     pub(super) fn begin(first: &Drained) -> Self {
-        let now = Balance::new(first.durations.len(), first.books);
-        let skipped_by = [0, first.books.skipped_entries];
-        Self { now, began: now, doubtful: 0, skipped_by }
+        let mut now = Reading::default();
+        now.take(first);
+        Self { now, began: now, doubtful: 0, doubt: Doubt::since(&first.books), is_over: false }
     }
 
     /// Takes the next drain, and leaves what is doubtful out of its durations: each drain is final, so that
     /// sums of drains never become less.
-    ///
-    /// A false duration ends with a call whose entry was skipped: since the drain before, or earlier if it
-    /// was under way in between. So many of the longest are withheld as entries were skipped since
-    /// [`Account::age`] was called the last time but one.
     pub(super) fn add(&mut self, drained: &mut Drained) {
-        let Drained { durations, books } = drained;
-        self.now = Balance::new(self.now.paired + durations.len(), *books);
-        let skipped = books.skipped_entries.saturating_sub(self.skipped_by[0]);
-        self.doubtful += durations.withhold(books.doubtful.min(skipped));
+        self.now.take(drained);
+        self.doubtful += drained.durations.withhold(self.doubt.at(&drained.books));
     }
 
     /// Forgets entries that were skipped before the last call of this.
     pub(super) fn age(&mut self) {
-        self.skipped_by = [self.skipped_by[1], self.now.books.skipped_entries];
+        self.doubt.age(&self.now.books);
     }
 
     /// The last drain was after the probes were off: now the counters themselves have to balance.
     pub(super) fn end(&mut self) {
-        let Balance { books, under_way, entered, .. } = &mut self.now;
-        (*under_way, *entered) = (books.in_flight, books.entries);
+        self.is_over = true;
     }
 
-    /// Calls under way by the last drain.
-    pub(super) fn in_flight(&self) -> u64 {
-        self.now.books.in_flight
-    }
-
-    /// Entries that the last drain counted, if it had all these calls: none was under way, and none left between
-    /// the drain and the reading of its counters, which is in the next drain.
-    pub(super) fn settled_entries(&self) -> Option<u64> {
-        let Balance { paired, books, .. } = &self.now;
-        (books.entries == paired + books.lost + books.backwards).then_some(books.entries)
+    /// The last drain.
+    pub(super) fn now(&self) -> &Reading {
+        &self.now
     }
 
     /// The losses of the interval so far, whose durations are these.
     pub(super) fn losses(&self, durations: &Durations) -> Losses {
-        let (now, began) = (&self.now, &self.began);
-        let since = now.books.losses_since(&began.books);
+        let now = &self.now;
+        let to = if self.is_over { now.as_read() } else { now.settled(0) };
         Losses {
-            carried_in: began.under_way,
-            entries: now.entered.saturating_sub(began.entered),
-            exits: now.paired - began.paired + since.unpaired_exits + since.backwards,
-            in_flight: now.under_way,
             over_range: durations.over_range(),
             doubtful: self.doubtful,
-            ..since
+            ..now.losses_since(&self.began, [self.began.settled(0), to])
         }
     }
 
@@ -109,6 +70,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::probe::Books;
 
     fn drained(calls: &[u64], books: Books) -> Drained {
         Drained::of(calls, books)
@@ -184,7 +146,7 @@ mod tests {
                 entered += during;
                 let mut next = drained(&vec![7; left as usize], of);
                 account.add(&mut next);
-                durations.add(&next.durations).unwrap();
+                durations += &next.durations;
                 let losses = account.losses(&durations);
                 prop_assert_eq!(losses.imbalance(durations.len()), 0);
                 if closes {

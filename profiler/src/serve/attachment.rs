@@ -1,7 +1,6 @@
 //! The probes on one load of a module: what they measure, cut into intervals, and added to the sum of its build.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use super::coverage::{Coverage, partly};
 use super::state::{Build, HandlerSum, NotMeasured};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::{self, ModuleFacts};
-use crate::kernel::target::{KernelFiles, LeftOut, Target};
+use crate::kernel::target::{KernelFiles, LeftOut};
 use crate::probe::{self, Drained, Precision, ProbeError, Probes, Session};
 use crate::recording::measure::{HandlerMeasure, Losses};
 use crate::recording::unlike::{Difference, Use, differences};
@@ -157,18 +156,19 @@ impl Attachment {
         let began = session.drained_until().unwrap_or_else(Instant::now);
         let targets = session.targets().into_iter().zip(session.backends());
         let handlers = targets.zip(&first).map(|((target, backend), first)| {
-            Ok(Handler {
+            let durations = precision.durations();
+            Handler {
                 name: target.label(),
-                measure: empty_measure(target, backend, precision)?,
+                measure: HandlerMeasure::empty(target.clone(), Some(backend), durations),
                 account: Account::begin(first),
                 coverage: Coverage::begin(began),
                 sum: 0,
                 before: Losses::default(),
                 unrated: 0,
                 undecided: 0,
-            })
+            }
         });
-        let handlers = handlers.collect::<Result<_, ProbeError>>()?;
+        let handlers = handlers.collect();
         Ok(Self {
             session,
             load,
@@ -291,10 +291,7 @@ impl Attachment {
     }
 
     /// The build that it adds to from now on: what was measured `before`, or nothing so far.
-    ///
-    /// # Errors
-    /// Never for histograms of one precision; the library's own check is passed on.
-    pub(super) fn build(&mut self, before: Option<Build>) -> Result<Build, ProbeError> {
+    pub(super) fn build(&mut self, before: Option<Build>) -> Build {
         let mut build = before.unwrap_or_else(|| Build {
             module: self.facts.name.clone(),
             id: self.build_id().to_owned(),
@@ -310,15 +307,16 @@ impl Attachment {
             let known = build.handlers.iter().position(|sum| sum.name == handler.name);
             handler.sum = known.unwrap_or(build.handlers.len());
             if known.is_none() {
-                let durations = self.precision.growing_durations().map_err(adding)?;
-                let sum = HandlerMeasure { durations, ..handler.measure.clone() };
+                let HandlerMeasure { target, backend, .. } = &handler.measure;
+                let durations = self.precision.growing_durations();
+                let sum = HandlerMeasure::empty(target.clone(), *backend, durations);
                 build.handlers.push(HandlerSum::new(sum));
             }
             handler.before = build.handlers[handler.sum].measure.losses;
             build.handlers[handler.sum].calls_per_s = Some(0.0);
         }
         self.describe(&mut build);
-        Ok(build)
+        build
     }
 
     /// What of the build is not measured, and why.
@@ -329,7 +327,7 @@ impl Attachment {
 
     /// Whether no call began since the last drain, which had all before: then there is nothing to drain.
     fn is_idle(&mut self) -> bool {
-        let known = self.handlers.iter().map(|handler| handler.account.settled_entries());
+        let known = self.handlers.iter().map(|handler| handler.account.now().settled_entries());
         let known: Vec<Option<u64>> = known.collect();
         known.iter().all(Option::is_some)
             && self.session.entries().is_ok_and(|entries| entries == known)
@@ -357,21 +355,14 @@ impl Attachment {
     }
 
     /// Adds what was drained, and the time that passed, to the interval and to the sum of the build.
-    ///
-    /// # Errors
-    /// Never for histograms of one precision; the library's own check is passed on.
-    pub(super) fn add(
-        &mut self,
-        drained: Vec<Drained>,
-        build: &mut Build,
-    ) -> Result<(), ProbeError> {
+    pub(super) fn add(&mut self, drained: Vec<Drained>, build: &mut Build) {
         let ages = !drained.is_empty() && self.until.saturating_duration_since(self.aged) >= AGE;
         if ages {
             self.aged = self.until;
         }
         for (handler, mut drained) in self.handlers.iter_mut().zip(drained) {
             let sum = &mut build.handlers[handler.sum];
-            handler.add(&mut drained, sum, self.is_detached).map_err(adding)?;
+            handler.add(&mut drained, sum, self.is_detached);
             if ages {
                 handler.account.age();
             }
@@ -393,15 +384,11 @@ impl Attachment {
         self.added = self.until;
         build.last = build.last.max(Timestamp::now());
         self.describe(build);
-        Ok(())
     }
 
     /// Ends the interval with the last drain and begins the next there: a recording of it.
-    ///
-    /// # Errors
-    /// If a bucket has more calls than the format can hold.
-    pub(super) fn close(&mut self) -> Result<Recording, ProbeError> {
-        let interval = self.interval()?;
+    pub(super) fn close(&mut self) -> Recording {
+        let interval = self.interval();
         for handler in &mut self.handlers {
             handler.coverage.interval_ns = 0;
             // Cannot overflow u64 in practice.
@@ -421,7 +408,7 @@ impl Attachment {
             );
         }
         (self.started, self.began) = (ended, self.until);
-        Ok(interval)
+        interval
     }
 
     fn length(&self) -> Duration {
@@ -429,10 +416,7 @@ impl Attachment {
     }
 
     /// The interval so far as a recording, with its warnings: handlers that had no probes in it are left out.
-    ///
-    /// # Errors
-    /// If a bucket has more calls than the format can hold.
-    pub(super) fn interval(&self) -> Result<Recording, ProbeError> {
+    pub(super) fn interval(&self) -> Recording {
         let (mut recordings, mut covered, mut never) = (Vec::new(), Vec::new(), Vec::new());
         for (handler, stored) in self.handlers.iter().zip(self.stored()) {
             let Coverage { interval_ns, .. } = handler.coverage;
@@ -453,7 +437,7 @@ impl Attachment {
             interval.warnings.push(warning.into());
         }
         interval.warn();
-        Ok(interval)
+        interval
     }
 
     /// What it could not measure, and what was shed when it attached.
@@ -470,24 +454,21 @@ impl Attachment {
     }
 
     /// Takes the probes off, and what was measured last, to be [added](Self::add); a warning if the last calls are lost.
-    ///
-    /// # Errors
-    /// If the kernel's maps cannot be read any more.
-    pub(super) fn detach(&mut self) -> Result<(Vec<Drained>, Option<Warning>), ProbeError> {
+    pub(super) fn detach(&mut self) -> (Vec<Drained>, Option<Warning>) {
         self.session.detach();
         self.is_detached = true;
         let (drained, lost) = match self.session.drain() {
             Ok(drained) => (drained, None),
             Err(error) => {
                 warn!("the last calls of module {} are lost: {error}", self.facts.name);
-                (self.session.undelivered()?, Some(Warning::EndedByError(error.to_string())))
+                (self.session.undelivered(), Some(Warning::EndedByError(error.to_string())))
             }
         };
         self.counted();
         let names = self.names();
         let (count, names) = (names.len(), listed(&names));
         info!("no probes on the {count} handlers of module {}: {names}", self.facts.name);
-        Ok((drained, lost))
+        (drained, lost)
     }
 
     /// The handlers of the interval so far.
@@ -515,40 +496,24 @@ impl Attachment {
 
 impl Handler {
     /// Adds what was drained to its interval and to its sum.
-    fn add(
-        &mut self,
-        drained: &mut Drained,
-        sum: &mut HandlerSum,
-        is_last: bool,
-    ) -> Result<(), hdrhistogram::AdditionError> {
+    fn add(&mut self, drained: &mut Drained, sum: &mut HandlerSum, is_last: bool) {
         self.unrated += drained.durations.len();
         self.undecided += drained.durations.len();
         self.account.add(drained);
         if is_last {
             self.account.end();
         }
-        self.measure.durations.add(&drained.durations)?;
+        self.measure.durations += &drained.durations;
         self.measure.losses = self.account.losses(&self.measure.durations);
-        sum.in_flight = self.account.in_flight();
+        sum.in_flight = self.account.now().books.in_flight;
         let losses = self.before.checked_add(&self.measure.losses);
         let losses = losses.unwrap_or(sum.measure.losses);
-        if drained.durations.is_empty() && losses == sum.measure.losses {
-            return Ok(());
+        if !drained.durations.is_empty() || losses != sum.measure.losses {
+            let sum = Arc::make_mut(&mut sum.measure);
+            sum.losses = losses;
+            sum.durations += &drained.durations;
         }
-        let sum = Arc::make_mut(&mut sum.measure);
-        sum.losses = losses;
-        sum.durations.add(&drained.durations)
     }
-}
-
-fn empty_measure(
-    target: &Target,
-    backend: Backend,
-    precision: Precision,
-) -> Result<HandlerMeasure, ProbeError> {
-    let durations = precision.durations().map_err(adding)?;
-    let (target, backend) = (target.clone(), Some(backend));
-    Ok(HandlerMeasure { target, backend, durations, losses: Losses::default() })
 }
 
 /// By how much the wall clock was stepped in an interval of this length by the monotonic clock, if it was.
@@ -561,10 +526,6 @@ fn stepped(started: Timestamp, ended: Timestamp, length: Duration) -> Option<Sig
 /// Its build id, else its `srcversion`, else nothing.
 fn build_id(facts: &ModuleFacts) -> &str {
     facts.build_id.as_deref().or(facts.srcversion.as_deref()).unwrap_or_default()
-}
-
-fn adding(error: impl std::error::Error + Send + Sync + 'static) -> ProbeError {
-    ProbeError::System { doing: "adding up what was drained", error: io::Error::other(error) }
 }
 
 #[cfg(test)]
@@ -581,15 +542,15 @@ pub(super) mod tests {
         /// Drains, and adds that to its build.
         pub(in super::super) fn take(&mut self, build: &mut Build, fully: bool) {
             let drained = self.drain(fully).unwrap();
-            self.add(drained, build).unwrap();
+            self.add(drained, build);
         }
 
         /// Takes the probes off: the last interval.
         fn end(mut self, build: &mut Build) -> Recording {
-            let (drained, lost) = self.detach().unwrap();
+            let (drained, lost) = self.detach();
             assert_eq!(lost, None);
-            self.add(drained, build).unwrap();
-            self.close().unwrap()
+            self.add(drained, build);
+            self.close()
         }
 
         /// From now on its drains fail.
@@ -611,7 +572,7 @@ pub(super) mod tests {
         }
 
         fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
-            Err(adding(io::Error::other("it is broken")))
+            Err(ProbeError::Elsewhere { what: "it is broken".to_owned() })
         }
 
         fn detach(&mut self) {}
@@ -741,7 +702,7 @@ pub(super) mod tests {
     fn a_build_is_the_exact_sum_of_its_intervals_and_never_less_than_before() {
         let calls = [30, 0, 200, 1, 9, 0, 77, 500];
         let mut attached = attachment("aa", drains(&calls, 4));
-        let mut build = attached.build(None).unwrap();
+        let mut build = attached.build(None);
         let (mut intervals, mut before) = (Vec::new(), Vec::new());
         for at in 0..calls.len() {
             attached.take(&mut build, at % 3 == 2);
@@ -754,7 +715,7 @@ pub(super) mod tests {
             assert_eq!(less, None, "after {before:?} comes {now:?}");
             before = now;
             if at % 3 == 2 {
-                intervals.push(attached.close().unwrap());
+                intervals.push(attached.close());
                 assert_is_sum(&build, &intervals);
             }
         }
@@ -775,9 +736,9 @@ pub(super) mod tests {
         let mut again = attachment("aa", drains(&[10, 20], 9));
         assert_eq!(again.unlike(&build), []);
         let older = build.clone();
-        let mut build = again.build(Some(build)).unwrap();
+        let mut build = again.build(Some(build));
         again.take(&mut build, true);
-        intervals.push(again.close().unwrap());
+        intervals.push(again.close());
         intervals.push(again.end(&mut build));
         build.leave();
         assert_is_sum(&build, &intervals);
@@ -790,19 +751,19 @@ pub(super) mod tests {
     fn a_recording_has_a_warning_about_handlers_that_were_measured_for_a_part_of_its_window() {
         // A drain is 10 s.
         let mut attached = attachment("aa", drains(&[5; 8], 9));
-        let mut build = attached.build(None).unwrap();
+        let mut build = attached.build(None);
         let shed = Action::Shed("rare".to_owned(), 0.01);
         let partly = |recording: &Recording| -> Vec<String> {
             let of = recording.warnings.iter().filter(|of| of.code == "partly-measured");
             of.map(|of| of.text.split(": ").nth(1).unwrap().to_owned()).collect()
         };
         attached.take(&mut build, true);
-        assert!(partly(&attached.close().unwrap()).is_empty());
+        assert!(partly(&attached.close()).is_empty());
         attached.take(&mut build, true);
         let at = attached.until;
         assert!(attached.carry_out(&shed, at).unwrap());
         attached.take(&mut build, true);
-        let interval = attached.close().unwrap();
+        let interval = attached.close();
         assert_eq!(partly(&interval), ["rare 10.0 s of 20.0 s"]);
         assert_eq!(partly(&build.recording()), ["rare 20.0 s of 30.0 s"]);
         let covered =
@@ -810,10 +771,10 @@ pub(super) mod tests {
         assert_eq!(["rare", "busy"].map(covered), [20_000_000_000, 30_000_000_000]);
         let minute = |attached: &mut Attachment, build: &mut Build| {
             attached.until += Duration::from_secs(60);
-            attached.add(Vec::new(), build).unwrap();
+            attached.add(Vec::new(), build);
         };
         minute(&mut attached, &mut build);
-        let interval = attached.close().unwrap();
+        let interval = attached.close();
         let names: Vec<&str> = interval.handlers.iter().map(|of| of.name.as_str()).collect();
         assert_eq!(names, ["busy"]);
         assert_eq!((interval.left_out[0].name.as_str(), interval.left_out.len()), ("rare", 1));
@@ -823,7 +784,7 @@ pub(super) mod tests {
         let at = attached.until;
         assert!(attached.carry_out(&Action::TakeUp("rare".to_owned()), at).unwrap());
         minute(&mut attached, &mut build);
-        let interval = attached.close().unwrap();
+        let interval = attached.close();
         assert_eq!((interval.handlers.len(), interval.left_out.len()), (2, 0));
         assert!(partly(&interval).is_empty());
     }
@@ -840,7 +801,7 @@ pub(super) mod tests {
         ];
         let script = script.into_iter().map(|rare| vec![nothing.clone(), rare]).collect();
         let mut attached = attachment("aa", script);
-        let mut build = attached.build(None).unwrap();
+        let mut build = attached.build(None);
         let mut drained = |fully: bool| {
             attached.take(&mut build, fully);
             build.handlers[1].measure.durations.len()
@@ -862,11 +823,11 @@ pub(super) mod tests {
         assert_eq!(step(-3540), Some(-3600));
         // The interval after a step has the length of the monotonic clock, and the next begins where it ended.
         let mut attached = attachment("aa", drains(&[5, 6], 9));
-        let mut build = attached.build(None).unwrap();
+        let mut build = attached.build(None);
         attached.started -= SignedDuration::from_hours(1);
         let started = attached.started;
         attached.take(&mut build, true);
-        let interval = attached.close().unwrap();
+        let interval = attached.close();
         assert_eq!((interval.started, interval.window_ns), (started, 10_000_000_000));
         assert!(attached.started > started + SignedDuration::from_mins(30));
     }
@@ -874,7 +835,7 @@ pub(super) mod tests {
     #[test]
     fn another_way_to_measure_does_not_add_up() {
         let mut attached = attachment("aa", Vec::new());
-        let build = attached.build(None).unwrap();
+        let build = attached.build(None);
         let mut other = build.clone();
         Arc::make_mut(&mut other.handlers[0].measure).backend = Some(Backend::Kprobe);
         let what = |attached: &Attachment, of: &Build| -> Vec<What> {

@@ -396,7 +396,7 @@ mod tests {
         let config =
             config::Module { name: "driver".to_owned(), handlers: Vec::new(), backend: None };
         let mut attached = attachment("aa", drains(calls, 9));
-        engine.shared.begin_build(&mut attached).unwrap();
+        engine.shared.begin_build(&mut attached);
         let stage = Stage::Measuring(Box::new(attached), None);
         engine.tasks.push(Task::new(config));
         engine.tasks[0].stage = stage;
@@ -477,7 +477,7 @@ mod tests {
         let ids: Vec<String> = (0..MOST_BUILDS + 3).map(|n| format!("{n:02}")).collect();
         for id in &ids {
             let mut attached = attachment(id, drains(&[5], 9));
-            engine.shared.begin_build(&mut attached).unwrap();
+            engine.shared.begin_build(&mut attached);
             engine.shared.change_build("driver", id, |build| {
                 attached.take(build, true);
                 // All but one are of the past.

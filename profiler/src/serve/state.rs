@@ -190,7 +190,7 @@ pub struct Intervals {
     pub waiting: u64,
     /// Recordings that were removed for newer ones, as `max-bytes` wants it.
     pub removed: u64,
-    /// Neither on disk nor in memory: they could not be read from the kernel, more builds waited than memory is meant for, or a kill took them.
+    /// Neither on disk nor in memory: more builds waited than memory is meant for, or a kill took them.
     pub lost: u64,
 }
 

@@ -194,13 +194,6 @@ impl Store {
         Intervals { on_disk: self.files.len() as u64, waiting, ..self.counts }
     }
 
-    /// Counts a build's open interval as lost, unless it was written ahead: whether it is lost.
-    pub(super) fn lose_open(&mut self, module: &str, build: &str) -> bool {
-        let is_lost = self.ahead.remove(&folder_name(module, build)).is_none();
-        self.counts.lost += u64::from(is_lost);
-        is_lost
-    }
-
     /// Goes on with what another folder had not taken.
     pub(super) fn take_over(&mut self, mut other: Self) {
         let pending = std::mem::take(&mut other.pending);
@@ -454,10 +447,10 @@ mod tests {
     /// An interval of `calls` that began `second` seconds after midnight.
     fn interval(calls: u64, second: u64) -> Recording {
         let mut attached = attachment("aa", drains(&[calls], 9));
-        let mut build = attached.build(None).unwrap();
+        let mut build = attached.build(None);
         attached.take(&mut build, true);
         let started = format!("2026-11-23T00:00:{second:02}.5Z").parse().unwrap();
-        Recording { started, ..attached.close().unwrap() }
+        Recording { started, ..attached.close() }
     }
 
     /// In a store of a short interval there are 80,000 files.
@@ -576,12 +569,6 @@ mod tests {
         store.end();
         let Intervals { on_disk, waiting, lost, .. } = store.intervals();
         assert_eq!((on_disk, waiting, lost), (3, 0, 0));
-        store.put_ahead("driver", "aa", &interval(10, 4));
-        assert!(store.lose_open("driver", "aa"), "there is no room for it");
-        store.config.min_free_bytes = 0;
-        store.put_ahead("driver", "aa", &interval(10, 4));
-        assert!(!store.lose_open("driver", "aa"));
-        assert_eq!(store.intervals().lost, 1);
     }
 
     /// A clock that was far ahead, and one that stood still: what was written first goes first, also after a new start.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::attachment::Attachment;
 use super::budget::{Action, Budget, FIRST_WAIT, LONGEST_WAIT, percent};
@@ -213,20 +213,14 @@ impl Task {
         let known = self.budget.as_ref();
         let attached = Attachment::attach(config, load, precision, &shared.host, known);
         let is_same = Presence::of(&config.name) == Presence::Live(load);
-        let begun = attached.and_then(|mut attachment| {
-            if !is_same {
-                return Err("it was replaced meanwhile".to_owned());
-            }
-            let begun = shared.begin_build(&mut attachment);
-            begun.map(|()| attachment).map_err(|error| error.to_string())
-        });
-        match begun {
-            Ok(attachment) => {
+        match attached {
+            // It was replaced meanwhile: the next look finds out what it is now.
+            _ if !is_same => self.stage = Stage::Waiting(None),
+            Ok(mut attachment) => {
+                shared.begin_build(&mut attachment);
                 self.find_budget(&attachment, shared);
                 self.stage = Stage::Measuring(Box::new(attachment), None);
             }
-            // The next look finds out what it is now.
-            Err(_) if !is_same => self.stage = Stage::Waiting(None),
             Err(why) => self.refuse(load, why),
         }
     }
@@ -257,12 +251,11 @@ impl Task {
     /// Drains what is measured, and ends the interval if it `closes`.
     pub(super) fn drain(&mut self, closes: bool, shared: &mut Shared) {
         let Stage::Measuring(attachment, failing) = &mut self.stage else { return };
-        let drained = shared.drain(attachment, closes).and_then(|()| match closes {
-            true => shared.close(attachment),
-            false => Ok(()),
-        });
-        let Err(error) = drained else {
+        let Err(error) = shared.drain(attachment, closes) else {
             *failing = None;
+            if closes {
+                shared.close(attachment);
+            }
             return;
         };
         let since = *failing.get_or_insert_with(Instant::now);
@@ -281,9 +274,10 @@ impl Task {
     /// Stores the interval so far: its last one takes the place of that.
     pub(super) fn store_so_far(&mut self, shared: &mut Shared) {
         let Stage::Measuring(attachment, _) = &mut self.stage else { return };
-        match shared.drain(attachment, true).and_then(|()| attachment.interval()) {
-            Ok(interval) => {
-                shared.store.put_ahead(attachment.module(), attachment.build_id(), &interval);
+        match shared.drain(attachment, true) {
+            Ok(()) => {
+                let so_far = attachment.interval();
+                shared.store.put_ahead(attachment.module(), attachment.build_id(), &so_far);
             }
             // The end reports what is lost.
             Err(error) => warn!("module {} cannot be read: {error}", self.config.name),
@@ -302,18 +296,9 @@ impl Task {
         };
         let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
         let handlers = attachment.names();
-        let mut released = Released { handlers, ..Released::default() };
-        match shared.end(&mut attachment) {
-            Ok(interval) => {
-                released.calls = interval.calls();
-                shared.store.put(&module, &id, interval);
-            }
-            Err(error) => {
-                let is_lost = shared.store.lose_open(&module, &id);
-                let what = if is_lost { "last interval" } else { "end of the last interval" };
-                error!("the {what} of module {module} is lost: {error}");
-            }
-        }
+        let interval = shared.end(&mut attachment);
+        let released = Released { handlers, calls: interval.calls(), references: 0 };
+        shared.store.put(&module, &id, interval);
         shared.change_build(&module, &id, Build::leave);
         Some((attachment.load, released))
     }
@@ -427,7 +412,7 @@ impl Shared {
     }
 
     /// Adds the build of an attachment, or goes on with what is known of it.
-    pub(super) fn begin_build(&mut self, attachment: &mut Attachment) -> Result<(), ProbeError> {
+    pub(super) fn begin_build(&mut self, attachment: &mut Attachment) {
         let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
         let is_same = |build: &Build| build.module == module && build.id == id;
         let before = self.state.borrow().builds.iter().find(|build| is_same(build)).cloned();
@@ -440,7 +425,7 @@ impl Shared {
                 unlike.join("; ")
             );
         }
-        let build = attachment.build(before.filter(|_| unlike.is_empty()))?;
+        let build = attachment.build(before.filter(|_| unlike.is_empty()));
         self.state.send_modify(|state| {
             let builds = &mut Arc::make_mut(state).builds;
             builds.retain(|known| !is_same(known));
@@ -452,45 +437,37 @@ impl Shared {
                 info!("build {id} of module {module} is no longer shown: there are newer ones");
             }
         });
-        Ok(())
     }
 
     fn drain(&mut self, attachment: &mut Attachment, fully: bool) -> Result<(), ProbeError> {
         let began = Instant::now();
         let drained = attachment.drain(fully)?;
-        self.add(attachment, drained)?;
+        self.add(attachment, drained);
         self.own.drains += 1;
         self.own.drain_ns += nanoseconds(began.elapsed());
         Ok(())
     }
 
-    fn add(
-        &mut self,
-        attachment: &mut Attachment,
-        drained: Vec<Drained>,
-    ) -> Result<(), ProbeError> {
+    fn add(&self, attachment: &mut Attachment, drained: Vec<Drained>) {
         let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
-        let mut added = Err(ProbeError::ModuleGone { module: module.clone() });
-        self.change_build(&module, &id, |build| added = attachment.add(drained, build));
-        added
+        self.change_build(&module, &id, |build| attachment.add(drained, build));
     }
 
-    fn close(&mut self, attachment: &mut Attachment) -> Result<(), ProbeError> {
-        let interval = attachment.close()?;
+    fn close(&mut self, attachment: &mut Attachment) {
+        let interval = attachment.close();
         self.store.put(attachment.module(), attachment.build_id(), interval);
-        Ok(())
     }
 
     /// The last interval of an attachment.
-    fn end(&mut self, attachment: &mut Attachment) -> Result<Recording, ProbeError> {
-        let (drained, lost) = attachment.detach()?;
-        self.add(attachment, drained)?;
-        let mut interval = attachment.close()?;
+    fn end(&mut self, attachment: &mut Attachment) -> Recording {
+        let (drained, lost) = attachment.detach();
+        self.add(attachment, drained);
+        let mut interval = attachment.close();
         if let Some(lost) = lost {
             self.own.drain_failures += 1;
             interval.warnings.push(lost.into());
         }
-        Ok(interval)
+        interval
     }
 }
 

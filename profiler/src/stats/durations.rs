@@ -1,9 +1,10 @@
 //! Durations as they are measured: an HDR histogram, with what is known of them exactly.
 
 use std::borrow::Cow;
+use std::ops::AddAssign;
 
-use hdrhistogram::{AdditionError, Histogram, RecordError};
-use profiler_common::bucket::HIGHEST_NS;
+use hdrhistogram::{Histogram, RecordError};
+use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 
 /// Durations in nanoseconds: to the histogram's precision, with exact sum, minimum and maximum.
 #[derive(Debug, Clone)]
@@ -21,6 +22,20 @@ impl Durations {
     #[must_use]
     pub fn new(empty: Histogram<u64>) -> Self {
         Self { histogram: empty, sum_ns: 0, min_ns: u64::MAX, max_ns: 0, over_range: 0 }
+    }
+
+    /// None so far, to so many significant digits (2 or 3) from 1 ns to `highest`.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "bounds and digits that the histogram takes")]
+    pub(crate) fn of_digits(digits: u8, highest: u64) -> Self {
+        let empty = Histogram::new_with_bounds(LOWEST_NS, highest, digits);
+        Self::new(empty.expect("constants"))
+    }
+
+    /// The histogram grows from here on as far as its durations need.
+    pub(crate) fn growing(mut self) -> Self {
+        self.histogram.auto(true);
+        self
     }
 
     /// Takes all durations away.
@@ -71,15 +86,6 @@ impl Durations {
         self.min_ns = self.min_ns.min(min_ns);
         self.max_ns = self.max_ns.max(max_ns);
         self.over_range = self.over_range.saturating_add(over_range);
-    }
-
-    /// Adds other durations.
-    ///
-    /// # Errors
-    /// Never for histograms of one layout; the library's own check is passed on.
-    pub fn add(&mut self, more: &Self) -> Result<(), AdditionError> {
-        self.add_exact(more.sum_ns, more.min_ns, more.max_ns, more.over_range);
-        self.histogram.add(&more.histogram)
     }
 
     /// All of them, to the layout's precision.
@@ -198,6 +204,19 @@ impl Durations {
     }
 }
 
+impl AddAssign<&Self> for Durations {
+    fn add_assign(&mut self, more: &Self) {
+        self.add_exact(more.sum_ns, more.min_ns, more.max_ns, more.over_range);
+        if self.histogram.add(&more.histogram).is_err() {
+            // Of a wider range: what is beyond this one's is counted in its last bucket.
+            for bucket in more.histogram.iter_recorded() {
+                self.histogram
+                    .saturating_record_n(bucket.value_iterated_to(), bucket.count_at_value());
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -221,7 +240,7 @@ mod tests {
         two.record(HIGHEST_NS + 7);
         two.record_n(100_001, 2).unwrap();
         two.record_n(1, 0).unwrap();
-        one.add(&two).unwrap();
+        one += &two;
         assert_eq!((one.len(), one.sum_ns(), one.over_range()), (4, HIGHEST_NS + 200_009, 1));
         assert_eq!((one.min_ns(), one.max_ns()), (Some(0), Some(HIGHEST_NS + 7)));
         assert_eq!(one.quantile_ns(0.5), Some(100_031), "the upper end of its bucket");

@@ -210,7 +210,7 @@ fn openmetrics_buckets_are_exact() {
         let mut durations: Vec<u64> = (0..36).flat_map(|e| [(1 << e) - 1, 1 << e]).collect();
         durations.extend((1..35).flat_map(|e| [(3_u64 << (e - 1)) - 1, 3 << (e - 1)]));
         let mut measured = measure("a", &durations);
-        measured.durations = precision.durations().unwrap();
+        measured.durations = precision.durations();
         durations.iter().for_each(|&ns| measured.durations.record(ns));
         let mut recording = sample();
         recording.histogram.precision_digits = precision.digits();

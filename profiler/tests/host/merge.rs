@@ -123,7 +123,7 @@ fn unlike_profiles_are_refused_by_name() {
         (What::Precision, |p| {
             p.histogram.precision_digits = 2;
             let mut measured = measure("a", &[]);
-            measured.durations = Precision::Two.durations().unwrap();
+            measured.durations = Precision::Two.durations();
             p.handlers = vec![handler(&measured)];
         }),
         (What::Kernel, |p| p.host.kernel_release = Some("6.12".to_owned())),

@@ -192,7 +192,7 @@ fn only(mut measured: Vec<Measured>) -> Measured {
 #[ignore = "VM 5.10 6.1 7.2: 6.12 has the backend of 6.1, and is as little preempted"]
 fn a_call_under_way_is_in_flight_and_then_counted() {
     let mut session = Probes::attach(&resolve(&["testbed_hold"]), Options::default()).unwrap();
-    let mut recorder = Recorder::new(&session, Precision::Three).unwrap();
+    let mut recorder = Recorder::new(&session, Precision::Three);
     recorder.begin(&session.drain().unwrap());
 
     // A window that begins before the call and ends within it.
@@ -200,7 +200,7 @@ fn a_call_under_way_is_in_flight_and_then_counted() {
     let holding = thread::spawn(|| testbed::trigger("hold 4000"));
     let drained = loop {
         let drained = session.drain().unwrap();
-        recorder.add(&drained).unwrap();
+        recorder.add(&drained);
         if drained[0].books.entries > 0 {
             break drained;
         }
@@ -215,7 +215,7 @@ fn a_call_under_way_is_in_flight_and_then_counted() {
     assert_eq!(before.losses.imbalance(0), 0);
 
     // A window that begins within the call and ends after it.
-    let mut recorder = Recorder::new(&session, Precision::Three).unwrap();
+    let mut recorder = Recorder::new(&session, Precision::Three);
     recorder.begin(&drained);
     holding.join().unwrap();
     recorder.add(&session.drain().unwrap()).unwrap();

@@ -112,7 +112,7 @@ pub(crate) struct Attached {
 
 impl Attached {
     pub(crate) fn new(session: Probes) -> Self {
-        let recorder = Recorder::new(&session, Precision::Three).unwrap();
+        let recorder = Recorder::new(&session, Precision::Three);
         Self { session, recorder }
     }
 }
@@ -180,7 +180,7 @@ impl Window {
         let Self { mut session, mut recorder, before, books_before } = self;
         let (after, drained) = between_calls(|| {
             let drained = session.drain().unwrap();
-            recorder.add(&drained).unwrap();
+            recorder.add(&drained);
             drained
         });
         let books = drained.iter().map(|drained: &Drained| drained.books);

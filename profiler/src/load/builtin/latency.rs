@@ -15,9 +15,9 @@ pub(super) struct LatencyRecorder {
 }
 
 impl LatencyRecorder {
-    pub(super) fn new(at_a_rate: bool, from: Option<Instant>) -> Result<Self, String> {
-        let response = if at_a_rate { Some(OperationTimes::none()?) } else { None };
-        Ok(Self { service: OperationTimes::none()?, response, from })
+    pub(super) fn new(at_a_rate: bool, from: Option<Instant>) -> Self {
+        let response = at_a_rate.then(OperationTimes::none);
+        Self { service: OperationTimes::none(), response, from }
     }
 
     /// Records one operation from `start` to `end`, which at a fixed rate was `due`.
@@ -31,12 +31,11 @@ impl LatencyRecorder {
         }
     }
 
-    pub(super) fn add(&mut self, other: &Self) -> Result<(), String> {
-        self.service.add(&other.service).map_err(|error| error.to_string())?;
+    pub(super) fn add(&mut self, other: &Self) {
+        self.service += &other.service;
         if let (Some(mine), Some(other)) = (&mut self.response, &other.response) {
-            mine.add(other).map_err(|error| error.to_string())?;
+            *mine += other;
         }
-        Ok(())
     }
 
     pub(super) fn store(&self) -> Latency {
@@ -60,7 +59,7 @@ mod tests {
     fn a_stall_adds_to_the_response_time_of_all_operations_due_meanwhile() {
         let start = Instant::now();
         let ms = |ms: u64| start + Duration::from_millis(ms);
-        let mut times = LatencyRecorder::new(true, None).unwrap();
+        let mut times = LatencyRecorder::new(true, None);
         let mut free = 0;
         for n in 0..1_000_u64 {
             let began = free.max(n * 10);
@@ -82,12 +81,12 @@ mod tests {
     fn the_warm_up_is_left_out_and_workers_add_up() {
         let start = Instant::now();
         let after = |ns| start + Duration::from_nanos(ns);
-        let mut one = LatencyRecorder::new(false, Some(after(100))).unwrap();
+        let mut one = LatencyRecorder::new(false, Some(after(100)));
         one.record(None, after(50), after(5_000));
         one.record(None, after(100), after(110));
-        let mut two = LatencyRecorder::new(false, Some(after(100))).unwrap();
+        let mut two = LatencyRecorder::new(false, Some(after(100)));
         two.record(None, after(200), after(230));
-        two.add(&one).unwrap();
+        two.add(&one);
         let latency = two.store();
         let OperationTimes { count, sum_ns, min_ns, max_ns, over_range, .. } = latency.service;
         assert_eq!((count, sum_ns, min_ns, max_ns, over_range), (2, 40, Some(10), Some(30), 0));

@@ -75,15 +75,15 @@ fn run_workers(
     let shared = make::shared(load, calls)?;
     let open = |_| File::open("/dev/null").map_err(unavailable("open /dev/null"));
     let descriptors = (0..load.dimensions.descriptors).map(open).collect::<Result<Vec<_>, _>>()?;
-    let mut sum = Tally::new(LatencyRecorder::new(load.rate.is_some(), load.measured_from)?);
+    let mut sum = Tally::new(LatencyRecorder::new(load.rate.is_some(), load.measured_from));
     let workers = start_workers(load, &shared, &sum.latency, stop, alone);
     // The directory is removed before the outcome is reported.
     drop((shared, descriptors));
     let mut bug = None;
     for tally in workers.tallies {
-        let tally = tally.map_err(|_| PANICKED.to_owned());
-        if let Err(text) = tally.and_then(|tally| sum.add(tally)) {
-            bug = Some(text);
+        match tally {
+            Ok(tally) => sum.add(tally),
+            Err(_) => bug = Some(PANICKED.to_owned()),
         }
     }
     let latency = Some(sum.latency.store());
@@ -173,8 +173,8 @@ impl Tally {
         }
     }
 
-    fn add(&mut self, other: Self) -> Result<(), String> {
-        self.latency.add(&other.latency)?;
+    fn add(&mut self, other: Self) {
+        self.latency.add(&other.latency);
         self.operations += other.operations;
         self.calls += other.calls;
         self.max_late = self.max_late.max(other.max_late);
@@ -187,7 +187,6 @@ impl Tally {
         ) {
             self.status = other.status;
         }
-        Ok(())
     }
 
     fn add_errors(&mut self, errors: OperationErrors) {

@@ -152,14 +152,8 @@ pub(super) struct Calls {
 
 impl Calls {
     /// For the handler at this address.
-    ///
-    /// # Errors
-    /// Never for the bounds of histograms used; the library's own check is passed on.
-    pub(super) fn new(
-        handler: u64,
-        precision: Precision,
-    ) -> Result<Self, hdrhistogram::CreationError> {
-        Ok(Self {
+    pub(super) fn new(handler: u64, precision: Precision) -> Self {
+        Self {
             handler,
             precision,
             waiting: Waiting::new(),
@@ -170,11 +164,11 @@ impl Calls {
             last: Look { lost: 0, from: 0, to: 0 },
             nodes: Vec::new(),
             below: HashMap::default(),
-            durations: precision.durations()?,
+            durations: precision.durations(),
             books: Books::default(),
             paired: 0,
             too_deep: HashMap::default(),
-        })
+        }
     }
 
     /// Takes an event; the caller keeps the order of each CPU's events.
@@ -313,17 +307,13 @@ impl Calls {
     }
 
     /// Takes the handler's durations since the last time.
-    ///
-    /// # Errors
-    /// Never for the bounds of histograms used; the library's own check is passed on.
-    pub(super) fn take(&mut self) -> Result<Drained, hdrhistogram::CreationError> {
+    pub(super) fn take(&mut self) -> Drained {
         let mut books = self.books;
         // Any of them may have been the handler's entry.
         books.overrun = self.last.lost;
         books.in_flight = books.entries.saturating_sub(self.paired + books.lost);
-        let empty = self.precision.durations()?;
-        let durations = std::mem::replace(&mut self.durations, empty);
-        Ok(Drained { durations, books })
+        let durations = std::mem::replace(&mut self.durations, self.precision.durations());
+        Drained { durations, books }
     }
 
     /// The tree of the calls that were counted.

@@ -90,11 +90,7 @@ impl Journal {
     pub(super) fn begin(root: &Path) -> Result<(Self, Option<Recovered>), FtraceError> {
         let folder = root.join(FOLDER);
         let path = folder.join(FILE);
-        let failed = |error| FtraceError::File {
-            doing: "opening the journal of changes",
-            path: path.clone(),
-            error,
-        };
+        let failed = |error| FtraceError::file("opening the journal of changes", &path)(error);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
         let file = options().create(true).open(&path).map_err(failed)?;
         let mut file = match lock(file, root).map_err(failed)? {
@@ -137,11 +133,7 @@ impl Journal {
     /// When the kernel does not make it.
     pub(super) fn instance(&mut self, folder: PathBuf) -> Result<(), FtraceError> {
         self.change(Line::Instance { folder: folder.clone() })?;
-        fs::create_dir(&folder).map_err(|error| FtraceError::File {
-            doing: "making the instance",
-            path: folder,
-            error,
-        })
+        fs::create_dir(&folder).map_err(FtraceError::file("making the instance", &folder))
     }
 
     fn change(&mut self, line: Line) -> Result<(), FtraceError> {
@@ -157,11 +149,8 @@ impl Journal {
             file.write_all(text.as_bytes())?;
             file.sync_data()
         };
-        append(&mut self.file).map_err(|error| FtraceError::File {
-            doing: "writing the journal of changes",
-            path: self.path.clone(),
-            error,
-        })
+        append(&mut self.file)
+            .map_err(FtraceError::file("writing the journal of changes", &self.path))
     }
 
     /// Undoes all changes. Those that cannot be undone stay in the journal, for the next start.
@@ -173,11 +162,7 @@ impl Journal {
         let (_, failed) = undo_all(&changes);
         if failed.is_empty() {
             clear(&mut self.file)
-                .map_err(|error| FtraceError::File {
-                    doing: "emptying the journal of changes",
-                    path: self.path.clone(),
-                    error,
-                })
+                .map_err(FtraceError::file("emptying the journal of changes", &self.path))
                 .and_then(|()| self.append(&self.owner.clone()))
         } else {
             Err(FtraceError::NotRestored { what: failed.join("; ") })
@@ -354,11 +339,7 @@ fn patiently(undo: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
 }
 
 fn written(path: PathBuf, value: &str) -> Result<(), FtraceError> {
-    tracefs::write(&path, value).map_err(|error| FtraceError::File {
-        doing: "writing",
-        path,
-        error,
-    })
+    tracefs::write(&path, value).map_err(FtraceError::file("writing", &path))
 }
 
 fn boot(root: &Path) -> Option<String> {

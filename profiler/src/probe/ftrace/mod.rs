@@ -168,6 +168,13 @@ pub enum FtraceError {
     Reading(io::Error),
 }
 
+impl FtraceError {
+    /// What was tried of a file, where it failed.
+    fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::File { doing, path: path.to_owned(), error }
+    }
+}
+
 /// Whether this kernel has the tracer, and lets us see it.
 ///
 /// # Errors
@@ -217,12 +224,13 @@ impl FtraceSession {
         let (precision, coherent) = (options.precision, tracing.coherent);
         let sink = match addresses.as_slice() {
             [handler] if options.call_tree => {
-                Calls::new(*handler, precision).map(|calls| Sink::Calls(Box::new(calls)))
+                Sink::Calls(Box::new(Calls::new(*handler, precision)))
             }
-            _ => Pairing::new(&addresses, tracing.cpus.len(), precision, coherent)
-                .map(|pairing| Sink::Durations(Box::new(pairing))),
+            _ => {
+                let cpus = tracing.cpus.len();
+                Sink::Durations(Box::new(Pairing::new(&addresses, cpus, precision, coherent)))
+            }
         };
-        let sink = sink.map_err(|error| FtraceError::Reading(io::Error::other(error)))?;
         tracing.start()?;
         // The kernel changes no tracer under an open buffer, so they are opened last and closed first.
         let stream = Arc::new(Mutex::new(Stream::open(layout, &tracing, sink)?));

@@ -80,23 +80,19 @@ pub(super) struct Pairing {
 
 impl Pairing {
     /// For handlers at these addresses. `coherent`: calls are timed by the clock of the events.
-    ///
-    /// # Errors
-    /// Never for the bounds of histograms used; the library's own check is passed on.
     pub(super) fn new(
         addresses: &[u64],
         cpus: usize,
         precision: Precision,
         coherent: bool,
-    ) -> Result<Self, hdrhistogram::CreationError> {
+    ) -> Self {
         let mut sorted: Vec<(u64, u32)> = addresses.iter().copied().zip(0..).collect();
         sorted.sort_unstable();
-        let handlers = addresses.iter().map(|_| {
-            Ok(Tally { durations: precision.durations()?, books: Books::default(), paired: 0 })
-        });
-        Ok(Self {
+        let empty =
+            || Tally { durations: precision.durations(), books: Books::default(), paired: 0 };
+        Self {
             addresses: sorted,
-            handlers: handlers.collect::<Result<_, _>>()?,
+            handlers: addresses.iter().map(|_| empty()).collect(),
             precision,
             slots: vec![None; cpus],
             waiting: Waiting::new(),
@@ -106,7 +102,7 @@ impl Pairing {
             exits_missing: 0,
             too_deep: HashMap::default(),
             foreign: 0,
-        })
+        }
     }
 
     /// The number of the handler whose symbol is at or shortly before an address.
@@ -276,26 +272,11 @@ impl Pairing {
     }
 
     /// Takes the durations paired since the last time; `events_lost` were dropped by the kernel so far.
-    ///
-    /// # Errors
-    /// Never for the bounds of histograms used; the library's own check is passed on.
-    pub(super) fn take(
-        &mut self,
-        events_lost: u64,
-    ) -> Result<Vec<Drained>, hdrhistogram::CreationError> {
+    pub(super) fn take(&mut self, events_lost: u64) -> Vec<Drained> {
         let too_deep = self.too_deep.values().fold(0, |sum: u64, calls| sum.saturating_add(*calls));
         // A lost exit is one call and known; a lost entry keeps the kernel from writing the exit.
         let unseen = events_lost.saturating_sub(self.exits_missing).saturating_add(too_deep);
-        let precision = self.precision;
-        let drain = |tally: &mut Tally| {
-            let empty = precision.durations()?;
-            let mut books = tally.books;
-            books.overrun = unseen;
-            books.in_flight = books.entries.saturating_sub(tally.paired + books.lost);
-            let durations = std::mem::replace(&mut tally.durations, empty);
-            Ok(Drained { durations, books })
-        };
-        self.handlers.iter_mut().map(drain).collect()
+        self.handlers.iter_mut().map(|tally| tally.take(unseen, self.precision)).collect()
     }
 }
 
@@ -304,5 +285,11 @@ impl Tally {
     fn record(&mut self, duration: u64) {
         self.paired += 1;
         self.durations.record(duration);
+    }
+
+    fn take(&mut self, overrun: u64, precision: Precision) -> Drained {
+        let in_flight = self.books.entries.saturating_sub(self.paired + self.books.lost);
+        let durations = std::mem::replace(&mut self.durations, precision.durations());
+        Drained { durations, books: Books { overrun, in_flight, ..self.books } }
     }
 }

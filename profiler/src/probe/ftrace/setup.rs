@@ -9,6 +9,7 @@ use super::{FtraceError, filter, users};
 use crate::kernel::host::read_fact;
 use crate::kernel::target::Target;
 use crate::limits;
+use crate::probe::counters::numbers;
 use crate::probe::life::Life;
 use crate::probe::{OTHER_FILES, Options};
 
@@ -302,11 +303,7 @@ fn reader(root: &Path, top: &Folder) -> Option<(u32, PathBuf)> {
 
 fn online(root: &Path) -> Vec<usize> {
     let list = read_fact(&root.join("sys/devices/system/cpu/online")).unwrap_or_default();
-    let range = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse().ok()?..=last.parse().ok()?)
-    };
-    list.split(',').filter_map(range).flatten().collect()
+    numbers(&list).into_iter().map(|cpu| cpu as usize).collect()
 }
 
 /// Whether a mask of hexadecimal words, the highest first, has a CPU.

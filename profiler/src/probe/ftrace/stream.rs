@@ -204,11 +204,10 @@ impl Stream {
             self.events_lost(finished)
         })()
         .map_err(FtraceError::Reading)?;
-        match &mut self.sink {
+        Ok(match &mut self.sink {
             Sink::Durations(pairing) => pairing.take(lost),
-            Sink::Calls(calls) => calls.take().map(|drained| vec![drained]),
-        }
-        .map_err(|error| FtraceError::Reading(io::Error::other(error)))
+            Sink::Calls(calls) => vec![calls.take()],
+        })
     }
 
     /// Events so far that the kernel has dropped, or another process has read.

@@ -66,10 +66,10 @@ fn a_captured_page_gives_what_the_kernels_own_text_gives() {
 
         let irq = events.last().unwrap().func;
         for coherent in [true, false] {
-            let mut pairing = Pairing::new(&[irq, recurse], 1, Precision::Three, coherent).unwrap();
+            let mut pairing = Pairing::new(&[irq, recurse], 1, Precision::Three, coherent);
             events.iter().for_each(|event| pairing.add(0, *event));
             pairing.finish();
-            let [irq, recurse] = &pairing.take(0).unwrap()[..] else { panic!() };
+            let [irq, recurse] = &pairing.take(0)[..] else { panic!() };
             assert_whole(irq, 6);
             assert_whole(recurse, 32);
             assert_eq!(recurse.durations.min_ns().map(|min| min / 1000), Some(innermost[0] / 1000));
@@ -85,7 +85,7 @@ fn a_captured_page_gives_what_the_kernels_own_text_gives() {
 fn a_captured_recursion_is_one_branch() {
     for (kernel, [recurse, _], _) in CAPTURED {
         let (events, _) = events(&layout(kernel), &captured(kernel, "cpu0.page"));
-        let mut calls = Calls::new(recurse, Precision::Three).unwrap();
+        let mut calls = Calls::new(recurse, Precision::Three);
         events.iter().for_each(|event| calls.add(0, *event));
         calls.finish();
         calls.look(Look { lost: 0, from: u64::MAX, to: 0 });
@@ -97,7 +97,7 @@ fn a_captured_recursion_is_one_branch() {
         assert_eq!((tree.functions.len(), tree.nodes.len()), (1, 32), "{kernel}");
         let parents: Vec<Option<u32>> = tree.nodes.iter().map(|node| node.parent).collect();
         assert_eq!(parents[..3], [None, Some(0), Some(1)]);
-        let drained = calls.take().unwrap();
+        let drained = calls.take();
         assert_whole(&drained, 1);
         let own: u64 = tree.nodes.iter().map(|node| node.own).sum();
         assert_eq!(own, drained.durations.sum_ns(), "{kernel}");
@@ -264,12 +264,12 @@ proptest! {
         }
         for kernel in ["5.10", "6.1"] {
             let layout = layout(kernel);
-            let mut pairing = Pairing::new(&[0, 1 << 40], 1, Precision::Two, true).unwrap();
+            let mut pairing = Pairing::new(&[0, 1 << 40], 1, Precision::Two, true);
             parse(&layout, &page, |event| pairing.add(0, event));
             pairing.end_round(u64::MAX);
             pairing.lossy(|_| false);
             pairing.finish();
-            for drained in pairing.take(3).unwrap() {
+            for drained in pairing.take(3) {
                 let books = drained.books;
                 let known = drained.durations.len() + books.in_flight + books.lost;
                 prop_assert_eq!(books.entries, known);
@@ -313,11 +313,11 @@ fn event(time: u64, pid: u32, depth: u32, times: Option<(u64, u64)>) -> Event {
 const UNTIMED: Option<(u64, u64)> = Some((0, 0));
 
 fn pairing(cpus: usize, coherent: bool) -> Pairing {
-    Pairing::new(&[F], cpus, Precision::Three, coherent).unwrap()
+    Pairing::new(&[F], cpus, Precision::Three, coherent)
 }
 
 fn only(pairing: &mut Pairing, lost: u64) -> Drained {
-    pairing.take(lost).unwrap().remove(0)
+    pairing.take(lost).remove(0)
 }
 
 /// A task that changes its CPU in each of two calls, so that one CPU has the first entry and the second

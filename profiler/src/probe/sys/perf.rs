@@ -5,6 +5,8 @@ use std::{
     os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
 };
 
+use crate::probe::counters::numbers;
+
 /// The first published version of `struct perf_event_attr`: enough for a trace event.
 #[repr(C)]
 #[derive(Default)]
@@ -65,8 +67,7 @@ pub(in crate::probe) fn attach(event_id: u64, program: BorrowedFd<'_>) -> io::Re
 
 /// The first CPU of a list such as `1-3,5`; 0, which can hardly ever be taken offline, if there is no list.
 fn first_cpu(list: &str) -> i32 {
-    let first = list.trim().split([',', '-']).next();
-    first.and_then(|number| number.parse().ok()).unwrap_or(0)
+    numbers(list).first().map_or(0, |first| first.cast_signed())
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Latency of a load's operations, as it is stored.
 
-use hdrhistogram::Histogram;
-use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
+use profiler_common::bucket::HIGHEST_NS;
 use serde::{Deserialize, Serialize};
 
 use crate::recording::{Distribution, HistogramLayout};
@@ -51,10 +50,8 @@ impl HistogramLayout {
 
 impl OperationTimes {
     /// No times, in the layout of [`OperationTimes::histogram`].
-    pub(crate) fn none() -> Result<Durations, String> {
-        Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, LATENCY_DIGITS)
-            .map(Durations::new)
-            .map_err(|error| format!("its histogram: {error}"))
+    pub(crate) fn none() -> Durations {
+        Durations::of_digits(LATENCY_DIGITS, HIGHEST_NS)
     }
 
     /// The stored form.

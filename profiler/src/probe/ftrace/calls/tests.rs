@@ -31,7 +31,7 @@ fn drawn(text: &str) -> Vec<(usize, Event)> {
 }
 
 fn calls() -> Calls {
-    Calls::new(H, Precision::Three).unwrap()
+    Calls::new(H, Precision::Three)
 }
 
 fn read(calls: &mut Calls, text: &str) {
@@ -58,7 +58,7 @@ fn tree(calls: &Calls) -> String {
 
 /// Calls that were counted, lost and under way, and the sum of their durations.
 fn books(calls: &mut Calls) -> (u64, u64, u64, u64) {
-    let drained = calls.take().unwrap();
+    let drained = calls.take();
     let books = drained.books;
     assert_eq!(books.entries, calls.paired + books.lost + books.in_flight);
     (drained.durations.len(), books.lost, books.in_flight, drained.durations.sum_ns())
@@ -205,7 +205,7 @@ fn calls_meanwhile_are_left_out_where_events_were_dropped() {
     assert_eq!(books(&mut calls), (0, 1, 2, 0));
     calls.look(Look { lost: 2, from: u64::MAX, to: 50_000 });
     assert_eq!(books(&mut calls), (1, 2, 0, 1_000));
-    assert_eq!(calls.take().unwrap().books.overrun, 2);
+    assert_eq!(calls.take().books.overrun, 2);
     assert_eq!(tree(&calls), "h 2 2000\n");
 }
 
