@@ -3,8 +3,8 @@
 //! aya loads tracing programs for functions of the kernel image alone: it never sets
 //! `attach_btf_obj_fd`, without which a function of a module cannot be named. So programs are
 //! loaded and attached here, and maps whose size is known only at run time are read here.
-//! Attribute structs are prefixes of the kernel's `union bpf_attr` (include/uapi/linux/bpf.h);
-//! the kernel takes the rest as zero.
+//! Structs are those that aya-obj generates of the kernel's include/uapi/linux/bpf.h. An older kernel takes what it does
+//! not know as long as it is zero.
 
 use std::{
     ffi::{CStr, c_int, c_long, c_void},
@@ -12,17 +12,13 @@ use std::{
     os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
-use aya_obj::generated::{bpf_cmd, bpf_insn, bpf_prog_info};
-
-use crate::bytes::array;
+use aya_obj::generated::{
+    BPF_F_MMAPABLE, bpf_attr, bpf_btf_info, bpf_cmd, bpf_insn, bpf_link_info, bpf_link_type,
+    bpf_map_type, bpf_prog_info, bpf_prog_type,
+};
 
 pub(super) mod mapped;
 pub(super) mod perf;
-
-/// `BPF_PROG_TYPE_KPROBE`.
-const PROG_TYPE_KPROBE: u32 = 2;
-/// `BPF_PROG_TYPE_TRACING`.
-const PROG_TYPE_TRACING: u32 = 26;
 
 /// What a program will be attached to, as `enum bpf_attach_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,16 +36,13 @@ pub(super) enum AttachType {
 }
 
 impl AttachType {
-    const fn program_type(self) -> u32 {
+    const fn program_type(self) -> bpf_prog_type {
         match self {
-            Self::Fentry | Self::Fexit | Self::Fsession => PROG_TYPE_TRACING,
-            Self::Kprobe | Self::KprobeSession => PROG_TYPE_KPROBE,
+            Self::Fentry | Self::Fexit | Self::Fsession => bpf_prog_type::BPF_PROG_TYPE_TRACING,
+            Self::Kprobe | Self::KprobeSession => bpf_prog_type::BPF_PROG_TYPE_KPROBE,
         }
     }
 }
-
-/// Length of object names, `BPF_OBJ_NAME_LEN`.
-const NAME_LEN: usize = 16;
 
 /// Why the kernel refused a program, with the verifier's words.
 #[derive(Debug, thiserror::Error)]
@@ -61,141 +54,13 @@ pub struct LoadRefused {
     pub log: String,
 }
 
-#[repr(C)]
-#[derive(Default)]
-struct ProgLoad {
-    prog_type: u32,
-    insn_cnt: u32,
-    insns: u64,
-    license: u64,
-    log_level: u32,
-    log_size: u32,
-    log_buf: u64,
-    kern_version: u32,
-    prog_flags: u32,
-    prog_name: [u8; NAME_LEN],
-    prog_ifindex: u32,
-    expected_attach_type: u32,
-    prog_btf_fd: u32,
-    func_info_rec_size: u32,
-    func_info: u64,
-    func_info_cnt: u32,
-    line_info_rec_size: u32,
-    line_info: u64,
-    line_info_cnt: u32,
-    attach_btf_id: u32,
-    attach_btf_obj_fd: u32,
-    core_relo_cnt: u32,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct MapCreate {
-    map_type: u32,
-    key_size: u32,
-    value_size: u32,
-    max_entries: u32,
-    map_flags: u32,
-    inner_map_fd: u32,
-}
-
-#[repr(C)]
-struct MapElement {
-    map_fd: u32,
-    pad: u32,
-    key: u64,
-    value: u64,
-    flags: u64,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct RawTracepointOpen {
-    name: u64,
-    prog_fd: u32,
-    pad: u32,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct GetId {
-    id: u32,
-    next_id: u32,
-    open_flags: u32,
-}
-
-#[repr(C)]
-struct GetInfo {
-    fd: u32,
-    info_len: u32,
-    info: u64,
-}
-
-/// `struct bpf_btf_info`
-#[repr(C)]
-#[derive(Default)]
-struct BtfInfoRaw {
-    btf: u64,
-    btf_size: u32,
-    id: u32,
-    name: u64,
-    name_len: u32,
-    kernel_btf: u32,
-}
-
-/// Attributes of `BPF_PROG_TEST_RUN`.
-#[repr(C)]
-#[derive(Default)]
-struct TestRun {
-    prog_fd: u32,
-    retval: u32,
-    data_sizes: [u32; 2],
-    data: [u64; 2],
-    repeat: u32,
-    duration: u32,
-}
-
-/// Attributes of `BPF_LINK_CREATE` for function probes.
-#[repr(C)]
-struct LinkCreateMulti {
-    prog_fd: u32,
-    target_fd: u32,
-    attach_type: u32,
-    flags: u32,
-    multi_flags: u32,
-    count: u32,
-    symbols: u64,
-    addresses: u64,
-    cookies: u64,
-}
-
-/// `struct bpf_link_info`, as far as a tracing link uses it.
-#[repr(C)]
-#[derive(Default)]
-struct LinkInfoRaw {
-    link_type: u32,
-    id: u32,
-    prog_id: u32,
-    pad: u32,
-    attach_type: u32,
-    target_obj_id: u32,
-    target_btf_id: u32,
-    rest: [u32; 9],
-}
-
-/// `BPF_LINK_TYPE_TRACING`
-const LINK_TYPE_TRACING: u32 = 2;
-
-/// Offset of `recursion_misses` in `struct bpf_prog_info` (kernel 5.12, commit 9ed9e9ba2337).
-const RECURSION_MISSES_OFFSET: usize =
-    std::mem::offset_of!(aya_obj::generated::bpf_prog_info, recursion_misses);
-
-/// Offset of `kprobe_multi.missed` in `struct bpf_link_info` (kernel 6.7, commit e2b2cd592adb).
-const MULTI_MISSED_OFFSET: usize = 32;
-
-/// Length of that struct once links report misses: its longest part, that of kprobes by perf events, has
-/// grown by its own count in the kernel version before (6.7, commit 3acf8ace6823).
+/// Length of `struct bpf_link_info` once links report misses: its longest part, that of kprobes by perf events, has
+/// grown by its own count in the kernel version before that of `kprobe_multi` (both 6.7, commits 3acf8ace6823 and
+/// e2b2cd592adb).
 const LINK_INFO_WITH_MISSED: usize = 56;
+
+/// Offset behind `recursion_misses` in `struct bpf_prog_info` (kernel 5.12, commit 9ed9e9ba2337).
+const RECURSION_MISSES_END: usize = std::mem::offset_of!(bpf_prog_info, recursion_misses) + 8;
 
 /// A tracing link of any process on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,23 +73,41 @@ pub(super) struct TracingLink {
     pub(super) btf_id: u32,
 }
 
-/// One bpf(2) call. `attr` must be the attribute struct of `command`.
-fn bpf<T>(command: bpf_cmd, attr: &mut T) -> io::Result<c_long> {
-    // SAFETY: `attr` is a live `repr(C)` struct of the size passed; all callers are in this file
-    // and put in it only addresses of buffers that outlive the call, with their true lengths.
+/// A struct of the kernel's interface, empty.
+fn zeroed<T: Plain>() -> T {
+    // SAFETY: all zeroes are one, as `Plain` promises.
+    unsafe { std::mem::zeroed() }
+}
+
+/// # Safety
+/// All zeroes are a value of the type, and any bytes that the kernel writes are.
+unsafe trait Plain {}
+// SAFETY: integers, and structs and unions of integers.
+unsafe impl Plain for bpf_attr {}
+// SAFETY: as above.
+unsafe impl Plain for bpf_prog_info {}
+// SAFETY: as above.
+unsafe impl Plain for bpf_link_info {}
+// SAFETY: as above.
+unsafe impl Plain for bpf_btf_info {}
+
+/// One bpf(2) call.
+fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<c_long> {
+    // SAFETY: `attr` is live and of the size passed; all callers are in this file and put in it only addresses of buffers
+    // that outlive the call, with their true lengths.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
             command as c_int,
             std::ptr::from_mut(attr).cast::<c_void>(),
-            size_of::<T>(),
+            size_of::<bpf_attr>(),
         )
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// A call that returns a file descriptor.
-fn bpf_fd<T>(command: bpf_cmd, attr: &mut T) -> io::Result<OwnedFd> {
+fn bpf_fd(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
     let fd = bpf(command, attr)?;
     let fd = c_int::try_from(fd).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
     // SAFETY: the kernel has just made this descriptor for this call, so it has no other owner.
@@ -261,24 +144,24 @@ pub(super) struct Program<'a> {
 /// What the kernel said, with the verifier's log where it wrote one.
 pub(super) fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadRefused> {
     let attributes = |log: &mut [u8]| {
-        let mut prog_name = [0; NAME_LEN];
-        for (to, from) in prog_name[..NAME_LEN - 1].iter_mut().zip(program.name.bytes()) {
-            *to = from;
+        let mut attr = program_attributes(
+            program.attach_type.program_type(),
+            program.instructions,
+            program.license,
+        );
+        // SAFETY: all parts of the union are integers.
+        let load = unsafe { &mut attr.__bindgen_anon_3 };
+        load.log_level = u32::from(!log.is_empty());
+        load.log_size = u32::try_from(log.len()).unwrap_or(0);
+        load.log_buf = if log.is_empty() { 0 } else { address_mut(log) };
+        // The last byte ends it.
+        for (to, from) in load.prog_name[..15].iter_mut().zip(program.name.bytes()) {
+            *to = from.cast_signed();
         }
-        ProgLoad {
-            prog_type: program.attach_type.program_type(),
-            insn_cnt: u32::try_from(program.instructions.len()).unwrap_or(u32::MAX),
-            insns: address(program.instructions),
-            license: program.license.as_ptr() as u64,
-            log_level: u32::from(!log.is_empty()),
-            log_size: u32::try_from(log.len()).unwrap_or(0),
-            log_buf: if log.is_empty() { 0 } else { address_mut(log) },
-            prog_name,
-            expected_attach_type: program.attach_type as u32,
-            attach_btf_id: program.btf_id,
-            attach_btf_obj_fd: program.btf_object.map_or(0, fd_number),
-            ..ProgLoad::default()
-        }
+        load.expected_attach_type = program.attach_type as u32;
+        load.attach_btf_id = program.btf_id;
+        load.__bindgen_anon_1.attach_btf_obj_fd = program.btf_object.map_or(0, fd_number);
+        attr
     };
     // Without a log first: writing one makes loading several times slower.
     let first = match bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attributes(&mut [])) {
@@ -297,13 +180,25 @@ pub(super) fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadRefused
     }
 }
 
+fn program_attributes(kind: bpf_prog_type, instructions: &[bpf_insn], license: &CStr) -> bpf_attr {
+    let mut attr: bpf_attr = zeroed();
+    // SAFETY: all parts of the union are integers.
+    let load = unsafe { &mut attr.__bindgen_anon_3 };
+    load.prog_type = kind as u32;
+    load.insn_cnt = u32::try_from(instructions.len()).unwrap_or(u32::MAX);
+    load.insns = address(instructions);
+    load.license = license.as_ptr() as u64;
+    attr
+}
+
 /// Attaches a tracing program to the function it was loaded for: the probe runs until the
 /// returned link is closed.
 ///
 /// # Errors
 /// What the kernel said.
 pub(super) fn attach_tracing(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let mut attr = RawTracepointOpen { prog_fd: fd_number(program), ..Default::default() };
+    let mut attr: bpf_attr = zeroed();
+    attr.raw_tracepoint.prog_fd = fd_number(program);
     bpf_fd(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr)
 }
 
@@ -312,8 +207,16 @@ pub(super) fn attach_tracing(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 /// # Errors
 /// What the kernel said.
 pub(super) fn test_run(program: BorrowedFd<'_>) -> io::Result<()> {
-    let mut attr = TestRun { prog_fd: fd_number(program), ..Default::default() };
-    bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr).map(drop)
+    run_once(program).map(drop)
+}
+
+/// Has the kernel run a program, or its test functions; what that returns.
+fn run_once(program: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut attr: bpf_attr = zeroed();
+    attr.test.prog_fd = fd_number(program);
+    bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr)?;
+    // SAFETY: all parts of the union are integers.
+    Ok(unsafe { attr.test.retval })
 }
 
 /// The number of this process outside of all PID namespaces, as BPF programs see it: what one says that
@@ -322,28 +225,22 @@ pub(super) fn test_run(program: BorrowedFd<'_>) -> io::Result<()> {
 /// # Errors
 /// What the kernel said.
 pub(super) fn pid_outside() -> io::Result<u32> {
-    const PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
     const GET_CURRENT_PID_TGID: i32 = 14;
-    // r0 = bpf_get_current_pid_tgid(); r0 >>= 32; exit
-    let code = [(0x85, GET_CURRENT_PID_TGID), (0x77, 32), (0x95, 0)];
-    let instructions = code.map(|(code, imm)| bpf_insn {
-        code,
-        _bitfield_align_1: [],
-        _bitfield_1: bpf_insn::new_bitfield_1(0, 0),
-        off: 0,
-        imm,
-    });
-    let mut attributes = ProgLoad {
-        prog_type: PROG_TYPE_RAW_TRACEPOINT,
-        insn_cnt: u32::try_from(instructions.len()).unwrap_or(u32::MAX),
-        insns: address(&instructions),
-        license: c"GPL".as_ptr() as u64,
-        ..ProgLoad::default()
-    };
-    let program = bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attributes)?;
-    let mut run = TestRun { prog_fd: program.as_raw_fd().unsigned_abs(), ..Default::default() };
-    bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut run)?;
-    Ok(run.retval)
+    let instructions = [
+        instruction(0x85, 0, 0, 0, GET_CURRENT_PID_TGID), // r0 = bpf_get_current_pid_tgid()
+        instruction(0x77, 0, 0, 0, 32),                   // r0 >>= 32
+        instruction(0x95, 0, 0, 0, 0),                    // exit
+    ];
+    run_once(load_plain(bpf_prog_type::BPF_PROG_TYPE_RAW_TRACEPOINT, &instructions)?.as_fd())
+}
+
+fn load_plain(kind: bpf_prog_type, instructions: &[bpf_insn]) -> io::Result<OwnedFd> {
+    bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut program_attributes(kind, instructions, c"GPL"))
+}
+
+fn instruction(code: u8, to: u8, from: u8, off: i16, imm: i32) -> bpf_insn {
+    let (_bitfield_align_1, _bitfield_1) = ([], bpf_insn::new_bitfield_1(to, from));
+    bpf_insn { code, _bitfield_align_1, _bitfield_1, off, imm }
 }
 
 /// Attaches a program to a function probe (fprobe) of one function, for entry and exit: the probe runs until the returned
@@ -357,21 +254,16 @@ pub(super) fn attach_session(program: BorrowedFd<'_>, place: Place<'_>) -> io::R
         Place::Symbol(name) => name.as_ptr() as u64,
         Place::Address(_) => 0,
     };
-    let (symbols, addresses) = match &place {
+    let (syms, addrs) = match &place {
         Place::Symbol(_) => (address(&name), 0),
         Place::Address(number) => (0, address(number)),
     };
-    let mut attr = LinkCreateMulti {
-        prog_fd: fd_number(program),
-        target_fd: 0,
-        attach_type: AttachType::KprobeSession as u32,
-        flags: 0,
-        multi_flags: 0,
-        count: 1,
-        symbols,
-        addresses,
-        cookies: 0,
-    };
+    let mut attr: bpf_attr = zeroed();
+    attr.link_create.__bindgen_anon_1.prog_fd = fd_number(program);
+    attr.link_create.attach_type = AttachType::KprobeSession as u32;
+    attr.link_create.__bindgen_anon_3.kprobe_multi.cnt = 1;
+    attr.link_create.__bindgen_anon_3.kprobe_multi.syms = syms;
+    attr.link_create.__bindgen_anon_3.kprobe_multi.addrs = addrs;
     bpf_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr)
 }
 
@@ -387,37 +279,15 @@ pub(super) enum Place<'a> {
 /// Whether programs may use atomic compare and exchange (kernel 5.12, commit 5ffa25502b5a): tries to
 /// load one that does.
 pub(super) fn has_exchange() -> bool {
-    const SOCKET_FILTER: u32 = 1;
     const R0: u8 = 0;
     const R10: u8 = 10;
-    let instruction = |code, to, from, off, imm| bpf_insn {
-        code,
-        _bitfield_align_1: [],
-        _bitfield_1: bpf_insn::new_bitfield_1(to, from),
-        off,
-        imm,
-    };
     let instructions = [
         instruction(0xb7, R0, 0, 0, 0),       // r0 = 0
         instruction(0x7b, R10, R0, -8, 0),    // *(u64 *)(r10 - 8) = r0
         instruction(0xdb, R10, R0, -8, 0xf1), // r0 = cmpxchg_64(r10 - 8, r0, r0)
         instruction(0x95, 0, 0, 0, 0),        // exit
     ];
-    let mut attr = ProgLoad {
-        prog_type: SOCKET_FILTER,
-        insn_cnt: instructions.len() as u32,
-        insns: address(&instructions),
-        license: c"GPL".as_ptr() as u64,
-        ..ProgLoad::default()
-    };
-    bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr).is_ok()
-}
-
-/// A command on one element; `value` is the address of the caller's buffer.
-fn map_element(command: bpf_cmd, map: BorrowedFd<'_>, key: u32, value: u64) -> io::Result<()> {
-    let mut attr =
-        MapElement { map_fd: fd_number(map), pad: 0, key: address(&key), value, flags: 0 };
-    bpf(command, &mut attr).map(drop)
+    load_plain(bpf_prog_type::BPF_PROG_TYPE_SOCKET_FILTER, &instructions).is_ok()
 }
 
 /// Writes one element; `value` must be as long as the map's values.
@@ -425,7 +295,11 @@ fn map_element(command: bpf_cmd, map: BorrowedFd<'_>, key: u32, value: u64) -> i
 /// # Errors
 /// What the kernel said.
 pub(super) fn map_update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
-    map_element(bpf_cmd::BPF_MAP_UPDATE_ELEM, map, key, address(value))
+    let mut attr: bpf_attr = zeroed();
+    attr.__bindgen_anon_2.map_fd = fd_number(map);
+    attr.__bindgen_anon_2.key = address(&key);
+    attr.__bindgen_anon_2.__bindgen_anon_1.value = address(value);
+    bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr).map(drop)
 }
 
 /// Makes a map unwritable for user space, so that the verifier takes its values for constants.
@@ -433,27 +307,35 @@ pub(super) fn map_update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Res
 /// # Errors
 /// What the kernel said.
 pub(super) fn map_freeze(map: BorrowedFd<'_>) -> io::Result<()> {
-    let mut attr = GetId { id: fd_number(map), ..Default::default() };
+    let mut attr: bpf_attr = zeroed();
+    attr.__bindgen_anon_2.map_fd = fd_number(map);
     bpf(bpf_cmd::BPF_MAP_FREEZE, &mut attr).map(drop)
 }
 
 /// Flag of an array that may be mapped (kernel 5.5, commit fc9702273e2e).
-pub(super) const MAPPABLE: u32 = 1 << 10;
+pub(super) const MAPPABLE: u32 = BPF_F_MMAPABLE;
 
 /// Whether the kernel takes an array whose value has so many bytes. Other refusals say nothing about the size.
 pub(super) fn takes_value(bytes: usize) -> bool {
-    const ARRAY: u32 = 2;
     let Ok(value_size) = u32::try_from(bytes) else { return false };
-    let mut attr = MapCreate {
-        map_type: ARRAY,
-        key_size: 4,
-        value_size,
-        max_entries: 1,
-        map_flags: MAPPABLE,
-        inner_map_fd: 0,
-    };
-    let made = bpf_fd(bpf_cmd::BPF_MAP_CREATE, &mut attr);
+    let made = create_map(bpf_map_type::BPF_MAP_TYPE_ARRAY, value_size, MAPPABLE, 0);
     made.err().and_then(|error| error.raw_os_error()) != Some(libc::E2BIG)
+}
+
+/// Makes a map of one element.
+fn create_map(
+    kind: bpf_map_type,
+    value_size: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
+) -> io::Result<OwnedFd> {
+    let mut attr: bpf_attr = zeroed();
+    // SAFETY: all parts of the union are integers.
+    let create = unsafe { &mut attr.__bindgen_anon_1 };
+    (create.map_type, create.max_entries) = (kind as u32, 1);
+    (create.key_size, create.value_size) = (4, value_size);
+    (create.map_flags, create.inner_map_fd) = (map_flags, inner_map_fd);
+    bpf_fd(bpf_cmd::BPF_MAP_CREATE, &mut attr)
 }
 
 /// All objects of one kind, by its `GET_NEXT_ID` and `GET_FD_BY_ID` commands.
@@ -461,13 +343,17 @@ fn objects(next: bpf_cmd, by_id: bpf_cmd) -> impl Iterator<Item = io::Result<Own
     let mut id = 0;
     std::iter::from_fn(move || {
         loop {
-            let mut attr = GetId { id, ..Default::default() };
+            let mut attr: bpf_attr = zeroed();
+            attr.__bindgen_anon_6.__bindgen_anon_1.start_id = id;
             match bpf(next, &mut attr) {
-                Ok(_) => id = attr.next_id,
+                // SAFETY: all parts of the union are integers.
+                Ok(_) => id = unsafe { attr.__bindgen_anon_6.next_id },
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return None,
                 Err(error) => return Some(Err(error)),
             }
-            match bpf_fd(by_id, &mut GetId { id, ..Default::default() }) {
+            let mut attr: bpf_attr = zeroed();
+            attr.__bindgen_anon_6.__bindgen_anon_1.prog_id = id;
+            match bpf_fd(by_id, &mut attr) {
                 // Gone since it was listed, or a link that is not complete yet.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EAGAIN)) => {
                 }
@@ -478,14 +364,14 @@ fn objects(next: bpf_cmd, by_id: bpf_cmd) -> impl Iterator<Item = io::Result<Own
 }
 
 /// Fills `info` with the kernel's description of an object; returns how many bytes the kernel wrote.
-fn info<T>(fd: BorrowedFd<'_>, info: &mut T) -> io::Result<usize> {
-    let mut attr = GetInfo {
-        fd: fd_number(fd),
-        info_len: u32::try_from(size_of::<T>()).unwrap_or(0),
-        info: address_mut(info),
-    };
+fn info<T: Plain>(fd: BorrowedFd<'_>, info: &mut T) -> io::Result<usize> {
+    let mut attr: bpf_attr = zeroed();
+    attr.info.bpf_fd = fd_number(fd);
+    attr.info.info_len = u32::try_from(size_of::<T>()).unwrap_or(0);
+    attr.info.info = address_mut(info);
     bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr)?;
-    Ok(attr.info_len as usize)
+    // SAFETY: all parts of the union are integers.
+    Ok(unsafe { attr.info.info_len } as usize)
 }
 
 /// The BTF object of a loaded module (or `vmlinux`), with its id.
@@ -496,11 +382,9 @@ pub(super) fn kernel_btf(name: &str) -> io::Result<Option<(u32, OwnedFd)>> {
     for fd in objects(bpf_cmd::BPF_BTF_GET_NEXT_ID, bpf_cmd::BPF_BTF_GET_FD_BY_ID) {
         let fd = fd?;
         let mut text = [0u8; 64];
-        let mut found = BtfInfoRaw {
-            name: address_mut(&mut text),
-            name_len: size_of_val(&text) as u32,
-            ..Default::default()
-        };
+        let mut found: bpf_btf_info = zeroed();
+        found.name = address_mut(&mut text);
+        found.name_len = size_of_val(&text) as u32;
         info(fd.as_fd(), &mut found)?;
         let matches =
             CStr::from_bytes_until_nul(&text).is_ok_and(|text| text.to_bytes() == name.as_bytes());
@@ -516,7 +400,7 @@ pub(super) fn kernel_btf(name: &str) -> io::Result<Option<(u32, OwnedFd)>> {
 /// # Errors
 /// What the kernel said.
 pub(super) fn link_id(link: BorrowedFd<'_>) -> io::Result<u32> {
-    let mut raw = LinkInfoRaw::default();
+    let mut raw: bpf_link_info = zeroed();
     info(link, &mut raw)?;
     Ok(raw.id)
 }
@@ -528,14 +412,16 @@ pub(super) fn link_id(link: BorrowedFd<'_>) -> io::Result<u32> {
 pub(super) fn tracing_links() -> io::Result<Vec<TracingLink>> {
     let mut links = Vec::new();
     for fd in objects(bpf_cmd::BPF_LINK_GET_NEXT_ID, bpf_cmd::BPF_LINK_GET_FD_BY_ID) {
-        let mut raw = LinkInfoRaw::default();
+        let mut raw: bpf_link_info = zeroed();
         info(fd?.as_fd(), &mut raw)?;
-        if raw.link_type == LINK_TYPE_TRACING {
+        if raw.type_ == bpf_link_type::BPF_LINK_TYPE_TRACING as u32 {
+            // SAFETY: all parts of the union are integers.
+            let tracing = unsafe { raw.__bindgen_anon_1.tracing };
             links.push(TracingLink {
                 id: raw.id,
                 prog_id: raw.prog_id,
-                btf_obj_id: raw.target_obj_id,
-                btf_id: raw.target_btf_id,
+                btf_obj_id: tracing.target_obj_id,
+                btf_id: tracing.target_btf_id,
             });
         }
     }
@@ -561,8 +447,7 @@ const MOST_FUNCTIONS: usize = 257;
 pub fn loaded_programs() -> io::Result<Vec<LoadedProgram>> {
     let program = |fd: io::Result<OwnedFd>| {
         let mut functions = vec![0_u64; MOST_FUNCTIONS];
-        // SAFETY: all zeroes are a `bpf_prog_info`.
-        let mut raw: bpf_prog_info = unsafe { std::mem::zeroed() };
+        let mut raw: bpf_prog_info = zeroed();
         raw.nr_jited_ksyms = MOST_FUNCTIONS as u32;
         raw.jited_ksyms = address_mut(functions.as_mut_slice());
         info(fd?.as_fd(), &mut raw)?;
@@ -580,9 +465,9 @@ pub fn loaded_programs() -> io::Result<Vec<LoadedProgram>> {
 /// # Errors
 /// What the kernel said.
 pub(super) fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<Option<u64>> {
-    let mut raw = [0u8; 256];
+    let mut raw: bpf_prog_info = zeroed();
     let known = info(program, &mut raw)?;
-    Ok(word_within(&raw, RECURSION_MISSES_OFFSET, known))
+    Ok((known >= RECURSION_MISSES_END).then_some(raw.recursion_misses))
 }
 
 /// Calls for which the kernel had no room to follow them to their exit, of a link made by
@@ -591,14 +476,11 @@ pub(super) fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<Option<u64
 /// # Errors
 /// What the kernel said.
 pub(super) fn multi_misses(link: BorrowedFd<'_>) -> io::Result<Option<u64>> {
-    let mut raw = [0u8; 256];
+    let mut raw: bpf_link_info = zeroed();
     let known = info(link, &mut raw)?;
-    let misses = word_within(&raw, MULTI_MISSED_OFFSET, known);
-    Ok(misses.filter(|_| known >= LINK_INFO_WITH_MISSED))
-}
-
-fn word_within(bytes: &[u8], at: usize, known: usize) -> Option<u64> {
-    array(bytes, at).filter(|_| at + 8 <= known).map(u64::from_ne_bytes)
+    // SAFETY: all parts of the union are integers.
+    let missed = unsafe { raw.__bindgen_anon_1.kprobe_multi.missed };
+    Ok((known >= LINK_INFO_WITH_MISSED).then_some(missed))
 }
 
 /// A way to wait until no CPU runs a program that began before the call.
@@ -614,22 +496,10 @@ pub(super) struct GracePeriod {
 impl GracePeriod {
     /// Makes the maps.
     pub(super) fn new() -> Self {
-        const ARRAY: u32 = 2;
-        const ARRAY_OF_MAPS: u32 = 12;
-        let create = |map_type, inner_map_fd| {
-            let mut attr = MapCreate {
-                map_type,
-                key_size: 4,
-                value_size: 4,
-                max_entries: 1,
-                map_flags: 0,
-                inner_map_fd,
-            };
-            bpf_fd(bpf_cmd::BPF_MAP_CREATE, &mut attr)
-        };
-        let maps = create(ARRAY, 0).and_then(|inner| {
-            let outer = create(ARRAY_OF_MAPS, fd_number(inner.as_fd()))?;
-            Ok((outer, inner))
+        use bpf_map_type::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_ARRAY_OF_MAPS};
+        let maps = create_map(BPF_MAP_TYPE_ARRAY, 4, 0, 0).and_then(|inner| {
+            let inner_fd = fd_number(inner.as_fd());
+            Ok((create_map(BPF_MAP_TYPE_ARRAY_OF_MAPS, 4, 0, inner_fd)?, inner))
         });
         Self { maps: maps.ok() }
     }
