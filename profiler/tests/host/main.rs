@@ -26,6 +26,7 @@ mod load;
 mod ltp;
 mod ltp_profiles;
 mod merge;
+mod metric_messages;
 mod program;
 mod readers;
 mod report;

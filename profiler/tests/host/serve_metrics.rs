@@ -8,7 +8,6 @@ use profiler::recording::HistogramLayout;
 use profiler::recording::measure::HandlerMeasure;
 use profiler::recording::unlike::What;
 use profiler::recording::warning::{Handlers, SHED, Warning};
-use profiler::serve::expose::message::{Histogram, MetricFamily, metric_type};
 use profiler::serve::expose::{
     BOUNDS_NS, FAMILIES, Format, Native, SCHEMA, ZERO_THRESHOLD, classic, metrics, native,
 };
@@ -19,6 +18,7 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use crate::common::{LAYOUT, handler, measure};
+use crate::metric_messages::{Histogram, LabelPair, MetricFamily, metric_type};
 use crate::serve_state::{CONNECT, build, recording, state};
 
 fn text(state: &State, format: Format) -> String {
@@ -38,9 +38,7 @@ fn histogram(families: &[MetricFamily], name: &str, build: &str) -> Histogram {
     let durations = families
         .iter()
         .find(|family| family.name.as_deref() == Some("profiler_handler_duration_seconds"));
-    let is_wanted = |label: &profiler::serve::expose::message::LabelPair| {
-        [name, build].contains(&label.value.as_deref().unwrap())
-    };
+    let is_wanted = |label: &LabelPair| [name, build].contains(&label.value.as_deref().unwrap());
     let mut wanted = durations.unwrap().metric.iter();
     let metric =
         wanted.find(|metric| metric.label.iter().filter(|label| is_wanted(label)).count() == 2);

@@ -13,7 +13,6 @@ pub use accept::Format;
 pub use durations::{BOUNDS_NS, Native, SCHEMA, ZERO_THRESHOLD, classic, native};
 pub use family::{FAMILIES, Family, MAX_BUILDS, Point, Seen, Value};
 pub use http::{CONNECTIONS, FRESH, serve};
-pub use protobuf::message;
 
 use super::state::State;
 
