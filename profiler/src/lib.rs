@@ -10,7 +10,6 @@
 )]
 
 pub mod atomic_file;
-pub mod bisect;
 mod bytes;
 pub mod cli;
 pub mod cmd;

@@ -1,39 +1,58 @@
 //! `profiler bisect`: the first commit of a driver that made a handler slower.
 
 use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader};
+use std::process::{Command, Stdio};
 
-use super::to_stdout;
-use crate::bisect::{self, Options};
 use crate::cli::AgentArgs;
 use crate::cli::bisect::BisectArgs;
 use crate::error::{Failure, exit};
 use crate::export::cell::clean;
+use crate::load::dying_with_parent;
 use crate::progress::Progress;
+
+/// `git bisect run`, with what surrounds it.
+const SCRIPT: &str = include_str!("bisect/bisect.sh");
+/// Builds and judges what is checked out.
+const STEP: &str = include_str!("bisect/step.sh");
 
 /// See the [command line](BisectArgs).
 ///
 /// # Errors
 /// If the revisions cannot be built and measured, or no single commit is found.
 pub fn run(args: &BisectArgs) -> Result<(), Failure> {
-    let options = Options {
-        repository: args.repository.clone(),
-        good: args.good.clone(),
-        bad: args.bad.clone(),
-        build: args.build.clone(),
-        module: args.module.clone(),
-        start_over: args.start_over,
-        gate: gate(args),
-    };
     let steps = Progress::new(args.quiet);
-    let found = bisect::run(&options, &mut |line| steps.say(&clean(line)))?;
-    to_stdout(&found.text())?;
-    match found.first.len() {
-        1 => Ok(()),
-        several => {
-            let text =
-                format!("the first slower commit is one of {several}: not all can be measured");
-            Err(Failure::new(exit::INCONCLUSIVE, text))
+    run_script(script(args, &gate(args)), &mut |line| steps.say(&clean(line)))
+}
+
+fn script(args: &BisectArgs, gate: &[OsString]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", SCRIPT, "sh", STEP]).arg(&args.repository);
+    command.args([&args.good, &args.bad, &args.build]);
+    command.arg(args.module.as_deref().unwrap_or("".as_ref()));
+    command.args([args.start_over.to_string(), std::process::id().to_string()]).args(gate);
+    dying_with_parent(&mut command);
+    command
+}
+
+/// Its lines of progress are passed on; what follows `error: ` is the failure.
+fn run_script(mut command: Command, say: &mut dyn FnMut(&str)) -> Result<(), Failure> {
+    let cannot_run = |error: io::Error| {
+        Failure::new(exit::CANNOT_MEASURE, format!("cannot run the script of bisect: {error}"))
+    };
+    let mut child = command.stderr(Stdio::piped()).spawn().map_err(cannot_run)?;
+    let mut failure: Vec<String> = Vec::new();
+    for line in child.stderr.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
+        let line = line.unwrap_or_default();
+        match line.strip_prefix("error: ") {
+            Some(text) => failure = vec![text.to_owned()],
+            None if failure.is_empty() => say(&line),
+            None => failure.push(line),
         }
+    }
+    match child.wait().map_err(cannot_run)?.code().and_then(|code| u8::try_from(code).ok()) {
+        Some(exit::OK) => Ok(()),
+        code => Err(Failure::new(code.unwrap_or(exit::CANNOT_MEASURE), failure.join("\n"))),
     }
 }
 
@@ -52,3 +71,6 @@ fn gate(args: &BisectArgs) -> Vec<OsString> {
     words.extend(args.logs.iter().flat_map(|folder| ["--logs".into(), folder.into()]));
     words
 }
+
+#[cfg(test)]
+mod tests;

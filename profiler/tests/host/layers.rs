@@ -12,7 +12,7 @@ const ROWS: &[&[&str]] = &[
     &["cmd"],
     &["cli"],
     &["serve"],
-    &["bisect", "cost", "doctor", "lab", "sweep"],
+    &["cost", "doctor", "lab", "sweep"],
     &["kernels", "prepare", "run", "trace_cmd"],
     &["export"],
     &["explain", "verdict"],
