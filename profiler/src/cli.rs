@@ -1,4 +1,4 @@
-//! The command line: the only place with clap's types.
+//! The command line. With `args`, which it shares with runs, the only place with clap's types.
 
 mod agent;
 pub mod bisect;
@@ -7,8 +7,6 @@ pub mod explain;
 pub mod gate;
 mod kernels;
 mod lab;
-mod load;
-mod ltp;
 mod merge;
 mod profiles;
 mod report;
@@ -16,33 +14,26 @@ mod serve;
 mod shell;
 mod sweep;
 
-use std::error::Error;
-use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::str::FromStr;
-use std::time::Duration;
 
-use clap::builder::{
-    NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser,
-};
-use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, Parser, Subcommand};
 
 pub use agent::AgentArgs;
 pub use kernels::{KernelsAction, KernelsArgs};
 pub use lab::LabArgs;
-pub use load::{ConfineArgs, WatchArgs};
-pub use ltp::LtpArgs;
 pub use merge::MergeArgs;
 pub use report::ReportArgs;
 pub use serve::{Listen, ReleaseArgs, ServeArgs, StatusArgs};
 pub use shell::{CompletionsArgs, ManArgs, completions, man_pages};
 pub use sweep::{Asked, SweepArgs, run_arguments};
 
-use crate::export::{Export, Unit};
-use crate::load::{BuiltinKind, Rate};
-use crate::probe::Precision;
+use crate::args::{
+    Builtin, CLOCKS, Names, PRECISIONS, by_name, length, one_of, one_of_these, percent,
+};
+pub use crate::args::{ConfineArgs, LtpArgs, RunArgs, WatchArgs};
+use crate::load::BuiltinKind;
 use crate::recording::{Backend, Clock};
-use crate::text::duration;
 
 pub use profiles::ProfilesArgs;
 
@@ -206,135 +197,6 @@ pub struct PrepareArgs {
     pub in_place: bool,
 }
 
-const RUN_EXAMPLES: &str = "\
-Examples:
-  # two handlers of Elkeid's driver under the built-in load connect, as fast as possible
-  profiler run --module hids_driver --handler connect_syscall_handler \\
-      --handler connect_syscall_entry_handler --builtin connect --duration 30s
-  # all handlers of bind under a command of your own, with the recording as JSON
-  profiler run --module hids_driver --handler 'bind_*' --json bind.json -- ./my-load --fast
-  # the handlers of the load profile bind, for five minutes under LTP's tests of bind
-  profiler run --profile bind --duration 5m
-  # Elkeid's ten handlers, one load after the other, without LTP
-  profiler run --profile elkeid --builtin";
-
-/// Arguments of `profiler run`.
-#[derive(Debug, Args)]
-#[command(after_help = RUN_EXAMPLES, group = one_of_these("what", &["handlers", "profile", "no_probe"]))]
-pub struct RunArgs {
-    /// Kernel module that holds the handlers; without it they are functions of the kernel image.
-    #[arg(long, short)]
-    pub module: Option<String>,
-    /// Handler to measure, by name or glob (repeatable). One of several functions of one name is
-    /// NAME#2, the second in order of address, or NAME@ADDRESS: see `profiler list`.
-    #[arg(
-        long = "handler",
-        short = 'H',
-        value_name = "NAME|GLOB",
-        value_parser = NonEmptyStringValueParser::new()
-    )]
-    pub handlers: Vec<String>,
-    /// Measure the load and its costs without probes; needs no privileges.
-    #[arg(long, conflicts_with_all = ["handlers", "module", "profile"])]
-    pub no_probe: bool,
-    /// Length of the measured window, such as 30s or 5m [default: 10s, or until a load that ends by
-    /// itself has ended].
-    #[arg(long, short, value_parser = length)]
-    pub duration: Option<Duration>,
-    /// How long the load runs before the window begins.
-    #[arg(long, value_parser = duration, default_value = "0s")]
-    pub warmup: Duration,
-    /// Measure N times, each with its own probes, load and warm-up. The runs are kept apart: the table
-    /// has medians and spreads, and the JSON is what `compare` and `gate` read.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub repeat: u32,
-    /// Print a line per interval of this length, and keep each interval's figures in the JSON.
-    #[arg(long, value_parser = interval)]
-    pub interval: Option<Duration>,
-    /// Write the recording as JSON to this file (`-` is standard output).
-    #[arg(long, short = 'o', value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Also write the recording in another format: FORMAT=FILE, or a file whose extension names the
-    /// format (repeatable).
-    #[arg(long, value_name = "[FORMAT=]FILE")]
-    pub export: Vec<Export>,
-    /// Unit of durations in the table: auto, ns, us or ms.
-    #[arg(long, default_value_t = Unit::Auto)]
-    pub unit: Unit,
-    /// Significant decimal digits of the histograms [default: 3, or 2 with a warning where 3 do not fit in
-    /// memory].
-    #[arg(long, value_parser = one_of(PRECISIONS))]
-    pub precision: Option<Precision>,
-    /// What the machine's clock measures: `virtual` for a guest under `-icount`, whose clock counts
-    /// instructions. The recording has it, and recordings of different clocks are not compared.
-    #[arg(long, value_parser = one_of(CLOCKS), default_value_t = Clock::Wall)]
-    pub clock: Clock,
-    /// Built-in load (repeatable, or several with commas: they run side by side). Without a name: the one
-    /// of --profile.
-    #[arg(
-        long,
-        value_delimiter = ',',
-        num_args = 0..=1,
-        value_name = "KIND",
-        value_parser = Builtin,
-        conflicts_with = "load"
-    )]
-    pub builtin: Option<Vec<BuiltinKind>>,
-    /// Operations per second of each built-in load, such as 200/s [default: as fast as possible].
-    #[arg(long, requires = "builtin", value_name = "N/s")]
-    pub rate: Option<Rate>,
-    /// Threads of each built-in load, or tests of LTP side by side [default: 1].
-    #[arg(long, conflicts_with = "load", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub workers: Option<u32>,
-    /// Keep each of these threads on one CPU.
-    #[arg(long, requires = "builtin")]
-    pub pin: bool,
-    /// Total operations of each built-in load, after which it ends.
-    #[arg(long, requires = "builtin", value_name = "N")]
-    pub operations: Option<u64>,
-    /// Folder in which loads create their files.
-    #[arg(long, value_name = "DIR")]
-    pub load_dir: Option<PathBuf>,
-    /// Fail, after the report, if more than this percentage of a handler's calls was lost.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.1, value_parser = percent)]
-    pub max_loss: f64,
-    /// Limits of loads.
-    #[command(flatten)]
-    pub confine: ConfineArgs,
-    /// Programs whose costs are watched.
-    #[command(flatten)]
-    pub watch: WatchArgs,
-    /// Measure a handler even if another tracing program is attached to it, whose time is then counted
-    /// as the handler's.
-    #[arg(long)]
-    pub allow_shared: bool,
-    /// Measure all handlers with this backend: fsession, fentry, kprobe-session,
-    /// function-graph or kprobe [default: for each handler the first of these that works].
-    #[arg(long, value_name = "NAME")]
-    pub backend: Option<Backend>,
-    /// Use the backend even where it is known to count nothing.
-    #[arg(long, requires = "backend")]
-    pub force: bool,
-    /// Buffer of the function-graph backend on each CPU, in KiB [default: up to 8192, by the memory].
-    #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..=1 << 21))]
-    pub trace_buffer: Option<u64>,
-    /// Plot each handler below the table, in text: latency by percentile.
-    #[arg(long)]
-    pub plot: bool,
-    /// No progress bar and no live table on the terminal, only lines about what happens.
-    #[arg(long)]
-    pub no_progress: bool,
-    /// No progress on standard error.
-    #[arg(long, short)]
-    pub quiet: bool,
-    /// Command that is the load, with its arguments.
-    #[arg(last = true, value_name = "COMMAND")]
-    pub load: Vec<std::ffi::OsString>,
-    /// Load profiles and LTP. The last field, because its heading holds for all options after it.
-    #[command(flatten)]
-    pub ltp: LtpArgs,
-}
-
 /// Arguments of `profiler import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
@@ -405,94 +267,6 @@ pub struct CostArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Arguments of which one is needed: an error names all of them.
-fn one_of_these(name: &'static str, arguments: &[&'static str]) -> ArgGroup {
-    ArgGroup::new(name).args(arguments).multiple(true).required(true)
-}
-
-/// Values by the names that they have here, each with its help.
-type Names<T> = &'static [(&'static str, T, &'static str)];
-
-const PRECISIONS: Names<Precision> =
-    &[("2", Precision::Two, "1 part in 100"), ("3", Precision::Three, "1 part in 1000")];
-
-const CLOCKS: Names<Clock> = &[
-    ("wall", Clock::Wall, "The machine's own time"),
-    ("virtual", Clock::Virtual, "One instruction of a guest"),
-];
-
-/// One of these values, by its name; help and completions list all of them.
-fn one_of<T: Copy + Send + Sync + 'static>(values: Names<T>) -> impl TypedValueParser<Value = T> {
-    let shown = values.iter().map(|(name, _, help)| PossibleValue::new(*name).help(*help));
-    PossibleValuesParser::new(shown).try_map(move |given| {
-        let named = values.iter().find(|(name, ..)| *name == given);
-        named.map(|(_, value, _)| *value).ok_or("there is no such value")
-    })
-}
-
-/// A value by its name; help and completions list all names.
-fn by_name<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
-where
-    T: FromStr<Err: Into<Box<dyn Error + Send + Sync>>> + Clone + Send + Sync + 'static,
-{
-    let names: Vec<&str> = names.into_iter().collect();
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
-}
-
-/// A built-in load by its name; help and completions list all, and an error of its own says more than clap's.
-#[derive(Debug, Clone)]
-struct Builtin;
-
-impl TypedValueParser for Builtin {
-    type Value = BuiltinKind;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        argument: Option<&clap::Arg>,
-        value: &OsStr,
-    ) -> Result<BuiltinKind, clap::Error> {
-        str::parse::<BuiltinKind>.parse_ref(command, argument, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(BuiltinKind::ALL.iter().map(|kind| PossibleValue::new(kind.name()))))
-    }
-}
-
-/// Reading the counters of many handlers takes a tenth of a second.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-
-fn interval(text: &str) -> Result<Duration, String> {
-    at_least(SHORTEST_INTERVAL, text, "in which the counters of many handlers can be read")
-}
-
-fn at_least(shortest: Duration, text: &str, why: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        time if time < shortest => Err(format!("`{text}` is less than {shortest:?}, {why}")),
-        time => Ok(time),
-    }
-}
-
-/// Of something that takes time: zero would be nothing.
-fn length(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        Duration::ZERO => Err(format!("`{text}` is no time: give a longer one, such as 10s")),
-        length => Ok(length),
-    }
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    let value: f64 = text
-        .parse()
-        .map_err(|_| format!("invalid percentage `{text}`: give a number from 0 to 100"))?;
-    if (0.0..=100.0).contains(&value) {
-        Ok(value)
-    } else {
-        Err(format!("percentage `{text}` is not between 0 and 100"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -502,16 +276,6 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn durations_have_units() {
-        assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
-        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        for bad in ["30", "-1s", "", "soon", "900000h"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]
@@ -530,24 +294,10 @@ mod tests {
 
     #[test]
     fn what_takes_time_takes_some() {
-        assert_eq!(interval("100ms"), Ok(Duration::from_millis(100)));
-        assert_eq!(length("1ms"), Ok(Duration::from_millis(1)));
-        for bad in ["0s", "1ns", "99ms", "-1s"] {
-            assert!(interval(bad).is_err(), "{bad}");
-        }
         let parse = |line: &str| Cli::try_parse_from(line.split(' '));
         for option in ["--interval 0s", "--interval 1ns", "--duration 0s", "--ltp-timeout 0s"] {
             let error = parse(&format!("profiler run -H x {option}")).unwrap_err().to_string();
             assert!(error.contains("such as 10s") || error.contains("less than 100ms"), "{error}");
-        }
-    }
-
-    #[test]
-    fn percents_are_within_bounds() {
-        assert_eq!(percent("0.1"), Ok(0.1));
-        assert_eq!(percent("0"), Ok(0.0));
-        for bad in ["-1", "101", "NaN", "x", ""] {
-            assert!(percent(bad).is_err(), "{bad}");
         }
     }
 

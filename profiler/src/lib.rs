@@ -9,6 +9,7 @@
     reason = "they panic where nobody reads: `terminal` does not"
 )]
 
+pub mod args;
 pub mod atomic_file;
 mod bytes;
 pub mod cli;

@@ -1,6 +1,7 @@
 //! `profiler explain`: where the instructions or the time of handlers go, and what differs between two builds.
 
 use super::{data_to_stdout, restore_tracefs, sides::read, stdout_width};
+use crate::args::RunArgs;
 use crate::atomic_file::OutputFile;
 use crate::cli::explain::{ExplainArgs, LiveArgs};
 use crate::error::{Failure, exit};
@@ -8,10 +9,9 @@ use crate::explain::{NamedRuns, explain};
 use crate::export::explain::{ExplainReport, Format, Shown, notes, render};
 use crate::export::verdict::refusal;
 use crate::kernel::privileges;
-use crate::probe;
 use crate::progress::Progress;
 use crate::recording::{Backend, Recording};
-use crate::run::{self, Measured, Options};
+use crate::run::{self, Measured};
 use crate::terminal::say;
 use crate::verdict::{Run, Sides};
 
@@ -53,7 +53,8 @@ fn runs_of<'a>((name, runs): &'a (String, Vec<Run>), handler: Option<&str>) -> N
 fn live(args: &ExplainArgs, output: Option<OutputFile>) -> Result<(), Failure> {
     privileges::check()?;
     restore_tracefs();
-    let run = run::Run::prepare(options(args.handler.as_deref(), &args.trace))?;
+    let traced = run_args(args.handler.as_deref(), &args.trace);
+    let run = run::Run::prepare(&traced)?;
     let Measured { recordings, end } = run.measure(&mut Progress::new(false).drawn(false))?;
     let called = recordings.first().filter(|recording| recording.calls() > 0);
     let (Some(recording), Some(load)) = (called, args.trace.builtin) else {
@@ -68,22 +69,18 @@ fn live(args: &ExplainArgs, output: Option<OutputFile>) -> Result<(), Failure> {
     Ok(end?)
 }
 
-fn options(handler: Option<&str>, args: &LiveArgs) -> Options {
-    Options {
+fn run_args(handler: Option<&str>, args: &LiveArgs) -> RunArgs {
+    RunArgs {
         module: args.module.clone(),
         handlers: handler.map(str::to_owned).into_iter().collect(),
         builtin: Some(args.builtin.into_iter().collect()),
         operations: Some(args.operations),
         max_loss: args.max_loss,
-        probes: probe::Options {
-            backend: Some(Backend::FunctionGraph),
-            call_tree: true,
-            allow_shared: args.allow_shared,
-            trace_buffer_kib: args.trace_buffer,
-            keeper: true,
-            ..probe::Options::default()
-        },
-        ..Options::default()
+        backend: Some(Backend::FunctionGraph),
+        call_tree: true,
+        allow_shared: args.allow_shared,
+        trace_buffer: args.trace_buffer,
+        ..RunArgs::default()
     }
 }
 

@@ -77,7 +77,7 @@ pub enum Error {
         handler: String,
         /// What it lost.
         percent: f64,
-        /// [`Options::max_loss`](super::Options::max_loss).
+        /// `--max-loss`.
         allowed: f64,
     },
 }

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Error, Ltp, Options};
+use super::Error;
+use crate::args::{LtpArgs, RunArgs};
 use crate::kernel::host::read_public_fact;
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::load::ltp::{LtpLoad, LtpOptions};
@@ -40,32 +41,32 @@ enum JobLoad {
 }
 
 /// All jobs of a run, in order, checked as far as can be without measuring.
-pub(super) fn of(options: &Options) -> Result<Vec<Job>, Error> {
-    let Some(name) = &options.profile else {
-        let Resolved { targets, left_out } = if options.no_probe {
+pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Error> {
+    let Some(name) = &args.ltp.profile else {
+        let Resolved { targets, left_out } = if args.no_probe {
             Resolved::default()
         } else {
-            KernelFiles::default().resolve_all(options.module.as_deref(), &options.handlers)?
+            KernelFiles::default().resolve_all(args.module.as_deref(), &args.handlers)?
         };
-        let load = load(options, None)?;
+        let load = load(args, None)?;
         return Ok(vec![Job {
             profile: None,
             least_hits: vec![None; targets.len()],
-            duration: options.duration.or((!load.ends_by_itself()).then_some(DEFAULT_DURATION)),
+            duration: args.duration.or((!load.ends_by_itself()).then_some(DEFAULT_DURATION)),
             targets,
             left_out,
             warnings: notices(&load),
             load,
         }]);
     };
-    let library = Library::of_user(&options.profiles_folders);
+    let library = Library::of_user(&args.ltp.profiles_folders);
     let profile = library.find(name)?;
     let parts = library.parts(&profile)?;
     let mut jobs: Vec<Job> = Vec::new();
     let mut absent: Vec<WarningRecord> = Vec::new();
     let mut first_error = None;
     for part in &parts {
-        match of_part(options, part) {
+        match of_part(args, part) {
             Ok(job) => jobs.push(job),
             // Drivers differ in their hooks: a table with a part missing is better than none.
             Err(error) if parts.len() > 1 && error.is_absence() => {
@@ -83,13 +84,13 @@ pub(super) fn of(options: &Options) -> Result<Vec<Job>, Error> {
     Ok(jobs)
 }
 
-fn of_part(options: &Options, part: &LoadProfile) -> Result<Job, Error> {
+fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Error> {
     let Some(hook) = part.hook() else {
         return Err(Error::Internal(format!("{} has no handlers", part.origin)));
     };
     // First, so that an impossible load is reported even where no driver is loaded.
-    let load = load(options, Some((part, hook)))?;
-    let module = module(options, part)?;
+    let load = load(args, Some((part, hook)))?;
+    let module = module(args, part)?;
     let mut warnings = Vec::new();
     let Resolved { targets, left_out } = resolve(module.as_deref(), hook, part, &mut warnings)?;
     let wanted = |target: &Target| {
@@ -104,7 +105,7 @@ fn of_part(options: &Options, part: &LoadProfile) -> Result<Job, Error> {
     Ok(Job {
         profile: Some(part.name.clone()),
         least_hits: targets.iter().map(wanted).collect(),
-        duration: options.duration.or((!load.ends_by_itself()).then_some(DEFAULT_DURATION)),
+        duration: args.duration.or((!load.ends_by_itself()).then_some(DEFAULT_DURATION)),
         targets,
         left_out,
         warnings,
@@ -123,9 +124,9 @@ fn matches(wanted: &Wanted, name: &str) -> bool {
 }
 
 /// The module that holds the handlers: the one asked for, or the first of the profile's that is loaded.
-fn module(options: &Options, part: &LoadProfile) -> Result<Option<String>, Error> {
-    if options.module.is_some() || part.modules.is_empty() {
-        return Ok(options.module.clone());
+fn module(args: &RunArgs, part: &LoadProfile) -> Result<Option<String>, Error> {
+    if args.module.is_some() || part.modules.is_empty() {
+        return Ok(args.module.clone());
     }
     let files = KernelFiles::default();
     match part.modules.iter().find(|module| files.require_loaded(module).is_ok()) {
@@ -177,16 +178,16 @@ fn switched_off(module: &str, parameter: &str) -> Option<WarningRecord> {
     is_off.then(|| Warning::HookOff(module, parameter.to_owned(), value).into())
 }
 
-fn load(options: &Options, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoad, Error> {
-    if !options.command.is_empty() {
-        return Ok(JobLoad::Command(options.command.clone()));
+fn load(args: &RunArgs, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoad, Error> {
+    if !args.load.is_empty() {
+        return Ok(JobLoad::Command(args.load.clone()));
     }
     let hook = profile.map(|(_, hook)| hook);
-    if let Some(kinds) = &options.builtin {
-        return builtin(options, kinds, profile);
+    if let Some(kinds) = &args.builtin {
+        return builtin(args, kinds, profile);
     }
     let of_profile = hook.and_then(|hook| hook.ltp.as_ref());
-    let suite = options.ltp.suite.clone().or(of_profile.map(|ltp| ltp.suite.clone()));
+    let suite = args.ltp.suite.clone().or(of_profile.map(|ltp| ltp.suite.clone()));
     let Some(suite) = suite else {
         if let Some((profile, _)) = profile {
             return Err(Error::Options(format!(
@@ -194,7 +195,7 @@ fn load(options: &Options, profile: Option<(&LoadProfile, &Hook)>) -> Result<Job
                 profile.name
             )));
         }
-        let Ltp { tests, skip, .. } = &options.ltp;
+        let LtpArgs { tests, skip, .. } = &args.ltp;
         if tests.is_some() || skip.is_some() {
             let option = if tests.is_some() { "--ltp-tests" } else { "--ltp-skip" };
             let text = format!("{option} needs a list of tests: add --ltp-suite, such as syscalls");
@@ -205,22 +206,22 @@ fn load(options: &Options, profile: Option<(&LoadProfile, &Hook)>) -> Result<Job
     // A pattern of the profile is one for its own list.
     let same = of_profile.filter(|ltp| ltp.suite == suite).map(|ltp| ltp.tests.clone());
     let load = LtpLoad::prepare(LtpOptions {
-        root: options.ltp.root.clone(),
-        runner: options.ltp.runner,
+        root: args.ltp.root.clone(),
+        runner: args.ltp.runner,
         suite,
-        pattern: options.ltp.tests.clone().or(same),
-        skip: options.ltp.skip.clone(),
-        iterations: options.ltp.iterations.or(options.duration.is_none().then_some(1)),
-        workers: options.workers.unwrap_or(1),
-        time_limit: options.ltp.time_limit,
-        allow_destructive: options.ltp.allow_destructive,
-        sandbox: options.sandbox.clone(),
+        pattern: args.ltp.tests.clone().or(same),
+        skip: args.ltp.skip.clone(),
+        iterations: args.ltp.iterations.or(args.duration.is_none().then_some(1)),
+        workers: args.workers.unwrap_or(1),
+        time_limit: args.ltp.time_limit,
+        allow_destructive: args.ltp.allow_destructive,
+        sandbox: args.sandbox(),
     })?;
     Ok(JobLoad::Ltp(Box::new(load)))
 }
 
 fn builtin(
-    options: &Options,
+    args: &RunArgs,
     kinds: &[BuiltinKind],
     profile: Option<(&LoadProfile, &Hook)>,
 ) -> Result<JobLoad, Error> {
@@ -233,7 +234,7 @@ fn builtin(
         ([], Some((profile, hook))) => match hook.builtin {
             Some(builtin) => {
                 let operations =
-                    options.operations.or(options.duration.is_none().then_some(builtin.operations));
+                    args.operations.or(args.duration.is_none().then_some(builtin.operations));
                 Ok(JobLoad::Builtin(vec![builtin], operations))
             }
             None => Err(Error::Options(format!(
@@ -241,7 +242,7 @@ fn builtin(
                 profile.name
             ))),
         },
-        (kinds, _) => Ok(JobLoad::Builtin(kinds.iter().map(plain).collect(), options.operations)),
+        (kinds, _) => Ok(JobLoad::Builtin(kinds.iter().map(plain).collect(), args.operations)),
     }
 }
 
@@ -267,28 +268,27 @@ impl Job {
     }
 
     /// The loads, to be run side by side, which may ask `counter` for the handlers' hits.
-    pub(super) fn loads(&self, options: &Options, counter: HitCounter) -> Vec<Box<dyn Load>> {
+    pub(super) fn loads(&self, args: &RunArgs, counter: HitCounter) -> Vec<Box<dyn Load>> {
         match &self.load {
             JobLoad::Idle => vec![Box::new(IdleLoad)],
             JobLoad::Command(argv) => match argv.as_slice() {
                 [program, rest @ ..] => {
                     let load = CommandLoad::new(program, rest.to_vec());
-                    vec![Box::new(load.sandbox(options.sandbox.clone()))]
+                    vec![Box::new(load.sandbox(args.sandbox()))]
                 }
                 [] => vec![Box::new(IdleLoad)],
             },
             JobLoad::Ltp(load) => vec![Box::new((**load).clone().counter(counter))],
             JobLoad::Builtin(all, operations) => {
-                let measured_from =
-                    (!options.warmup.is_zero()).then(|| Instant::now() + options.warmup);
+                let measured_from = (!args.warmup.is_zero()).then(|| Instant::now() + args.warmup);
                 let make = |builtin: &Builtin| -> Box<dyn Load> {
                     let load = BuiltinLoad::new(builtin.kind)
-                        .workers(options.workers.unwrap_or(builtin.workers))
-                        .rate(options.rate.or(builtin.rate))
+                        .workers(args.workers.unwrap_or(builtin.workers))
+                        .rate(args.rate.or(builtin.rate))
                         .operations(*operations)
-                        .pin(options.pin)
+                        .pin(args.pin)
                         .measured_from(measured_from);
-                    let sandbox = options.sandbox.clone();
+                    let sandbox = args.sandbox();
                     Box::new(SandboxedLoad::new(load, sandbox))
                 };
                 all.iter().map(make).collect()

@@ -5,7 +5,6 @@ mod error;
 mod interval;
 mod jobs;
 mod live;
-mod options;
 mod repeat;
 mod signals;
 mod verdict;
@@ -16,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
+use crate::args::RunArgs;
 use crate::kernel::host::{self, HostFacts};
 use crate::kernel::module::Loads;
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
@@ -30,7 +30,6 @@ use crate::text::plural;
 use driver::{Change, Driver};
 pub use error::Error;
 use jobs::Job;
-pub use options::{Ltp, Options};
 pub use signals::{Signal, Signals};
 use window::{Context, Window, WindowLoad};
 
@@ -38,8 +37,8 @@ use window::{Context, Window, WindowLoad};
 const SOON_OFF: usize = 20;
 
 /// A run that can begin: its handlers and loads are there.
-pub struct Run {
-    options: Options,
+pub struct Run<'a> {
+    args: &'a RunArgs,
     /// What was loaded before the handlers were looked up.
     known: Loads,
     jobs: Vec<Job>,
@@ -53,21 +52,48 @@ pub struct Measured {
     pub end: Result<(), Error>,
 }
 
-impl Run {
-    /// Looks up all that the options name.
+/// What measures one run after the other: signals that come in between are not missed.
+pub struct Stage {
+    runtime: tokio::runtime::Runtime,
+    signals: Signals,
+}
+
+impl Stage {
+    /// Signals no longer end the process.
     ///
     /// # Errors
-    /// If something of it is not there or cannot be measured, or options do not go together.
-    pub fn prepare(options: Options) -> Result<Self, Error> {
+    /// If the system has no threads for it, or refuses to hand over signals.
+    pub fn new() -> Result<Self, Error> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .map_err(|error| internal(format!("cannot start the async runtime: {error}")))?;
+        let signals = runtime.block_on(async { Signals::new() })?;
+        Ok(Self { runtime, signals })
+    }
+
+    /// A signal that has come since the last run.
+    pub fn pending(&mut self) -> Option<Signal> {
+        self.runtime.block_on(self.signals.pending())
+    }
+}
+
+impl<'a> Run<'a> {
+    /// Looks up all that the arguments name.
+    ///
+    /// # Errors
+    /// If something of it is not there or cannot be measured, or arguments do not go together.
+    pub fn prepare(args: &'a RunArgs) -> Result<Self, Error> {
         let known = Loads::now();
-        let jobs = jobs::of(&options)?;
-        Ok(Self { options, known, jobs })
+        let jobs = jobs::of(args)?;
+        Ok(Self { args, known, jobs })
     }
 
     /// Whether it has parts or repetitions, which are recordings of their own.
     #[must_use]
     pub fn is_several(&self) -> bool {
-        self.jobs.len() > 1 || self.options.repeat > 1
+        self.jobs.len() > 1 || self.args.repeat > 1
     }
 
     /// Measures all of it, unless a signal or an error ends it before.
@@ -75,21 +101,20 @@ impl Run {
     /// # Errors
     /// If the system has no threads for it, or refuses to hand over signals.
     pub fn measure(&self, progress: &mut Progress) -> Result<Measured, Error> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .map_err(|error| internal(format!("cannot start the async runtime: {error}")))?;
-        let mut signals = runtime.block_on(async { Signals::new() })?;
+        Ok(self.measure_on(&mut Stage::new()?, progress))
+    }
+
+    /// The same, after others.
+    pub fn measure_on(&self, stage: &mut Stage, progress: &mut Progress) -> Measured {
+        let Stage { runtime, signals } = stage;
         let (host, digits) = (host::collect(), OnceCell::new());
-        let bench = Bench { run: self, host: &host, runtime: &runtime, digits };
-        Ok(repeat::all(&bench, &mut signals, progress))
+        repeat::all(&Bench { run: self, host: &host, runtime, digits }, signals, progress)
     }
 }
 
 /// What all jobs of a run share.
 struct Bench<'a> {
-    run: &'a Run,
+    run: &'a Run<'a>,
     host: &'a HostFacts,
     runtime: &'a tokio::runtime::Runtime,
     /// Once probes were attached: all histograms of a run have the same.
@@ -113,9 +138,9 @@ impl Bench<'_> {
     /// The load, and what the probes measure of it.
     fn record(&self, job: &Job, context: &mut Context<'_>) -> Result<Window, Error> {
         let (counter, questions) = HitCounter::channel();
-        let options = &self.run.options;
-        let load = WindowLoad { loads: job.loads(options, counter), questions };
-        let recorded = Window::record(options, job.duration, load, self.precision(), context);
+        let args = self.run.args;
+        let load = WindowLoad { loads: job.loads(args, counter), questions };
+        let recorded = Window::record(args, job.duration, load, self.precision(), context);
         self.runtime.block_on(recorded)
     }
 
@@ -178,7 +203,7 @@ impl Bench<'_> {
             left_out,
             call_tree,
             warnings,
-            ..window.recording(self.run.options.clock, histogram)
+            ..window.recording(self.run.args.clock, histogram)
         };
         recording.warn();
         let error = signal.or(foreign.err().map(Error::from)).or(trouble);
@@ -210,12 +235,12 @@ impl Bench<'_> {
         // All jobs of a run have the same digits: those for which there is room with the most handlers.
         let most = self.run.jobs.iter().map(|job| job.targets.len()).max().unwrap_or_default();
         let room_for = if self.digits.get().is_none() { most } else { 0 };
-        let options = |precision| probe::Options { precision, room_for, ..self.run.options.probes };
+        let options = |precision| probe::Options { precision, room_for, ..self.run.args.probes() };
         let precision = self.precision();
         let mut digits = Digits { precision, coarser: None };
         let mut attached = Probes::attach(targets, options(precision));
         if let Err(ProbeError::Memory(few)) = &attached
-            && self.run.options.may_coarsen
+            && self.run.args.precision.is_none()
             && self.digits.get().is_none()
             && few.fits_with_two_digits()
         {
@@ -234,13 +259,13 @@ impl Bench<'_> {
             session.memory_bytes() as f64 / f64::from(1 << 20),
         );
         let without = "no probes: the load and its costs alone are measured";
-        progress.say(if self.run.options.no_probe { without } else { &probes });
+        progress.say(if self.run.args.no_probe { without } else { &probes });
         Ok(session)
     }
 
     fn precision(&self) -> Precision {
         let chosen = self.digits.get().map(|digits| digits.precision);
-        chosen.unwrap_or(self.run.options.probes.precision)
+        chosen.or(self.run.args.precision).unwrap_or_default()
     }
 }
 

@@ -1,6 +1,7 @@
 //! All runs of one command: the parts of a load profile in turn, and that as often as asked for.
 
-use super::{Bench, Done, Error, Measured, Options, Run, Signals, driver, verdict};
+use super::{Bench, Done, Error, Measured, Run, Signals, driver, verdict};
+use crate::args::RunArgs;
 use crate::load::LoadStatus;
 use crate::progress::Progress;
 use crate::recording::SeriesPosition;
@@ -8,7 +9,7 @@ use crate::recording::SeriesPosition;
 /// Measures until all is done, or a signal, an error or a failed load ends it: what the runs before have
 /// measured is not lost by it.
 pub(super) fn all(bench: &Bench<'_>, signals: &mut Signals, progress: &mut Progress) -> Measured {
-    let Run { options: Options { repeat, max_loss, .. }, jobs, .. } = bench.run;
+    let Run { args: RunArgs { repeat, max_loss, .. }, jobs, .. } = bench.run;
     let (repeat, parts) = (*repeat, jobs.len());
     let mut all = Measured { recordings: Vec::new(), end: Ok(()) };
     let mut changed = Ok(());

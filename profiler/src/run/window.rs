@@ -8,7 +8,8 @@ use tokio::time::sleep_until;
 
 use super::interval::Open;
 use super::live::{self, Live};
-use super::{Error, Options, Signal, Signals, internal, seconds};
+use super::{Error, Signal, Signals, internal, seconds};
+use crate::args::RunArgs;
 use crate::load::{
     HitCount, HitQuestion, Load, LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus,
     StopReason, StopSignal, run_all,
@@ -72,7 +73,7 @@ impl Window {
     /// # Errors
     /// Only if nothing could be measured at all; later errors are in [`Window::trouble`].
     pub(super) async fn record(
-        options: &Options,
+        args: &RunArgs,
         duration: Option<Duration>,
         load: WindowLoad,
         precision: Precision,
@@ -83,15 +84,15 @@ impl Window {
         recorder.begin(&context.session.drain()?);
         let mut window = Self::new(recorder, drained_until(context.session));
         let mut running = Running::start(load);
-        if options.interval.is_some() {
+        if args.interval.is_some() {
             window.open = Some(Open::new(&window.recorder, precision, window.began));
         }
-        if !options.warmup.is_zero() {
-            window.warm_up(options.warmup, precision, &mut running, context).await?;
+        if !args.warmup.is_zero() {
+            window.warm_up(args.warmup, precision, &mut running, context).await?;
         }
         window.warmup = window.began.saturating_duration_since(running.began);
         running.measured = true;
-        let watch = Watch::start(&options.watch, options.sample)
+        let watch = Watch::start(&args.watch.watch, args.watch.every())
             .map_err(|error| internal(format!("no thread that watches the costs: {error}")))?;
         match duration {
             Some(duration) => context.progress.say(&format!("measuring for {}", seconds(duration))),
@@ -101,7 +102,7 @@ impl Window {
         let handlers = window.recorder.handlers().len();
         let is_drawn = context.progress.is_drawn();
         let mut live = is_drawn.then(|| Live::new(handlers, window.began));
-        window.drain_until_over(duration, options.interval, &mut live, &mut running, context).await;
+        window.drain_until_over(duration, args.interval, &mut live, &mut running, context).await;
 
         // Before the loads are taken down, which costs something too.
         window.costs = watch.end();
@@ -472,14 +473,14 @@ mod tests {
             let mut session = Busy::new();
             let (_, questions) = HitCounter::channel();
             let interval = Some(Duration::from_millis(150));
-            let options = Options { warmup, interval, ..Options::default() };
+            let args = RunArgs { warmup, interval, ..RunArgs::default() };
             let load = WindowLoad { loads: vec![load], questions };
             let duration = Some(Duration::from_millis(400));
             let mut signals = Signals::new().unwrap();
             let mut progress = Progress::new(true);
             let (signals, progress) = (&mut signals, &mut progress);
             let mut context = Context { session: &mut session, signals, progress };
-            let window = Window::record(&options, duration, load, Precision::Three, &mut context);
+            let window = Window::record(&args, duration, load, Precision::Three, &mut context);
             let mut window = window.await.unwrap();
             window.settle(&mut session);
             assert!(window.trouble.is_none(), "{:?}", window.trouble);

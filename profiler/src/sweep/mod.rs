@@ -1,7 +1,7 @@
 //! A grid of runs, one recording a cell, that can be stopped and continued.
 //!
-//! Each cell is a `profiler run` in a process of its own. Its file appears under its own name, in one
-//! step, when it is whole: a cell without such a file is measured again.
+//! Each cell is a run. Its file appears under its own name, in one step, when it is whole: a cell without such a file is
+//! measured again.
 
 pub mod table;
 
@@ -11,19 +11,15 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
 
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::signal;
-use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::kernel::host;
-use crate::load::{ProfilerProgram, Rate, dying_with_parent};
+use crate::load::Rate;
 use crate::recording::Recording;
-use crate::run::{Signal, Signals};
 use crate::text::plural;
 
 /// What is to be measured, as it is recorded in the folder.
@@ -153,13 +149,12 @@ impl Cell {
 
     /// Arguments of `profiler run`.
     #[must_use]
-    pub fn arguments(&self, shared: &[OsString], json: &Path) -> Vec<OsString> {
+    pub fn arguments(&self, shared: &[OsString]) -> Vec<OsString> {
         // Before those of the user, which may end with a command.
         let mut words: Vec<OsString> = vec!["--workers".into(), self.workers.to_string().into()];
         if let Some(rate) = self.rate {
             words.extend(["--rate".into(), rate.to_string().into()]);
         }
-        words.extend(["--json".into(), json.into()]);
         words.extend(shared.iter().cloned());
         words
     }
@@ -179,8 +174,6 @@ impl fmt::Display for Cell {
 #[derive(Debug)]
 pub struct Sweep {
     folder: PathBuf,
-    /// Arguments of `profiler run` that all cells share.
-    run: Vec<OsString>,
     _lock: Flock<fs::File>,
 }
 
@@ -189,19 +182,17 @@ impl Sweep {
     ///
     /// # Errors
     /// If it cannot be written, holds another grid, or is in use.
-    pub fn open(grid: &Grid, folder: &Path, run: Vec<OsString>) -> Result<Self, Failure> {
+    pub fn open(grid: &Grid, folder: &Path) -> Result<Self, Failure> {
         let lock = grid.claim(folder)?;
         // What a killed sweep has left: files that never got their name.
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            if name.starts_with(".cell-")
-                || (name.starts_with(".profiler-") && name.ends_with(".tmp"))
-            {
+            if name.starts_with(".profiler-") && name.ends_with(".tmp") {
                 let _ = fs::remove_file(entry.path());
             }
         }
-        Ok(Self { folder: folder.to_owned(), run, _lock: lock })
+        Ok(Self { folder: folder.to_owned(), _lock: lock })
     }
 
     /// What was measured for a cell, if it was.
@@ -213,70 +204,12 @@ impl Sweep {
         Ok(if path.exists() { Some(Recording::read(&path)?) } else { None })
     }
 
-    /// Measures a cell. A signal ends it and is given back.
+    /// Writes what was measured for a cell.
     ///
     /// # Errors
-    /// If the run fails, or its recording cannot be read or renamed.
-    pub async fn measure(
-        &self,
-        cell: &Cell,
-        signals: &mut Signals,
-    ) -> Result<Option<Signal>, Failure> {
-        let part = self.folder.join(format!(".cell-{}", cell.file_name()));
-        let (output, signal) =
-            run(cell.arguments(&self.run, &part), signals).await.map_err(|error| {
-                let text = format!("cell {cell}: cannot start the run: {error}");
-                Failure::new(exit::INTERNAL, text)
-            })?;
-        let Output { status, stderr, .. } = output;
-        if signal.is_some() || !status.success() {
-            let _ = fs::remove_file(&part);
-        }
-        if signal.is_some() {
-            return Ok(signal);
-        }
-        if !status.success() {
-            let code = status.code().and_then(|code| u8::try_from(code).ok());
-            let said = String::from_utf8_lossy(&stderr);
-            let last = said.lines().last().unwrap_or("no message").trim_start_matches("error: ");
-            let text = format!(
-                "cell {cell} was not measured: {last} ({status}); cells measured before are kept"
-            );
-            return Err(Failure::new(code.unwrap_or(exit::INTERNAL), text));
-        }
-        Recording::read(&part)?;
-        let target = self.folder.join(cell.file_name());
-        profiler_vm::durable::rename(&part, &target)
-            .map_err(|error| Failure::cannot_write(&target, &error))?;
-        Ok(None)
-    }
-}
-
-/// Runs the profiler until it ends, which a signal has it do.
-async fn run(
-    arguments: Vec<OsString>,
-    signals: &mut Signals,
-) -> io::Result<(Output, Option<Signal>)> {
-    let mut command = std::process::Command::new(ProfilerProgram::this().path());
-    command.arg("run").args(arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    // Ctrl-C at the terminal is for this program, which passes it on.
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    dying_with_parent(&mut command);
-    let child = tokio::process::Command::from(command).spawn()?;
-    let pid = child.id().map(|pid| Pid::from_raw(pid.cast_signed()));
-    let (mut caught, output) = (None, child.wait_with_output());
-    tokio::pin!(output);
-    loop {
-        tokio::select! {
-            output = &mut output => return Ok((output?, caught)),
-            signal = signals.next() => {
-                caught = Some(signal);
-                if let Some(pid) = pid {
-                    // It takes its load down in order. A second one does so at once.
-                    let _ = signal::kill(pid, signal::SIGTERM);
-                }
-            }
-        }
+    /// If its file cannot be written.
+    pub fn write(&self, cell: &Cell, measured: &Recording) -> Result<(), Failure> {
+        let file = OutputFile::open(&self.folder.join(cell.file_name()))?;
+        Ok(file.commit(&measured.to_json())?)
     }
 }

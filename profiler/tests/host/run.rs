@@ -546,6 +546,10 @@ fn a_sweep_says_what_is_wrong() {
     assert_eq!((code, said.contains("`max`")), (Some(2), true), "{said}");
     let (code, said) = run("--rate 5/s -- --no-probe --builtin kill --repeat 2");
     assert_eq!((code, said.contains("before the `--`")), (Some(2), true), "{said}");
+    for option in ["--json x", "--export x.csv"] {
+        let (code, said) = run(&format!("--rate 5/s -- --no-probe --builtin kill {option}"));
+        assert_eq!((code, said.contains("--export")), (Some(2), true), "{said}");
+    }
     let (code, said) = run("--rate 5/s -- --no-probe --builtin kill --rate 6/s");
     assert_eq!((code, said.contains("--rate")), (Some(2), true), "{said}");
     let (code, said) =

@@ -3,8 +3,8 @@
 use std::io;
 
 use super::super::{stdout_width, unwritable};
+use crate::args::RunArgs;
 use crate::atomic_file::{OutputFile, rescue};
-use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
 use crate::export::plot::plots;
 use crate::export::{Export, Format, Look, series};

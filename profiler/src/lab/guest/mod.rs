@@ -22,11 +22,12 @@ use profiler_vm::Trouble;
 
 use super::plan::{Length, RunSpec};
 use super::wire::{Answer, GuestFailure, Job, REPORT_LINES};
+use crate::args::RunArgs;
 use crate::error::{Failure, exit};
 use crate::kernel::{host, module};
 use crate::progress::Progress;
 use crate::recording::Meter;
-use crate::run::{Options, Run};
+use crate::run::Run;
 use channel::Channel;
 use kallsyms::Kallsyms;
 use log::Log;
@@ -136,7 +137,8 @@ fn do_job(
 
 /// A run that warms up, and one whose recording it gives.
 fn measure(name: &str, warmup: &RunSpec, spec: &RunSpec) -> Result<Vec<u8>, Failure> {
-    let run = |spec: &RunSpec| Run::prepare(options(name, spec))?.measure(&mut Progress::new(true));
+    let run =
+        |spec: &RunSpec| Run::prepare(&run_args(name, spec))?.measure(&mut Progress::new(true));
     run(warmup)?.end?;
     let mut measured = run(spec)?;
     measured.end?;
@@ -150,12 +152,12 @@ fn measure(name: &str, warmup: &RunSpec, spec: &RunSpec) -> Result<Vec<u8>, Fail
 }
 
 /// What is measured, as `profiler run` would.
-pub(crate) fn options(module: &str, spec: &RunSpec) -> Options {
+pub(crate) fn run_args(module: &str, spec: &RunSpec) -> RunArgs {
     let (operations, duration) = match spec.length {
         Length::Operations(count) => (Some(count), None),
         Length::Time(time) => (None, Some(time)),
     };
-    Options {
+    RunArgs {
         module: Some(module.to_owned()),
         handlers: spec.handlers.clone(),
         no_probe: spec.meter != Meter::Probes,
@@ -165,7 +167,7 @@ pub(crate) fn options(module: &str, spec: &RunSpec) -> Options {
         rate: spec.rate,
         operations,
         duration,
-        ..Options::default()
+        ..RunArgs::default()
     }
 }
 
