@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::AgentArgs;
 
-use crate::verdict::{Limits, LimitsError};
+use crate::verdict::Limits;
 
 const EXAMPLES: &str = "\
 Exit codes: 0 one commit was found, 11 it lies among commits that cannot be measured, or the bad revision is not slower.
@@ -63,6 +63,6 @@ pub struct BisectArgs {
 }
 
 /// The text of limits, for the gate.
-fn limits(text: &str) -> Result<String, LimitsError> {
+fn limits(text: &str) -> Result<String, String> {
     text.parse::<Limits>().map(|_| text.to_owned())
 }

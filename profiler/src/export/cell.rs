@@ -7,7 +7,7 @@ pub(crate) use crate::terminal::clean;
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::EnumString,
 )]
-#[strum(serialize_all = "lowercase", parse_err_ty = UnknownUnit, parse_err_fn = unknown_unit)]
+#[strum(serialize_all = "lowercase", parse_err_ty = String, parse_err_fn = unknown_unit)]
 pub enum Unit {
     /// The first of the three in which the largest average is below 1000.
     #[default]
@@ -23,13 +23,8 @@ pub enum Unit {
     Instructions,
 }
 
-/// A unit that this program does not know.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown unit `{0}`: expected auto, ns, us or ms")]
-pub struct UnknownUnit(String);
-
-fn unknown_unit(text: &str) -> UnknownUnit {
-    UnknownUnit(text.to_owned())
+fn unknown_unit(text: &str) -> String {
+    format!("unknown unit `{text}`: expected auto, ns, us or ms")
 }
 
 impl Unit {

@@ -6,7 +6,6 @@ use crate::text::plural;
 use crate::verdict::{ChangeRecord, Statistic};
 
 /// The view of `report`.
-#[must_use]
 pub fn document(report: &CompareReport) -> Document {
     let is_counted = !report.changes.is_empty()
         && report.changes.iter().all(|change| change.placements.is_some());

@@ -115,7 +115,6 @@ impl Document {
     }
 
     /// As text; `width` is the terminal's in columns, and `None` never wraps.
-    #[must_use]
     pub fn text(&self, width: Option<u16>) -> String {
         let mut blocks = Vec::new();
         self.blocks(width, &mut blocks);

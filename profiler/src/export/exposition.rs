@@ -20,7 +20,6 @@ pub enum Kind {
 
 impl Kind {
     /// The name of a family of this kind without what OpenMetrics adds to it in samples.
-    #[must_use]
     pub fn base(self, name: &str) -> &str {
         let suffix = match self {
             Self::Counter => "_total",
@@ -31,7 +30,6 @@ impl Kind {
     }
 
     /// The unit of a family: the last word of its base name.
-    #[must_use]
     pub fn unit(self, name: &str) -> Option<&str> {
         let last = self.base(name).rsplit('_').next();
         last.filter(|last| ["seconds", "bytes", "ratio", "instructions"].contains(last))
@@ -133,7 +131,6 @@ pub(crate) fn cumulative(buckets: impl Iterator<Item = (u64, u64)>) -> impl FnMu
 }
 
 /// Nanoseconds as seconds.
-#[must_use]
 pub fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }

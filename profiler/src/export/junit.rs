@@ -45,7 +45,6 @@ impl Case {
 
 /// The document `name` of `cases`, whose suites are in the order of their first case. Characters that
 /// XML 1.0 forbids are left out. Equal cases give equal bytes.
-#[must_use]
 pub fn document(name: &str, cases: &[Case]) -> Vec<u8> {
     let mut report = Report::new(text(name));
     let mut suites: Vec<TestSuite> = Vec::new();

@@ -6,7 +6,6 @@ use crate::kernel::target::Function;
 use crate::text::plural;
 
 /// The functions.
-#[must_use]
 pub fn functions(functions: &[Function]) -> Document {
     let head = ["function", "address", "bytes", "traceable", "BTF", "prototype"];
     let count = functions.len();
@@ -33,7 +32,6 @@ pub fn functions(functions: &[Function]) -> Document {
 }
 
 /// Hooks.
-#[must_use]
 pub fn hooks(hooks: &Hooks) -> Document {
     let row = |hook: &Hook| {
         vec![

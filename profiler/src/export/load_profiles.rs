@@ -5,7 +5,6 @@ use crate::load_profile::{Hook, Listed, LoadProfile, Origin, Work};
 use crate::text::plural;
 
 /// The list; `width` is the terminal's, in columns.
-#[must_use]
 pub fn table(listed: &[Listed], width: Option<u16>) -> String {
     let head = ["profile", "handlers", "built-in", "LTP tests", "from"];
     Table::words(head, listed.iter().map(row)).text(width)
@@ -30,7 +29,6 @@ fn row(listed: &Listed) -> Vec<String> {
 }
 
 /// A load profile in full.
-#[must_use]
 pub fn in_full(profile: &LoadProfile) -> String {
     let mut facts = vec![Fact::new("from", profile.origin.to_string())];
     if !profile.modules.is_empty() {

@@ -5,7 +5,6 @@ use super::document::{Document, Layout, Row, Table};
 
 impl Document {
     /// As Markdown: what matters first, and what is long folded.
-    #[must_use]
     pub fn markdown(&self) -> String {
         let (folded, sections): (Vec<_>, Vec<_>) =
             self.sections.iter().partition(|section| section.lead.is_empty());

@@ -50,7 +50,7 @@ use crate::recording::Recording;
     strum::Display,
     strum::EnumString,
 )]
-#[strum(serialize_all = "lowercase", parse_err_ty = UnknownFormat, parse_err_fn = unknown_format)]
+#[strum(serialize_all = "lowercase", parse_err_ty = String, parse_err_fn = unknown_format)]
 pub enum Format {
     /// Text tables.
     Table,
@@ -83,32 +83,16 @@ pub struct Look {
     pub width: Option<u16>,
 }
 
-/// An unknown format or file name extension.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UnknownFormat {
-    /// The name of a format.
-    #[error("unknown format `{0}`: expected one of {names}", names = Format::names())]
-    Name(String),
-    /// A file's name.
-    #[error(
-        "the extension of `{0}` is not that of a format: write FORMAT=FILE, with one of {names}",
-        names = Format::names()
-    )]
-    File(String),
-}
-
 impl Format {
     /// All formats.
     pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name on the command line.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 
     /// File name extensions of this format, the usual one first.
-    #[must_use]
     pub fn extensions(self) -> &'static [&'static str] {
         match self {
             Self::Table => &["txt"],
@@ -125,14 +109,12 @@ impl Format {
     }
 
     /// The format of the extension of `path`.
-    #[must_use]
     pub fn of_file(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         Self::ALL.iter().copied().find(|format| format.extensions().contains(&extension.as_str()))
     }
 
     /// Runs in this format, kept apart; `None` if there are several and the format holds one. Equal runs give equal bytes.
-    #[must_use]
     pub fn render(self, runs: &[Recording], look: &Look) -> Option<Vec<u8>> {
         let Look { unit, width } = *look;
         match (self, runs) {
@@ -155,8 +137,8 @@ impl Format {
     }
 }
 
-fn unknown_format(name: &str) -> UnknownFormat {
-    UnknownFormat::Name(name.to_owned())
+fn unknown_format(name: &str) -> String {
+    format!("unknown format `{name}`: expected one of {}", Format::names())
 }
 
 /// An export: `FORMAT=FILE`, or a file whose extension names the format.
@@ -169,9 +151,9 @@ pub struct Export {
 }
 
 impl FromStr for Export {
-    type Err = UnknownFormat;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, UnknownFormat> {
+    fn from_str(text: &str) -> Result<Self, String> {
         if let Some((name, path)) = text.split_once('=')
             && let Ok(format) = name.parse()
         {
@@ -179,7 +161,10 @@ impl FromStr for Export {
         }
         match Format::of_file(Path::new(text)) {
             Some(format) => Ok(Self { format, path: text.into() }),
-            None => Err(UnknownFormat::File(text.to_owned())),
+            None => Err(format!(
+                "the extension of `{text}` is not that of a format: write FORMAT=FILE, with one of {}",
+                Format::names()
+            )),
         }
     }
 }

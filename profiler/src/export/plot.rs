@@ -11,7 +11,6 @@ const WIDTH: u32 = 120;
 const HEIGHT: u32 = 40;
 
 /// The plots of all handlers with a hit, each below an empty line and its name.
-#[must_use]
 pub fn plots(recording: &Recording) -> String {
     let called = recording.handlers.iter().filter(|handler| handler.count > 0);
     called.map(|handler| one(handler, recording.meter)).collect()

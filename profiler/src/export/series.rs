@@ -32,7 +32,6 @@ fn are_parts(runs: &[Recording]) -> bool {
 }
 
 /// The bytes of `series`; `None` if the format holds one run and there are several.
-#[must_use]
 pub fn render(series: &Series, format: Format, look: &Look) -> Option<Vec<u8>> {
     match (series.runs.as_slice(), format) {
         ([_, _, ..], Format::Json) => Some(series.to_json()),
@@ -41,13 +40,11 @@ pub fn render(series: &Series, format: Format, look: &Look) -> Option<Vec<u8>> {
 }
 
 /// Whether `format` holds several runs.
-#[must_use]
 pub fn holds(format: Format) -> bool {
     format != Format::Hgrm
 }
 
 /// The text of `series`, made from the recordings alone, so that a run and a later report on its file print the same bytes.
-#[must_use]
 pub fn tables(series: &Series, unit: Unit, width: Option<u16>) -> Vec<u8> {
     document(&series.runs, unit, false).text(width).into_bytes()
 }

@@ -38,6 +38,6 @@ pub(crate) use syscalls::{dying_with_parent, setsid_in_child};
 
 pub use crate::recording::loads::{
     BadRate, BuiltinKind, CpuTime, Dimensions, Latency, LoadFailure, LoadOutcome, LoadRun,
-    LoadSpec, LoadStatus, NoSuchBuiltin, OperationErrors, OperationTimes, OwnCalls, Rate,
+    LoadSpec, LoadStatus, OperationErrors, OperationTimes, OwnCalls, Rate,
 };
 pub use crate::stop::{StopReason, StopSignal};

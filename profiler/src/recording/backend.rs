@@ -32,7 +32,6 @@ pub enum Meter {
 
 impl Meter {
     /// The unit of its figures, in full.
-    #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
             Self::Probes => "nanoseconds",
@@ -69,7 +68,6 @@ impl Backend {
     pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name on the command line and in files.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }

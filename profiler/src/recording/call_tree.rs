@@ -76,7 +76,6 @@ pub struct TreeNode {
 
 impl CallTree {
     /// Iterations of repeating instructions in all calls of a function, with those of its callees.
-    #[must_use]
     pub fn iterations_of(&self, name: &str, module: Option<&str>) -> u64 {
         let mut is_within: Vec<bool> = Vec::with_capacity(self.nodes.len());
         let mut sum = 0_u64;

@@ -32,7 +32,6 @@ pub enum Watched {
 
 impl Watched {
     /// Its name in tables.
-    #[must_use]
     pub fn label(&self) -> String {
         match self {
             Self::Machine => "the machine".to_owned(),
@@ -122,13 +121,11 @@ pub struct CostRow {
 
 impl CostRow {
     /// Usage over the whole window.
-    #[must_use]
     pub fn total(&self) -> Usage {
         self.samples.last().map(|sample| sample.usage).unwrap_or_default()
     }
 
     /// The most memory of any sample.
-    #[must_use]
     pub fn memory_max_bytes(&self) -> Option<u64> {
         self.samples.iter().filter_map(|sample| sample.usage.memory_bytes).max()
     }

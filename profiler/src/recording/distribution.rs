@@ -132,7 +132,6 @@ pub struct Distribution {
 
 impl Distribution {
     /// The stored form of `histogram`.
-    #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Self {
         let bucket = |step: IterationValue<u64>| Bucket {
             from_ns: histogram.lowest_equivalent(step.value_iterated_to()),

@@ -10,7 +10,6 @@ use crate::atomic_file::{OutputError, OutputFile};
 
 impl Recording {
     /// This recording as JSON, with a line end.
-    #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         indented(self)
     }

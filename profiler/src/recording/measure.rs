@@ -53,7 +53,6 @@ pub struct Losses {
 impl Losses {
     /// What is left over when `carried_in + entries = paired + in_flight + lost + doubtful + backwards` is
     /// worked out: zero when the books balance.
-    #[must_use]
     pub fn imbalance(&self, paired: u64) -> i128 {
         let seen = i128::from(self.carried_in) + i128::from(self.entries);
         let [in_flight, lost, doubtful, backwards] =
@@ -65,7 +64,6 @@ impl Losses {
     ///
     /// A missed entry program shows again as an unpaired exit, so the larger of the two counts;
     /// a missed exit program can show again in `lost`, which errs on the safe side.
-    #[must_use]
     pub fn unmeasured(&self) -> u64 {
         let skipped = self.missed.max(self.unpaired_exits);
         [self.lost, self.overrun, self.doubtful, self.backwards]
@@ -106,7 +104,6 @@ impl Losses {
 
     /// [`unmeasured`](Self::unmeasured) as a share of all calls, of which `paired` were measured; 0
     /// without a call.
-    #[must_use]
     pub fn share(&self, paired: u64) -> f64 {
         let unmeasured = self.unmeasured() as f64;
         if unmeasured == 0.0 { 0.0 } else { unmeasured / (unmeasured + paired as f64) }

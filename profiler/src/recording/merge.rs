@@ -107,7 +107,6 @@ struct Sum {
 
 impl<'a> Merge<'a> {
     /// A sum of nothing so far; recordings may differ in what is `allowed`.
-    #[must_use]
     pub fn new(allowed: &'a [What]) -> Self {
         Self { allowed, sum: None }
     }

@@ -226,7 +226,6 @@ pub struct Percentile {
 
 impl DriverCost {
     /// Instructions that the driver adds to one operation.
-    #[must_use]
     pub fn added_ns(&self) -> f64 {
         self.with_ns - self.without_ns
     }
@@ -276,7 +275,6 @@ pub struct HandlerRecording {
 
 impl HandlerRecording {
     /// The stored form of what a session measured.
-    #[must_use]
     pub fn from_measure(measure: &HandlerMeasure) -> Self {
         Self {
             name: measure.target.label(),
@@ -294,27 +292,23 @@ impl HandlerRecording {
     }
 
     /// How it was measured, in a word.
-    #[must_use]
     pub fn way(&self) -> String {
         way(self.backend)
     }
 
     /// Whether nothing at all was seen of it: no call, and none that was lost.
-    #[must_use]
     pub fn is_idle(&self) -> bool {
         let Losses { carried_in, entries, exits, missed, overrun, .. } = self.losses;
         [self.count, carried_in, entries, exits, missed, overrun] == [0; 6]
     }
 
     /// Exact average in nanoseconds; `None` without a call.
-    #[must_use]
     pub fn mean_ns(&self) -> Option<f64> {
         crate::stats::mean(self.sum_ns, self.count)
     }
 
     /// Duration in nanoseconds that the share `quantile` (0 to 1) of the calls did not exceed:
     /// see [`crate::stats::quantile`]. Never above the exact longest one; `None` without a call.
-    #[must_use]
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         crate::stats::quantile_within(&self.histogram.buckets, quantile, self.max_ns)
     }
@@ -425,7 +419,6 @@ impl Recording {
     }
 
     /// Calls in the histograms of all handlers.
-    #[must_use]
     pub fn calls(&self) -> u64 {
         self.handlers.iter().fold(0, |sum, handler| sum.saturating_add(handler.count))
     }
@@ -444,7 +437,6 @@ impl Recording {
     }
 
     /// Handlers with fewer hits than the load profile wants: name, hits, and how many it wants.
-    #[must_use]
     pub fn short_of_hits(&self) -> Vec<(&str, u64, u64)> {
         let Some(used) = &self.load_profile else { return Vec::new() };
         let mut short = Vec::new();
@@ -458,7 +450,6 @@ impl Recording {
 
     /// Time in all measured handlers for one operation, in nanoseconds; `None` unless one built-in load
     /// alone made the calls, and counted its operations.
-    #[must_use]
     pub fn handlers_ns_per_operation(&self) -> Option<f64> {
         let [LoadRun { spec: LoadSpec::Builtin { .. }, outcome }] = self.loads.as_slice() else {
             return None;
@@ -469,7 +460,6 @@ impl Recording {
     }
 
     /// The backends in use, in the order of the handlers, each once.
-    #[must_use]
     pub fn backends(&self) -> Vec<Backend> {
         let mut backends = Vec::new();
         for handler in &self.handlers {

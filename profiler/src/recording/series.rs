@@ -36,7 +36,6 @@ pub struct Series {
 
 impl Series {
     /// A series of `runs`.
-    #[must_use]
     pub fn new(label: impl Into<String>, runs: Vec<Recording>) -> Self {
         Self {
             schema: SERIES_SCHEMA.to_owned(),
@@ -83,7 +82,6 @@ impl Series {
     }
 
     /// This series as JSON, with a line end.
-    #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         indented(self)
     }

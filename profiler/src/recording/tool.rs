@@ -14,7 +14,6 @@ pub struct Tool {
 
 impl Tool {
     /// This program.
-    #[must_use]
     pub fn this() -> Self {
         Self {
             name: env!("CARGO_PKG_NAME").to_owned(),

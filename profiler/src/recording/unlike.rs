@@ -22,7 +22,7 @@ const WINDOW_SLACK_NS: u64 = 100_000_000;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(strum::VariantArray, strum::IntoStaticStr, strum::Display, strum::EnumString)]
 #[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case", parse_err_ty = UnknownWhat, parse_err_fn = unknown)]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown)]
 pub enum What {
     /// What a nanosecond is, or that instructions were counted, and the kernel's clock source.
     Clock,
@@ -83,7 +83,6 @@ impl What {
     pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name on the command line.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -195,19 +194,9 @@ fn each(fact: &Option<String>, sources: &[Source], of: fn(&Source) -> &Option<St
     }
 }
 
-/// A name that is not one of [`What`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown aspect `{given}`: expected one of {}", names())]
-pub struct UnknownWhat {
-    given: String,
-}
-
-fn names() -> String {
-    What::ALL.iter().map(|what| what.name()).collect::<Vec<_>>().join(", ")
-}
-
-fn unknown(given: &str) -> UnknownWhat {
-    UnknownWhat { given: given.to_owned() }
+fn unknown(given: &str) -> String {
+    let names: Vec<&str> = What::ALL.iter().map(|what| what.name()).collect();
+    format!("unknown aspect `{given}`: expected one of {}", names.join(", "))
 }
 
 /// One difference between two recordings, in words.
@@ -229,7 +218,6 @@ impl fmt::Display for Difference {
 }
 
 /// Every difference of two recordings that stands in the way of this use of them.
-#[must_use]
 pub fn differences(first: &Recording, second: &Recording, purpose: Use) -> Vec<Difference> {
     purpose
         .demands()
@@ -269,7 +257,6 @@ fn given(a: &ModuleFacts, b: &ModuleFacts) -> Option<BTreeSet<String>> {
 }
 
 /// Parameters whose defaults differ, in words. Only of recordings that say with which parameters modules were loaded.
-#[must_use]
 pub fn defaults(first: &Recording, second: &Recording) -> Vec<String> {
     let mut words = Vec::new();
     for a in &first.modules {

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::statistic::UnknownStatistic;
-use super::{Amount, QuantityError, Statistic, operation_of};
+use super::{Amount, Statistic, operation_of};
 use crate::recording::Meter;
-use crate::recording::loads::{BuiltinKind, NoSuchBuiltin};
+use crate::recording::loads::BuiltinKind;
 
 /// A bound on one figure of the handlers that a pattern matches, such as `connect_*:tp99<2us` or
 /// `connect_*:tp99<3000 instructions`, or on what the driver costs an operation of a load, `connect:<3000`.
@@ -22,53 +21,44 @@ pub struct Budget {
     pub text: String,
 }
 
-/// Text that is not a budget.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "invalid budget `{given}`: {reason}; write it as 'connect_*:tp99<2us', or 'connect:<3000' for a load"
-)]
-pub struct BudgetError {
-    given: String,
-    reason: String,
-}
-
 impl FromStr for Budget {
-    type Err = BudgetError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, BudgetError> {
-        let bad = |reason: String| BudgetError { given: text.to_owned(), reason };
-        let (pattern, rest) = text
-            .split_once(':')
-            .ok_or_else(|| bad("it has no `:` after the handler".to_owned()))?;
-        let (statistic, bound) =
-            rest.split_once('<').ok_or_else(|| bad("it has no `<` before the bound".to_owned()))?;
-        if statistic.trim().is_empty() {
-            return Self::of_operation(pattern.trim(), bound.trim(), text).map_err(bad);
-        }
-        let pattern = glob::Pattern::new(pattern.trim())
-            .map_err(|error| bad(format!("invalid pattern: {}", error.msg)))?;
-        if pattern.as_str().is_empty() {
-            return Err(bad("it names no handler".to_owned()));
-        }
-        let statistic: Statistic =
-            statistic.trim().parse().map_err(|error: UnknownStatistic| bad(error.to_string()))?;
-        if !Statistic::GATED.contains(&statistic) {
-            return Err(bad(format!("{statistic} can have a limit, and no budget")));
-        }
-        let below = bound.parse().map_err(|error: QuantityError| bad(error.to_string()))?;
-        Ok(Self { pattern, statistic, below, text: text.to_owned() })
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(text).map_err(|reason| {
+            format!(
+                "invalid budget `{text}`: {reason}; write it as 'connect_*:tp99<2us', or 'connect:<3000' for a load"
+            )
+        })
     }
 }
 
 impl Budget {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (pattern, rest) = text.split_once(':').ok_or("it has no `:` after the handler")?;
+        let (statistic, bound) = rest.split_once('<').ok_or("it has no `<` before the bound")?;
+        if statistic.trim().is_empty() {
+            return Self::of_operation(pattern.trim(), bound.trim(), text);
+        }
+        let pattern = glob::Pattern::new(pattern.trim())
+            .map_err(|error| format!("invalid pattern: {}", error.msg))?;
+        if pattern.as_str().is_empty() {
+            return Err("it names no handler".to_owned());
+        }
+        let statistic: Statistic = statistic.trim().parse()?;
+        if !Statistic::GATED.contains(&statistic) {
+            return Err(format!("{statistic} can have a limit, and no budget"));
+        }
+        Ok(Self { pattern, statistic, below: bound.parse()?, text: text.to_owned() })
+    }
+
     /// A bound on what the driver costs an operation, in instructions: nothing else is judged of it.
     fn of_operation(load: &str, bound: &str, text: &str) -> Result<Self, String> {
-        let kind: BuiltinKind = load.parse().map_err(|error: NoSuchBuiltin| {
+        let kind: BuiltinKind = load.parse().map_err(|error| {
             format!("without a figure it is for operations of a load, and {error}")
         })?;
         let unit = if bound.contains(char::is_alphabetic) { "" } else { " instructions" };
-        let below: Amount =
-            format!("{bound}{unit}").parse().map_err(|error: QuantityError| error.to_string())?;
+        let below: Amount = format!("{bound}{unit}").parse()?;
         if below.meter != Meter::Exact {
             return Err("operations of loads are counted in instructions".to_owned());
         }

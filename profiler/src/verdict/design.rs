@@ -80,7 +80,6 @@ fn key(recording: &Recording) -> Option<Key<'_>> {
 
 impl Design {
     /// The design of these runs. `independent` treats runs as independent, whatever their boot.
-    #[must_use]
     pub fn of(base: &[&Recording], candidate: &[&Recording], independent: bool) -> Self {
         if independent {
             let each = |runs: &[&Recording]| (0..runs.len()).map(|run| vec![run]).collect();
@@ -115,7 +114,6 @@ impl Design {
     }
 
     /// Whether boots are shared.
-    #[must_use]
     pub fn kind(&self) -> DesignKind {
         match self {
             Self::Shared { .. } => DesignKind::Shared,
@@ -124,7 +122,6 @@ impl Design {
     }
 
     /// Whether a slow drift of the machine cannot look like a change.
-    #[must_use]
     pub fn is_interleaved(&self) -> bool {
         match self {
             Self::Shared { boots, .. } => boots.iter().all(|boot| boot.interleaved),
@@ -147,7 +144,6 @@ impl Design {
     }
 
     /// How many placements both sides have.
-    #[must_use]
     pub fn placements(&self) -> usize {
         match self {
             Self::Shared { boots, .. } => boots.len(),
@@ -156,7 +152,6 @@ impl Design {
     }
 
     /// The values of each run as blocks to compare; runs without a value are left out.
-    #[must_use]
     pub fn blocks(&self, base: &[Option<f64>], candidate: &[Option<f64>]) -> Vec<Block> {
         let of = |values: &[Option<f64>], runs: &[usize]| -> Vec<f64> {
             runs.iter().filter_map(|run| values.get(*run).copied().flatten()).collect()
@@ -185,7 +180,6 @@ impl Design {
     }
 
     /// How many values of each side are compared, block by block.
-    #[must_use]
     pub fn sizes(&self) -> Vec<(usize, usize)> {
         match self {
             Self::Shared { boots, .. } => {
@@ -196,13 +190,11 @@ impl Design {
     }
 
     /// The smallest p-value that these runs can give.
-    #[must_use]
     pub fn smallest_p(&self) -> f64 {
         smallest_p(self.sizes())
     }
 
     /// Runs that suffice for the smallest p-value to be at most `level`.
-    #[must_use]
     pub fn enough(&self, level: f64) -> Enough {
         let runs_in =
             |boots: usize| (1..=1_000).find(|n| smallest_p(vec![(*n, *n); boots]) <= level);

@@ -29,7 +29,6 @@ pub enum Verdict {
 
 impl Verdict {
     /// Its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -104,7 +103,6 @@ pub enum Outcome {
 
 impl Outcome {
     /// Its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -289,13 +287,11 @@ pub struct TooFewRuns {
 
 impl Evidence {
     /// Whether it shows a handler that became faster by more than its limit.
-    #[must_use]
     pub fn improved(&self) -> bool {
         matches!(self, Self::Change { shown: Shown::Faster { .. }, .. })
     }
 
     /// The verdict that follows from it.
-    #[must_use]
     pub fn verdict(&self) -> Verdict {
         match *self {
             Self::Gone => Verdict::Vanished,
@@ -329,7 +325,6 @@ impl Evidence {
 
 impl Conclusion {
     /// The outcome: inconclusive if nothing was judged.
-    #[must_use]
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::NotComparable(_) => Outcome::NotComparable,

@@ -25,7 +25,6 @@ struct Pending {
 }
 
 /// Judges the candidate against the baseline and against the rule's budgets.
-#[must_use]
 pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
     let mut gate = Gate {
         conclusion: Conclusion::Judged(Tally::default()),
@@ -85,7 +84,6 @@ const FAR_WITHIN_IF_TAIL: f64 = 0.5;
 /// [`FIRST_PLACEMENTS`], and those whose placements disagree about a limit or a budget, until there are [`MOST_PLACEMENTS`]. Only for counted calls.
 ///
 /// An operation's tail has what the kernel does now and then, so that placements often disagree: if it passes, that is all.
-#[must_use]
 pub fn open_parts(sides: &Sides<'_>, rule: &Rule) -> BTreeSet<Option<String>> {
     let is_open = |part: &Part<'_>| {
         let mut pending = Vec::new();

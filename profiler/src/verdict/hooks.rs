@@ -31,7 +31,6 @@ pub struct HookReport {
 
 impl HookReport {
     /// Of the runs on one kernel; `is_asked` says whether it matters that a hook was reached, and `hint` knows a load for a handler. `None` if a side does not say what it registered, or could not know.
-    #[must_use]
     pub fn of(
         base: &[&Recording],
         candidate: &[&Recording],
@@ -96,13 +95,11 @@ impl HookReport {
     }
 
     /// Whether both builds register the same.
-    #[must_use]
     pub fn is_same(&self) -> bool {
         self.more.is_empty() && self.less.is_empty() && self.changed.is_empty()
     }
 
     /// The differences, a kind and its hooks each.
-    #[must_use]
     pub fn differences(&self) -> Vec<(&'static str, &String)> {
         let kinds = [
             ("registers", &self.more),

@@ -19,7 +19,7 @@ mod side;
 mod sides;
 mod statistic;
 
-pub use budget::{Budget, BudgetError};
+pub use budget::Budget;
 pub(crate) use change::subject;
 pub use change::{CONFIDENCE, Calls, ChangeRecord, changes, load_of, operation_of};
 pub use design::{Design, DesignKind, Enough};
@@ -29,8 +29,8 @@ pub use finding::{
 pub use gate::{gate, open_parts};
 pub use hooks::HookReport;
 pub use placement::{FIRST_PLACEMENTS, MOST_PLACEMENTS};
-pub use quantity::{Amount, QuantityError, parse_ns, parse_share};
-pub use rule::{HandlerRule, Limit, Limits, LimitsError, Measured, Rule};
+pub use quantity::{Amount, parse_ns, parse_share};
+pub use rule::{HandlerRule, Limit, Limits, Measured, Rule};
 pub use side::{Note, Side};
 pub use sides::{Part, Refusal, Run, Sides, Unfit, Unlike};
 pub use statistic::{ITERATIONS_AN_INSTRUCTION, Observed, Statistic};

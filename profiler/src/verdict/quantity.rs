@@ -5,27 +5,15 @@ use std::str::FromStr;
 
 use crate::recording::Meter;
 
-/// Text that is not a duration or a share.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum QuantityError {
-    /// Not a duration.
-    #[error("invalid duration `{0}`: write it with its unit, such as 250ns, 2us or 1.5ms")]
-    Duration(String),
-    /// Neither a duration nor instructions.
-    #[error("invalid amount `{0}`: write it with its unit, such as 250ns, 2us or 5 instructions")]
-    Amount(String),
-    /// Not a share.
-    #[error("invalid share `{0}`: write it in percent, such as 5% or 0.5%")]
-    Share(String),
-}
-
 /// Parses a duration of up to a day, such as `2us`, into nanoseconds.
 ///
 /// # Errors
 /// If there is no number, no unit (`ns`, `us`, `ms`, `s`), or the number is negative.
-pub fn parse_ns(text: &str) -> Result<f64, QuantityError> {
+pub fn parse_ns(text: &str) -> Result<f64, String> {
     const DAY_NS: f64 = 86_400e9;
-    let bad = || QuantityError::Duration(text.to_owned());
+    let bad = || {
+        format!("invalid duration `{text}`: write it with its unit, such as 250ns, 2us or 1.5ms")
+    };
     let trimmed = text.trim();
     let unit_at = trimmed.find(|c: char| c.is_alphabetic()).ok_or_else(bad)?;
     let (number, unit) = trimmed.split_at(unit_at);
@@ -51,25 +39,28 @@ pub struct Amount {
 
 impl Amount {
     /// Nanoseconds.
-    #[must_use]
     pub fn ns(value: f64) -> Self {
         Self { value, meter: Meter::Probes }
     }
 
     /// Instructions.
-    #[must_use]
     pub fn instructions(value: f64) -> Self {
         Self { value, meter: Meter::Exact }
     }
 }
 
 impl FromStr for Amount {
-    type Err = QuantityError;
+    type Err = String;
 
     /// Reads `2us` or `3000 instructions`.
-    fn from_str(text: &str) -> Result<Self, QuantityError> {
-        let bad = || QuantityError::Amount(text.trim().to_owned());
-        match text.trim().strip_suffix("instructions") {
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let bad = || {
+            format!(
+                "invalid amount `{text}`: write it with its unit, such as 250ns, 2us or 5 instructions"
+            )
+        };
+        match text.strip_suffix("instructions") {
             Some(number) => {
                 let number: f64 = number.trim().parse().map_err(|_| bad())?;
                 let valid = number.is_finite() && number >= 0.0;
@@ -93,8 +84,8 @@ impl fmt::Display for Amount {
 ///
 /// # Errors
 /// If there is no number, no `%`, or the number is negative.
-pub fn parse_share(text: &str) -> Result<f64, QuantityError> {
-    let bad = || QuantityError::Share(text.to_owned());
+pub fn parse_share(text: &str) -> Result<f64, String> {
+    let bad = || format!("invalid share `{text}`: write it in percent, such as 5% or 0.5%");
     let number = text.trim().strip_suffix('%').ok_or_else(bad)?;
     let percent: f64 = number.trim().parse().map_err(|_| bad())?;
     if (0.0..=10_000.0).contains(&percent) { Ok(percent / 100.0) } else { Err(bad()) }

@@ -2,8 +2,10 @@
 
 use std::str::FromStr;
 
-use super::statistic::UnknownStatistic;
-use super::{Amount, Budget, QuantityError, Statistic, parse_share};
+use serde::Deserialize;
+
+use super::rule_file::{self, FileLimits};
+use super::{Amount, Budget, Statistic, parse_share};
 use crate::recording::{Clock, Meter};
 
 /// Limit of a figure.
@@ -18,9 +20,9 @@ pub enum Limit {
 }
 
 impl FromStr for Limit {
-    type Err = QuantityError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, QuantityError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if text == "off" {
             return Ok(Self::Off);
@@ -36,12 +38,12 @@ impl FromStr for Limit {
 }
 
 /// Limits of some of the figures.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(from = "FileLimits")]
 pub struct Limits([Option<Limit>; Statistic::LIMITED.len()]);
 
 impl Limits {
     /// The limit of a figure, if it has one.
-    #[must_use]
     pub fn get(&self, statistic: Statistic) -> Option<Limit> {
         let place = Statistic::LIMITED.iter().position(|other| *other == statistic)?;
         self.0.get(place).copied().flatten()
@@ -57,43 +59,45 @@ impl Limits {
     }
 }
 
-/// Text that is not a list of limits.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "invalid limit `{given}`: {reason}; write it as 'tp99=10%,avg=5%' or 'tp50=+5 instructions'"
-)]
-pub struct LimitsError {
-    given: String,
-    reason: String,
-}
-
 impl FromStr for Limits {
-    type Err = LimitsError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, LimitsError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let mut limits = Self::default();
         for entry in text.split(',') {
-            let bad = |reason: String| LimitsError { given: entry.trim().to_owned(), reason };
-            let (name, limit) =
-                entry.split_once('=').ok_or_else(|| bad("it has no `=`".to_owned()))?;
-            let statistic: Statistic =
-                name.trim().parse().map_err(|error: UnknownStatistic| bad(error.to_string()))?;
-            let limit = limit.parse().map_err(|error: QuantityError| bad(error.to_string()))?;
-            if limits.get(statistic).is_some() {
-                return Err(bad(format!("{statistic} is given twice")));
-            }
-            limits.set(statistic, limit);
+            limits.add(entry).map_err(|reason| {
+                format!(
+                    "invalid limit `{}`: {reason}; write it as 'tp99=10%,avg=5%' or 'tp50=+5 instructions'",
+                    entry.trim()
+                )
+            })?;
         }
         Ok(limits)
     }
 }
 
+impl Limits {
+    fn add(&mut self, entry: &str) -> Result<(), String> {
+        let (name, limit) = entry.split_once('=').ok_or("it has no `=`")?;
+        let statistic: Statistic = name.trim().parse()?;
+        let limit = limit.parse()?;
+        if self.get(statistic).is_some() {
+            return Err(format!("{statistic} is given twice"));
+        }
+        self.set(statistic, limit);
+        Ok(())
+    }
+}
+
 /// The rule for some handlers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HandlerRule {
     /// The handlers.
+    #[serde(rename = "name", deserialize_with = "rule_file::pattern")]
     pub pattern: glob::Pattern,
     /// Limits of these figures; other figures keep the general ones.
+    #[serde(rename = "max-regression", default)]
     pub limits: Limits,
     /// The floor.
     pub floor: Option<Amount>,
@@ -110,24 +114,30 @@ pub struct Measured {
     pub in_turns: bool,
 }
 
-/// The rule of a gate.
-#[derive(Debug, Clone, PartialEq)]
+/// The rule of a gate, as a file has it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Rule {
     /// Bound on the probability of a false alarm over all comparisons.
+    #[serde(deserialize_with = "rule_file::alpha")]
     pub alpha: f64,
     /// Limits for all handlers; figures without one are not judged. `None` takes the defaults: see [`Rule::limit`].
+    #[serde(rename = "max-regression")]
     pub limits: Option<Limits>,
     /// The floor; `None`, or one in another unit, takes the default: see [`Rule::floor`].
     pub floor: Option<Amount>,
     /// Largest share of a handler's calls that a run may have lost.
+    #[serde(deserialize_with = "rule_file::share")]
     pub max_loss: f64,
     /// Whether handlers may vanish.
     pub allow_vanished: bool,
     /// Hooks that the candidate may register in addition although no figure judges them, by handler or place.
+    #[serde(deserialize_with = "rule_file::patterns")]
     pub accept_new: Vec<glob::Pattern>,
     /// Whether a hook that no load reached is a failure.
     pub require_reached: bool,
     /// Rules for some handlers; the last one that matches and has a value counts.
+    #[serde(rename = "handler")]
     pub handlers: Vec<HandlerRule>,
     /// Absolute bounds.
     pub budgets: Vec<Budget>,
@@ -167,7 +177,6 @@ impl Rule {
     /// Under virtual time, boots of one build differ by at most half a percent. On the wall clock, runs
     /// differ by 8 to 12 % on a busy machine, more in the tail, and a drift of the machine adds to that
     /// unless the sides take turns.
-    #[must_use]
     pub fn limit(&self, handler: &str, statistic: Statistic, measured: Measured) -> Limit {
         let own = self.matching(handler).filter_map(|rule| rule.limits.get(statistic)).last();
         let general = self.limits.as_ref().and_then(|limits| limits.get(statistic));
@@ -209,7 +218,6 @@ impl Rule {
     /// a call takes up to that many more or less by where objects lie in memory: the kernel compares addresses one
     /// after the other (`check_stack_object` in mm/usercopy.c by 2 instructions). For percentiles the width of
     /// the histogram's bucket is added.
-    #[must_use]
     pub fn floor(&self, handler: &str, measured: Measured) -> f64 {
         let own = self.matching(handler).filter_map(|rule| rule.floor);
         let given = self.floor.into_iter().chain(own).filter(|floor| floor.meter == measured.meter);
@@ -222,7 +230,6 @@ impl Rule {
 
     /// The rule beside a release: `share` of it is the limit of each figure that is judged at all. Budgets were judged already, and
     /// what has gone since then was found when it went.
-    #[must_use]
     pub fn beside_release(&self, share: f64) -> Self {
         let mut limits = Limits::default();
         Statistic::GATED.iter().for_each(|it| limits.set(*it, Limit::Share(share)));

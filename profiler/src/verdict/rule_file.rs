@@ -1,98 +1,28 @@
 //! `gate.toml`: a rule in a file.
 
+use std::fmt::Display;
 use std::path::Path;
 
-use serde::Deserialize;
+use glob::Pattern;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
-use super::rule::HandlerRule;
 use super::{Amount, Budget, Limit, Limits, Rule, Statistic, parse_share};
 use crate::toml_file::{self, BadToml, TomlFileError};
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileRule {
-    alpha: Option<Alpha>,
-    max_loss: Option<Share>,
-    floor: Option<FileAmount>,
-    allow_vanished: Option<bool>,
-    #[serde(default)]
-    accept_new: Vec<Pattern>,
-    #[serde(default)]
-    require_reached: bool,
-    max_regression: Option<FileLimits>,
-    #[serde(default)]
-    budgets: Vec<FileBudget>,
-    #[serde(default)]
-    handler: Vec<FileHandler>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileHandler {
-    name: Pattern,
-    max_regression: Option<FileLimits>,
-    floor: Option<FileAmount>,
-}
-
-#[derive(Debug, Deserialize)]
+/// Limits by the names of their figures.
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FileLimits {
-    avg: Option<FileLimit>,
-    tp50: Option<FileLimit>,
-    tp90: Option<FileLimit>,
-    tp95: Option<FileLimit>,
-    tp99: Option<FileLimit>,
-    count: Option<FileLimit>,
-    repeated: Option<FileLimit>,
-    tail: Option<FileLimit>,
-    elsewhere: Option<FileLimit>,
-}
-
-/// A value that the file gives as a string.
-macro_rules! text_value {
-    ($name:ident, $inner:ty, $parse:expr) => {
-        #[derive(Debug, Deserialize)]
-        #[serde(try_from = "String")]
-        struct $name($inner);
-
-        impl TryFrom<String> for $name {
-            type Error = String;
-
-            fn try_from(text: String) -> Result<Self, String> {
-                let parse: fn(&str) -> Result<$inner, String> = $parse;
-                parse(&text).map(Self)
-            }
-        }
-    };
-}
-
-text_value!(Share, f64, |text| parse_share(text).map_err(|error| error.to_string()));
-text_value!(FileAmount, Amount, |text| text
-    .parse()
-    .map_err(|error: super::QuantityError| error.to_string()));
-text_value!(FileLimit, Limit, |text| text
-    .parse()
-    .map_err(|error: super::QuantityError| format!("{error}, or \"off\"")));
-text_value!(FileBudget, Budget, |text| text
-    .parse()
-    .map_err(|error: super::BudgetError| error.to_string()));
-text_value!(Pattern, glob::Pattern, |text| glob::Pattern::new(text)
-    .map_err(|error| format!("invalid pattern `{text}`: {}", error.msg)));
-
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "f64")]
-struct Alpha(f64);
-
-impl TryFrom<f64> for Alpha {
-    type Error = String;
-
-    fn try_from(alpha: f64) -> Result<Self, String> {
-        if alpha > 0.0 && alpha <= 0.5 {
-            Ok(Self(alpha))
-        } else {
-            Err(format!("alpha is {alpha}, but has to be above 0 and at most 0.5"))
-        }
-    }
+pub(super) struct FileLimits {
+    avg: Option<Limit>,
+    tp50: Option<Limit>,
+    tp90: Option<Limit>,
+    tp95: Option<Limit>,
+    tp99: Option<Limit>,
+    count: Option<Limit>,
+    repeated: Option<Limit>,
+    tail: Option<Limit>,
+    elsewhere: Option<Limit>,
 }
 
 impl From<FileLimits> for Limits {
@@ -101,12 +31,62 @@ impl From<FileLimits> for Limits {
         let mut limits = Self::default();
         let given = [avg, tp50, tp90, tp95, tp99, count, repeated, tail, elsewhere];
         for (statistic, limit) in Statistic::LIMITED.into_iter().zip(given) {
-            if let Some(FileLimit(limit)) = limit {
-                limits.set(statistic, limit);
-            }
+            limit.into_iter().for_each(|limit| limits.set(statistic, limit));
         }
         limits
     }
+}
+
+/// A value that the file has as text.
+fn parsed<'de, D: Deserializer<'de>, T, E: Display>(
+    of: D,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> Result<T, D::Error> {
+    parse(&String::deserialize(of)?).map_err(D::Error::custom)
+}
+
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: Deserializer<'de>>(of: D) -> Result<Self, D::Error> {
+        let or_off = |error: String| format!("{error}, or \"off\"");
+        parsed(of, |text| text.parse().map_err(or_off))
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(of: D) -> Result<Self, D::Error> {
+        parsed(of, str::parse)
+    }
+}
+
+impl<'de> Deserialize<'de> for Budget {
+    fn deserialize<D: Deserializer<'de>>(of: D) -> Result<Self, D::Error> {
+        parsed(of, str::parse)
+    }
+}
+
+pub(super) fn share<'de, D: Deserializer<'de>>(of: D) -> Result<f64, D::Error> {
+    parsed(of, parse_share)
+}
+
+pub(super) fn pattern<'de, D: Deserializer<'de>>(of: D) -> Result<Pattern, D::Error> {
+    parsed(of, a_pattern)
+}
+
+pub(super) fn patterns<'de, D: Deserializer<'de>>(of: D) -> Result<Vec<Pattern>, D::Error> {
+    let all = Vec::<String>::deserialize(of)?;
+    all.iter().map(|text| a_pattern(text)).collect::<Result<_, _>>().map_err(D::Error::custom)
+}
+
+fn a_pattern(text: &str) -> Result<Pattern, String> {
+    Pattern::new(text).map_err(|error| format!("invalid pattern `{text}`: {}", error.msg))
+}
+
+pub(super) fn alpha<'de, D: Deserializer<'de>>(of: D) -> Result<f64, D::Error> {
+    let alpha = f64::deserialize(of)?;
+    if alpha > 0.0 && alpha <= 0.5 {
+        return Ok(alpha);
+    }
+    Err(D::Error::custom(format!("alpha is {alpha}, but has to be above 0 and at most 0.5")))
 }
 
 impl Rule {
@@ -123,32 +103,7 @@ impl Rule {
     /// # Errors
     /// As [`Rule::read`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, BadToml> {
-        toml_file::parse(text, &path.display().to_string(), |file: FileRule| Ok(Self::from(file)))
-    }
-}
-
-impl From<FileRule> for Rule {
-    fn from(file: FileRule) -> Self {
-        let default = Self::default();
-        Self {
-            alpha: file.alpha.map_or(default.alpha, |Alpha(alpha)| alpha),
-            limits: file.max_regression.map(Limits::from),
-            floor: file.floor.map(|FileAmount(floor)| floor),
-            max_loss: file.max_loss.map_or(default.max_loss, |Share(share)| share),
-            allow_vanished: file.allow_vanished.unwrap_or(default.allow_vanished),
-            accept_new: file.accept_new.into_iter().map(|Pattern(pattern)| pattern).collect(),
-            require_reached: file.require_reached,
-            handlers: file
-                .handler
-                .into_iter()
-                .map(|handler| HandlerRule {
-                    pattern: handler.name.0,
-                    limits: handler.max_regression.map(Limits::from).unwrap_or_default(),
-                    floor: handler.floor.map(|FileAmount(floor)| floor),
-                })
-                .collect(),
-            budgets: file.budgets.into_iter().map(|FileBudget(budget)| budget).collect(),
-        }
+        toml_file::parse(text, &path.display().to_string(), Ok)
     }
 }
 

@@ -110,7 +110,6 @@ impl Part<'_> {
     }
 
     /// What the figures of handlers are: all runs have one meter.
-    #[must_use]
     pub fn meter(&self) -> Meter {
         self.base
             .iter()
@@ -121,7 +120,6 @@ impl Part<'_> {
 
     /// The clock of the runs. If `--allow-different` lets them differ it is the wall clock, whose limits
     /// are wider.
-    #[must_use]
     pub fn clock(&self) -> Clock {
         let is_virtual = |run: &&Run| run.recording.clock == Clock::Virtual;
         if self.base.iter().chain(&self.candidate).all(is_virtual) {

@@ -96,7 +96,6 @@ impl Statistic {
     ];
 
     /// Its name on the command line and in files.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Count => "count",
@@ -112,7 +111,6 @@ impl Statistic {
     }
 
     /// Quantile, 0 to 1; `None` if the statistic is not a percentile.
-    #[must_use]
     pub fn quantile(self) -> Option<f64> {
         match self {
             Self::Count | Self::Avg | Self::Repeated | Self::Tail | Self::Elsewhere => None,
@@ -124,19 +122,16 @@ impl Statistic {
     }
 
     /// Whether it is what a call or an operation takes, and not how often something happens.
-    #[must_use]
     pub fn is_cost(self) -> bool {
         !matches!(self, Self::Count | Self::Repeated)
     }
 
     /// Whether a call tree has what changed it.
-    #[must_use]
     pub fn is_of_tree(self) -> bool {
         self.is_cost() && self != Self::Elsewhere
     }
 
     /// `calls`, `iterations`, `ns` or `instructions`.
-    #[must_use]
     pub fn unit(self, meter: Meter) -> &'static str {
         match (self, meter) {
             (Self::Count, _) => "calls",
@@ -147,7 +142,6 @@ impl Statistic {
     }
 
     /// Calls that each run needs for it to be judged: see [`stats::for_a_gate`] and [`stats::for_an_exact_gate`].
-    #[must_use]
     pub fn calls_needed(self, meter: Meter) -> u64 {
         self.quantile().map_or(
             1,
@@ -159,7 +153,6 @@ impl Statistic {
     }
 
     /// The figure of one run; `None` without a call.
-    #[must_use]
     pub fn of(self, handler: &HandlerRecording) -> Option<Observed> {
         match (self, self.quantile()) {
             (Self::Count, _) => Some(Observed::exact(handler.count as f64)),
@@ -183,21 +176,17 @@ impl fmt::Display for Statistic {
     }
 }
 
-/// A name that is not one of [`Statistic::LIMITED`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown statistic `{0}`: expected one of avg, tp50, tp90, tp95, tp99; count, repeated, tail or elsewhere where calls were counted"
-)]
-pub struct UnknownStatistic(pub(super) String);
-
 impl FromStr for Statistic {
-    type Err = UnknownStatistic;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, UnknownStatistic> {
-        Self::LIMITED
-            .into_iter()
-            .find(|statistic| statistic.name() == text)
-            .ok_or_else(|| UnknownStatistic(text.to_owned()))
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::LIMITED.into_iter().find(|statistic| statistic.name() == text);
+        found.ok_or_else(|| {
+            format!(
+                "unknown statistic `{text}`: expected one of avg, tp50, tp90, tp95, tp99; count, repeated, tail or elsewhere where \
+                 calls were counted"
+            )
+        })
     }
 }
 

@@ -55,7 +55,6 @@ fn live<'a>(recording: &NamedRuns<'a>) -> Option<&'a HandlerRecording> {
 
 impl ExplainReport {
     /// What was explained of `recordings`.
-    #[must_use]
     pub fn new(recordings: &[NamedRuns<'_>], handlers: Vec<Explained>, notes: Vec<String>) -> Self {
         let record = |recording: &NamedRuns<'_>| RecordingRecord {
             name: recording.name.clone(),

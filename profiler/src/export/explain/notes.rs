@@ -4,7 +4,6 @@ use crate::recording::Recording;
 use crate::text::plural;
 
 /// What a reader of a live tree has to know.
-#[must_use]
 pub fn notes(recording: &Recording) -> Vec<String> {
     let mut notes = vec![
         "durations contain the tracer's own cost, some hundred ns for each traced call: a function that makes many \

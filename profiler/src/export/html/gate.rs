@@ -89,7 +89,6 @@ fn subjects(report: &GateReport) -> Vec<Subject<'_>> {
 }
 
 /// The report as a page.
-#[must_use]
 pub fn page(report: &GateReport) -> Vec<u8> {
     let subjects = subjects(report);
     let changed = subjects.iter().filter(|subject| !subject.is_unchanged());

@@ -26,7 +26,6 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
 /// The page of one recording, or of several runs of one thing.
-#[must_use]
 pub fn page(runs: &[Recording]) -> Vec<u8> {
     let document = match runs {
         [run] => document(&[Side::only(run)]),
@@ -37,7 +36,6 @@ pub fn page(runs: &[Recording]) -> Vec<u8> {
 
 /// The page of `first` overlaid with `second`, to compare by eye: handlers are matched by module and name, and those that
 /// only one of them has are shown alone.
-#[must_use]
 pub fn overlay(first: (&str, &Recording), second: (&str, &Recording)) -> Vec<u8> {
     let side = |number, mark, (name, recording)| Side { mark, number, name, recording };
     document(&[side(0, "A", first), side(1, "B", second)]).page()

@@ -23,14 +23,6 @@ pub struct Dimensions {
     pub ancestors: u32,
 }
 
-/// Why a text is no list of dimensions.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no dimension: write NAME=NUMBER, with commas between, of depth and ancestors (up to 500), descriptors (up to 900), \
-     args and env (bytes, up to 131000)"
-)]
-pub struct BadDimensions(String);
-
 impl Dimensions {
     /// Name and most of each: a path has 4,096 bytes, a process 1,024 descriptors, and an argument 128 KiB (`MAX_ARG_STRLEN`).
     const NAMES: [(&'static str, u32); 5] = [
@@ -53,12 +45,17 @@ impl Dimensions {
 }
 
 impl FromStr for Dimensions {
-    type Err = BadDimensions;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, BadDimensions> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let mut dimensions = Self::default();
         for part in text.split(',') {
-            let bad = || BadDimensions(part.to_owned());
+            let bad = || {
+                format!(
+                    "`{part}` is no dimension: write NAME=NUMBER, with commas between, of depth and ancestors (up to 500), \
+                     descriptors (up to 900), args and env (bytes, up to 131000)"
+                )
+            };
             let (name, number) = part.split_once('=').ok_or_else(bad)?;
             let at = Self::NAMES.iter().position(|(known, _)| *known == name).ok_or_else(bad)?;
             let number = number.parse().ok().filter(|number| *number <= Self::NAMES[at].1);
@@ -79,9 +76,9 @@ impl fmt::Display for Dimensions {
 }
 
 impl TryFrom<String> for Dimensions {
-    type Error = BadDimensions;
+    type Error = String;
 
-    fn try_from(text: String) -> Result<Self, BadDimensions> {
+    fn try_from(text: String) -> Result<Self, String> {
         text.parse()
     }
 }

@@ -125,7 +125,6 @@ impl BuiltinKind {
     ];
 
     /// Its name on the command line and in JSON.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -147,13 +146,11 @@ impl BuiltinKind {
     }
 
     /// Whether it changes the running kernel, so that it runs in a lab's guest alone.
-    #[must_use]
     pub fn changes_kernel(self) -> bool {
         matches!(self, Self::Module | Self::TextPoke)
     }
 
     /// Whether it needs root; all others run as any user.
-    #[must_use]
     pub fn needs_root(self) -> bool {
         matches!(self, Self::Mount | Self::Credentials | Self::Interface) || self.changes_kernel()
     }
@@ -165,33 +162,22 @@ impl fmt::Display for BuiltinKind {
     }
 }
 
-/// A name that no built-in load has.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no built-in load `{given}`{}; there are {}", self.why(), names())]
-pub struct NoSuchBuiltin {
-    given: String,
-}
-
-fn names() -> String {
-    BuiltinKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
-}
-
-impl NoSuchBuiltin {
-    fn why(&self) -> &'static str {
-        if self.given.contains("module") {
-            ": `profiler lab --builtin module` loads a module in its guest; on a live kernel only a command of your \
-             own can (`-- sh -c 'insmod FILE.ko; rmmod NAME'`)"
-        } else {
-            ""
-        }
-    }
-}
-
 impl FromStr for BuiltinKind {
-    type Err = NoSuchBuiltin;
+    type Err = String;
 
-    fn from_str(given: &str) -> Result<Self, NoSuchBuiltin> {
+    fn from_str(given: &str) -> Result<Self, String> {
         let found = Self::ALL.iter().find(|kind| kind.name() == given);
-        found.copied().ok_or_else(|| NoSuchBuiltin { given: given.to_owned() })
+        found.copied().ok_or_else(|| no_such_builtin(given))
     }
+}
+
+fn no_such_builtin(given: &str) -> String {
+    let why = if given.contains("module") {
+        ": `profiler lab --builtin module` loads a module in its guest; on a live kernel only a command of your \
+         own can (`-- sh -c 'insmod FILE.ko; rmmod NAME'`)"
+    } else {
+        ""
+    };
+    let names: Vec<&str> = BuiltinKind::ALL.iter().map(|kind| kind.name()).collect();
+    format!("no built-in load `{given}`{why}; there are {}", names.join(", "))
 }

@@ -67,13 +67,11 @@ impl OperationTimes {
     }
 
     /// Exact average in nanoseconds; `None` without an operation.
-    #[must_use]
     pub fn mean_ns(&self) -> Option<f64> {
         mean(self.sum_ns, self.count)
     }
 
     /// Quantile (0 to 1) in nanoseconds, at most the exact longest; `None` without an operation.
-    #[must_use]
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         quantile_within(&self.histogram.buckets, quantile, self.max_ns)
     }

@@ -21,7 +21,6 @@ pub enum Runner {
 
 impl Runner {
     /// Its name on the command line and in JSON.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -91,7 +90,6 @@ impl fmt::Display for LtpSpec {
 
 impl LtpSpec {
     /// Identifies the list of tests: the first 8 digits of the SHA-256 of its lines.
-    #[must_use]
     pub fn digest(&self) -> String {
         use sha2::Digest as _;
         let mut hash = sha2::Sha256::new();

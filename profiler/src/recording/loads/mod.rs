@@ -13,8 +13,8 @@ mod spec;
 mod test_runs;
 
 pub use calls::OwnCalls;
-pub use dimensions::{BadDimensions, Dimensions};
-pub use kind::{BuiltinKind, NoSuchBuiltin};
+pub use dimensions::Dimensions;
+pub use kind::BuiltinKind;
 pub use latency::{Latency, OperationTimes};
 pub use ltp_spec::{LtpSpec, LtpTest, Runner};
 pub use outcome::{CpuTime, LoadFailure, LoadOutcome, LoadRun, LoadStatus, OperationErrors};

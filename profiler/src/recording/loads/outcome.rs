@@ -55,7 +55,6 @@ pub struct CpuTime {
 impl LoadOutcome {
     /// CPU time per operation in nanoseconds, user mode and kernel together, over all operations,
     /// failed ones included; `None` where it is not known.
-    #[must_use]
     pub fn cpu_ns_per_operation(&self) -> Option<f64> {
         let cpu = self.cpu?;
         let failed: u64 = self.errors.iter().map(|errors| errors.count).sum();
@@ -63,7 +62,6 @@ impl LoadOutcome {
     }
 
     /// An outcome with status and elapsed time only.
-    #[must_use]
     pub fn ended(status: LoadStatus, started: Instant) -> Self {
         Self {
             status,

@@ -43,7 +43,6 @@ impl Rate {
     }
 
     /// Operations per second.
-    #[must_use]
     pub fn get(self) -> f64 {
         self.0
     }
@@ -51,7 +50,6 @@ impl Rate {
     /// When operation `index` is due, counted from the start of the load; the first is due at 0.
     ///
     /// Each time comes from the index and not from the time before it, so that rounding never adds up.
-    #[must_use]
     pub fn due(self, index: u64) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "exact to the nanosecond for 100 days")]
         let seconds = index as f64 / self.0;

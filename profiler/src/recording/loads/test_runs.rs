@@ -74,7 +74,6 @@ impl TestResult {
     }
 
     /// The worst of the bits that are set; codes with bits that LTP does not define are failures.
-    #[must_use]
     pub fn of_code(code: i32) -> Self {
         match code {
             0 => Self::Pass,
@@ -254,7 +253,6 @@ impl TestRuns {
     }
 
     /// The results in words, such as `pass 3, broken 1 (code 2)`.
-    #[must_use]
     pub fn in_words(&self) -> String {
         let words = self.results.iter().map(|count| match (count.code, count.signal) {
             (Some(code), _) if count.result == TestResult::NotConfigured && self.needs_root > 0 => {
@@ -272,7 +270,6 @@ impl TestRuns {
 
 /// Names of the tests in which two runs differ: tests that only one has, that had other results, or
 /// whose share of all runs differs by more than a tenth.
-#[must_use]
 pub fn mix_changes(base: &[TestRuns], candidate: &[TestRuns]) -> Vec<String> {
     let find = |all: &'_ [TestRuns], name: &str| all.iter().position(|test| test.name == name);
     let kinds = |test: &TestRuns| {
