@@ -110,7 +110,6 @@ pub(crate) fn search_path(program: &Path) -> OsString {
 }
 
 /// The command as a user would type it.
-#[must_use]
 pub fn text(command: &Command) -> String {
     let quote = |word: &OsStr| {
         let word = word.to_string_lossy();

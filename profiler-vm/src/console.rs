@@ -11,7 +11,6 @@ pub struct Trouble {
 
 impl Trouble {
     /// The first trouble among the lines of a console.
-    #[must_use]
     pub fn find<'a>(mut lines: impl Iterator<Item = &'a str>) -> Option<Self> {
         let first = lines.find(|line| is_trouble(line))?;
         Some(Self { lines: [first].into_iter().chain(lines).map(str::to_owned).collect() })
@@ -19,7 +18,6 @@ impl Trouble {
 
     /// The first report in the kernel's log that says that its code is wrong, though the kernel goes on: a `WARN`, and what lockdep,
     /// KASAN, UBSAN and reference counters find. It begins with the line that says what it is.
-    #[must_use]
     pub fn of_log(lines: &[String]) -> Option<Self> {
         let is_sign = |line: &String| is_trouble(line) || is_warning(line);
         let first = lines.iter().position(is_sign)?;
@@ -27,7 +25,6 @@ impl Trouble {
     }
 
     /// Whether the report names code of this module, as `function+0x12/0x34 [module]` does.
-    #[must_use]
     pub fn names_module(&self, module: &str) -> bool {
         let tag = format!("[{module}]");
         // "Modules linked in" lists every module, with flags in brackets.

@@ -17,7 +17,6 @@ const FIVE_LEVELS: &str = "la57";
 const KNOWN_TO_ALL: usize = 2;
 
 /// The model, as QEMU's `-cpu` takes it: virtme-ng's own, but for the flags.
-#[must_use]
 pub fn translated() -> &'static str {
     static MODEL: OnceLock<String> = OnceLock::new();
     MODEL.get_or_init(|| {

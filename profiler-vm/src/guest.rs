@@ -93,7 +93,6 @@ pub fn run(
 }
 
 /// What the command of a VM has written according to its log, also if the VM failed.
-#[must_use]
 pub fn logged_lines(log: &Path) -> Vec<String> {
     let log = std::fs::read(log).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
@@ -253,7 +252,6 @@ impl Interrupts {
     }
 
     /// Number of the last signal that was caught.
-    #[must_use]
     pub fn caught(&self) -> Option<i32> {
         let signal = self.signal.load(Ordering::Relaxed);
         (signal != 0).then(|| i32::try_from(signal).unwrap_or_default())
@@ -261,7 +259,6 @@ impl Interrupts {
 }
 
 /// Whether this process was started with SIGHUP ignored, as by `nohup`: then it is to go on without its terminal.
-#[must_use]
 pub fn hangup_is_ignored() -> bool {
     // sigaction(2) can tell only by an unsafe call.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -146,7 +146,6 @@ impl KernelImage {
     /// The kernel for QEMU to boot without its decompressor, which takes seconds under a translator; `None` if this kernel or
     /// machine cannot do that. The path leads to memory of this process, which keeps the kernel: it takes half a second to
     /// unpack, and boots follow each other.
-    #[must_use]
     pub fn unpacked_in_memory(&self) -> Option<PathBuf> {
         static UNPACKED: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
         // Otherwise other processes may not open our files.

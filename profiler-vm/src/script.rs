@@ -13,7 +13,6 @@ fn done_prefix(nonce: &str) -> String {
 }
 
 /// The text as one word for a shell.
-#[must_use]
 pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

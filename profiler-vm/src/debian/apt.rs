@@ -55,7 +55,6 @@ impl Apt {
     }
 
     /// An apt program that reads our configuration after the machine's own, and so above it.
-    #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.arg("-c").arg(self.config());
@@ -208,7 +207,6 @@ impl Entry {
     }
 
     /// What apt downloads: `name=version`.
-    #[must_use]
     pub fn name(&self) -> String {
         format!("{}={}", self.package, self.version)
     }

@@ -64,7 +64,6 @@ impl DebianError {
     }
 
     /// Whether the file system has no room left.
-    #[must_use]
     pub fn is_disk_full(&self) -> bool {
         match self {
             Self::File { error, .. } => error.kind() == io::ErrorKind::StorageFull,

@@ -11,14 +11,12 @@ pub use partial::{Partial, remove};
 pub use unpacked::{Unpacked, place, use_headers_in_place};
 
 /// Whether `version` is the release or its beginning: `6.1` is of `6.1.0-56-amd64`, but not of `6.12.9-amd64`.
-#[must_use]
 pub fn is_of(release: &str, version: &str) -> bool {
     let rest = release.strip_prefix(version).filter(|_| !version.is_empty());
     rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// The numbers in a release, by which releases are in order.
-#[must_use]
 pub fn numbers(release: &str) -> Vec<u64> {
     release.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
 }

@@ -29,13 +29,11 @@ impl Partial {
     }
 
     /// The folder for packages.
-    #[must_use]
     pub fn debs(&self) -> PathBuf {
         self.folder.join("debs")
     }
 
     /// The folder that is placed.
-    #[must_use]
     pub fn root(&self) -> PathBuf {
         self.folder.join("root")
     }

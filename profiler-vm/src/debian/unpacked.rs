@@ -26,7 +26,6 @@ pub struct Unpacked {
 
 impl Unpacked {
     /// The kernel in the folder `root`, if it is there and complete.
-    #[must_use]
     pub fn open(root: &Path) -> Option<Self> {
         let packages = fs::read_to_string(root.join(STAMP)).ok()?;
         let release = release_in(&packages)?;
@@ -35,13 +34,11 @@ impl Unpacked {
     }
 
     /// The compressed kernel.
-    #[must_use]
     pub fn image(&self) -> PathBuf {
         self.root.join("boot").join(format!("vmlinuz-{}", self.release))
     }
 
     /// The folder to build modules against, if its packages were unpacked, too.
-    #[must_use]
     pub fn headers(&self) -> PathBuf {
         headers(&self.root, &self.release)
     }

@@ -25,7 +25,6 @@ pub struct ConfineArgs {
 
 impl ConfineArgs {
     /// The sandbox of a load whose files go below `directory`.
-    #[must_use]
     pub fn sandbox(&self, directory: Option<std::path::PathBuf>) -> SandboxOptions {
         SandboxOptions {
             user: self.load_user.clone(),
@@ -50,7 +49,6 @@ pub struct WatchArgs {
 
 impl WatchArgs {
     /// Time between two samples.
-    #[must_use]
     pub fn every(&self) -> Option<Duration> {
         self.sample.or((!self.watch.is_empty()).then_some(Duration::from_secs(1)))
     }

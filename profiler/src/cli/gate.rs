@@ -158,7 +158,6 @@ pub struct BuildsArgs {
 
 impl BuildsArgs {
     /// An option that was given and speaks of builds alone.
-    #[must_use]
     pub fn option(&self) -> Option<&'static str> {
         let given = [
             ("--kernel", !self.kernel.is_empty()),

@@ -150,13 +150,11 @@ pub struct LabArgs {
 
 impl LabArgs {
     /// Whether handlers are measured both ways.
-    #[must_use]
     pub fn is_both(&self) -> bool {
         self.meters().len() > 1
     }
 
     /// How handlers are measured, what files and reports are of first.
-    #[must_use]
     pub fn meters(&self) -> &'static [Meter] {
         self.meter.unwrap_or(match self.clock {
             Clock::Virtual => &[Meter::Exact],

@@ -45,7 +45,6 @@ pub struct ManArgs {
 }
 
 /// The completions for a shell.
-#[must_use]
 pub fn completions(shell: Shell) -> Vec<u8> {
     let mut bytes = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "profiler", &mut bytes);

@@ -53,7 +53,6 @@ fn unwritable(error: &io::Error) -> Failure {
 }
 
 /// Columns of the terminal; `None` if standard output is not one.
-#[must_use]
 pub fn stdout_width() -> Option<u16> {
     terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0)
 }

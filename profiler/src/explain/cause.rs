@@ -29,7 +29,6 @@ impl Cause {
     }
 
     /// Instructions of all its code and of what it calls.
-    #[must_use]
     pub fn total(&self) -> f64 {
         self.own + self.callees.values().sum::<f64>()
     }
@@ -46,7 +45,6 @@ impl Cause {
 
 impl Explained {
     /// What the difference of two recordings comes from, the largest first; nothing for one recording.
-    #[must_use]
     pub fn causes(&self) -> Vec<Cause> {
         if !self.is_difference() {
             return Vec::new();

@@ -32,7 +32,6 @@ pub struct NamedRuns<'a> {
 
 impl NamedRuns<'_> {
     /// What its figures are; all runs of a recording are of one meter.
-    #[must_use]
     pub fn meter(&self) -> Meter {
         self.runs.first().map_or(Meter::default(), |run| run.meter)
     }
@@ -214,7 +213,6 @@ impl Exact {
     }
 
     /// Instructions a call.
-    #[must_use]
     pub fn per_call(self) -> f64 {
         if self.is_unset() { 0.0 } else { self.numerator as f64 / self.denominator as f64 }
     }
@@ -228,19 +226,16 @@ impl Serialize for Exact {
 
 impl Explained {
     /// Whether it is of two recordings.
-    #[must_use]
     pub fn is_difference(&self) -> bool {
         self.calls.len() == 2
     }
 
     /// `total` of a recording, as an average over the calls of the handler there.
-    #[must_use]
     pub fn per_call(&self, recording: usize, total: u64) -> f64 {
         total as f64 / self.calls.get(recording).copied().unwrap_or(1).max(1) as f64
     }
 
     /// Instructions of all calls of the handler in a recording.
-    #[must_use]
     pub fn total(&self, recording: usize) -> u64 {
         let root = self.nodes.first().and_then(|root| root.figures.get(recording));
         root.map_or(0, |figures| figures.inclusive)

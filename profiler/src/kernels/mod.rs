@@ -69,7 +69,6 @@ impl Cache {
     }
 
     /// Where it is.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -84,7 +83,6 @@ impl Cache {
     }
 
     /// All kernels that are whole, oldest release first.
-    #[must_use]
     pub fn list(&self) -> Vec<Unpacked> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let mut kernels: Vec<Unpacked> =
@@ -94,7 +92,6 @@ impl Cache {
     }
 
     /// The newest kernel of a version: a release such as `6.1.0-56-amd64`, or its beginning.
-    #[must_use]
     pub fn newest(&self, version: &str) -> Option<Unpacked> {
         self.list().into_iter().rfind(|kernel| is_of(&kernel.release, version))
     }

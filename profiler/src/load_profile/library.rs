@@ -56,7 +56,6 @@ impl Library {
     /// `PROFILER_PROFILES` may name several, separated by colons. Then come `profiler/ltp-profiles` below
     /// `XDG_DATA_HOME` (`~/.local/share`) and each of `XDG_DATA_DIRS` (`/usr/local/share`, `/usr/share`), if
     /// they exist.
-    #[must_use]
     pub fn of_user(first: &[PathBuf]) -> Self {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let split = |value: &_| std::env::split_paths(value).collect::<Vec<_>>();
@@ -76,7 +75,6 @@ impl Library {
     }
 
     /// These folders, then this program.
-    #[must_use]
     pub fn new(folders: Vec<PathBuf>) -> Self {
         Self { folders }
     }

@@ -109,7 +109,6 @@ impl fmt::Display for Origin {
 
 impl LoadProfile {
     /// The handlers and loads; `None` if it has parts.
-    #[must_use]
     pub fn hook(&self) -> Option<&Hook> {
         match &self.work {
             Work::Hook(hook) => Some(hook),

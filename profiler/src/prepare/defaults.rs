@@ -26,7 +26,6 @@ struct Pointee<'a> {
 
 /// The parameters of the module in `file`, with the default of those that are a number, a truth value or a string, as sysfs has it.
 /// Empty for a file that is damaged.
-#[must_use]
 pub fn defaults(file: &[u8]) -> BTreeMap<String, Option<String>> {
     let mut found = BTreeMap::new();
     let Ok(file) = ElfFile64::<object::Endianness>::parse(file) else { return found };
@@ -42,7 +41,6 @@ pub fn defaults(file: &[u8]) -> BTreeMap<String, Option<String>> {
 }
 
 /// The parameters of a build whose defaults differ from those of the other build, in words, by name.
-#[must_use]
 pub fn changed_defaults(base: &Path, candidate: &Path) -> BTreeMap<String, String> {
     let [base, candidate] =
         [base, candidate].map(|path| defaults(&std::fs::read(path).unwrap_or_default()));

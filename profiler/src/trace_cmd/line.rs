@@ -78,7 +78,6 @@ struct Event<'a> {
 }
 
 /// Parses one line, with or without its end.
-#[must_use]
 pub(super) fn parse(line: &[u8]) -> Line<'_> {
     let line = line.trim_ascii_end();
     if let Some(found) = about_the_trace(line) {

@@ -40,7 +40,6 @@ pub struct Import {
 }
 
 /// `file` cannot be opened or read.
-#[must_use]
 pub fn unreadable(file: &str, reason: &io::Error) -> Failure {
     let text = format!("cannot read {file}: {reason}: check the path and its permissions");
     Failure::new(exit::BAD_INPUT, text)
@@ -103,7 +102,6 @@ impl Import {
 
     /// TP90, TP95 and TP99 of each handler in microseconds, of the values themselves: as published figures of such files have
     /// them. `width` is the terminal's, in columns; `None` never wraps.
-    #[must_use]
     pub fn percentiles(&self, width: Option<u16>) -> String {
         let rows = self.recording.handlers.iter().zip(&self.values).map(|(handler, values)| {
             let figure = |percent| {
