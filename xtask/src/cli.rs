@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::series::Series;
-use crate::testbed::{More, Slow};
+use crate::testbed::Slow;
 use crate::vm::VmSpec;
 
 /// Set-up, builds, VM runs and tests of the profiler.
@@ -156,9 +156,6 @@ pub(crate) struct TestbedArgs {
     /// Additional iterations per call, of two instructions each.
     #[arg(long, default_value_t = 64)]
     pub(crate) iterations: u64,
-    /// Additional instructions per call, in place of iterations.
-    #[arg(long, value_name = "N", conflicts_with = "iterations")]
-    pub(crate) nops: Option<u64>,
 }
 
 /// Builds of the testbed.
@@ -173,8 +170,7 @@ pub(crate) enum Variant {
 impl TestbedArgs {
     /// The slower handler, if any.
     pub(crate) fn slow(&self) -> Option<Slow> {
-        let more = self.nops.map_or(More::Iterations(self.iterations), More::Nops);
-        let slow = || Slow { handler: self.handler.clone(), more };
+        let slow = || Slow { handler: self.handler.clone(), iterations: self.iterations };
         (self.variant == Variant::Slow).then(slow)
     }
 }

@@ -20,35 +20,8 @@ const MODULE: &str = "hids_testbed.ko";
 pub(crate) struct Slow {
     /// The handler.
     pub(crate) handler: String,
-    /// What each of its calls does more.
-    pub(crate) more: More,
-}
-
-/// What a call does more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum More {
-    /// Iterations of the testbed's loop, of two instructions each, and three besides.
-    Iterations(u64),
-    /// Instructions that do nothing.
-    Nops(u64),
-}
-
-impl More {
-    /// Its variable in the Kbuild, and its value.
-    fn variable(self) -> (&'static str, u64) {
-        match self {
-            Self::Iterations(count) => ("TB_SLOW_ITERATIONS", count),
-            Self::Nops(count) => ("TB_SLOW_NOPS", count),
-        }
-    }
-
-    /// Its part of a folder's name.
-    fn folder(self) -> String {
-        match self {
-            Self::Iterations(count) => count.to_string(),
-            Self::Nops(count) => format!("{count}-nops"),
-        }
-    }
+    /// Iterations of the testbed's loop that each of its calls does more: two instructions each, and three besides.
+    pub(crate) iterations: u64,
 }
 
 /// Builds the module for each of `kernels`, or for all if there are none, and prints its path.
@@ -72,10 +45,9 @@ pub(crate) fn build(paths: &Paths, series: Series) -> Result<PathBuf> {
 
 /// As [`build`], of a slower module.
 pub(crate) fn build_slow(paths: &Paths, series: Series, slow: &Slow) -> Result<PathBuf> {
-    let Slow { handler, more } = slow;
-    let (variable, count) = more.variable();
-    let variables = format!("TB_SLOW_HANDLER := {handler}\n{variable} := {count}\n");
-    build_variant(paths, series, &format!("-{handler}-{}", more.folder()), &variables)
+    let Slow { handler, iterations } = slow;
+    let variables = format!("TB_SLOW_HANDLER := {handler}\nTB_SLOW_ITERATIONS := {iterations}\n");
+    build_variant(paths, series, &format!("-{handler}-{iterations}"), &variables)
 }
 
 /// As [`build`], of a module with planted changes; or of one with harmless ones besides.

@@ -20,7 +20,7 @@ use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
-use crate::testbed::{self, More, Slow};
+use crate::testbed::{self, Slow};
 
 /// The place of these tests in the report, and their name as a boot.
 pub(super) const PLACE: &str = "lab";
@@ -53,7 +53,7 @@ pub(super) fn run(
         command
     };
     let listed = libtest::listed(&process::stdout(ignored().arg("--list"))?);
-    let slow = Slow { handler: "connect_syscall_handler".to_owned(), more: More::Iterations(64) };
+    let slow = Slow { handler: "connect_syscall_handler".to_owned(), iterations: 64 };
     let mut command = ignored();
     command.args(["--test-threads=1", "--show-output"]);
     command.env("PROFILER_LAB_KERNEL", setup::kernel(paths, SERIES)?.image());
