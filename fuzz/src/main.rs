@@ -3,6 +3,12 @@
 #![no_main]
 
 #[allow(dead_code)]
+#[path = "../../profiler-qemu/src/arch.rs"]
+mod arch;
+#[allow(dead_code)]
+#[path = "../../profiler-qemu/src/arm64.rs"]
+mod arm64;
+#[allow(dead_code)]
 #[path = "../../profiler-qemu/src/count.rs"]
 mod count;
 mod driver;

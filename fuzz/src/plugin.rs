@@ -2,7 +2,8 @@
 
 use crate::count::{Block, Counter, Event, Sums};
 use crate::symbols::{self, Symbols};
-use crate::x86::{Kind, kind};
+use crate::arch::{Arch, Kind};
+use crate::{arm64, x86};
 
 const KALLSYMS: &str = "module driver ffffffffc0000000 4096\n\
     ffffffff81000000 T __entry_text_start\n\
@@ -15,6 +16,17 @@ const KALLSYMS: &str = "module driver ffffffffc0000000 4096\n\
     ffffffffc0000000 t handler\t[driver]\n\
     ffffffffc0000100 t helper\t[driver]\n\
     ffffffffc0000200 t helper.cold\t[driver]\n";
+
+/// The same of arm64.
+const OF_ARM64: &str = "module driver ffffffffc0000000 4096\n\
+    ffffffff81000000 T __entry_text_start\n\
+    ffffffff81000000 t vectors\n\
+    ffffffff81001000 T __entry_text_end\n\
+    ffffffff81002000 T cpu_switch_to\n\
+    ffffffff81003000 T __kretprobe_trampoline\n\
+    ffffffff81007000 T do_el0_svc\n\
+    ffffffffc0000000 t handler\t[driver]\n\
+    ffffffffc0000100 t helper\t[driver]\n";
 
 const PLACES: [u64; 16] = [
     0xffff_ffff_8100_0000,
@@ -37,7 +49,14 @@ const PLACES: [u64; 16] = [
 
 pub fn symbols(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let Ok(mut symbols) = symbols::parse(text) else { return };
+    for arch in [&x86::ARCH, &arm64::ARCH] {
+        symbols_of(text, arch);
+        (arch.kind)(bytes);
+    }
+}
+
+fn symbols_of(text: &str, arch: &'static Arch) {
+    let Ok(mut symbols) = symbols::parse(text, arch) else { return };
     let addresses: Vec<u64> = symbols.functions.iter().map(|function| function.address).collect();
     for address in addresses.iter().flat_map(|at| [at.wrapping_sub(1), *at, at.wrapping_add(1)]) {
         symbols.place(address);
@@ -49,17 +68,28 @@ pub fn symbols(bytes: &[u8]) {
     }
     let given = symbols.without_added();
     assert_eq!(given.functions.len(), addresses.len());
-    kind(bytes);
 }
 
-/// Any order of blocks and of what their last instructions do: four bytes each.
+/// Any order of blocks and of what their last instructions do: four bytes each, and one more for those of arm64.
 pub fn count(bytes: &[u8]) {
-    let symbols: Symbols = symbols::parse(KALLSYMS).expect("these are symbols");
+    let (text, arch) = match bytes.len() % 4 {
+        1 => (OF_ARM64, &arm64::ARCH),
+        _ => (KALLSYMS, &x86::ARCH),
+    };
+    let symbols: Symbols = symbols::parse(text, arch).expect("these are symbols");
     let mut counter = Counter::new(symbols, 1);
     let mut sums = Sums::default();
     for &[at, end, slot, ran] in bytes.as_chunks::<4>().0 {
         let slot = 0xffff_c900_0000_4000 - 0x100 + u64::from(slot & 0xf8) + u64::from(slot & 7) * 0x1_0000;
+        let of_arm64 = text == OF_ARM64;
+        if of_arm64 && ran & 0x80 != 0 {
+            counter.suspend(slot);
+            counter.resume(slot ^ u64::from(ran & 0x30));
+        }
         let (kind, event) = match end % 6 {
+            0 if of_arm64 => (Kind::Link, Event::None),
+            1 if of_arm64 => (Kind::Back, Event::None),
+            4 if of_arm64 => (Kind::Breakpoint, Event::None),
             0 => (Kind::Call, Event::Call(slot)),
             1 => (Kind::Return, Event::Return(slot)),
             2 => (Kind::InterruptReturn, Event::None),
