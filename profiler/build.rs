@@ -41,9 +41,14 @@ fn compile_plugin(out: &Path) {
         .arg(format!("{source}/lib.rs"))
         .arg("-o")
         .arg(out.join("profiler-qemu.so"));
-    // A lab boots x86-64 kernels, on machines of that kind.
+    // It is loaded by a QEMU of the machine that the program is for, which may be another than this.
     let target = env::var("TARGET").unwrap_or_default();
     rustc.args(["--target", &target]);
+    if let Ok(linker) = env::var("RUSTC_LINKER") {
+        rustc.arg(format!("-Clinker={linker}"));
+    }
+    let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    rustc.args(flags.split('\u{1f}').filter(|flag| flag.starts_with("--sysroot")));
     match rustc.status() {
         Ok(status) if status.success() => {}
         Ok(status) => fail(&format!("cannot compile the QEMU plugin in profiler-qemu: {status}")),

@@ -106,6 +106,12 @@ static __always_inline void tb_spin_loop(unsigned long n)
 		     "jnz 1b\n"
 		     "2:"
 		     : "+r"(n) : : "cc");
+#elif defined(CONFIG_ARM64)
+	asm volatile("cbz %0, 2f\n"
+		     "1:\tsubs %0, %0, #1\n\t"
+		     "b.ne 1b\n"
+		     "2:"
+		     : "+r"(n) : : "cc");
 #else
 	while (n--)
 		barrier();

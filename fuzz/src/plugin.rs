@@ -1,8 +1,8 @@
 //! What the guest says to the plugin in QEMU.
 
+use crate::arch::{Arch, Kind};
 use crate::count::{Block, Counter, Event, Sums};
 use crate::symbols::{self, Symbols};
-use crate::arch::{Arch, Kind};
 use crate::{arm64, x86};
 
 const KALLSYMS: &str = "module driver ffffffffc0000000 4096\n\

@@ -3,6 +3,8 @@
 use std::process::Command;
 use std::sync::OnceLock;
 
+use crate::Arch;
+
 /// Flags of a CPU whose `rep movsb` and `rep stosb` are fast (QEMU's names). A kernel that sees them uses
 /// these instructions to copy and clear, and QEMU runs and counts one for each byte: a `memset` of 4 KiB
 /// is 4,096 instructions, and less than a hundred cycles on hardware. On the wall clock a boot that starts the
@@ -17,10 +19,10 @@ const FIVE_LEVELS: &str = "la57";
 const KNOWN_TO_ALL: usize = 2;
 
 /// The model, as QEMU's `-cpu` takes it: virtme-ng's own, but for the flags.
-pub fn translated() -> &'static str {
+pub(crate) fn translated() -> &'static str {
     static MODEL: OnceLock<String> = OnceLock::new();
     MODEL.get_or_init(|| {
-        let help = Command::new("qemu-system-x86_64").args(["-cpu", "help"]).output();
+        let help = Command::new(Arch::X86_64.qemu()).args(["-cpu", "help"]).output();
         model(&help.map(|output| output.stdout).unwrap_or_default())
     })
 }

@@ -14,6 +14,8 @@ use object::elf::FileHeader64;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{LittleEndian, Object as _, ObjectSection as _};
 
+use crate::Arch;
+
 #[cfg(fuzzing)]
 #[path = "../../fuzz/src/hooks/image.rs"]
 pub mod fuzzing;
@@ -43,7 +45,8 @@ pub enum ImageError {
     },
     /// It is not a compressed kernel.
     #[error(
-        "{} is not a compressed x86 kernel (bzImage of boot protocol 2.08 or newer): give a vmlinuz",
+        "{} is not a compressed x86 kernel (bzImage of boot protocol 2.08 or newer) or an unpacked one of arm64 (Image): \
+         give a vmlinuz",
         path.display()
     )]
     NoImage {
@@ -69,20 +72,22 @@ pub enum ImageError {
     },
 }
 
-/// A compressed kernel that can be booted.
+/// A kernel that can be booted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelImage {
     /// The file, as an absolute path.
     pub path: PathBuf,
     /// Its release, as `uname -r` prints it.
     pub release: String,
+    /// What it runs on.
+    pub arch: Arch,
 }
 
 impl KernelImage {
     /// The kernel in the file `path`.
     ///
     /// # Errors
-    /// If it cannot be read or is no bzImage.
+    /// If it cannot be read, or is neither a bzImage nor an Image of arm64.
     pub fn open(path: &Path) -> Result<Self, ImageError> {
         let read = |error| ImageError::Read { path: path.to_owned(), error };
         let absolute = fs::canonicalize(path).map_err(read)?;
@@ -90,8 +95,13 @@ impl KernelImage {
         let mut head = Vec::new();
         let file = File::open(&absolute).map_err(read)?;
         file.take(256 * 512 + 512).read_to_end(&mut head).map_err(read)?;
-        let release = release(&head).ok_or(ImageError::NoImage { path: path.to_owned() })?;
-        Ok(Self { path: absolute, release })
+        let (release, arch) = if is_arm64(&head) {
+            (banner(&fs::read(&absolute).map_err(read)?), Arch::Arm64)
+        } else {
+            (release(&head), Arch::X86_64)
+        };
+        let release = release.ok_or(ImageError::NoImage { path: path.to_owned() })?;
+        Ok(Self { path: absolute, release, arch })
     }
 
     /// The raw BTF of the kernel, for modules to build on. Takes a second or two, and the program
@@ -174,6 +184,20 @@ fn has_pvh_entry(vmlinux: &[u8]) -> bool {
         .filter_map(|segment| segment.notes(LittleEndian, vmlinux).ok().flatten())
         .flat_map(|mut notes| std::iter::from_fn(move || notes.next().ok().flatten()));
     notes.into_iter().any(|note| note.name() == b"Xen" && note.n_type(LittleEndian) == PHYS32_ENTRY)
+}
+
+/// Whether it begins as an Image of arm64: Documentation/arm64/booting.rst.
+fn is_arm64(image: &[u8]) -> bool {
+    image.get(0x38..0x3c) == Some(b"ARM\x64")
+}
+
+/// The release in an unpacked kernel's own name for itself.
+fn banner(image: &[u8]) -> Option<String> {
+    const BEFORE: &[u8] = b"Linux version ";
+    let at = memchr::memmem::find(image, BEFORE)? + BEFORE.len();
+    let text = image.get(at..)?.split(|byte| *byte == b' ').next()?;
+    let release = std::str::from_utf8(text).ok().filter(|text| text.len() < 64)?;
+    (!release.contains('/')).then(|| release.to_owned())
 }
 
 fn u16_at(image: &[u8], at: usize) -> Option<u16> {
@@ -307,6 +331,20 @@ mod tests {
         let mut elsewhere = image(0x20f, 16, 8);
         elsewhere[0x302] = b'/';
         assert_eq!(release(&elsewhere), None);
+    }
+
+    #[test]
+    fn an_image_of_arm64_names_itself_anywhere() {
+        let mut image = vec![0; 4096];
+        image[0x38..0x3c].copy_from_slice(b"ARM\x64");
+        image[3000..3041].copy_from_slice(b"Linux version 6.1.0-56-arm64 (debian) #1 ");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), &image).unwrap();
+        let kernel = KernelImage::open(file.path()).unwrap();
+        assert_eq!((kernel.release.as_str(), kernel.arch), ("6.1.0-56-arm64", Arch::Arm64));
+        assert!(kernel.unpacked_in_memory().is_none());
+        fs::write(file.path(), &image[..3000]).unwrap();
+        assert!(KernelImage::open(file.path()).is_err());
     }
 
     /// An ELF file of one segment, which is a note.

@@ -9,6 +9,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod arch;
 mod command;
 mod console;
 mod cpu;
@@ -23,9 +24,9 @@ mod seen;
 mod spec;
 mod udev;
 
+pub use arch::Arch;
 pub use command::text;
 pub use console::Trouble;
-pub use cpu::translated as translated_cpu;
 pub use error::VmError;
 pub use guest::{Interrupts, hangup_is_ignored, logged_lines, run};
 #[cfg(fuzzing)]

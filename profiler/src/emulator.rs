@@ -46,9 +46,11 @@ fn mark<const NUMBER: u8>() {
             options(nomem, nostack, preserves_flags)
         );
     }
+    #[cfg(target_arch = "aarch64")]
+    request::<NUMBER>();
 }
 
-/// A NOP whose operand is the request's number and `ROF`, and a CPUID.
+/// An instruction that does nothing and has the request's number, and on x86-64 a CPUID.
 ///
 /// On the request QEMU throws all translated code away. Before version 8.0 it keeps a pointer to callbacks of the last
 /// instruction that left the kernel, which are freed then; an instruction in the same block that is done by a function of QEMU, and
@@ -68,6 +70,15 @@ fn request<const NUMBER: u8>() {
             inout("eax") 0 => _,
             inout("ecx") 0 => _,
             out("edx") _,
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: `movz xzr, #0x52NN, lsl #48` changes nothing.
+    unsafe {
+        std::arch::asm!(
+            ".inst 0xd2ea401f | ({number} << 5)",
+            number = const NUMBER,
             options(nomem, nostack, preserves_flags)
         );
     }

@@ -25,6 +25,9 @@ pub use super::names::BPF;
 use walk::Found;
 pub use walk::Reader;
 
+/// The kernel's page tables, of arm64.
+pub const PAGE_TABLES: &str = "swapper_pg_dir";
+
 /// Reads a word of the kernel's memory.
 pub type Read<'a> = &'a dyn Fn(u64) -> io::Result<u64>;
 

@@ -147,8 +147,9 @@ pub(super) fn is_function(kind: &str) -> bool {
     matches!(kind, "t" | "T" | "w" | "W")
 }
 
-/// Whether a symbol is for the padding before a function (`CONFIG_FUNCTION_PADDING_BYTES`, kCFI), which is no function.
+/// Whether a symbol is for the padding before a function (`CONFIG_FUNCTION_PADDING_BYTES`, kCFI), or says
+/// that code or data of arm64 follows (`$x`, `$d`): it is no function.
 #[must_use]
 pub fn is_padding(name: &str) -> bool {
-    ["__pfx_", "__cfi_"].iter().any(|prefix| name.starts_with(prefix))
+    ["__pfx_", "__cfi_", "$"].iter().any(|prefix| name.starts_with(prefix))
 }

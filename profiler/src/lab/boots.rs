@@ -221,7 +221,8 @@ impl Boots<'_> {
             Clock::Virtual => Time::Virtual,
             Clock::Wall => Time::Wall,
         };
-        Hardware { memory: self.settings.memory.clone(), time, cpus: self.settings.cpus, accel }
+        let (arch, memory) = (self.builds.kernel.arch, self.settings.memory.clone());
+        Hardware { arch, memory, time, cpus: self.settings.cpus, accel }
     }
 
     fn step(

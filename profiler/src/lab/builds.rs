@@ -174,7 +174,8 @@ mod tests {
 
     #[test]
     fn each_kernel_gets_the_module_built_for_it() {
-        let kernel = KernelImage { path: "/k".into(), release: "6.1".into() };
+        let kernel =
+            KernelImage { path: "/k".into(), release: "6.1".into(), arch: profiler_vm::Arch::HERE };
         let modules = [module(Some("5.10")), module(Some("6.1"))];
         let fitting = of_kernel(&modules, &kernel).unwrap();
         assert_eq!(fitting.1.as_ref().unwrap().built_for.as_deref(), Some("6.1"));

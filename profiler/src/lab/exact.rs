@@ -94,7 +94,7 @@ pub(super) fn operation(counts: &Counts, run: &RunSpec) -> Result<(u64, f64), St
     }
     match stats::mean_of_counts(&counts.operations) {
         Some(mean) if mean > 0.0 => Ok((operations, mean)),
-        _ => Err("no system call was counted in the load's operations: has the kernel a function do_syscall_64?".to_owned()),
+        _ => Err("no system call was counted in the load's operations: has the kernel a function do_syscall_64, or do_el0_svc on arm64?".to_owned()),
     }
 }
 

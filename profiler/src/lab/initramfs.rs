@@ -9,6 +9,7 @@ use std::process::Command;
 use cpio::newc::{Builder, ModeFileType, trailer};
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
+use profiler_vm::Arch;
 
 /// Where the program is, which the kernel starts.
 const PROGRAM: &str = "init";
@@ -23,14 +24,14 @@ const FOLDERS: [&str; 7] = ["proc", "sys", "dev", "tmp", "run", "bin", "etc"];
 const USERS: (&str, &[u8]) =
     ("etc/passwd", b"root:x:0:0::/:/bin/true\nnobody:x:65534:65534::/:/bin/true\n");
 
-/// Writes the archive with the program in the file `program`.
+/// Writes the archive with the program in the file `program`, which has to be static if it is not of this machine.
 ///
 /// # Errors
 /// If the program or a library cannot be read, or the archive not be written.
-pub(super) fn write(program: &Path, to: &mut impl Write) -> io::Result<()> {
+pub(super) fn write(program: &Path, arch: Arch, to: &mut impl Write) -> io::Result<()> {
     let mut archive = Archive { to, inode: 0 };
     let mut folders: BTreeSet<PathBuf> = FOLDERS.map(PathBuf::from).into();
-    let libraries = libraries(program)?;
+    let libraries = if arch == Arch::HERE { libraries(program)? } else { Vec::new() };
     for library in &libraries {
         let above = library.ancestors().skip(1).filter_map(|path| path.strip_prefix("/").ok());
         folders.extend(above.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned));
@@ -41,7 +42,7 @@ pub(super) fn write(program: &Path, to: &mut impl Write) -> io::Result<()> {
     // The kernel gives it to the first process, to which its messages go.
     archive.add("dev/console", ModeFileType::Char, 0o600, &[])?;
     archive.add(USERS.0, ModeFileType::Regular, 0o644, USERS.1)?;
-    archive.add(TRUE, ModeFileType::Regular, 0o755, &nothing())?;
+    archive.add(TRUE, ModeFileType::Regular, 0o755, &nothing(arch))?;
     archive.add(PROGRAM, ModeFileType::Regular, 0o755, &loaded_part(fs::read(program)?))?;
     for library in &libraries {
         let name = library.to_string_lossy();
@@ -101,14 +102,21 @@ fn loaded_part(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// An ELF program of one segment: `mov $231, %eax; xor %edi, %edi; syscall`, which is `exit_group`, as the C library ends one.
-fn nothing() -> Vec<u8> {
+/// An ELF program of one segment that calls `exit_group`, as the C library ends one.
+fn nothing(arch: Arch) -> Vec<u8> {
     const BASE: u64 = 0x40_0000;
     const HEADERS: u64 = 64 + 56;
-    const CODE: [u8; 9] = [0xb8, 231, 0, 0, 0, 0x31, 0xff, 0x0f, 0x05];
+    let (of_arch, code): (u16, &[u8]) = match arch {
+        // mov $231, %eax; xor %edi, %edi; syscall
+        Arch::X86_64 => (elf::EM_X86_64, &[0xb8, 231, 0, 0, 0, 0x31, 0xff, 0x0f, 0x05]),
+        // mov x8, #94; mov x0, #0; svc #0
+        Arch::Arm64 => {
+            (elf::EM_AARCH64, &[0xc8, 0x0b, 0x80, 0xd2, 0, 0, 0x80, 0xd2, 1, 0, 0, 0xd4])
+        }
+    };
     let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
     bytes.resize(16, 0);
-    let size = HEADERS + CODE.len() as u64;
+    let size = HEADERS + code.len() as u64;
     let halves = |bytes: &mut Vec<u8>, values: &[u16]| {
         values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
     };
@@ -118,14 +126,14 @@ fn nothing() -> Vec<u8> {
     let longs = |bytes: &mut Vec<u8>, values: &[u64]| {
         values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
     };
-    halves(&mut bytes, &[elf::ET_EXEC, elf::EM_X86_64]);
+    halves(&mut bytes, &[elf::ET_EXEC, of_arch]);
     words(&mut bytes, &[1]);
     longs(&mut bytes, &[BASE + HEADERS, 64, 0]);
     words(&mut bytes, &[0]);
     halves(&mut bytes, &[64, 56, 1, 0, 0, 0]);
     words(&mut bytes, &[elf::PT_LOAD, elf::PF_R | elf::PF_X]);
     longs(&mut bytes, &[0, BASE, BASE, size, size, 4096]);
-    bytes.extend(CODE);
+    bytes.extend(code);
     bytes
 }
 
@@ -173,7 +181,7 @@ mod tests {
         let whole = fs::read("/bin/true").unwrap();
         let cut = loaded_part(whole.clone());
         assert!(cut.len() < whole.len());
-        for (name, bytes) in [("cut", cut), ("nothing", nothing())] {
+        for (name, bytes) in [("cut", cut), ("nothing", nothing(Arch::HERE))] {
             let file = folder.path().join(name);
             fs::write(&file, bytes).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();

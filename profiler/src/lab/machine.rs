@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt as _, FdMapping};
-use profiler_vm::{Accel, Interrupts, Time, Trouble};
+use profiler_vm::{Accel, Arch, Interrupts, Time, Trouble};
 use serde_json::json;
 
 use super::quiet::{KERNEL_ARGS, QEMU_ARGS};
@@ -26,10 +26,8 @@ use crate::kernel::names::Names;
 use crate::load::dying_with_parent;
 use qmp::{Qmp, QmpError};
 
+use super::pages::Pages;
 use super::{memory, qmp};
-
-/// QEMU's program for x86-64.
-pub(super) const QEMU: &str = "qemu-system-x86_64";
 
 /// Descriptors that QEMU has its control socket and the state of a snapshot on.
 const CONTROL: i32 = 3;
@@ -50,11 +48,13 @@ const PAGE: u64 = 4096;
 const MOST_PAGES: usize = 1 << 12;
 
 /// Kernel arguments of each guest, beside those of [`KERNEL_ARGS`]. A kernel that breaks ends the machine.
-const ALWAYS: &str = "console=ttyS0 quiet nokaslr no_timer_check oops=panic panic=-1 rdinit=/init";
+const ALWAYS: &str = "quiet nokaslr no_timer_check oops=panic panic=-1 rdinit=/init";
 
 /// What a machine is made of.
 #[derive(Debug, Clone)]
 pub(super) struct Hardware {
+    /// The CPU's architecture.
+    pub(super) arch: Arch,
     /// Memory, as QEMU takes it.
     pub(super) memory: String,
     /// What the clock shows.
@@ -101,6 +101,9 @@ pub(super) struct Machine<'a> {
     folder: PathBuf,
     deadline: Instant,
     interrupts: &'a Interrupts,
+    arch: Arch,
+    /// How the kernel's memory is found, where QEMU reads a process's alone.
+    pages: Option<Pages>,
 }
 
 /// Why a machine gave no answer.
@@ -149,9 +152,12 @@ impl<'a> Machine<'a> {
         let errors = File::create(spec.folder.join("qemu.txt")).map_err(file)?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         dying_with_parent(&mut command);
+        let arch = spec.hardware.arch;
         let child = command.spawn().map_err(|error| {
             MachineError::Unusable(format!(
-                "cannot run {QEMU}: {error}: install package qemu-system-x86 (Debian, Ubuntu) or qemu-kvm-core"
+                "cannot run {}: {error}: install package {} (Debian, Ubuntu) or qemu-kvm-core",
+                arch.qemu(),
+                arch.package()
             ))
         })?;
         // QEMU has its own copy of its descriptors; without ours the end of QEMU is the end of the socket.
@@ -164,7 +170,8 @@ impl<'a> Machine<'a> {
         })?;
         let Some(child) = starting.0.take() else { return Err(MachineError::Interrupted(0)) };
         let folder = spec.folder.to_owned();
-        let mut machine = Self { child, qmp, folder, deadline: spec.deadline, interrupts };
+        let deadline = spec.deadline;
+        let mut machine = Self { child, qmp, folder, deadline, interrupts, arch, pages: None };
         if spec.saved_to.is_some() || matches!(spec.start, Start::Restore(_)) {
             machine.leave_out_memory()?;
         }
@@ -264,12 +271,31 @@ impl<'a> Machine<'a> {
         self.peek(address, bytes).map_err(|error| self.broken(error))
     }
 
+    /// Makes the kernel's memory known, by its symbols.
+    pub(super) fn find_kernel(&mut self, symbols: &str) {
+        if self.arch == Arch::Arm64 && self.pages.is_none() {
+            self.pages = Pages::of(symbols);
+        }
+    }
+
+    /// Bytes at an address; those of the kernel have to be in one piece.
     fn peek(&mut self, address: u64, bytes: u64) -> Result<Vec<u8>, QmpError> {
+        let Some(pages) = self.pages.filter(|_| address >> 63 == 1) else {
+            return self.read("memsave", address, bytes);
+        };
+        let table = |at| self.read("pmemsave", at, 8);
+        let place = pages.physical(address, table)?;
+        let missing = || QmpError::Refused(format!("no memory at {address:#x}"));
+        self.read("pmemsave", place.ok_or_else(missing)?, bytes)
+    }
+
+    /// Bytes by one of QEMU's commands.
+    fn read(&mut self, command: &str, address: u64, bytes: u64) -> Result<Vec<u8>, QmpError> {
         let file = self.folder.join("memory");
         // QEMU's integers have a sign, and the kernel's half of the addresses is the upper one.
         let place = json!({ "val": address.cast_signed(), "size": bytes, "filename": file });
         let interrupts = self.interrupts;
-        self.qmp.execute("memsave", &place, &|| interrupts.caught())?;
+        self.qmp.execute(command, &place, &|| interrupts.caught())?;
         let read = fs::read(&file);
         let _ = fs::remove_file(&file);
         read.map_err(|error| QmpError::Refused(format!("cannot read {}: {error}", file.display())))
@@ -285,6 +311,7 @@ impl<'a> Machine<'a> {
         modules: &str,
     ) -> Hooks {
         let [functions, data] = kernel;
+        self.find_kernel(&[data, functions].concat());
         let names = Names::of(&[functions, modules]);
         let pages = RefCell::new((HashMap::new(), self));
         let read = |address: u64| word(&mut pages.borrow_mut(), address);
@@ -431,8 +458,8 @@ pub(super) fn value(path: &Path) -> String {
 }
 
 fn command(spec: &Spec<'_>) -> Command {
-    let Hardware { memory, time, cpus, accel } = spec.hardware;
-    let mut command = Command::new(QEMU);
+    let Hardware { arch, memory, time, cpus, accel } = spec.hardware;
+    let mut command = Command::new(arch.qemu());
     command.env("PATH", search_path());
     command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
     command.args(["-m", memory, "-smp", &cpus.to_string()]);
@@ -442,7 +469,10 @@ fn command(spec: &Spec<'_>) -> Command {
         (None, Start::Restore(from)) => Some((from, "off")),
         (None, Start::Boot { .. }) => None,
     };
-    let mut machine = "q35,smm=off".to_owned();
+    let (mut machine, pause) = match arch {
+        Arch::X86_64 => ("q35,smm=off".to_owned(), "pvpanic"),
+        Arch::Arm64 => ("virt".to_owned(), "pvpanic-pci"),
+    };
     if let Some((folder, shared)) = mapped {
         machine.push_str(",memory-backend=memory");
         // `-m` counts in MiB, and this in bytes, if nothing else is said.
@@ -455,14 +485,14 @@ fn command(spec: &Spec<'_>) -> Command {
     command.args(["-machine", &machine]);
     match accel {
         Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
-        Accel::Tcg => command.args(["-accel", "tcg", "-cpu", profiler_vm::translated_cpu()]),
+        Accel::Tcg => command.args(["-accel", "tcg", "-cpu", arch.translated_cpu()]),
     };
     if *time == Time::Virtual {
         command.args(["-icount", "shift=0,sleep=off"]);
         command.args(QEMU_ARGS.iter().map(|(word, _)| word));
     }
     // A guest that stops by itself, in whatever way, stays to be looked at.
-    command.args(["-action", "reboot=shutdown,shutdown=pause,panic=pause", "-device", "pvpanic"]);
+    command.args(["-action", "reboot=shutdown,shutdown=pause,panic=pause", "-device", pause]);
     command.arg("-chardev").arg(format!("ringbuf,id=console,size={CONSOLE_BYTES}"));
     command.args(["-serial", "chardev:console"]);
     command.arg("-chardev").arg(format!("socket,id=control,fd={CONTROL}"));
@@ -477,7 +507,7 @@ fn command(spec: &Spec<'_>) -> Command {
     match spec.start {
         Start::Boot { kernel, initramfs } => {
             command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
-            command.arg("-append").arg(kernel_command_line(*time));
+            command.arg("-append").arg(kernel_command_line(*arch, *time));
         }
         Start::Restore(_) => {
             command.args(["-incoming", "defer"]);
@@ -486,11 +516,16 @@ fn command(spec: &Spec<'_>) -> Command {
     command
 }
 
-fn kernel_command_line(time: Time) -> String {
+fn kernel_command_line(arch: Arch, time: Time) -> String {
+    let console = match arch {
+        Arch::X86_64 => "console=ttyS0",
+        // The first process has the registers of fw_cfg, whatever driver has them, too.
+        Arch::Arm64 => "console=ttyAMA0 iomem=relaxed",
+    };
     let words = KERNEL_ARGS.iter().filter(|_| time == Time::Virtual).map(|(word, _)| *word);
     // What follows the dashes is for the first process.
     let after = ["--", super::guest::ARGUMENT];
-    [ALWAYS].into_iter().chain(words).chain(after).collect::<Vec<_>>().join(" ")
+    [console, ALWAYS].into_iter().chain(words).chain(after).collect::<Vec<_>>().join(" ")
 }
 
 /// Folders of system programs, which an ordinary user's PATH may lack, come last.
@@ -501,9 +536,9 @@ fn search_path() -> std::ffi::OsString {
 }
 
 /// QEMU's program, as it is found.
-pub(super) fn qemu() -> Option<PathBuf> {
+pub(super) fn qemu(arch: Arch) -> Option<PathBuf> {
     std::env::split_paths(&search_path())
-        .map(|folder| folder.join(QEMU))
+        .map(|folder| folder.join(arch.qemu()))
         .find(|path| path.is_file())
 }
 

@@ -24,6 +24,7 @@ pub mod kernel;
 pub mod lines;
 mod machine;
 mod memory;
+mod pages;
 pub mod plan;
 mod plugin;
 mod pool;

@@ -208,6 +208,7 @@ impl<'a> Lab<'a> {
 
     fn hardware(&self) -> Hardware {
         Hardware {
+            arch: self.builds.kernel.arch,
             memory: self.settings.memory.clone(),
             time: Time::Virtual,
             cpus: 1,

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use profiler_vm::{Accel, Interrupts, KernelImage, Time};
+use profiler_vm::{Accel, Arch, Interrupts, KernelImage, Time};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -153,7 +153,8 @@ impl Maker<'_> {
     /// What a snapshot depends on.
     fn key(&self) -> Result<String, Failure> {
         let mut hash = Sha256::new();
-        for path in [Path::new("/proc/self/exe"), &self.kernel.path] {
+        let program = guest_program(self.kernel.arch)?;
+        for path in [&program, &self.kernel.path] {
             let unreadable = |error: io::Error| {
                 let text = format!("cannot read {}: {error}", path.display());
                 Failure::new(exit::CANNOT_MEASURE, text)
@@ -164,13 +165,13 @@ impl Maker<'_> {
         }
         // By its place and time: a QEMU's file takes long to read, and its package replaces it whole.
         if let Some((path, facts)) =
-            qemu().and_then(|path| Some((path.clone(), path.metadata().ok()?)))
+            qemu(self.kernel.arch).and_then(|path| Some((path.clone(), path.metadata().ok()?)))
         {
             hash.update(path.as_os_str().as_encoded_bytes());
             hash.update(facts.len().to_le_bytes());
             hash.update(facts.mtime().to_le_bytes());
         }
-        hash.update([LAYOUT, self.memory, profiler_vm::translated_cpu()].join("\n"));
+        hash.update([LAYOUT, self.memory, self.kernel.arch.translated_cpu()].join("\n"));
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
@@ -181,6 +182,7 @@ impl Maker<'_> {
         let initramfs = self.initramfs(&machine_folder).map_err(unwritable)?;
         let kernel = self.kernel.unpacked_in_memory().unwrap_or_else(|| self.kernel.path.clone());
         let hardware = Hardware {
+            arch: self.kernel.arch,
             memory: self.memory.to_owned(),
             time: Time::Virtual,
             cpus: 1,
@@ -210,6 +212,7 @@ impl Maker<'_> {
             return Err(Failure::new(exit::INTERNAL, text));
         };
         let symbols = String::from_utf8_lossy(&symbols);
+        machine.find_kernel(&symbols);
         let types = match types_at(&symbols) {
             Some(place) => machine.memory(place).map_err(failed)?,
             None => Vec::new(),
@@ -237,10 +240,34 @@ impl Maker<'_> {
         fs::create_dir_all(folder)?;
         let path = folder.join("initramfs");
         let mut to = BufWriter::new(File::create(&path)?);
-        initramfs::write(&std::env::current_exe()?, &mut to)?;
+        let program =
+            guest_program(self.kernel.arch).map_err(|failure| io::Error::other(failure.message))?;
+        initramfs::write(&program, self.kernel.arch, &mut to)?;
         to.flush()?;
         Ok(path)
     }
+}
+
+/// The program that a guest runs: this one, or for another architecture that of its name beside it or in the user's cache.
+fn guest_program(arch: Arch) -> Result<PathBuf, Failure> {
+    if arch == Arch::HERE {
+        return Ok(PathBuf::from("/proc/self/exe"));
+    }
+    let name = format!("profiler-{}", arch.name());
+    let this = std::env::current_exe().unwrap_or_default();
+    let beside = this
+        .parent()
+        .map(|folder| [folder.join(&name), folder.join("../lib/profiler").join(&name)]);
+    let kept = user_cache().map(|cache| cache.join("guests").join(&name));
+    let mut places = beside.into_iter().flatten().chain(kept);
+    places.find(|path| path.is_file()).ok_or_else(|| {
+        let text = format!(
+            "no {name}, the program that runs in a guest of that architecture, beside {} or in the user's cache: \
+             `cargo xtask guest` builds it",
+            this.display()
+        );
+        Failure::new(exit::CANNOT_MEASURE, text)
+    })
 }
 
 /// The lines of `/proc/kallsyms` that name functions of the kernel: all other symbols are of no use to the plugin.

@@ -23,9 +23,6 @@ pub(super) const HEADER: u64 = 0x10_0000_0000;
 /// The first field of a [`Header`].
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"profiler");
 
-/// The port of QEMU's pvpanic device, on which a guest stops the machine: QEMU's `docs/specs/pvpanic.rst`.
-pub(super) const PAUSE_PORT: u16 = 0x505;
-
 /// Most bytes of an answer, and of what comes with it: the symbols of a kernel are 4 to 16 MiB.
 pub(super) const MAX_ANSWER: u64 = 64 << 20;
 

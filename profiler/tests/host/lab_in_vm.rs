@@ -3,6 +3,7 @@
 //! `target/test/lab`.
 
 mod agents;
+mod arm64;
 mod planted;
 
 use std::fs::File;

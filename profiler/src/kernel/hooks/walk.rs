@@ -30,8 +30,9 @@ const DISABLED: u32 = 2;
 const OPTIMIZED: u32 = 4;
 const FTRACE: u32 = 8;
 
-/// The lowest address of the kernel's half, with page tables of four levels; a pointer below it is none.
-const KERNEL: u64 = 0xffff_8000_0000_0000;
+/// The lowest address of the kernel's half, with page tables of four levels, on arm64; x86-64 has none below its middle. A pointer
+/// below it is none.
+const KERNEL: u64 = 0xffff_0000_0000_0000;
 
 const PREFIX: &str = "__tracepoint_";
 /// Begins the names of tracepoints' further parts, since Linux 6.14.
@@ -47,7 +48,7 @@ const NETFILTER: [(&str, &str, &[&str]); 4] = [
 const INET: [&str; 5] = ["prerouting", "input", "forward", "output", "postrouting"];
 
 /// Symbols of data that are needed by name.
-const DATA: [&str; 10] = [
+const DATA: [&str; 11] = [
     "kprobe_table",
     "ftrace_events",
     "trampoline_table",
@@ -58,6 +59,8 @@ const DATA: [&str; 10] = [
     "static_calls_table",
     "sys_call_table",
     "ia32_sys_call_table",
+    // Through which arm64's memory is read.
+    crate::kernel::hooks::PAGE_TABLES,
 ];
 
 /// Functions that are needed by name.

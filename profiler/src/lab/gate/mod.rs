@@ -175,7 +175,7 @@ impl Planned {
     /// What the baseline's runs on a kernel depend on.
     fn key(&self, number: usize) -> std::io::Result<Key> {
         let bench = &self.benches[number];
-        let qemu = machine::qemu().unwrap_or_default();
+        let qemu = machine::qemu(bench.kernel.arch).unwrap_or_default();
         let program = Path::new("/proc/self/exe");
         let work = self.session.work(self.kernel(number));
         let what = (work, &self.lab.memory, &self.lab.agent, bench.baseline.subject.command());

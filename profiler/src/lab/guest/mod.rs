@@ -3,6 +3,9 @@
 //! There is nothing else in the guest: no shell, no udev, no file of the host.
 
 mod agent;
+#[cfg_attr(target_arch = "aarch64", path = "arm64.rs")]
+#[cfg_attr(target_arch = "x86_64", path = "x86.rs")]
+mod arch;
 mod bpf;
 mod channel;
 mod init;

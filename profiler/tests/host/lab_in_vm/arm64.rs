@@ -1,0 +1,77 @@
+//! The lab with a kernel of arm64, which QEMU translates for this machine.
+
+use super::*;
+
+/// As of [`super::ADDED`]: to enter the loop takes an instruction less.
+const ADDED: f64 = 130.0;
+
+fn built() -> [PathBuf; 3] {
+    let files: Vec<PathBuf> = std::env::split_paths(&given("PROFILER_LAB_ARM64")).collect();
+    files.try_into().expect("a kernel and two modules")
+}
+
+/// Each handler runs in each of 1,000 operations, the parts of a call add up to it, and a second run has the same checksum.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn a_kernel_of_arm64_counts_all_calls_and_a_change_to_the_instruction() {
+    let [kernel, baseline, candidate] = built();
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = profiler();
+    command.arg("lab").arg("--kernel").arg(kernel);
+    command.arg("--baseline").arg(baseline).arg("--candidate").arg(candidate);
+    command.args(["--quiet", "--handler", "connect_*", "--builtin", "connect", "--verify"]);
+    command.args(["--placements", "2", "--out"]).arg(folder.path());
+    succeed(command);
+    let [baseline, candidate] = ["baseline.json", "candidate.json"]
+        .map(|name| Series::read(&folder.path().join(name)).unwrap());
+    for quantile in [None, Some(0.50), Some(0.90), Some(0.95), Some(0.99)] {
+        for (handler, added) in [(CHANGED, ADDED), (UNCHANGED, 0.0)] {
+            let [before, after] =
+                [&baseline, &candidate].map(|series| figures(series, handler, quantile));
+            let differences: Vec<f64> =
+                after.iter().zip(before).map(|(after, before)| after - before).collect();
+            assert_eq!(differences, [added; 2], "{handler} {quantile:?}");
+        }
+    }
+    for run in baseline.runs.iter().chain(&candidate.runs) {
+        assert_eq!(run.host.arch, "aarch64");
+        let cost = &run.driver_costs[0];
+        assert!(cost.with_ns > cost.without_ns, "{cost:?}");
+        let tree = run.call_tree.as_ref().unwrap();
+        let sum: u64 = run.handlers.iter().map(|handler| handler.own_instructions.unwrap()).sum();
+        let own = |names: &[&str]| -> u64 {
+            let is_one = |index: u32| names.contains(&&*tree.functions[index as usize].name);
+            tree.nodes.iter().filter(|node| is_one(node.function)).map(|node| node.own).sum()
+        };
+        assert_eq!(own(&[CHANGED, UNCHANGED]), sum);
+    }
+}
+
+/// What the testbed's sources say; arm64's kprobes are breakpoints.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn what_a_build_registers_is_read_out_of_a_guest_of_arm64() {
+    let [kernel, baseline, _] = built();
+    let mut command = profiler();
+    command.args(["list", "--json", "--module"]).arg(baseline).arg("--kernel").arg(kernel);
+    let said = succeed(command);
+    let found: serde_json::Value =
+        serde_json::Deserializer::from_str(&said).into_iter().next().unwrap().unwrap();
+    let (_, hooks) = found.as_object().unwrap().iter().next().unwrap();
+    let places: Vec<(&str, &str)> = hooks["list"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|hook| (hook["place"].as_str().unwrap(), hook["state"].as_str().unwrap()))
+        .collect();
+    let expected = [
+        "arch_ptrace",
+        "security_inode_create",
+        "__sys_bind",
+        "__sys_connect",
+        "bprm_execve",
+        "udp_recvmsg",
+    ];
+    assert_eq!(places, expected.map(|place| (place, "breakpoint")));
+    assert_eq!(hooks.get("unknown"), None);
+}
