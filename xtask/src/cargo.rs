@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::paths::Paths;
 use crate::process;
+use crate::setup;
 use crate::stop;
 
 /// Builds the release binary `profiler` with stable Rust.
@@ -31,6 +32,25 @@ pub(crate) fn build_static(paths: &Paths) -> Result<PathBuf> {
         &[&args[..], &["--target", STATIC_TARGET, "--config", &flags]].concat(),
         "profiler",
     )
+}
+
+/// What the program of arm64's guests is built for.
+const ARM64_TARGET: &str = "aarch64-unknown-linux-gnu";
+
+/// Builds the program that runs in guests of arm64, without shared libraries, by Debian's Rust.
+pub(crate) fn build_for_arm64(paths: &Paths) -> Result<PathBuf> {
+    println!("build: profiler for arm64, release, static");
+    let sysroot = setup::arm64::sysroot(paths);
+    let flags = format!(
+        "target.{ARM64_TARGET}.rustflags=['--sysroot={}', '-Ctarget-feature=+crt-static', '-Cstrip=symbols']",
+        sysroot.display()
+    );
+    let linker = format!("target.{ARM64_TARGET}.linker='aarch64-linux-gnu-gcc'");
+    let folder = paths.arm64().join("build").display().to_string();
+    let args = ["build", "--release", "--package", "profiler", "--bin", "profiler"];
+    let more = ["--target", ARM64_TARGET, "--target-dir", &folder, "--config", &flags];
+    let compiler = ["--config", &linker, "--config", "build.rustc='/usr/bin/rustc'"];
+    build(paths, &[&args[..], &more, &compiler].concat(), "profiler")
 }
 
 /// Cargo's arguments for all tests. Always the same packages, so that dependencies are built once: cargo selects their

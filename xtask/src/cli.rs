@@ -29,6 +29,8 @@ pub(crate) enum Task {
     Ebpf(EbpfArgs),
     /// Build the testbed module.
     Testbed(TestbedArgs),
+    /// Build the program that runs in a lab's guests of arm64, and put it where `profiler` looks for it.
+    Guest,
     /// The main job: handlers of a driver under load in a VM; table and JSON.
     Demo(DemoArgs),
     /// Draw docs/report.png: run the demo, and show its HTML report in a browser.
@@ -150,6 +152,9 @@ pub(crate) struct TestbedArgs {
     /// `slow`: the code of one handler takes longer.
     #[arg(long, value_enum, default_value_t = Variant::Standard)]
     pub(crate) variant: Variant,
+    /// For Debian's arm64 kernel 6.1 instead.
+    #[arg(long, conflicts_with = "kernel")]
+    pub(crate) arm64: bool,
     /// The handler that is slower.
     #[arg(long, default_value = "connect_syscall_handler")]
     pub(crate) handler: String,

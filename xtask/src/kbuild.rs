@@ -13,6 +13,18 @@ use crate::setup::{self, BUILD_FOLDER};
 /// This machine's compiler, for kernels that it can build for.
 pub(crate) const COMPILER: &str = "gcc-12";
 
+/// What the names of the tools for arm64 begin with.
+const CROSS: &str = "aarch64-linux-gnu-";
+
+fn is_arm64(kernel: &Unpacked) -> bool {
+    kernel.release.ends_with("-arm64")
+}
+
+fn compiler_of(kernel: &Unpacked) -> String {
+    let prefix = if is_arm64(kernel) { CROSS } else { "" };
+    format!("{prefix}{COMPILER}")
+}
+
 /// Shell script; arguments: the kernel's folder, the sources, the release. Its mounts are visible to it and its
 /// children only, and end with them.
 const IN_KERNELS_ROOT: &str = r#"
@@ -39,7 +51,10 @@ pub(crate) fn make_foreign(kernel: &Unpacked, source: &Path, log: &Path) -> Resu
     } else {
         command = Command::new("make");
         command.arg("-C").arg(kernel.headers()).arg(format!("M={}", source.display()));
-        command.args([&format!("CC={COMPILER}"), "modules"]);
+        if is_arm64(kernel) {
+            command.args(["ARCH=arm64", &format!("CROSS_COMPILE={CROSS}")]);
+        }
+        command.args([&format!("CC={}", compiler_of(kernel)), "modules"]);
     }
     process::run_logged(&mut command, log)
 }
@@ -68,12 +83,15 @@ pub(crate) fn compiler(kernel: &Unpacked) -> Result<String> {
         // It came with the kernel's packages.
         return Ok("the kernel's own".to_owned());
     }
-    let text = process::stdout(Command::new(COMPILER).arg("--version"))?;
+    let text = process::stdout(Command::new(compiler_of(kernel)).arg("--version"))?;
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// Whether a kernel supports BTF of modules.
+/// Whether a kernel supports BTF of modules, and it can be read out of the kernel's file.
 pub(crate) fn kernel_takes_module_btf(kernel: &Unpacked) -> Result<bool> {
+    if is_arm64(kernel) {
+        return Ok(false);
+    }
     let config = kernel.headers().join(".config");
     let text = process::read(&config)?;
     Ok(text.lines().any(|line| line == "CONFIG_DEBUG_INFO_BTF_MODULES=y"))

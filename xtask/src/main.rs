@@ -60,7 +60,12 @@ fn dispatch(task: Task) -> Result<ExitCode> {
                 ebpf::rebuild(&paths)?;
             }
         }
+        Task::Testbed(args) if args.arm64 => {
+            let module = testbed::build_for_arm64(&paths, args.slow().as_ref())?;
+            println!("testbed: {}", module.display());
+        }
         Task::Testbed(args) => testbed::run(&paths, &args.kernel, args.slow().as_ref())?,
+        Task::Guest => guest(&paths)?,
         Task::Bench(BenchArgs { import: Some(megabytes), .. }) => speed::run(&paths, megabytes)?,
         Task::Bench(BenchArgs { gate: Some(builds), kernel, .. }) => {
             gate_speed::run(&paths, &builds, kernel)?;
@@ -87,6 +92,16 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the program of arm64's guests.
+pub(crate) fn guest(paths: &Paths) -> Result<()> {
+    setup::ensure(paths, &[Part::Arm64])?;
+    let program = cargo::build_for_arm64(paths)?;
+    for kept in setup::arm64::keep_program(paths, &program)? {
+        println!("guest: {}", kept.display());
+    }
+    Ok(())
 }
 
 fn all_well(well: bool) -> ExitCode {

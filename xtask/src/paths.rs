@@ -45,6 +45,11 @@ impl Paths {
         self.target().join("kernels").join(series.as_str())
     }
 
+    /// What builds for arm64, and what is built for it.
+    pub(crate) fn arm64(&self) -> PathBuf {
+        self.target().join("arm64")
+    }
+
     /// The fuzz targets with their corpora: a crate and workspace of its own.
     pub(crate) fn fuzz(&self) -> PathBuf {
         self.root.join("fuzz")

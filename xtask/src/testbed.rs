@@ -1,7 +1,7 @@
 //! The testbed module, built for each kernel and given BTF where its kernel can use it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use profiler_vm::debian::Unpacked;
@@ -22,6 +22,16 @@ pub(crate) struct Slow {
     pub(crate) handler: String,
     /// Iterations of the testbed's loop that each of its calls does more: two instructions each, and three besides.
     pub(crate) iterations: u64,
+}
+
+impl Slow {
+    /// The end of a folder's name, and variables of the Kbuild.
+    fn variant(&self) -> (String, String) {
+        let Self { handler, iterations } = self;
+        let variables =
+            format!("TB_SLOW_HANDLER := {handler}\nTB_SLOW_ITERATIONS := {iterations}\n");
+        (format!("-{handler}-{iterations}"), variables)
+    }
 }
 
 /// Builds the module for each of `kernels`, or for all if there are none, and prints its path.
@@ -45,9 +55,16 @@ pub(crate) fn build(paths: &Paths, series: Series) -> Result<PathBuf> {
 
 /// As [`build`], of a slower module.
 pub(crate) fn build_slow(paths: &Paths, series: Series, slow: &Slow) -> Result<PathBuf> {
-    let Slow { handler, iterations } = slow;
-    let variables = format!("TB_SLOW_HANDLER := {handler}\nTB_SLOW_ITERATIONS := {iterations}\n");
-    build_variant(paths, series, &format!("-{handler}-{iterations}"), &variables)
+    let (name, variables) = slow.variant();
+    build_variant(paths, series, &name, &variables)
+}
+
+/// As [`build`], for the kernel of arm64; of a slower module, if one is named.
+pub(crate) fn build_for_arm64(paths: &Paths, slow: Option<&Slow>) -> Result<PathBuf> {
+    setup::ensure(paths, &[Part::ModuleBuild, Part::Arm64])?;
+    let (name, variables) = slow.map(Slow::variant).unwrap_or_default();
+    let folder = paths.arm64().join(format!("testbed{name}"));
+    build_in(paths, &setup::arm64::kernel(paths)?, &folder, &variables)
 }
 
 /// As [`build`], of a module with planted changes; or of one with harmless ones besides.
@@ -59,19 +76,22 @@ pub(crate) fn build_planted(paths: &Paths, series: Series, harmless: bool) -> Re
 /// Builds it with these variables of its Kbuild, in a folder whose name ends in `name`.
 fn build_variant(paths: &Paths, series: Series, name: &str, variables: &str) -> Result<PathBuf> {
     setup::ensure(paths, &[Part::ModuleBuild, Part::Kernel(series)])?;
-    let kernel = setup::kernel(paths, series)?;
-    let _lock = setup::lock(paths)?;
     let folder = paths.target().join("testbed").join(format!("{series}{name}"));
+    build_in(paths, &setup::kernel(paths, series)?, &folder, variables)
+}
+
+fn build_in(paths: &Paths, kernel: &Unpacked, folder: &Path, variables: &str) -> Result<PathBuf> {
+    let _lock = setup::lock(paths)?;
     let module = folder.join(MODULE);
     let stamp_path = folder.join("stamp");
-    let stamp = stamp(paths, &kernel)?;
+    let stamp = stamp(paths, kernel)?;
     if module.exists() && fs::read_to_string(&stamp_path).is_ok_and(|found| found == stamp) {
         return Ok(module);
     }
 
     println!("testbed: building for {}", kernel.release);
     let source = folder.join("src");
-    process::remove_dir(&folder)?;
+    process::remove_dir(folder)?;
     process::create_dir(&source)?;
     for file in sources(paths)? {
         let name = file.file_name().context("a source without a name")?;
@@ -80,10 +100,10 @@ fn build_variant(paths: &Paths, series: Series, name: &str, variables: &str) -> 
     let kbuild = source.join("Kbuild");
     let text = process::read(&kbuild)?;
     process::write(&kbuild, variables.to_owned() + &text)?;
-    kbuild::make(&kernel, &source, &folder.join("build.log"))?;
+    kbuild::make(kernel, &source, &folder.join("build.log"))?;
     let built = source.join(MODULE);
-    if kbuild::kernel_takes_module_btf(&kernel)? {
-        kbuild::add_btf(&kernel, &built, &folder)?;
+    if kbuild::kernel_takes_module_btf(kernel)? {
+        kbuild::add_btf(kernel, &built, folder)?;
     }
     fs::rename(&built, &module).with_context(|| format!("cannot move {}", built.display()))?;
     process::write(&stamp_path, stamp)?;

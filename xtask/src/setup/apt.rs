@@ -41,6 +41,9 @@ pub(crate) const CLEAN_ROOT: &str = "mmdebstrap";
 pub(crate) const BPF_BUILD: &str =
     "g++ gcc libc6-dev libpolly-22-dev libzstd-dev llvm-22-dev rust-web-src rustc-web zlib1g-dev";
 
+/// For guests of arm64: their emulator, and compilers for it.
+pub(crate) const ARM64: &str = "gcc-12-aarch64-linux-gnu gcc-aarch64-linux-gnu kmod libc6-dev-arm64-cross make qemu-system-arm rustc-web";
+
 /// Those of `wanted` that are not installed, each once.
 pub(crate) fn missing(wanted: impl Iterator<Item = &'static str>) -> Result<Vec<&'static str>> {
     let mut wanted: Vec<&'static str> = wanted.collect();

@@ -14,21 +14,27 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// apt with the suites of these series, after it has read their package lists.
 pub(super) fn apt(paths: &Paths, wanted: &[Series]) -> Result<Apt> {
-    let apt = Apt::configure(
-        &paths.target().join("apt"),
-        Some(&Mirror::of_this_machine()?.sources(wanted)),
-    )?;
+    let apt = configured(&paths.target().join("apt"), wanted)?;
     apt.update()?;
     Ok(apt)
 }
 
 /// Unpacks a package of Debian 12 without installing it.
 pub(super) fn unpack(paths: &Paths, package: &str, to: &Path) -> Result<()> {
-    let apt = apt(paths, &[Series::V6_1])?;
+    unpack_of(&apt(paths, &[Series::V6_1])?, package, to)
+}
+
+/// Unpacks a package that `apt` knows.
+pub(super) fn unpack_of(apt: &Apt, package: &str, to: &Path) -> Result<()> {
     let partial = Partial::new(to)?;
     apt.download(&[package.to_owned()], &partial.debs())?;
     partial.extract(1)?;
     Ok(partial.place()?)
+}
+
+/// The same in another folder, without lists.
+pub(super) fn configured(folder: &Path, wanted: &[Series]) -> Result<Apt> {
+    Ok(Apt::configure(folder, Some(&Mirror::of_this_machine()?.sources(wanted)))?)
 }
 
 /// Where this machine has its Debian from.

@@ -4,6 +4,7 @@
 //! rest lands under `target/`.
 
 mod apt;
+pub(crate) mod arm64;
 mod cargo_tool;
 mod kernels;
 mod mirror;
@@ -54,6 +55,8 @@ pub(crate) enum Part {
     ScapDriver,
     /// Debian's Rust with its library sources, LLVM and bpf-linker.
     BpfBuild,
+    /// Compilers for arm64, its emulator and a kernel.
+    Arm64,
     /// mdBook.
     Book,
     /// cargo-deb.
@@ -75,7 +78,7 @@ impl Part {
             Self::Parsers,
         ];
         parts.extend(Series::ALL.map(Self::Kernel));
-        parts.extend([Self::ScapDriver, Self::BpfBuild]);
+        parts.extend([Self::ScapDriver, Self::BpfBuild, Self::Arm64]);
         parts
     }
 
@@ -91,6 +94,7 @@ impl Part {
             Self::Peers => apt::PEERS,
             Self::ScapDriver | Self::Prometheus | Self::Book => "",
             Self::BpfBuild => apt::BPF_BUILD,
+            Self::Arm64 => apt::ARM64,
             Self::Dist => apt::DIST,
             Self::CleanRoot => apt::CLEAN_ROOT,
         }
@@ -106,6 +110,7 @@ impl Part {
             Self::ScapDriver => scap::source(paths).is_ok(),
             Self::Prometheus => prometheus::is_ready(paths),
             Self::BpfBuild => BPF_LINKER.is_ready(paths),
+            Self::Arm64 => arm64::is_ready(paths),
             Self::Book => MDBOOK.is_ready(paths),
             Self::Dist => CARGO_DEB.is_ready(paths),
             Self::CleanRoot => dist::clean_root(paths).exists(),
@@ -131,6 +136,7 @@ impl Part {
                 format!("{}: Debian's Prometheus, unpacked, not installed", below("tools"))
             }
             Self::BpfBuild => BPF_LINKER.describe(paths),
+            Self::Arm64 => format!("{}: a kernel and a Rust library of arm64", below("arm64")),
             Self::Book => MDBOOK.describe(paths),
             Self::Dist => CARGO_DEB.describe(paths),
             Self::CleanRoot => {
@@ -158,6 +164,7 @@ impl Part {
             Self::ScapDriver => scap::install(paths),
             Self::Prometheus => prometheus::install(paths),
             Self::BpfBuild => BPF_LINKER.install(paths),
+            Self::Arm64 => arm64::install(paths),
             Self::Book => MDBOOK.install(paths),
             Self::Dist => CARGO_DEB.install(paths),
             Self::CleanRoot => dist::make_clean_root(paths),

@@ -1,0 +1,113 @@
+//! What builds for arm64 on this machine and what runs there: a cross compiler, Debian's Rust library of the version of its compiler
+//! here, and a kernel with headers.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use profiler_vm::debian::{self, Apt, Entry, Partial, Unpacked};
+
+use super::mirror;
+use crate::paths::Paths;
+use crate::process;
+use crate::series::Series;
+
+/// The kernel.
+const SERIES: Series = Series::V6_1;
+
+/// The Rust library, and the compiler that it has to be of.
+const LIBRARY: &str = "libstd-rust-web-dev";
+const COMPILER: &str = "rustc-web";
+
+/// The kernel's packages hold tools that run on this machine.
+const TOOLS: &str = "linux-kbuild-";
+
+/// What rustc takes as its root.
+pub(crate) fn sysroot(paths: &Paths) -> PathBuf {
+    library(paths).join("usr")
+}
+
+fn library(paths: &Paths) -> PathBuf {
+    paths.arm64().join("rust")
+}
+
+fn kernel_root(paths: &Paths) -> PathBuf {
+    paths.arm64().join(SERIES.as_str())
+}
+
+/// The kernel, if it is there with its headers.
+pub(crate) fn kernel(paths: &Paths) -> Result<Unpacked> {
+    let root = kernel_root(paths);
+    let found = Unpacked::open(&root).filter(|kernel| kernel.headers().exists());
+    found.with_context(|| format!("no kernel in {}", root.display()))
+}
+
+/// Whether all but the packages of this machine is there.
+pub(super) fn is_ready(paths: &Paths) -> bool {
+    kernel(paths).is_ok() && library(paths).exists()
+}
+
+/// Unpacks the library and the kernel.
+pub(super) fn install(paths: &Paths) -> Result<()> {
+    let apt = apt(paths)?;
+    let mut version = Command::new("dpkg-query");
+    let version = process::stdout(version.args(["-W", "-f", "${Version}", COMPILER]))?;
+    let to = library(paths);
+    if !to.exists() {
+        mirror::unpack_of(&apt, &format!("{LIBRARY}={}", version.trim()), &to)?;
+    }
+    let is_wanted = |version: &str| SERIES.has_version(version);
+    let image = apt.newest("linux-image-arm64", &is_wanted)?.depends_on("linux-image-")?;
+    let release = image.trim_start_matches("linux-image-");
+    let mut packages = apt.kernel(release, &is_wanted)?;
+    packages.extend(apt.headers(release, &is_wanted)?);
+    let partial = Partial::new(&kernel_root(paths))?;
+    let of_this_machine = |name: String| match name.split_once('=') {
+        Some((package, version)) if package.starts_with(TOOLS) => {
+            format!("{package}:amd64={version}")
+        }
+        _ => name,
+    };
+    let names: Vec<String> = packages.iter().map(Entry::name).map(of_this_machine).collect();
+    apt.download(&names, &partial.debs())?;
+    partial.extract(packages.len())?;
+    debian::use_headers_in_place(&partial.root(), release)?;
+    Ok(debian::place(partial, release, &packages)?)
+}
+
+/// apt as on a machine of that architecture on which nothing is installed.
+fn apt(paths: &Paths) -> Result<Apt> {
+    let folder = paths.arm64().join("apt");
+    let apt = mirror::configured(&folder, &[SERIES])?;
+    let status = folder.join("status");
+    process::write(&status, "")?;
+    let settings = format!(
+        "APT::Architecture \"arm64\";\nAPT::Architectures {{ \"arm64\"; \"amd64\"; }};\nDir::State::status \"{}\";\n",
+        status.display()
+    );
+    let file = folder.join("apt.conf");
+    let opened = OpenOptions::new().append(true).open(&file);
+    let written = opened.and_then(|mut config| config.write_all(settings.as_bytes()));
+    written.with_context(|| format!("cannot write {}", file.display()))?;
+    apt.update()?;
+    Ok(apt)
+}
+
+/// Puts the program of its guests beside this machine's release build, and in the user's cache if there is one.
+pub(crate) fn keep_program(paths: &Paths, program: &std::path::Path) -> Result<Vec<PathBuf>> {
+    const NAME: &str = "profiler-aarch64";
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache =
+        cache.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    let cache = cache.map(|cache| cache.join("profiler/guests"));
+    let mut kept = Vec::new();
+    for folder in std::iter::once(paths.target().join("release")).chain(cache) {
+        process::create_dir(&folder)?;
+        let file = folder.join(NAME);
+        fs::copy(program, &file).with_context(|| format!("cannot write {}", file.display()))?;
+        kept.push(file);
+    }
+    Ok(kept)
+}
