@@ -47,3 +47,24 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
     Ok(parsed)
 }
+
+/// The numbers in one of the kernel's lists, such as `0-3,8`. A malformed list yields none.
+pub(crate) fn numbers(list: &str) -> Vec<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
+    };
+    list.trim().split(',').filter_map(range).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::numbers;
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(numbers("0-3,8\n"), [0, 1, 2, 3, 8]);
+        assert_eq!(numbers("0"), [0]);
+        assert_eq!(numbers(""), [0_u32; 0]);
+    }
+}

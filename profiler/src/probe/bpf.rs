@@ -749,7 +749,7 @@ fn cpus() -> Result<(u32, Vec<u32>), ProbeError> {
     let system = |error| ProbeError::System { doing: "counting the CPUs", error };
     let read = |name: &str| {
         let list = std::fs::read_to_string(format!("/sys/devices/system/cpu/{name}"));
-        list.map(|list| counters::numbers(&list)).map_err(system)
+        list.map(|list| crate::text::numbers(&list)).map_err(system)
     };
     let possible = read("possible")?.into_iter().max().map_or(1, |highest| highest + 1);
     if possible as usize > SLOTS_MAX {

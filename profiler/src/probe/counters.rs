@@ -200,15 +200,6 @@ pub(super) fn slot(words: &[AtomicU64]) -> Slot {
     Slot { frame, start, entries, lost, unpaired_exits, displaced, migrated, record }
 }
 
-/// The numbers in one of the kernel's lists, such as `0-3,8`. A malformed list yields none.
-pub(super) fn numbers(list: &str) -> Vec<u32> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
-    };
-    list.trim().split(',').filter_map(range).flatten().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::mem::offset_of;
@@ -222,13 +213,6 @@ mod tests {
 
     fn empty(bytes: usize) -> Vec<AtomicU64> {
         (0..bytes / WORD).map(|_| AtomicU64::new(0)).collect()
-    }
-
-    #[test]
-    fn lists_of_cpus_are_read() {
-        assert_eq!(numbers("0-3,8\n"), [0, 1, 2, 3, 8]);
-        assert_eq!(numbers("0"), [0]);
-        assert_eq!(numbers(""), [0_u32; 0]);
     }
 
     #[test]

@@ -14,7 +14,6 @@ mod judge;
 mod placement;
 mod quantity;
 mod rule;
-mod rule_file;
 mod side;
 mod sides;
 mod statistic;

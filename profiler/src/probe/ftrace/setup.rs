@@ -9,9 +9,9 @@ use super::{FtraceError, filter, users};
 use crate::kernel::host::read_fact;
 use crate::kernel::target::Target;
 use crate::limits;
-use crate::probe::counters::numbers;
 use crate::probe::life::Life;
 use crate::probe::{OTHER_FILES, Options};
+use crate::text::numbers;
 
 /// All buffers together take at most this fraction of the machine's memory: 1 / 32.
 const MEMORY_SHARE: u64 = 32;

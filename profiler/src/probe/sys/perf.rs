@@ -5,7 +5,7 @@ use std::{
     os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
 };
 
-use crate::probe::counters::numbers;
+use crate::text::numbers;
 
 /// The first published version of `struct perf_event_attr`: enough for a trace event.
 #[repr(C)]
