@@ -55,7 +55,7 @@ fn rate(text: &str) -> Result<Asked, String> {
     }
     text.parse()
         .map(|rate| Asked(Some(rate)))
-        .map_err(|error: crate::load::BadRate| format!("{error}; or `max`, as fast as possible"))
+        .map_err(|error: String| format!("{error}; or `max`, as fast as possible"))
 }
 
 /// The arguments of `profiler run` in `words`; `None` if they are of another subcommand.

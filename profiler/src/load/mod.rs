@@ -37,7 +37,7 @@ pub(crate) use syscalls::call_in_vain;
 pub(crate) use syscalls::{dying_with_parent, setsid_in_child};
 
 pub use crate::recording::loads::{
-    BadRate, BuiltinKind, CpuTime, Dimensions, Latency, LoadFailure, LoadOutcome, LoadRun,
-    LoadSpec, LoadStatus, OperationErrors, OperationTimes, OwnCalls, Rate,
+    BuiltinKind, CpuTime, Dimensions, Latency, LoadFailure, LoadOutcome, LoadRun, LoadSpec,
+    LoadStatus, OperationErrors, OperationTimes, OwnCalls, Rate,
 };
 pub use crate::stop::{StopReason, StopSignal};

@@ -43,18 +43,16 @@ impl Watched {
     }
 }
 
-/// Text that is not a [`Watched`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` cannot be watched: expected the name of a program, a process id, or the path of a control group, which starts with `/`"
-)]
-pub struct BadWatch(String);
-
 impl FromStr for Watched {
-    type Err = BadWatch;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, BadWatch> {
-        let bad = || BadWatch(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || {
+            format!(
+                "`{text}` cannot be watched: expected the name of a program, a process id, or the path of a control group, which \
+                 starts with `/`"
+            )
+        };
         if text.is_empty() {
             return Err(bad());
         }

@@ -65,10 +65,6 @@ pub enum MergeError {
     Nothing,
 }
 
-/// A sum that is too large: of what.
-#[derive(Debug)]
-struct TooLarge(String);
-
 /// What can never be merged, whatever is allowed: the sum would mean nothing, or could not be exact.
 const NEVER: [What; 3] = [What::Clock, What::Backend, What::Precision];
 
@@ -117,7 +113,7 @@ impl<'a> Merge<'a> {
     /// # Errors
     /// If it is unlike those before, is in the sum already, or the sum is too large.
     pub fn add(&mut self, mut recording: Recording, name: &str) -> Result<(), MergeError> {
-        let too_large = |TooLarge(what)| MergeError::Overflow { name: name.to_owned(), what };
+        let too_large = |what| MergeError::Overflow { name: name.to_owned(), what };
         let sources = sources(&recording, name);
         // Those that follow from the figures will be made of the sum's.
         recording.warnings.retain(|warning| !warning.is_derived());
@@ -248,8 +244,8 @@ fn stripped(recording: Recording) -> Recording {
     }
 }
 
-/// Adds everything but handlers and sources.
-fn add_common(sum: &mut Recording, more: Recording) -> Result<(), TooLarge> {
+/// Adds everything but handlers and sources; an error is what became too large.
+fn add_common(sum: &mut Recording, more: Recording) -> Result<(), String> {
     // Taken apart by name, so that a new field cannot be forgotten here.
     let Recording {
         schema: _,
@@ -294,14 +290,14 @@ fn add_common(sum: &mut Recording, more: Recording) -> Result<(), TooLarge> {
     loads::add(&mut sum.loads, loads)
 }
 
-fn checked(a: u64, b: u64, what: &str) -> Result<u64, TooLarge> {
-    a.checked_add(b).ok_or_else(|| TooLarge(what.to_owned()))
+fn checked(a: u64, b: u64, what: &str) -> Result<u64, String> {
+    a.checked_add(b).ok_or_else(|| what.to_owned())
 }
 
 /// The same of calls, of which a bucket may have to hold all.
-fn checked_calls(a: u64, b: u64, what: &str) -> Result<u64, TooLarge> {
+fn checked_calls(a: u64, b: u64, what: &str) -> Result<u64, String> {
     let sum = a.checked_add(b).filter(|sum| *sum <= MAX_COUNT);
-    sum.ok_or_else(|| TooLarge(what.to_owned()))
+    sum.ok_or_else(|| what.to_owned())
 }
 
 #[cfg(test)]

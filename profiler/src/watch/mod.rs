@@ -11,7 +11,7 @@ use procfs::process::{Process, all_processes};
 use procfs::{Current as _, CurrentSI as _, KernelStats, Meminfo};
 
 use crate::kernel::host::cgroup2_mount;
-pub use crate::recording::costs::{BadWatch, CostRow, Costs, Sample, Usage, Watched};
+pub use crate::recording::costs::{CostRow, Costs, Sample, Usage, Watched};
 use crate::stats::nanoseconds;
 use crate::stop::{StopReason, StopSignal};
 

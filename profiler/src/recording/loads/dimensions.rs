@@ -38,7 +38,6 @@ impl Dimensions {
     }
 
     /// Whether nothing is added.
-    #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }

@@ -18,7 +18,7 @@ pub use kind::BuiltinKind;
 pub use latency::{Latency, OperationTimes};
 pub use ltp_spec::{LtpSpec, LtpTest, Runner};
 pub use outcome::{CpuTime, LoadFailure, LoadOutcome, LoadRun, LoadStatus, OperationErrors};
-pub use rate::{BadRate, Rate};
+pub use rate::Rate;
 pub use spec::LoadSpec;
 pub use test_runs::{ResultCount, TIMED_OUT, TestResult, TestRuns, mix_changes};
 pub(crate) use test_runs::{TestEnd, TestRun};

@@ -5,7 +5,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 /// Operations per second, over all workers of one load. Finite and above zero.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -13,15 +12,6 @@ use thiserror::Error;
 #[cfg_attr(test, schemars(with = "f64"))]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Rate(f64);
-
-/// A rate that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "`{given}` is not a rate: write operations a second as `200/s`, or `30/min`; above 0 and up to {MAX_PER_S}/s"
-)]
-pub struct BadRate {
-    given: String,
-}
 
 /// One operation a nanosecond: beyond it the schedule has no resolution left.
 const MAX_PER_S: f64 = 1e9;
@@ -34,11 +24,11 @@ impl Rate {
     ///
     /// # Errors
     /// When it is not a number between one in a million seconds and one a nanosecond.
-    pub fn per_second(per_second: f64) -> Result<Self, BadRate> {
+    pub fn per_second(per_second: f64) -> Result<Self, String> {
         if (MIN_PER_S..=MAX_PER_S).contains(&per_second) {
             Ok(Self(per_second))
         } else {
-            Err(BadRate { given: per_second.to_string() })
+            Err(bad(&per_second.to_string()))
         }
     }
 
@@ -57,11 +47,17 @@ impl Rate {
     }
 }
 
-impl FromStr for Rate {
-    type Err = BadRate;
+fn bad(given: &str) -> String {
+    format!(
+        "`{given}` is not a rate: write operations a second as `200/s`, or `30/min`; above 0 and up to {MAX_PER_S}/s"
+    )
+}
 
-    fn from_str(given: &str) -> Result<Self, BadRate> {
-        let bad = || BadRate { given: given.to_owned() };
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(given: &str) -> Result<Self, String> {
+        let bad = || bad(given);
         let (number, seconds) = match given.trim().split_once('/') {
             None => (given, 1.0),
             Some((number, "s" | "sec")) => (number, 1.0),
@@ -75,9 +71,9 @@ impl FromStr for Rate {
 }
 
 impl TryFrom<f64> for Rate {
-    type Error = BadRate;
+    type Error = String;
 
-    fn try_from(per_second: f64) -> Result<Self, BadRate> {
+    fn try_from(per_second: f64) -> Result<Self, String> {
         Self::per_second(per_second)
     }
 }

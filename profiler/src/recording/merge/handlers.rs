@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 
 use super::super::unlike::{Difference, What};
 use super::super::{HandlerRecording, HistogramLayout, Recording, way};
-use super::{MergeError, TooLarge, checked, checked_calls};
+use super::{MergeError, checked, checked_calls};
 use crate::recording::check::MAX_COUNTERS_IN_ALL;
 
 /// The handlers of all sources, by module and name. What they take in memory is explained by the size of their files,
@@ -27,7 +27,7 @@ impl Handlers {
     }
 
     /// Adds those of one source.
-    pub(super) fn add(&mut self, handlers: Vec<HandlerRecording>) -> Result<(), TooLarge> {
+    pub(super) fn add(&mut self, handlers: Vec<HandlerRecording>) -> Result<(), String> {
         for more in handlers {
             match self.0.entry(key(&more)) {
                 Entry::Vacant(entry) => drop(entry.insert(more)),
@@ -49,7 +49,7 @@ impl Handlers {
     }
 }
 
-fn add(sum: &mut HandlerRecording, more: HandlerRecording) -> Result<(), TooLarge> {
+fn add(sum: &mut HandlerRecording, more: HandlerRecording) -> Result<(), String> {
     // Taken apart by name, so that a new field cannot be forgotten here.
     let HandlerRecording {
         name,
@@ -75,13 +75,13 @@ fn add(sum: &mut HandlerRecording, more: HandlerRecording) -> Result<(), TooLarg
     sum.own_instructions = both(sum.own_instructions, own_instructions, &what)?;
     sum.repeated = both(sum.repeated, repeated, &what)?;
     let losses = sum.losses.checked_add(&losses);
-    sum.losses = losses.ok_or_else(|| TooLarge(format!("the losses of {name}")))?;
+    sum.losses = losses.ok_or_else(|| format!("the losses of {name}"))?;
     sum.histogram.add(histogram.buckets);
     Ok(())
 }
 
 /// The sum of two figures; `None` unless both are known.
-fn both(known: Option<u64>, more: Option<u64>, what: &str) -> Result<Option<u64>, TooLarge> {
+fn both(known: Option<u64>, more: Option<u64>, what: &str) -> Result<Option<u64>, String> {
     known.zip(more).map(|(known, more)| checked(known, more, what)).transpose()
 }
 

@@ -1,13 +1,13 @@
 //! Sums of loads: what was asked for stays apart, what came of it is added up.
 
-use super::{TooLarge, checked, checked_calls};
+use super::{checked, checked_calls};
 use crate::recording::loads::{
     CpuTime, Latency, LoadOutcome, LoadRun, LoadStatus, OperationErrors, OperationTimes, TestRuns,
 };
 use crate::stop::StopReason;
 
 /// Adds the loads of one source: the second of a kind to the second of that kind.
-pub(super) fn add(sum: &mut Vec<LoadRun>, more: Vec<LoadRun>) -> Result<(), TooLarge> {
+pub(super) fn add(sum: &mut Vec<LoadRun>, more: Vec<LoadRun>) -> Result<(), String> {
     let mut taken = vec![false; sum.len()];
     for load in more {
         let mut known = sum.iter_mut().zip(&mut taken);
@@ -29,14 +29,14 @@ pub(super) fn sort(loads: &mut [LoadRun]) {
 }
 
 /// The sum has latencies that all its sources have.
-fn add_latency(sum: Option<Latency>, more: Option<Latency>) -> Result<Option<Latency>, TooLarge> {
+fn add_latency(sum: Option<Latency>, more: Option<Latency>) -> Result<Option<Latency>, String> {
     let (Some(sum), Some(more)) = (sum, more) else { return Ok(None) };
     let response = sum.response.zip(more.response);
     let response = response.map(|(sum, more)| add_times(sum, more)).transpose()?;
     Ok(Some(Latency { service: add_times(sum.service, more.service)?, response }))
 }
 
-fn add_times(mut sum: OperationTimes, more: OperationTimes) -> Result<OperationTimes, TooLarge> {
+fn add_times(mut sum: OperationTimes, more: OperationTimes) -> Result<OperationTimes, String> {
     // Taken apart by name, so that a new field cannot be forgotten here.
     let OperationTimes { count, sum_ns, min_ns, max_ns, over_range, histogram } = more;
     sum.count = checked_calls(sum.count, count, "the number of operations")?;
@@ -48,7 +48,7 @@ fn add_times(mut sum: OperationTimes, more: OperationTimes) -> Result<OperationT
     Ok(sum)
 }
 
-fn add_outcome(sum: &mut LoadOutcome, more: LoadOutcome) -> Result<(), TooLarge> {
+fn add_outcome(sum: &mut LoadOutcome, more: LoadOutcome) -> Result<(), String> {
     // Taken apart by name, so that a new field cannot be forgotten here.
     let LoadOutcome {
         status,
@@ -89,7 +89,7 @@ fn add_outcome(sum: &mut LoadOutcome, more: LoadOutcome) -> Result<(), TooLarge>
     sum.held_rate_per_s = None;
     sum.max_late_ns = sum.max_late_ns.max(max_late_ns);
     let calls = sum.calls.zip(calls).map(|(sum, more)| {
-        sum.checked_add(more).ok_or_else(|| TooLarge("the number of a load's calls".to_owned()))
+        sum.checked_add(more).ok_or_else(|| "the number of a load's calls".to_owned())
     });
     sum.calls = calls.transpose()?;
     sum.latency = add_latency(sum.latency.take(), latency)?;
@@ -97,18 +97,18 @@ fn add_outcome(sum: &mut LoadOutcome, more: LoadOutcome) -> Result<(), TooLarge>
 }
 
 /// Loads whose lists differ are kept apart, so that the order is that of the list.
-fn add_test(sum: &mut Vec<TestRuns>, more: TestRuns) -> Result<(), TooLarge> {
+fn add_test(sum: &mut Vec<TestRuns>, more: TestRuns) -> Result<(), String> {
     match sum.iter_mut().find(|known| known.name == more.name) {
         Some(known) => {
             let added = known.clone().checked_add(more);
-            *known = added.ok_or_else(|| TooLarge("the number of a test's runs".to_owned()))?;
+            *known = added.ok_or_else(|| "the number of a test's runs".to_owned())?;
         }
         None => sum.push(more),
     }
     Ok(())
 }
 
-fn add_error(sum: &mut Vec<OperationErrors>, more: OperationErrors) -> Result<(), TooLarge> {
+fn add_error(sum: &mut Vec<OperationErrors>, more: OperationErrors) -> Result<(), String> {
     match sum.iter_mut().find(|known| known.kind == more.kind) {
         Some(known) => {
             known.count = checked(known.count, more.count, "the number of errors")?;
