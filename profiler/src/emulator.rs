@@ -6,7 +6,6 @@ pub struct Counting(());
 
 impl Counting {
     /// Begins. Only in a VM whose emulator has the plugin does this do anything.
-    #[must_use]
     pub fn begin() -> Self {
         request::<1>();
         Self(())

@@ -59,13 +59,11 @@ pub struct Failure {
 
 impl Failure {
     /// A failure with one of the codes of [`exit`].
-    #[must_use]
     pub fn new(code: u8, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
     /// A file or folder that cannot be written.
-    #[must_use]
     pub fn cannot_write(path: &Path, error: &io::Error) -> Self {
         Self::new(exit::BAD_OUTPUT, format!("cannot write {}: {error}", path.display()))
     }

@@ -17,20 +17,17 @@ pub struct Progress {
 
 impl Progress {
     /// Progress on standard error, or none if `quiet`.
-    #[must_use]
     pub fn new(quiet: bool) -> Self {
         Self { bar: None, quiet, drawn: true }
     }
 
     /// Without bars and tables if not `drawn`: what is said is said on lines alone.
-    #[must_use]
     pub fn drawn(mut self, drawn: bool) -> Self {
         self.drawn = drawn;
         self
     }
 
     /// Whether there is a terminal to draw on, and drawing is wanted.
-    #[must_use]
     pub fn is_drawn(&self) -> bool {
         self.drawn && !self.quiet && std::io::stderr().is_terminal()
     }

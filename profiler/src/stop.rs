@@ -45,7 +45,6 @@ impl Default for StopSignal {
 
 impl StopSignal {
     /// A signal that is not stopped yet.
-    #[must_use]
     pub fn new() -> Self {
         let inner = Inner {
             stopped: AtomicBool::new(false),
@@ -73,13 +72,11 @@ impl StopSignal {
     }
 
     /// Whether it is stopped: one atomic load, cheap enough for a hot loop.
-    #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.inner.stopped.load(Ordering::Acquire)
     }
 
     /// Why it was stopped; `None` if it is not.
-    #[must_use]
     pub fn reason(&self) -> Option<StopReason> {
         *self.inner.reason.borrow()
     }
@@ -95,7 +92,6 @@ impl StopSignal {
     }
 
     /// Blocks the calling thread until `due` or until it is stopped. True if `due` came first.
-    #[must_use]
     pub fn sleep_until(&self, due: Instant) -> bool {
         if Instant::now() >= due {
             return !self.is_stopped();

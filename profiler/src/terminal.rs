@@ -18,7 +18,6 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
 }
 
 /// As [`clean`], but for text of several lines.
-#[must_use]
 pub fn clean_lines(text: &str) -> Cow<'_, str> {
     replaced(text, |c| c != '\n' && is_unsafe(c))
 }

@@ -3,19 +3,16 @@
 use std::time::Duration;
 
 /// The `s` of a plural: none for one.
-#[must_use]
 pub fn plural<T: PartialEq + From<u8>>(count: T) -> &'static str {
     if count == T::from(1) { "" } else { "s" }
 }
 
 /// Names for a line: the first of them, and how many more there are.
-#[must_use]
 pub fn listed<S: AsRef<str>>(names: &[S]) -> String {
     joined(names, ", ")
 }
 
 /// As [`listed`], of phrases that may have commas.
-#[must_use]
 pub fn phrases<S: AsRef<str>>(phrases: &[S]) -> String {
     joined(phrases, "; ")
 }

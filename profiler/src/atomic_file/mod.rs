@@ -67,13 +67,11 @@ impl OutputFile {
     }
 
     /// The target, as it was named.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether this goes to standard output.
-    #[must_use]
     pub fn is_stdout(&self) -> bool {
         matches!(self.sink, Sink::Stdout)
     }

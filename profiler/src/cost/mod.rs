@@ -222,7 +222,6 @@ pub fn measure(
 
 impl Cost {
     /// The table for people, and a warning for each figure that may be zero.
-    #[must_use]
     pub fn text(&self) -> String {
         let Self { handler, backend, load, operations, rounds, hits_per_operation, .. } = self;
         let mut text = format!(

@@ -81,7 +81,6 @@ pub struct Check {
 
 impl Check {
     /// Whether the answer is yes.
-    #[must_use]
     pub fn is_yes(&self) -> bool {
         self.status == Status::Yes
     }

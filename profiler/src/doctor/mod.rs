@@ -41,7 +41,6 @@ pub struct Machine {
 
 impl Machine {
     /// The machine that this process runs on.
-    #[must_use]
     pub fn this() -> Self {
         Self {
             root: PathBuf::from("/"),
@@ -112,7 +111,6 @@ pub struct HandlerReport {
 }
 
 /// Looks at a machine, for measuring functions of `module` that match `handlers`.
-#[must_use]
 pub fn examine(machine: &Machine, module: Option<&str>, handlers: &[String]) -> Report {
     let module = module.map(|module| module.replace('-', "_"));
     let HostFacts { kernel_release, arch, .. } = host::collect_at(&machine.root);

@@ -5,7 +5,6 @@ use crate::export::document::{Document, Table, or_dash};
 use crate::kernel::hooks::ProbeState;
 
 /// The tables for people; `width` is the terminal's, in columns.
-#[must_use]
 pub fn text(report: &Report, width: Option<u16>) -> String {
     let kernel = report.kernel.as_deref().unwrap_or("unknown");
     let row = |check: &Check| {

@@ -80,7 +80,6 @@ impl Btf {
     }
 
     /// Type ids of the functions of this name, more than one if they share it. Of a module: without the image's.
-    #[must_use]
     pub fn ids(&self, name: &str) -> &[u32] {
         let ids = self.functions();
         let from = ids.partition_point(|&id| self.name_of(id) < name);
@@ -89,7 +88,6 @@ impl Btf {
     }
 
     /// Number of functions. Of a module: without the image's.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.functions().len()
     }

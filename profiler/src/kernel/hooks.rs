@@ -125,7 +125,6 @@ pub enum ProbeState {
 
 impl HookKind {
     /// Its name, as in a file.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -133,7 +132,6 @@ impl HookKind {
 
 impl ProbeState {
     /// Its name, as in a file.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -147,13 +145,11 @@ impl fmt::Display for Hook {
 
 impl Hook {
     /// Whether a pattern is that of its place or of a handler.
-    #[must_use]
     pub fn matches(&self, pattern: &glob::Pattern) -> bool {
         pattern.matches(&self.place) || self.handlers.iter().any(|name| pattern.matches(name))
     }
 
     /// Hits that it has missed, for whatever reason.
-    #[must_use]
     pub fn all_missed(&self) -> u64 {
         self.missed.saturating_add(self.beyond_maxactive)
     }
@@ -162,7 +158,6 @@ impl Hook {
 impl Reader {
     /// What `module` has registered; `names` has the functions of the kernel and of all modules, `kallsyms` the symbols of modules, which
     /// may have tracepoints and chains, too.
-    #[must_use]
     pub fn hooks(&self, module: &str, names: &Names<'_>, kallsyms: &str, read: Read<'_>) -> Hooks {
         let (found, unknown) = self.walk(module, names, kallsyms, read);
         Hooks { list: named(found, module, names), unknown }
@@ -170,7 +165,6 @@ impl Reader {
 }
 
 /// The lines of `/proc/kallsyms` that [`Reader`] needs beside those of functions.
-#[must_use]
 pub fn needed(kallsyms: &str) -> String {
     lines_of(kallsyms)
         .filter(|(_, kind, name, _)| walk::is_needed(kind, name))

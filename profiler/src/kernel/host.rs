@@ -55,13 +55,11 @@ pub struct Hypervisor {
 }
 
 /// Facts about the machine that this process runs on.
-#[must_use]
 pub fn collect() -> HostFacts {
     collect_at(Path::new("/"))
 }
 
 /// As [`collect`], from the file tree under `root`.
-#[must_use]
 pub fn collect_at(root: &Path) -> HostFacts {
     let fact = |path: &str| read_fact(&root.join(path));
     let kernel_version = fact("proc/sys/kernel/version");
@@ -148,7 +146,6 @@ fn hypervisor(root: &Path, cpuinfo: &str) -> Option<Hypervisor> {
 }
 
 /// Whether this kernel may preempt a task in kernel code; true also if that is not known.
-#[must_use]
 pub(crate) fn may_preempt() -> bool {
     let debugfs = read_fact(Path::new("/sys/kernel/debug/sched/preempt"));
     let build = read_fact(Path::new("/proc/sys/kernel/version"));
@@ -189,7 +186,6 @@ fn preemption(debugfs: Option<&str>, build: Option<&str>) -> Option<String> {
 }
 
 /// Mount point of control groups version 2, if mounted.
-#[must_use]
 pub fn cgroup2_mount() -> Option<std::path::PathBuf> {
     let mounts = procfs::process::Process::myself().and_then(|this| this.mountinfo()).ok()?;
     mounts.into_iter().find(|mount| mount.fs_type == "cgroup2").map(|mount| mount.mount_point)

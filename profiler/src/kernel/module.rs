@@ -117,7 +117,6 @@ pub(crate) fn names_given(given: &str) -> Vec<String> {
 const MOST_SHOWN: usize = 60;
 
 /// How a parameter's default changed from one build to the other, in words; `None` is a build without it.
-#[must_use]
 pub fn changed_default(name: &str, before: Option<&str>, after: Option<&str>) -> Option<String> {
     let shown = |value: &str| {
         let mut text: String = value.chars().take(MOST_SHOWN).collect();
@@ -137,7 +136,6 @@ pub fn changed_default(name: &str, before: Option<&str>, after: Option<&str>) ->
 }
 
 /// References that are held on a loaded module, so that it cannot be unloaded; `None` if it is not loaded.
-#[must_use]
 pub fn references(name: &str) -> Option<u64> {
     let file = Path::new("/sys/module").join(name).join("refcnt");
     read_fact(&file)?.parse().ok()
@@ -150,7 +148,6 @@ pub struct Loads(HashMap<String, u64>);
 
 impl Loads {
     /// Those that are loaded now.
-    #[must_use]
     pub fn now() -> Self {
         Self::below(Path::new("/"))
     }
@@ -163,13 +160,11 @@ impl Loads {
     }
 
     /// The number of this load of a module; `None` if it is not loaded.
-    #[must_use]
     pub fn number(&self, module: &str) -> Option<u64> {
         self.0.get(module).copied()
     }
 
     /// Whether both have one and the same load of a module.
-    #[must_use]
     pub fn agree(&self, other: &Self, module: &str) -> bool {
         self.number(module) == other.number(module)
     }

@@ -23,7 +23,6 @@ pub struct Names<'a> {
 impl<'a> Names<'a> {
     /// Those of lines of `/proc/kallsyms`; a text may also have the lines of `/proc/modules`, without which nothing is known to be in
     /// a module.
-    #[must_use]
     pub fn of(texts: &[&'a str]) -> Self {
         let (mut functions, mut data) = (Vec::new(), Vec::new());
         for (at, kind, name, place) in texts.iter().flat_map(|text| lines_of(text)) {
@@ -149,7 +148,6 @@ pub(super) fn is_function(kind: &str) -> bool {
 
 /// Whether a symbol is for the padding before a function (`CONFIG_FUNCTION_PADDING_BYTES`, kCFI), or says
 /// that code or data of arm64 follows (`$x`, `$d`): it is no function.
-#[must_use]
 pub fn is_padding(name: &str) -> bool {
     ["__pfx_", "__cfi_", "$"].iter().any(|prefix| name.starts_with(prefix))
 }

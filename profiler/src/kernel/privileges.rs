@@ -29,13 +29,11 @@ pub fn check() -> Result<(), Failure> {
 
 /// The capabilities needed to measure: name, whether `status` (a `/proc/PID/status`) has it, purpose; `None`
 /// without a line of capabilities.
-#[must_use]
 pub fn capabilities(status: &str) -> Option<Vec<(&'static str, bool, &'static str)>> {
     effective(status).map(|bits| held(bits).collect())
 }
 
 /// Whether `status` has `CAP_SYS_RESOURCE`: the process may raise its resource limits.
-#[must_use]
 pub fn may_raise_limits(status: &str) -> bool {
     const SYS_RESOURCE: u32 = 24;
     effective(status).is_some_and(|bits| bits & (1 << SYS_RESOURCE) != 0)

@@ -25,7 +25,6 @@ const ENUM64: u32 = 19;
 impl Btf {
     /// The prototype of the function with this id, as in C, without a semicolon; `None` if there
     /// is no such function.
-    #[must_use]
     pub fn prototype(&self, function: u32) -> Option<String> {
         let header = self.header(function)?;
         if header.kind() != KIND_FUNC {
@@ -37,7 +36,6 @@ impl Btf {
 
     /// Whether a struct has a direct member of this name; `None` if BTF does not describe the
     /// struct.
-    #[must_use]
     pub fn has_member(&self, structure: &str, member: &str) -> Option<bool> {
         let has =
             |header: Header<'_>| self.members_of(&header).iter().any(|(name, _)| name == member);
@@ -52,7 +50,6 @@ impl Btf {
     }
 
     /// Names and offsets, in bytes, of the direct members of a struct; `None` if BTF describes no struct of this name.
-    #[must_use]
     pub fn members(&self, structure: &str) -> Option<Vec<(String, u64)>> {
         self.structs(structure).next().map(|header| self.members_of(&header))
     }
@@ -69,13 +66,11 @@ impl Btf {
     }
 
     /// Bytes of a struct.
-    #[must_use]
     pub fn size(&self, structure: &str) -> Option<u64> {
         self.structs(structure).next().map(|header| header.third.into())
     }
 
     /// Offsets of direct members of a struct, in bytes; `None` if BTF describes no struct of this name with all of them.
-    #[must_use]
     pub fn offsets<const N: usize>(&self, structure: &str, members: [&str; N]) -> Option<[u64; N]> {
         self.structs(structure).find_map(|header| {
             let all = self.members_of(&header);

@@ -70,7 +70,6 @@ pub struct LeftOut {
 impl Target {
     /// Its name in recordings: `NAME#2` for the second of several functions of one name. Unlike an address, it is the
     /// same on each boot.
-    #[must_use]
     pub fn label(&self) -> String {
         match self.duplicate_index {
             Some(number) => format!("{}#{number}", self.name),
@@ -112,7 +111,6 @@ impl From<BtfError> for ResolveError {
 
 impl ResolveError {
     /// Whether the cause is the machine, not the name.
-    #[must_use]
     pub fn machine_lacks_something(&self) -> bool {
         self.cause == Cause::Machine
     }
@@ -230,7 +228,6 @@ struct Scope<'a> {
 
 impl KernelFiles {
     /// Files below `root` instead of `/`.
-    #[must_use]
     pub fn below(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -374,7 +371,6 @@ impl KernelFiles {
     }
 
     /// Where the kernel shows its BTF.
-    #[must_use]
     pub fn btf_folder(&self) -> PathBuf {
         self.root.join("sys/kernel/btf")
     }
@@ -460,7 +456,6 @@ impl KernelFiles {
     }
 
     /// Whether ftrace can trace a function; true also if that cannot be known.
-    #[must_use]
     pub fn is_traceable(&self, module: Option<&str>, name: &str) -> bool {
         self.traceable(module).contains(name)
     }

@@ -33,7 +33,6 @@ pub struct CommandLoad {
 
 impl CommandLoad {
     /// The command `program` with `args`; a name without `/` is searched for in `PATH`.
-    #[must_use]
     pub fn new(program: impl Into<OsString>, args: impl IntoIterator<Item = OsString>) -> Self {
         let request = CommandRequest {
             kind: CommandKind::Plain,
@@ -48,21 +47,18 @@ impl CommandLoad {
     }
 
     /// Sets the time between SIGTERM and SIGKILL.
-    #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.request.grace = grace;
         self
     }
 
     /// Sets the program that supervises the command.
-    #[must_use]
     pub fn profiler(mut self, profiler: ProfilerProgram) -> Self {
         self.profiler = profiler;
         self
     }
 
     /// Sets user and limits of the command. It always has a temporary folder of its own.
-    #[must_use]
     pub fn sandbox(mut self, sandbox: SandboxOptions) -> Self {
         self.sandbox = sandbox;
         self

@@ -21,7 +21,6 @@ pub struct HitCounter(mpsc::Sender<HitQuestion>);
 
 impl HitCounter {
     /// A counter, and the receiver of its requests.
-    #[must_use]
     pub fn channel() -> (Self, mpsc::Receiver<HitQuestion>) {
         let (sender, receiver) = mpsc::channel(1);
         (Self(sender), receiver)

@@ -41,7 +41,6 @@ pub struct SandboxedLoad {
 
 impl SandboxedLoad {
     /// Runs `load` in a sandbox.
-    #[must_use]
     pub fn new(load: BuiltinLoad, mut sandbox: SandboxOptions) -> Self {
         if sandbox.user.is_none() && nix::unistd::geteuid().is_root() && !load.kind.needs_root() {
             sandbox.user = Some(LoadUser::nobody());
@@ -51,7 +50,6 @@ impl SandboxedLoad {
     }
 
     /// Sets how long it may take to end before it is killed.
-    #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self

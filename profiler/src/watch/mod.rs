@@ -66,7 +66,6 @@ impl Watch {
     }
 
     /// Takes the last sample. `None` if the thread has panicked, which is a bug.
-    #[must_use]
     pub fn end(mut self) -> Option<Costs> {
         self.stop.stop(StopReason::Duration);
         let watcher = self.thread.take()?.join().ok()?;

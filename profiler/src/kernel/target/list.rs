@@ -36,13 +36,11 @@ pub struct Function {
 
 impl Function {
     /// The name in the source, without the compiler's suffixes.
-    #[must_use]
     pub fn source_name(&self) -> &str {
         self.name.split('.').next().unwrap_or(&self.name)
     }
 
     /// Why it cannot be probed; `None` if it can.
-    #[must_use]
     pub fn obstacle(&self) -> Option<String> {
         if self.variant.as_deref().is_some_and(|kinds| kinds.ends_with("cold")) {
             Some(format!("the unlikely half of {0}: measure {0}", self.source_name()))

@@ -72,7 +72,6 @@ pub struct BuiltinLoad {
 
 impl BuiltinLoad {
     /// The load `kind` with the defaults.
-    #[must_use]
     pub fn new(kind: BuiltinKind) -> Self {
         Self {
             kind,
@@ -90,7 +89,6 @@ impl BuiltinLoad {
     }
 
     /// Sets the number of threads; 0 is taken as 1.
-    #[must_use]
     pub fn workers(mut self, workers: u32) -> Self {
         self.workers = workers.max(1);
         self
@@ -98,7 +96,6 @@ impl BuiltinLoad {
 
     /// Sets the operations per second over all workers. Late operations are made later, never skipped.
     /// `None` is a closed loop.
-    #[must_use]
     pub fn rate(mut self, rate: Option<Rate>) -> Self {
         self.rate = rate;
         self
@@ -106,7 +103,6 @@ impl BuiltinLoad {
 
     /// Sets the operations in total, failed ones included, shared evenly over the workers; `None` goes
     /// on until stopped.
-    #[must_use]
     pub fn operations(mut self, operations: Option<u64>) -> Self {
         self.operations = operations;
         self
@@ -114,14 +110,12 @@ impl BuiltinLoad {
 
     /// Pins each worker to a CPU: worker `n` to the `n`-th of those that this process may use, starting
     /// over after the last.
-    #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
         self
     }
 
     /// Sets what operations give handlers to walk over.
-    #[must_use]
     pub fn dimensions(mut self, dimensions: Dimensions) -> Self {
         self.dimensions = dimensions;
         self
@@ -129,35 +123,30 @@ impl BuiltinLoad {
 
     /// Excludes operations that started or were due before this time, the warm-up, from the latencies
     /// (and from nothing else).
-    #[must_use]
     pub fn measured_from(mut self, from: Option<Instant>) -> Self {
         self.measured_from = from;
         self
     }
 
     /// Sets where loads on files make their private directory; by default the directory for temporary files.
-    #[must_use]
     pub fn directory(mut self, directory: Option<PathBuf>) -> Self {
         self.directory = directory;
         self
     }
 
     /// Sets the program that `execve` executes and `ptrace` traces.
-    #[must_use]
     pub fn profiler(mut self, profiler: ProfilerProgram) -> Self {
         self.profiler = profiler;
         self
     }
 
     /// Sets the file of the module that `module` loads, whose name is [`MODULE`].
-    #[must_use]
     pub(crate) fn module(mut self, file: Option<PathBuf>) -> Self {
         self.module = file;
         self
     }
 
     /// Leaves its directory to a machine that ends with it: no process waits to remove it.
-    #[must_use]
     pub(crate) fn unattended(mut self) -> Self {
         self.remover = Remover::Nothing;
         self

@@ -143,21 +143,18 @@ impl LtpLoad {
     }
 
     /// Sets the counters of the handlers, which are read before and after each test.
-    #[must_use]
     pub fn counter(mut self, counter: HitCounter) -> Self {
         self.counter = Some(counter);
         self
     }
 
     /// Sets the program that supervises the tests.
-    #[must_use]
     pub fn profiler(mut self, profiler: ProfilerProgram) -> Self {
         self.profiler = profiler;
         self
     }
 
     /// What the user should know before the load runs.
-    #[must_use]
     pub fn notices(&self) -> &[String] {
         &self.notices
     }

@@ -47,7 +47,6 @@ impl PrivateFolder {
     }
 
     /// Its path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
     }

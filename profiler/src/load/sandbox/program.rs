@@ -34,19 +34,16 @@ pub struct ProfilerProgram(PathBuf);
 
 impl ProfilerProgram {
     /// The running program, even if its file has been replaced.
-    #[must_use]
     pub fn this() -> Self {
         Self(PathBuf::from("/proc/self/exe"))
     }
 
     /// The program at `path`, which has to contain a `/`: `PATH` is not searched.
-    #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
     /// Its path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }

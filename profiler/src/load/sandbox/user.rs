@@ -19,14 +19,12 @@ pub struct LoadUser {
 
 impl LoadUser {
     /// The unprivileged user `nobody`; 65534 if /etc/passwd does not have it.
-    #[must_use]
     pub fn nobody() -> Self {
         let usual = || Self { name: "nobody".to_owned(), uid: 65_534, gid: 65_534 };
         local_user("nobody").unwrap_or_else(usual)
     }
 
     /// Whether this program runs as that user.
-    #[must_use]
     pub fn is_me(&self) -> bool {
         nix::unistd::geteuid().as_raw() == self.uid
     }
