@@ -17,13 +17,11 @@ pub use rank::{RankTest, rank_test, smallest_p};
 pub use samples::{for_a_gate, for_an_exact_gate};
 
 /// Whole nanoseconds of a duration; at most 2^64 - 1, which is 584 years.
-#[must_use]
 pub fn nanoseconds(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Mean in nanoseconds; `None` if `count` is 0.
-#[must_use]
 pub fn mean(sum_ns: u64, count: u64) -> Option<f64> {
     // Both lose bits beyond 2^53, which is far below the histogram's own precision.
     (count > 0).then(|| sum_ns as f64 / count as f64)
@@ -33,7 +31,6 @@ pub fn mean(sum_ns: u64, count: u64) -> Option<f64> {
 /// the values is at least `quantile`. No interpolation.
 ///
 /// `quantile` is clamped to 0 to 1, NaN to 0. `None` if `count` is 0.
-#[must_use]
 pub fn nearest_rank(count: u64, quantile: f64) -> Option<u64> {
     if count == 0 {
         return None;
@@ -51,14 +48,12 @@ pub fn nearest_rank(count: u64, quantile: f64) -> Option<u64> {
 ///
 /// The exact value at that rank is lower by less than the width of the bucket: 1/1000 of the value at
 /// three significant digits, 1/100 at two.
-#[must_use]
 pub fn quantile(buckets: &[Bucket], quantile: f64) -> Option<u64> {
     let total = buckets.iter().fold(0_u64, |sum, bucket| sum.saturating_add(bucket.count));
     at_rank(buckets, nearest_rank(total, quantile)?)
 }
 
 /// The upper end of the bucket that holds the value of this rank, from 1; `None` beyond the last.
-#[must_use]
 pub fn at_rank(buckets: &[Bucket], rank: u64) -> Option<u64> {
     let mut seen = 0_u64;
     buckets.iter().find_map(|bucket| {
@@ -68,7 +63,6 @@ pub fn at_rank(buckets: &[Bucket], rank: u64) -> Option<u64> {
 }
 
 /// As [`quantile`], but at most `max_ns`, the exact maximum: a bucket may end above it.
-#[must_use]
 pub fn quantile_within(buckets: &[Bucket], quantile: f64, max_ns: Option<u64>) -> Option<u64> {
     let value = self::quantile(buckets, quantile)?;
     Some(max_ns.map_or(value, |max| value.min(max)))
@@ -76,7 +70,6 @@ pub fn quantile_within(buckets: &[Bucket], quantile: f64, max_ns: Option<u64>) -
 
 /// Mean in nanoseconds of the shortest values, as many as `quantile` is of all; a value counts as the middle of its bucket.
 /// `None` without values.
-#[must_use]
 pub fn mean_below(buckets: &[Bucket], quantile: f64) -> Option<f64> {
     let total = buckets.iter().fold(0_u64, |sum, bucket| sum.saturating_add(bucket.count));
     let rank = nearest_rank(total, quantile)?;
@@ -90,7 +83,6 @@ pub fn mean_below(buckets: &[Bucket], quantile: f64) -> Option<f64> {
 }
 
 /// Mean of values, each with how often it occurs; `None` without one.
-#[must_use]
 pub fn mean_of_counts(values: &[(u64, u64)]) -> Option<f64> {
     let (sum, total) = values.iter().fold((0.0, 0.0), |(sum, total), (value, times)| {
         (sum + *value as f64 * *times as f64, total + *times as f64)

@@ -61,12 +61,12 @@ fn live(args: &ExplainArgs, output: Option<OutputFile>) -> Result<(), Failure> {
         for warning in recordings.iter().flat_map(|recording| &recording.warnings) {
             say(&format!("warning: {}", warning.text));
         }
-        return Ok(end?);
+        return end;
     };
     let name = format!("a live trace under the load {load}");
     let runs = NamedRuns { name, runs: vec![recording] };
     deliver(args, output, &[runs], notes(recording))?;
-    Ok(end?)
+    end
 }
 
 fn run_args(handler: Option<&str>, args: &LiveArgs) -> RunArgs {

@@ -79,7 +79,7 @@ fn restore_tracefs() {
 
 /// Asks the daemon.
 fn ask(request: &Request) -> Result<Answer, Failure> {
-    control::ask(Path::new(control::FOLDER), request).map_err(Failure::from)
+    control::ask(Path::new(control::FOLDER), request)
 }
 
 /// The daemon answers what was not asked.

@@ -20,11 +20,11 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut progress = Progress::new(args.quiet).drawn(!args.no_progress);
     let Measured { recordings, end } = run.measure(&mut progress)?;
     if recordings.is_empty() {
-        return Ok(end?);
+        return end;
     }
     let series = Series::new(args.ltp.profile.as_deref().unwrap_or_default(), recordings);
     outputs.deliver(args, &series, run.is_several())?;
-    Ok(end?)
+    end
 }
 
 /// A run for which the machine is ready.
@@ -33,7 +33,7 @@ pub(super) fn prepare(args: &RunArgs) -> Result<Run<'_>, Failure> {
         privileges::check()?;
         super::restore_tracefs();
     }
-    Ok(Run::prepare(args)?)
+    Run::prepare(args)
 }
 
 #[cfg(test)]

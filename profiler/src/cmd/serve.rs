@@ -28,12 +28,12 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     super::restore_tracefs();
     init_logs(LevelFilter::INFO)
         .map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
-    Ok(serve::run(config, args.config.clone())?)
+    serve::run(config, args.config.clone())
 }
 
 fn configuration(args: &ServeArgs) -> Result<Config, Failure> {
     if let Some(file) = &args.config {
-        return Ok(Config::read(file).map_err(serve::Error::from)?);
+        return Ok(Config::read(file)?);
     }
     let mut config = Config { precision: args.precision, ..Config::default() };
     config.modules.extend(args.module.clone().map(|name| Module {

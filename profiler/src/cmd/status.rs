@@ -7,7 +7,7 @@ use super::{ask, data_to_stdout, json, to_stdout, unexpected};
 use crate::cli::StatusArgs;
 use crate::error::{Failure, exit};
 use crate::progress::Progress;
-use crate::run::{self, Signals};
+use crate::run::Signals;
 use crate::serve::control::{Answer, Request};
 use crate::serve::status::Status;
 
@@ -43,7 +43,7 @@ fn live(mut status: Status, progress: &mut Progress) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed(&error))?;
     let ended = runtime.block_on(async {
-        let mut signals = Signals::new().map_err(run::Error::from)?;
+        let mut signals = Signals::new()?;
         progress.begin("profiler serve (Ctrl-C ends this view, not the daemon)", None);
         loop {
             progress.table(|lines| status.text(lines));

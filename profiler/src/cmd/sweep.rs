@@ -1,6 +1,5 @@
 //! `profiler sweep`: a grid of runs, one recording per cell, that can be stopped and continued.
 
-use super::failures::of_signal;
 use super::run::prepare;
 use super::{stdout_width, to_stdout};
 use crate::args::RunArgs;
@@ -8,7 +7,7 @@ use crate::cli::{SweepArgs, run_arguments};
 use crate::error::{Failure, exit};
 use crate::progress::Progress;
 use crate::recording::Recording;
-use crate::run::{Error, Measured, Signal, Stage};
+use crate::run::{Measured, Signal, Stage};
 use crate::sweep::{Cell, Grid, Sweep, table};
 
 /// Runs the cells that are missing, and prints the table of all.
@@ -44,7 +43,7 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
                 let text = format!(
                     "ended by {signal} with {done} of {all} cells measured; the same command continues with the rest",
                 );
-                return Err(Failure::new(of_signal(signal), text));
+                return Err(Failure::new(signal.code(), text));
             }
         }
         done += 1;
@@ -81,8 +80,7 @@ fn measure(
     match (end, recordings.pop()) {
         (Ok(()), Some(recording)) => Ok(Ok(recording)),
         (Ok(()), None) => Err(failed(Failure::new(exit::INTERNAL, "it made no recording"))),
-        (Err(Error::Signal(signal)), _) => Ok(Err(signal)),
-        (Err(error), _) => Err(failed(error.into())),
+        (Err(failure), _) => Signal::of(&failure).map(Err).ok_or_else(|| failed(failure)),
     }
 }
 

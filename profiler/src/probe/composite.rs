@@ -215,13 +215,11 @@ impl Probes {
     }
 
     /// Handlers whose best backend the kernel refused when it was attached.
-    #[must_use]
     pub fn fell_back(&self) -> &[FellBack] {
         &self.fell_back
     }
 
     /// What a glob found and no backend measures, with the reasons.
-    #[must_use]
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }
@@ -253,7 +251,6 @@ impl Probes {
     }
 
     /// How each target is measured, in their order, and why not by a better backend.
-    #[must_use]
     pub fn choices(&self) -> &[Choice] {
         &self.choices
     }

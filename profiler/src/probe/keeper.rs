@@ -45,7 +45,6 @@ pub struct PutBack {
 
 impl PutBack {
     /// Whether nothing is left.
-    #[must_use]
     pub fn is_all(&self) -> bool {
         let has_failed = self.journal.as_ref().is_some_and(|found| !found.failed.is_empty());
         !has_failed && !self.events_are_left

@@ -141,7 +141,6 @@ pub struct TooLittle {
 
 impl TooLittle {
     /// Whether the same with 2 digits would fit.
-    #[must_use]
     pub fn fits_with_two_digits(&self) -> bool {
         self.maps.precision == Precision::Three
             && self.maps.with(Precision::Two).all_bytes() <= self.may_take

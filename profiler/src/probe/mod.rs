@@ -46,7 +46,6 @@ pub enum Precision {
 
 impl Precision {
     /// Significant decimal digits.
-    #[must_use]
     pub const fn digits(self) -> u8 {
         match self {
             Self::Two => 2,
@@ -55,7 +54,6 @@ impl Precision {
     }
 
     /// Exponent of the number of values that have a counter each.
-    #[must_use]
     pub const fn magnitude(self) -> u32 {
         match self {
             Self::Two => MAGNITUDE_2,
@@ -64,7 +62,6 @@ impl Precision {
     }
 
     /// Counters of one histogram.
-    #[must_use]
     pub const fn counters(self) -> usize {
         match self {
             Self::Two => COUNTERS_2,
@@ -84,7 +81,6 @@ impl Precision {
     }
 
     /// No durations, in a histogram of this precision from 1 ns to 60 s.
-    #[must_use]
     pub fn durations(self) -> Durations {
         Durations::of_digits(self.digits(), HIGHEST_NS)
     }

@@ -72,13 +72,11 @@ impl Recorder {
     }
 
     /// Whether the books of all handlers balance.
-    #[must_use]
     pub fn is_balanced(&self) -> bool {
         self.handlers.iter().all(|handler| handler.now.is_balanced())
     }
 
     /// The window's measurements.
-    #[must_use]
     pub fn finish(self) -> Vec<HandlerMeasure> {
         self.handlers.into_iter().map(HandlerStats::finish).collect()
     }

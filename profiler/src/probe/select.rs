@@ -59,7 +59,6 @@ pub struct Features {
 
 impl Features {
     /// Nothing has been tried yet.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -159,7 +158,6 @@ pub(super) fn better_than_kprobe(target: &Target) -> &'static str {
 }
 
 /// Whether a backend names a function by its id in BTF.
-#[must_use]
 pub fn needs_btf(backend: Backend) -> bool {
     matches!(backend, Backend::Fsession | Backend::Fentry)
 }

@@ -1,7 +1,7 @@
 //! Whether the driver that is measured stays the same: addresses and BTF ids are those of one load of one
 //! build.
 
-use super::Error;
+use crate::error::{Failure, exit};
 use crate::kernel::hooks::{Hook, OwnProbes};
 use crate::kernel::module::{self, Loads, ModuleError, ModuleFacts};
 use crate::kernel::target::{KernelFiles, Resolved, Target};
@@ -76,13 +76,15 @@ impl Driver {
         &self,
         targets: &[Target],
         known: &Loads,
-    ) -> Result<Option<Resolved>, Error> {
+    ) -> Result<Option<Resolved>, Failure> {
         if self.loads.agree(known, &self.facts.name) {
             return Ok(None);
         }
-        let module = self.facts.name.clone();
         let found = KernelFiles::default().resolve_again(targets);
-        found.map(Some).map_err(|error| Error::LoadedAnew { module, error })
+        found.map(Some).map_err(|error| {
+            let text = format!("module {} was loaded anew, and {error}", self.facts.name);
+            Failure::new(Failure::from(error).code, text)
+        })
     }
 
     /// What became of the module since, if anything did.
@@ -137,8 +139,9 @@ impl Change {
         Warning::DriverReplaced(self.text()).into()
     }
 
-    pub(super) fn error(&self) -> Error {
-        Error::DriverReplaced(format!("{}; what was measured has been reported", self.text()))
+    pub(super) fn error(&self) -> Failure {
+        let text = format!("{}; what was measured has been reported", self.text());
+        Failure::new(exit::DRIVER_REPLACED, text)
     }
 }
 
@@ -146,7 +149,7 @@ impl Change {
 pub(super) fn changed_between(
     earlier: &[Recording],
     run: &Recording,
-) -> Option<(WarningRecord, Error)> {
+) -> Option<(WarningRecord, Failure)> {
     let of_name = |name: &str| {
         let mut modules = earlier.iter().rev().flat_map(|recording| &recording.modules);
         modules.find(|module| module.name == name)
@@ -164,7 +167,8 @@ pub(super) fn changed_between(
         build(now)
     );
     let warning = Warning::DriverChanged(text.clone()).into();
-    Some((warning, Error::DriverReplaced(format!("{text}; all runs are reported"))))
+    let failure = Failure::new(exit::DRIVER_REPLACED, format!("{text}; all runs are reported"));
+    Some((warning, failure))
 }
 
 #[cfg(test)]

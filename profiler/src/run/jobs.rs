@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::Error;
+use super::internal;
 use crate::args::{LtpArgs, RunArgs};
+use crate::error::{Failure, exit};
 use crate::kernel::host::read_public_fact;
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::load::ltp::{LtpLoad, LtpOptions};
@@ -41,7 +42,7 @@ enum JobLoad {
 }
 
 /// All jobs of a run, in order, checked as far as can be without measuring.
-pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Error> {
+pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
     let Some(name) = &args.ltp.profile else {
         let Resolved { targets, left_out } = if args.no_probe {
             Resolved::default()
@@ -69,7 +70,7 @@ pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Error> {
         match of_part(args, part) {
             Ok(job) => jobs.push(job),
             // Drivers differ in their hooks: a table with a part missing is better than none.
-            Err(error) if parts.len() > 1 && error.is_absence() => {
+            Err(error) if parts.len() > 1 && error.code == exit::NO_TARGET => {
                 absent.push(Warning::PartMissing(part.name.clone(), error.to_string()).into());
                 first_error.get_or_insert(error);
             }
@@ -84,9 +85,9 @@ pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Error> {
     Ok(jobs)
 }
 
-fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Error> {
+fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Failure> {
     let Some(hook) = part.hook() else {
-        return Err(Error::Internal(format!("{} has no handlers", part.origin)));
+        return Err(internal(format!("{} has no handlers", part.origin)));
     };
     // First, so that an impossible load is reported even where no driver is loaded.
     let load = load(args, Some((part, hook)))?;
@@ -113,6 +114,11 @@ fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Error> {
     })
 }
 
+/// Options that do not go together.
+fn usage(text: String) -> Failure {
+    Failure::new(exit::USAGE, text)
+}
+
 /// What the load has to say before it runs.
 fn notices(load: &JobLoad) -> Vec<WarningRecord> {
     let JobLoad::Ltp(load) = load else { return Vec::new() };
@@ -124,7 +130,7 @@ fn matches(wanted: &Wanted, name: &str) -> bool {
 }
 
 /// The module that holds the handlers: the one asked for, or the first of the profile's that is loaded.
-fn module(args: &RunArgs, part: &LoadProfile) -> Result<Option<String>, Error> {
+fn module(args: &RunArgs, part: &LoadProfile) -> Result<Option<String>, Failure> {
     if args.module.is_some() || part.modules.is_empty() {
         return Ok(args.module.clone());
     }
@@ -132,7 +138,12 @@ fn module(args: &RunArgs, part: &LoadProfile) -> Result<Option<String>, Error> {
     match part.modules.iter().find(|module| files.require_loaded(module).is_ok()) {
         Some(module) => Ok(Some(module.clone())),
         None => {
-            Err(Error::NoModule { profile: part.name.clone(), modules: part.modules.join(", ") })
+            let text = format!(
+                "load profile {}: none of its modules is loaded ({}): insmod one, or name yours with --module",
+                part.name,
+                part.modules.join(", ")
+            );
+            Err(Failure::new(exit::NO_TARGET, text))
         }
     }
 }
@@ -143,7 +154,7 @@ fn resolve(
     hook: &Hook,
     part: &LoadProfile,
     warnings: &mut Vec<WarningRecord>,
-) -> Result<Resolved, Error> {
+) -> Result<Resolved, Failure> {
     let files = KernelFiles::default();
     let names: Vec<String> = hook.handlers.iter().map(|wanted| wanted.name.clone()).collect();
     let error = match files.resolve_all(module, &names) {
@@ -178,7 +189,7 @@ fn switched_off(module: &str, parameter: &str) -> Option<WarningRecord> {
     is_off.then(|| Warning::HookOff(module, parameter.to_owned(), value).into())
 }
 
-fn load(args: &RunArgs, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoad, Error> {
+fn load(args: &RunArgs, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoad, Failure> {
     if !args.load.is_empty() {
         return Ok(JobLoad::Command(args.load.clone()));
     }
@@ -190,7 +201,7 @@ fn load(args: &RunArgs, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoa
     let suite = args.ltp.suite.clone().or(of_profile.map(|ltp| ltp.suite.clone()));
     let Some(suite) = suite else {
         if let Some((profile, _)) = profile {
-            return Err(Error::Options(format!(
+            return Err(usage(format!(
                 "load profile {} has no tests of LTP: add --builtin for its built-in load",
                 profile.name
             )));
@@ -199,7 +210,7 @@ fn load(args: &RunArgs, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoa
         if tests.is_some() || skip.is_some() {
             let option = if tests.is_some() { "--ltp-tests" } else { "--ltp-skip" };
             let text = format!("{option} needs a list of tests: add --ltp-suite, such as syscalls");
-            return Err(Error::Options(text));
+            return Err(usage(text));
         }
         return Ok(JobLoad::Idle);
     };
@@ -224,10 +235,10 @@ fn builtin(
     args: &RunArgs,
     kinds: &[BuiltinKind],
     profile: Option<(&LoadProfile, &Hook)>,
-) -> Result<JobLoad, Error> {
+) -> Result<JobLoad, Failure> {
     let plain = |kind: &BuiltinKind| Builtin { kind: *kind, workers: 1, rate: None, operations: 0 };
     match (kinds, profile) {
-        ([], None) => Err(Error::Options(
+        ([], None) => Err(usage(
             "--builtin needs the name of a load, such as connect; without one it is for a --profile"
                 .to_owned(),
         )),
@@ -237,7 +248,7 @@ fn builtin(
                     args.operations.or(args.duration.is_none().then_some(builtin.operations));
                 Ok(JobLoad::Builtin(vec![builtin], operations))
             }
-            None => Err(Error::Options(format!(
+            None => Err(usage(format!(
                 "load profile {} has no built-in load: leave --builtin out for its tests of LTP",
                 profile.name
             ))),

@@ -1,7 +1,6 @@
 //! What happens in a run over time: probes on, load, probes off, and a recording of it.
 
 mod driver;
-mod error;
 mod interval;
 mod jobs;
 mod live;
@@ -12,10 +11,10 @@ mod window;
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use crate::args::RunArgs;
+use crate::error::{Failure, exit};
 use crate::kernel::host::{self, HostFacts};
 use crate::kernel::module::Loads;
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
@@ -28,7 +27,6 @@ use crate::recording::{Backend, HistogramLayout, LoadProfileUsed, Recording};
 use crate::text::plural;
 
 use driver::{Change, Driver};
-pub use error::Error;
 use jobs::Job;
 pub use signals::{Signal, Signals};
 use window::{Context, Window, WindowLoad};
@@ -49,7 +47,7 @@ pub struct Measured {
     /// One recording, or one for each part and repetition, in order.
     pub recordings: Vec<Recording>,
     /// Why there are no more, or what is wrong with these.
-    pub end: Result<(), Error>,
+    pub end: Result<(), Failure>,
 }
 
 /// What measures one run after the other: signals that come in between are not missed.
@@ -63,7 +61,7 @@ impl Stage {
     ///
     /// # Errors
     /// If the system has no threads for it, or refuses to hand over signals.
-    pub fn new() -> Result<Self, Error> {
+    pub fn new() -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -84,14 +82,13 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// If something of it is not there or cannot be measured, or arguments do not go together.
-    pub fn prepare(args: &'a RunArgs) -> Result<Self, Error> {
+    pub fn prepare(args: &'a RunArgs) -> Result<Self, Failure> {
         let known = Loads::now();
         let jobs = jobs::of(args)?;
         Ok(Self { args, known, jobs })
     }
 
     /// Whether it has parts or repetitions, which are recordings of their own.
-    #[must_use]
     pub fn is_several(&self) -> bool {
         self.jobs.len() > 1 || self.args.repeat > 1
     }
@@ -100,7 +97,7 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// If the system has no threads for it, or refuses to hand over signals.
-    pub fn measure(&self, progress: &mut Progress) -> Result<Measured, Error> {
+    pub fn measure(&self, progress: &mut Progress) -> Result<Measured, Failure> {
         Ok(self.measure_on(&mut Stage::new()?, progress))
     }
 
@@ -131,12 +128,12 @@ struct Digits {
 /// One job, measured.
 struct Done {
     recording: Recording,
-    end: Result<(), Error>,
+    end: Result<(), Failure>,
 }
 
 impl Bench<'_> {
     /// The load, and what the probes measure of it.
-    fn record(&self, job: &Job, context: &mut Context<'_>) -> Result<Window, Error> {
+    fn record(&self, job: &Job, context: &mut Context<'_>) -> Result<Window, Failure> {
         let (counter, questions) = HitCounter::channel();
         let args = self.run.args;
         let load = WindowLoad { loads: job.loads(args, counter), questions };
@@ -150,7 +147,7 @@ impl Bench<'_> {
         job: &Job,
         signals: &mut Signals,
         progress: &mut Progress,
-    ) -> Result<Done, Error> {
+    ) -> Result<Done, Failure> {
         let driver = Driver::of(&job.targets)?;
         let (targets, gone) = self.targets(job, driver.as_ref(), progress)?;
         warn(progress, &job.warnings);
@@ -186,7 +183,7 @@ impl Bench<'_> {
         }
         drop(session);
         let (call_tree, too_deep) = traced.map_or((None, 0), |of| (Some(of.tree), of.too_deep));
-        let (signal, trouble) = (window.signal.map(Error::Signal), window.trouble.take());
+        let (signal, trouble) = (window.signal.map(Signal::failure), window.trouble.take());
         let mut warnings = job.warnings.clone();
         warnings.extend(change.as_ref().map(Change::warning));
         warnings.extend(missed);
@@ -206,7 +203,7 @@ impl Bench<'_> {
             ..window.recording(self.run.args.clock, histogram)
         };
         recording.warn();
-        let error = signal.or(foreign.err().map(Error::from)).or(trouble);
+        let error = signal.or(foreign.err().map(Failure::from)).or(trouble);
         let error = error.or(change.as_ref().map(Change::error));
         Ok(Done { recording, end: error.map_or(Ok(()), Err) })
     }
@@ -217,7 +214,7 @@ impl Bench<'_> {
         job: &Job,
         driver: Option<&Driver>,
         progress: &Progress,
-    ) -> Result<(Vec<Target>, Vec<LeftOut>), Error> {
+    ) -> Result<(Vec<Target>, Vec<LeftOut>), Failure> {
         if let Some(probes) = driver.and_then(Driver::own_probes) {
             progress.say(&probes);
         }
@@ -230,7 +227,7 @@ impl Bench<'_> {
     }
 
     /// Attaches, and finds out why where the kernel said only that it will not.
-    fn attach(&self, targets: &[Target], progress: &Progress) -> Result<Probes, Error> {
+    fn attach(&self, targets: &[Target], progress: &Progress) -> Result<Probes, Failure> {
         let attaching = Instant::now();
         // All jobs of a run have the same digits: those for which there is room with the most handlers.
         let most = self.run.jobs.iter().map(|job| job.targets.len()).max().unwrap_or_default();
@@ -287,7 +284,7 @@ fn fell_back(handlers: &[FellBack]) -> Vec<WarningRecord> {
     ways.into_iter().map(record).collect()
 }
 
-fn ended_by_error(trouble: &Error) -> WarningRecord {
+fn ended_by_error(trouble: &Failure) -> WarningRecord {
     Warning::EndedByError(trouble.to_string()).into()
 }
 
@@ -296,7 +293,7 @@ fn shared((handler, prog_id): &(String, u32)) -> WarningRecord {
 }
 
 /// Why probes on `targets` were refused.
-fn refused(targets: &[Target], error: ProbeError) -> Error {
+fn refused(targets: &[Target], error: ProbeError) -> Failure {
     let refused = match &error {
         ProbeError::Handler { handler, .. }
         | ProbeError::Refused { handler, .. }
@@ -315,8 +312,9 @@ fn refused(targets: &[Target], error: ProbeError) -> Error {
     }
 }
 
-fn internal(what: impl Display) -> Error {
-    Error::Internal(what.to_string())
+/// A fault of the profiler or of the system.
+fn internal(what: impl Into<String>) -> Failure {
+    Failure::new(exit::INTERNAL, what)
 }
 
 fn seconds(duration: Duration) -> String {

@@ -1,13 +1,9 @@
 //! The signals that end a run early.
 
-use std::io;
-
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The system refused to have signals handled.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot listen for signals: {0}")]
-pub struct NoSignals(io::Error);
+use super::internal;
+use crate::error::{Failure, exit};
 
 /// A signal that ends a run early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
@@ -23,6 +19,30 @@ pub enum Signal {
     Hangup,
 }
 
+impl Signal {
+    const ALL: [Self; 3] = [Self::Interrupt, Self::Terminate, Self::Hangup];
+
+    /// The exit code after it.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Interrupt => exit::INTERRUPTED,
+            Self::Terminate => exit::TERMINATED,
+            Self::Hangup => exit::HUNG_UP,
+        }
+    }
+
+    /// The end of a run by it.
+    pub(super) fn failure(self) -> Failure {
+        let text = format!("ended by {self}; the report covers the time until then");
+        Failure::new(self.code(), text)
+    }
+
+    /// The signal that ended a run, if one did.
+    pub fn of(end: &Failure) -> Option<Self> {
+        Self::ALL.into_iter().find(|signal| signal.code() == end.code)
+    }
+}
+
 /// Waits for the signals that end a run early.
 pub struct Signals {
     interrupt: tokio::signal::unix::Signal,
@@ -36,8 +56,10 @@ impl Signals {
     ///
     /// # Errors
     /// If the system refuses.
-    pub fn new() -> Result<Self, NoSignals> {
-        let listen = |kind| signal(kind).map_err(NoSignals);
+    pub fn new() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| internal(format!("cannot listen for signals: {error}")))
+        };
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,

@@ -1,19 +1,21 @@
 //! Whether what was measured is what was asked for.
 
-use super::Error;
+use crate::error::{Failure, exit};
 use crate::load::LoadStatus;
 use crate::recording::Recording;
 
 /// What is wrong with runs that have come to their end, the worst first; `max_loss` is in percent.
-pub(super) fn of(recordings: &[Recording], max_loss: f64) -> Result<(), Error> {
+pub(super) fn of(recordings: &[Recording], max_loss: f64) -> Result<(), Failure> {
     for run in recordings.iter().flat_map(|recording| &recording.loads) {
         if let LoadStatus::Failed(failure) = &run.outcome.status {
-            return Err(Error::LoadFailed(failure.to_string()));
+            let text = format!("{failure}; the report covers what was measured");
+            return Err(Failure::new(exit::LOAD_FAILED, text));
         }
     }
     let mut handlers = recordings.iter().flat_map(|recording| &recording.handlers).peekable();
     if handlers.peek().is_some() && handlers.all(|handler| handler.count == 0) {
-        return Err(Error::NoHits);
+        let text = "no handler had a single hit: the warnings above say why that may be";
+        return Err(Failure::new(exit::NO_HITS, text));
     }
     let mut short: Vec<&str> = Vec::new();
     for (name, ..) in recordings.iter().flat_map(|recording| recording.short_of_hits()) {
@@ -22,7 +24,8 @@ pub(super) fn of(recordings: &[Recording], max_loss: f64) -> Result<(), Error> {
         }
     }
     if !short.is_empty() {
-        return Err(Error::FewHits(short.join(", ")));
+        let text = format!("fewer hits than the load profile wants: {}", short.join(", "));
+        return Err(Failure::new(exit::FEW_HITS, text));
     }
     let worst = recordings
         .iter()
@@ -32,8 +35,12 @@ pub(super) fn of(recordings: &[Recording], max_loss: f64) -> Result<(), Error> {
         .max_by(|one, other| one.0.total_cmp(&other.0));
     match worst {
         Some((percent, handler)) => {
-            let handler = handler.name.clone();
-            Err(Error::Losses { handler, percent, allowed: max_loss })
+            let text = format!(
+                "{percent:.2} % of the calls of {} were not measured, and --max-loss is {max_loss} %: the report says \
+                 what became of them and what to do",
+                handler.name
+            );
+            Err(Failure::new(exit::LOSSES, text))
         }
         None => Ok(()),
     }

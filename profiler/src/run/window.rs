@@ -8,8 +8,9 @@ use tokio::time::sleep_until;
 
 use super::interval::Open;
 use super::live::{self, Live};
-use super::{Error, Signal, Signals, internal, seconds};
+use super::{Signal, Signals, internal, seconds};
 use crate::args::RunArgs;
+use crate::error::Failure;
 use crate::load::{
     HitCount, HitQuestion, Load, LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus,
     StopReason, StopSignal, run_all,
@@ -57,7 +58,7 @@ pub(super) struct Window {
     /// The signal that ended it, if one did.
     pub(super) signal: Option<Signal>,
     /// The error that ended it, if one did: what was measured until then is kept.
-    pub(super) trouble: Option<Error>,
+    pub(super) trouble: Option<Failure>,
 }
 
 /// What a run uses all along.
@@ -78,7 +79,7 @@ impl Window {
         load: WindowLoad,
         precision: Precision,
         context: &mut Context<'_>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, Failure> {
         let mut recorder = Recorder::new(context.session, precision);
         // Exits of calls that had entered before the probes were there.
         recorder.begin(&context.session.drain()?);
@@ -143,7 +144,7 @@ impl Window {
         precision: Precision,
         running: &mut Running,
         context: &mut Context<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failure> {
         context.progress.say(&format!("warming up for {}", seconds(length)));
         context.progress.begin("warming up", Some(length));
         let wake = running.wait(running.began + length, context, running.began).await;
@@ -208,7 +209,7 @@ impl Window {
     }
 
     /// Adds what has come in since the last time, here and to the table on the terminal.
-    fn drain(&mut self, live: &mut Option<Live>, context: &mut Context<'_>) -> Result<(), Error> {
+    fn drain(&mut self, live: &mut Option<Live>, context: &mut Context<'_>) -> Result<(), Failure> {
         let drained = context.session.drain()?;
         self.add(&drained, drained_until(context.session));
         if let Some(live) = live {
@@ -280,7 +281,7 @@ impl Window {
     /// the report does not wait for it, unless other processes keep the handlers too busy for a moment
     /// in which no call began or ended. The window has ended: calls that come in meanwhile are in the books
     /// that have to balance, and in no figure.
-    fn balance(&mut self, session: &mut dyn Session) -> Result<(), Error> {
+    fn balance(&mut self, session: &mut dyn Session) -> Result<(), Failure> {
         for attempt in 0..=SETTLE_ATTEMPTS {
             if self.recorder.is_balanced() {
                 break;

@@ -62,7 +62,6 @@ struct Known {
 
 impl Budget {
     /// A budget of `limit`, a share of one CPU, for each handler, where a hit costs `cost_ns` nanoseconds of CPU time.
-    #[must_use]
     pub fn new(limit: f64, cost_ns: f64) -> Self {
         let (limit, cost_s) = (positive(limit), positive(cost_ns) / 1e9);
         Self { limit, cost_s, known: BTreeMap::new(), overhead: 0.0 }
@@ -74,7 +73,6 @@ impl Budget {
     }
 
     /// What all probes cost according to the last decision's rates, as a share of one CPU.
-    #[must_use]
     pub const fn overhead(&self) -> f64 {
         self.overhead
     }
@@ -85,14 +83,12 @@ impl Budget {
     }
 
     /// When the first of the shed handlers is tried again at the latest; `None` if none is shed.
-    #[must_use]
     pub fn next_trial(&self) -> Option<Instant> {
         let shed = self.known.values().filter(|known| known.is_shed);
         shed.map(|known| known.since + known.wait).min()
     }
 
     /// Handlers that bear the daemon's own time: those with `rates`, and those that are shed.
-    #[must_use]
     pub fn handlers(&self, rates: &[(&str, f64)]) -> usize {
         let is_measured = |name: &str| rates.iter().any(|(measured, _)| *measured == name);
         rates.len() + self.shed().filter(|name| !is_measured(name)).count()

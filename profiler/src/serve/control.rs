@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::status::Status;
-use crate::error::exit;
+use crate::error::{Failure, exit};
 use crate::load::make_private;
 
 /// Where the daemon's socket and its lock are.
@@ -79,23 +79,13 @@ pub struct Released {
 /// A request, and where its answer goes.
 pub(super) type Question = (Request, oneshot::Sender<Answer>);
 
-/// The daemon's socket and lock cannot be had.
-#[derive(Debug, thiserror::Error)]
-pub enum ControlError {
-    /// Another daemon is there.
-    #[error(
-        "another `profiler serve` runs already{}: stop it first, or give it this module in its configuration",
-        .0.map_or(String::new(), |pid| format!(" (process {pid})"))
-    )]
-    Running(Option<u32>),
-    /// The folder or the socket cannot be made.
-    #[error("cannot use {} for the daemon's socket: {source}: it has to be a folder of root's on this machine", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
+/// A file or folder that the daemon's socket needs cannot be had.
+fn unusable(path: &Path, source: &io::Error) -> Failure {
+    let text = format!(
+        "cannot use {} for the daemon's socket: {source}: it has to be a folder of root's on this machine",
+        path.display()
+    );
+    Failure::new(exit::BAD_OUTPUT, text)
 }
 
 /// The lock that only one daemon has; the kernel takes it back when the process ends.
@@ -110,23 +100,27 @@ impl Lock {
     ///
     /// # Errors
     /// If another daemon has it, or others than root could change the folder.
-    pub(super) fn take(folder: &Path) -> Result<Self, ControlError> {
-        let failed = |path: &Path, source| ControlError::Io { path: path.to_owned(), source };
-        make_private(folder).map_err(|error| failed(folder, error))?;
+    pub(super) fn take(folder: &Path) -> Result<Self, Failure> {
+        make_private(folder).map_err(|error| unusable(folder, &error))?;
         let path = folder.join(LOCK);
         let mut options = fs::OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(|error| failed(&path, error))?;
+        let file = file.map_err(|error| unusable(&path, &error))?;
         let mut file =
             Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| {
                 let mut owner = String::new();
                 let _ = file.take(20).read_to_string(&mut owner);
-                ControlError::Running(owner.trim().parse().ok())
+                let owner = owner.trim().parse::<u32>();
+                let owner = owner.map_or(String::new(), |pid| format!(" (process {pid})"));
+                let text = format!(
+                    "another `profiler serve` runs already{owner}: stop it first, or give it this module in its configuration"
+                );
+                Failure::new(exit::CANNOT_MEASURE, text)
             })?;
         let id = format!("{}\n", std::process::id());
         file.set_len(0)
             .and_then(|()| file.write_all(id.as_bytes()))
-            .map_err(|error| failed(&path, error))?;
+            .map_err(|error| unusable(&path, &error))?;
         Ok(Self { _file: file, folder: folder.to_owned() })
     }
 
@@ -134,9 +128,9 @@ impl Lock {
     ///
     /// # Errors
     /// If the socket cannot be made.
-    pub(super) fn listen(&self, questions: mpsc::Sender<Question>) -> Result<(), ControlError> {
+    pub(super) fn listen(&self, questions: mpsc::Sender<Question>) -> Result<(), Failure> {
         let path = self.folder.join(SOCKET);
-        let failed = |source| ControlError::Io { path: path.clone(), source };
+        let failed = |source| unusable(&path, &source);
         // That of a daemon which was killed: this one has its lock.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -206,51 +200,35 @@ async fn answer(
     timeout(PATIENCE, writer.write_all(&bytes)).await?
 }
 
-/// Why the daemon could not be asked.
-#[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    /// None runs.
-    #[error(
-        "no `profiler serve` runs on this machine: start one (`systemctl start profiler`), or see its journal"
-    )]
-    NoDaemon,
-    /// Only root may.
-    #[error("only root may ask the daemon: run this as root")]
-    NotRoot,
-    /// The daemon refused it.
-    #[error("{message}")]
-    Refused {
-        /// The exit code.
-        code: u8,
-        /// Why.
-        message: String,
-    },
-    /// The conversation broke off.
-    #[error("the daemon gave no answer: {0}: see its journal")]
-    NoAnswer(io::Error),
-    /// It did not answer in time.
-    #[error(
-        "the daemon has not answered for {} s, and may still do what it was asked: see `profiler status`, or its journal",
-        PATIENCE_OF_CLIENT.as_secs()
-    )]
-    Late,
-}
-
 /// Asks the daemon whose socket is in `folder`.
 ///
 /// # Errors
 /// If there is none, it refuses, or does not answer.
-pub fn ask(folder: &Path, request: &Request) -> Result<Answer, AskError> {
+pub fn ask(folder: &Path, request: &Request) -> Result<Answer, Failure> {
+    let no_answer = |error: io::Error| {
+        Failure::new(exit::INTERNAL, format!("the daemon gave no answer: {error}: see its journal"))
+    };
     let stream = UnixStream::connect(folder.join(SOCKET)).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NoDaemon,
-        io::ErrorKind::PermissionDenied => AskError::NotRoot,
-        _ => AskError::NoAnswer(error),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Failure::new(
+            exit::NO_TARGET,
+            "no `profiler serve` runs on this machine: start one (`systemctl start profiler`), or see its journal",
+        ),
+        io::ErrorKind::PermissionDenied => {
+            Failure::new(exit::CANNOT_MEASURE, "only root may ask the daemon: run this as root")
+        }
+        _ => no_answer(error),
     })?;
     match converse(&stream, request) {
-        Ok(Answer::Refused { code, message }) => Err(AskError::Refused { code, message }),
+        Ok(Answer::Refused { code, message }) => Err(Failure { code, message }),
         Ok(answer) => Ok(answer),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(AskError::Late),
-        Err(error) => Err(AskError::NoAnswer(error)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            let text = format!(
+                "the daemon has not answered for {} s, and may still do what it was asked: see `profiler status`, or its journal",
+                PATIENCE_OF_CLIENT.as_secs()
+            );
+            Err(Failure::new(exit::INTERNAL, text))
+        }
+        Err(error) => Err(no_answer(error)),
     }
 }
 
@@ -289,7 +267,8 @@ mod tests {
     fn what_is_asked_reaches_the_engine_and_its_answer_comes_back() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("run");
-        assert!(matches!(ask(&folder, &Request::Status), Err(AskError::NoDaemon)));
+        let asked = || ask(&folder, &Request::Status).map_err(|failure| failure.code);
+        assert_eq!(asked(), Err(exit::NO_TARGET));
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.unwrap();
@@ -309,7 +288,7 @@ mod tests {
         let answer = ask(&folder, &Request::Release("driver".to_owned())).unwrap();
         assert_eq!(answer, Answer::Resumed(vec!["driver".to_owned()]));
         let refused = ask(&folder, &Request::Status).unwrap_err();
-        assert!(matches!(refused, AskError::Refused { code: 9, .. }), "{refused:?}");
+        assert_eq!((refused.code, refused.message.as_str()), (9, "no"));
 
         // Nonsense, and more of it than is read, get an answer; who says nothing does not keep others out for ever.
         for nonsense in [&b"what?\n"[..], &[b'x'; 10_000]] {
@@ -321,6 +300,6 @@ mod tests {
         }
         assert!(ask(&folder, &Request::Release("again".to_owned())).is_ok());
         drop(lock);
-        assert!(matches!(ask(&folder, &Request::Status), Err(AskError::NoDaemon)));
+        assert_eq!(asked(), Err(exit::NO_TARGET));
     }
 }

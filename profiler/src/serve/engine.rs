@@ -19,10 +19,10 @@ use super::notify::Notifier;
 use super::own;
 use super::state::{Module, Own, State};
 use super::status::Status;
-use super::store::{Store, StoreError};
+use super::store::Store;
 use super::task::{Shared, Stage, Task};
-use super::{Error, otlp, system};
-use crate::error::exit;
+use super::{otlp, system};
+use crate::error::{Failure, exit};
 use crate::kernel::host;
 use crate::kernel::module::references;
 
@@ -101,7 +101,7 @@ impl Engine {
         &mut self,
         mut events: mpsc::Receiver<Event>,
         mut questions: mpsc::Receiver<Question>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failure> {
         let listen = |kind| signal(kind).map_err(system("cannot listen for signals"));
         let mut hang_up = listen(SignalKind::hangup())?;
         let mut terminate = listen(SignalKind::terminate())?;
@@ -122,8 +122,8 @@ impl Engine {
                         info!("the kernel had more events than could be read: looking at all modules");
                         self.look_at_all();
                     }
-                    Some(Event::Ended(why)) => break Err(Error::NoEvents(why)),
-                    None => break Err(Error::NoEvents("its reader ended".to_owned())),
+                    Some(Event::Ended(why)) => break Err(no_events(&why)),
+                    None => break Err(no_events("its reader ended")),
                 },
                 Some((request, answer)) = questions.recv() => {
                     // Who asked may be gone.
@@ -270,7 +270,7 @@ impl Engine {
     }
 
     /// Keeps intervals where `config` has them.
-    fn store_as(&mut self, config: &Config) -> Result<(), StoreError> {
+    fn store_as(&mut self, config: &Config) -> Result<(), Failure> {
         let Shared { store, config: old, .. } = &mut self.shared;
         if config.store.folder != old.store.folder {
             let before = std::mem::replace(store, Store::open(config.store.clone())?);
@@ -364,6 +364,14 @@ fn wait_unreferenced(module: &str) -> u64 {
             held => return held.unwrap_or(0),
         }
     }
+}
+
+/// The kernel reports no modules any more.
+fn no_events(why: &str) -> Failure {
+    let text = format!(
+        "the kernel's events about modules ended: {why}: start the daemon again, which systemd does by itself"
+    );
+    Failure::new(exit::INTERNAL, text)
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ pub mod status;
 mod store;
 mod task;
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,67 +44,24 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::info;
 
+use crate::error::{Failure, exit};
 use crate::recording::Backend;
-use crate::toml_file::TomlFileError;
 use config::Config;
-use control::{ControlError, Lock};
+use control::Lock;
 use engine::Engine;
 use notify::Notifier;
-use rights::{Exec, RightsError};
+use rights::Exec;
 use store::Store;
-pub use store::StoreError;
 
 /// Requests that wait for the engine.
 const QUESTIONS: usize = 8;
-
-/// Why the daemon could not begin, or ended.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Its configuration cannot be used.
-    #[error(transparent)]
-    Config(#[from] TomlFileError),
-    /// Another one runs, or its socket cannot be made.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// The folder of intervals cannot be used.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// Nothing can listen at its address.
-    #[error(
-        "cannot listen at {address}: {error}: choose another address by `listen`, or end what listens there"
-    )]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The reason.
-        error: std::io::Error,
-    },
-    /// It could not drop its rights.
-    #[error(transparent)]
-    Rights(#[from] RightsError),
-    /// The kernel reports no modules any more.
-    #[error(
-        "the kernel's events about modules ended: {0}: start the daemon again, which systemd does by itself"
-    )]
-    NoEvents(String),
-    /// The system refuses something.
-    #[error(
-        "{doing}: {error}: look at the limits on files and threads (LimitNOFILE, TasksMax) and at what the unit forbids"
-    )]
-    System {
-        /// What was tried.
-        doing: &'static str,
-        /// The reason.
-        error: std::io::Error,
-    },
-}
 
 /// Measures by `config` until SIGTERM or SIGINT; SIGHUP reads it again from its `file`. To be called while this process has
 /// one thread, which drops its rights.
 ///
 /// # Errors
 /// If it cannot begin, or not go on. What was measured until then is stored.
-pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), Error> {
+pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), Failure> {
     let lock = Lock::take(Path::new(control::FOLDER))?;
     let store = Store::open(config.store.clone())?;
     let listener = config.listen.map(listen).transpose()?;
@@ -145,12 +103,23 @@ pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), Error> {
     ended
 }
 
-fn system(doing: &'static str) -> impl Fn(std::io::Error) -> Error {
-    move |error| Error::System { doing, error }
+/// The system refuses something.
+fn system(doing: &'static str) -> impl Fn(io::Error) -> Failure {
+    move |error| {
+        let text = format!(
+            "{doing}: {error}: look at the limits on files and threads (LimitNOFILE, TasksMax) and at what the unit forbids"
+        );
+        Failure::new(exit::INTERNAL, text)
+    }
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
-    let failed = |error| Error::Listen { address, error };
+fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let failed = |error: io::Error| {
+        let text = format!(
+            "cannot listen at {address}: {error}: choose another address by `listen`, or end what listens there"
+        );
+        Failure::new(exit::CANNOT_MEASURE, text)
+    };
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok(listener)
@@ -167,17 +136,16 @@ fn exec(config: &Config) -> Exec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Failure, exit};
 
     #[test]
     fn an_address_that_is_taken_is_named_with_a_remedy() {
         let other = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = other.local_addr().unwrap();
         let error = listen(address).unwrap_err();
-        let text = error.to_string();
+        let text = &error.message;
         assert!(text.contains(&address.to_string()) && text.contains("in use"), "{text}");
         assert!(text.contains("choose another address by `listen`"), "{text}");
-        assert_eq!(Failure::from(error).code, exit::CANNOT_MEASURE);
+        assert_eq!(error.code, exit::CANNOT_MEASURE);
         drop(other);
         listen(address).unwrap();
     }

@@ -50,7 +50,6 @@ impl Notifier {
     }
 
     /// When [`alive`](Self::alive) is to be called at the latest; `None` without a watchdog.
-    #[must_use]
     pub fn due(&self) -> Option<Instant> {
         Some(self.last_ping? + self.every?)
     }

@@ -95,7 +95,6 @@ pub struct Counts(Mutex<Pushes>);
 
 impl Counts {
     /// The numbers now.
-    #[must_use]
     pub fn get(&self) -> Pushes {
         *self.lock()
     }
@@ -266,7 +265,6 @@ fn judge(status: StatusCode, retry_after: Option<&str>, body: &[u8]) -> Result<P
 }
 
 /// All that is pushed of a state; `host` is the name of this one.
-#[must_use]
 pub fn request(state: &State, host: &str) -> ExportMetricsServiceRequest {
     let seen = Seen::of(state);
     let start = epoch_ns(state.since);

@@ -10,7 +10,6 @@ use procfs::process::Process;
 use crate::stats::nanoseconds;
 
 /// CPU time of all threads of this process since it began, in nanoseconds; 0 if the system does not say.
-#[must_use]
 pub fn cpu_ns() -> u64 {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return 0 };
     let taken = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
@@ -19,7 +18,6 @@ pub fn cpu_ns() -> u64 {
 
 /// CPU time of the thread that calls it, in nanoseconds; 0 if the system does not say. What others make the daemon do,
 /// such as answers to scrapers, is in other threads.
-#[must_use]
 pub fn thread_cpu_ns() -> u64 {
     let taken =
         clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from);
@@ -27,7 +25,6 @@ pub fn thread_cpu_ns() -> u64 {
 }
 
 /// Resident memory of this process that is not shared with files (`RssAnon`), in bytes; 0 if the system does not say.
-#[must_use]
 pub fn memory_bytes() -> u64 {
     let status = Process::myself().and_then(|process| process.status());
     status.ok().and_then(|status| status.rssanon).unwrap_or(0) * 1024

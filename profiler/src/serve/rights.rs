@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
 
 use procfs::process::{Process, Status};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
@@ -14,6 +13,7 @@ use seccompiler::{
     SeccompRule, sock_filter,
 };
 
+use crate::error::{Failure, exit};
 use crate::limits;
 
 /// A capability that is kept.
@@ -88,32 +88,27 @@ pub enum Exec {
     Never,
 }
 
-/// Why rights could not be dropped.
-#[derive(Debug, thiserror::Error)]
-pub enum RightsError {
-    /// Other threads would keep theirs.
-    #[error(
-        "rights cannot be dropped once there are {0} threads: an error of the profiler, please report it"
-    )]
-    Threads(u64),
-    /// A system call failed.
-    #[error(
+fn failure(text: String) -> Failure {
+    Failure::new(exit::CANNOT_MEASURE, text)
+}
+
+/// A system call failed.
+fn system(doing: &str, error: &dyn fmt::Display) -> Failure {
+    failure(format!(
         "{doing}: {error}: start it as root by docs/systemd/profiler.service, outside of containers"
-    )]
-    System {
-        /// What was tried.
-        doing: &'static str,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// The filter of system calls could not be made or set: why.
-    #[error("refusing system calls: {0}: the kernel needs CONFIG_SECCOMP_FILTER")]
-    Filter(String),
-    /// The kernel still lists some.
-    #[error(
-        "/proc/thread-self/status has {0} after rights were dropped: start it by docs/systemd/profiler.service, without what adds rights"
-    )]
-    NotDropped(String),
+    ))
+}
+
+/// The filter of system calls could not be made or set.
+fn no_filter(error: &dyn fmt::Display) -> Failure {
+    failure(format!("refusing system calls: {error}: the kernel needs CONFIG_SECCOMP_FILTER"))
+}
+
+/// The kernel still lists some rights.
+fn not_dropped(what: &str) -> Failure {
+    failure(format!(
+        "/proc/thread-self/status has {what} after rights were dropped: start it by docs/systemd/profiler.service, without what adds rights"
+    ))
 }
 
 /// The rights that are left. As text: a line for each, for the journal.
@@ -140,10 +135,12 @@ impl fmt::Display for Kept {
 ///
 /// # Errors
 /// When this process has several threads, or not all could be dropped.
-pub fn drop_rights(exec: Exec) -> Result<Kept, RightsError> {
+pub fn drop_rights(exec: Exec) -> Result<Kept, Failure> {
     let threads = status()?.threads;
     if threads > 1 {
-        return Err(RightsError::Threads(threads));
+        return Err(failure(format!(
+            "rights cannot be dropped once there are {threads} threads: an error of the profiler, please report it"
+        )));
     }
     drop_rights_of_thread(exec)
 }
@@ -152,13 +149,13 @@ pub fn drop_rights(exec: Exec) -> Result<Kept, RightsError> {
 ///
 /// # Errors
 /// When not all could be dropped.
-pub fn drop_rights_of_thread(exec: Exec) -> Result<Kept, RightsError> {
+pub fn drop_rights_of_thread(exec: Exec) -> Result<Kept, Failure> {
     limits::raise_locked_memory();
     limits::raise_open_files(FILES);
     let keep = KEPT.iter().fold(CapabilitySet::empty(), |all, kept| all | kept.bit);
     drop_capabilities(keep)?;
-    let filter = filter(exec).map_err(|error| RightsError::Filter(error.to_string()))?;
-    seccompiler::apply_filter(&filter).map_err(|error| RightsError::Filter(error.to_string()))?;
+    let filter = filter(exec).map_err(|error| no_filter(&error))?;
+    seccompiler::apply_filter(&filter).map_err(|error| no_filter(&error))?;
     let status = status()?;
     check(&status, keep)?;
     let held = |kept: &&Capability| status.capeff & kept.bit.bits() != 0;
@@ -169,9 +166,8 @@ pub fn drop_rights_of_thread(exec: Exec) -> Result<Kept, RightsError> {
 ///
 /// # Errors
 /// Which step failed.
-pub fn drop_capabilities(keep: CapabilitySet) -> Result<(), RightsError> {
-    let failed =
-        |doing| move |error: rustix::io::Errno| RightsError::System { doing, error: error.into() };
+pub fn drop_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
+    let failed = |doing| move |error: rustix::io::Errno| system(doing, &error);
     thread::set_no_new_privs(true).map_err(failed("setting no_new_privs"))?;
     for bit in (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit)) {
         match thread::capability_is_in_bounding_set(bit) {
@@ -240,17 +236,15 @@ fn first_refused(of_x32: SeccompAction, of_clone3: SeccompAction) -> BpfProgram 
 }
 
 /// `/proc/thread-self/status`
-fn status() -> Result<Status, RightsError> {
+fn status() -> Result<Status, Failure> {
     let thread = nix::unistd::gettid().as_raw();
     let task = Process::myself().and_then(|process| process.task_from_tid(thread));
-    task.and_then(|task| task.status()).map_err(|error| RightsError::System {
-        doing: "reading /proc/thread-self/status",
-        error: io::Error::other(error),
-    })
+    let status = task.and_then(|task| task.status());
+    status.map_err(|error| system("reading /proc/thread-self/status", &error))
 }
 
 /// Compares the rights of this thread, as the kernel lists them, with those that were meant.
-fn check(status: &Status, keep: CapabilitySet) -> Result<(), RightsError> {
+fn check(status: &Status, keep: CapabilitySet) -> Result<(), Failure> {
     let more = |bits: u64| bits & !keep.bits();
     let sets = [
         ("CapPrm", more(status.capprm)),
@@ -259,7 +253,7 @@ fn check(status: &Status, keep: CapabilitySet) -> Result<(), RightsError> {
         ("CapAmb", status.capamb.unwrap_or(0)),
     ];
     if let Some((name, bits)) = sets.iter().find(|(_, bits)| *bits != 0) {
-        return Err(RightsError::NotDropped(format!("{name} {bits:#x} too many")));
+        return Err(not_dropped(&format!("{name} {bits:#x} too many")));
     }
     for (name, value, wanted) in [
         ("NoNewPrivs", status.nonewprivs, 1),
@@ -267,7 +261,7 @@ fn check(status: &Status, keep: CapabilitySet) -> Result<(), RightsError> {
         ("Seccomp", status.seccomp.map(u64::from), 2),
     ] {
         if value != Some(wanted) {
-            return Err(RightsError::NotDropped(format!("{name} {value:?}")));
+            return Err(not_dropped(&format!("{name} {value:?}")));
         }
     }
     Ok(())
@@ -391,7 +385,7 @@ mod tests {
     fn other_threads_would_keep_theirs() {
         // That which runs the tests.
         let error = drop_rights(Exec::Never).unwrap_err();
-        assert!(matches!(error, RightsError::Threads(2..)), "{error}");
+        assert!(error.message.contains("once there are"), "{error}");
     }
 
     #[test]

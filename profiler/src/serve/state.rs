@@ -53,7 +53,6 @@ pub enum Phase {
 
 impl Phase {
     /// Its name in status and metrics.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         self.into()
     }
@@ -112,7 +111,6 @@ impl Build {
     }
 
     /// All that was measured of it, as files have it.
-    #[must_use]
     pub fn recording(&self) -> Recording {
         let stored = |sum: &HandlerSum| HandlerRecording::from_measure(&sum.measure);
         let handlers = self.handlers.iter().map(stored).collect();
@@ -129,7 +127,6 @@ impl Build {
 
 impl HandlerSum {
     /// With what was measured of it so far.
-    #[must_use]
     pub fn new(measure: HandlerMeasure) -> Self {
         let name = measure.target.label();
         Self { name, measure: Arc::new(measure), covered_ns: 0, in_flight: 0, calls_per_s: None }

@@ -94,7 +94,6 @@ impl Status {
     }
 
     /// As tables, in `lines` lines at most.
-    #[must_use]
     pub fn text(&self, lines: usize) -> String {
         let header = ["module", "phase", "build", "handlers", "shed", "missing"];
         let row = |module: &ModuleStatus| {

@@ -15,6 +15,7 @@ use super::config;
 use super::ledger::{self, Entry, Ledger};
 use super::state::Intervals;
 use crate::atomic_file::{self, OutputFile};
+use crate::error::{Failure, exit};
 use crate::load::make_private;
 use crate::recording::unlike::What;
 use crate::recording::{Merge, MergeError, Recording, SCHEMA};
@@ -76,25 +77,21 @@ struct Pending {
     number: u64,
 }
 
-/// The folder cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot keep intervals in {}: {source}: name a folder of root's that nobody else can write to", path.display())]
-pub struct StoreError {
-    /// The folder.
-    path: PathBuf,
-    /// The reason.
-    source: io::Error,
-}
-
 impl Store {
     /// The intervals in the folder, which is made if it is missing. Other files are left
     /// alone, and named in the log.
     ///
     /// # Errors
     /// If others could change where it is or what is in it, or it cannot be made or read.
-    pub(super) fn open(config: config::Store) -> Result<Self, StoreError> {
+    pub(super) fn open(config: config::Store) -> Result<Self, Failure> {
         let path = config.folder.clone();
-        let failed = |source| StoreError { path: path.clone(), source };
+        let failed = |source: io::Error| {
+            let text = format!(
+                "cannot keep intervals in {}: {source}: name a folder of root's that nobody else can write to",
+                path.display()
+            );
+            Failure::new(exit::BAD_OUTPUT, text)
+        };
         make_private(&path).map_err(failed)?;
         let (ledger, before) = Ledger::open(&path);
         let mut store = Self {

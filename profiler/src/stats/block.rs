@@ -13,7 +13,6 @@ pub struct Block {
 
 impl Block {
     /// Number of values of the baseline and of the candidate.
-    #[must_use]
     pub fn size(&self) -> (usize, usize) {
         (self.base.len(), self.candidate.len())
     }
@@ -32,7 +31,6 @@ pub(super) fn average(values: &[f64]) -> f64 {
 }
 
 /// The median; `None` without values.
-#[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -41,7 +39,6 @@ pub fn median(values: &[f64]) -> Option<f64> {
 }
 
 /// The lowest and the highest value; `None` without values.
-#[must_use]
 pub fn ends(values: &[f64]) -> Option<[f64; 2]> {
     let lowest = values.iter().copied().min_by(f64::total_cmp)?;
     Some([lowest, values.iter().copied().max_by(f64::total_cmp)?])
@@ -49,7 +46,6 @@ pub fn ends(values: &[f64]) -> Option<[f64; 2]> {
 
 /// Range over median: (largest - smallest) / median. `None` with fewer than two values, or if the median
 /// is 0.
-#[must_use]
 pub fn spread(values: &[f64]) -> Option<f64> {
     let median = median(values)?;
     let [lowest, highest] = ends(values)?;

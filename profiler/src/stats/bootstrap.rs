@@ -44,13 +44,11 @@ pub struct Change {
 
 impl Change {
     /// Candidate minus baseline.
-    #[must_use]
     pub fn absolute(&self) -> f64 {
         self.candidate - self.base
     }
 
     /// The difference as a share of the baseline; `None` if the baseline is 0.
-    #[must_use]
     pub fn share(&self) -> Option<f64> {
         (self.base > 0.0).then(|| self.absolute() / self.base)
     }
@@ -58,7 +56,6 @@ impl Change {
 
 /// The change over all blocks, with one-sided bounds of this confidence (0.95: the pair encloses 90 %).
 /// `None` unless some block has both sides.
-#[must_use]
 pub fn change(blocks: &[Block], confidence: f64) -> Option<Change> {
     let blocks: Vec<&Block> = blocks.iter().filter(|block| block.weight() > 0.0).collect();
     if blocks.is_empty() {
@@ -88,7 +85,6 @@ pub fn change(blocks: &[Block], confidence: f64) -> Option<Change> {
 
 /// The mean of `values` with one-sided bounds of this confidence, which a single value does not have.
 /// `None` without values.
-#[must_use]
 pub fn level(values: &[f64], confidence: f64) -> Option<(f64, Option<Bounds>)> {
     if values.is_empty() {
         return None;

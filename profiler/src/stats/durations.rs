@@ -19,13 +19,11 @@ pub struct Durations {
 
 impl Durations {
     /// None so far; `empty` has the layout.
-    #[must_use]
     pub fn new(empty: Histogram<u64>) -> Self {
         Self { histogram: empty, sum_ns: 0, min_ns: u64::MAX, max_ns: 0, over_range: 0 }
     }
 
     /// None so far, to so many significant digits (2 or 3) from 1 ns to `highest`.
-    #[must_use]
     #[expect(clippy::expect_used, reason = "bounds and digits that the histogram takes")]
     pub(crate) fn of_digits(digits: u8, highest: u64) -> Self {
         let empty = Histogram::new_with_bounds(LOWEST_NS, highest, digits);
@@ -89,49 +87,41 @@ impl Durations {
     }
 
     /// All of them, to the layout's precision.
-    #[must_use]
     pub fn histogram(&self) -> &Histogram<u64> {
         &self.histogram
     }
 
     /// Exact number of durations.
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.histogram.len()
     }
 
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.histogram.is_empty()
     }
 
     /// Exact sum.
-    #[must_use]
     pub fn sum_ns(&self) -> u64 {
         self.sum_ns
     }
 
     /// Exact shortest; `None` without any.
-    #[must_use]
     pub fn min_ns(&self) -> Option<u64> {
         (self.min_ns <= self.max_ns).then_some(self.min_ns)
     }
 
     /// Exact longest; `None` without any.
-    #[must_use]
     pub fn max_ns(&self) -> Option<u64> {
         (self.min_ns <= self.max_ns).then_some(self.max_ns)
     }
 
     /// How many are beyond the range, and counted in the last bucket.
-    #[must_use]
     pub fn over_range(&self) -> u64 {
         self.over_range
     }
 
     /// Quantile (0 to 1) in nanoseconds, at most the exact longest; `None` without any.
-    #[must_use]
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         self.max_ns().map(|max| self.histogram.value_at_quantile(quantile).min(max))
     }

@@ -5,7 +5,6 @@
 
 /// Adjusted p-values in the given order, to compare with the level of the whole family. The k-th
 /// smallest of m is multiplied by m - k + 1; it is at least the one before, and at most 1.
-#[must_use]
 pub fn adjust(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));

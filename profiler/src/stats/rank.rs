@@ -32,7 +32,6 @@ pub struct RankTest {
 
 /// Tests whether the candidate's values are larger, and whether they are smaller. `None` if no block has
 /// both sides.
-#[must_use]
 pub fn rank_test(blocks: &[Block]) -> Option<RankTest> {
     let blocks: Vec<&Block> = blocks
         .iter()
@@ -49,7 +48,6 @@ pub fn rank_test(blocks: &[Block]) -> Option<RankTest> {
 
 /// Smallest possible p-value for blocks of these sizes: one over the number of permutations. 1 without
 /// blocks.
-#[must_use]
 pub fn smallest_p(sizes: impl IntoIterator<Item = (usize, usize)>) -> f64 {
     sizes.into_iter().map(|(base, candidate)| 1.0 / choices(base + candidate, candidate)).product()
 }

@@ -8,7 +8,6 @@ const BEYOND: f64 = 10.0;
 /// percentile, 200 for the 95th and 1,000 for the 99th. Calls of one run are not independent, so this is more than three
 /// times what a finite one-sided upper bound takes: the largest of n samples is one if `1 - quantile^n >= confidence`,
 /// which is 299 for the 99th percentile at 95 % (W. J. Conover, "Practical Nonparametric Statistics", tolerance limits).
-#[must_use]
 pub fn for_a_gate(quantile: f64) -> u64 {
     let beyond = (1.0 - quantile).max(f64::EPSILON);
     (BEYOND / beyond - 1e-6).ceil() as u64
@@ -17,7 +16,6 @@ pub fn for_a_gate(quantile: f64) -> u64 {
 /// The same of calls whose instructions were counted: two over the share beyond it. Such a run is no sample, since
 /// the same operations take the same instructions; two calls beyond the quantile, so that it is not one odd call, such
 /// as the first after the driver was loaded.
-#[must_use]
 pub fn for_an_exact_gate(quantile: f64) -> u64 {
     for_a_gate(quantile) / 5
 }

@@ -81,7 +81,6 @@ impl Grid {
     }
 
     /// All cells, in the order of the table.
-    #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         for &rate in &self.rates_per_s {
@@ -148,7 +147,6 @@ impl Cell {
     }
 
     /// Arguments of `profiler run`.
-    #[must_use]
     pub fn arguments(&self, shared: &[OsString]) -> Vec<OsString> {
         // Before those of the user, which may end with a command.
         let mut words: Vec<OsString> = vec!["--workers".into(), self.workers.to_string().into()];

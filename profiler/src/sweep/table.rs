@@ -11,7 +11,6 @@ use crate::watch::Watched;
 const PLACE: [&str; 3] = ["rate", "workers", "run"];
 
 /// All tables of the cells, which are in order.
-#[must_use]
 pub fn text(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String {
     let tables = vec![loads(cells, unit), handlers(cells, unit)];
     Document { tables, ..Document::default() }.text(width)

@@ -13,7 +13,6 @@ pub enum Format {
 
 impl Format {
     /// The `Content-Type`.
-    #[must_use]
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -27,7 +26,6 @@ impl Format {
 
     /// What an `Accept` header likes best; of equals the first, of nothing that is known the text. Prometheus itself answers a
     /// request that accepts nothing it has with text, too.
-    #[must_use]
     pub fn of(accept: &str) -> Self {
         let mut best = (0.0, Self::Text);
         for range in accept.split(',') {

@@ -25,7 +25,6 @@ pub const SCHEMA: i32 = 5;
 pub const ZERO_THRESHOLD: f64 = 1.0 / (1_u64 << 30) as f64;
 
 /// Calls of at most each of [`BOUNDS_NS`]; the count of all calls is that of the bucket `+Inf`.
-#[must_use]
 pub fn classic(durations: &Durations) -> [u64; BOUNDS_NS.len()] {
     let recorded = durations.histogram().iter_recorded();
     BOUNDS_NS.map(cumulative(recorded.map(|it| (it.value_iterated_to(), it.count_at_value()))))
@@ -44,7 +43,6 @@ pub struct Native {
 /// All calls, each as long as the longest of its HDR bucket, but no longer than the exact longest call. So a rank is in the
 /// bucket that holds what the recording gives as its quantile; a call is in the next bucket at most, if its HDR bucket falls
 /// astride a bound.
-#[must_use]
 pub fn native(durations: &Durations) -> Native {
     let mut native = Native::default();
     for bucket in durations.histogram().iter_recorded() {

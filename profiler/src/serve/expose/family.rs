@@ -65,7 +65,6 @@ pub enum Value<'a> {
 
 impl Family {
     /// Its points in a state.
-    #[must_use]
     pub fn points<'a>(&self, seen: &Seen<'a>) -> Vec<Point<'a>> {
         (self.points)(seen)
     }
@@ -93,7 +92,6 @@ struct Handler<'a> {
 
 impl<'a> Seen<'a> {
     /// What is shown of `state`.
-    #[must_use]
     pub fn of(state: &'a State) -> Self {
         let is_measuring = |build: &Build| {
             let mut modules = state.modules.iter().filter(|module| module.name == build.module);

@@ -17,7 +17,6 @@ pub use http::{CONNECTIONS, FRESH, serve};
 use super::state::State;
 
 /// All metrics of `state` in this format: the body of `/metrics`.
-#[must_use]
 pub fn metrics(state: &State, format: Format) -> Vec<u8> {
     let seen = Seen::of(state);
     match format {
