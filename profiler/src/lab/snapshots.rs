@@ -81,7 +81,10 @@ impl Base {
         let path = self.folder.join(TYPES);
         let types = fs::read(&path).map_err(|error| error.to_string())?;
         if types.is_empty() {
-            return Err("this kernel has no BTF (CONFIG_DEBUG_INFO_BTF)".to_owned());
+            return Err(
+                "this kernel has no BTF (CONFIG_DEBUG_INFO_BTF), or no symbols of data (CONFIG_KALLSYMS_ALL)"
+                    .to_owned(),
+            );
         }
         let types = Btf::image(&types, &path).map_err(|error| error.to_string())?;
         Reader::new(&types, &self.data().map_err(|error| error.to_string())?)

@@ -47,10 +47,10 @@ fn a_kernel_of_arm64_counts_all_calls_and_a_change_to_the_instruction() {
     }
 }
 
-/// What the testbed's sources say; arm64's kprobes are breakpoints.
+/// Debian's arm64 kernels have no symbols of data, by which hooks are found.
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
-fn what_a_build_registers_is_read_out_of_a_guest_of_arm64() {
+fn a_kernel_of_arm64_without_symbols_of_data_says_that_hooks_are_unknown() {
     let [kernel, baseline, _] = built();
     let mut command = profiler();
     command.args(["list", "--json", "--module"]).arg(baseline).arg("--kernel").arg(kernel);
@@ -58,20 +58,7 @@ fn what_a_build_registers_is_read_out_of_a_guest_of_arm64() {
     let found: serde_json::Value =
         serde_json::Deserializer::from_str(&said).into_iter().next().unwrap().unwrap();
     let (_, hooks) = found.as_object().unwrap().iter().next().unwrap();
-    let places: Vec<(&str, &str)> = hooks["list"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|hook| (hook["place"].as_str().unwrap(), hook["state"].as_str().unwrap()))
-        .collect();
-    let expected = [
-        "arch_ptrace",
-        "security_inode_create",
-        "__sys_bind",
-        "__sys_connect",
-        "bprm_execve",
-        "udp_recvmsg",
-    ];
-    assert_eq!(places, expected.map(|place| (place, "breakpoint")));
-    assert_eq!(hooks.get("unknown"), None);
+    assert_eq!(hooks["list"], serde_json::json!([]));
+    let unknown = hooks["unknown"][0].as_str().unwrap();
+    assert!(unknown.contains("CONFIG_KALLSYMS_ALL"), "{unknown}");
 }
