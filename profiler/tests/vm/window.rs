@@ -167,7 +167,7 @@ impl Window {
 
     /// A drain within the window.
     pub(crate) fn drain(&mut self) {
-        self.recorder.add(&self.session.drain().unwrap()).unwrap();
+        self.recorder.add(&self.session.drain().unwrap());
     }
 
     /// Ends the window while no counted call starts, and takes the probes off.
