@@ -16,6 +16,10 @@ pub(crate) const ROOT: u32 = u32::MAX;
 /// The slot of what is on a level from its begin to its end: no call or return is by it.
 const OUTERMOST: u64 = u64::MAX;
 
+/// Most calls within each other that are followed: more than fit on a stack of the kernel's. Where a call leaves nothing there, code that
+/// calls and does not return would take the host's memory.
+const MOST_ENTRIES: usize = 1 << 14;
+
 /// The slot of a call that is not within another, where slots are only numbers.
 const FIRST_SLOT: u64 = 1 << 40;
 
@@ -563,6 +567,9 @@ impl Counter {
         if let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut())
             && !level.entries.is_empty()
         {
+            if level.entries.len() >= MOST_ENTRIES {
+                return self.abandon();
+            }
             level.entries.push(Entry { slot, back, sure: true, frame: None });
         }
         self.leave_if_empty();

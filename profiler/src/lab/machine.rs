@@ -272,14 +272,18 @@ impl<'a> Machine<'a> {
     }
 
     /// Makes the kernel's memory known, by its symbols.
-    pub(super) fn find_kernel(&mut self, symbols: &str) {
+    pub(super) fn find_kernel(&mut self, symbols: &[&str]) {
         if self.arch == Arch::Arm64 && self.pages.is_none() {
-            self.pages = Pages::of(symbols);
+            self.pages = Pages::of(&symbols.concat());
         }
     }
 
     /// Bytes at an address; those of the kernel have to be in one piece.
     fn peek(&mut self, address: u64, bytes: u64) -> Result<Vec<u8>, QmpError> {
+        // Between the halves of x86-64 there is nothing.
+        if self.arch == Arch::X86_64 && (1 << 47..0xffff_8000_0000_0000).contains(&address) {
+            return Err(QmpError::Refused(format!("no address: {address:#x}")));
+        }
         let Some(pages) = self.pages.filter(|_| address >> 63 == 1) else {
             return self.read("memsave", address, bytes);
         };
@@ -311,7 +315,7 @@ impl<'a> Machine<'a> {
         modules: &str,
     ) -> Hooks {
         let [functions, data] = kernel;
-        self.find_kernel(&[data, functions].concat());
+        self.find_kernel(&[data, functions]);
         let names = Names::of(&[functions, modules]);
         let pages = RefCell::new((HashMap::new(), self));
         let read = |address: u64| word(&mut pages.borrow_mut(), address);

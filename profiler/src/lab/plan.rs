@@ -42,6 +42,7 @@ pub struct Job {
 
 /// What a run measures, under which load and for how long.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RunSpec {
     /// The guest's clock.
     pub clock: Clock,

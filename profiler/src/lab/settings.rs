@@ -185,6 +185,9 @@ impl Options {
         if probes && !self.dimensions.is_none() {
             return usage("--dimensions are for --meter exact");
         }
+        if self.dimensions.descriptors > 0 && self.loads.len() > 1 {
+            return usage("descriptors are the process's: give one --builtin with them");
+        }
         if probes && (self.placements.is_some() || self.verify) {
             return usage(
                 "--placements and --verify are for --meter exact; with probes say --boots",

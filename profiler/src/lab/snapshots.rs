@@ -215,7 +215,7 @@ impl Maker<'_> {
             return Err(Failure::new(exit::INTERNAL, text));
         };
         let symbols = String::from_utf8_lossy(&symbols);
-        machine.find_kernel(&symbols);
+        machine.find_kernel(&[&symbols]);
         let types = match types_at(&symbols) {
             Some(place) => machine.memory(place).map_err(failed)?,
             None => Vec::new(),

@@ -65,6 +65,7 @@ pub(super) enum Job {
 
 /// Modules to load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Install {
     /// Number of the placement.
     pub(super) placement: u32,
@@ -76,6 +77,7 @@ pub(super) struct Install {
 
 /// A program to start, with its files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Agent {
     /// The program's path and its arguments.
     pub(super) arguments: Vec<String>,
@@ -96,6 +98,7 @@ pub(super) struct AgentFile {
 
 /// A module in the item [`FILES`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ModuleFile {
     /// Its name once it is loaded.
     pub(super) name: String,

@@ -40,9 +40,9 @@ pub struct ChangeRecord {
     /// `change`; absent where it makes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_call: Option<f64>,
-    /// Of a tail, whether what is outside of the driver's functions counts; not stored, as it only asks for further placements.
+    /// Of a tail, whether further placements have to decide about it; not stored.
     #[serde(skip)]
-    pub(super) outside: bool,
+    pub(super) open: bool,
     /// Lower and upper bound of the change, each at 95 %, `null` if there are too few runs; counted, the lowest and the highest of
     /// a placement.
     pub change_bounds: Option<[f64; 2]>,
@@ -417,7 +417,7 @@ fn compared(part: &Part<'_>, name: &str, statistic: Statistic, figures: &Figures
         candidate: alone(part, &candidate_runs),
         change: None,
         one_call: None,
-        outside: false,
+        open: false,
         change_bounds: None,
         percent: None,
         percent_bounds: None,
@@ -448,7 +448,7 @@ fn alone(part: &Part<'_>, runs: &[Option<f64>]) -> Option<f64> {
 
 /// Adds to `record` how the runs differ, by placement.
 fn with_placed(record: ChangeRecord, placed: Option<Placed>) -> ChangeRecord {
-    let Some(Placed { sides: [base, candidate], change, ends, one_call, outside }) = placed else {
+    let Some(Placed { sides: [base, candidate], change, ends, one_call, open }) = placed else {
         return record;
     };
     let percent = |change: f64| (base > 0.0).then(|| change / base * 100.0);
@@ -457,7 +457,7 @@ fn with_placed(record: ChangeRecord, placed: Option<Placed>) -> ChangeRecord {
         candidate: Some(candidate),
         change: Some(change),
         one_call: (one_call != 0.0).then_some(one_call),
-        outside,
+        open,
         change_bounds: Some(ends),
         percent: percent(change),
         percent_bounds: percent(ends[0]).zip(percent(ends[1])).map(|(low, high)| [low, high]),

@@ -134,12 +134,11 @@ impl Pending {
         self.record.statistic == Statistic::Tail
     }
 
-    /// Whether some placements are beyond the limit, and others are not. A tail that fails outside of the driver's functions is, too:
-    /// that three placements of one build are above three of its copy happens in one of 20 cases.
+    /// Whether some placements are beyond the limit, and others are not, or a tail may differ outside of the driver's functions.
     fn is_astride(&self) -> bool {
         let ([lowest, highest], most) = (self.ends(), self.terms.most(&self.record));
         let passes = self.record.change.is_some_and(|change| change <= most);
-        highest > most && !(self.is_tail() && passes) && (lowest <= most || self.record.outside)
+        self.record.open || lowest <= most && highest > most && !(self.is_tail() && passes)
     }
 
     /// The line on a counted figure.

@@ -110,7 +110,7 @@ mod tests {
             candidate: Some(base + change),
             change: Some(change),
             one_call: None,
-            outside: false,
+            open: false,
             change_bounds: Some(bounds),
             percent: Some(change / base * 100.0),
             percent_bounds: Some(bounds.map(|bound| bound / base * 100.0)),

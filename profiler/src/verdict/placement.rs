@@ -24,8 +24,8 @@ pub(super) struct Placed {
     pub(super) ends: [f64; 2],
     /// What a single call makes, or of an operation what is no build's, which is not in the change.
     pub(super) one_call: f64,
-    /// Of a tail, whether [what is outside](are_apart) of the driver's functions counts.
-    pub(super) outside: bool,
+    /// Of a tail, whether further placements have to decide about [what is outside](Outside) of the driver's functions.
+    pub(super) open: bool,
 }
 
 /// A figure of both sides, by run.
@@ -52,19 +52,21 @@ impl Placed {
     /// The operations that take most and those in which the driver takes most are not always the same, and the kernel has slow
     /// operations of its own. So in each placement a tail has changed by no more than either the percentiles of whole operations or
     /// those of the driver's part say, each by that which became worse by most, and not at all where one is longer and the other shorter;
-    /// but a percentile whose part [outside](are_apart) of the driver's functions differs counts as it is.
+    /// but a percentile whose part [outside](Outside) of the driver's functions differs counts as it is.
     pub(super) fn of_tail(design: &Design, percentiles: &[Tail], shown: &Tail) -> Option<Self> {
         let pairs_of = |tail: &Tail| [&tail.whole, &tail.within].map(|it| pairs(design, it));
         let percentiles: Vec<[Vec<Pair>; 2]> = percentiles.iter().map(pairs_of).collect();
         let placements = percentiles.iter().flatten().map(Vec::len).min()?;
-        let apart: Vec<bool> = percentiles.iter().map(|[whole, _]| are_apart(whole)).collect();
+        let outside: Vec<Outside> =
+            percentiles.iter().map(|[whole, _]| outside_over(whole)).collect();
+        let apart: Vec<bool> = outside.iter().map(|it| it.apart).collect();
         let in_placement = |at: usize| {
             let of = |[whole, within]: &[Vec<Pair>; 2]| [whole[at], within[at]];
             tail_difference(&percentiles.iter().map(of).collect::<Vec<_>>(), &apart)
         };
         let differences: Vec<f64> = (0..placements).map(in_placement).collect();
         let placed = Self::new(&pairs(design, &shown.whole), &differences)?;
-        Some(Self { outside: apart.contains(&true), ..placed })
+        Some(Self { open: outside.iter().any(|it| it.open), ..placed })
     }
 
     fn new(pairs: &[Pair], differences: &[f64]) -> Option<Self> {
@@ -75,7 +77,7 @@ impl Placed {
             change,
             ends: ends(differences)?,
             one_call: all(|[base, new]| new.value - base.value)? - change,
-            outside: false,
+            open: false,
         })
     }
 }
@@ -141,20 +143,42 @@ fn but_for_one_call([base, candidate]: &Pair) -> f64 {
     change.clamp(-left, left)
 }
 
-/// Whether a percentile differs outside of the driver's functions by more than it may: the lowest of one side over all placements is
-/// above the highest of the other by that much.
-///
+/// How a percentile differs outside of the driver's functions over all placements.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Outside {
+    /// By more than it may: the lowest of one side is above the highest of the other by that much, of [`MOST_PLACEMENTS`] but for
+    /// one placement of each side, which may be the odd one.
+    apart: bool,
+    /// Further placements have to decide that: the median of one side is above the highest of the other.
+    open: bool,
+}
+
 /// Where the kernel refills a cache in some operations, placements of one build differ by more than two builds of equal cost do in
-/// one placement (`ipv6` on 6.1: 7,961 to 12,464 instructions of one BPF agent, 9,101 to 10,900 of its copy in another folder).
-fn are_apart(pairs: &[Pair]) -> bool {
-    let sides: Option<Vec<_>> =
-        pairs.iter().map(|[base, new]| base.outside.zip(new.outside)).collect();
-    let Some(sides) = sides else { return false };
-    let range = |values: Vec<f64>| ends(&values).unwrap_or_default();
-    let base = range(sides.iter().map(|([was, _], _)| *was).collect());
-    let new = range(sides.iter().map(|(_, [is, _])| *is).collect());
-    let may = sides.iter().map(|([_, may], _)| *may).fold(0.0, f64::max);
-    f64::max(new[0] - base[1], base[0] - new[1]) > may
+/// one placement (`ipv6` on 6.1: 7,961 to 12,464 instructions of one BPF agent, 9,101 to 10,900 of its copy in another folder). Of
+/// such figures nine of one side are apart from nine of the other by chance, upwards, in 0.2 % of cases, and three from three in 5 %.
+fn outside_over(pairs: &[Pair]) -> Outside {
+    let both = |[base, new]: &Pair| Some((base.outside?, new.outside?));
+    let Some(sides) = pairs.iter().map(both).collect::<Option<Vec<_>>>() else {
+        return Outside::default();
+    };
+    let sorted = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values
+    };
+    let base = sorted(sides.iter().map(|([was, _], _)| *was).collect());
+    let new = sorted(sides.iter().map(|(_, [is, _])| *is).collect());
+    let may = median(&sides.iter().map(|([_, may], _)| *may).collect::<Vec<_>>());
+    let decides = pairs.len() >= MOST_PLACEMENTS;
+    let odd = usize::from(decides);
+    let (Some(may), Some(end)) = (may, pairs.len().checked_sub(1 + odd)) else {
+        return Outside::default();
+    };
+    let above = |low: Option<f64>, high: &[f64]| low.is_some_and(|low| low - high[end] > may);
+    let either = |low: &dyn Fn(&[f64]) -> Option<f64>| above(low(&new), &base) || above(low(&base), &new);
+    Outside {
+        apart: either(&|side| side.get(odd).copied()),
+        open: !decides && either(&|side| median(side)),
+    }
 }
 
 /// As [`Placed::of_tail`], of one placement: whole operations and the driver's part by percentile, and which are apart.
@@ -207,7 +231,7 @@ mod tests {
                 [whole, pair(4_000.0, *within)]
             };
             let percentiles = percentiles.iter().map(of).collect::<Vec<_>>();
-            let apart: Vec<bool> = percentiles.iter().map(|[it, _]| are_apart(&[*it])).collect();
+            let apart: Vec<bool> = percentiles.iter().map(|[it, _]| outside_over(&[*it]).apart).collect();
             tail_difference(&percentiles, &apart)
         };
         let (same, kernels) = ([60_000.0, 4_000.0], [62_000.0, 4_000.0]);
@@ -231,14 +255,21 @@ mod tests {
                 ..Observed::exact(outside)
             };
             let pairs = base.iter().zip(candidate).map(|(was, is)| [of(*was), of(*is)]);
-            are_apart(&pairs.collect::<Vec<_>>())
+            let Outside { apart, open } = outside_over(&pairs.collect::<Vec<_>>());
+            (apart, open)
         };
-        assert!(!of(&[9_191.0, 9_323.0, 9_514.0], &[9_101.0, 9_323.0, 10_900.0]));
-        assert!(!of(&[9_000.0, 9_500.0], &[9_900.0, 9_950.0]), "4 %");
-        assert!(of(&[9_000.0, 9_400.0], &[9_900.0, 9_950.0]));
-        assert!(of(&[9_900.0, 9_950.0], &[9_000.0, 9_400.0]));
+        assert_eq!(of(&[9_191.0, 9_323.0, 9_514.0], &[9_101.0, 9_323.0, 10_900.0]), (false, false));
+        assert_eq!(of(&[9_000.0, 9_500.0], &[9_900.0, 9_950.0]), (false, false), "4 %");
+        assert_eq!(of(&[9_000.0, 9_400.0], &[9_900.0, 9_950.0]), (true, true));
+        assert_eq!(of(&[9_900.0, 9_950.0], &[9_000.0, 9_400.0]), (true, true));
+        assert_eq!(of(&[9_000.0; 3], &[9_000.0, 9_900.0, 9_900.0]), (false, true), "an odd one");
+        let with = |odd: f64, most: f64| [odd, most, most, most, most, most, most, most, most];
+        assert_eq!(of(&with(9_950.0, 9_000.0), &with(9_000.0, 9_900.0)), (true, false));
+        let two = [9_000.0, 9_000.0, 9_900.0, 9_900.0, 9_900.0, 9_900.0, 9_900.0, 9_900.0, 9_900.0];
+        assert_eq!(of(&with(9_950.0, 9_000.0), &two), (false, false));
         let unknown = [Observed::exact(1.0), Observed::exact(1_000.0)];
-        assert!(!are_apart(&[unknown]), "nobody knows what is outside");
+        assert_eq!(outside_over(&[unknown]), Outside::default(), "nobody knows what is outside");
+        assert_eq!(outside_over(&[]), Outside::default());
     }
 
     #[test]

@@ -98,8 +98,9 @@ fn stand_by(
             drop(attachment);
             if let Ok([Job::Count(runs)]) = channel.jobs().as_deref() {
                 let ancestors = runs.iter().map(|run| run.dimensions.ancestors).max();
-                descend(ancestors.unwrap_or(0)).map_err(of_child)?;
-                let loads = runs.iter().map(load::count).collect::<Result<_, Failure>>();
+                let descended = descend(ancestors.unwrap_or(0)).map_err(of_child);
+                let loads = descended
+                    .and_then(|()| runs.iter().map(load::count).collect::<Result<_, Failure>>());
                 let answer = loads.map_or_else(|it| failed(&it), Answer::Counted);
                 channel.answer(&unless_warned(log, answer), &[]);
             }

@@ -56,7 +56,7 @@ pub struct BuiltinLoad {
     pub(super) rate: Option<Rate>,
     pub(super) operations: Option<u64>,
     pub(super) pin: bool,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Dimensions::is_none")]
     pub(super) dimensions: Dimensions,
     #[serde(skip)]
     pub(super) measured_from: Option<Instant>,
