@@ -83,7 +83,7 @@ fn name_of(name: &str) -> libc::ifreq {
     // The last byte stays 0 and terminates the name.
     let room = request.ifr_name.len() - 1;
     for (to, from) in request.ifr_name.iter_mut().take(room).zip(name.bytes()) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     request
 }

@@ -156,7 +156,7 @@ pub(super) fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadRefused
         load.log_buf = if log.is_empty() { 0 } else { address_mut(log) };
         // The last byte ends it.
         for (to, from) in load.prog_name[..15].iter_mut().zip(program.name.bytes()) {
-            *to = from.cast_signed();
+            *to = libc::c_char::from_ne_bytes([from]);
         }
         load.expected_attach_type = program.attach_type as u32;
         load.attach_btf_id = program.btf_id;
@@ -452,7 +452,7 @@ pub fn loaded_programs() -> io::Result<Vec<LoadedProgram>> {
         raw.jited_ksyms = address_mut(functions.as_mut_slice());
         info(fd?.as_fd(), &mut raw)?;
         functions.truncate(raw.nr_jited_ksyms as usize);
-        let name = raw.name.iter().map(|byte| byte.cast_unsigned()).take_while(|byte| *byte != 0);
+        let name = raw.name.iter().map(|byte| byte.to_ne_bytes()[0]).take_while(|byte| *byte != 0);
         let name = String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned();
         Ok(LoadedProgram { name, functions })
     };
