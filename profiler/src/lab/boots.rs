@@ -42,7 +42,8 @@ pub(super) fn measure(
     on_run: &(dyn Fn() + Sync),
 ) -> Result<Measured, Failure> {
     if builds.kernel.arch != Arch::HERE {
-        let text = "probes measure kernels of this machine's architecture: leave out --meter probes";
+        let text =
+            "probes measure kernels of this machine's architecture: leave out --meter probes";
         return Err(Failure::new(exit::USAGE, text));
     }
     let folder = &settings.folder;

@@ -174,7 +174,8 @@ fn outside_over(pairs: &[Pair]) -> Outside {
         return Outside::default();
     };
     let above = |low: Option<f64>, high: &[f64]| low.is_some_and(|low| low - high[end] > may);
-    let either = |low: &dyn Fn(&[f64]) -> Option<f64>| above(low(&new), &base) || above(low(&base), &new);
+    let either =
+        |low: &dyn Fn(&[f64]) -> Option<f64>| above(low(&new), &base) || above(low(&base), &new);
     Outside {
         apart: either(&|side| side.get(odd).copied()),
         open: !decides && either(&|side| median(side)),
@@ -231,7 +232,8 @@ mod tests {
                 [whole, pair(4_000.0, *within)]
             };
             let percentiles = percentiles.iter().map(of).collect::<Vec<_>>();
-            let apart: Vec<bool> = percentiles.iter().map(|[it, _]| outside_over(&[*it]).apart).collect();
+            let apart: Vec<bool> =
+                percentiles.iter().map(|[it, _]| outside_over(&[*it]).apart).collect();
             tail_difference(&percentiles, &apart)
         };
         let (same, kernels) = ([60_000.0, 4_000.0], [62_000.0, 4_000.0]);
