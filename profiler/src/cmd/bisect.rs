@@ -1,9 +1,11 @@
 //! `profiler bisect`: the first commit of a driver that made a handler slower.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
+use std::thread;
 
+use super::to_stdout;
 use crate::cli::AgentArgs;
 use crate::cli::bisect::BisectArgs;
 use crate::error::{Failure, exit};
@@ -22,7 +24,7 @@ const STEP: &str = include_str!("bisect/step.sh");
 /// If the revisions cannot be built and measured, or no single commit is found.
 pub fn run(args: &BisectArgs) -> Result<(), Failure> {
     let steps = Progress::new(args.quiet);
-    run_script(script(args, &gate(args)), &mut |line| steps.say(&clean(line)))
+    run_script(script(args, &gate(args)), &mut |line| steps.say(&clean(line)), to_stdout)
 }
 
 fn script(args: &BisectArgs, gate: &[OsString]) -> Command {
@@ -35,25 +37,61 @@ fn script(args: &BisectArgs, gate: &[OsString]) -> Command {
     command
 }
 
-/// Its lines of progress are passed on; what follows `error: ` is the failure.
-fn run_script(mut command: Command, say: &mut dyn FnMut(&str)) -> Result<(), Failure> {
+/// Its lines of progress are passed on; what follows `error: ` is the failure. It forgets its result when that is printed.
+fn run_script(
+    mut command: Command,
+    say: &mut dyn FnMut(&str),
+    print: impl FnOnce(&str) -> Result<(), Failure> + Send,
+) -> Result<(), Failure> {
     let cannot_run = |error: io::Error| {
         Failure::new(exit::CANNOT_MEASURE, format!("cannot run the script of bisect: {error}"))
     };
-    let mut child = command.stderr(Stdio::piped()).spawn().map_err(cannot_run)?;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(cannot_run)?;
+    let (word, result, steps) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let mut failure: Vec<String> = Vec::new();
-    for line in child.stderr.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
-        let line = line.unwrap_or_default();
-        match line.strip_prefix("error: ") {
-            Some(text) => failure = vec![text.to_owned()],
-            None if failure.is_empty() => say(&line),
-            None => failure.push(line),
+    let printed = thread::scope(|scope| {
+        let printed = scope.spawn(|| print_result(result, word, print));
+        for line in steps.map(BufReader::new).into_iter().flat_map(|steps| steps.split(b'\n')) {
+            let line = line.map_err(cannot_run)?;
+            let line = String::from_utf8_lossy(&line);
+            match line.strip_prefix("error: ") {
+                Some(text) => failure = vec![text.to_owned()],
+                None if failure.is_empty() => say(&line),
+                None => failure.push(line.into_owned()),
+            }
         }
-    }
-    match child.wait().map_err(cannot_run)?.code().and_then(|code| u8::try_from(code).ok()) {
+        printed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    let status = child.wait().map_err(cannot_run)?;
+    printed?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    let message = match failure.join("\n") {
+        empty if empty.is_empty() => format!("the script of bisect failed: {status}"),
+        text => text,
+    };
+    match code {
         Some(exit::OK) => Ok(()),
-        code => Err(Failure::new(code.unwrap_or(exit::CANNOT_MEASURE), failure.join("\n"))),
+        code => Err(Failure::new(code.unwrap_or(exit::CANNOT_MEASURE), message)),
     }
+}
+
+/// Prints the script's standard output, if there is any, and tells it so.
+fn print_result(
+    result: Option<impl Read>,
+    word: Option<impl Write>,
+    print: impl FnOnce(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let (Some(mut result), Some(mut word)) = (result, word) else { return Ok(()) };
+    let mut text = Vec::new();
+    // What was read before an error is not whole: the script is not told.
+    if result.read_to_end(&mut text).is_err() || text.is_empty() {
+        return Ok(());
+    }
+    print(&String::from_utf8_lossy(&text))?;
+    // One that was killed keeps its result.
+    let _ = word.write_all(b"printed\n");
+    Ok(())
 }
 
 /// The gate of two builds, without these.

@@ -3,13 +3,14 @@
 # a commit is kept beside the tree, in the folder of git that all work trees share, so that a bisection goes on after a stop.
 # Arguments: the script of a step, the repository, the good and the bad revision, the build command, the module's file or nothing,
 # `true` to start over, the process that bisects, and the judge with its options.
-# Standard output has the result, standard error the steps and, after `error: `, why it failed. The exit code is profiler's.
+# Standard output has the result, standard error the steps and, after `error: `, why it failed. The exit code is profiler's. A line of
+# standard input says that the result is printed.
 step=$1 repository=$2 good=$3 bad=$4 build=$5 module=$6 start_over=$7 profiler=$8
 shift 8
 start=$PWD
-# A hook of git that calls this would name another repository; the other two are for a report of the whole.
+# A hook of git that calls this would name another repository, CDPATH another folder; the other two are for a report of the whole.
 # shellcheck disable=SC2046 # one name a word
-unset $(command git rev-parse --local-env-vars) GITHUB_ACTIONS GITHUB_STEP_SUMMARY
+unset $(command git rev-parse --local-env-vars) CDPATH GITHUB_ACTIONS GITHUB_STEP_SUMMARY
 
 fail() {
     printf 'error: %s\n' "$2" >&2
@@ -20,7 +21,7 @@ git() {
     LC_ALL=C command git -c core.hooksPath=/dev/null "$@"
 }
 must() {
-    said=$(git "$@" 2>&1) || fail 7 "\`git $*\` failed: $said"
+    words=$(git "$@" 2>&1) || fail 7 "\`git $*\` failed: $words"
 }
 # Never an option, whatever it begins with.
 commit() {
@@ -43,11 +44,13 @@ forget() {
 # code, and its last line. Other codes are the shell's: it could not start the gate, or a signal ended that.
 run() {
     rm -f "$folder/failure"
+    # The shell's own failures have the exit codes of git.
+    (cd "$tree" && : >"$folder/git.log") 2>/dev/null || fail 8 "cannot write $folder/git.log, or use $tree"
     by=$1
     shift
     # shellcheck disable=SC2086 # one word an argument
     (cd "$tree" && exec setpriv --pdeathsig KILL $by sh -c "$step" sh "$folder" "$build" "$module" "$start" "$profiler" "$@") \
-        >"$folder/git.log"
+        >"$folder/git.log" 3<&-
     ended=$?
     [ -f "$folder/failure" ] || return 0
     read -r code text <"$folder/failure"
@@ -66,26 +69,34 @@ end() {
     run '' "$@"
     case $ended in
     0 | 1 | 125) ;;
-    *) fail 3 'a step was ended by a signal: is memory short?' ;;
+    *) fail 3 "a step ended with exit code $ended, as by a signal: is memory short?" ;;
     esac
     judged=$(cat "$folder/said/$revision")
 }
 
 command -v git >/dev/null || fail 3 'cannot run git: install it'
+for tool in flock setpriv; do
+    command -v "$tool" >/dev/null || fail 3 "cannot run $tool: install util-linux"
+done
 must -C "$repository" rev-parse --show-toplevel
-root=$said
-cd "$root" || exit 7
+{ root=$(git -C "$repository" rev-parse --show-toplevel) && cd "$root"; } ||
+    fail 7 "cannot enter the root of $repository"
 good=$(commit "$good") || exit
 bad=$(commit "$bad") || exit
 { [ "$good" != "$bad" ] && git merge-base --is-ancestor "$good" "$bad"; } ||
     fail 2 "the good revision $(described "$good") is not an ancestor of the bad one, $(described "$bad")"
-folder=$(cd "$(git rev-parse --git-common-dir)" && pwd)/profiler-bisect
+folder=$(cd "$(git rev-parse --git-common-dir)" && pwd)/profiler-bisect || fail 7 "cannot enter the git folder of $root"
 tree=$folder/tree
 mkdir -p "$folder" || fail 8 "cannot write $folder"
 # Steps have the lock as their input: it stays locked until they end.
-exec 0<>"$folder/lock"
-flock --nonblock 0 ||
-    fail 2 'another bisection of this repository is running, or the last step of one that was killed: let it end first'
+(: <>"$folder/lock") 2>/dev/null || fail 8 "cannot write $folder/lock"
+exec 3<&0 0<>"$folder/lock"
+flock --nonblock 0
+case $? in
+0) ;;
+1) fail 2 'another bisection of this repository is running, or the last step of one that was killed: let it end first' ;;
+*) fail 8 "cannot lock $folder/lock" ;;
+esac
 "$start_over" && forget
 mkdir -p "$folder/said" || fail 8 "cannot write $folder"
 # The program's name has the number of its process; messages are kept where it is said now.
@@ -116,13 +127,14 @@ if [ -z "$(marked 'first bad commit')" ]; then
     # The script ends with git, the gate with the script, and git with this process: nothing goes on when that is killed.
     run 'git -c core.hooksPath=/dev/null bisect run setpriv --pdeathsig KILL' "$@"
     case $ended in
-    # 2: only commits that were left out are left.
+    # 2: only commits that were left out are left, or git failed.
     0 | 2) ;;
     *) fail 7 "\`git bisect run\` ended with exit code $ended" ;;
     esac
 fi
 first=$(marked 'first bad commit')
 possible=$(marked 'possible first bad commit')
+[ "$first$possible" ] || fail 7 "\`git bisect run\` found no commit: $(tail -n 1 "$folder/git.log")"
 result=$(
     if [ "$first" ]; then
         printf 'bisect: %s is the first slower commit\n' "$(described "$first")"
@@ -135,8 +147,11 @@ result=$(
     printf 'bisect: %s builds; left out:\n' $#
     for hash in $(marked skip); do printf '  %s: %s\n' "$(described "$hash")" "$(head -n 1 "$folder/said/$hash")"; done
 )
+printf '%s\n' "$result" | sed '$s/; left out:$//'
+# Its end. What is not printed is not forgotten.
+exec >/dev/null
+read -r _ <&3 || fail 8 'cannot write the result'
 forget
 rm -rf "$folder"
-printf '%s\n' "$result" | sed '$s/; left out:$//' | tr -d '\001-\010\013-\037\177'
 [ "$first" ] ||
     fail 11 "the first slower commit is one of $(printf '%s\n' "$possible" | wc -l): not all can be measured"

@@ -10,7 +10,7 @@ shift 5
 unset $(git rev-parse --local-env-vars)
 clean() {
     { git -c core.hooksPath=/dev/null reset --quiet --hard && git clean --quiet -ffdx; } 2>"$folder/clean.log" ||
-        { echo "3 the work tree cannot be emptied: $(tail -n 1 "$folder/clean.log")" >"$folder/failure" && return 1; }
+        { printf '3 the work tree cannot be emptied: %s\n' "$(tail -n 1 "$folder/clean.log")" >"$folder/failure" && return 1; }
 }
 # What an earlier build left could hide that this one fails, or keep git from the next commit.
 clean || exit 128
@@ -18,16 +18,17 @@ trap clean EXIT
 commit=$(git log -1 --abbrev=12 --format='%h (%s)')
 said=$folder/said/$(git rev-parse HEAD)
 verdict=125
-echo "building $commit" >&2
+# Not by echo, which could make several lines of a subject.
+printf 'building %s\n' "$commit" >&2
 sh -c "$build" >"$folder/build.log" 2>&1
 status=$?
 [ "$module" ] || found=$(find . -type f -name '*.ko')
 found=$PWD/${module:-$found}
 if [ $status != 0 ]; then
     last=$(grep -v '^[[:space:]]*$' "$folder/build.log" | tail -n 1)
-    echo "\`$build\` ended with exit code $status: ${last:-no output}" >"$said"
+    printf '%s\n' "\`$build\` ended with exit code $status: ${last:-no output}" >"$said"
 elif [ ! -f "$found" ]; then
-    echo "\`$build\` made no ${module:-module, or several: name one with --module}" >"$said"
+    printf '%s\n' "\`$build\` made no ${module:-module, or several: name one with --module}" >"$said"
 elif ! kill -0 "$profiler"; then
     # Nobody waits for the verdict any more.
     exit 128
@@ -40,9 +41,9 @@ else
     # This build: its file, its handlers, its loads, its guest or its runs.
     4 | 5 | 6 | 7 | 11 | 12 | 13 | 15) ;;
     # This machine.
-    *) echo "$code $(tail -n 1 "$said")" >"$folder/failure" && exit 128 ;;
+    *) printf '%s\n' "$code $(tail -n 1 "$said")" >"$folder/failure" && exit 128 ;;
     esac
 fi
 case $verdict in 0) word=good ;; 1) word=slower ;; *) word='left out' ;; esac
-echo "$commit: $word: $(head -n 1 "$said")" >&2
+printf '%s\n' "$commit: $word: $(head -n 1 "$said")" >&2
 exit $verdict

@@ -21,13 +21,15 @@ struct Driver {
     hashes: Vec<String>,
     /// What the gate has measured, and how often it can.
     gate: tempfile::TempDir,
+    /// The result cannot be printed.
+    disk_is_full: bool,
 }
 
 impl Driver {
     /// Commits numbered from 0, of which `broken` do not build.
     fn new(broken: &[usize]) -> Self {
         let [folder, gate] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        let mut driver = Self { folder, hashes: Vec::new(), gate };
+        let mut driver = Self { folder, hashes: Vec::new(), gate, disk_is_full: false };
         driver.git("init --quiet");
         for number in 0..COMMITS {
             let takes = if number < SLOWER { 400 } else { 460 };
@@ -80,12 +82,14 @@ impl Driver {
         let good = self.hashes.iter().position(|hash| *hash == args.good).unwrap_or(0);
         fs::write(folder.join("good"), good.to_string()).unwrap();
         let gate = ["sh", "-c", gate, "sh", folder.to_str().unwrap()].map(Into::into);
-        let output = folder.join("output");
-        let mut command = script(args, &gate);
-        command.stdout(fs::File::create(&output).unwrap());
-        let mut said = Vec::new();
-        let result = run_script(command, &mut |line| said.push(line.to_owned()));
-        Ended { result, said, text: fs::read_to_string(output).unwrap() }
+        let (mut said, mut text) = (Vec::new(), String::new());
+        let mut print = |result: &str| {
+            result.clone_into(&mut text);
+            if self.disk_is_full { Err(Failure::new(exit::BAD_OUTPUT, "full")) } else { Ok(()) }
+        };
+        let say = &mut |line: &str| said.push(line.to_owned());
+        let result = run_script(script(args, &gate), say, &mut print);
+        Ended { result, said, text }
     }
 
     fn state(&self) -> PathBuf {
@@ -222,4 +226,34 @@ fn a_step_that_is_killed_or_a_hook_that_fails_is_no_verdict() {
     let ended = driver.run(&args, usize::MAX);
     assert!(ended.lines()[0].contains(" (change-19) is the first"), "{}", ended.text);
     assert_eq!(ended.lines().len(), 3, "none is left out: {}", ended.text);
+}
+
+#[test]
+fn a_result_that_cannot_be_printed_is_kept() {
+    let mut driver = Driver::new(&[]);
+    driver.disk_is_full = true;
+    let failed = driver.run(&driver.args(), usize::MAX);
+    assert_eq!((failed.failure().code, failed.failure().message.as_str()), (8, "full"));
+    driver.disk_is_full = false;
+    let again = driver.run(&driver.args(), 0);
+    assert_eq!(again.lines(), failed.text.lines().collect::<Vec<_>>());
+    assert!(!driver.state().exists());
+}
+
+#[test]
+fn what_the_shell_cannot_do_has_a_sentence() {
+    let driver = Driver::new(&[]);
+    fs::create_dir_all(driver.state().join("lock")).unwrap();
+    let ended = driver.run(&driver.args(), usize::MAX);
+    assert_eq!(ended.failure().code, exit::BAD_OUTPUT);
+    assert!(ended.failure().message.ends_with("profiler-bisect/lock"), "{:?}", ended.result);
+    fs::remove_dir(driver.state().join("lock")).unwrap();
+    let mut silent = Command::new("sh");
+    silent.args(["-c", r"printf 'not \377 UTF-8\nsteps\n' >&2; exit 7"]);
+    let mut said = Vec::new();
+    let failure = run_script(silent, &mut |line| said.push(line.to_owned()), |_| Ok(()));
+    assert_eq!(said, ["not \u{fffd} UTF-8", "steps"]);
+    let failure = failure.unwrap_err();
+    assert_eq!(failure.code, 7);
+    assert!(failure.message.contains("exit status: 7"), "{failure}");
 }
