@@ -50,9 +50,8 @@ pub(crate) fn build_for_arm64(paths: &Paths) -> Result<PathBuf> {
     let args = ["build", "--release", "--package", "profiler", "--bin", "profiler"];
     let more = ["--target", ARM64_TARGET, "--target-dir", &folder, "--config", &flags];
     let compiler = ["--config", &linker, "--config", "build.rustc='/usr/bin/rustc'"];
-    // Optimising across crates takes most of the minutes, and the guest's kernel is what is counted.
-    let quick =
-        ["--config", "profile.release.lto=false", "--config", "profile.release.codegen-units=16"];
+    // To optimise takes most of the minutes, and what is counted is the guest's kernel.
+    let quick = ["--config", "profile.release.opt-level=1"];
     build(paths, &[&args[..], &more, &compiler, &quick].concat(), "profiler")
 }
 

@@ -57,6 +57,12 @@ impl Reading {
         Edge { under_way, entered: self.gone() + under_way }
     }
 
+    /// The beginning of a window whose end is [as it was read](Self::as_read): what had entered and was not gone was under way.
+    pub(crate) fn not_gone(&self) -> Edge {
+        let under_way = self.books.entries.saturating_sub(self.gone());
+        Edge { under_way, entered: self.gone() + under_way }
+    }
+
     /// The end after which nothing comes: the counters themselves have to balance.
     pub(crate) fn as_read(&self) -> Edge {
         Edge { under_way: self.books.in_flight, entered: self.books.entries }

@@ -98,14 +98,16 @@ impl HandlerStats {
     ///
     /// Books that do not balance in the end are shown as they were read.
     pub(crate) fn losses(&self) -> Losses {
-        let from = self.began.settled(self.waiting_next.unwrap_or(0));
-        let (to, now) = match &self.at_end {
-            Some(end) if self.now.is_balanced() => (end.settled(self.now.books.in_flight), end),
-            Some(end) => (end.as_read(), end),
-            None => (self.now.as_read(), &self.now),
+        let now = self.at_end.as_ref().unwrap_or(&self.now);
+        let edges = match self.at_end.is_some() && self.now.is_balanced() {
+            true => [
+                self.began.settled(self.waiting_next.unwrap_or(0)),
+                now.settled(self.now.books.in_flight),
+            ],
+            false => [self.began.not_gone(), now.as_read()],
         };
         let over_range = self.measure.durations.over_range();
-        let losses = now.losses_since(&self.began, [from, to]);
+        let losses = now.losses_since(&self.began, edges);
         Losses { doubtful: now.books.doubtful, over_range, ..losses }
     }
 
@@ -208,6 +210,17 @@ mod tests {
         let losses = measure.losses;
         assert_eq!((losses.carried_in, losses.entries, losses.in_flight), (0, 24, 0));
         assert_eq!(losses.imbalance(measure.durations.len()), 0);
+    }
+
+    /// It entered between the first reading of entries and the drain.
+    #[test]
+    fn a_call_that_waited_at_the_beginning_is_carried_in_while_the_window_lasts() {
+        let mut recorder = recorder();
+        recorder.begin(&drained_after(Some(0), 0, 1, 1));
+        recorder.add(&drained_after(Some(1), 1, 1, 0));
+        let losses = recorder.handlers()[0].losses();
+        assert_eq!((losses.carried_in, losses.entries, losses.exits), (1, 0, 1));
+        assert_eq!(losses.imbalance(1), 0);
     }
 
     #[test]

@@ -215,7 +215,9 @@ fn row<'a>(
 
 /// Splits `text` after the function's name, and its module if there is one.
 fn name(text: &[u8]) -> Option<(&str, &[u8])> {
-    let word = |text: &[u8]| text.iter().position(|&byte| ends_a_name(byte)).unwrap_or(text.len());
+    let word = |text: &[u8]| {
+        text.iter().position(|&byte| ENDS_A_NAME[usize::from(byte)]).unwrap_or(text.len())
+    };
     let mut end = word(text);
     if let [b' ', b'[', module @ ..] = &text[end..] {
         let length = word(module);
@@ -229,7 +231,17 @@ fn name(text: &[u8]) -> Option<(&str, &[u8])> {
 }
 
 /// Whether a byte ends a symbol in a trace, or does not print.
-fn ends_a_name(byte: u8) -> bool {
+const ENDS_A_NAME: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        table[byte] = ends_a_name(byte as u8);
+        byte += 1;
+    }
+    table
+};
+
+const fn ends_a_name(byte: u8) -> bool {
     !byte.is_ascii_graphic()
         || matches!(
             byte,
