@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use object::{
-    Object as _, ObjectSection as _, ObjectSymbol as _, RelocationKind, RelocationTarget,
-    SectionKind, SymbolKind,
+    Architecture, Object as _, ObjectSection as _, ObjectSymbol as _, RelocationFlags,
+    RelocationKind, RelocationTarget, SectionKind, SymbolKind, elf,
 };
 
 use crate::kernel::names;
@@ -34,6 +34,7 @@ impl Registered {
 
     fn parse(bytes: &[u8]) -> Result<Self, object::Error> {
         let file = object::File::parse(bytes)?;
+        let is_arm64 = file.architecture() == Architecture::Aarch64;
         let mut found = Self::default();
         let mut starts = BTreeMap::new();
         for symbol in file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text) {
@@ -60,7 +61,12 @@ impl Registered {
                 _ => continue,
             };
             for (_, relocation) in section.relocations() {
-                if relocation.kind() != RelocationKind::Absolute || relocation.size() != bits {
+                let is_stored =
+                    relocation.kind() == RelocationKind::Absolute && relocation.size() == bits;
+                // arm64 takes an address by two instructions.
+                let flags = RelocationFlags::Elf { r_type: elf::R_AARCH64_ADD_ABS_LO12_NC };
+                let is_taken = is_arm64 && relocation.flags() == flags;
+                if !is_stored && !is_taken {
                     continue;
                 }
                 let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
@@ -85,10 +91,7 @@ impl Registered {
 #[cfg(test)]
 mod tests {
     use object::write::{Object, Relocation, StandardSection, Symbol, SymbolSection};
-    use object::{
-        Architecture, BinaryFormat, Endianness, RelocationEncoding, RelocationFlags, SymbolFlags,
-        SymbolScope,
-    };
+    use object::{BinaryFormat, Endianness, RelocationEncoding, SymbolFlags, SymbolScope};
 
     use super::*;
 

@@ -3,14 +3,16 @@
 //! A file is cut into *pieces*: functions, objects, and nameless stretches such as the table of a `switch`. The digest of a piece has
 //! its bytes, and in place of each address what lies there: a name and an offset, a string, or the digest of a nameless piece.
 
+mod arm64;
+mod x86;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 use object::{
-    Architecture, Object as _, ObjectSection as _, ObjectSymbol as _, RelocationKind,
-    RelocationTarget, SectionFlags, SectionKind, SymbolKind, elf,
+    Architecture, Object as _, ObjectSection as _, ObjectSymbol as _, RelocationFlags,
+    RelocationKind, RelocationTarget, SectionFlags, SectionKind, SymbolKind, elf,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -54,7 +56,7 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// Compares pairs of files; `None` if one is damaged, not for x86-64, or without names of functions.
+    /// Compares pairs of files; `None` if one is damaged, neither for x86-64 nor for arm64, or without names of functions.
     #[must_use]
     pub fn between<'a>(pairs: impl IntoIterator<Item = (&'a Path, &'a Path)>) -> Option<Self> {
         let mut all = Self::default();
@@ -189,10 +191,32 @@ struct Item {
 
 /// An address in a section's bytes.
 struct Fix {
-    /// Bytes that it takes.
+    /// Bytes that are the address, or have it in them.
     width: u64,
-    kind: RelocationKind,
+    address: Address,
     target: Target,
+}
+
+/// How a section's bytes have an address.
+#[derive(Debug, PartialEq)]
+enum Address {
+    /// As a number.
+    Data(RelocationKind),
+    /// By a relocation of this type of an instruction, whose own bits of it are zero.
+    Relocated(u32),
+    /// In this instruction, here without it.
+    Instruction(u32),
+}
+
+impl Address {
+    /// Whether code goes there, or its address is taken relative to the code.
+    fn goes(&self) -> bool {
+        match self {
+            Self::Data(kind) => *kind == RelocationKind::Relative,
+            Self::Relocated(r_type) => arm64::goes(*r_type),
+            Self::Instruction(_) => true,
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -204,6 +228,7 @@ enum Target {
 
 struct Section<'a> {
     number: usize,
+    architecture: Architecture,
     name: &'a str,
     is_code: bool,
     is_strings: bool,
@@ -226,7 +251,7 @@ struct Reader<'a> {
 impl Build {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let file = object::File::parse(bytes).ok()?;
-        if file.architecture() != Architecture::X86_64 {
+        if !matches!(file.architecture(), Architecture::X86_64 | Architecture::Aarch64) {
             return None;
         }
         let mut reader = Reader { sections: BTreeMap::new(), known: BTreeMap::new() };
@@ -250,6 +275,8 @@ impl<'a> Section<'a> {
         if !has(elf::SHF_ALLOC) || DERIVED.iter().any(|derived| name.starts_with(derived)) {
             return None;
         }
+        let architecture = file.architecture();
+        let is_arm64 = architecture == Architecture::Aarch64;
         let mut fixes = BTreeMap::new();
         for (at, relocation) in section.relocations() {
             let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
@@ -261,15 +288,19 @@ impl<'a> Section<'a> {
                 }
                 None => Target::Outside(symbol.name().ok()?.to_owned(), addend),
             };
-            let kind = match relocation.kind() {
-                RelocationKind::PltRelative => RelocationKind::Relative,
-                kind => kind,
+            let (width, address) = match (relocation.kind(), relocation.flags()) {
+                (_, RelocationFlags::Elf { r_type }) if is_arm64 && !arm64::is_data(r_type) => {
+                    (0, Address::Relocated(r_type))
+                }
+                (RelocationKind::PltRelative, _) => (4, Address::Data(RelocationKind::Relative)),
+                (kind, _) => (u64::from(relocation.size() / 8), Address::Data(kind)),
             };
-            fixes.insert(at, Fix { width: u64::from(relocation.size() / 8), kind, target });
+            fixes.insert(at, Fix { width, address, target });
         }
         let is_code = section.kind() == SectionKind::Text;
         Some(Self {
             number: section.index().0,
+            architecture,
             name,
             is_code,
             is_strings: has(elf::SHF_STRINGS),
@@ -287,54 +318,23 @@ impl<'a> Section<'a> {
     fn is_padding(&self, begin: u64) -> bool {
         let end = self.pieces.get(&begin).map_or(begin, |(end, _)| *end);
         let bytes = self.bytes.get(begin as usize..end as usize).unwrap_or_default();
-        let is_idle =
-            |it: iced_x86::Instruction| matches!(it.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
-        let is_padding = match self.is_code {
-            true => Decoder::new(64, bytes, DecoderOptions::NONE).into_iter().all(is_idle),
-            false => bytes.iter().all(|byte| *byte == 0),
+        let is_padding = match (self.is_code, self.architecture) {
+            (false, _) => bytes.iter().all(|byte| *byte == 0),
+            (true, Architecture::Aarch64) => arm64::is_padding(bytes),
+            (true, _) => x86::is_padding(bytes),
         };
         is_padding && self.fixes.range(begin..end).next().is_none()
     }
 
-    /// Finds addresses that the assembler has filled in itself, and where those lead that are relative to the next instruction.
+    /// Finds the addresses in code that no relocation has, or not where they lead.
     fn decode(&mut self) {
         // Replacements of instructions (`.altinstr_replacement`) have no names.
         let whole = self.pieces.is_empty().then_some((0, self.size));
         let named = self.pieces.iter().map(|(begin, (end, _))| (*begin, *end));
-        for (begin, end) in named.chain(whole) {
-            let Some(code) = self.bytes.get(begin as usize..end as usize) else { continue };
-            let mut decoder = Decoder::with_ip(64, code, begin, DecoderOptions::NONE);
-            while decoder.can_decode() {
-                let instruction = decoder.decode();
-                let (at, next) = (instruction.ip(), instruction.next_ip());
-                let mut is_linked = false;
-                for (place, fix) in self.fixes.range_mut(at..next) {
-                    is_linked = true;
-                    let ahead = (next - place) as i64;
-                    match &mut fix.target {
-                        _ if fix.kind != RelocationKind::Relative => {}
-                        Target::Here((_, to)) => *to = to.wrapping_add_signed(ahead),
-                        Target::Outside(_, offset) => *offset = offset.wrapping_add(ahead),
-                    }
-                }
-                let offsets = decoder.get_constant_offsets(&instruction);
-                let (to, offset, width) = if instruction.op0_kind() == OpKind::NearBranch64 {
-                    (
-                        instruction.near_branch64(),
-                        offsets.immediate_offset(),
-                        offsets.immediate_size(),
-                    )
-                } else if instruction.is_ip_rel_memory_operand() {
-                    let to = instruction.ip_rel_memory_address();
-                    (to, offsets.displacement_offset(), offsets.displacement_size())
-                } else {
-                    continue;
-                };
-                if !is_linked && to < self.size && !(begin..end).contains(&to) {
-                    let target = Target::Here((self.number, to));
-                    let fix = Fix { width: width as u64, kind: RelocationKind::Relative, target };
-                    self.fixes.insert(at + offset as u64, fix);
-                }
+        for (begin, end) in named.chain(whole).collect::<Vec<_>>() {
+            match self.architecture {
+                Architecture::Aarch64 => arm64::decode(self, begin, end),
+                _ => x86::decode(self, begin, end),
             }
         }
     }
@@ -348,7 +348,9 @@ impl Reader<'_> {
             let (Some(section), Ok(name)) = (symbol.section_index(), symbol.name()) else {
                 continue;
             };
-            let is_named = !matches!(symbol.kind(), SymbolKind::Section | SymbolKind::File);
+            // arm64 marks where code and data begin by `$x` and `$d`.
+            let is_named = !matches!(symbol.kind(), SymbolKind::Section | SymbolKind::File)
+                && !name.starts_with('$');
             // The padding before a function, if the kernel wants some.
             if is_named && !name.is_empty() && !crate::kernel::names::is_padding(name) {
                 let size = symbol.size();
@@ -459,7 +461,7 @@ impl Reader<'_> {
             if let Some(address) = bytes.get_mut(from..from + fix.width as usize) {
                 address.fill(0);
             }
-            fixes.push((format!("{from} {:?} {}", fix.kind, fix.width), fix.target.clone()));
+            fixes.push((format!("{from} {:?} {}", fix.address, fix.width), fix.target.clone()));
         }
         let mut uses = BTreeSet::new();
         for (fix, target) in fixes {
@@ -527,7 +529,7 @@ impl Reader<'_> {
         };
         let end = section.pieces.get(&begin).map_or(begin, |(end, _)| *end);
         let fixes = section.fixes.range(begin..end).map(|(_, fix)| fix);
-        let ahead = fixes.filter(|fix| fix.kind == RelocationKind::Relative);
+        let ahead = fixes.filter(|fix| fix.address.goes());
         ahead.filter_map(|fix| self.function(&fix.target)).collect()
     }
 
@@ -568,9 +570,13 @@ mod tests {
         file.add_section(segment, name.into(), kind)
     }
 
-    /// A file of parts, one after another. As gas does, it names what is defined there by section and offset.
     fn file(parts: &[Part]) -> Vec<u8> {
-        let mut file = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+        file_for(Architecture::X86_64, parts)
+    }
+
+    /// A file of parts, one after another. As gas does, it names what is defined there by section and offset.
+    fn file_for(architecture: Architecture, parts: &[Part]) -> Vec<u8> {
+        let mut file = Object::new(BinaryFormat::Elf, architecture, Endianness::Little);
         let (mut sections, mut places) = (BTreeMap::new(), BTreeMap::new());
         for (of, name, bytes, _) in parts {
             let id = *sections.entry(*of).or_insert_with(|| section(&mut file, of));
@@ -758,6 +764,41 @@ mod tests {
             |bytes| changed(&[RET, OTHER, entry, new(&[0x90])], &[OTHER, RET, entry, new(bytes)]);
         assert!(alternative(&[0x90]).is_nothing());
         assert_eq!(names(&alternative(&[0xcc])), ["leaf"]);
+    }
+
+    #[test]
+    fn code_of_arm64_is_compared_by_where_its_addresses_lead() {
+        const RET: &[u8] = &0xd65f_03c0_u32.to_le_bytes();
+        const NOP_RET: &[u8] = &[0x1f, 0x20, 0x03, 0xd5, 0xc0, 0x03, 0x5f, 0xd6];
+        // adrp x0, text; add x0, x0, :lo12:text; bl leaf; b over what lies between, which the assembler has filled in
+        const CODE: &[u8] = &[0, 0, 0, 0x90, 0, 0, 0, 0x91, 0, 0, 0, 0x94, 1, 0, 0, 0x14];
+        const OTHER_REGISTER: &[u8] = &[0, 0, 0, 0x90, 1, 0, 0, 0x91, 0, 0, 0, 0x94, 1, 0, 0, 0x14];
+        const FARTHER: &[u8] = &[0, 0, 0, 0x90, 0, 0, 0, 0x91, 0, 0, 0, 0x94, 3, 0, 0, 0x14];
+        const LINKS: &[Link] = &[
+            (0, elf::R_AARCH64_ADR_PREL_PG_HI21, "(text)", 0),
+            (4, elf::R_AARCH64_ADD_ABS_LO12_NC, "(text)", 0),
+            (8, elf::R_AARCH64_CALL26, "far", 0),
+        ];
+        let build = |parts: &[Part]| Build::parse(&file_for(Architecture::Aarch64, parts)).unwrap();
+        let differ =
+            |base: &[Part], candidate: &[Part]| Changed::of(&build(base), &build(candidate));
+        let part = |name, code| (".text", name, code, &[][..]);
+        let hook = |code| (".text", "hook", code, LINKS);
+        let far = (".text.far", "far", RET, &[][..]);
+        let (leaf, other) = (part("leaf", RET), part("other", NOP_RET));
+        let mark = (".text", "$x", &[][..], &[][..]);
+        let base = [hook(CODE), leaf, other, far, TEXT];
+        let more = (".rodata.str1.1", "(more)", &b"other words\0"[..], &[][..]);
+        let moved = [mark, hook(FARTHER), other, leaf, part("(pad)", &[0; 4]), far, more, TEXT];
+        let found = differ(&base, &moved);
+        assert!(found.is_nothing(), "{found:?}");
+        assert!(found.reached_from("hook").is_superset(&["leaf", "far"].into()), "{found:?}");
+        let to_other = differ(&base, &[hook(CODE), other, leaf, far, TEXT]);
+        assert_eq!(names(&to_other), ["hook"], "the same bytes go to another function");
+        let register = differ(&base, &[hook(OTHER_REGISTER), leaf, other, far, TEXT]);
+        assert_eq!(names(&register), ["hook"]);
+        let text = (".rodata.str1.1", "(text)", &b"wordy\0"[..], &[][..]);
+        assert_eq!(names(&differ(&base, &[hook(CODE), leaf, other, far, text])), ["hook"]);
     }
 
     #[test]
