@@ -149,12 +149,12 @@ pub(crate) struct TestbedArgs {
     /// The kernel series [default: all].
     #[arg(long, value_enum)]
     pub(crate) kernel: Vec<Series>,
+    /// Of arm64.
+    #[arg(long)]
+    pub(crate) arm64: bool,
     /// `slow`: the code of one handler takes longer.
     #[arg(long, value_enum, default_value_t = Variant::Standard)]
     pub(crate) variant: Variant,
-    /// For Debian's arm64 kernel 6.1 instead.
-    #[arg(long, conflicts_with = "kernel")]
-    pub(crate) arm64: bool,
     /// The handler that is slower.
     #[arg(long, default_value = "connect_syscall_handler")]
     pub(crate) handler: String,

@@ -60,11 +60,9 @@ fn dispatch(task: Task) -> Result<ExitCode> {
                 ebpf::rebuild(&paths)?;
             }
         }
-        Task::Testbed(args) if args.arm64 => {
-            let module = testbed::build_for_arm64(&paths, args.slow().as_ref())?;
-            println!("testbed: {}", module.display());
+        Task::Testbed(args) => {
+            testbed::run(&paths, &args.kernel, args.arm64, args.slow().as_ref())?
         }
-        Task::Testbed(args) => testbed::run(&paths, &args.kernel, args.slow().as_ref())?,
         Task::Guest => guest(&paths)?,
         Task::Bench(BenchArgs { import: Some(megabytes), .. }) => speed::run(&paths, megabytes)?,
         Task::Bench(BenchArgs { gate: Some(builds), kernel, .. }) => {

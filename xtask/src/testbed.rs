@@ -35,11 +35,16 @@ impl Slow {
 }
 
 /// Builds the module for each of `kernels`, or for all if there are none, and prints its path.
-pub(crate) fn run(paths: &Paths, kernels: &[Series], slow: Option<&Slow>) -> Result<()> {
-    let wanted = if kernels.is_empty() { &Series::ALL[..] } else { kernels };
-    setup::ensure(paths, &wanted.iter().copied().map(Part::Kernel).collect::<Vec<_>>())?;
-    for series in wanted {
+pub(crate) fn run(
+    paths: &Paths,
+    kernels: &[Series],
+    is_arm64: bool,
+    slow: Option<&Slow>,
+) -> Result<()> {
+    let all = if is_arm64 { &setup::arm64::KERNELS[..] } else { &Series::ALL };
+    for series in if kernels.is_empty() { all } else { kernels } {
         let module = match slow {
+            _ if is_arm64 => build_for_arm64(paths, *series, slow)?,
             Some(slow) => build_slow(paths, *series, slow)?,
             None => build(paths, *series)?,
         };
@@ -59,12 +64,16 @@ pub(crate) fn build_slow(paths: &Paths, series: Series, slow: &Slow) -> Result<P
     build_variant(paths, series, &name, &variables)
 }
 
-/// As [`build`], for the kernel of arm64; of a slower module, if one is named.
-pub(crate) fn build_for_arm64(paths: &Paths, slow: Option<&Slow>) -> Result<PathBuf> {
+/// As [`build`], for a kernel of arm64; of a slower module, if one is named.
+pub(crate) fn build_for_arm64(
+    paths: &Paths,
+    series: Series,
+    slow: Option<&Slow>,
+) -> Result<PathBuf> {
     setup::ensure(paths, &[Part::ModuleBuild, Part::Arm64])?;
     let (name, variables) = slow.map(Slow::variant).unwrap_or_default();
-    let folder = paths.arm64().join(format!("testbed{name}"));
-    build_in(paths, &setup::arm64::kernel(paths)?, &folder, &variables)
+    let folder = paths.arm64().join(format!("testbed-{series}{name}"));
+    build_in(paths, &setup::arm64::kernel(paths, series)?, &folder, &variables)
 }
 
 /// As [`build`], of a module with planted changes; or of one with harmless ones besides.

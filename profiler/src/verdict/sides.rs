@@ -101,6 +101,11 @@ impl Run {
 }
 
 impl Part<'_> {
+    /// The release of the kernel that it ran on, if that is known.
+    pub fn kernel(&self) -> Option<&str> {
+        self.base.first()?.recording.host.kernel_release.as_deref()
+    }
+
     /// The loads of which every run of both sides says what the driver costs an operation.
     pub(super) fn operations(&self) -> Vec<BuiltinKind> {
         let runs = || self.base.iter().chain(&self.candidate);

@@ -14,8 +14,8 @@ use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
 
-/// The kernel.
-const SERIES: Series = Series::V6_1;
+/// The kernels.
+pub(crate) const KERNELS: [Series; 2] = [Series::V6_1, Series::V6_12];
 
 /// The Rust library, and the compiler that it has to be of.
 const LIBRARY: &str = "libstd-rust-web-dev";
@@ -33,23 +33,23 @@ fn library(paths: &Paths) -> PathBuf {
     paths.arm64().join("rust")
 }
 
-fn kernel_root(paths: &Paths) -> PathBuf {
-    paths.arm64().join(SERIES.as_str())
+fn kernel_root(paths: &Paths, series: Series) -> PathBuf {
+    paths.arm64().join(series.as_str())
 }
 
-/// The kernel, if it is there with its headers.
-pub(crate) fn kernel(paths: &Paths) -> Result<Unpacked> {
-    let root = kernel_root(paths);
+/// The kernel of a series, if it is there with its headers.
+pub(crate) fn kernel(paths: &Paths, series: Series) -> Result<Unpacked> {
+    let root = kernel_root(paths, series);
     let found = Unpacked::open(&root).filter(|kernel| kernel.headers().exists());
     found.with_context(|| format!("no kernel in {}", root.display()))
 }
 
 /// Whether all but the packages of this machine is there.
 pub(super) fn is_ready(paths: &Paths) -> bool {
-    kernel(paths).is_ok() && library(paths).exists()
+    KERNELS.iter().all(|series| kernel(paths, *series).is_ok()) && library(paths).exists()
 }
 
-/// Unpacks the library and the kernel.
+/// Unpacks the library and the kernels.
 pub(super) fn install(paths: &Paths) -> Result<()> {
     let apt = apt(paths)?;
     let mut version = Command::new("dpkg-query");
@@ -58,12 +58,17 @@ pub(super) fn install(paths: &Paths) -> Result<()> {
     if !to.exists() {
         mirror::unpack_of(&apt, &format!("{LIBRARY}={}", version.trim()), &to)?;
     }
-    let is_wanted = |version: &str| SERIES.has_version(version);
+    let missing = KERNELS.into_iter().filter(|series| kernel(paths, *series).is_err());
+    missing.into_iter().try_for_each(|series| install_kernel(paths, &apt, series))
+}
+
+fn install_kernel(paths: &Paths, apt: &Apt, series: Series) -> Result<()> {
+    let is_wanted = |version: &str| series.has_version(version);
     let image = apt.newest("linux-image-arm64", &is_wanted)?.depends_on("linux-image-")?;
     let release = image.trim_start_matches("linux-image-");
     let mut packages = apt.kernel(release, &is_wanted)?;
     packages.extend(apt.headers(release, &is_wanted)?);
-    let partial = Partial::new(&kernel_root(paths))?;
+    let partial = Partial::new(&kernel_root(paths, series))?;
     let of_this_machine = |name: String| match name.split_once('=') {
         Some((package, version)) if package.starts_with(TOOLS) => {
             format!("{package}:amd64={version}")
@@ -80,7 +85,7 @@ pub(super) fn install(paths: &Paths) -> Result<()> {
 /// apt as on a machine of that architecture on which nothing is installed.
 fn apt(paths: &Paths) -> Result<Apt> {
     let folder = paths.arm64().join("apt");
-    let apt = mirror::configured(&folder, &[SERIES])?;
+    let apt = mirror::configured(&folder, &KERNELS)?;
     let status = folder.join("status");
     process::write(&status, "")?;
     let settings = format!(

@@ -55,7 +55,7 @@ pub(crate) enum Part {
     ScapDriver,
     /// Debian's Rust with its library sources, LLVM and bpf-linker.
     BpfBuild,
-    /// Compilers for arm64, its emulator and a kernel.
+    /// Compilers for arm64, its emulator and kernels.
     Arm64,
     /// mdBook.
     Book,
@@ -136,7 +136,7 @@ impl Part {
                 format!("{}: Debian's Prometheus, unpacked, not installed", below("tools"))
             }
             Self::BpfBuild => BPF_LINKER.describe(paths),
-            Self::Arm64 => format!("{}: a kernel and a Rust library of arm64", below("arm64")),
+            Self::Arm64 => format!("{}: kernels and a Rust library of arm64", below("arm64")),
             Self::Book => MDBOOK.describe(paths),
             Self::Dist => CARGO_DEB.describe(paths),
             Self::CleanRoot => {

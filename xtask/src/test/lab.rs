@@ -5,7 +5,7 @@
 //! | `PROFILER_LAB_KERNEL` | path of a kernel image |
 //! | `PROFILER_LAB_BASELINE` | path of the testbed for this kernel |
 //! | `PROFILER_LAB_OTHERS` | for each other kernel its image and the testbed for it, separated by colons |
-//! | `PROFILER_LAB_ARM64` | a kernel image of arm64, the testbed for it, and one that is slower as below, separated by colons |
+//! | `PROFILER_LAB_ARM64` | for each kernel of arm64 its image, the testbed for it, and one that is slower as below, separated by colons |
 //! | `PROFILER_LAB_CANDIDATE` | path of one in which `connect_syscall_handler` runs 64 iterations more |
 //! | `PROFILER_LAB_PLANTED` | path of one that can make planted changes |
 //! | `PROFILER_LAB_HARMLESS` | path of the same with harmless changes |
@@ -70,11 +70,12 @@ pub(super) fn run(
     }
     command.env("PROFILER_LAB_OTHERS", std::env::join_paths(others)?);
     crate::guest(paths)?;
-    let arm64 = [
-        setup::arm64::kernel(paths)?.image(),
-        testbed::build_for_arm64(paths, None)?,
-        testbed::build_for_arm64(paths, Some(&slow))?,
-    ];
+    let mut arm64 = Vec::new();
+    for series in setup::arm64::KERNELS {
+        arm64.push(setup::arm64::kernel(paths, series)?.image());
+        arm64.push(testbed::build_for_arm64(paths, series, None)?);
+        arm64.push(testbed::build_for_arm64(paths, series, Some(&slow))?);
+    }
     command.env("PROFILER_LAB_ARM64", std::env::join_paths(arm64)?);
     let output = process::capture(&mut command)?;
     let text = String::from_utf8_lossy(&output.stdout);

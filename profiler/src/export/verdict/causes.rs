@@ -1,7 +1,7 @@
 //! What made handlers and operations slower or faster, where calls were counted: each function of the driver once, with all that it
 //! reaches.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,9 @@ pub struct Cause {
     pub function: String,
     /// The module that holds it; `null` is the kernel image.
     pub module: Option<String>,
+    /// The kernel's release, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
     /// Instructions that a call of it takes more, with what it calls; where handlers differ in that, of the one that changed most.
     pub instructions: f64,
     /// Those of its own code.
@@ -74,17 +77,21 @@ type Parts = BTreeMap<explain::Function, (explain::Cause, f64)>;
 
 /// The causes of what is beyond a limit, what became slower first; none where calls have no tree.
 pub(super) fn causes(gate: &Gate<'_>) -> Vec<Cause> {
-    let mut found: BTreeMap<explain::Function, (explain::Cause, Vec<Reached>)> = BTreeMap::new();
+    type Found = (explain::Cause, Vec<Reached>);
+    let mut found: BTreeMap<(Option<&str>, explain::Function), Found> = BTreeMap::new();
     if !gate.lines.iter().any(is_beyond) {
         return Vec::new();
     }
+    // A function is another one on each kernel.
+    let kernels: BTreeSet<Option<&str>> = gate.parts.iter().map(Part::kernel).collect();
     for part in &gate.parts {
+        let kernel = part.kernel().filter(|_| kernels.len() > 1);
         for (handler, parts) in of_part(gate, part) {
             let Some(line) = line(gate, part, &handler) else { continue };
             for (function, (cause, instructions)) in parts {
                 let reached = reached(line, instructions);
                 let (most, all) =
-                    found.entry(function).or_insert_with(|| (cause.clone(), Vec::new()));
+                    found.entry((kernel, function)).or_insert_with(|| (cause.clone(), Vec::new()));
                 if cause.total().abs() > most.total().abs() {
                     *most = cause;
                 }
@@ -92,7 +99,8 @@ pub(super) fn causes(gate: &Gate<'_>) -> Vec<Cause> {
             }
         }
     }
-    let mut causes: Vec<Cause> = found.into_values().map(Cause::of).collect();
+    let mut causes: Vec<Cause> =
+        found.into_iter().map(|((kernel, _), found)| Cause::of(kernel, found)).collect();
     causes.retain(|cause| cause.reaches.iter().any(|reached| reached.is_beyond));
     let weight = |cause: &Cause| {
         let each = cause.reaches.iter().filter(|reached| reached.is_beyond);
@@ -205,7 +213,7 @@ fn parts(handlers: &[Explained], per: impl Fn(&Explained) -> f64) -> Parts {
 }
 
 impl Cause {
-    fn of((cause, mut reaches): (explain::Cause, Vec<Reached>)) -> Self {
+    fn of(kernel: Option<&str>, (cause, mut reaches): (explain::Cause, Vec<Reached>)) -> Self {
         let changed = |what: String, instructions: f64| Changed { what, instructions };
         let callees = cause.callees.iter();
         let lines = cause.lines.iter();
@@ -213,6 +221,7 @@ impl Cause {
         Self {
             function: cause.function.name.clone(),
             module: cause.function.module.clone(),
+            kernel: kernel.map(str::to_owned),
             instructions: cause.total(),
             own: cause.own,
             callees: by_size(callees.map(|(callee, by)| changed(callee.name.clone(), *by))),
@@ -235,8 +244,9 @@ impl Cause {
     /// The function, what it takes more of, and what it reaches.
     pub fn words(&self) -> String {
         let more = if self.is_slower() { "more" } else { "fewer" };
+        let on = self.kernel.as_ref().map_or(String::new(), |kernel| format!(" on {kernel}"));
         let mut text = format!(
-            "{} takes {:.1} instructions {more} a call",
+            "{}{on} takes {:.1} instructions {more} a call",
             self.function,
             self.instructions.abs()
         );

@@ -1,20 +1,25 @@
-//! The lab with a kernel of arm64, which QEMU translates for this machine.
+//! The lab with kernels of arm64, which QEMU translates for this machine.
 
 use super::*;
 
 /// As of [`super::ADDED`]: to enter the loop takes an instruction less.
 const ADDED: f64 = 130.0;
 
-fn built() -> [PathBuf; 3] {
+/// For each kernel its image and two modules.
+fn built() -> Vec<[PathBuf; 3]> {
     let files: Vec<PathBuf> = std::env::split_paths(&given("PROFILER_LAB_ARM64")).collect();
-    files.try_into().expect("a kernel and two modules")
+    let kernels = files.chunks(3).map(|files| files.to_vec().try_into());
+    kernels.collect::<Result<_, _>>().expect("a kernel and two modules")
 }
 
 /// Each handler runs in each of 1,000 operations, the parts of a call add up to it, and a second run has the same checksum.
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
-fn a_kernel_of_arm64_counts_all_calls_and_a_change_to_the_instruction() {
-    let [kernel, baseline, candidate] = built();
+fn kernels_of_arm64_count_all_calls_and_a_change_to_the_instruction() {
+    built().into_iter().for_each(counts_all_calls);
+}
+
+fn counts_all_calls([kernel, baseline, candidate]: [PathBuf; 3]) {
     let folder = tempfile::tempdir().unwrap();
     let mut command = profiler();
     command.arg("lab").arg("--kernel").arg(kernel);
@@ -51,7 +56,7 @@ fn a_kernel_of_arm64_counts_all_calls_and_a_change_to_the_instruction() {
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
 fn a_kernel_of_arm64_without_symbols_of_data_says_that_hooks_are_unknown() {
-    let [kernel, baseline, _] = built();
+    let [kernel, baseline, _] = built().remove(0);
     let mut command = profiler();
     command.args(["list", "--json", "--module"]).arg(baseline).arg("--kernel").arg(kernel);
     let said = succeed(command);
@@ -61,4 +66,31 @@ fn a_kernel_of_arm64_without_symbols_of_data_says_that_hooks_are_unknown() {
     assert_eq!(hooks["list"], serde_json::json!([]));
     let unknown = hooks["unknown"][0].as_str().unwrap();
     assert!(unknown.contains("CONFIG_KALLSYMS_ALL"), "{unknown}");
+}
+
+/// Builds for two architectures are decided by one command, each on its kernel.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn a_gate_decides_builds_for_two_architectures_at_once() {
+    let [kernel, base, slower] = built().remove(0);
+    let mut command = profiler();
+    command.args(["gate", "--quiet", "--handler", "connect_*", "--kernel"]).arg(kernel);
+    command.arg("--kernel").arg(given("PROFILER_LAB_KERNEL"));
+    command.arg("--baseline").arg(base).arg("--baseline").arg(baseline());
+    command.arg("--candidate").arg(slower).arg("--candidate").arg(given("PROFILER_LAB_CANDIDATE"));
+    let output = command.output().unwrap();
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(exit::REGRESSION.into()), "{said}");
+    for (added, release) in [(ADDED, "-arm64"), (super::ADDED, "-amd64")] {
+        let takes =
+            format!("{release} takes {added:.1} instructions more a call: itself +{added:.1}");
+        let line = said.lines().find(|line| line.contains(&takes));
+        let line = line.unwrap_or_else(|| panic!("no `{takes}` in {said}"));
+        assert!(line.contains("at testbed.h:"), "{line}");
+        assert!(line.contains(&format!("; reaches {CHANGED} +")), "{line}");
+    }
+    assert!(
+        said.contains("\nchanged: 1 of 126 functions differs: connect_syscall_handler"),
+        "{said}"
+    );
 }
