@@ -24,6 +24,18 @@ impl Arch {
         }
     }
 
+    /// All.
+    pub const ALL: [Self; 2] = [Self::X86_64, Self::Arm64];
+
+    /// Its name in Debian's packages.
+    #[must_use]
+    pub const fn debian(self) -> &'static str {
+        match self {
+            Self::X86_64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
     /// QEMU's program.
     #[must_use]
     pub const fn qemu(self) -> &'static str {

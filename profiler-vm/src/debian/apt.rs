@@ -8,20 +8,28 @@ use std::process::Command;
 use nix::unistd::{Uid, User, geteuid};
 
 use super::error::{DebianError, create_dir, output, write};
+use crate::Arch;
 
 /// apt with lists and downloads of its own.
 #[derive(Debug)]
 pub struct Apt {
     /// What it writes is here.
     folder: PathBuf,
+    /// What its packages are for.
+    arch: Arch,
 }
 
 impl Apt {
-    /// Writes the configuration to `folder`. apt reads `sources`, lines of a sources.list, in place of the machine's.
+    /// Writes the configuration to `folder`. apt reads `sources`, lines of a sources.list, in place of the machine's. For another
+    /// architecture it is as on a machine of that on which nothing is installed.
     ///
     /// # Errors
     /// If the folder cannot be written.
-    pub fn configure(folder: &Path, sources: Option<&str>) -> Result<Self, DebianError> {
+    pub fn configure(
+        folder: &Path,
+        sources: Option<&str>,
+        arch: Arch,
+    ) -> Result<Self, DebianError> {
         for name in ["lists/partial", "cache/archives/partial"] {
             create_dir(&folder.join(name))?;
         }
@@ -45,7 +53,16 @@ impl Apt {
             let list = below("sources.list");
             config += &format!("Dir::Etc::sourcelist \"{list}\";\nDir::Etc::sourceparts \"-\";\n");
         }
-        let apt = Self { folder: folder.to_owned() };
+        if arch != Arch::HERE {
+            write(&folder.join("status"), "")?;
+            config += &format!(
+                "APT::Architecture \"{0}\";\nAPT::Architectures {{ \"{0}\"; \"{1}\"; }};\nDir::State::status \"{2}\";\n",
+                arch.debian(),
+                Arch::HERE.debian(),
+                below("status"),
+            );
+        }
+        let apt = Self { folder: folder.to_owned(), arch };
         write(&apt.config(), &config)?;
         Ok(apt)
     }
@@ -69,14 +86,14 @@ impl Apt {
         Ok(output(self.command("apt-get").args(["-q", "update"]))?.1)
     }
 
-    /// Releases of all kernels for PCs, oldest first.
+    /// Releases of all plain kernels, oldest first.
     ///
     /// # Errors
     /// If there is no apt.
     pub fn releases(&self) -> Result<Vec<String>, DebianError> {
         let mut search = self.command("apt-cache");
         search.args(["search", "--names-only", "^linux-image-[0-9]"]);
-        Ok(releases(&output(&mut search)?.0))
+        Ok(releases(&output(&mut search)?.0, self.arch))
     }
 
     /// The packages of a kernel, its image first, in versions that are `wanted`.
@@ -107,7 +124,11 @@ impl Apt {
     ) -> Result<Vec<Entry>, DebianError> {
         let headers = self.newest(&format!("linux-headers-{release}"), wanted)?;
         let common = self.newest(&headers.depends_on("linux-headers-")?, wanted)?;
-        let kbuild = self.newest(&headers.depends_on("linux-kbuild-")?, wanted)?;
+        let mut kbuild = self.newest(&headers.depends_on("linux-kbuild-")?, wanted)?;
+        if self.arch != Arch::HERE {
+            // Tools that run on this machine.
+            kbuild.package = format!("{}:{}", kbuild.package, Arch::HERE.debian());
+        }
         Ok(vec![headers, common, kbuild])
     }
 
@@ -160,14 +181,14 @@ impl Apt {
     }
 }
 
-/// The releases in lines `linux-image-RELEASE - DESCRIPTION`: signed kernels, neither `-rt` nor `-cloud`.
-fn releases(found: &str) -> Vec<String> {
+/// The releases in lines `linux-image-RELEASE - DESCRIPTION`: signed kernels with pages of 4 KiB, neither `-rt` nor `-cloud`.
+fn releases(found: &str, arch: Arch) -> Vec<String> {
     let release = |line: &str| {
         let release = line.split_whitespace().next()?.strip_prefix("linux-image-")?;
-        let version = release.strip_suffix("-amd64")?;
+        let version = release.strip_suffix(arch.debian())?.strip_suffix('-')?;
         // `linux-image-6.12-amd64` is no kernel, but depends on the newest.
         let is_kernel = version.split(['.', '-']).nth(2).is_some();
-        let is_plain = !version.ends_with("-rt") && !version.ends_with("-cloud");
+        let is_plain = !["-rt", "-cloud", "-16k"].iter().any(|kind| version.ends_with(kind));
         (is_kernel && is_plain).then(|| release.to_owned())
     };
     let mut releases: Vec<String> = found.lines().filter_map(release).collect();
@@ -242,7 +263,7 @@ mod tests {
         // A machine that takes anything.
         let careless = folder.path().join("careless");
         write(&careless, &SIGNED.map(|name| format!("{name} \"true\";\n")).concat()).unwrap();
-        let apt = Apt::configure(&folder.path().join("apt"), None).unwrap();
+        let apt = Apt::configure(&folder.path().join("apt"), None, Arch::HERE).unwrap();
         let dump = |mut config: Command| {
             output(config.arg("dump").env("APT_CONFIG", &careless)).unwrap().0
         };
@@ -268,8 +289,12 @@ mod tests {
              linux-image-6.12.107+deb12-amd64 - Linux 6.12 for 64-bit PCs (signed)\n\
              linux-image-6.1.0-9-amd64 - Linux 6.1 for 64-bit PCs (signed)\n";
         let expected = ["6.1.0-9-amd64", "6.1.0-56-amd64", "6.12.107+deb12-amd64"];
-        assert_eq!(releases(found), expected);
-        assert!(releases("").is_empty());
+        assert_eq!(releases(found, Arch::X86_64), expected);
+        let found = "linux-image-6.1.0-56-arm64 - Linux 6.1 for 64-bit ARMv8 machines (signed)\n\
+             linux-image-6.12.95+deb12-arm64-16k - Linux 6.12 for 64-bit ARMv8 machines with 16k pages (signed)\n\
+             linux-image-6.12.95+deb12-rt-arm64 - Linux 6.12, PREEMPT_RT (signed)\n";
+        assert_eq!(releases(found, Arch::Arm64), ["6.1.0-56-arm64"]);
+        assert!(releases("", Arch::X86_64).is_empty());
     }
 
     #[test]

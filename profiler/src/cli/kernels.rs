@@ -1,6 +1,8 @@
 //! Arguments of `profiler kernels`.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use profiler_vm::Arch;
 
 /// Arguments of `profiler kernels`.
 #[derive(Debug, Args)]
@@ -28,7 +30,9 @@ Examples:
   # the newest of each that apt's sources have
   profiler kernels fetch 6.1 6.12
   # with what a driver is built against
-  profiler kernels fetch 6.1.0-56-amd64 --headers";
+  profiler kernels fetch 6.1.0-56-amd64 --headers
+  # for a lab with modules of arm64
+  profiler kernels fetch 6.1 --arch arm64";
 
 /// Arguments of `profiler kernels fetch`.
 #[derive(Debug, Args)]
@@ -40,6 +44,14 @@ pub struct FetchArgs {
     /// Also its headers, to build modules with.
     #[arg(long)]
     pub headers: bool,
+    /// Machines that they are for, by Debian's name.
+    #[arg(long, value_name = "ARCH", value_parser = machines(), default_value = Arch::HERE.debian())]
+    pub arch: Arch,
+}
+
+fn machines() -> impl TypedValueParser<Value = Arch> {
+    PossibleValuesParser::new(Arch::ALL.map(Arch::debian))
+        .map(|name| Arch::ALL.into_iter().find(|arch| arch.debian() == name).unwrap_or(Arch::HERE))
 }
 
 const LIST_EXAMPLES: &str = "\

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
+use profiler_vm::Arch;
 use profiler_vm::debian::{
     self, Apt, DebianError, Entry, Partial, Unpacked, is_of, numbers, use_headers_in_place,
 };
@@ -91,9 +92,13 @@ impl Cache {
         kernels
     }
 
-    /// The newest kernel of a version: a release such as `6.1.0-56-amd64`, or its beginning.
+    /// The newest kernel of a version: a release such as `6.1.0-56-amd64`, or its beginning; if there are some for this machine, of
+    /// those.
     pub fn newest(&self, version: &str) -> Option<Unpacked> {
-        self.list().into_iter().rfind(|kernel| is_of(&kernel.release, version))
+        let mut kernels = self.list();
+        kernels.retain(|kernel| is_of(&kernel.release, version));
+        let is_for_here = |kernel: &Unpacked| kernel.release.ends_with(Arch::HERE.debian());
+        kernels.into_iter().max_by_key(|kernel| (is_for_here(kernel), numbers(&kernel.release)))
     }
 
     /// Fetches the newest kernel of each version, unless it is there; `say` gets what is done.
@@ -103,18 +108,21 @@ impl Cache {
     pub fn fetch(
         &self,
         versions: &[String],
+        arch: Arch,
         with_headers: bool,
         say: &mut dyn FnMut(&str),
     ) -> Result<(), Failure> {
         let _lock = self.lock()?;
-        let apt = Apt::configure(&self.folder.with_file_name("apt"), None)?;
+        let lists = if arch == Arch::HERE { "apt" } else { "apt-foreign" };
+        let apt = Apt::configure(&self.folder.with_file_name(lists), None, arch)?;
         say("reading the package lists of apt's sources");
         let warnings = apt.update()?;
         let releases = apt.releases()?;
         if releases.is_empty() {
             let text = format!(
-                "apt's sources have no kernel of Debian for PCs: is the network up, and is one of them Debian's? \
-                 `apt-get update` said:\n{warnings}"
+                "apt's sources have no kernel of Debian for {}: is the network up, and is one of them Debian's? \
+                 `apt-get update` said:\n{warnings}",
+                arch.debian()
             );
             return Err(Failure::new(exit::CANNOT_MEASURE, text));
         }

@@ -1,12 +1,12 @@
 //! What builds for arm64 on this machine and what runs there: a cross compiler, Debian's Rust library of the version of its compiler
 //! here, and a kernel with headers.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use profiler_vm::Arch;
 use profiler_vm::debian::{self, Apt, Entry, Partial, Unpacked};
 
 use super::mirror;
@@ -20,9 +20,6 @@ pub(crate) const KERNELS: [Series; 2] = [Series::V6_1, Series::V6_12];
 /// The Rust library, and the compiler that it has to be of.
 const LIBRARY: &str = "libstd-rust-web-dev";
 const COMPILER: &str = "rustc-web";
-
-/// The kernel's packages hold tools that run on this machine.
-const TOOLS: &str = "linux-kbuild-";
 
 /// What rustc takes as its root.
 pub(crate) fn sysroot(paths: &Paths) -> PathBuf {
@@ -51,7 +48,8 @@ pub(super) fn is_ready(paths: &Paths) -> bool {
 
 /// Unpacks the library and the kernels.
 pub(super) fn install(paths: &Paths) -> Result<()> {
-    let apt = apt(paths)?;
+    let apt = mirror::configured(&paths.arm64().join("apt"), &KERNELS, Arch::Arm64)?;
+    apt.update()?;
     let mut version = Command::new("dpkg-query");
     let version = process::stdout(version.args(["-W", "-f", "${Version}", COMPILER]))?;
     let to = library(paths);
@@ -69,35 +67,11 @@ fn install_kernel(paths: &Paths, apt: &Apt, series: Series) -> Result<()> {
     let mut packages = apt.kernel(release, &is_wanted)?;
     packages.extend(apt.headers(release, &is_wanted)?);
     let partial = Partial::new(&kernel_root(paths, series))?;
-    let of_this_machine = |name: String| match name.split_once('=') {
-        Some((package, version)) if package.starts_with(TOOLS) => {
-            format!("{package}:amd64={version}")
-        }
-        _ => name,
-    };
-    let names: Vec<String> = packages.iter().map(Entry::name).map(of_this_machine).collect();
+    let names: Vec<String> = packages.iter().map(Entry::name).collect();
     apt.download(&names, &partial.debs())?;
     partial.extract(packages.len())?;
     debian::use_headers_in_place(&partial.root(), release)?;
     Ok(debian::place(partial, release, &packages)?)
-}
-
-/// apt as on a machine of that architecture on which nothing is installed.
-fn apt(paths: &Paths) -> Result<Apt> {
-    let folder = paths.arm64().join("apt");
-    let apt = mirror::configured(&folder, &KERNELS)?;
-    let status = folder.join("status");
-    process::write(&status, "")?;
-    let settings = format!(
-        "APT::Architecture \"arm64\";\nAPT::Architectures {{ \"arm64\"; \"amd64\"; }};\nDir::State::status \"{}\";\n",
-        status.display()
-    );
-    let file = folder.join("apt.conf");
-    let opened = OpenOptions::new().append(true).open(&file);
-    let written = opened.and_then(|mut config| config.write_all(settings.as_bytes()));
-    written.with_context(|| format!("cannot write {}", file.display()))?;
-    apt.update()?;
-    Ok(apt)
 }
 
 /// Puts the program of its guests beside this machine's release build, and in the user's cache if there is one.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use profiler_vm::Arch;
 use profiler_vm::debian::{Apt, Partial};
 
 use crate::paths::Paths;
@@ -14,7 +15,7 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// apt with the suites of these series, after it has read their package lists.
 pub(super) fn apt(paths: &Paths, wanted: &[Series]) -> Result<Apt> {
-    let apt = configured(&paths.target().join("apt"), wanted)?;
+    let apt = configured(&paths.target().join("apt"), wanted, Arch::HERE)?;
     apt.update()?;
     Ok(apt)
 }
@@ -33,8 +34,8 @@ pub(super) fn unpack_of(apt: &Apt, package: &str, to: &Path) -> Result<()> {
 }
 
 /// The same in another folder, without lists.
-pub(super) fn configured(folder: &Path, wanted: &[Series]) -> Result<Apt> {
-    Ok(Apt::configure(folder, Some(&Mirror::of_this_machine()?.sources(wanted)))?)
+pub(super) fn configured(folder: &Path, wanted: &[Series], arch: Arch) -> Result<Apt> {
+    Ok(Apt::configure(folder, Some(&Mirror::of_this_machine()?.sources(wanted)), arch)?)
 }
 
 /// Where this machine has its Debian from.
