@@ -44,9 +44,19 @@ pub struct FetchArgs {
     /// Also its headers, to build modules with.
     #[arg(long)]
     pub headers: bool,
-    /// Machines that they are for, by Debian's name.
-    #[arg(long, value_name = "ARCH", value_parser = machines(), default_value = Arch::HERE.debian())]
-    pub arch: Arch,
+    /// Machines that they are for, by Debian's name [default: those that a release names, else this one's].
+    #[arg(long, value_name = "ARCH", value_parser = machines())]
+    pub arch: Option<Arch>,
+}
+
+impl FetchArgs {
+    /// Machines that they are for.
+    pub fn arch(&self) -> Arch {
+        let is_named = |arch: &Arch| {
+            self.versions.iter().any(|version| version.ends_with(&format!("-{}", arch.debian())))
+        };
+        self.arch.or_else(|| Arch::ALL.into_iter().find(is_named)).unwrap_or(Arch::HERE)
+    }
 }
 
 fn machines() -> impl TypedValueParser<Value = Arch> {

@@ -23,7 +23,7 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
     let cache = Cache::of_user()?;
     match &args.action {
         KernelsAction::Fetch(args) => {
-            cache.fetch(&args.versions, args.arch, args.headers, &mut |text| say(text))?;
+            cache.fetch(&args.versions, args.arch(), args.headers, &mut |text| say(text))?;
             Ok(())
         }
         KernelsAction::Remove(args) => {

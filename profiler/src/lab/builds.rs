@@ -11,7 +11,7 @@ use crate::error::{Failure, exit};
 use crate::kernel::hooks::BPF;
 use crate::prepare::{self, Inspected};
 
-/// The given kernels, or the one that the first module was built for, each with its subjects; modules are below `folder`, in copies
+/// The given kernels, or those that the baseline's modules were built for, each with its subjects; modules are below `folder`, in copies
 /// that get BTF if they have none and `with_btf`.
 ///
 /// # Errors
@@ -25,7 +25,7 @@ pub fn of_kernels(
     let baselines = inspect(&options.baseline)?;
     let candidates = inspect(&options.candidate)?;
     let kernels = if options.kernels.is_empty() {
-        find_kernels(&default_kernel(&baselines)?)?
+        find_kernels(&default_kernels(&baselines)?)?
     } else {
         find_kernels(&options.kernels)?
     };
@@ -91,14 +91,15 @@ fn inspect(subjects: &[Subject]) -> Result<Vec<Given>, Failure> {
     subjects.iter().map(|subject| Ok((subject.clone(), of_module(subject)?))).collect()
 }
 
-fn default_kernel(given: &[Given]) -> Result<Vec<String>, Failure> {
-    match given {
-        [(_, Some(Inspected { built_for: Some(release), .. }))] => Ok(vec![release.clone()]),
-        _ => Err(Failure::new(
+fn default_kernels(given: &[Given]) -> Result<Vec<String>, Failure> {
+    let built_for = |(_, module): &Given| module.as_ref()?.built_for.clone();
+    let releases: Option<Vec<String>> = given.iter().map(built_for).collect();
+    releases.filter(|releases| !releases.is_empty()).ok_or_else(|| {
+        Failure::new(
             exit::USAGE,
-            "name the kernel to boot with --kernel, such as 6.1: it follows from one module alone",
-        )),
-    }
+            "name the kernel to boot with --kernel, such as 6.1: it follows from modules alone",
+        )
+    })
 }
 
 /// The subject for this kernel: a command, or the module that it loads.
@@ -186,10 +187,11 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_follows_from_one_module_alone() {
-        assert_eq!(default_kernel(&[module(Some("6.1"))]).unwrap(), ["6.1"]);
-        for modules in [vec![module(None)], vec![module(Some("6.1")), module(Some("5.10"))]] {
-            assert_eq!(default_kernel(&modules).unwrap_err().code, exit::USAGE);
+    fn the_kernels_follow_from_modules_alone() {
+        let two = [module(Some("6.1")), module(Some("5.10"))];
+        assert_eq!(default_kernels(&two).unwrap(), ["6.1", "5.10"]);
+        for modules in [vec![], vec![module(None)], vec![module(Some("6.1")), module(None)]] {
+            assert_eq!(default_kernels(&modules).unwrap_err().code, exit::USAGE);
         }
     }
 }

@@ -23,6 +23,7 @@ bash -c '. /usr/share/bash-completion/bash_completion
 test -s /usr/share/zsh/vendor-completions/_profiler
 test -s /usr/share/fish/vendor_completions.d/profiler.fish
 systemd-analyze verify /usr/lib/systemd/system/profiler.service
+test -x /usr/lib/profiler/profiler-aarch64
 for name in copyright LICENSE-MIT LICENSE-APACHE README.md docs/serve.md; do
     test -s "/usr/share/doc/profiler/$name"
 done
@@ -35,5 +36,6 @@ folder=/tmp/profiler-$1-$2
 test "$("$folder/profiler" --version)" = "profiler $1"
 "$folder/profiler" doctor >/tmp/doctor || test $? = 3
 man "$folder/share/man/man1/profiler-run.1" | grep -q -- --duration
+test -x "$folder/profiler-aarch64"
 # It needs nothing of the system: no loader, no library.
 test "$(chroot "$folder" /profiler --version)" = "profiler $1"

@@ -25,17 +25,21 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "fish/vendor_completions.d/profiler.fish"),
 ];
 
+/// The program of arm64's guests.
+const GUEST: &str = "profiler-aarch64";
+
 /// Files of the archive beside the program, its man pages and its completions.
 const FILES: [&str; 5] =
     ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "docs/systemd/profiler.service"];
 
 /// Makes both in `target/dist`; with `check` installs and runs them.
 pub(crate) fn run(paths: &Paths, check: bool) -> Result<()> {
-    let parts: &[Part] = if check { &[Part::Dist, Part::CleanRoot] } else { &[Part::Dist] };
-    setup::ensure(paths, parts)?;
+    let parts: &[Part] = &[Part::Dist, Part::Arm64, Part::CleanRoot];
+    setup::ensure(paths, if check { parts } else { &parts[..2] })?;
     let program = cargo::build_static(paths)?;
     let dist = paths.target().join("dist");
     process::empty_dir(&dist)?;
+    process::copy(&cargo::build_for_arm64(paths)?, &dist.join(GUEST))?;
     share(&program, &dist.join("share"))?;
     let package = package(paths, &dist)?;
     println!("dist: {}", package.display());
@@ -85,7 +89,8 @@ fn archive(paths: &Paths, program: &Path, dist: &Path) -> Result<PathBuf> {
     process::create_dir(&folder)?;
     let files = FILES.map(|file| paths.root().join(file));
     let share = dist.join("share");
-    process::run(Command::new("cp").arg("-r").arg(program).arg(share).args(files).arg(&folder))?;
+    let parts = [program, &share, &dist.join(GUEST)];
+    process::run(Command::new("cp").arg("-r").args(parts).args(files).arg(&folder))?;
     let file = dist.join(format!("{name}.tar.gz"));
     let mut tar = Command::new("tar");
     tar.args(["--create", "--gzip", "--sort=name", "--owner=0", "--group=0", "--file"]);
