@@ -180,6 +180,20 @@ fn node_function(counts: &Counts, node: u32) -> Option<&counts::Function> {
     counts.functions.get(&counts.nodes.get(node as usize)?.function)
 }
 
+/// The symbol that an instruction of a function lies in, which may be a part of the function that the compiler has put elsewhere: its
+/// name, its number among those of that name, and how far in it the instruction is.
+fn symbol_of<'a>(
+    symbols: &'a Symbols,
+    function: &counts::Function,
+    address: u64,
+) -> (&'a str, usize, u64) {
+    match symbols.at(address).filter(|(it, _)| Some(&it.module) == function.module.as_ref()) {
+        Some((symbol, number)) => (&symbol.name, number, address - symbol.address),
+        // A driver without symbols.
+        None => ("", 0, address.wrapping_sub(function.address)),
+    }
+}
+
 /// The tree, without addresses.
 fn tree(counts: &Counts, lines: &Lines, symbols: &Symbols) -> CallTree {
     let (functions, index_of) = functions(counts, symbols);
@@ -199,15 +213,8 @@ fn tree(counts: &Counts, lines: &Lines, symbols: &Symbols) -> CallTree {
         let mut address = code.address;
         for size in &code.sizes {
             if let Some(function) = node_function(counts, code.node) {
-                let named = symbols.at(address);
-                let place =
-                    match named.filter(|(it, _)| Some(&it.module) == function.module.as_ref()) {
-                        Some((symbol, number)) => {
-                            lines.place(&symbol.name, number, address - symbol.address)
-                        }
-                        // A driver without symbols.
-                        None => lines.place("", 0, address.wrapping_sub(function.address)),
-                    };
+                let (name, number, offset) = symbol_of(symbols, function, address);
+                let place = lines.place(name, number, offset);
                 let next = places.len() as u32;
                 let place = *places.entry(place).or_insert(next);
                 let sum = of_nodes.entry(code.node).or_default().entry(place).or_default();
@@ -229,6 +236,24 @@ fn tree(counts: &Counts, lines: &Lines, symbols: &Symbols) -> CallTree {
 mod tests {
     use super::*;
     use crate::recording::Clock;
+
+    /// By the symbols of the driver, whether those before it have run or not.
+    #[test]
+    fn an_instruction_lies_in_the_symbol_that_it_has_in_the_file() {
+        let text = "ffffffffc0000010 t twin\t[d]\nffffffffc0000030 t twin\t[d]\n\
+            ffffffffc0000050 t hook\t[d]\nffffffffc0000090 t hook.cold\t[d]\n";
+        let symbols = Symbols::parse(text);
+        let of = |name: &str, module: &str, at: u64, offset: u64| {
+            let address = 0xffff_ffff_c000_0000 + at;
+            let module = Some(module.to_owned());
+            let function = counts::Function { address, name: name.to_owned(), module };
+            symbol_of(&symbols, &function, address + offset)
+        };
+        assert_eq!(of("twin", "d", 0x30, 5), ("twin", 1, 5), "the second of that name");
+        assert_eq!(of("twin", "d", 0x10, 5), ("twin", 0, 5));
+        assert_eq!(of("hook", "d", 0x50, 0x44), ("hook.cold", 0, 4), "put apart");
+        assert_eq!(of("other", "e", 0x50, 6), ("", 0, 6), "a module without symbols");
+    }
 
     #[test]
     fn a_tail_says_what_a_few_operations_make() {

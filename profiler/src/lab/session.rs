@@ -359,6 +359,23 @@ impl Session {
         )
     }
 
+    /// The handlers as the runs name them: several of one name have numbers. One that no run has is as it was chosen.
+    fn found(&self, base: &[Recording], candidate: &[Recording]) -> BTreeSet<String> {
+        let is_wanted = |name: &str| match self.handlers.is_empty() {
+            true => self.wanted.is_empty() || matches(&self.wanted, name),
+            false => self.handlers.contains(name),
+        };
+        let handlers = base.iter().chain(candidate).flat_map(|run| &run.handlers);
+        let named = handlers.map(|it| (plain(&it.name), &it.name));
+        let (plain, mut found): (BTreeSet<&str>, BTreeSet<String>) = named
+            .filter(|(plain, _)| is_wanted(plain))
+            .map(|(it, name)| (it, name.clone()))
+            .unzip();
+        let not_found = self.handlers.iter().filter(|name| !plain.contains(name.as_str()));
+        found.extend(not_found.cloned());
+        found
+    }
+
     /// Leaves each handler to the one load that reaches it best, and says what is not judged.
     #[must_use]
     pub fn reach(
@@ -370,20 +387,13 @@ impl Session {
         let mut reach = Reach::default();
         let mut off: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let shown = |name: &str| kernel.map_or(name.to_owned(), |of| format!("{name} on {of}"));
-        let found = base.iter().chain(candidate).flat_map(|run| &run.handlers);
-        let found: BTreeSet<String> = found
-            .map(|handler| plain(&handler.name))
-            .filter(|name| self.wanted.is_empty() || matches(&self.wanted, name))
-            .map(str::to_owned)
-            .collect();
-        let handlers = if self.handlers.is_empty() { &found } else { &self.handlers };
-        for handler in handlers {
+        for handler in &self.found(base, candidate) {
             let under = |load: &Load| {
                 let name = part(kernel, load.kind);
                 let calls = [base, candidate].map(|runs| fewest_calls(runs, &name, handler));
                 // Its averages are not judged.
                 let is_alone = !waits(load.kind);
-                let is_for = load.handlers.iter().any(|pattern| pattern.matches(handler));
+                let is_for = load.handlers.iter().any(|pattern| pattern.matches(plain(handler)));
                 let is_for = (is_alone, is_for);
                 (calls[0].max(calls[1]), is_for, calls, name)
             };
@@ -433,7 +443,7 @@ impl Reach {
     pub fn keep(&self, runs: &mut Vec<Recording>) {
         for run in &mut *runs {
             let name = run.place.as_ref().and_then(|place| place.part.clone());
-            run.handlers.retain(|handler| self.under.get(plain(&handler.name)) == name.as_ref());
+            run.handlers.retain(|handler| self.under.get(&handler.name) == name.as_ref());
             run.warnings.clear();
             run.warn();
         }
@@ -466,9 +476,7 @@ fn fewest_calls(runs: &[Recording], part: &str, handler: &str) -> u64 {
     let of_part =
         |run: &&Recording| run.place.as_ref().and_then(|place| place.part.as_deref()) == Some(part);
     let calls = |run: &Recording| {
-        // Of several of one name, as long as they are not told apart by more than a number.
-        let of_name = run.handlers.iter().filter(|found| plain(&found.name) == handler);
-        of_name.map(|found| found.count).sum()
+        run.handlers.iter().filter(|found| found.name == handler).map(|found| found.count).sum()
     };
     runs.iter().filter(of_part).map(calls).min().unwrap_or(0)
 }
@@ -538,6 +546,9 @@ mod tests {
             (with("X=1"), with("")),
             ("MPROTECT_HOOK=1 X=1".into(), "MPROTECT_HOOK=1".into())
         );
+        // A default that changed is the change, whatever a load profile says.
+        let flipped = BTreeMap::from([("MPROTECT_HOOK".to_owned(), String::new())]);
+        assert_eq!(session.clone().without_parameters(&flipped).module_params, "");
         let narrow = of(&wanted("bind_*")).unwrap();
         assert_eq!((kinds(&narrow), narrow.handlers.len()), (vec!["bind"], 1));
         assert!(!narrow.has_general(), "they are about all handlers");
@@ -723,6 +734,28 @@ mod tests {
         let cost =
             |name: &str| jobs.iter().find(|job| job.part.as_deref() == Some(name)).unwrap().cost;
         assert!(!cost("interface") && cost("credentials"));
+        for load in ["execve", "fork", "exit", "setsid", "accept", "mount", "getppid"] {
+            assert!(cost(load), "an operation of {load} is judged");
+        }
+    }
+
+    /// Each file of a driver may have a static function of one name: a number tells them apart.
+    #[test]
+    fn handlers_of_one_name_are_reached_and_kept_each() {
+        let build = build(&["hook"], &[]);
+        let session = Session::choose("mine", &[build.clone(), build], &profiles(), &[]).unwrap();
+        let calls = [("hook#1", 300), ("hook#2", 60), ("hook#3", 0)];
+        let mut sides = [(); 2].map(|()| vec![measured(BuiltinKind::Bind, &calls)]);
+        let reach = session.reach(None, &sides[0], &sides[1]);
+        assert_eq!(reach.unreached, ["hook#3", "ptrace_pre_handler"]);
+        assert_eq!(reach.not_judged, ["tp99 of 1 handler (hook#2)"], "60 calls of one of them");
+        let [rule] = &reach.rules[..] else { panic!("{:?}", reach.rules) };
+        assert!(rule.pattern.matches("hook#2") && !rule.pattern.matches("hook#1"));
+        for side in &mut sides {
+            reach.keep(side);
+            let kept: Vec<&str> = side[0].handlers.iter().map(|it| &*it.name).collect();
+            assert_eq!(kept, ["hook#1", "hook#2"]);
+        }
     }
 
     #[test]

@@ -344,6 +344,10 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(compared(&old, &by_tree, &Rule::default()).undecided, [""; 0]);
+        // The same of functions that share their names with others.
+        let twins = run(hooks(&[BIND, TRACE]), &["bind#2", "trace#1"]);
+        let found = compared(&old, &twins, &Rule::default());
+        assert_eq!((found.undecided.len(), found.unreached.len()), (0, 0), "{found:?}");
         // Reached, but under no load of which an operation is judged.
         let mut reached = run(hooks(&[BIND, TRACE]), &["bind", "trace"]);
         reached.driver_costs.clear();
