@@ -418,6 +418,13 @@ impl Recording {
         self.handlers.iter().filter(|handler| handler.by_glob && handler.is_idle())
     }
 
+    /// Its loads in an order of their own: they run side by side, so that how they were given means nothing.
+    pub fn loads_in_order(&self) -> Vec<&LoadRun> {
+        let mut loads: Vec<&LoadRun> = self.loads.iter().collect();
+        loads.sort_by_cached_key(|load| load.spec.to_string());
+        loads
+    }
+
     /// Calls in the histograms of all handlers.
     pub fn calls(&self) -> u64 {
         self.handlers.iter().fold(0, |sum, handler| sum.saturating_add(handler.count))

@@ -105,7 +105,7 @@ impl What {
                 maps(&a.parameters, &b.parameters, "no such parameter")
             }),
             Self::Tests => tests(first, second),
-            Self::Errors => errors(first, second),
+            Self::Errors => errors([&[first], &[second]]),
             Self::Window => windows(first, second),
             _ => differ(self.words(first), self.words(second)),
         }
@@ -229,6 +229,11 @@ pub fn differences(first: &Recording, second: &Recording, purpose: Use) -> Vec<D
             Some(Difference { what, first, second })
         })
         .collect()
+}
+
+/// In how many operations failed, or of which errors, over all runs of two sides.
+pub fn failing_otherwise(first: &[&Recording], second: &[&Recording]) -> Option<Difference> {
+    errors([first, second]).map(|[first, second]| Difference { what: What::Errors, first, second })
 }
 
 /// Parameters that builds were given unlike, or programs that ran beside them: what differs by default is a difference of the builds.
@@ -369,24 +374,29 @@ fn errors_tolerance(recording: &Recording) -> (f64, f64) {
     }
 }
 
-/// Operations that failed in another share, or otherwise.
-fn errors(first: &Recording, second: &Recording) -> Option<[String; 2]> {
+/// Operations that failed in another share, or otherwise, over all runs of two sides.
+fn errors(sides: [&[&Recording]; 2]) -> Option<[String; 2]> {
     let mut pairs = Vec::new();
-    let (share, few) = errors_tolerance(first);
-    for (a, b) in first.loads.iter().zip(&second.loads) {
-        let all = [a, b]
-            .map(|load| failures(load, None).saturating_add(load.outcome.operations.unwrap_or(0)));
-        let kinds: BTreeSet<&str> =
-            [a, b].iter().flat_map(|load| &load.outcome.errors).map(|it| &*it.kind).collect();
-        for kind in kinds {
-            let counts = [a, b].map(|load| failures(load, Some(kind)));
+    let (share, few) = errors_tolerance(sides[0].first()?);
+    let sides = sides.map(|runs| runs.iter().map(|run| run.loads_in_order()).collect::<Vec<_>>());
+    for (index, load) in sides[0].first()?.iter().enumerate() {
+        let loads =
+            sides.each_ref().map(|runs| runs.iter().filter_map(move |loads| loads.get(index)));
+        let sum = |of: &dyn Fn(&LoadRun) -> u64| {
+            loads.clone().map(|runs| runs.fold(0, |sum: u64, load| sum.saturating_add(of(load))))
+        };
+        let all =
+            sum(&|load| failures(load, None).saturating_add(load.outcome.operations.unwrap_or(0)));
+        let kinds = loads.clone().into_iter().flatten().flat_map(|load| &load.outcome.errors);
+        for kind in kinds.map(|it| &*it.kind).collect::<BTreeSet<&str>>() {
+            let counts = sum(&|load| failures(load, Some(kind)));
             let shares = [0, 1].map(|side| counts[side] as f64 / all[side].max(1) as f64);
             let few = few / all[0].min(all[1]).max(1) as f64;
             // Both are quotients: allow for rounding.
             if (shares[0] - shares[1]).abs() > share.max(few) * (1.0 + 1e-9) {
                 pairs.push([0, 1].map(|side| {
                     let [count, all] = [counts[side], all[side]];
-                    format!("{count} of {all} operations fail with {kind} ({})", a.spec)
+                    format!("{count} of {all} operations fail with {kind} ({})", load.spec)
                 }));
             }
         }

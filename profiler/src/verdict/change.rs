@@ -173,9 +173,36 @@ pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
             let figures = OF_OPERATIONS.map(|statistic| operation(part, load, statistic));
             figures.into_iter().filter(|record| record.change.is_some())
         }))
+        .chain(half_counted(part))
         .chain(loads(part))
         .filter(ChangeRecord::is_known)
         .collect()
+}
+
+/// Operations of which some runs say what the driver costs them, and others do not.
+fn half_counted(part: &Part<'_>) -> impl Iterator<Item = ChangeRecord> {
+    let counted = part.operations();
+    let runs = || part.base.iter().chain(&part.candidate);
+    let mut loads: Vec<BuiltinKind> = Vec::new();
+    for load in runs().flat_map(|run| &run.recording.driver_costs).map(|cost| cost.load) {
+        if !counted.contains(&load) && !loads.contains(&load) {
+            loads.push(load);
+        }
+    }
+    loads.into_iter().map(move |load| {
+        let of = |run: &&Run| run.cost(load).map(|cost| Observed::exact(cost.added_ns()));
+        let sides = [&part.base, &part.candidate].map(|side| side.iter().map(of).collect());
+        without_a_value(part, &operation_of(load), sides)
+    })
+}
+
+/// The average of something that not every run has, so that there is nothing to compare.
+fn without_a_value(part: &Part<'_>, name: &str, sides: Figures) -> ChangeRecord {
+    let once = Calls { total: 1, fewest: 1, known: true };
+    let [base_runs, candidate_runs] =
+        sides.map(|side| side.into_iter().map(|it| it.map(|it| it.value)).collect());
+    let none = compared(part, name, Statistic::Avg, &Figures::default());
+    ChangeRecord { base_runs, candidate_runs, base_calls: once, candidate_calls: once, ..none }
 }
 
 /// What loads take where nothing else was measured: with and without a driver, or with each of two.
@@ -188,8 +215,8 @@ fn loads(part: &Part<'_>) -> Vec<ChangeRecord> {
     if part.meter() == Meter::Exact || runs().any(|run| !run.recording.handlers.is_empty()) {
         return records;
     }
-    let first = runs().next().map_or(&[][..], |run| &run.recording.loads);
-    for (index, load) in first.iter().enumerate() {
+    let first = runs().next().map_or(Vec::new(), |run| run.recording.loads_in_order());
+    for (index, load) in first.into_iter().enumerate() {
         let name = match &load.spec {
             LoadSpec::Builtin { name, .. } => format!("load {name}"),
             other => format!("load {other}"),
@@ -199,17 +226,22 @@ fn loads(part: &Part<'_>) -> Vec<ChangeRecord> {
                 if quantity.is_distribution() { &Statistic::GATED[..] } else { &[Statistic::Avg] };
             let subject = format!("{name}: {}", quantity.name());
             records.extend(statistics.iter().filter_map(|statistic| {
-                let of = |side: &[&Run]| -> Option<Vec<(Observed, u64)>> {
-                    side.iter()
-                        .map(|run| {
-                            quantity.of(&run.recording.loads.get(index)?.outcome, *statistic)
-                        })
-                        .collect()
+                let of = |run: &&Run| {
+                    quantity.of(&run.recording.loads_in_order().get(index)?.outcome, *statistic)
                 };
-                let sides = [of(&part.base)?, of(&part.candidate)?];
-                let observed =
-                    sides.each_ref().map(|side| side.iter().map(|it| Some(it.0)).collect());
-                let [base_calls, candidate_calls] = sides.each_ref().map(|side| Calls {
+                let found = [&part.base, &part.candidate]
+                    .map(|side| side.iter().map(of).collect::<Vec<Option<(Observed, u64)>>>());
+                let observed: Figures = found
+                    .each_ref()
+                    .map(|side| side.iter().map(|it| it.map(|(value, _)| value)).collect());
+                let sides = found.map(|side| side.into_iter().collect::<Option<Vec<_>>>());
+                let [Some(base), Some(candidate)] = sides else {
+                    // Where no run has it the load does not know it.
+                    let is_somewhere = observed.iter().flatten().any(Option::is_some);
+                    return (is_somewhere && *statistic == Statistic::Avg)
+                        .then(|| without_a_value(part, &subject, observed));
+                };
+                let [base_calls, candidate_calls] = [base, candidate].map(|side| Calls {
                     total: side.iter().fold(0, |sum, it| it.1.saturating_add(sum)),
                     fewest: side.iter().map(|it| it.1).min().unwrap_or(0),
                     known: true,

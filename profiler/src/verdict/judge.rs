@@ -27,12 +27,16 @@ impl Terms {
     }
 }
 
-/// The evidence if a side has too few calls.
+/// The evidence if a side has too few calls, or no value.
 pub(super) fn insufficient(record: &ChangeRecord) -> Option<Evidence> {
     let needed = record.statistic.calls_needed(record.meter());
     let fewest = record.base_calls.fewest.min(record.candidate_calls.fewest);
     let side = if record.base_calls.fewest == fewest { Side::Baseline } else { Side::Candidate };
-    (fewest < needed).then_some(Evidence::FewCalls { needed, fewest, side: Some(side) })
+    match record.base.and(record.candidate) {
+        _ if fewest < needed => Some(Evidence::FewCalls { needed, fewest, side: Some(side) }),
+        None => Some(Evidence::NoValue),
+        Some(_) => None,
+    }
 }
 
 /// Judges a change; `p` and `p_faster` are its adjusted p-values of being slower and faster.

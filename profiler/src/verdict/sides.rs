@@ -2,7 +2,7 @@
 
 use super::{Design, Note, Side};
 use crate::load::{BuiltinKind, LoadFailure, LoadStatus};
-use crate::recording::unlike::{Difference, Use, What, differences};
+use crate::recording::unlike::{Difference, Use, What, differences, failing_otherwise};
 use crate::recording::warning::{Code, SHED};
 use crate::recording::{Clock, DriverCost, HandlerRecording, Meter, Recording};
 
@@ -322,6 +322,14 @@ fn unlike_runs(base: &[&Run], candidate: &[&Run], allowed: &[What]) -> Vec<Unlik
         if let [first, others @ ..] = side {
             others.iter().for_each(|other| hold(first, other, Use::Repetition));
         }
+    }
+    // Which run has them may be a matter of chance.
+    let is_known = found.iter().any(|unlike| unlike.difference.what == What::Errors);
+    if let (Some(first), false) = (base.first(), is_known || allowed.contains(&What::Errors)) {
+        let difference = failing_otherwise(&recordings(base), &recordings(candidate));
+        let others = candidate.iter().map(|run| run.name.clone()).collect();
+        let first = format!("all runs from {} on", first.name);
+        found.extend(difference.map(|difference| Unlike { first, others, difference }));
     }
     found
 }
