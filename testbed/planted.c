@@ -29,6 +29,7 @@ enum planted {
 	TWIN = 'c', /* in a function whose name another one has, too */
 	COLD = 'd', /* code that the compiler has put apart */
 	INSIDE = 'e', /* a probe behind a function's entry */
+	REFUSES = 'f', /* each operation fails */
 };
 
 static volatile const char tb_planted[] = "PLANTED=0";
@@ -106,6 +107,9 @@ void tb_plant(struct pt_regs *regs)
 	default:
 		break;
 	}
+	/* Not above, where it would move what the others take. */
+	if (planted() == REFUSES)
+		regs_set_return_value(regs, -EPERM);
 }
 
 /* No handler of an operation, but a part of each. */

@@ -67,7 +67,9 @@ fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Fail
         [&base, &candidate].map(|runs| runs.iter().map(|run| &run.recording).collect::<Vec<_>>());
     // Of several kernels each has its own.
     let report = match HookReport::of(&old, &new, rule, &|_| true, &|_| None) {
-        Some(registered) if !registered.is_same() => report.with_hooks(registered, rule),
+        Some(registered) if !registered.is_same() || rule.require_reached => {
+            report.with_hooks(registered, rule)
+        }
         _ => report,
     };
     let report = match Release::of(args)? {

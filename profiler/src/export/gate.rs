@@ -25,7 +25,8 @@ pub fn document(report: &GateReport) -> Document {
         }
         false => {
             notes.extend(report.notes.iter().map(|note| Note::new("note", note)));
-            notes.extend(builds(report).into_iter().chain(beside_release(report)).map(Point::note));
+            let more = beside_release(report).chain(left_out(report));
+            notes.extend(builds(report).into_iter().chain(more).map(Point::note));
         }
     }
     Document {
@@ -96,7 +97,9 @@ enum About {
     NotKnown,
     #[strum(to_string = "no load reached")]
     Unreached,
-    #[strum(to_string = "not judged (too few calls, beside other threads, or not asked for)")]
+    #[strum(
+        to_string = "not judged (too few calls, beside other threads, not readable, or not asked for)"
+    )]
     NotJudged,
 }
 
@@ -186,10 +189,17 @@ fn points(report: &GateReport) -> Vec<Point> {
     points
 }
 
-/// What was not judged.
+/// What was not judged; of recordings, hooks that no load reached.
 fn left_out(report: &GateReport) -> Vec<Point> {
     let mut points = Vec::new();
-    let Some(LeftOut { unreached, not_judged }) = &report.left_out else { return points };
+    let (unreached, not_judged) = match (&report.left_out, &report.registered) {
+        (Some(LeftOut { unreached, not_judged, failed }), _) => {
+            points.extend(failed.iter().map(|words| Point::new(About::Undecided, words.clone())));
+            (unreached, &not_judged[..])
+        }
+        (None, Some(registered)) => (&registered.unreached, &[][..]),
+        (None, None) => return points,
+    };
     if !unreached.is_empty() {
         let count = unreached.len();
         let what = match &report.registered {
@@ -226,14 +236,15 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
         let status = if is_undecided { Status::Error } else { Status::Failed };
         Case::new("release", point.title(), status, point.words)
     }));
-    let left_out = left_out(report).into_iter();
-    cases.extend(
-        left_out.map(|point| Case::new("gate", point.title(), Status::Skipped, point.words)),
-    );
+    cases.extend(left_out(report).into_iter().map(|point| {
+        let is_undecided = point.about == About::Undecided;
+        let status = if is_undecided { Status::Error } else { Status::Skipped };
+        Case::new("gate", point.title(), status, point.words)
+    }));
     if report.is_of_equal() {
         let case = Case::new("gate", "pass", Status::Passed, "");
         cases.push(Case { system_out: report.summary.clone(), ..case });
-    } else if is_refused(report) || cases.is_empty() {
+    } else if report.is_refused() || cases.is_empty() {
         let outcome = report.outcome.to_string();
         cases.push(Case::new("gate", outcome, Status::Error, &report.summary));
     }
@@ -244,7 +255,7 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
 /// what is undecided, notices for the rest.
 pub fn annotations(report: &GateReport) -> String {
     let mut text = String::new();
-    if is_refused(report) {
+    if report.is_refused() {
         text += &annotation("error", &report.outcome.to_string(), &report.summary);
     }
     for point in points(report) {
@@ -261,11 +272,6 @@ pub fn annotations(report: &GateReport) -> String {
 fn annotation(level: &str, title: &str, message: &str) -> String {
     let title = escape_property(&format!("latency gate: {title}"));
     format!("::{level} title={title}::{}\n", escape_data(message))
-}
-
-/// Whether nothing was judged.
-fn is_refused(report: &GateReport) -> bool {
-    matches!(report.outcome, Outcome::NotComparable | Outcome::TooFewRuns)
 }
 
 /// The evidence, with the causes if the line failed.

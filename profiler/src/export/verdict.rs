@@ -200,6 +200,9 @@ pub struct LeftOut {
     pub unreached: Vec<String>,
     /// Figures that have too few calls, in words.
     pub not_judged: Vec<String>,
+    /// Loads that could not do what was asked, in words: under them nothing is judged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<String>,
 }
 
 impl GateReport {
@@ -242,9 +245,10 @@ impl GateReport {
 
     /// The same with what the gate has chosen not to judge; it is shown to a reader, who has not made the recordings.
     pub fn without(self, left_out: LeftOut) -> Self {
+        let has_failed = !left_out.failed.is_empty();
         let report = Self { left_out: Some(left_out), ..self };
         // Operations alone are no verdict on a driver of which nothing ran.
-        match report.lines.iter().any(|line| load_of(&line.handler).is_none()) {
+        match !has_failed && report.lines.iter().any(|line| load_of(&line.handler).is_none()) {
             true => report,
             false => report.at_most(Outcome::Inconclusive),
         }
@@ -306,11 +310,17 @@ impl GateReport {
         self.outcome == Outcome::Pass && self.parts.is_empty()
     }
 
+    /// Whether nothing was judged.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.outcome, Outcome::NotComparable | Outcome::TooFewRuns)
+    }
+
     /// The outcome in a sentence: as in the report's text.
     pub fn sentence(&self) -> String {
         match self.left_out {
             Some(_) => self.headline(),
-            None => self.with_release(&self.summary),
+            None if self.is_refused() => self.with_release(&self.summary),
+            None => self.with_release(&(self.coverage() + &self.summary)),
         }
     }
 
@@ -327,9 +337,7 @@ impl GateReport {
     }
 
     fn own_headline(&self) -> String {
-        if matches!(self.outcome, Outcome::NotComparable | Outcome::TooFewRuns)
-            || self.is_of_equal()
-        {
+        if self.is_refused() || self.is_of_equal() {
             return self.summary.clone();
         }
         let kinds: [fn(&Line<String>) -> bool; 3] = [

@@ -42,6 +42,7 @@ pub mod symbols;
 pub mod table;
 mod wire;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use profiler_vm::KernelImage;
@@ -84,6 +85,8 @@ pub struct Measured {
     pub baseline: Vec<Recording>,
     /// Runs of the candidate.
     pub candidate: Vec<Recording>,
+    /// By build and load, what could not do what was asked; other loads of the same guest are complete.
+    pub failed: BTreeMap<String, Failure>,
     /// Why it ended early, if it did; earlier runs are kept.
     pub failure: Option<Failure>,
 }
@@ -116,7 +119,9 @@ fn exactly(
         Some(_) => &[Side::Baseline, Side::Candidate][..],
         None => &[Side::Baseline],
     };
-    Ok(count(&lab, sides, settings.placements.clone(), &settings.work, progress))
+    let measured = count(&lab, sides, settings.placements.clone(), &settings.work, progress);
+    let failure = measured.failure.or(measured.failed.into_values().next());
+    Ok(Measured { failure, failed: BTreeMap::new(), ..measured })
 }
 
 /// Counts jobs with a progress bar.

@@ -1,5 +1,7 @@
 //! From what a guest says and the plugin has counted to a recording.
 
+use std::collections::BTreeSet;
+
 use super::counts::Counts;
 use super::plan::{CountedHandler, RunSpec};
 use crate::kernel::host::HostFacts;
@@ -75,7 +77,45 @@ pub(super) fn add_unnamed(
     handlers.extend(found);
 }
 
+/// Leaves the handlers that are wanted or registered as hooks; of several of one name each.
+pub(super) fn keep_wanted(
+    handlers: &mut Vec<CountedHandler>,
+    wanted: &BTreeSet<String>,
+    module: &ModuleFacts,
+) {
+    let hooks = module.hooks.iter().flat_map(|hooks| &hooks.list);
+    let registered: BTreeSet<&str> =
+        hooks.flat_map(|hook| &hook.handlers).map(String::as_str).collect();
+    let is_wanted = |name: &str| wanted.contains(name) || registered.contains(name);
+    handlers.retain(|handler| is_wanted(plain(&handler.name)));
+}
+
 /// A handler's name without the number that tells it from others of its name.
 pub(super) fn plain(name: &str) -> &str {
     name.split('#').next().unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handlers_of_one_name_are_wanted_together() {
+        let hooks = serde_json::json!({
+            "list": [{"kind": "kprobe", "place": "vfs_read", "handlers": ["hook"]}],
+        });
+        let hooks = Some(serde_json::from_value(hooks).unwrap());
+        let module = ModuleFacts { hooks, ..ModuleFacts::default() };
+        let handler = |name: &&str| CountedHandler {
+            name: (*name).to_owned(),
+            module: None,
+            by_glob: true,
+            address: 0,
+        };
+        let all = ["hook#1", "hook#2", "pre#1", "pre#2", "pre", "other"];
+        let mut handlers: Vec<CountedHandler> = all.iter().map(handler).collect();
+        keep_wanted(&mut handlers, &BTreeSet::from(["pre".to_owned()]), &module);
+        let kept: Vec<&str> = handlers.iter().map(|it| &*it.name).collect();
+        assert_eq!(kept, all[..5]);
+    }
 }

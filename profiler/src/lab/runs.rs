@@ -3,7 +3,7 @@
 //! No run depends on another, so any number goes on side by side, and each repeats to the bit.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::kernel::hooks::{Hooks, Reader};
 use crate::kernel::module::ModuleFacts;
-use crate::load::LoadRun;
+use crate::load::{LoadRun, LoadStatus};
 use crate::recording::{Recording, SeriesPosition, Snapshot};
 use crate::verdict::Side;
 
@@ -116,7 +116,7 @@ impl<'a> Lab<'a> {
         on_run: &(dyn Fn() + Sync),
     ) -> Measured {
         let mut measured = Measured::default();
-        let without = match self.without(jobs) {
+        let without = match self.without(jobs, &mut measured.failed) {
             Ok(without) => without,
             Err(failure) => return Measured { failure: Some(failure), ..measured },
         };
@@ -144,9 +144,16 @@ impl<'a> Lab<'a> {
                     }
                 });
             for (side, recordings) in done.into_iter().flatten() {
-                match side {
-                    Side::Baseline => measured.baseline.extend(recordings),
-                    Side::Candidate => measured.candidate.extend(recordings),
+                let of_side = match side {
+                    Side::Baseline => &mut measured.baseline,
+                    Side::Candidate => &mut measured.candidate,
+                };
+                for recording in recordings {
+                    match recording {
+                        Ok(recording) => of_side.push(recording),
+                        // One placement stands for all.
+                        Err((load, failed)) => drop(measured.failed.entry(load).or_insert(failed)),
+                    }
                 }
             }
             measured.failure = failure;
@@ -353,13 +360,13 @@ impl<'a> Lab<'a> {
         if counted.len() == group.len() { Ok(counted) } else { Err(out_of_turn(at)) }
     }
 
-    /// One run of a build for each job, all from one restore.
+    /// One run of a build for each job, all from one restore; a failure of those whose load failed.
     fn run(
         &self,
         installed: &Installed,
         group: &[Job],
-        without: &HashMap<String, Vec<f64>>,
-    ) -> Result<Vec<Recording>, Failure> {
+        without: &HashMap<String, Vec<Option<f64>>>,
+    ) -> Result<Vec<Result<Recording, FailedLoad>>, Failure> {
         let Installed { side, placement, .. } = installed;
         let build = self.build(*side);
         let loads = group_name(group);
@@ -389,8 +396,11 @@ impl<'a> Lab<'a> {
         }
         let mut without = without.get(&key(group)).into_iter().flatten().copied();
         let recordings = group.iter().zip(counted).map(|(job, counted)| {
-            let without = if job.cost { without.next() } else { None };
-            self.recording(installed, job, counted, handlers.clone(), without)
+            let without = if job.cost { without.next().flatten() } else { None };
+            match failure_of(&build.given, &of_build, job, &counted.loads) {
+                Some(failed) => Ok(Err(failed)),
+                None => self.recording(installed, job, counted, handlers.clone(), without).map(Ok),
+            }
         });
         recordings.collect()
     }
@@ -408,11 +418,7 @@ impl<'a> Lab<'a> {
         let build = self.build(*side);
         record::add_unnamed(&mut handlers, &counted.counts, &build.name, &job.run.handlers);
         if let Some(wanted) = &job.wanted {
-            let hooks = module.hooks.iter().flat_map(|hooks| &hooks.list);
-            let registered: BTreeSet<&str> =
-                hooks.flat_map(|hook| &hook.handlers).map(String::as_str).collect();
-            let is_wanted = |name: &str| wanted.contains(name) || registered.contains(name);
-            handlers.retain(|handler| is_wanted(record::plain(&handler.name)));
+            record::keep_wanted(&mut handlers, wanted, module);
         }
         let damaged = |why: String| {
             let (file, load) = (&build.given, record::load_name(&job.run));
@@ -445,7 +451,12 @@ impl<'a> Lab<'a> {
     }
 
     /// Instructions of an operation without the driver, of each job whose cost is wanted, by group; kept with the base snapshot.
-    fn without(&self, jobs: &[Job]) -> Result<HashMap<String, Vec<f64>>, Failure> {
+    /// None of those whose load `failed`.
+    fn without(
+        &self,
+        jobs: &[Job],
+        failed: &mut BTreeMap<String, Failure>,
+    ) -> Result<HashMap<String, Vec<Option<f64>>>, Failure> {
         let wanted: Vec<&[Job]> =
             groups(jobs).filter(|group| group.iter().any(|job| job.cost)).collect();
         let (found, failure) = parallel(&wanted, self.settings.jobs, |group| {
@@ -453,30 +464,54 @@ impl<'a> Lab<'a> {
             let kept = self.base.file(&format!("without-{key}"));
             let known = fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());
             if let Some(known) = known {
-                return Ok((key, known));
+                return Ok((key, known, Vec::new()));
             }
             let loads = group_name(group);
             let at = "without the driver";
             let name = format!("without-{loads}");
             let counted = self.count((at, &name), self.base.folder(), group, "")?;
-            let runs = group.iter().zip(&counted).filter(|(job, _)| job.cost);
-            let each = runs.map(|(job, counted)| {
-                let operation = exact::operation(&counted.counts, &job.run);
-                operation.map(|(_, instructions)| instructions)
+            let runs = || group.iter().zip(&counted).filter(|(job, _)| job.cost);
+            let failed = runs().filter_map(|(job, run)| failure_of(at, at, job, &run.loads));
+            let failed: Vec<FailedLoad> = failed.collect();
+            let each = runs().map(|(job, counted)| {
+                let is_made = failure_of(at, at, job, &counted.loads).is_none();
+                let operation = is_made.then(|| exact::operation(&counted.counts, &job.run));
+                operation.transpose().map(|of| of.map(|(_, instructions)| instructions))
             });
-            let each: Vec<f64> = each
+            let each: Vec<Option<f64>> = each
                 .collect::<Result<_, _>>()
                 .map_err(|why| Failure::new(exit::LAB_FAILED, format!("{at}, {loads}: {why}")))?;
-            // Without a place for it the next gate counts it again.
-            let text = serde_json::to_vec(&each).unwrap_or_default();
-            let _ = OutputFile::open(&kept).and_then(|file| file.commit(&text));
-            Ok((key, each))
+            // Without a place for it the next gate counts it again, and where a load failed, says so again.
+            if failed.is_empty() {
+                let text = serde_json::to_vec(&each).unwrap_or_default();
+                let _ = OutputFile::open(&kept).and_then(|file| file.commit(&text));
+            }
+            Ok((key, each, failed))
         });
-        match failure {
-            Some(failure) => Err(failure),
-            None => Ok(found.into_iter().collect()),
+        if let Some(failure) = failure {
+            return Err(failure);
         }
+        let by_group = |(key, each, more)| {
+            failed.extend::<Vec<FailedLoad>>(more);
+            (key, each)
+        };
+        Ok(found.into_iter().map(by_group).collect())
     }
+}
+
+/// A build and a load that could not do what was asked, and why.
+type FailedLoad = (String, Failure);
+
+/// That of a job on a build, if a load of it failed; `at` is where it did.
+fn failure_of(build: &str, at: &str, job: &Job, loads: &[LoadRun]) -> Option<FailedLoad> {
+    let name = record::load_name(&job.run);
+    loads.iter().find_map(|load| match &load.outcome.status {
+        LoadStatus::Failed(why) => {
+            let failure = Failure::new(exit::LOAD_FAILED, format!("{at}, {name}: {why}"));
+            Some((format!("{build}, {name}"), failure))
+        }
+        _ => None,
+    })
 }
 
 /// The jobs that share a restore.

@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 
 use profiler::export::verdict::{GateReport, LeftOut};
 use profiler::load::{
-    BuiltinKind, CpuTime, Latency, LoadFailure, LoadSpec, LoadStatus, OperationTimes,
+    BuiltinKind, CpuTime, Latency, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, OperationTimes,
+    StopReason,
 };
 use profiler::recording::call_tree::{CallTree, TreeFunction, TreeNode, TreePlace};
 use profiler::recording::{
@@ -228,11 +229,10 @@ fn the_same_driver_passes() {
     assert!(ended.out.contains("2 boots of both sides, 4 v 4 runs each, in turns"), "{ended:#?}");
 }
 
-/// With and without a driver, say.
-#[test]
-fn runs_without_handlers_are_judged_by_their_loads() {
+/// Runs of a load without a handler, of which the candidate's take this many times as long.
+fn without_handlers(factor: u64) -> (Vec<Recording>, Vec<Recording>) {
     let (mut base, mut candidate) = slower(0.0);
-    for (side, factor) in [(&mut base, 1), (&mut candidate, 2)] {
+    for (side, factor) in [(&mut base, 1), (&mut candidate, factor)] {
         for recording in side {
             let [of_service, _] = &recording.handlers[..] else { panic!("two handlers") };
             let service = OperationTimes {
@@ -251,7 +251,59 @@ fn runs_without_handlers_are_judged_by_their_loads() {
             outcome.cpu = Some(CpuTime { user_ns: 1_000_000, system_ns: 3_000_000 * factor });
         }
     }
-    let bench = Bench::new((base, candidate));
+    (base, candidate)
+}
+
+/// A candidate that is stopped where the baseline came to its end has no elapsed time, and one whose CPU time is not known is not
+/// faster.
+#[test]
+fn what_one_side_does_not_know_of_a_load_does_not_pass() {
+    let with = |change: fn(&mut LoadOutcome), runs: [usize; 2]| {
+        let mut sides = without_handlers(1);
+        for (side, runs) in [&mut sides.0, &mut sides.1].into_iter().zip(runs) {
+            side.iter_mut().take(runs).for_each(|run| change(&mut run.loads[0].outcome));
+        }
+        Bench::new(sides).gate("")
+    };
+    let stopped: fn(&mut LoadOutcome) =
+        |outcome| outcome.status = LoadStatus::Stopped { by: StopReason::Duration };
+    for (runs, whose) in [([0, 8], "candidate"), ([0, 1], "candidate"), ([8, 0], "baseline")] {
+        let ended = with(stopped, runs);
+        ended.refused(11, "none failed, 1 undecided");
+        let line =
+            ended.out.lines().find(|line| line.contains("load connect: elapsed time")).unwrap();
+        let words = format!(" not known of all runs of the {whose}, so that");
+        assert!(line.starts_with("inconclusive") && line.contains(&words), "{line}");
+    }
+    with(stopped, [8, 8]).passed();
+    with(|outcome| outcome.cpu = None, [0, 8]).refused(11, "1 undecided");
+    with(|outcome| outcome.cpu = None, [8, 8]).passed();
+    with(|outcome| outcome.latency = None, [0, 8]).refused(11, "1 undecided");
+}
+
+/// Loads run side by side: a figure is compared with that of the same load.
+#[test]
+fn loads_in_another_order_are_the_same() {
+    let (mut base, mut candidate) = without_handlers(1);
+    for (side, is_candidate) in [(&mut base, false), (&mut candidate, true)] {
+        for run in side {
+            let mut other = run.loads[0].clone();
+            if let LoadSpec::Builtin { name, .. } = &mut other.spec {
+                *name = BuiltinKind::Bind;
+            }
+            other.outcome.elapsed_ns *= 3;
+            run.loads.insert(usize::from(!is_candidate), other);
+        }
+    }
+    let ended = Bench::new((base, candidate)).gate("");
+    ended.passed();
+    assert!(ended.out.contains("load bind: elapsed time"), "{ended:#?}");
+}
+
+/// With and without a driver, say.
+#[test]
+fn runs_without_handlers_are_judged_by_their_loads() {
+    let bench = Bench::new(without_handlers(2));
     let ended = bench.gate("");
     ended.refused(10, "gate: fail: load connect: ");
     for (quantity, change) in
@@ -1294,6 +1346,28 @@ fn what_an_operation_takes_outside_of_the_driver_is_told_from_what_changed() {
     // As little, and all of it in the driver's functions.
     assert_eq!(with([490, 400], &base, &same([57_090.0; 3])), (false, Outcome::Fail));
     assert_eq!(with([400, 1_000], &base, &tails([60_600; 3])), (false, Outcome::Fail));
+}
+
+/// What builds register is judged where it differs, and where hooks have to be reached.
+#[test]
+fn hooks_that_have_to_be_reached_fail_in_recordings_too() {
+    let registered = |handlers: &[&str]| {
+        let (mut base, mut candidate) = even(&[400], &[400]);
+        let hook = |handler: &&str| serde_json::json!({"kind": "kprobe", "place": "vfs_read", "handlers": [handler]});
+        let list: Vec<Value> = handlers.iter().map(hook).collect();
+        for run in base.iter_mut().chain(&mut candidate) {
+            run.modules[0].hooks =
+                serde_json::from_value(serde_json::json!({ "list": list })).unwrap();
+        }
+        Bench::new((base, candidate))
+    };
+    let bench = registered(&[ENTRY, EXIT]);
+    bench.gate("").passed();
+    let ended = bench.gate("--require-reached");
+    ended.refused(10, "gate: fail: 1 of 2 hooks reached, 0 operations; 6 passed");
+    let line = ended.out.lines().find(|line| line.starts_with("no load reached")).unwrap();
+    assert!(line.ends_with(&format!(" 1 hook: kprobe vfs_read ({EXIT})")), "{line}");
+    registered(&[ENTRY]).gate("--require-reached").passed();
 }
 
 /// Calls of a build take one of two values by placement, the candidate's the higher one more often.

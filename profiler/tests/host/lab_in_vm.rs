@@ -257,6 +257,23 @@ fn a_hook_on_every_system_call_makes_each_dearer_by_the_same() {
     assert!(calls.iter().all(|more| (more - calls[0]).abs() < 1e-9), "{calls:?}");
 }
 
+/// Counting needs no tracing: a function that no probe can be placed on is a handler as others are, though no load calls this one.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn a_function_that_cannot_be_traced_is_counted() {
+    let file = out().join("notrace.json");
+    let mut command = profiler();
+    command.arg("lab").arg("--kernel").arg(given("PROFILER_LAB_KERNEL"));
+    command.args(["--quiet", "--builtin", "connect", "--operations", "20", "--no-cost"]);
+    command.args(["--handler", "testbed_notrace", "--handler", CHANGED]);
+    command.arg("--module").arg(baseline()).arg("--json").arg(&file);
+    succeed(command);
+    let recording = Recording::read(&file).unwrap();
+    let counts: Vec<_> = recording.handlers.iter().map(|it| (&*it.name, it.count)).collect();
+    assert_eq!(counts, [("testbed_notrace", 0), (CHANGED, 20)]);
+    assert_eq!(recording.left_out, []);
+}
+
 /// A driver that hooks nothing until a program asks for it: with the program it does, and a program that fails is no agent.
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]

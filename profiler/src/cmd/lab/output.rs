@@ -50,7 +50,7 @@ impl Outputs {
         bench: &KernelBuilds,
         measured: Measured,
     ) -> Result<Option<Failure>, Failure> {
-        let Measured { baseline, candidate, failure } = measured;
+        let Measured { baseline, candidate, failure, .. } = measured;
         let mut written = Ok(());
         let mut text = String::new();
         let label = if bench.candidate.is_some() { "baseline" } else { "" };

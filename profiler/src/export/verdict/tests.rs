@@ -169,6 +169,114 @@ fn iterations_of_instructions_that_repeat_are_judged_by_their_weight() {
     assert!(none.lines.iter().all(|line| line.figure() != "repeated"), "{none:#?}");
 }
 
+/// The same of operations: what the kernel clears for a handler is in no figure of instructions.
+#[test]
+fn iterations_in_an_operation_are_judged_by_their_weight() {
+    let of = |candidate: f64| {
+        with_costs(|cost, is_candidate| {
+            cost.repeated = Some(if is_candidate { candidate } else { 8.0 });
+        })
+    };
+    let larger = of(8_200.0);
+    let expected = "8 to 8,200 iterations an operation in each of 2 placements, limit +139.4";
+    let (verdict, evidence) = words(&larger, "operation of connect", "repeated");
+    assert!(verdict == Verdict::Fail && evidence.starts_with(expected), "{evidence}");
+    assert_eq!((of(140.0).outcome, of(150.0).outcome), (Outcome::Pass, Outcome::Fail));
+}
+
+/// As of a driver that no load of the gate reaches: its operations cost nothing more.
+#[test]
+fn operations_are_no_pass_where_no_handler_ran() {
+    let never = judged(&sides_of(0.0, [(0, 0); 2]));
+    assert_eq!(never.outcome, Outcome::Inconclusive);
+    let (verdict, evidence) = words(&never, "connect_handler", "handler");
+    assert!(verdict == Verdict::Insufficient && evidence.starts_with("no call"), "{evidence}");
+    let mut none = sides(0.0);
+    none.iter_mut().flatten().for_each(|run| run.recording.handlers.clear());
+    let none = judged(&none);
+    assert_eq!(line(&none, "avg").verdict, Verdict::Pass);
+    assert_eq!((none.outcome, none.exit_code), (Outcome::Inconclusive, exit::INCONCLUSIVE));
+    assert_eq!(none.headline(), "no load reached a handler");
+    // What failed is a failure.
+    let mut slower = sides(60.0);
+    slower.iter_mut().flatten().for_each(|run| run.recording.handlers.clear());
+    assert_eq!(judged(&slower).outcome, Outcome::Fail);
+}
+
+/// Figures of the other loads are judged.
+#[test]
+fn a_load_that_failed_is_no_pass_and_no_refusal() {
+    let of = |more: f64| {
+        let words = "head.ko, placement 0, ipv6: the load broke off: x".to_owned();
+        let left_out = LeftOut { failed: vec![words], ..LeftOut::default() };
+        let report = report(more, None).without(left_out);
+        let text = crate::export::gate::text(&report, None);
+        assert!(text.contains("\nundecided: head.ko, placement 0, ipv6: the load"), "{text}");
+        let junit = String::from_utf8(crate::export::gate::junit(&report)).unwrap();
+        assert!(junit.contains("errors=\"1\""), "{junit}");
+        report.outcome
+    };
+    assert_eq!((of(0.0), of(60.0)), (Outcome::Inconclusive, Outcome::Fail));
+}
+
+/// A run that was counted with `--no-cost`, beside some that were not.
+#[test]
+fn an_operation_that_not_every_run_has_counted_does_not_pass() {
+    let without = |side: usize, runs: usize| {
+        let mut sides = sides(0.0);
+        let of_side = sides[side].iter_mut().take(runs);
+        of_side.for_each(|run| run.recording.driver_costs.clear());
+        sides
+    };
+    for (side, runs, whose) in [(0, 8, "baseline"), (1, 8, "candidate"), (1, 1, "candidate")] {
+        let report = judged(&without(side, runs));
+        assert_eq!(report.outcome, Outcome::Inconclusive, "{runs} of the {whose}");
+        let expected = format!("not known of all runs of the {whose}, so that");
+        let (verdict, evidence) = words(&report, "operation of connect", "avg");
+        assert!(verdict == Verdict::Inconclusive && evidence.starts_with(&expected), "{evidence}");
+    }
+    let rule = "[[handler]]\nname = \"operation of *\"\nmax-regression = { avg = \"off\" }\n";
+    let rule = Rule::parse(rule, std::path::Path::new("gate.toml")).unwrap();
+    let [base, candidate] = without(0, 8);
+    let judged = GateReport::of(gate(Sides::new(&base, &candidate, &[], false), &rule));
+    assert_eq!(judged.outcome, Outcome::Pass, "nobody asks for it");
+}
+
+/// What the builds register, beside figures that pass.
+#[test]
+fn what_builds_register_is_in_the_verdict() {
+    let of = |change: fn(&mut HookReport), rule: &Rule| {
+        let list = |words: &[&str]| words.iter().map(|it| (*it).to_owned()).collect();
+        let mut registered = HookReport { hooks: 4, ..HookReport::default() };
+        registered.unreached = list(&["kprobe a (b)"]);
+        change(&mut registered);
+        let report = report(0.0, None).with_hooks(registered, rule);
+        assert_eq!(report.exit_code, exit_code(report.outcome));
+        report
+    };
+    let rule = Rule::default();
+    let some = of(|_| (), &rule);
+    assert_eq!(some.outcome, Outcome::Pass);
+    let headline = "3 of 4 hooks reached, 1 operation; no handler became slower, of 1";
+    assert_eq!(some.headline(), headline);
+    let strict = Rule { require_reached: true, ..Rule::default() };
+    assert_eq!(of(|_| (), &strict).outcome, Outcome::Fail);
+    assert_eq!(of(|it| it.unreached.clear(), &strict).outcome, Outcome::Pass);
+    let none = of(|it| it.unreached = vec![String::new(); 4], &rule);
+    assert_eq!(none.outcome, Outcome::Inconclusive, "no hook was reached");
+    let new =
+        of(|it| it.undecided.push("tracepoint sys_exit (x): no load reached it".to_owned()), &rule);
+    assert_eq!(new.outcome, Outcome::Inconclusive);
+    let text = crate::export::gate::text(&new, None);
+    assert!(text.contains("\nundecided: tracepoint sys_exit (x): no load reached it"), "{text}");
+    assert!(
+        text.contains("\nno load reached: 1 hook: kprobe a (b)") || text.contains("undecided"),
+        "{text}"
+    );
+    let failed = report(60.0, None).with_hooks(HookReport::default(), &rule);
+    assert_eq!(failed.outcome, Outcome::Fail, "hooks make nothing better");
+}
+
 /// The costs of both sides' operations as `change` leaves them, for the candidate with `true`.
 fn with_costs(change: impl Fn(&mut DriverCost, bool)) -> GateReport {
     let mut sides = sides(0.0);
@@ -234,6 +342,33 @@ fn a_slow_path_in_a_few_operations_is_seen_beside_the_kernels_own() {
         assert_eq!(of([long, long + 4], 0).outcome, Outcome::Pass, "{long}");
     }
     assert_eq!(of([41; 2], 200).outcome, Outcome::Fail, "every fifth");
+}
+
+/// Which placement or run they fail in may be a matter of chance.
+#[test]
+fn operations_that_fail_in_a_later_run_alone_are_not_compared() {
+    let of = |failed: u64, allowed: &[What]| {
+        let mut sides = sides(-60.0);
+        for (number, run) in sides.iter_mut().flatten().enumerate() {
+            let failed = if number == 13 { failed } else { 0 };
+            let load = serde_json::json!({
+                "spec": {"kind": "builtin", "name": "connect", "workers": 1},
+                "outcome": {
+                    "status": {"state": "completed"}, "operations": 1_000 - failed, "elapsed_ns": 1,
+                    "errors": [{"kind": "EPERM", "count": failed, "first": ""}],
+                },
+            });
+            run.recording.loads = vec![serde_json::from_value(load).unwrap()];
+        }
+        GateReport::of(gate(Sides::new(&sides[0], &sides[1], allowed, false), &Rule::default()))
+    };
+    let refused = of(500, &[]);
+    assert_eq!(refused.outcome, Outcome::NotComparable, "{}", refused.summary);
+    let expected = "errors: 0 of 8000 operations fail with EPERM (builtin connect, 1 worker, as fast as possible) in ";
+    assert!(refused.summary.contains(expected), "{}", refused.summary);
+    assert!(refused.summary.contains(", 500 of 8000 operations fail with EPERM"));
+    assert_eq!(of(500, &[What::Errors]).outcome, Outcome::Pass);
+    assert_eq!(of(8, &[]).outcome, Outcome::Pass, "one in 1,000");
 }
 
 #[test]

@@ -263,8 +263,9 @@ impl Planned {
             keep(out, &self.benches, &rounds.runs)?;
         }
         measured?;
-        let Rounds { reach, registered, runs: [base, candidate], known, .. } = rounds;
-        let mut left_out = LeftOut::default();
+        let Rounds { reach, registered, failed, runs: [base, candidate], known, .. } = rounds;
+        let failed = failed.into_values().map(|failure| failure.message).collect();
+        let mut left_out = LeftOut { failed, ..LeftOut::default() };
         for reach in reach {
             left_out.unreached.extend(reach.unreached);
             left_out.not_judged.extend(reach.not_judged);
@@ -272,6 +273,13 @@ impl Planned {
         if !self.session.has_general() {
             let what = "general operations, as --handler names handlers";
             left_out.not_judged.push(what.to_owned());
+        }
+        if registered.is_none() {
+            let runs = base.iter().chain(&candidate).flat_map(|run| &run.recording.modules);
+            let hooks = runs.filter_map(|module| module.hooks.as_ref());
+            let why: BTreeSet<&String> = hooks.flat_map(|hooks| &hooks.unknown).collect();
+            let why = why.into_iter().map(|why| format!("what the builds register: {why}"));
+            left_out.not_judged.extend(why);
         }
         if let Some(registered) = &registered {
             let of_programs =

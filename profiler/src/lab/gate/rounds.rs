@@ -1,6 +1,6 @@
 //! Runs of both builds: of all loads under one placement first, then of those under which they differ under more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Planned;
 use crate::error::Failure;
@@ -22,6 +22,8 @@ pub(super) struct Rounds<'a> {
     pub(super) reach: Vec<Reach>,
     /// What the builds register, of all kernels; `None` where that is not known.
     pub(super) registered: Option<HookReport>,
+    /// By build and load, why a load failed.
+    pub(super) failed: BTreeMap<String, Failure>,
     /// Of the baseline and of the candidate.
     pub(super) runs: [Vec<Run>; 2],
     /// The same with all handlers, and what was measured before: what is here is not measured again.
@@ -34,7 +36,8 @@ type Parts = BTreeSet<Option<String>>;
 impl<'a> Rounds<'a> {
     /// What is planned, of which this is `known` of both builds.
     pub(super) fn new(planned: &'a Planned, known: [Vec<Recording>; 2]) -> Self {
-        Self { planned, reach: Vec::new(), registered: None, runs: [Vec::new(), Vec::new()], known }
+        let (reach, failed, runs) = Default::default();
+        Self { planned, reach, registered: None, failed, runs, known }
     }
 
     /// Measures each kernel until the placements agree about the limits of `rule`. What the loads do not reach goes into it.
@@ -76,7 +79,15 @@ impl<'a> Rounds<'a> {
         let mut placements = 0..1;
         let mut jobs = work.clone();
         while !jobs.is_empty() {
-            let measured = both(lab, placements.clone(), &jobs, &mut self.known, progress);
+            let mut measured = both(lab, placements.clone(), &jobs, &mut self.known, progress);
+            if measured.baseline.is_empty() || measured.candidate.is_empty() {
+                // There is nothing to judge.
+                let first = measured.failed.pop_first().map(|(_, failure)| failure);
+                measured.failure = measured.failure.or(first);
+            }
+            for (load, failure) in std::mem::take(&mut measured.failed) {
+                self.failed.entry(load).or_insert(failure);
+            }
             if self.reach.len() == number {
                 let mut reach =
                     self.planned.measured.reach(kernel, &measured.baseline, &measured.candidate);
@@ -174,17 +185,21 @@ fn both(
         jobs.iter().any(|other| other.guest == job.guest && !has(runs, other))
     };
     let mut measured = Measured::default();
+    // A load that fails is lacking still when it was measured.
+    let lacking: Vec<[bool; 2]> =
+        jobs.iter().map(|job| known.each_ref().map(|runs| lacks(runs, job))).collect();
     let two = [Side::Baseline, Side::Candidate];
     for (sides, wanted) in
         [(&two[..], [true, true]), (&two[..1], [true, false]), (&two[1..], [false, true])]
     {
-        let is_wanted = |job: &&Job| known.each_ref().map(|runs| lacks(runs, job)) == wanted;
-        let jobs: Vec<Job> = jobs.iter().filter(is_wanted).cloned().collect();
+        let of_sides = jobs.iter().zip(&lacking).filter(|(_, lacking)| **lacking == wanted);
+        let jobs: Vec<Job> = of_sides.map(|(job, _)| job.clone()).collect();
         if jobs.is_empty() || measured.failure.is_some() {
             continue;
         }
         let more = count(lab, sides, placements.clone(), &jobs, progress);
         measured.failure = more.failure;
+        measured.failed.extend(more.failed);
         for ((known, more), wanted) in
             known.iter_mut().zip([more.baseline, more.candidate]).zip(wanted)
         {

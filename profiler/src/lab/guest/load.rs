@@ -23,33 +23,20 @@ const NOTHING: &str = "/bin/true";
 const WARMUP_PART: u32 = 10;
 
 /// Makes the operations of the loads side by side, first a part of them to warm up. This process may not become root again.
+///
+/// # Errors
+/// If it cannot become another user. A load that fails says so itself.
 pub(super) fn count(spec: &RunSpec) -> Result<Vec<LoadRun>, Failure> {
-    let failed = |text| Failure::new(exit::LOAD_FAILED, text);
-    let loads = as_user(spec).map_err(failed)?;
-    match loads.iter().find_map(|load| failure_of(&load.outcome)) {
-        Some(failure) => {
-            let names = spec.loads.iter().map(|kind| kind.name()).collect::<Vec<_>>();
-            Err(failed(format!("{}: {failure}", names.join(", "))))
-        }
-        None => Ok(loads),
-    }
-}
-
-fn failure_of(outcome: &LoadOutcome) -> Option<&LoadFailure> {
-    match &outcome.status {
-        LoadStatus::Failed(failure) => Some(failure),
-        _ => None,
-    }
-}
-
-fn as_user(spec: &RunSpec) -> Result<Vec<LoadRun>, String> {
     let user = LoadUser::nobody();
     let needs_root = spec.loads.iter().any(|kind| kind.needs_root());
     if !needs_root && Uid::effective().is_root() {
         setgroups(&[])
             .and_then(|()| setgid(Gid::from_raw(user.gid)))
             .and_then(|()| setuid(Uid::from_raw(user.uid)))
-            .map_err(|errno| format!("cannot become {}: {}", user.name, errno.desc()))?;
+            .map_err(|errno| {
+                let text = format!("cannot become {}: {}", user.name, errno.desc());
+                Failure::new(exit::LOAD_FAILED, text)
+            })?;
     }
     side_by_side(spec, spec.length.part(WARMUP_PART));
     let counting = Counting::begin();

@@ -190,9 +190,31 @@ fn each_change_fails_for_its_reason_alone() {
     assert_eq!(fails.exit_code, exit::NOT_COMPARABLE);
     assert!(fails.summary.contains("150 of 300 operations fail with EPERM"), "{}", fails.summary);
     let harmless = recording(folder.path(), &given("PROFILER_LAB_HARMLESS"), "harmless");
-    // A parameter that one build alone has is a difference of its own.
-    let passed = decided(&of('0'), &harmless, &["--allow-different", "parameters"]);
+    let passed = decided(&of('0'), &harmless, &[]);
     assert_eq!(passed.exit_code, exit::OK, "{}", passed.summary);
+    assert_eq!(passed.defaults, ["nobody_reads_it: new, 0 by default"]);
+}
+
+/// `connect` and `bind` share a guest.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn a_load_that_fails_leaves_the_others_to_be_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    let [base, candidate] = ['0', 'f'].map(|digit| build(folder.path(), digit));
+    let json = folder.path().join("gate.json");
+    let mut command = profiler();
+    command.arg("gate").args([&base, &candidate]).arg("--json").arg(&json);
+    command.arg("--kernel").arg(given("PROFILER_LAB_KERNEL")).arg("--quiet");
+    command.args(["--handler", "connect_*", "--handler", "bind_*"]);
+    let output = command.output().unwrap();
+    println!("{}{}", text(&output.stdout), text(&output.stderr));
+    let report: GateReport = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!(report.exit_code, exit::INCONCLUSIVE, "{}", report.summary);
+    let [failed] = &report.left_out.unwrap().failed[..] else { panic!("one load") };
+    assert!(failed.contains("placement 0, connect: the load broke off: "), "{failed}");
+    let judged = |handler: &str| report.lines.iter().any(|line| line.handler == handler);
+    assert!(judged("bind_handler") && judged("operation of bind"), "{:#?}", report.lines);
+    assert!(!judged(HANDLER) && !judged(OPERATION), "{:#?}", report.lines);
 }
 
 #[test]
