@@ -470,13 +470,14 @@ impl<'a> Lab<'a> {
             let at = "without the driver";
             let name = format!("without-{loads}");
             let counted = self.count((at, &name), self.base.folder(), group, "")?;
-            let runs = || group.iter().zip(&counted).filter(|(job, _)| job.cost);
-            let failed = runs().filter_map(|(job, run)| failure_of(at, at, job, &run.loads));
-            let failed: Vec<FailedLoad> = failed.collect();
-            let each = runs().map(|(job, counted)| {
-                let is_made = failure_of(at, at, job, &counted.loads).is_none();
-                let operation = is_made.then(|| exact::operation(&counted.counts, &job.run));
-                operation.transpose().map(|of| of.map(|(_, instructions)| instructions))
+            let mut failed: Vec<FailedLoad> = Vec::new();
+            let runs = group.iter().zip(&counted).filter(|(job, _)| job.cost);
+            let each = runs.map(|(job, counted)| match failure_of(at, at, job, &counted.loads) {
+                Some(load) => {
+                    failed.push(load);
+                    Ok(None)
+                }
+                None => exact::operation(&counted.counts, &job.run).map(|(_, it)| Some(it)),
             });
             let each: Vec<Option<f64>> = each
                 .collect::<Result<_, _>>()

@@ -189,20 +189,14 @@ fn half_counted(part: &Part<'_>) -> impl Iterator<Item = ChangeRecord> {
             loads.push(load);
         }
     }
-    loads.into_iter().map(move |load| {
-        let of = |run: &&Run| run.cost(load).map(|cost| Observed::exact(cost.added_ns()));
-        let sides = [&part.base, &part.candidate].map(|side| side.iter().map(of).collect());
-        without_a_value(part, &operation_of(load), sides)
-    })
+    loads.into_iter().map(move |load| without_a_value(part, &operation_of(load)))
 }
 
 /// The average of something that not every run has, so that there is nothing to compare.
-fn without_a_value(part: &Part<'_>, name: &str, sides: Figures) -> ChangeRecord {
+fn without_a_value(part: &Part<'_>, name: &str) -> ChangeRecord {
     let once = Calls { total: 1, fewest: 1, known: true };
-    let [base_runs, candidate_runs] =
-        sides.map(|side| side.into_iter().map(|it| it.map(|it| it.value)).collect());
     let none = compared(part, name, Statistic::Avg, &Figures::default());
-    ChangeRecord { base_runs, candidate_runs, base_calls: once, candidate_calls: once, ..none }
+    ChangeRecord { base_calls: once, candidate_calls: once, ..none }
 }
 
 /// What loads take where nothing else was measured: with and without a driver, or with each of two.
@@ -239,7 +233,7 @@ fn loads(part: &Part<'_>) -> Vec<ChangeRecord> {
                     // Where no run has it the load does not know it.
                     let is_somewhere = observed.iter().flatten().any(Option::is_some);
                     return (is_somewhere && *statistic == Statistic::Avg)
-                        .then(|| without_a_value(part, &subject, observed));
+                        .then(|| without_a_value(part, &subject));
                 };
                 let [base_calls, candidate_calls] = [base, candidate].map(|side| Calls {
                     total: side.iter().fold(0, |sum, it| it.1.saturating_add(sum)),

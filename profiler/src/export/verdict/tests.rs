@@ -228,12 +228,12 @@ fn an_operation_that_not_every_run_has_counted_does_not_pass() {
         of_side.for_each(|run| run.recording.driver_costs.clear());
         sides
     };
-    for (side, runs, whose) in [(0, 8, "baseline"), (1, 8, "candidate"), (1, 1, "candidate")] {
+    for (side, runs) in [(0, 8), (1, 8), (1, 1)] {
         let report = judged(&without(side, runs));
-        assert_eq!(report.outcome, Outcome::Inconclusive, "{runs} of the {whose}");
-        let expected = format!("not known of all runs of the {whose}, so that");
+        assert_eq!(report.outcome, Outcome::Inconclusive, "{runs} of side {side}");
         let (verdict, evidence) = words(&report, "operation of connect", "avg");
-        assert!(verdict == Verdict::Inconclusive && evidence.starts_with(&expected), "{evidence}");
+        let is_known = evidence.starts_with("not known of all runs");
+        assert!(verdict == Verdict::Inconclusive && is_known, "{evidence}");
     }
     let rule = "[[handler]]\nname = \"operation of *\"\nmax-regression = { avg = \"off\" }\n";
     let rule = Rule::parse(rule, std::path::Path::new("gate.toml")).unwrap();
@@ -269,10 +269,6 @@ fn what_builds_register_is_in_the_verdict() {
     assert_eq!(new.outcome, Outcome::Inconclusive);
     let text = crate::export::gate::text(&new, None);
     assert!(text.contains("\nundecided: tracepoint sys_exit (x): no load reached it"), "{text}");
-    assert!(
-        text.contains("\nno load reached: 1 hook: kprobe a (b)") || text.contains("undecided"),
-        "{text}"
-    );
     let failed = report(60.0, None).with_hooks(HookReport::default(), &rule);
     assert_eq!(failed.outcome, Outcome::Fail, "hooks make nothing better");
 }

@@ -39,7 +39,9 @@ pub(super) fn evidence(line: &Line, clock: Clock) -> String {
              load's operations, or turn {statistic} off for this handler",
             name(side)
         ),
-        Evidence::NoValue => no_value(change),
+        Evidence::NoValue => {
+            "not known of all runs of both sides, so that there is nothing to compare".to_owned()
+        }
         Evidence::Lost { share, allowed } => format!(
             "{} of a run's calls were lost, and the limit is {}: {values} is not certain; lower the \
              load's workers",
@@ -67,18 +69,6 @@ pub(super) fn evidence(line: &Line, clock: Clock) -> String {
         }
         Evidence::NoMatch => format!("no handler of the candidate matches `{}`", line.handler),
     }
-}
-
-fn no_value(change: Option<&ChangeRecord>) -> String {
-    let lacks = |runs: &[Option<f64>]| runs.iter().any(Option::is_none);
-    let sides =
-        change.map(|change| [&change.base_runs, &change.candidate_runs].map(|it| lacks(it)));
-    let whose = match sides {
-        Some([true, false]) => "runs of the baseline",
-        Some([false, true]) => "runs of the candidate",
-        _ => "runs of both sides",
-    };
-    format!("not known of all {whose}, so that there is nothing to compare")
 }
 
 /// What to write instead of a budget or limit in the unit of the other meter.

@@ -80,14 +80,7 @@ impl<'a> Rounds<'a> {
         let mut jobs = work.clone();
         while !jobs.is_empty() {
             let mut measured = both(lab, placements.clone(), &jobs, &mut self.known, progress);
-            if measured.baseline.is_empty() || measured.candidate.is_empty() {
-                // There is nothing to judge.
-                let first = measured.failed.pop_first().map(|(_, failure)| failure);
-                measured.failure = measured.failure.or(first);
-            }
-            for (load, failure) in std::mem::take(&mut measured.failed) {
-                self.failed.entry(load).or_insert(failure);
-            }
+            self.keep_failed(&mut measured);
             if self.reach.len() == number {
                 let mut reach =
                     self.planned.measured.reach(kernel, &measured.baseline, &measured.candidate);
@@ -133,6 +126,19 @@ impl<'a> Rounds<'a> {
         let baseline: Vec<Recording> = self.known[0].iter().filter(of_kernel).cloned().collect();
         self.planned.remember(number, &baseline, progress);
         Ok(())
+    }
+
+    /// Keeps which loads failed; if nothing is left to judge that is why.
+    fn keep_failed(&mut self, measured: &mut Measured) {
+        let mut failed = std::mem::take(&mut measured.failed);
+        if measured.failure.is_none()
+            && (measured.baseline.is_empty() || measured.candidate.is_empty())
+        {
+            measured.failure = failed.pop_first().map(|(_, failure)| failure);
+        }
+        for (load, failure) in failed {
+            self.failed.entry(load).or_insert(failure);
+        }
     }
 
     /// The parts of a kernel that need more placements; none if the runs cannot be compared, which the gate reports.
