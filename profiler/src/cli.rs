@@ -13,6 +13,7 @@ mod report;
 mod serve;
 mod shell;
 mod sweep;
+mod tax;
 
 use std::path::PathBuf;
 
@@ -27,6 +28,7 @@ pub use report::ReportArgs;
 pub use serve::{Listen, ReleaseArgs, ServeArgs, StatusArgs};
 pub use shell::{CompletionsArgs, ManArgs, completions, man_pages};
 pub use sweep::{Asked, SweepArgs, run_arguments};
+pub use tax::TaxArgs;
 
 use crate::args::{
     Builtin, CLOCKS, Names, PRECISIONS, by_name, length, one_of, one_of_these, percent,
@@ -98,6 +100,8 @@ pub enum Command {
     Profiles(ProfilesArgs),
     /// Measure a driver in a VM, under virtual time: figures that repeat on any machine.
     Lab(Box<LabArgs>),
+    /// Show what operations take more with drivers or agents than without them, beside each other.
+    Tax(TaxArgs),
     /// Fetch stock Debian kernels for labs; list and remove them.
     Kernels(KernelsArgs),
     /// Restore tracefs after a killed profiler, as the next start of one does: for a service's `ExecStopPost=`.

@@ -61,6 +61,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Profiles(args) => cmd::profiles::run(&args),
         Command::Kernels(args) => cmd::kernels::run(&args),
         Command::Lab(args) => cmd::lab::run(&args),
+        Command::Tax(args) => cmd::tax::run(&args),
         Command::LabGuest => cmd::lab::guest(),
         Command::Import(args) => {
             let profiler::cli::ImportSource::TraceCmd(args) = args.source;

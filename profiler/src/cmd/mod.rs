@@ -33,6 +33,7 @@ pub mod serve;
 pub mod shell;
 pub mod status;
 pub mod sweep;
+pub mod tax;
 
 /// Writes text for a reader to standard output; one that is gone is not an error.
 fn to_stdout(text: &str) -> Result<(), Failure> {

@@ -65,7 +65,7 @@ impl Agent {
     /// # Errors
     /// If there is no such program, it is a script, or a file cannot be read.
     pub fn new(command: &str, further: &[PathBuf]) -> Result<Self, Failure> {
-        let bad = |why: String| Failure::new(exit::USAGE, format!("--agent '{command}': {why}"));
+        let bad = |why: String| Failure::new(exit::USAGE, format!("cannot run `{command}`: {why}"));
         let mut arguments =
             shlex::split(command).ok_or_else(|| bad("a quote is not closed".to_owned()))?;
         let name = arguments.first().ok_or_else(|| bad("it names no program".to_owned()))?;

@@ -40,6 +40,7 @@ pub mod spread;
 pub mod subject;
 pub mod symbols;
 pub mod table;
+pub mod tax;
 mod wire;
 
 use std::collections::BTreeMap;

@@ -38,6 +38,8 @@ pub struct Job {
     /// Of the handlers that were counted those of which figures are wanted; `None`: all. Each takes time to store, and a
     /// driver calls a hundred functions of its own.
     pub wanted: Option<Arc<BTreeSet<String>>>,
+    /// Its operations are runs of the settings' program.
+    pub program: bool,
 }
 
 /// What a run measures, under which load and for how long.

@@ -328,10 +328,17 @@ impl<'a> Lab<'a> {
         fs::create_dir_all(&folder).map_err(unwritable)?;
         let [symbols, file] = ["symbols", "counts"].map(|name| folder.join(name));
         fs::write(&symbols, [wanted, &self.symbols].concat()).map_err(unwritable)?;
-        let jobs = [wire::Job::Count(specs(group))];
+        let mut files = Vec::new();
+        let jobs = [match self.program(group) {
+            Some(program) => wire::Job::Repeat(specs(group), program.pack(&mut files)),
+            None => wire::Job::Count(specs(group)),
+        }];
+        let packed = (!files.is_empty()).then(|| folder.join("files"));
+        packed.iter().try_for_each(|to| fs::write(to, &files)).map_err(unwritable)?;
         let hardware = self.hardware();
         let plugin = Some(self.plugin.argument(&symbols, &file));
-        let spec = Spec { plugin, ..self.spec(snapshot, &folder, &hardware, &jobs) };
+        let spec = self.spec(snapshot, &folder, &hardware, &jobs);
+        let spec = Spec { plugin, files: packed.as_deref(), ..spec };
         let at = &format!("{build}, {}", group_name(group));
         let here = || format!("{build}, {}", running(group, &file));
         let (answer, _, ()) = self.run_job(here, spec, |_, _| Ok(()))?;
@@ -358,6 +365,18 @@ impl<'a> Lab<'a> {
         let counted: Vec<Counted> = counted.collect::<Result<_, Failure>>()?;
         let _ = fs::remove_file(&symbols);
         if counted.len() == group.len() { Ok(counted) } else { Err(out_of_turn(at)) }
+    }
+
+    /// What the operations of a group are runs of.
+    fn program(&self, group: &[Job]) -> Option<&Agent> {
+        self.settings.program.as_ref().filter(|_| group.iter().any(|job| job.program))
+    }
+
+    /// A name for what a group's runs without the driver depend on.
+    fn key(&self, group: &[Job]) -> String {
+        let program = self.program(group).map(Agent::id).unwrap_or_default();
+        let text = serde_json::to_string(&specs(group)).unwrap_or_default() + &program;
+        Sha256::digest(&text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// One run of a build for each job, all from one restore; a failure of those whose load failed.
@@ -394,7 +413,7 @@ impl<'a> Lab<'a> {
             );
             return Err(Failure::new(exit::LAB_FAILED, text));
         }
-        let mut without = without.get(&key(group)).into_iter().flatten().copied();
+        let mut without = without.get(&self.key(group)).into_iter().flatten().copied();
         let recordings = group.iter().zip(counted).map(|(job, counted)| {
             let without = if job.cost { without.next().flatten() } else { None };
             match failure_of(&build.given, &of_build, job, &counted.loads) {
@@ -460,7 +479,7 @@ impl<'a> Lab<'a> {
         let wanted: Vec<&[Job]> =
             groups(jobs).filter(|group| group.iter().any(|job| job.cost)).collect();
         let (found, failure) = parallel(&wanted, self.settings.jobs, |group| {
-            let key = key(group);
+            let key = self.key(group);
             let kept = self.base.file(&format!("without-{key}"));
             let known = fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());
             if let Some(known) = known {
@@ -544,9 +563,13 @@ fn steps(builds: usize, jobs: &[Job]) -> Vec<Step<'_>> {
 fn group_name(group: &[Job]) -> String {
     match group {
         [] => String::new(),
-        [job] => record::load_name(&job.run),
-        [job, more @ ..] => format!("{}+{}", record::load_name(&job.run), more.len()),
+        [job] => job_name(job),
+        [job, more @ ..] => format!("{}+{}", job_name(job), more.len()),
     }
+}
+
+fn job_name(job: &Job) -> String {
+    if job.program { "program".to_owned() } else { record::load_name(&job.run) }
 }
 
 /// The file in which QEMU's plugin writes the counts of the n-th load of a guest.
@@ -558,18 +581,12 @@ fn counts_of(first: &Path, number: usize) -> PathBuf {
 fn running(group: &[Job], counts: &Path) -> String {
     let mut loads = (1..).zip(group);
     let stopped = loads.find(|(number, _)| !counts_of(counts, *number).exists());
-    stopped.map_or_else(|| group_name(group), |(_, job)| record::load_name(&job.run))
+    stopped.map_or_else(|| group_name(group), |(_, job)| job_name(job))
 }
 
 /// What a guest does for a group: the same text for all builds, as reading it takes instructions.
 fn specs(group: &[Job]) -> Vec<RunSpec> {
     group.iter().map(|job| RunSpec { handlers: Vec::new(), ..job.run.clone() }).collect()
-}
-
-/// A name for what a group's runs without the driver depend on.
-fn key(group: &[Job]) -> String {
-    let text = serde_json::to_string(&specs(group)).unwrap_or_default();
-    Sha256::digest(&text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Snapshots of builds that exist at a time: each takes about 90 MB.

@@ -196,6 +196,16 @@ impl Session {
         Ok(Self { handlers, wanted: wanted.to_vec(), loads, module_params })
     }
 
+    /// These loads alone, whatever is installed.
+    #[must_use]
+    pub fn of_loads(kinds: &[BuiltinKind]) -> Self {
+        let load = |kind: &BuiltinKind| Load { kind: *kind, handlers: Vec::new() };
+        let mut loads: Vec<Load> = kinds.iter().map(load).collect();
+        loads.sort_by_key(|load| guest(load.kind));
+        let (handlers, wanted) = (BTreeSet::new(), Vec::new());
+        Self { handlers, wanted, loads, module_params: String::new() }
+    }
+
     /// Leaves out the parameters of these names.
     #[must_use]
     pub fn without_parameters(mut self, names: &BTreeMap<String, String>) -> Self {
@@ -289,7 +299,7 @@ impl Session {
             let cost = has_cost(load.kind);
             let wanted = handlers.clone();
             let guest = guest(load.kind).0 as u32;
-            Job { part: Some(name), run, cost, guest, wanted }
+            Job { part: Some(name), run, cost, guest, wanted, program: false }
         };
         self.loads.iter().map(job).collect()
     }

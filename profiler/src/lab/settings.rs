@@ -119,6 +119,8 @@ pub struct Settings {
     pub verify: bool,
     /// What runs beside the driver.
     pub agent: Option<Agent>,
+    /// What jobs run as their operations, where they say so.
+    pub program: Option<Agent>,
     /// A folder for the files of this kernel's guests.
     pub folder: PathBuf,
     /// Where the guests' messages are kept.
@@ -236,9 +238,10 @@ impl Options {
             boots: self.boots.unwrap_or(usual),
             repeat: self.repeat.unwrap_or(usual),
             jobs: self.jobs.unwrap_or(side_by_side),
-            work: vec![Job { part: None, run, cost, guest: 0, wanted: None }],
+            work: vec![Job { part: None, run, cost, guest: 0, wanted: None, program: false }],
             verify: self.verify,
             agent: self.agent.clone(),
+            program: None,
             folder: folder.to_owned(),
             logs: self.logs.clone(),
         }

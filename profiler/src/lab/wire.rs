@@ -52,6 +52,8 @@ pub(super) enum Job {
     Remove(String),
     /// Makes the operations of loads, which the plugin counts, one run after the other.
     Count(Vec<RunSpec>),
+    /// The same of loads whose operations are runs of a program.
+    Repeat(Vec<RunSpec>, Agent),
     /// Measures with probes, as `profiler run`; attached to the answer is the recording.
     Measure {
         /// The module.

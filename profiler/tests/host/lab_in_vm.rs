@@ -5,6 +5,7 @@
 mod agents;
 mod arm64;
 mod planted;
+mod tax;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

@@ -17,7 +17,10 @@ use crate::error::{Failure, exit};
 use crate::lab::wire::Agent;
 
 /// What it prints.
-const OUTPUT: &str = "/run/agent";
+pub(super) const OUTPUT: &str = "/run/agent";
+
+/// Where programs look for others.
+pub(super) const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Lines of it that an error carries, of this many bytes at its end.
 const LINES: usize = 10;
@@ -45,7 +48,10 @@ pub(super) fn start(agent: &Agent, files: &[u8]) -> Result<bool, Failure> {
             match child.try_wait().map_err(|error| failed(error.to_string()))? {
                 Some(status) if status.success() => has_ended = true,
                 Some(status) => {
-                    return Err(failed(format!("it ended with {status}; {}\n{GUEST}", said())));
+                    return Err(failed(format!(
+                        "it ended with {status}; {}\n{GUEST}",
+                        said(OUTPUT)
+                    )));
                 }
                 None => {}
             }
@@ -57,7 +63,7 @@ pub(super) fn start(agent: &Agent, files: &[u8]) -> Result<bool, Failure> {
     }
     Err(failed(format!(
         "it was not at rest within {LIMIT} s of the guest's clock; {}\n{GUEST}",
-        said()
+        said(OUTPUT)
     )))
 }
 
@@ -67,7 +73,7 @@ pub(super) fn failed(agent: &Agent, code: u8, what: &str) -> Failure {
 }
 
 /// Writes the files under their paths.
-fn unpack(agent: &Agent, files: &[u8]) -> io::Result<()> {
+pub(super) fn unpack(agent: &Agent, files: &[u8]) -> io::Result<()> {
     for file in &agent.files {
         let path = Path::new(&file.path);
         let [at, bytes] = file.bytes.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
@@ -89,7 +95,7 @@ fn spawn(agent: &Agent) -> io::Result<Child> {
     Command::new(program)
         .args(arguments)
         .current_dir("/")
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("PATH", PATH)
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)
         .stderr(output)
@@ -123,15 +129,15 @@ fn idle() -> u64 {
     idle.and_then(|ticks| ticks.parse().ok()).unwrap_or_default()
 }
 
-/// What it has printed, in words: the last lines.
-pub(super) fn said() -> String {
+/// What was printed to a file, in words: the last lines.
+pub(super) fn said(output: &str) -> String {
     let mut text = Vec::new();
     let read = |mut file: File| {
         let from = file.metadata()?.len().saturating_sub(LAST_BYTES);
         file.seek(SeekFrom::Start(from))?;
         file.take(LAST_BYTES).read_to_end(&mut text)
     };
-    let _ = File::open(OUTPUT).and_then(read);
+    let _ = File::open(output).and_then(read);
     let text = String::from_utf8_lossy(&text).into_owned();
     let lines: Vec<&str> = text.lines().collect();
     let last = &lines[lines.len().saturating_sub(LINES)..];

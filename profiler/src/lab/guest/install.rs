@@ -69,7 +69,7 @@ fn programs_of(
             }
             _ => "it waits and has loaded no BPF program",
         };
-        agent::failed(agent, exit::NO_TARGET, &format!("{how}; {}", agent::said()))
+        agent::failed(agent, exit::NO_TARGET, &format!("{how}; {}", agent::said(agent::OUTPUT)))
     })
 }
 

@@ -20,7 +20,7 @@ const PROGRAM: &str = "/init";
 const NOTHING: &str = "/bin/true";
 
 /// Operations that warm up, as a part of those that are counted.
-const WARMUP_PART: u32 = 10;
+pub(super) const WARMUP_PART: u32 = 10;
 
 /// Makes the operations of the loads side by side, first a part of them to warm up. This process may not become root again.
 ///

@@ -15,6 +15,7 @@ mod load;
 mod load_module;
 mod log;
 mod placement;
+mod program;
 
 use std::path::Path;
 
@@ -96,11 +97,14 @@ fn stand_by(
             channel.answer(answer, &attachment);
             // With a driver and without it the load finds the same memory: what is copied or mapped takes instructions.
             drop(attachment);
-            if let Ok([Job::Count(runs)]) = channel.jobs().as_deref() {
+            if let Ok([job @ (Job::Count(runs) | Job::Repeat(runs, _))]) = channel.jobs().as_deref()
+            {
                 let ancestors = runs.iter().map(|run| run.dimensions.ancestors).max();
                 let descended = descend(ancestors.unwrap_or(0)).map_err(of_child);
-                let loads = descended
-                    .and_then(|()| runs.iter().map(load::count).collect::<Result<_, Failure>>());
+                let loads = descended.and_then(|()| match job {
+                    Job::Repeat(_, program) => program::repeat(runs, program, channel),
+                    _ => runs.iter().map(load::count).collect(),
+                });
                 let answer = loads.map_or_else(|it| failed(&it), Answer::Counted);
                 channel.answer(&unless_warned(log, answer), &[]);
             }
@@ -132,7 +136,9 @@ fn do_job(
             install::install(install, &files, kallsyms)
         }
         Job::Remove(name) => install::remove(name).map(|()| (Answer::Removed, Vec::new())),
-        Job::Count(_) => Err(internal("the process that makes the load's operations has ended")),
+        Job::Count(_) | Job::Repeat(..) => {
+            Err(internal("the process that makes the load's operations has ended"))
+        }
         Job::Measure { module, warmup, run } => {
             measure(module, warmup, run).map(|recording| (Answer::Measured, recording))
         }

@@ -1,0 +1,50 @@
+//! Arguments of `profiler tax`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::AgentArgs;
+use crate::load::BuiltinKind;
+
+const EXAMPLES: &str = "\
+Examples:
+  # a driver beside two agents of BPF programs, under the usual loads
+  profiler tax --kernel 6.1 --with hids_driver.ko --with 'run: opensnoop' --with 'run: execsnoop'
+  # a driver with and without a hook, of two operations
+  profiler tax --kernel 6.1 --with 'hids_driver.ko EXIT_HOOK=0' --with 'hids_driver.ko EXIT_HOOK=1' --builtin fork,exit
+  # any program as the load
+  profiler tax --kernel 6.1 --with hids_driver.ko --agent-file /etc/services -- sort /etc/services";
+
+/// Arguments of `profiler tax`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct TaxArgs {
+    /// Kernel to boot, as for `profiler lab`.
+    #[arg(long, value_name = "FILE|FOLDER|VERSION")]
+    pub kernel: String,
+    /// What is installed (repeatable: a column each): a driver's file, with parameters as insmod takes them, or a program whose BPF
+    /// programs are measured, as `run: COMMAND`.
+    #[arg(long, value_name = "FILE.ko [NAME=VALUE ...]|run: COMMAND", required = true)]
+    pub with: Vec<String>,
+    /// What uses drivers.
+    #[command(flatten)]
+    pub agent: AgentArgs,
+    /// Built-in load, such as connect (repeatable, or several with commas: one after the other) [default: the general ones,
+    /// connect and execve].
+    #[arg(long, value_delimiter = ',', value_name = "KIND")]
+    pub builtin: Vec<BuiltinKind>,
+    /// Write everything as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Keep the kernel's messages of each guest in this folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub logs: Option<PathBuf>,
+    /// No progress on standard error.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Program of which each run is an operation, as root, with the libraries that it is linked with and each --agent-file. Of
+    /// built-in loads only those of --builtin are made beside it.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}

@@ -1,0 +1,77 @@
+//! `profiler tax`: what the testbed's hooks add to operations, of which its sources say how much.
+
+use serde_json::Value;
+
+use super::super::program::text;
+use super::{ADDED, CHANGED, baseline, given, out, profiler};
+
+/// Figures of an operation with a subject.
+struct Tax<'a>(&'a Value);
+
+impl Tax<'_> {
+    fn figure(&self, name: &str) -> f64 {
+        self.0[name].as_f64().unwrap()
+    }
+
+    /// Calls and own instructions of a function.
+    fn function(&self, name: &str) -> [f64; 2] {
+        let mut functions = self.0["functions"].as_array().unwrap().iter();
+        let found = functions.find(|it| it["name"] == name);
+        found.map_or([0.0; 2], |it| ["calls", "instructions"].map(|of| it[of].as_f64().unwrap()))
+    }
+
+    /// Parts are the whole, functions are what handlers take, and nothing is counted but operations.
+    fn adds_up(&self) {
+        let [more, within, around, elsewhere] =
+            ["more", "in_handlers", "around_handlers", "elsewhere"].map(|of| self.figure(of));
+        let functions = self.0["functions"].as_array().unwrap().iter();
+        let sum: f64 = functions.map(|it| it["instructions"].as_f64().unwrap()).sum();
+        assert!((more - within - around).abs() < 1e-6, "{}", self.0);
+        assert!((sum - within - elsewhere).abs() < 1e-6, "{sum}: {}", self.0);
+    }
+}
+
+/// One build as it is, with a tracepoint on each system call, and one that takes 131 instructions more of a `connect`.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn a_hook_is_seen_in_the_operations_that_it_is_on() {
+    let file = out().join("tax.json");
+    let plain = baseline().display().to_string();
+    let slower = given("PROFILER_LAB_CANDIDATE").display().to_string();
+    let every_call = format!("{plain} every_call=1");
+    let mut command = profiler();
+    command.arg("tax").arg("--kernel").arg(given("PROFILER_LAB_KERNEL"));
+    command.args(["--quiet", "--builtin", "getppid,pipe,connect", "--json"]).arg(&file);
+    command.args([&plain, &every_call, &slower].into_iter().flat_map(|with| ["--with", with]));
+    let output = command.output().unwrap();
+    let (shown, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    println!("{shown}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let taxes = |load: &str| {
+        let mut operations = report["operations"].as_array().unwrap().iter();
+        let found = operations.find(|operation| operation["load"] == load).unwrap();
+        [0, 1, 2].map(|subject| Tax(&found["with"][subject]))
+    };
+    let [getppid, pipe, connect] = ["getppid", "pipe", "connect"].map(taxes);
+    for tax in getppid.iter().chain(&pipe).chain(&connect) {
+        tax.adds_up();
+    }
+    for operation in [&getppid, &pipe] {
+        assert_eq!(
+            [0, 2].map(|at: usize| operation[at].figure("more")),
+            [0.0; 2],
+            "no hook is there"
+        );
+    }
+    let hook = "every_call_handler";
+    let ([calls, own], [twice, twice_own]) = (getppid[1].function(hook), pipe[1].function(hook));
+    assert_eq!((calls, twice, twice_own), (1.0, 2.0, 2.0 * own));
+    assert_eq!([&getppid, &pipe].map(|of| of[1].figure("in_handlers")), [own, twice_own]);
+    assert_eq!(pipe[1].figure("more"), 2.0 * getppid[1].figure("more"));
+    assert!(getppid[1].figure("around_handlers") > own, "the slow path of the entry code");
+    let more = |of: &str| connect[2].figure(of) - connect[0].figure(of);
+    assert_eq!(["more", "in_handlers", "around_handlers"].map(more), [ADDED, ADDED, 0.0]);
+    assert_eq!(connect[2].function(CHANGED)[1] - connect[0].function(CHANGED)[1], ADDED);
+    assert!(shown.contains("hids_testbed.ko every_call=1") && shown.contains("hids_testbed.ko #2"));
+}
