@@ -7,7 +7,7 @@ use super::agent::Agent;
 use super::plan::{Job, Length};
 use super::session::Session;
 use super::subject::{self, Subject};
-use super::{Options, builds, has_cost, private_folder, run_with_progress};
+use super::{Options, Settings, builds, has_cost, private_folder, run_with_progress};
 use crate::error::{Failure, exit};
 use crate::export::tax::Column;
 use crate::load::BuiltinKind;
@@ -47,8 +47,9 @@ impl Asked {
     /// Names of the loads, in this order.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
+        let program = |program: &Agent| format!("run: {}", label(program.command(), &[]));
         let loads = self.loads.iter().map(|kind| kind.name().to_owned());
-        loads.chain(self.program.as_ref().map(|program| label(program.command(), &[]))).collect()
+        loads.chain(self.program.as_ref().map(program)).collect()
     }
 }
 
@@ -62,30 +63,31 @@ pub fn measure(
 ) -> Result<(Vec<Column>, Option<Failure>), Failure> {
     if let Some(kind) = asked.loads.iter().find(|kind| !has_cost(**kind)) {
         let text = format!(
-            "threads of the kernel do the work of {kind}: an operation has no cost of its own, name other loads"
+            "an operation of {kind} has no cost of its own, as threads of the kernel do its work: name other loads"
         );
         return Err(Failure::new(exit::USAGE, text));
     }
-    let options: Vec<Options> =
-        asked.with.iter().map(|with| options(asked, with)).collect::<Result<_, _>>()?;
     let folder = private_folder("profiler-tax-")?;
+    // All of them are read before anything is measured.
+    let mut benches = Vec::new();
+    for (number, given) in asked.with.iter().enumerate() {
+        let (options, below) = (options(asked, given)?, folder.path().join(number.to_string()));
+        let found = builds::of_kernels(&options, false, &below)?;
+        benches.extend(found.into_iter().map(|bench| (given, bench, options.settings(&below))));
+    }
     let jobs = jobs(asked);
     let mut columns: Vec<Column> = Vec::new();
-    for (number, (given, options)) in asked.with.iter().zip(&options).enumerate() {
-        let below = folder.path().join(number.to_string());
-        for bench in builds::of_kernels(options, false, &below)? {
-            progress.say(&format!("with {given}"));
-            let program = asked.program.clone();
-            let settings = options.settings(&below);
-            let settings = super::Settings { work: jobs.clone(), program, ..settings };
-            let measured = run_with_progress(&bench, &settings, progress);
-            if !measured.baseline.is_empty() {
-                let label = label(given, &columns);
-                columns.push(Column { given: given.clone(), label, runs: measured.baseline });
-            }
-            if measured.failure.is_some() {
-                return Ok((columns, measured.failure));
-            }
+    for (given, bench, settings) in benches {
+        progress.say(&format!("with {given}"));
+        let program = asked.program.clone();
+        let settings = Settings { work: jobs.clone(), program, ..settings };
+        let measured = run_with_progress(&bench, &settings, progress);
+        if !measured.baseline.is_empty() {
+            let label = label(given, &columns);
+            columns.push(Column { given: given.clone(), label, runs: measured.baseline });
+        }
+        if measured.failure.is_some() {
+            return Ok((columns, measured.failure));
         }
     }
     Ok((columns, None))
@@ -188,10 +190,11 @@ mod tests {
         let jobs = jobs(&asked);
         let programs: Vec<bool> = jobs.iter().map(|job| job.program).collect();
         assert_eq!(programs, [false, false, false, false, false, false, true, true]);
-        assert_eq!(asked.names(), ["execve", "stat", "getppid", "sh -c 'exit 0'"]);
+        assert_eq!(asked.names(), ["execve", "stat", "getppid", "run: sh -c 'exit 0'"]);
         let of = |job: &Job| (job.part.clone().unwrap(), job.run.length, job.cost);
         let made: Vec<_> = jobs.iter().map(of).collect();
-        let expected = [("execve", 200), ("getppid", 200), ("stat", 200), ("sh -c 'exit 0'", 20)];
+        let expected =
+            [("execve", 200), ("getppid", 200), ("stat", 200), ("run: sh -c 'exit 0'", 20)];
         for ((name, operations), pair) in expected.into_iter().zip(made.chunks(2)) {
             let once = (name.to_owned(), Length::Operations(1), false);
             let many = (name.to_owned(), Length::Operations(operations), true);
