@@ -1,5 +1,6 @@
 //! `profiler tax`: what the testbed's hooks add to operations, of which its sources say how much.
 
+use profiler::error::exit;
 use serde_json::Value;
 
 use super::super::program::text;
@@ -74,4 +75,30 @@ fn a_hook_is_seen_in_the_operations_that_it_is_on() {
     assert_eq!(["more", "in_handlers", "around_handlers"].map(more), [ADDED, ADDED, 0.0]);
     assert_eq!(connect[2].function(CHANGED)[1] - connect[0].function(CHANGED)[1], ADDED);
     assert!(shown.contains("hids_testbed.ko every_call=1") && shown.contains("hids_testbed.ko #2"));
+}
+
+/// A shell that starts two programs executes three.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn each_run_of_a_program_is_an_operation() {
+    let tax = |script: &str| {
+        let file = out().join("tax-program.json");
+        let mut command = profiler();
+        command.arg("tax").arg("--kernel").arg(given("PROFILER_LAB_KERNEL")).arg("--quiet");
+        command.arg("--with").arg(baseline()).args(["--agent-file", "/bin/true", "--json"]);
+        let output = command.arg(&file).args(["--", "sh", "-c", script]).output().unwrap();
+        let report = std::fs::read(&file).unwrap_or_default();
+        (output.status.code(), text(&output.stderr), serde_json::from_slice::<Value>(&report))
+    };
+    let (code, said, report) = tax("/bin/true; /bin/true; true");
+    assert_eq!(code, Some(0), "{said}");
+    let report = report.unwrap();
+    assert_eq!(report["operations"][0]["load"], "run: sh -c '/bin/true; /bin/true; true'");
+    assert_eq!(report["operations"][0]["operations"], 20);
+    let of_run = Tax(&report["operations"][0]["with"][0]);
+    of_run.adds_up();
+    assert_eq!(of_run.function("execve_handler")[0], 3.0);
+    let (code, said, _) = tax("echo no such host; exit 3");
+    assert_eq!(code, Some(exit::LOAD_FAILED.into()), "{said}");
+    assert!(said.contains("exit status: 3; it said:\nno such host"), "{said}");
 }
