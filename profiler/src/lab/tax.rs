@@ -76,7 +76,7 @@ pub fn measure(
         benches.extend(found.into_iter().map(|bench| (given, bench, options.settings(&below))));
     }
     let jobs = jobs(asked);
-    let mut columns: Vec<Column> = Vec::new();
+    let (mut columns, mut failed): (Vec<Column>, Option<Failure>) = (Vec::new(), None);
     for (given, bench, settings) in benches {
         progress.say(&format!("with {given}"));
         let program = asked.program.clone();
@@ -86,11 +86,13 @@ pub fn measure(
             let label = label(given, &columns);
             columns.push(Column { given: given.clone(), label, runs: measured.baseline });
         }
+        // The others of its guest are complete.
+        failed = failed.or_else(|| measured.failed.into_values().next());
         if measured.failure.is_some() {
             return Ok((columns, measured.failure));
         }
     }
-    Ok((columns, None))
+    Ok((columns, failed))
 }
 
 fn options(asked: &Asked, given: &str) -> Result<Options, Failure> {
