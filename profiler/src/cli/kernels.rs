@@ -92,3 +92,20 @@ pub struct RemoveArgs {
     #[arg(value_name = "VERSION", required = true)]
     pub versions: Vec<String>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_are_those_that_a_release_names() {
+        let of = |version: &str, arch| {
+            let versions = vec![version.to_owned()];
+            FetchArgs { versions, headers: false, arch }.arch()
+        };
+        assert_eq!(of("6.1", None), Arch::HERE);
+        assert_eq!(of("6.1.0-56-arm64", None), Arch::Arm64);
+        assert_eq!(of("6.1.0-56-amd64", None), Arch::X86_64);
+        assert_eq!(of("6.1", Some(Arch::Arm64)), Arch::Arm64);
+    }
+}

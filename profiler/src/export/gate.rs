@@ -203,6 +203,7 @@ fn left_out(report: &GateReport) -> Vec<Point> {
     if !unreached.is_empty() {
         let count = unreached.len();
         let what = match &report.registered {
+            Some(hooks) if hooks.unreached.len() < count => "hooks and handlers".to_owned(),
             Some(_) => format!("hook{}", plural(count)),
             // What is registered is not known.
             None => format!("function{} whose address is stored", plural(count)),

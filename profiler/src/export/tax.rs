@@ -168,7 +168,7 @@ impl TaxReport {
 impl SubjectRecord {
     fn of(column: &Column) -> Self {
         let module = column.runs.first().and_then(|run| run.modules.first());
-        let hooks = module.and_then(|module| module.hooks.as_ref());
+        let hooks = module.and_then(|module| module.hooks.as_ref()).filter(|it| it.is_known());
         Self {
             label: column.label.clone(),
             given: column.given.clone(),
@@ -193,14 +193,14 @@ fn counted<'a>(column: &'a Column, load: &str) -> Option<(&'a Recording, &'a Dri
 fn tax(column: &Column, load: &str) -> Option<Tax> {
     let (run, cost) = counted(column, load)?;
     let once = runs(column, load).find(|run| run.driver_costs.is_empty())?;
-    let in_handlers = cost.within.unwrap_or(0.0);
+    let (in_handlers, elsewhere) = (cost.within?, cost.elsewhere?);
     let functions = functions(once, run, cost.operations.saturating_sub(1));
     Some(Tax {
         instructions: cost.with_ns,
         more: cost.added_ns(),
         in_handlers,
         around_handlers: cost.added_ns() - in_handlers,
-        elsewhere: cost.elsewhere.unwrap_or(0.0),
+        elsewhere,
         hooks: hooks(run, &functions),
         functions,
     })

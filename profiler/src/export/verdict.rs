@@ -200,7 +200,7 @@ pub struct LeftOut {
     pub unreached: Vec<String>,
     /// Figures that have too few calls, in words.
     pub not_judged: Vec<String>,
-    /// Loads that could not do what was asked, in words: under them nothing is judged.
+    /// What is no part of a pass, in words: loads that could not do what was asked, and kernels on which no handler is judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<String>,
 }

@@ -42,6 +42,14 @@ pub struct Hooks {
     pub unknown: Vec<String>,
 }
 
+impl Hooks {
+    /// Whether some of it could be read.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        !self.list.is_empty() || self.unknown.is_empty()
+    }
+}
+
 /// A place in the kernel that calls a module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -44,6 +44,17 @@ fn the_newest_of_a_version_is_taken() {
 }
 
 #[test]
+fn a_version_is_of_this_machine_and_a_release_of_its_own() {
+    let other = Arch::ALL.into_iter().find(|arch| *arch != Arch::HERE).unwrap();
+    let here = format!("6.1.0-9-{}", Arch::HERE.debian());
+    let there = format!("6.1.0-56-{}", other.debian());
+    let (_folder, cache) = cache(&[&here, &there]);
+    for (version, release) in [("6.1", &here), (&there, &there), ("6.1.0-56", &there)] {
+        assert_eq!(&cache.newest(version).unwrap().release, release);
+    }
+}
+
+#[test]
 fn a_kernel_that_is_not_whole_is_not_there() {
     let (_folder, cache) = cache(&["6.1.0-56-amd64"]);
     let partial = Partial::new(&cache.folder.join("6.12.9-amd64")).unwrap();

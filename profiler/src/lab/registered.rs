@@ -132,6 +132,32 @@ mod tests {
     }
 
     #[test]
+    fn code_of_arm64_takes_an_address_by_two_instructions() {
+        let mut file = Object::new(BinaryFormat::Elf, Architecture::Aarch64, Endianness::Little);
+        let text = file.section_id(StandardSection::Text);
+        file.append_section_data(text, &[0; 16], 4);
+        let mut link = |name: &str, value, r_type| {
+            let symbol = file.add_symbol(Symbol {
+                name: name.into(),
+                value,
+                size: 4,
+                kind: SymbolKind::Text,
+                scope: SymbolScope::Compilation,
+                weak: false,
+                section: SymbolSection::Section(text),
+                flags: SymbolFlags::None,
+            });
+            let flags = RelocationFlags::Elf { r_type };
+            file.add_relocation(text, Relocation { offset: 0, symbol, addend: 0, flags }).unwrap();
+        };
+        link("taken", 0, elf::R_AARCH64_ADD_ABS_LO12_NC);
+        link("called", 4, elf::R_AARCH64_CALL26);
+        let found = Registered::parse(&file.write().unwrap()).unwrap();
+        assert_eq!(Vec::from_iter(&found.handlers), ["taken"]);
+        assert_eq!(Vec::from_iter(&found.functions), ["called", "taken"]);
+    }
+
+    #[test]
     fn functions_whose_address_is_given_away_are_handlers() {
         let found = Registered::parse(&driver(&[
             (".data.probes", SectionKind::Data, 0),

@@ -116,6 +116,14 @@ pub struct Reach {
     pub rules: Vec<HandlerRule>,
 }
 
+impl Reach {
+    /// Whether no handler is judged.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.under.is_empty()
+    }
+}
+
 impl Load {
     /// Whether it is measured whatever the driver hooks.
     pub fn is_general(&self) -> bool {

@@ -150,8 +150,7 @@ impl<'a> Side<'a> {
             (names.collect(), !run.driver_costs.is_empty())
         };
         // Without kprobes what is missing would look like what is not registered.
-        let is_known = !hooks.list.is_empty() || hooks.unknown.is_empty();
-        is_known.then(|| Self {
+        hooks.is_known().then(|| Self {
             hooks: hooks.list.iter().collect(),
             unknown: hooks.unknown.clone(),
             runs: runs.iter().map(of_run).collect(),

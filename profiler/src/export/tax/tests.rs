@@ -1,4 +1,6 @@
 use crate::explain::tests::{drawn, runs};
+use crate::kernel::hooks::{Hook, Hooks};
+use crate::kernel::module::ModuleFacts;
 use crate::recording::SeriesPosition;
 
 use super::*;
@@ -68,6 +70,19 @@ fn subjects_stand_beside_each_other() {
     assert_eq!(report.operations[1].with[1], None, "its guest failed before");
     assert_eq!(report.unreached(), ["idle"]);
     insta::assert_snapshot!(document(&report).text(None));
+}
+
+#[test]
+fn hooks_that_could_not_be_read_are_not_none() {
+    let mut runs = getppid(384.0);
+    let mut hooks = |list: Vec<Hook>, unknown: &[&str]| {
+        let unknown = unknown.iter().map(|why| (*why).to_owned()).collect();
+        let hooks = Some(Hooks { list, unknown });
+        runs[0].modules = vec![ModuleFacts { hooks, ..ModuleFacts::default() }];
+        SubjectRecord::of(&column("m.ko", runs.clone())).hooks
+    };
+    assert_eq!(hooks(Vec::new(), &["no symbols of data"]), None);
+    assert_eq!(hooks(Vec::new(), &[]), Some(0));
 }
 
 #[test]

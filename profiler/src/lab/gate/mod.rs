@@ -11,7 +11,7 @@ use super::agent::Agent;
 use super::cache::{Cache, Key};
 use super::changed::Changed;
 use super::registered::Registered;
-use super::session::Session;
+use super::session::{Reach, Session};
 use super::subject::Subject;
 use super::{KernelBuilds, builds, machine, private_folder, snapshots};
 use crate::error::{Failure, exit};
@@ -24,7 +24,7 @@ use crate::progress::Progress;
 use crate::recording::unlike::What;
 use crate::recording::{Meter, Recording, Series, Tool};
 use crate::text::{listed, phrases};
-use crate::verdict::{self, Rule, Run, Sides};
+use crate::verdict::{self, HookReport, Rule, Run, Sides};
 use rounds::Rounds;
 
 /// Two builds to compare.
@@ -264,30 +264,12 @@ impl Planned {
         }
         measured?;
         let Rounds { reach, registered, failed, runs: [base, candidate], known, .. } = rounds;
-        let failed = failed.into_values().map(|failure| failure.message).collect();
-        let mut left_out = LeftOut { failed, ..LeftOut::default() };
-        for reach in reach {
-            left_out.unreached.extend(reach.unreached);
-            left_out.not_judged.extend(reach.not_judged);
-        }
+        let kernels: Vec<Option<&str>> = (0..reach.len()).map(|at| self.kernel(at)).collect();
+        let mut left_out = left_out(reach.into_iter().zip(kernels), registered.as_ref());
+        left_out.failed.extend(failed.into_values().map(|failure| failure.message));
         if !self.session.has_general() {
             let what = "general operations, as --handler names handlers";
             left_out.not_judged.push(what.to_owned());
-        }
-        if registered.is_none() {
-            let runs = base.iter().chain(&candidate).flat_map(|run| &run.recording.modules);
-            let hooks = runs.filter_map(|module| module.hooks.as_ref());
-            let why: BTreeSet<&String> = hooks.flat_map(|hooks| &hooks.unknown).collect();
-            let why = why.into_iter().map(|why| format!("what the builds register: {why}"));
-            left_out.not_judged.extend(why);
-        }
-        if let Some(registered) = &registered {
-            let of_programs =
-                std::mem::replace(&mut left_out.unreached, registered.unreached.clone());
-            // Where a BPF program is attached may not be known, so its name is all there is.
-            if self.options.baseline.iter().any(|subject| subject.command().is_some()) {
-                left_out.unreached.extend(of_programs);
-            }
         }
         let sides = Sides::new(&base, &candidate, &allowed, false);
         let report = GateReport::of(verdict::gate(sides, &rule)).without(left_out);
@@ -317,6 +299,26 @@ impl Planned {
             Err(Failure::new(exit::NOT_COMPARABLE, text))
         })
     }
+}
+
+/// What is not judged on any kernel: hooks first, and then handlers where hooks are not known. A kernel without a handler that is judged
+/// is no part of a pass.
+fn left_out<'a>(
+    reached: impl Iterator<Item = (Reach, Option<&'a str>)>,
+    registered: Option<&HookReport>,
+) -> LeftOut {
+    let unreached = registered.map(|registered| registered.unreached.clone());
+    let mut left_out = LeftOut { unreached: unreached.unwrap_or_default(), ..LeftOut::default() };
+    for (reach, kernel) in reached {
+        if let Some(kernel) = kernel.filter(|_| reach.is_nothing()) {
+            left_out
+                .failed
+                .push(format!("{kernel}: no load reached a handler often enough to judge it"));
+        }
+        left_out.unreached.extend(reach.unreached);
+        left_out.not_judged.extend(reach.not_judged);
+    }
+    left_out
 }
 
 /// In what a release's recording differs from what is to be measured.
@@ -433,6 +435,22 @@ mod tests {
     use crate::explain::tests::runs;
     use crate::kernel::module::ModuleFacts;
     use crate::recording::CallTree;
+
+    #[test]
+    fn a_kernel_without_a_judged_handler_is_named_and_one_without_hooks_keeps_its_handlers() {
+        let hooks = HookReport { unreached: vec!["kprobe a".to_owned()], ..HookReport::default() };
+        let on_arm64 = || {
+            let mut reach = Reach::default();
+            reach.unreached.push("f on arm64".to_owned());
+            reach
+        };
+        let reached = [(Reach::default(), None), (on_arm64(), Some("arm64"))];
+        let found = left_out(reached.into_iter(), Some(&hooks));
+        assert_eq!(found.unreached, ["kprobe a", "f on arm64"]);
+        // The only kernel's lines are all there are.
+        assert_eq!(found.failed, ["arm64: no load reached a handler often enough to judge it"]);
+        assert_eq!(left_out([(on_arm64(), None)].into_iter(), None).unreached, ["f on arm64"]);
+    }
 
     #[test]
     fn a_release_that_cannot_be_compared_is_refused_before_anything_is_measured() {

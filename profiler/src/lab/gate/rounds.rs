@@ -82,23 +82,8 @@ impl<'a> Rounds<'a> {
             let mut measured = both(lab, placements.clone(), &jobs, &mut self.known, progress);
             self.keep_failed(&mut measured);
             if self.reach.len() == number {
-                let mut reach =
-                    self.planned.measured.reach(kernel, &measured.baseline, &measured.candidate);
-                // What the user says of a handler comes after it, and counts.
-                rule.handlers.splice(0..0, std::mem::take(&mut reach.rules));
+                let reach = self.reached(kernel, &measured, rule);
                 self.reach.push(reach);
-                let [base, candidate] =
-                    [&measured.baseline, &measured.candidate].map(Vec::from_iter);
-                let hint = |handler: &str| session.load_for(handler);
-                // What differs is told of all hooks, and who asks for some handlers is told which of theirs were reached.
-                let wanted = &self.planned.options.handlers;
-                let is_asked = |hook: &Hook| {
-                    let is_its = |name: &String| wanted.iter().any(|wanted| wanted.matches(name));
-                    wanted.is_empty() || hook.handlers.iter().any(is_its)
-                };
-                if let Some(found) = HookReport::of(&base, &candidate, rule, &is_asked, &hint) {
-                    self.registered.get_or_insert_default().add(found, kernel);
-                }
             }
             self.add(number, &measured);
             measured.failure.map_or(Ok(()), Err)?;
@@ -126,6 +111,34 @@ impl<'a> Rounds<'a> {
         let baseline: Vec<Recording> = self.known[0].iter().filter(of_kernel).cloned().collect();
         self.planned.remember(number, &baseline, progress);
         Ok(())
+    }
+
+    /// What the loads reached on a kernel; what the builds register there is kept.
+    fn reached(&mut self, kernel: Option<&str>, measured: &Measured, rule: &mut Rule) -> Reach {
+        let Planned { session, options, .. } = self.planned;
+        let [base, candidate] = [&measured.baseline, &measured.candidate];
+        let mut reach = self.planned.measured.reach(kernel, base, candidate);
+        // What the user says of a handler comes after it, and counts.
+        rule.handlers.splice(0..0, std::mem::take(&mut reach.rules));
+        let [base, candidate] = [base, candidate].map(Vec::from_iter);
+        let hint = |handler: &str| session.load_for(handler);
+        // What differs is told of all hooks, and who asks for some handlers is told which of theirs were reached.
+        let wanted = &options.handlers;
+        let is_asked = |hook: &Hook| {
+            let is_its = |name: &String| wanted.iter().any(|wanted| wanted.matches(name));
+            wanted.is_empty() || hook.handlers.iter().any(is_its)
+        };
+        match HookReport::of(&base, &candidate, rule, &is_asked, &hint) {
+            Some(found) => {
+                // Where a BPF program is attached may not be known, so its name is all there is.
+                if options.baseline.iter().all(|subject| subject.command().is_none()) {
+                    reach.unreached.clear();
+                }
+                self.registered.get_or_insert_default().add(found, kernel);
+            }
+            None => reach.not_judged.extend(unreadable(&[base, candidate].concat(), kernel)),
+        }
+        reach
     }
 
     /// Keeps which loads failed; if nothing is left to judge that is why.
@@ -224,6 +237,14 @@ fn both(
     measured
 }
 
+/// Why it is not known what builds register, in words.
+fn unreadable(runs: &[&Recording], kernel: Option<&str>) -> Vec<String> {
+    let hooks = runs.iter().flat_map(|run| &run.modules).filter_map(|it| it.hooks.as_ref());
+    let why: BTreeSet<&String> = hooks.flat_map(|hooks| &hooks.unknown).collect();
+    let on = kernel.map_or(String::new(), |kernel| format!(" on {kernel}"));
+    why.into_iter().map(|why| format!("what the builds register{on}: {why}")).collect()
+}
+
 fn named(given: &str, recordings: Vec<Recording>) -> impl Iterator<Item = Run> {
     let name = |recording: &Recording| {
         let place = recording.place.as_ref();
@@ -240,11 +261,24 @@ fn named(given: &str, recordings: Vec<Recording>) -> impl Iterator<Item = Run> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::hooks::Hooks;
+    use crate::kernel::module::ModuleFacts;
 
     #[test]
     fn placements_grow_to_the_most() {
         let ends: Vec<u32> =
             std::iter::successors(Some(1), |end| Some(next_end(*end))).take(9).collect();
         assert_eq!(ends, [1, 3, 4, 5, 6, 7, 8, 9, 9]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_once_for_its_kernel() {
+        let mut run =
+            crate::explain::tests::runs(&[crate::recording::CallTree::default()]).remove(0);
+        let hooks = Hooks { list: Vec::new(), unknown: vec!["no symbols".to_owned()] };
+        run.modules = vec![ModuleFacts { hooks: Some(hooks), ..ModuleFacts::default() }];
+        let said = |kernel| unreadable(&[&run, &run], kernel);
+        assert_eq!(said(None), ["what the builds register: no symbols"]);
+        assert_eq!(said(Some("6.1-arm64")), ["what the builds register on 6.1-arm64: no symbols"]);
     }
 }
