@@ -86,6 +86,21 @@ impl Explained {
         causes
     }
 
+    /// The handler and what it calls, of one recording; `sign` is -1 where a change takes it away.
+    pub(crate) fn whole(&self, sign: f64) -> Cause {
+        let of_call = |total: u64| sign * self.per_call(0, total);
+        let (first, below) =
+            self.nodes.split_first().map_or((None, &[][..]), |(a, b)| (Some(a), b));
+        let mut cause = Cause::of(self.handler.clone());
+        cause.calls = 1.0;
+        cause.own = first.map_or(0.0, |node| of_call(node.figures[0].own));
+        for node in below.iter().filter(|node| node.parent == Some(0)) {
+            let sum = cause.callees.entry(node.function.clone()).or_default();
+            *sum += of_call(node.figures[0].inclusive);
+        }
+        cause
+    }
+
     /// Whether a function is called as often in both recordings.
     fn is_as_often(&self, at: usize) -> bool {
         let calls = [0, 1].map(|side| self.per_call(side, self.nodes[at].figures[side].calls));

@@ -19,6 +19,7 @@ use serde::{Serialize, Serializer};
 
 use crate::recording::{Meter, Recording};
 pub use cause::Cause;
+pub(crate) use select::alone;
 pub use select::{Refusal, explain};
 
 /// Runs that are summed.

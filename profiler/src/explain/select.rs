@@ -79,6 +79,23 @@ pub fn explain(
     Ok((all, notes))
 }
 
+/// Of two recordings, each function that was called from outside in one alone: which of the two that is, and what its calls there
+/// consist of.
+pub(crate) fn alone(recordings: &[NamedRuns<'_>; 2]) -> Vec<(usize, Explained)> {
+    let details = Details::of(recordings);
+    let mut found = Vec::new();
+    for function in chosen(recordings, None).unwrap_or_default() {
+        let tree = Tree::of(&function, recordings, &details);
+        let calls = [0, 1].map(|side| tree.branches[0].figures[side].calls);
+        if let Some(other) = calls.iter().position(|calls| *calls == 0) {
+            let side = 1 - other;
+            let tree = Tree::of(&function, &recordings[side..=side], &details);
+            found.push((side, explained(&tree)));
+        }
+    }
+    found
+}
+
 /// What a reader has to know of missing symbols and debug information.
 fn of_symbols(recordings: &[NamedRuns<'_>], details: &Details) -> Vec<String> {
     let partial: Vec<&str> = details.partial().collect();

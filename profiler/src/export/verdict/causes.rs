@@ -27,6 +27,9 @@ pub struct Cause {
     /// The kernel's release, where there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
+    /// The build that alone runs it, where it is a handler of one: all that it takes is the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only_in: Option<String>,
     /// Instructions that a call of it takes more, with what it calls; where handlers differ in that, of the one that changed most.
     pub instructions: f64,
     /// Those of its own code.
@@ -60,6 +63,9 @@ pub struct Reached {
     pub handler: String,
     /// Instructions of this cause, per call of the handler or per operation.
     pub instructions: f64,
+    /// Of an operation's change, what is around handlers: kprobes, tracepoints, trampolines, other paths of the entry code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub around: Option<f64>,
     /// Whether the handler or operation failed, or became faster by more than its limit.
     pub is_beyond: bool,
     /// The figure that is beyond its limit, or the average.
@@ -72,12 +78,31 @@ pub struct Reached {
     pub percent: Option<f64>,
 }
 
+/// Names of the builds.
+const SIDES: [&str; 2] = ["baseline", "candidate"];
+
 /// What one function adds to a handler, or to an operation.
-type Parts = BTreeMap<explain::Function, (explain::Cause, f64)>;
+#[derive(Debug, Default)]
+struct Parts {
+    functions: BTreeMap<explain::Function, Added>,
+    /// Of an operation.
+    around: Option<f64>,
+}
+
+/// What a function adds.
+#[derive(Debug, Clone)]
+struct Added {
+    /// To a call of it.
+    cause: explain::Cause,
+    /// The build that alone runs it.
+    only_in: Option<usize>,
+    /// To the handler, or to the operation.
+    instructions: f64,
+}
 
 /// The causes of what is beyond a limit, what became slower first; none where calls have no tree.
 pub(super) fn causes(gate: &Gate<'_>) -> Vec<Cause> {
-    type Found = (explain::Cause, Vec<Reached>);
+    type Found = (Added, Vec<Reached>);
     let mut found: BTreeMap<(Option<&str>, explain::Function), Found> = BTreeMap::new();
     if !gate.lines.iter().any(is_beyond) {
         return Vec::new();
@@ -88,12 +113,12 @@ pub(super) fn causes(gate: &Gate<'_>) -> Vec<Cause> {
         let kernel = part.kernel().filter(|_| kernels.len() > 1);
         for (handler, parts) in of_part(gate, part) {
             let Some(line) = line(gate, part, &handler) else { continue };
-            for (function, (cause, instructions)) in parts {
-                let reached = reached(line, instructions);
+            for (function, added) in parts.functions {
+                let reached = reached(line, added.instructions, parts.around);
                 let (most, all) =
-                    found.entry((kernel, function)).or_insert_with(|| (cause.clone(), Vec::new()));
-                if cause.total().abs() > most.total().abs() {
-                    *most = cause;
+                    found.entry((kernel, function)).or_insert_with(|| (added.clone(), Vec::new()));
+                if added.cause.total().abs() > most.cause.total().abs() {
+                    *most = added;
                 }
                 all.extend(reached);
             }
@@ -131,12 +156,13 @@ fn line<'a>(gate: &'a Gate<'_>, part: &Part<'_>, handler: &str) -> Option<&'a Li
     beyond.or_else(|| lines.clone().find(of_average)).or_else(|| lines.next())
 }
 
-fn reached(line: &Line, instructions: f64) -> Option<Reached> {
+fn reached(line: &Line, instructions: f64, around: Option<f64>) -> Option<Reached> {
     let change = line.change.as_ref()?;
     Some(Reached {
         part: line.part.clone(),
         handler: line.handler.clone(),
         instructions,
+        around,
         is_beyond: is_beyond(line),
         figure: change.statistic,
         base: change.base?,
@@ -159,15 +185,23 @@ fn of_part(gate: &Gate<'_>, part: &Part<'_>) -> Vec<(String, Parts)> {
     if !is_counted || handlers.is_empty() {
         return Vec::new();
     }
-    let sides = [recording("baseline", &part.base), recording("candidate", &part.candidate)];
-    let roots = explain(&sides, None).map(|(roots, _)| roots).unwrap_or_default();
+    let sides = [recording(SIDES[0], &part.base), recording(SIDES[1], &part.candidate)];
+    let in_both = |of: Explained| Root { only_in: None, of };
+    let mut roots: Vec<Root> = Vec::new();
+    if handlers.iter().any(|handler| load_of(handler).is_some()) {
+        let both = explain(&sides, None).map(|(roots, _)| roots).unwrap_or_default();
+        roots.extend(both.into_iter().map(in_both));
+        let alone = explain::alone(&sides).into_iter();
+        roots.extend(alone.map(|(side, of)| Root { only_in: Some(side), of }));
+    }
     let mut found: Vec<(String, Parts)> = Vec::new();
     for handler in handlers {
         let parts = match load_of(handler) {
             Some(_) => operation(part, handler, &roots, line(gate, part, handler)),
-            None => explain(&sides, Some(handler))
-                .ok()
-                .map(|(of, _)| parts(&of, |of| of.calls[1] as f64)),
+            None => explain(&sides, Some(handler)).ok().map(|(of, _)| {
+                let of: Vec<Root> = of.into_iter().map(in_both).collect();
+                parts(&of, |root| root.calls())
+            }),
         };
         if let (Some(parts), false) = (parts, found.iter().any(|(name, _)| name == handler)) {
             found.push((handler.clone(), parts));
@@ -180,40 +214,66 @@ fn recording<'a>(name: &str, runs: &[&'a Run]) -> NamedRuns<'a> {
     NamedRuns { name: name.to_owned(), runs: runs.iter().map(|run| &run.recording).collect() }
 }
 
-/// Of all handlers that ran in an operation, if they explain how it changed.
-fn operation(
-    part: &Part<'_>,
-    name: &str,
-    roots: &[Explained],
-    line: Option<&Line>,
-) -> Option<Parts> {
-    let of_load = |cost: &&DriverCost| load_of(name) == Some(cost.load.name());
-    let costs = part.candidate.iter().flat_map(|run| &run.recording.driver_costs).filter(of_load);
-    let operations: u64 = costs.map(|cost| cost.operations).fold(0, u64::saturating_add);
+/// Of all handlers that ran in an operation, if they explain what changed in handlers.
+fn operation(part: &Part<'_>, name: &str, roots: &[Root], line: Option<&Line>) -> Option<Parts> {
+    let [base, candidate] = [&part.base, &part.candidate].map(|runs| {
+        let of_load = |cost: &&DriverCost| load_of(name) == Some(cost.load.name());
+        let costs = runs.iter().flat_map(|run| &run.recording.driver_costs).filter(of_load);
+        let operations = costs.clone().map(|cost| cost.operations as f64).sum::<f64>();
+        let within = costs.map(|cost| Some(cost.within? * cost.operations as f64));
+        (operations, within.sum::<Option<f64>>().map(|sum| sum / operations))
+    });
     let change = line?.change.as_ref()?.change?;
-    let parts = parts(roots, |_| operations as f64);
-    let sum: f64 = parts.values().map(|(_, instructions)| instructions).sum();
-    (sum * change > 0.0 && sum.abs() >= EXPLAINED * change.abs()).then_some(parts)
+    let within = base.1.zip(candidate.1).map(|(base, candidate)| candidate - base);
+    let mut parts = parts(roots, |root| if root.only_in == Some(0) { base.0 } else { candidate.0 });
+    parts.around = within.map(|within| change - within);
+    let sum: f64 = parts.functions.values().map(|added| added.instructions).sum();
+    let expected = within.unwrap_or(change);
+    (sum * expected > 0.0 && sum.abs() >= EXPLAINED * expected.abs()).then_some(parts)
 }
 
-/// The causes of `handlers`, and what they add to each of so many calls or operations.
-fn parts(handlers: &[Explained], per: impl Fn(&Explained) -> f64) -> Parts {
-    let mut parts = Parts::new();
-    for of in handlers {
-        let share = of.calls[1] as f64 / per(of).max(1.0);
-        for cause in of.causes() {
-            let instructions = cause.total() * cause.calls * share;
-            let (_, sum) = parts.entry(cause.function.clone()).or_insert((cause, 0.0));
-            *sum += instructions;
+/// The causes of `roots`, and what they add to each of so many calls or operations.
+fn parts(roots: &[Root], per: impl Fn(&Root) -> f64) -> Parts {
+    let mut functions: BTreeMap<explain::Function, Added> = BTreeMap::new();
+    for root in roots {
+        let share = root.calls() / per(root).max(1.0);
+        for cause in root.causes() {
+            let none = Added { cause: cause.clone(), only_in: root.only_in, instructions: 0.0 };
+            let added = functions.entry(cause.function.clone()).or_insert(none);
+            added.instructions += cause.total() * cause.calls * share;
         }
     }
-    let largest = parts.values().map(|(_, instructions)| instructions.abs()).fold(0.0, f64::max);
-    parts.retain(|_, (_, instructions)| instructions.abs() >= (LEAST * largest).max(0.05));
-    parts
+    let sizes = functions.values().map(|added| added.instructions.abs());
+    let largest = sizes.fold(0.0, f64::max);
+    functions.retain(|_, added| added.instructions.abs() >= (LEAST * largest).max(0.05));
+    Parts { functions, around: None }
+}
+
+/// A handler that differs.
+struct Root {
+    /// The build that alone runs it.
+    only_in: Option<usize>,
+    of: Explained,
+}
+
+impl Root {
+    /// Calls in the candidate, or in the build that has it.
+    fn calls(&self) -> f64 {
+        self.of.calls.last().copied().unwrap_or_default() as f64
+    }
+
+    fn causes(&self) -> Vec<explain::Cause> {
+        match self.only_in {
+            None => self.of.causes(),
+            Some(0) => vec![self.of.whole(-1.0)],
+            Some(_) => vec![self.of.whole(1.0)],
+        }
+    }
 }
 
 impl Cause {
-    fn of(kernel: Option<&str>, (cause, mut reaches): (explain::Cause, Vec<Reached>)) -> Self {
+    fn of(kernel: Option<&str>, (added, mut reaches): (Added, Vec<Reached>)) -> Self {
+        let cause = added.cause;
         let changed = |what: String, instructions: f64| Changed { what, instructions };
         let callees = cause.callees.iter();
         let lines = cause.lines.iter();
@@ -222,6 +282,7 @@ impl Cause {
             function: cause.function.name.clone(),
             module: cause.function.module.clone(),
             kernel: kernel.map(str::to_owned),
+            only_in: added.only_in.map(|side| SIDES[side].to_owned()),
             instructions: cause.total(),
             own: cause.own,
             callees: by_size(callees.map(|(callee, by)| changed(callee.name.clone(), *by))),
@@ -245,11 +306,15 @@ impl Cause {
     pub fn words(&self) -> String {
         let more = if self.is_slower() { "more" } else { "fewer" };
         let on = self.kernel.as_ref().map_or(String::new(), |kernel| format!(" on {kernel}"));
-        let mut text = format!(
-            "{}{on} takes {:.1} instructions {more} a call",
-            self.function,
-            self.instructions.abs()
-        );
+        let (function, instructions) = (&self.function, self.instructions.abs());
+        let mut text = match &self.only_in {
+            Some(build) => {
+                format!(
+                    "{function}{on}, which the {build} alone calls, takes {instructions:.1} instructions a call"
+                )
+            }
+            None => format!("{function}{on} takes {instructions:.1} instructions {more} a call"),
+        };
         let mut of: Vec<String> =
             most(&self.callees, |it| format!("{} {:+.1}", it.what, it.instructions));
         if self.own.abs() >= 0.05 {
@@ -298,7 +363,10 @@ impl Cause {
             other => format!(" {other}"),
         };
         let percent = it.percent.map_or(String::new(), |percent| format!(" {percent:+.2} %"));
-        format!("{name}{figure}{percent} ({:.1} to {:.1})", it.base, it.candidate)
+        let change = it.candidate - it.base;
+        let around = it.around.filter(|around| around.abs() >= LEAST * change.abs());
+        let around = around.map_or(String::new(), |by| format!(", {by:+.1} of it around handlers"));
+        format!("{name}{figure}{percent} ({:.1} to {:.1}{around})", it.base, it.candidate)
     }
 }
 

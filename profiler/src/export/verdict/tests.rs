@@ -1,7 +1,7 @@
 //! What a gate says of operations: of their cost around the handlers, and of budgets on it.
 
 use super::*;
-use crate::explain::tests::runs;
+use crate::explain::tests::{drawn, runs};
 use crate::lab::plan::CountedHandler;
 use crate::lab::{counts, exact};
 use crate::load::BuiltinKind;
@@ -395,4 +395,32 @@ fn operations_that_fail_otherwise_are_not_compared() {
     let other = of(&[("EAGAIN", 9)], &[("EPERM", 9)], &[]);
     assert_eq!(other.outcome, Outcome::NotComparable);
     assert_eq!(of(&[("EPERM", 9)], &[("EPERM", 10)], &[]).outcome, Outcome::Pass);
+}
+
+#[test]
+fn a_hook_more_is_the_cause_of_what_operations_take_more() {
+    let mut sides = sides(840.0);
+    let trees = ["h 1000 1=9", "h 1000 1=9\nhook 1000 1=200000\n  below 1000 =70000"].map(drawn);
+    for (side, (tree, within)) in sides.iter_mut().zip(trees.into_iter().zip([10.0, 280.0])) {
+        for run in side {
+            run.recording.call_tree = Some(tree.clone());
+            run.recording.driver_costs[0].within = Some(within);
+        }
+    }
+    let words = |[base, candidate]: &[Vec<Run>; 2]| {
+        let gate = gate(Sides::new(base, candidate, &[], false), &Rule::default());
+        GateReport::of(gate).without(LeftOut::default()).causes.iter().map(Cause::words).collect()
+    };
+    let found: Vec<String> = words(&sides);
+    let expected = "hook, which the candidate alone calls, takes 270.0 instructions a call: below +70.0, itself +200.0; \
+                    reaches operation of connect +12.05 % (6972.1 to 7812.1, +570.0 of it around handlers)";
+    assert_eq!(found, [expected]);
+    sides.reverse();
+    let found: Vec<String> = words(&sides);
+    assert!(found[0].starts_with("hook, which the baseline alone calls, takes 270.0"), "{found:?}");
+    // What is around handlers alone has no function of the driver as its cause.
+    for run in sides.iter_mut().flatten() {
+        run.recording.driver_costs[0].within = Some(10.0);
+    }
+    assert_eq!(words(&sides), [""; 0]);
 }

@@ -1,6 +1,6 @@
 //! Operations on and by child processes and threads.
 
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::AtomicU64;
@@ -16,18 +16,25 @@ use crate::load::syscalls;
 use crate::recording::loads::{Dimensions, OwnCalls};
 
 pub(super) fn execve(profiler: ProfilerProgram, dimensions: Dimensions) -> NewWorker {
-    let path = profiler.path().display().to_string();
-    let bytes = |count: u32| (count > 0).then(|| "a".repeat(count as usize));
-    let (argument, variable) = (bytes(dimensions.args), bytes(dimensions.env));
+    let name = profiler.path().display().to_string();
+    let a = |count: u32, before: &str| {
+        (count > 0).then(|| format!("{before}{}", "a".repeat(count as usize)))
+    };
+    let strings = |all: Vec<String>| -> Result<Vec<CString>, String> {
+        let string = |one| CString::new(one).map_err(|error| error.to_string());
+        all.into_iter().map(string).collect()
+    };
+    let path = strings(vec![name.clone()])?.remove(0);
+    let role = Role::ExecNoop.argument().to_owned();
+    let arguments = [Some(name.clone()), Some(role), a(dimensions.args, "")];
+    let arguments = strings(arguments.into_iter().flatten().collect())?;
+    // An empty environment: the same work on every machine.
+    let environment = strings(a(dimensions.env, "A=").into_iter().collect())?;
     simple(move |calls| {
-        // An empty environment: the same work on every machine. The standard library uses `posix_spawn`,
-        // which is safe with other threads, and one `execve`, as the path has a slash.
-        let mut command = profiler.command(Role::ExecNoop);
-        command.env_clear().args(&argument).envs(variable.iter().map(|value| ("A", value)));
         calls.execve += 1;
-        match command.status() {
-            Ok(status) => ended_well(&path, status),
-            Err(error) => Err(failed(format!("execute {path}"))(error)),
+        match syscalls::execute(&path, &arguments, &environment) {
+            Ok(status) => ended_well(&name, status),
+            Err(error) => Err(failed(format!("execute {name}"))(error)),
         }
     })
 }
