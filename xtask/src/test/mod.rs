@@ -78,6 +78,10 @@ const QUICK: [&str; 3] = ["mitigations=off", "init_on_alloc=0", "tsc=reliable"];
 /// One more for 6.1, where a run waits another tenth of its time for RCU; what is left after a run is looked at on others, too.
 const NO_GRACE: &str = "rcupdate.rcu_expedited=1";
 
+/// On a busy host a CPU of a guest does nothing for a while, and the kernel, which patches 50,000 functions at once, takes that for a
+/// stall or lockup after 20 s. The longest that it waits: 300 s, and twice 60 s.
+const PATIENT: [&str; 2] = ["rcupdate.rcu_cpu_stall_timeout=300", "watchdog_thresh=60"];
+
 /// The kernel that runs with two CPUs as it comes, mitigations included.
 const AS_USUAL: Series = Series::V6_12;
 
@@ -434,11 +438,17 @@ impl<'a> BootContext<'a> {
 fn kernel_args(boot: &Boot) -> Vec<String> {
     let on_wall_clock = !boot.virtual_time;
     if on_wall_clock && boot.series == AS_USUAL {
-        return Vec::new();
+        return PATIENT.map(str::to_owned).to_vec();
     }
     let quick = QUICK.into_iter().filter(|_| on_wall_clock);
     let no_grace = (on_wall_clock && boot.series == Series::V6_1).then_some(NO_GRACE);
-    [SAME_ADDRESSES].into_iter().chain(quick).chain(no_grace).map(str::to_owned).collect()
+    [SAME_ADDRESSES]
+        .into_iter()
+        .chain(PATIENT)
+        .chain(quick)
+        .chain(no_grace)
+        .map(str::to_owned)
+        .collect()
 }
 
 struct Pass {
