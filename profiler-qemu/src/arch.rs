@@ -11,6 +11,9 @@ pub(crate) struct Arch {
     pub(crate) kind: fn(&[u8]) -> Kind,
     /// Whether an instruction, which does nothing to memory, is done by a function of QEMU.
     pub(crate) is_helped: fn(&[u8]) -> bool,
+    /// Whether an instruction waits for others or has others wait: one that is atomic, a barrier, or one that serialises. It takes as
+    /// long as tens of others.
+    pub(crate) orders: fn(&[u8]) -> bool,
     /// A task's stack has so many bytes, as a power of two, and is aligned to them; 63 where slots are only numbers.
     pub(crate) stack_bits: u32,
     /// Where a tail call enters a BPF program, in bytes behind its beginning.
@@ -80,6 +83,7 @@ impl Arch {
             target,
             kind: |_| Kind::Other,
             is_helped: |_| false,
+            orders: |_| false,
             stack_bits: 63,
             tail_calls: &[],
             interrupt: |_, _| None,

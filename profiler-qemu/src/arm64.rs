@@ -3,7 +3,8 @@
 
 use crate::arch::{Arch, Interrupt, Kind};
 
-pub(crate) static ARCH: Arch = Arch { kind, interrupt, is_system_call, ..Arch::new("aarch64") };
+pub(crate) static ARCH: Arch =
+    Arch { kind, orders, interrupt, is_system_call, ..Arch::new("aarch64") };
 
 /// `stp x19, x20, [x8], #16` and `ldp x19, x20, [x8], #16`, which `cpu_switch_to` alone has (arch/arm64/kernel/entry.S).
 const SUSPEND: u32 = 0xa881_5113;
@@ -31,6 +32,16 @@ fn kind(bytes: &[u8]) -> Kind {
         _ if word & 0xffe0_001f == 0xd420_0000 => Kind::Breakpoint,
         _ => Kind::Other,
     }
+}
+
+/// Exclusive and ordered accesses, compare and swap, atomic memory operations, and barriers: the same chapter, "Loads and Stores" and
+/// "Barriers".
+fn orders(bytes: &[u8]) -> bool {
+    let Ok(bytes) = bytes.try_into() else { return false };
+    let word = u32::from_le_bytes(bytes);
+    word & 0x3f00_0000 == 0x0800_0000
+        || word & 0x3b20_0c00 == 0x3820_0000
+        || (word & 0xffff_f01f == 0xd503_301f && matches!((word >> 5) & 7, 4..=7))
 }
 
 /// Tables of vectors, of which a kernel uses one: the others work around Spectre-BHB (arch/arm64/kernel/entry.S).
@@ -77,6 +88,27 @@ mod tests {
             (0xd503_245f, Kind::Other), // bti c
         ] {
             assert_eq!(kind(&word.to_le_bytes()), expected, "{word:x}");
+        }
+    }
+
+    #[test]
+    fn an_instruction_that_orders_others_is_known_by_its_bytes() {
+        for (word, expected) in [
+            (0x885f_7c00_u32, true), // ldxr w0, [x0]
+            (0x8801_fc40, true),     // stlxr w1, w0, [x2]
+            (0x88df_fc00, true),     // ldar w0, [x0]
+            (0x88e0_fc41, true),     // casal w0, w1, [x2]
+            (0xb8e0_0041, true),     // ldaddal w0, w1, [x2]
+            (0xb8e0_8041, true),     // swpal w0, w1, [x2]
+            (0xd503_3bbf, true),     // dmb ish
+            (0xd503_3f9f, true),     // dsb sy
+            (0xd503_3fdf, true),     // isb
+            (0xd503_3f5f, false),    // clrex
+            (0xb940_0020, false),    // ldr w0, [x1]
+            (0xb860_6820, false),    // ldr w0, [x1, x0]
+            (0xa9bf_7bfd, false),    // stp x29, x30, [sp, #-16]!
+        ] {
+            assert_eq!(orders(&word.to_le_bytes()), expected, "{word:x}");
         }
     }
 }

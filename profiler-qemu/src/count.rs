@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
+use std::ops::{AddAssign, Sub};
 
 use crate::arch::{self, Kind, SLOT};
 use crate::symbols::{BlockPlace, Function, Symbols};
@@ -28,8 +29,35 @@ const FIRST_SLOT: u64 = 1 << 40;
 pub(crate) struct Sums {
     /// Instructions begun.
     pub(crate) instructions: u64,
+    /// What costs beside their number.
+    pub(crate) beside: Beside,
+}
+
+/// What instructions cost beside their number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Beside {
     /// Halves of iterations of string instructions.
     pub(crate) half_iterations: u64,
+    /// Instructions that wait for others: see [`arch::Arch::orders`].
+    pub(crate) ordering: u64,
+}
+
+impl AddAssign for Beside {
+    fn add_assign(&mut self, more: Self) {
+        self.half_iterations += more.half_iterations;
+        self.ordering += more.ordering;
+    }
+}
+
+impl Sub for Beside {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            half_iterations: self.half_iterations - before.half_iterations,
+            ordering: self.ordering - before.ordering,
+        }
+    }
 }
 
 /// Instructions that are executed one after the other. There are tens of thousands, and one is looked at for each that is executed:
@@ -141,8 +169,8 @@ pub(crate) struct Calls {
     pub(crate) interrupted: u64,
     /// Instructions of these interrupts, which are in no other figure.
     pub(crate) interrupts: u64,
-    /// Halves of iterations of string instructions in the calls that ended and in what they called.
-    pub(crate) half_iterations: u64,
+    /// Of the calls that ended and of what they called.
+    pub(crate) beside: Beside,
     /// Calls by their instructions, those of what they called among them.
     pub(crate) inclusive: HashMap<u64, u64>,
     /// Calls by the instructions of the function itself.
@@ -156,7 +184,7 @@ struct Frame {
     watched: bool,
     own: u64,
     clock_before: u64,
-    half_iterations_before: u64,
+    beside_before: Beside,
     interrupts_before: u64,
 }
 
@@ -178,8 +206,8 @@ struct Level {
     entries: Vec<Entry>,
     /// Instructions executed on this level.
     clock: u64,
-    /// Halves of iterations on this level.
-    half_iterations: u64,
+    /// On this level.
+    beside: Beside,
     /// Those of interrupts of this level.
     interrupts: u64,
     /// Address of the instruction before the interrupt.
@@ -247,8 +275,8 @@ pub(crate) struct Counter {
     pub(crate) operations: HashMap<u64, u64>,
     /// Operations by those of these that watched functions and what they call took.
     pub(crate) within: HashMap<u64, u64>,
-    /// Halves of iterations of system calls during all operations.
-    pub(crate) half_iterations: u64,
+    /// Of system calls during all operations.
+    pub(crate) beside: Beside,
     /// Instructions of watched functions during all operations that are in no system call: in threads of the kernel,
     /// interrupts and faults of user space.
     pub(crate) elsewhere: u64,
@@ -286,7 +314,7 @@ impl Counter {
             operation: None,
             operations: HashMap::new(),
             within: HashMap::new(),
-            half_iterations: 0,
+            beside: Beside::default(),
             elsewhere: 0,
             tasks: HashMap::new(),
             current: None,
@@ -444,15 +472,15 @@ impl Counter {
         let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
             return whole;
         };
-        let half_iterations = now.half_iterations - self.started.half_iterations;
+        let beside = now.beside - self.started.beside;
         level.clock += executed;
-        level.half_iterations += half_iterations;
+        level.beside += beside;
         let within = if matches!(self.running, Running::Node(_)) { executed } else { 0 };
         match &mut self.operation {
             Some(operation) if level.system_call => {
                 operation.instructions += executed;
                 operation.within += within;
-                self.half_iterations += half_iterations;
+                self.beside += beside;
             }
             Some(_) => self.elsewhere += within,
             None => {}
@@ -463,7 +491,7 @@ impl Counter {
         }
         let sums = &mut self.nodes[node as usize].sums;
         sums.instructions += executed;
-        sums.half_iterations += half_iterations;
+        sums.beside += beside;
         if executed == u64::from(previous.instructions) {
             if let Some(cell) = previous.cell {
                 self.cells[cell as usize].times += 1;
@@ -635,7 +663,7 @@ impl Counter {
         let interrupts = level.interrupts - frame.interrupts_before;
         calls.interrupted += u64::from(interrupts > 0);
         calls.interrupts += interrupts;
-        calls.half_iterations += level.half_iterations - frame.half_iterations_before;
+        calls.beside += level.beside - frame.beside_before;
     }
 
     fn leave_if_empty(&mut self) {
@@ -676,7 +704,7 @@ impl Counter {
             level.interrupts += ended.interrupts;
             if ended.caused {
                 level.clock += ended.clock;
-                level.half_iterations += ended.half_iterations;
+                level.beside += ended.beside;
             } else {
                 level.interrupts += ended.clock;
             }
@@ -800,7 +828,7 @@ impl Counter {
             watched: place.watched,
             own: 0,
             clock_before: level.clock,
-            half_iterations_before: level.half_iterations,
+            beside_before: level.beside,
             interrupts_before: level.interrupts,
         };
         level.entries.push(Entry { slot, back: self.back, sure, frame: Some(frame) });

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 
 use api::{Access, Api, Id, Sum, Tb, Unfit};
 use arch::{Arch, Kind};
-use count::{Block, Counter, Event, Sums};
+use count::{Beside, Block, Counter, Event, Sums};
 use symbols::Symbols;
 
 /// The sums that translated code adds to.
@@ -37,6 +37,7 @@ use symbols::Symbols;
 struct Meters {
     instructions: Sum,
     half_iterations: Sum,
+    ordering: Sum,
 }
 
 struct Plugin {
@@ -72,7 +73,9 @@ fn with<R>(then: impl FnOnce(&mut Plugin) -> R) -> Option<R> {
 
 impl Meters {
     fn sums(self) -> Sums {
-        Sums { instructions: self.instructions.get(), half_iterations: self.half_iterations.get() }
+        let beside =
+            Beside { half_iterations: self.half_iterations.get(), ordering: self.ordering.get() };
+        Sums { instructions: self.instructions.get(), beside }
     }
 }
 
@@ -106,6 +109,9 @@ impl Plugin {
             let size = block.bytes(index, &mut bytes);
             last = (self.arch.kind)(&bytes[..size]);
             block.count(index, self.meters.instructions);
+            if (self.arch.orders)(&bytes[..size]) {
+                block.count(index, self.meters.ordering);
+            }
             match last {
                 Kind::Repeat(accesses) => {
                     let weight = u64::from(2 / accesses);
@@ -276,7 +282,11 @@ pub unsafe extern "C" fn qemu_plugin_install(
     let made = unsafe { Api::new(id, info.cast()) }.and_then(|api| {
         Ok(Plugin {
             arch: api.arch,
-            meters: Meters { instructions: api.sum()?, half_iterations: api.sum()? },
+            meters: Meters {
+                instructions: api.sum()?,
+                half_iterations: api.sum()?,
+                ordering: api.sum()?,
+            },
             api,
             symbols,
             counts,

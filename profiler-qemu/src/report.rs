@@ -32,13 +32,14 @@ fn write_all(counter: &Counter, path: &Path) -> io::Result<()> {
     for (id, calls) in watched {
         writeln!(
             out,
-            "calls {id} {} {} {} {} {} {}",
+            "calls {id} {} {} {} {} {} {} {}",
             calls.entered,
             calls.ended,
             calls.abandoned,
             calls.interrupted,
             calls.interrupts,
-            calls.half_iterations / 2
+            calls.beside.half_iterations / 2,
+            calls.beside.ordering
         )?;
         distribution(&mut out, &format!("inclusive {id}"), &calls.inclusive)?;
         distribution(&mut out, &format!("own {id}"), &calls.own)?;
@@ -52,7 +53,7 @@ fn write_all(counter: &Counter, path: &Path) -> io::Result<()> {
             node.function,
             node.calls,
             sums.instructions,
-            sums.half_iterations / 2
+            sums.beside.half_iterations / 2
         )?;
     }
     for cell in counter.cells.iter().filter(|cell| cell.times > 0) {
@@ -65,7 +66,7 @@ fn write_all(counter: &Counter, path: &Path) -> io::Result<()> {
     }
     distribution(&mut out, "operation", &counter.operations)?;
     distribution(&mut out, "within", &counter.within)?;
-    writeln!(out, "operations {} {}", counter.half_iterations / 2, counter.elsewhere)?;
+    writeln!(out, "operations {} {}", counter.beside.half_iterations / 2, counter.elsewhere)?;
     writeln!(out, "end")?;
     out.into_inner().map_err(|error| error.into_error())?.sync_all()
 }

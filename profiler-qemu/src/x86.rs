@@ -5,6 +5,7 @@ use crate::arch::{Arch, Interrupt, Kind};
 pub(crate) static ARCH: Arch = Arch {
     kind,
     is_helped: is_cpuid,
+    orders,
     // `THREAD_SIZE`, without KASAN.
     stack_bits: 14,
     // `X86_TAIL_CALL_OFFSET` of the kernel's arch/x86/net/bpf_jit_comp.c, since Linux 6.10 (commit 116e04ba1459) one more, each
@@ -32,6 +33,25 @@ fn is_prefix(byte: &u8) -> bool {
 /// Whether the instruction is CPUID.
 fn is_cpuid(bytes: &[u8]) -> bool {
     bytes == [0x0f, 0xa2]
+}
+
+/// Intel's manual, volume 3, chapter "Multiple-Processor Management", has the instructions with `lock`, the exchanges that have it
+/// without saying so, fences, and those that serialise.
+fn orders(bytes: &[u8]) -> bool {
+    let prefixes = bytes.iter().take_while(|byte| is_prefix(byte) || **byte == 0xf0).count();
+    let is_memory = |operand: u8| operand < 0xc0;
+    let field = |operand: u8| (operand >> 3) & 7;
+    bytes[..prefixes].contains(&0xf0)
+        || match bytes[prefixes..] {
+            [0x86 | 0x87, operand, ..] => is_memory(operand),
+            [0xcf, ..] | [0x0f, 0x08 | 0x09 | 0x22 | 0x23 | 0x30 | 0xa2, ..] => true,
+            [0x0f, 0x00, operand, ..] => matches!(field(operand), 2 | 3),
+            [0x0f, 0x01, operand, ..] => {
+                operand == 0xe8 || (is_memory(operand) && matches!(field(operand), 2 | 3 | 7))
+            }
+            [0x0f, 0xae, operand, ..] => !is_memory(operand) && field(operand) >= 5,
+            _ => false,
+        }
 }
 
 /// The kind of the instruction with these bytes. Intel's manual, volume 2, appendix A, has the opcodes.
@@ -129,6 +149,29 @@ mod tests {
             (&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0], Kind::Other),
         ] {
             assert_eq!(kind(bytes), expected, "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn an_instruction_that_orders_others_is_known_by_its_bytes() {
+        for (bytes, expected) in [
+            (&[0xf0, 0x0f, 0xb1, 0x17][..], true), // lock cmpxchg %edx,(%rdi)
+            (&[0x3e, 0xf0, 0x48, 0xff, 0x07], true), // lock incq (%rdi)
+            (&[0x48, 0x87, 0x07], true),           // xchg %rax,(%rdi)
+            (&[0x48, 0x87, 0xc7], false),          // xchg %rax,%rdi
+            (&[0x0f, 0xae, 0xf0], true),           // mfence
+            (&[0x0f, 0xae, 0xe8], true),           // lfence
+            (&[0x0f, 0xae, 0x38], false),          // clflush (%rax)
+            (&[0xf3, 0x0f, 0xae, 0xd0], false),    // wrfsbase %eax
+            (&[0x0f, 0xa2], true),                 // cpuid
+            (&[0x48, 0xcf], true),                 // iretq
+            (&[0x0f, 0x30], true),                 // wrmsr
+            (&[0x0f, 0x22, 0xd8], true),           // mov %rax,%cr3
+            (&[0x0f, 0x01, 0x38], true),           // invlpg (%rax)
+            (&[0x0f, 0x01, 0xf8], false),          // swapgs
+            (&[0x0f, 0xb1, 0x17], false),          // cmpxchg without lock
+        ] {
+            assert_eq!(orders(bytes), expected, "{bytes:x?}");
         }
     }
 }

@@ -517,7 +517,7 @@ fn a_string_instruction_counts_once_and_its_iterations_are_the_calls() {
     let iterate = |player: &mut Player, address: u64, times: u64| {
         for _ in 0..times {
             player.block(address, 1, 1, Event::None, true);
-            player.sums.half_iterations += 2;
+            player.sums.beside += Beside { half_iterations: 2, ordering: 1 };
         }
     };
     iterate(&mut player, HELPER + 2, 10);
@@ -531,9 +531,10 @@ fn a_string_instruction_counts_once_and_its_iterations_are_the_calls() {
     player.run(SYSTEM_CALL + 0x20, 2, Event::Return(A)).run(SYSCALL, 1, Event::None);
     player.counter.operation(false);
     for function in [HANDLER, HELPER] {
-        assert_eq!(player.calls(function).half_iterations, 2 * 1_013);
+        let expected = Beside { half_iterations: 2 * 1_013, ordering: 1_013 };
+        assert_eq!(player.calls(function).beside, expected);
     }
-    assert_eq!(player.counter.half_iterations, 2 * 1_013);
+    assert_eq!(player.counter.beside.half_iterations, 2 * 1_013);
     assert_eq!((player.counter.elsewhere, player.counter.operations.len()), (0, 1));
     assert_eq!(player.inclusive(HANDLER), [(4 + 4 + 9, 1)]);
 }

@@ -91,23 +91,27 @@ fn lost(handler: &HandlerRecording) -> String {
     if share < 0.01 { format!("{lost} (<0.01%)") } else { format!("{lost} ({share:.2}%)") }
 }
 
-/// What handlers ran themselves, where instructions were counted: averages that add up. Instructions that repeat have a column
-/// where some do.
+/// What handlers ran themselves, where instructions were counted: averages that add up. Instructions that repeat, and those that order
+/// others, have a column each where there are some.
 fn own(sides: &[Side<'_>], style: Style) -> Table {
-    let mut shown = sides.iter().flat_map(|side| side.recording.shown());
-    let repeats = shown.any(|handler| handler.repeated > Some(0));
+    let shown = sides.iter().flat_map(|side| side.recording.shown());
+    type Extra = (&'static str, fn(&HandlerRecording) -> Option<u64>);
+    let extras: [Extra; 2] = [("repeated", |it| it.repeated), ("ordering", |it| it.ordering)];
+    let shown: Vec<_> = shown.collect();
+    let has = |(_, of): &Extra| shown.iter().any(|handler| of(handler) > Some(0));
+    let extras: Vec<Extra> = extras.into_iter().filter(has).collect();
     let mut head = vec!["handler".to_owned()];
     head.extend(["average", "self average", "within"].map(|name| style.head(name)));
-    head.extend(repeats.then(|| "repeated".to_owned()));
+    head.extend(extras.iter().map(|(name, _)| (*name).to_owned()));
     by_handler(sides, head, |_, handler| {
         let own = handler.own_instructions?;
         let within = handler.sum_ns.saturating_sub(own);
         let sums = [handler.sum_ns, own, within];
         let mut cells = sums.map(|sum| style.average(mean(sum, handler.count))).to_vec();
-        let repeated = handler.repeated.and_then(|iterations| mean(iterations, handler.count));
-        if repeats {
-            cells.push(or_dash(repeated.map(|mean| format!("{mean:.1}"))));
-        }
+        cells.extend(extras.iter().map(|(_, of)| {
+            let mean = of(handler).and_then(|sum| mean(sum, handler.count));
+            or_dash(mean.map(|mean| format!("{mean:.1}")))
+        }));
         Some(cells)
     })
 }

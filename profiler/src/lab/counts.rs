@@ -1,11 +1,12 @@
 //! What the plugin in QEMU has counted: reads its file, which `profiler-qemu/src/report.rs` writes.
 //!
-//! Lines of words: `profiler-qemu 1`; `function ID ADDRESS NAME MODULE` (`-` is the kernel image); `calls FUNCTION
-//! ENTERED ENDED ABANDONED INTERRUPTED INTERRUPTS ITERATIONS`; `inclusive` and `own FUNCTION INSTRUCTIONS CALLS`; `node ID PARENT FUNCTION
-//! CALLS INSTRUCTIONS ITERATIONS`; `code NODE TIMES ADDRESS SIZE...`, instructions one after the other by
-//! their sizes; `operation INSTRUCTIONS TIMES`, of all system calls during an operation of the load; `within INSTRUCTIONS TIMES`, those of these that watched functions and
-//! what they call took; `operations ITERATIONS ELSEWHERE`, of all
-//! operations: iterations in their system calls, and instructions of watched functions meanwhile outside of these; `end`. Addresses are hexadecimal. The guest can write to the file, so nothing in it is believed.
+//! Lines of words: `profiler-qemu 1`; `function ID ADDRESS NAME MODULE` (`-` is the kernel image); `calls FUNCTION ENTERED ENDED ABANDONED
+//! INTERRUPTED INTERRUPTS ITERATIONS ORDERING`; `inclusive` and `own FUNCTION INSTRUCTIONS CALLS`; `node ID PARENT FUNCTION CALLS
+//! INSTRUCTIONS ITERATIONS`; `code NODE TIMES ADDRESS SIZE...`, instructions one after the other by their sizes; `operation INSTRUCTIONS
+//! TIMES`, of all system calls during an operation of the load; `within INSTRUCTIONS TIMES`, those of these that watched functions and
+//! what they call took; `operations ITERATIONS ELSEWHERE`, of all operations: iterations in their system calls, and instructions of
+//! watched functions meanwhile outside of these; `end`. Addresses are hexadecimal. The guest can write to the file, so nothing in it is
+//! believed.
 
 use std::collections::HashMap;
 
@@ -35,6 +36,8 @@ pub struct Calls {
     pub interrupts: u64,
     /// Iterations of instructions that repeat, in the calls that returned and in what these called.
     pub iterations: u64,
+    /// Instructions that order others, in the same calls.
+    pub ordering: u64,
     /// Instructions of a call, with how many calls took so many.
     pub inclusive: Vec<(u64, u64)>,
     /// The same for instructions of the function itself.
@@ -164,7 +167,7 @@ impl Counts {
                 self.functions.insert(id.parse().ok()?, function).is_none().then_some(())?;
             }
             ["calls", id, rest @ ..] => {
-                let &[entered, ended, abandoned, interrupted, interrupts, iterations] =
+                let &[entered, ended, abandoned, interrupted, interrupts, iterations, ordering] =
                     numbers(rest)?.as_slice()
                 else {
                     return None;
@@ -176,6 +179,7 @@ impl Counts {
                     interrupted,
                     interrupts,
                     iterations,
+                    ordering,
                     ..Calls::default()
                 };
                 self.calls.insert(self.known(id)?, calls).is_none().then_some(())?;
@@ -231,7 +235,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "profiler-qemu 1\nfunction 7 ffffffffc0000000 bind_handler driver\nfunction 9 ffffffff81000000 memcpy -\n\
-        calls 7 3 2 0 1 50 6\ninclusive 7 12 2\nown 7 9 2\nnode 0 - 7 3 27 0\nnode 1 0 9 2 6 1\n\
+        calls 7 3 2 0 1 50 6 4\ninclusive 7 12 2\nown 7 9 2\nnode 0 - 7 3 27 0\nnode 1 0 9 2 6 1\n\
         code 0 3 ffffffffc0000000 1 4 3\noperation 9 4\noperation 12 1\nwithin 2 5\noperations 8 70\nend\n";
 
     #[test]
@@ -242,7 +246,7 @@ mod tests {
         assert_eq!(counts.nodes[1], Node { parent: Some(0), function: 9, sums: [2, 6, 1] });
         assert_eq!(counts.functions[&9].module, None);
         assert_eq!(counts.code[0].sizes, [1, 4, 3]);
-        assert_eq!((calls.iterations, counts.of_operations), (6, [8, 70]));
+        assert_eq!((calls.iterations, calls.ordering, counts.of_operations), (6, 4, [8, 70]));
         assert_eq!(counts.operations, [(9, 4), (12, 1)]);
         assert_eq!(counts.within, [(2, 5)]);
     }
@@ -262,11 +266,11 @@ mod tests {
             ("operations 8 70", "operations 8", "line 13 is not as it has to be"),
             ("code 0", "code 2", "line 9 is not as it has to be"),
             ("inclusive 7", "inclusive 9", "line 5 is not as it has to be"),
-            ("calls 7 3 2 0 1 50 6", "calls 7 3 2 0 1 50", "line 4 is not as it has to be"),
+            ("calls 7 3 2 0 1 50 6 4", "calls 7 3 2 0 1 50 6", "line 4 is not as it has to be"),
             ("12 2", "-12 2", "line 5 is not as it has to be"),
             ("12 2", "9223372036854775807 2", "line 5 is not as it has to be"),
             ("function 9", "function 7", "line 3 is not as it has to be"),
-            ("own 7 9 2", "calls 7 3 2 0 1 50 6", "line 6 is not as it has to be"),
+            ("own 7 9 2", "calls 7 3 2 0 1 50 6 4", "line 6 is not as it has to be"),
             ("12 2", "12 3", "calls of bind_handler do not add up"),
             ("own 7 9 2", "own 7 9 1", "calls of bind_handler do not add up"),
             ("7 3 2 0 1 50", "7 3 2 2 1 50", "calls of bind_handler do not add up"),

@@ -152,6 +152,7 @@ fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> HandlerRecordin
         by_glob: handler.by_glob,
         own_instructions: Some(own.fold(0, u64::saturating_add)),
         repeated: Some(calls.iterations),
+        ordering: Some(calls.ordering),
         losses: Losses {
             entries: calls.entered,
             exits: calls.ended,

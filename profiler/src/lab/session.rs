@@ -683,7 +683,7 @@ mod tests {
         let mut handlers = Vec::new();
         for (number, (name, calls)) in (1_u32..).zip(calls) {
             text += &format!(
-                "function {number} {number:x} {name} d\ncalls {number} {calls} {calls} 0 0 0 0\n"
+                "function {number} {number:x} {name} d\ncalls {number} {calls} {calls} 0 0 0 0 0\n"
             );
             if *calls > 0 {
                 text += &format!("inclusive {number} 9 {calls}\nown {number} 9 {calls}\n");

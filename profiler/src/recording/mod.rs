@@ -267,6 +267,11 @@ pub struct HandlerRecording {
     /// counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeated: Option<u64>,
+    /// Of all instructions of all calls, with what they called, those that wait for others or have others wait: with `lock`, exchanges
+    /// with memory, fences, and those that serialise; on arm64 exclusive and ordered accesses, atomic operations, and barriers. Absent
+    /// where instructions were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ordering: Option<u64>,
     /// What was not measured, and why.
     pub losses: Losses,
     /// All durations, to the layout's precision.

@@ -215,6 +215,7 @@ fn handler(of: Function, layout: &HistogramLayout, overrun: u64) -> HandlerRecor
         max_ns: of.max_ns,
         own_instructions: None,
         repeated: None,
+        ordering: None,
         losses,
         histogram: Distribution::of_durations(&durations, layout),
     }

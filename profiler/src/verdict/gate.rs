@@ -1,6 +1,6 @@
 //! The gate: judges runs by a rule.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
 use super::change::{CONFIDENCE, average, load_of, lost_share};
@@ -17,6 +17,9 @@ use crate::stats;
 
 /// Calls of a run more than in the baseline's that are no change: a run may end before what its last operations put off.
 const CALLS_FLOOR: f64 = 4.0;
+
+/// Instructions a call that order others, so many more or fewer of which are said.
+const ORDERING: f64 = 0.05;
 
 /// A figure that is still to be judged.
 struct Pending {
@@ -399,6 +402,7 @@ fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<Note> {
             notes.push(Note::NotInTurns(part.name.clone()));
         }
     }
+    notes.extend(ordering(sides));
     let names = || {
         let runs = sides.parts.iter().flat_map(|part| part.base.iter().chain(&part.candidate));
         runs.flat_map(|run| &run.recording.handlers).map(|handler| handler.name.as_str())
@@ -412,6 +416,36 @@ fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<Note> {
         }
     }
     notes
+}
+
+/// Handlers whose calls have more or fewer instructions that order others, each once, by the load under which it is most.
+fn ordering(sides: &Sides<'_>) -> Vec<Note> {
+    let of = |runs: &[&Run]| {
+        let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        for handler in runs.iter().flat_map(|run| &run.recording.handlers) {
+            let (ordering, calls) = sums.entry(handler.name.clone()).or_default();
+            *ordering = ordering.saturating_add(handler.ordering.unwrap_or_default());
+            *calls = calls.saturating_add(handler.count);
+        }
+        sums
+    };
+    let mut most: BTreeMap<String, [f64; 2]> = BTreeMap::new();
+    for part in &sides.parts {
+        let candidate = of(&part.candidate);
+        for (name, base) in of(&part.base) {
+            let both = [Some(&base), candidate.get(&name)];
+            let [Some(base), Some(candidate)] =
+                both.map(|sums| sums.and_then(|(sum, calls)| stats::mean(*sum, *calls)))
+            else {
+                continue;
+            };
+            let known = most.get(&name).map_or(0.0, |[base, candidate]| (candidate - base).abs());
+            if (candidate - base).abs() >= ORDERING.max(known) {
+                most.insert(name, [base, candidate]);
+            }
+        }
+    }
+    most.into_iter().map(|(handler, both)| Note::Ordering(handler, both)).collect()
 }
 
 fn tally(lines: &[Line], rule: &Rule) -> Tally {

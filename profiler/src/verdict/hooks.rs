@@ -267,6 +267,7 @@ mod tests {
             own_instructions: None,
             losses: Losses::default(),
             repeated: None,
+            ordering: None,
             histogram: none.clone(),
         };
         run.handlers = called.iter().map(handler).collect();

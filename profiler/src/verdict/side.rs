@@ -40,4 +40,6 @@ pub enum Note {
     Unmatched(String),
     /// A floor in another unit than the figures of this part.
     OtherFloor(Amount, Option<String>),
+    /// Of this handler another number of instructions a call order others; no limit is on it.
+    Ordering(String, [f64; 2]),
 }

@@ -19,7 +19,7 @@ fn sides(more: f64) -> [Vec<Run>; 2] {
 fn sides_of(more: f64, [of_base, of_candidate]: [(u64, u64); 2]) -> [Vec<Run>; 2] {
     let text = |(calls, iterations): (u64, u64)| {
         format!(
-            "profiler-qemu 1\nfunction 1 1 connect_handler d\ncalls 1 {calls} {calls} 0 0 0 {iterations}\n\
+            "profiler-qemu 1\nfunction 1 1 connect_handler d\ncalls 1 {calls} {calls} 0 0 0 {iterations} 0\n\
              inclusive 1 9 {calls}\nown 1 9 {calls}\nend\n"
         )
     };
@@ -423,4 +423,19 @@ fn a_hook_more_is_the_cause_of_what_operations_take_more() {
         run.recording.driver_costs[0].within = Some(10.0);
     }
     assert_eq!(words(&sides), [""; 0]);
+}
+
+#[test]
+fn atomic_instructions_and_fences_are_said_and_have_no_limit() {
+    let mut sides = sides(0.0);
+    for (side, ordering) in sides.iter_mut().zip([600, 900]) {
+        side.iter_mut().for_each(|run| run.recording.handlers[0].ordering = Some(ordering));
+    }
+    let report = judged(&sides);
+    assert_eq!(report.outcome, Outcome::Pass);
+    let expected = "connect_handler: 2.0 to 3.0 instructions a call are atomic, fences or serialising, each of which takes as \
+                    long as tens of others";
+    assert_eq!(report.notes, [expected]);
+    sides[1].iter_mut().for_each(|run| run.recording.handlers[0].ordering = Some(600));
+    assert_eq!(judged(&sides).notes, [""; 0]);
 }

@@ -381,6 +381,10 @@ pub(super) fn note(note: &Note) -> String {
             name(*side),
             listed(handlers)
         ),
+        Note::Ordering(handler, [base, candidate]) => format!(
+            "{handler}: {base:.1} to {candidate:.1} instructions a call are atomic, fences or serialising, each of which takes as \
+             long as tens of others"
+        ),
         Note::Unmatched(pattern) => format!("no handler matches `{pattern}` of the rule file"),
     }
 }

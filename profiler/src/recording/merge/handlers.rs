@@ -62,6 +62,7 @@ fn add(sum: &mut HandlerRecording, more: HandlerRecording) -> Result<(), String>
         max_ns,
         own_instructions,
         repeated,
+        ordering,
         losses,
         histogram,
     } = more;
@@ -74,6 +75,7 @@ fn add(sum: &mut HandlerRecording, more: HandlerRecording) -> Result<(), String>
     let what = format!("the instructions of {name}");
     sum.own_instructions = both(sum.own_instructions, own_instructions, &what)?;
     sum.repeated = both(sum.repeated, repeated, &what)?;
+    sum.ordering = both(sum.ordering, ordering, &what)?;
     let losses = sum.losses.checked_add(&losses);
     sum.losses = losses.ok_or_else(|| format!("the losses of {name}"))?;
     sum.histogram.add(histogram.buckets);
