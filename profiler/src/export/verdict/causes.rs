@@ -226,10 +226,14 @@ fn operation(part: &Part<'_>, name: &str, roots: &[Root], line: Option<&Line>) -
     let change = line?.change.as_ref()?.change?;
     let within = base.1.zip(candidate.1).map(|(base, candidate)| candidate - base);
     let mut parts = parts(roots, |root| if root.only_in == Some(0) { base.0 } else { candidate.0 });
-    parts.around = within.map(|within| change - within);
+    let is_average = line?.statistic == Some(Statistic::Avg);
+    parts.around = within.filter(|_| is_average).map(|within| change - within);
     let sum: f64 = parts.functions.values().map(|added| added.instructions).sum();
     let expected = within.unwrap_or(change);
-    (sum * expected > 0.0 && sum.abs() >= EXPLAINED * expected.abs()).then_some(parts)
+    let explains = sum * expected > 0.0 && sum.abs() >= EXPLAINED * expected.abs();
+    // What goes the other way did not make it so.
+    parts.functions.retain(|_, added| added.instructions * change > 0.0);
+    explains.then_some(parts)
 }
 
 /// The causes of `roots`, and what they add to each of so many calls or operations.

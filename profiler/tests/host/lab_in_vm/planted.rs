@@ -186,6 +186,10 @@ fn each_change_fails_for_its_reason_alone() {
     let run = Series::read(&of('e')).unwrap().runs.remove(0);
     let hooks = run.modules[0].hooks.as_ref().unwrap();
     assert!(hooks.list.iter().any(|hook| hook.state == Some(ProbeState::Optimized)), "{hooks:?}");
+    // No limit is on what an exception takes beside its instructions, of which `iret` is one.
+    let faults = decided(&of('0'), &of('3'), &[]);
+    assert_eq!(faults.notes.len(), 1, "{:#?}", faults.notes);
+    assert!(faults.notes[0].starts_with("connect_syscall_handler: 3.0 to 7.0 instructions a call"));
     let fails = decided(&of('0'), &of('5'), &[]);
     assert_eq!(fails.exit_code, exit::NOT_COMPARABLE);
     assert!(fails.summary.contains("150 of 300 operations fail with EPERM"), "{}", fails.summary);
