@@ -22,6 +22,9 @@
 #define TB_FN noinline __used __noclone
 #endif
 
+void testbed_empty(void);
+void tail_caller(void);
+
 /* The ten handlers; X(name). */
 #define TB_HANDLERS(X)                      \
 	X(connect_syscall_entry_handler)    \

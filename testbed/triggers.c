@@ -40,7 +40,6 @@ struct irq_trial {
 };
 
 /* Prototypes, as BTF and -Wmissing-prototypes want them. */
-void testbed_empty(void);
 void testbed_outer(void);
 void testbed_inner(void);
 unsigned int testbed_recurse(unsigned int depth);
@@ -232,6 +231,18 @@ static int run_nested(unsigned long count, unsigned long unused)
 
 	for (i = 0; i < count && !err; i++) {
 		testbed_outer();
+		err = breathe(i + 1);
+	}
+	return err;
+}
+
+static int run_tail(unsigned long count, unsigned long unused)
+{
+	unsigned long i;
+	int err = 0;
+
+	for (i = 0; i < count && !err; i++) {
+		tail_caller();
 		err = breathe(i + 1);
 	}
 	return err;
@@ -459,6 +470,7 @@ static const struct trigger {
 	{ "empty", run_empty, COUNT_MAX },
 	{ "trivial", run_trivial, COUNT_MAX },
 	{ "nested", run_nested, COUNT_MAX },
+	{ "tail", run_tail, COUNT_MAX },
 	{ "recurse", run_recurse, DEPTH_MAX },
 	{ "sleep", run_sleep, SLEEP_USEC_MAX, true },
 	{ "migrate", run_migrate, COUNT_MAX },

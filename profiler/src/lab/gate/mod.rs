@@ -278,7 +278,9 @@ impl Planned {
             None => report,
         };
         let defaults = self.options.changed_defaults().into_values().collect();
-        let report = GateReport { changed: self.words(), defaults, ..report };
+        let mut report = GateReport { changed: self.words(), defaults, ..report };
+        let no_cache = |why| format!("the baseline's runs are not kept for the next gate: {why}");
+        report.notes.extend(self.no_cache.iter().map(no_cache));
         Ok(Decision { report, candidate, known, rule })
     }
 

@@ -2,6 +2,7 @@
 //! build makes is a digit in its file.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use profiler::error::exit;
@@ -210,10 +211,19 @@ fn a_load_that_fails_leaves_the_others_to_be_judged() {
     command.arg("gate").args([&base, &candidate]).arg("--json").arg(&json);
     command.arg("--kernel").arg(given("PROFILER_LAB_KERNEL")).arg("--quiet");
     command.args(["--handler", "connect_*", "--handler", "bind_*"]);
+    let open = folder.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    command.arg("--cache").arg(&open);
     let output = command.output().unwrap();
     println!("{}{}", text(&output.stdout), text(&output.stderr));
     let report: GateReport = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     assert_eq!(report.exit_code, exit::INCONCLUSIVE, "{}", report.summary);
+    let refused = format!(
+        "the baseline's runs are not kept for the next gate: {0}: others can change {0}",
+        open.display()
+    );
+    assert_eq!(report.notes.last(), Some(&refused));
     let [failed] = &report.left_out.unwrap().failed[..] else { panic!("one load") };
     assert!(failed.contains("placement 0, connect: the load broke off: "), "{failed}");
     let judged = |handler: &str| report.lines.iter().any(|line| line.handler == handler);
@@ -241,6 +251,10 @@ fn a_hook_on_each_read_fails_by_what_it_adds() {
     let failed: Vec<_> = failed.map(|line| (line.subject(), line.figure())).collect();
     let [operation, avg, tail] = ["operation of pipe", "avg", "tail"].map(str::to_owned);
     assert_eq!(failed, [(operation.clone(), avg), (operation, tail)]);
+    let [cause] = &report.causes[..] else { panic!("{:#?}", report.causes) };
+    let words = cause.words();
+    let function = "read_handler, which the candidate alone calls, takes ";
+    assert!(words.starts_with(function) && words.contains(" of it around handlers)"), "{words}");
 }
 
 #[test]

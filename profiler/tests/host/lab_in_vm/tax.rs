@@ -7,7 +7,7 @@ use super::super::program::text;
 use super::{ADDED, CHANGED, baseline, given, out, profiler};
 
 /// Figures of an operation with a subject.
-struct Tax<'a>(&'a Value);
+pub(super) struct Tax<'a>(pub(super) &'a Value);
 
 impl Tax<'_> {
     fn figure(&self, name: &str) -> f64 {
@@ -15,7 +15,7 @@ impl Tax<'_> {
     }
 
     /// Calls and own instructions of a function.
-    fn function(&self, name: &str) -> [f64; 2] {
+    pub(super) fn function(&self, name: &str) -> [f64; 2] {
         let mut functions = self.0["functions"].as_array().unwrap().iter();
         let found = functions.find(|it| it["name"] == name);
         found.map_or([0.0; 2], |it| ["calls", "instructions"].map(|of| it[of].as_f64().unwrap()))
