@@ -6,9 +6,9 @@ use crate::symbols::{self, Symbols};
 use crate::{arm64, x86};
 
 const KALLSYMS: &str = "module driver ffffffffc0000000 4096\n\
+    vector 236 ffffffff81000000\n\
+    vector 14 ffffffff81000100\n\
     ffffffff81000000 T __entry_text_start\n\
-    ffffffff81000000 t asm_sysvec_apic_timer_interrupt\n\
-    ffffffff81000100 t asm_exc_page_fault\n\
     ffffffff81001000 T __entry_text_end\n\
     ffffffff81002000 T __switch_to_asm\n\
     ffffffff81003000 T memcpy\n\

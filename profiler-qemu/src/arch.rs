@@ -18,9 +18,11 @@ pub(crate) struct Arch {
     pub(crate) stack_bits: u32,
     /// Where a tail call enters a BPF program, in bytes behind its beginning.
     pub(crate) tail_calls: &'static [u64],
+    /// The interrupt or exception that comes by the vector of this number.
+    pub(crate) vector: fn(u8) -> Option<Interrupt>,
     /// The interrupt or exception that begins so many bytes into the kernel's function of this name.
     pub(crate) interrupt: fn(&str, u64) -> Option<Interrupt>,
-    /// Whether system calls are made in the function of this name.
+    /// Whether system calls are made in the function of this name, where the instruction that makes one is not seen.
     pub(crate) is_system_call: fn(&str) -> bool,
     /// The function in which a task's stack is exchanged for another's, where nothing else shows that.
     pub(crate) switch: &'static str,
@@ -58,6 +60,8 @@ pub(crate) enum Kind {
     Breakpoint,
     /// Goes back to what an interrupt or exception interrupted.
     InterruptReturn,
+    /// A program's way into the kernel.
+    SystemCall,
     /// A string instruction with a prefix that repeats it, and the number of its accesses per iteration.
     Repeat(u8),
     /// The guest's request, by its number.
@@ -86,6 +90,7 @@ impl Arch {
             orders: |_| false,
             stack_bits: 63,
             tail_calls: &[],
+            vector: |_| None,
             interrupt: |_, _| None,
             is_system_call: |_| false,
             switch: "",

@@ -288,6 +288,8 @@ pub(crate) struct Counter {
     /// Where that one lies.
     last: u64,
     last_slot: u64,
+    /// The way into the kernel was a system call: what the entry code calls is a part of it.
+    by_system_call: bool,
     /// Return address of the call that is entered.
     back: u64,
     switching: Option<u64>,
@@ -322,6 +324,7 @@ impl Counter {
             end: Kind::Other,
             last: 0,
             last_slot: FIRST_SLOT,
+            by_system_call: false,
             back: 0,
             switching: None,
             suspended: None,
@@ -401,8 +404,13 @@ impl Counter {
             Kind::Back => Event::Back(block.address),
             _ => std::mem::take(&mut self.event),
         };
-        self.last = block.last;
-        let place = block.place.unwrap_or_default();
+        let from = std::mem::replace(&mut self.last, block.last);
+        let mut place = block.place.unwrap_or_default();
+        self.by_system_call &= !place.interrupt;
+        place.system_call |= place.entry
+            && self.by_system_call
+            && matches!(event, Event::Call(_))
+            && self.symbols.is_entry_text(from);
         if self.current.is_none() && self.switching.is_none() && self.exchanged.is_none() {
             if place.switch && !self.tasks.is_empty() {
                 self.switching = Some(self.symbols.arch.stack_of(self.last_slot));
@@ -417,6 +425,11 @@ impl Counter {
     /// Whether a function that begins here is followed wherever it is called.
     fn is_root(&self, place: BlockPlace) -> bool {
         place.watched || (place.system_call && self.operation.is_some())
+    }
+
+    /// A program makes a system call.
+    pub(crate) fn system_call(&mut self) {
+        self.by_system_call = true;
     }
 
     /// The load has ended its operation, and begins the next if there is one.
@@ -535,6 +548,7 @@ impl Counter {
             self.tasks.insert(from, task);
         }
         self.current = self.tasks.remove(&to);
+        self.by_system_call = self.level().is_some_and(|level| level.system_call);
     }
 
     /// Gives calls and returns by a register slots of a stack that grows by one with each call. A return to where no call is from is a
@@ -708,6 +722,7 @@ impl Counter {
             } else {
                 level.interrupts += ended.clock;
             }
+            self.by_system_call = level.system_call;
         }
     }
 

@@ -89,12 +89,19 @@ impl Plugin {
             let mut requests = false;
             for index in 0..length {
                 let size = block.bytes(index, &mut bytes);
-                if let Kind::Request(number) = (self.arch.kind)(&bytes[..size]) {
-                    block.on_instruction(index, on_request, usize::from(number));
-                    requests = true;
-                } else if requests && (self.arch.is_helped)(&bytes[..size]) {
+                match (self.arch.kind)(&bytes[..size]) {
+                    Kind::Request(number) => {
+                        block.on_instruction(index, on_request, usize::from(number));
+                        requests = true;
+                    }
+                    Kind::SystemCall if self.instruments => {
+                        block.on_instruction(index, on_system_call, 0);
+                    }
                     // Resets QEMU's pointer to the callbacks that the request frees.
-                    block.on_access(index, Access::Write, on_nothing);
+                    _ if requests && (self.arch.is_helped)(&bytes[..size]) => {
+                        block.on_access(index, Access::Write, on_nothing);
+                    }
+                    _ => {}
                 }
             }
             return;
@@ -244,6 +251,10 @@ extern "C" fn on_request(_: c_uint, number: *mut c_void) {
         }
         _ => {}
     });
+}
+
+extern "C" fn on_system_call(_: c_uint, _: *mut c_void) {
+    with(|plugin| plugin.counter.as_mut().map(Counter::system_call));
 }
 
 /// Without a reader `eprintln!` would panic, and QEMU end with it.

@@ -59,6 +59,8 @@ pub(crate) struct Symbols {
     pub(crate) functions: Vec<Function>,
     places: Vec<(u64, BlockPlace)>,
     entry_text: (u64, u64),
+    /// Where the CPU goes by a vector.
+    vectors: HashMap<u64, Interrupt>,
     /// Where modules that are watched lie: first address, the one after the last, name.
     modules: Vec<(u64, u64, String)>,
     /// Functions from here on were added.
@@ -76,6 +78,8 @@ struct Request {
     named: Vec<String>,
     functions: Vec<Function>,
     entry_text: [u64; 2],
+    /// Addresses that the CPU goes to, by number.
+    vectors: Vec<(u64, u8)>,
 }
 
 impl Request {
@@ -93,6 +97,10 @@ impl Request {
                 }
             }
             "function" => self.named.push(second.to_owned()),
+            "vector" => {
+                let address = u64::from_str_radix(words.next()?, 16).ok()?;
+                self.vectors.push((address, second.parse().ok()?));
+            }
             _ => {
                 let address = u64::from_str_radix(first, 16).ok()?;
                 let name = words.next()?;
@@ -116,8 +124,8 @@ impl Request {
 /// What a request says: the module whose functions are watched, others that are, and the kernel's symbols. Without any to
 /// watch only operations are counted.
 ///
-/// Lines `module NAME`, or `module NAME ADDRESS BYTES` as in `/proc/modules`, and `function NAME`, then those of
-/// `/proc/kallsyms`.
+/// Lines `module NAME`, or `module NAME ADDRESS BYTES` as in `/proc/modules`, `function NAME`, and `vector NUMBER ADDRESS`, and those
+/// of `/proc/kallsyms`.
 ///
 /// # Errors
 /// If there is no function, or none of those to watch.
@@ -126,7 +134,7 @@ pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> 
     for line in text.lines() {
         request.line(line).ok_or_else(|| format!("not a line of /proc/kallsyms: {line}"))?;
     }
-    let Request { modules, ranges, named, mut functions, entry_text } = request;
+    let Request { modules, ranges, named, mut functions, entry_text, vectors } = request;
     if functions.iter().all(|function| function.address == 0) {
         return Err("the addresses of /proc/kallsyms are hidden: kernel.kptr_restrict".to_owned());
     }
@@ -172,6 +180,10 @@ pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> 
         places,
         entry_text: (entry_text[0], entry_text[1]),
         modules: ranges,
+        vectors: vectors
+            .into_iter()
+            .filter_map(|(address, number)| Some((address, (arch.vector)(number)?)))
+            .collect(),
     })
 }
 
@@ -194,7 +206,8 @@ impl Symbols {
         let after = self.places.partition_point(|(begin, _)| *begin <= address);
         let (begin, place) = *self.places.get(after.checked_sub(1)?)?;
         let name = self.functions[place.function as usize].own_name();
-        let interrupt = (self.arch.interrupt)(name, address - begin);
+        let interrupt = self.vectors.get(&address).copied();
+        let interrupt = interrupt.or_else(|| (self.arch.interrupt)(name, address - begin));
         let at = begin == address || self.is_tail_call(place, address - begin);
         Some(BlockPlace {
             entry: place.entry && at,
@@ -245,7 +258,7 @@ impl Symbols {
         self
     }
 
-    /// Whether an `iret` there ends an interrupt.
+    /// Whether code there is the kernel's entry: an `iret` there ends an interrupt, and what it calls is a system call.
     pub(crate) fn is_entry_text(&self, address: u64) -> bool {
         (self.entry_text.0..self.entry_text.1).contains(&address)
     }

@@ -1,4 +1,4 @@
-//! What is of x86-64: opcodes of calls and returns, entries of interrupts, where return addresses lie.
+//! What is of x86-64: opcodes of calls and returns, vectors of interrupts, where return addresses lie.
 
 use crate::arch::{Arch, Interrupt, Kind};
 
@@ -11,8 +11,7 @@ pub(crate) static ARCH: Arch = Arch {
     // `X86_TAIL_CALL_OFFSET` of the kernel's arch/x86/net/bpf_jit_comp.c, since Linux 6.10 (commit 116e04ba1459) one more, each
     // without and with `endbr64`.
     tail_calls: &[11, 12, 15, 16],
-    interrupt,
-    is_system_call,
+    vector,
     switch: "__switch_to_asm",
     is_thunk: |name| name.starts_with("__x86_indirect_"),
     ..Arch::new("x86_64")
@@ -66,62 +65,26 @@ fn kind(bytes: &[u8]) -> Kind {
         [0xff, operand, ..] if matches!((operand >> 3) & 7, 2 | 3) => Kind::Call,
         [0xc2 | 0xc3, ..] => Kind::Return,
         [0xcf, ..] => Kind::InterruptReturn,
+        [0x0f, 0x05 | 0x34] | [0xcd, SYSTEM_CALL] => Kind::SystemCall,
         [0xa4..=0xa7, ..] if repeats => Kind::Repeat(2),
         [0x6c..=0x6f | 0xaa..=0xaf, ..] if repeats => Kind::Repeat(1),
         _ => Kind::Other,
     }
 }
 
-/// Each vector has its own few instructions behind the symbols `..._entries_start`.
-fn interrupt(name: &str, offset: u64) -> Option<Interrupt> {
-    let begins = is_interrupt(name) && (offset == 0 || name.ends_with("_entries_start"));
-    begins.then(|| match () {
-        () if is_fault(name) && offset == 0 => Interrupt::Fault,
-        () if is_exception(name) => Interrupt::Exception,
-        () => Interrupt::Asynchronous,
-    })
-}
+/// The vector of 32-bit programs' system calls.
+const SYSTEM_CALL: u8 = 0x80;
 
-/// Whether an interrupt or exception begins at the function of this name.
-fn is_interrupt(name: &str) -> bool {
-    name.starts_with("asm_exc_")
-        || name.starts_with("asm_sysvec_")
-        || matches!(
-            name,
-            "asm_common_interrupt"
-                | "asm_spurious_interrupt"
-                | "irq_entries_start"
-                | "spurious_entries_start"
-        )
-}
-
-/// Whether the exception that begins at the function of this name is a fault: it comes before its instruction has
-/// ended, which is then executed again. Intel's manual, volume 3, chapter "Interrupt and Exception Handling".
-fn is_fault(name: &str) -> bool {
-    name.starts_with("asm_exc_")
-        && !matches!(
-            name,
-            "asm_exc_int3"
-                | "asm_exc_debug"
-                | "asm_exc_nmi"
-                | "asm_exc_overflow"
-                | "asm_exc_machine_check"
-                | "asm_exc_double_fault"
-        )
-}
-
-/// Whether an exception begins at the function of this name: the code that it fell into has caused it, other than an interrupt.
-fn is_exception(name: &str) -> bool {
-    name.starts_with("asm_exc_") && !matches!(name, "asm_exc_nmi" | "asm_exc_machine_check")
-}
-
-/// Whether system calls are made in the function of this name: those of 64-bit programs, then those of 32-bit ones, by the name
-/// before Linux 6.7 and its stable releases, the one since, and for other instructions than `int 0x80`.
-fn is_system_call(name: &str) -> bool {
-    matches!(
-        name,
-        "do_syscall_64" | "do_int80_syscall_32" | "do_int80_emulation" | "do_fast_syscall_32"
-    )
+/// What comes by a vector: Intel's manual, volume 3, chapter "Interrupt and Exception Handling".
+fn vector(number: u8) -> Option<Interrupt> {
+    match number {
+        SYSTEM_CALL => None,
+        // NMI and machine check.
+        2 | 18 | 32.. => Some(Interrupt::Asynchronous),
+        // Debug, breakpoint, overflow and double fault.
+        1 | 3 | 4 | 8 => Some(Interrupt::Exception),
+        _ => Some(Interrupt::Fault),
+    }
 }
 
 #[cfg(test)]
@@ -141,9 +104,12 @@ mod tests {
             (&[0xf3, 0xc3], Kind::Return),
             (&[0xc2, 8, 0], Kind::Return),
             (&[0x48, 0xcf], Kind::InterruptReturn),
-            (&[0xf3, 0x48, 0xab], Kind::Repeat(1)), // rep stosq
-            (&[0xf3, 0xa4], Kind::Repeat(2)),       // rep movsb
-            (&[0xa4], Kind::Other),                 // movsb
+            (&[0x0f, 0x05], Kind::SystemCall),        // syscall
+            (&[0x0f, 0x34], Kind::SystemCall),        // sysenter
+            (&[0xcd, 0x80], Kind::SystemCall),        // int $0x80
+            (&[0xf3, 0x48, 0xab], Kind::Repeat(1)),   // rep stosq
+            (&[0xf3, 0xa4], Kind::Repeat(2)),         // rep movsb
+            (&[0xa4], Kind::Other),                   // movsb
             (&[0xf3, 0x0f, 0x1e, 0xfa], Kind::Other), // endbr64
             (&[0x0f, 0x1f, 0x84, 0, 1, b'R', b'O', b'F'], Kind::Request(1)),
             (&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0], Kind::Other),

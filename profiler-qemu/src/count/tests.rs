@@ -7,11 +7,15 @@ use crate::{symbols, x86};
 
 /// Two functions of the driver, functions of the kernel, and the entries of interrupts.
 const KALLSYMS: &str = "module driver\n\
+    vector 236 ffffffff81000000\n\
+    vector 14 ffffffff81000100\n\
+    vector 3 ffffffff81000180\n\
     ffffffff81000000 T __entry_text_start\n\
-    ffffffff81000000 t asm_sysvec_apic_timer_interrupt\n\
-    ffffffff81000100 t asm_exc_page_fault\n\
-    ffffffff81000180 t asm_exc_int3\n\
+    ffffffff81000000 t apic_timer_interrupt\n\
+    ffffffff81000100 t page_fault\n\
+    ffffffff81000180 t int3\n\
     ffffffff81000200 t common_interrupt_return\n\
+    ffffffff81000300 T entry_SYSCALL_64\n\
     ffffffff81001000 T __entry_text_end\n\
     ffffffff81002000 T __switch_to_asm\n\
     ffffffff81002100 T __switch_to\n\
@@ -28,6 +32,7 @@ const TIMER: u64 = 0xffff_ffff_8100_0000;
 const FAULT: u64 = TIMER + 0x100;
 const BREAKPOINT: u64 = TIMER + 0x180;
 const INTERRUPT_RETURN: u64 = TIMER + 0x200;
+const ENTRY: u64 = TIMER + 0x300;
 const SWITCH: u64 = 0xffff_ffff_8100_2000;
 const SWITCH_C: u64 = SWITCH + 0x100;
 const SCHEDULE: u64 = 0xffff_ffff_8100_3000;
@@ -102,6 +107,12 @@ impl Player {
         self
     }
 
+    /// A system call, to where the entry code calls a function with its return address at `slot`.
+    fn system_call(&mut self, slot: u64) -> &mut Self {
+        self.counter.system_call();
+        self.run(ENTRY, 30, Event::Call(slot))
+    }
+
     /// Leaves the handler that was entered with its return address at `slot`, and goes on outside.
     fn end(&mut self, address: u64, slot: u64) -> &mut Self {
         self.run(address, 1, Event::Return(slot)).run(SYSCALL, 1, Event::None)
@@ -149,7 +160,7 @@ fn a_call_has_its_own_instructions_and_those_of_what_it_called() {
 fn an_operation_has_what_its_system_calls_execute() {
     let system_call = |player: &mut Player| {
         player
-            .run(SYSCALL, 1, Event::Call(A))
+            .system_call(A)
             .run(SYSTEM_CALL, 5, Event::Call(A - 0x40))
             .run(HANDLER, 4, Event::Return(A - 0x40))
             .run(SYSTEM_CALL + 0x20, 3, Event::None)
@@ -178,6 +189,31 @@ fn an_operation_has_what_its_system_calls_execute() {
     assert_eq!(player.inclusive(HANDLER), [(4, 5)]);
     let of = |node: &Node| (node.parent, node.calls, node.sums.instructions);
     assert_eq!(player.counter.nodes.iter().map(of).collect::<Vec<_>>(), [(ROOT, 5, 20)]);
+}
+
+/// Before Linux 4.17 the entry code calls functions of a table, and others before it leaves the kernel. What it calls in an interrupt
+/// is none of them.
+#[test]
+fn a_system_call_is_what_the_entry_code_calls() {
+    let mut player = Player::new();
+    player.counter.operation(true);
+    player
+        .system_call(A)
+        .run(SCHEDULE, 5, Event::Call(A - 0x40))
+        .run(HANDLER, 4, Event::Return(A - 0x40))
+        .run(TIMER, 7, Event::Call(IRQ))
+        .run(MEMCPY, 70, Event::Return(IRQ))
+        .run(TIMER + 0x40, 7, Event::None)
+        .run(INTERRUPT_RETURN, 20, Event::None)
+        .run(SCHEDULE + 0x20, 3, Event::Return(A))
+        .run(ENTRY + 0x40, 2, Event::Call(A))
+        .run(MEMCPY, 6, Event::Return(A))
+        .run(ENTRY + 0x60, 9, Event::None)
+        // In the program.
+        .run(TIMER, 7, Event::Call(IRQ))
+        .run(MEMCPY, 70, Event::Return(IRQ));
+    player.counter.operation(false);
+    assert_eq!(player.counter.operations, HashMap::from([(5 + 4 + 3 + 6, 1)]));
 }
 
 /// The handler calls a function whose return is probed, and then another; with an interrupt before the trampoline, too.
@@ -470,7 +506,7 @@ fn a_fault_belongs_to_what_caused_it_and_its_instruction_counts_once() {
         (name, node.parent, node.calls, node.sums.instructions)
     };
     let nodes: Vec<_> = player.counter.nodes.iter().map(of).collect();
-    let fault = ("asm_exc_page_fault", 0, 1, 1_490);
+    let fault = ("page_fault", 0, 1, 1_490);
     let end = ("common_interrupt_return", 1, 1, 10);
     let rest = [fault, ("memcpy", 1, 1, 3_500), ("helper", ROOT, 1, 3), end];
     assert_eq!((&nodes[0], &nodes[1..]), (&("handler", ROOT, 1, 5), &rest[..]));
@@ -487,7 +523,7 @@ fn a_fault_belongs_to_what_caused_it_and_its_instruction_counts_once() {
 /// A WARN in a handler (`ud2`), and in that a breakpoint whose handler is watched.
 #[test]
 fn exceptions_within_each_other_are_all_the_callers() {
-    let mut player = Player::of(&KALLSYMS.replace("asm_exc_page_fault", "asm_exc_invalid_op"));
+    let mut player = Player::of(&KALLSYMS.replace("vector 14", "vector 6"));
     player
         .run(SYSCALL, 1, Event::Call(A))
         .run(HANDLER, 3, Event::None)
@@ -512,7 +548,7 @@ fn exceptions_within_each_other_are_all_the_callers() {
 fn a_string_instruction_counts_once_and_its_iterations_are_the_calls() {
     let mut player = Player::new();
     player.counter.operation(true);
-    player.run(SYSCALL, 1, Event::Call(A)).run(SYSTEM_CALL, 5, Event::Call(A - 0x40));
+    player.system_call(A).run(SYSTEM_CALL, 5, Event::Call(A - 0x40));
     player.run(HANDLER, 3, Event::Call(A - 0x80)).run(HELPER, 3, Event::None);
     let iterate = |player: &mut Player, address: u64, times: u64| {
         for _ in 0..times {
@@ -550,7 +586,7 @@ fn what_runs_outside_of_system_calls_is_no_operations() {
     };
     work(&mut player);
     player.counter.operation(true);
-    player.run(SYSCALL, 1, Event::Call(A)).run(SYSTEM_CALL, 5, Event::Call(A - 0x40));
+    player.system_call(A).run(SYSTEM_CALL, 5, Event::Call(A - 0x40));
     player.run(HANDLER, 3, Event::Return(A - 0x40)).run(SYSTEM_CALL + 0x20, 2, Event::None);
     player.run(TIMER, 20, Event::Call(IRQ)).run(HELPER, 6, Event::Return(IRQ));
     player.run(INTERRUPT_RETURN, 2, Event::None).run(SYSTEM_CALL + 0x30, 1, Event::Return(A));

@@ -94,7 +94,7 @@ pub(super) fn operation(counts: &Counts, run: &RunSpec) -> Result<(u64, f64), St
     }
     match stats::mean_of_counts(&counts.operations) {
         Some(mean) if mean > 0.0 => Ok((operations, mean)),
-        _ => Err("no system call was counted in the load's operations: has the kernel a function do_syscall_64, or do_el0_svc on arm64?".to_owned()),
+        _ => Err("no system call was counted in the load's operations: has the kernel symbols __entry_text_start and __entry_text_end, or a function do_el0_svc on arm64?".to_owned()),
     }
 }
 
@@ -306,6 +306,6 @@ mod tests {
             (0..1 << 16).map(|at| format!("operation {at} {}\n", 1_u64 << 48)).collect();
         let wrapped = of(&format!("{most}operation 70000 5\n"));
         assert!(wrapped.unwrap_err().contains("more than 2^64 - 1"));
-        assert!(of("operation 0 5\n").unwrap_err().contains("do_syscall_64"));
+        assert!(of("operation 0 5\n").unwrap_err().contains("__entry_text_start"));
     }
 }

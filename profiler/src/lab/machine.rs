@@ -27,7 +27,7 @@ use crate::load::dying_with_parent;
 use qmp::{Qmp, QmpError};
 
 use super::pages::Pages;
-use super::{memory, qmp};
+use super::{memory, qmp, vectors};
 
 /// Descriptors that QEMU has its control socket and the state of a snapshot on.
 const CONTROL: i32 = 3;
@@ -269,6 +269,18 @@ impl<'a> Machine<'a> {
             return Err(MachineError::Broken(text));
         }
         self.peek(address, bytes).map_err(|error| self.broken(error))
+    }
+
+    /// Where the stopped guest's CPU goes by each vector, as lines of a request to the plugin; none on arm64.
+    pub(super) fn vectors(&mut self) -> Result<String, MachineError> {
+        if self.arch != Arch::X86_64 {
+            return Ok(String::new());
+        }
+        let asked = json!({ "command-line": "info registers" });
+        let registers = self.execute("human-monitor-command", &asked)?;
+        let missing = || MachineError::Broken("QEMU does not say where vectors lie".to_owned());
+        let table = vectors::table(registers.as_str().unwrap_or_default()).ok_or_else(missing)?;
+        Ok(vectors::lines(&self.memory(table)?))
     }
 
     /// Makes the kernel's memory known, by its symbols.

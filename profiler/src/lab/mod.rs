@@ -41,6 +41,7 @@ pub mod subject;
 pub mod symbols;
 pub mod table;
 pub mod tax;
+mod vectors;
 mod wire;
 
 use std::collections::BTreeMap;

@@ -29,7 +29,7 @@ const MOST: usize = 8;
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Changes with what is in a snapshot's folder.
-const LAYOUT: &str = "3";
+const LAYOUT: &str = "4";
 
 const SYMBOLS: &str = "symbols";
 const FACTS: &str = "facts.json";
@@ -63,7 +63,7 @@ impl Base {
         &self.folder
     }
 
-    /// The kernel's functions, as lines of `/proc/kallsyms`.
+    /// The kernel's functions, as lines of `/proc/kallsyms`, and its vectors.
     pub(super) fn symbols(&self) -> io::Result<String> {
         fs::read_to_string(self.folder.join(SYMBOLS))
     }
@@ -220,10 +220,11 @@ impl Maker<'_> {
             Some(place) => machine.memory(place).map_err(failed)?,
             None => Vec::new(),
         };
+        let vectors = machine.vectors().map_err(failed)?;
         machine.save(folder).map_err(failed)?;
         drop(machine);
         machine::trim(folder).map_err(unwritable)?;
-        let functions = functions_of(&symbols);
+        let functions = functions_of(&symbols) + &vectors;
         // Functions, too: those that say what a kprobe is.
         let data = hooks::needed(&symbols);
         for (name, bytes) in
