@@ -17,6 +17,10 @@
 
 #include "testbed.h"
 
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 4, 0)
+#define HRTIMER_MODE_REL_PINNED_HARD HRTIMER_MODE_REL_PINNED
+#endif
+
 #define COUNT_MAX 100000000UL
 /* Each level may carry a tracer's frame too, on a stack of 16 KiB. */
 #define DEPTH_MAX 32UL
