@@ -48,7 +48,7 @@ const PAGE: u64 = 4096;
 const MOST_PAGES: usize = 1 << 12;
 
 /// Kernel arguments of each guest, beside those of [`KERNEL_ARGS`]. A kernel that breaks ends the machine.
-const ALWAYS: &str = "quiet nokaslr no_timer_check oops=panic panic=-1 rdinit=/init";
+const ALWAYS: &str = "quiet nokaslr no_timer_check oops=panic panic=-1";
 
 /// What a machine is made of.
 #[derive(Debug, Clone)]
@@ -540,8 +540,8 @@ fn kernel_command_line(arch: Arch, time: Time) -> String {
         Arch::Arm64 => "console=ttyAMA0 iomem=relaxed",
     };
     let words = KERNEL_ARGS.iter().filter(|_| time == Time::Virtual).map(|(word, _)| *word);
-    // What follows the dashes is for the first process.
-    let after = ["--", super::guest::ARGUMENT];
+    // The kernel gives the first process words that it does not know, but for those before its name, and what follows the dashes.
+    let after = ["rdinit=/init", "--", super::guest::ARGUMENT];
     [console, ALWAYS].into_iter().chain(words).chain(after).collect::<Vec<_>>().join(" ")
 }
 
@@ -636,6 +636,17 @@ fn of_plugin(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_word_that_a_kernel_does_not_know_is_for_the_first_process() {
+        for arch in [Arch::X86_64, Arch::Arm64] {
+            let line = kernel_command_line(arch, Time::Virtual);
+            assert!(
+                line.contains(" nowatchdog ") && line.ends_with(" rdinit=/init -- __lab-guest"),
+                "{line}"
+            );
+        }
+    }
 
     #[test]
     fn a_failure_names_messages_that_outlive_the_lab() {
