@@ -7,6 +7,32 @@
 #include <linux/percpu.h>
 #include <linux/seq_file.h>
 #include <linux/types.h>
+#include <linux/uaccess.h>
+#include <linux/version.h>
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 8, 0)
+static inline long copy_from_user_nofault(void *to, const void __user *from,
+					  size_t size)
+{
+	unsigned long left;
+
+	pagefault_disable();
+	left = __copy_from_user_inatomic(to, from, size);
+	pagefault_enable();
+	return left ? -EFAULT : 0;
+}
+#endif
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(4, 20, 0)
+static inline unsigned long regs_get_kernel_argument(struct pt_regs *regs,
+						     unsigned int number)
+{
+	const unsigned long arguments[] = { regs->di, regs->si, regs->dx,
+					    regs->cx };
+
+	return number < ARRAY_SIZE(arguments) ? arguments[number] : 0;
+}
+#endif
 
 /*
  * A function whose symbol must stay whole: a clone (.isra, .constprop) or an

@@ -20,6 +20,11 @@
 #if LINUX_VERSION_CODE < KERNEL_VERSION(5, 4, 0)
 #define HRTIMER_MODE_REL_PINNED_HARD HRTIMER_MODE_REL_PINNED
 #endif
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 3, 0)
+#define cpus_of(task) (&(task)->cpus_allowed)
+#else
+#define cpus_of(task) ((task)->cpus_ptr)
+#endif
 
 #define COUNT_MAX 100000000UL
 /* Each level may carry a tracer's frame too, on a stack of 16 KiB. */
@@ -300,7 +305,7 @@ static int run_migrate(unsigned long count, unsigned long unused)
 
 	if (!alloc_cpumask_var(&before, GFP_KERNEL))
 		return -ENOMEM;
-	cpumask_copy(before, current->cpus_ptr);
+	cpumask_copy(before, cpus_of(current));
 	err = migrate_calls(count);
 	restored = set_cpus_allowed_ptr(current, before);
 	free_cpumask_var(before);

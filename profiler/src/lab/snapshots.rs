@@ -292,10 +292,13 @@ fn types_at(kallsyms: &str) -> Option<[u64; 2]> {
     Some([start, of("__stop_BTF")?.checked_sub(start)?])
 }
 
-/// Bytes of a file, and their CRC-32, which finds what a disk has damaged.
+/// Bytes of a file without the last four, and their CRC-32, which finds what a disk has damaged. A bzImage ends with its own CRC-32
+/// (`CRC32` in the kernel's Documentation/x86/boot.rst): with it all have one.
 fn checksum(path: &Path) -> io::Result<[u64; 2]> {
     let mut crc = flate2::Crc::new();
-    let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
+    let file = File::open(path)?;
+    let bytes = file.metadata()?.len().saturating_sub(4);
+    let mut file = BufReader::with_capacity(1 << 20, file.take(bytes));
     let mut buffer = vec![0; 1 << 20];
     let mut size = 0;
     loop {
@@ -357,5 +360,25 @@ fn forget_oldest(cache: &Path, new: &Path) {
             // There is one too many until the next time.
             let _ = fs::remove_dir_all(&old.folder);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_that_end_with_their_checksum_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |name: &str, byte: u8| {
+            let mut crc = flate2::Crc::new();
+            crc.update(&[byte; 100]);
+            let file = folder.path().join(name);
+            fs::write(&file, [&[byte; 100][..], &(!crc.sum()).to_le_bytes()].concat()).unwrap();
+            checksum(&file).unwrap()
+        };
+        let (one, other) = (of("one", 1), of("other", 2));
+        assert_eq!([one[0], other[0]], [100, 100]);
+        assert_ne!(one, other);
     }
 }
