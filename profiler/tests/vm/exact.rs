@@ -26,10 +26,44 @@ fn request() {
     let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
     if *asked != modules {
         let symbols = fs::read_to_string("/proc/kallsyms").unwrap();
-        let request = format!("module {}\n{symbols}", testbed::NAME);
+        let request = format!("module {}\n{}{symbols}", testbed::NAME, vectors(&symbols));
         fs::write(folder().join("symbols"), request).unwrap();
         *asked = modules;
     }
+}
+
+/// Lines of vectors by the names of what they lead to, for this guest cannot read its CPU's table.
+fn vectors(kallsyms: &str) -> String {
+    let symbol = |line: &str| {
+        let mut words = line.split_whitespace();
+        let address = u64::from_str_radix(words.next()?, 16).ok()?;
+        Some((address, words.nth(1)?.to_owned()))
+    };
+    let mut symbols: Vec<_> = kallsyms.lines().filter_map(symbol).collect();
+    symbols.sort();
+    let mut lines = String::new();
+    for (at, (address, name)) in symbols.iter().enumerate() {
+        let number = match name.as_str() {
+            "asm_exc_debug" => 1,
+            "asm_exc_nmi" => 2,
+            "asm_exc_int3" => 3,
+            "asm_exc_overflow" => 4,
+            "asm_exc_double_fault" => 8,
+            "asm_exc_machine_check" => 18,
+            _ if name.starts_with("asm_exc_") => 13,
+            "irq_entries_start" | "spurious_entries_start" => {
+                // A few instructions for each.
+                let end = symbols[at..].iter().find(|(next, _)| next > address).unwrap().0;
+                let each = (*address..end).step_by(8);
+                lines.extend(each.map(|address| format!("vector 32 {address:x}\n")));
+                continue;
+            }
+            _ if name.starts_with("asm_sysvec_") => 32,
+            _ => continue,
+        };
+        lines += &format!("vector {number} {address:x}\n");
+    }
+    lines
 }
 
 /// What is counted during `work`, of all functions of the testbed.
