@@ -225,7 +225,13 @@ fn operation(part: &Part<'_>, name: &str, roots: &[Root], line: Option<&Line>) -
     });
     let change = line?.change.as_ref()?.change?;
     let within = base.1.zip(candidate.1).map(|(base, candidate)| candidate - base);
-    let mut parts = parts(roots, |root| if root.only_in == Some(0) { base.0 } else { candidate.0 });
+    let side = |of: usize| if of == 0 { base } else { candidate };
+    let mut parts = parts(roots, |root| side(root.only_in.unwrap_or(1)).0);
+    // What takes more than all handlers in the operation ran elsewhere.
+    parts.functions.retain(|_, added| {
+        let most = added.only_in.and_then(|of| side(of).1).unwrap_or(f64::INFINITY);
+        added.instructions.abs() * EXPLAINED <= most
+    });
     let is_average = line?.statistic == Some(Statistic::Avg);
     parts.around = within.filter(|_| is_average).map(|within| change - within);
     let sum: f64 = parts.functions.values().map(|added| added.instructions).sum();

@@ -400,7 +400,10 @@ fn operations_that_fail_otherwise_are_not_compared() {
 #[test]
 fn a_hook_more_is_the_cause_of_what_operations_take_more() {
     let mut sides = sides(840.0);
-    let trees = ["h 1000 1=9", "h 1000 1=9\nhook 1000 1=200000\n  below 1000 =70000"].map(drawn);
+    // A work item happened to run in the candidate alone.
+    let trees =
+        ["h 1000 1=9", "h 1000 1=9\nhook 1000 1=200000\n  below 1000 =70000\nwork_item 1 1=400000"]
+            .map(drawn);
     for (side, (tree, within)) in sides.iter_mut().zip(trees.into_iter().zip([10.0, 280.0])) {
         for run in side {
             run.recording.call_tree = Some(tree.clone());
