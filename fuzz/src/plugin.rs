@@ -105,8 +105,10 @@ pub fn count(bytes: &[u8]) {
         counter.record_event(event);
         // No more than the block has.
         sums.instructions += u64::from(ran).min(instructions as u64);
-        if at >> 5 == 7 {
-            counter.operation(at & 16 != 0);
+        match at >> 5 {
+            7 => counter.operation(at & 16 != 0),
+            6 => counter.system_call(),
+            _ => {}
         }
     }
     let mut calls = counter.calls.values();
