@@ -40,6 +40,7 @@ fn orders(bytes: &[u8]) -> bool {
     let Ok(bytes) = bytes.try_into() else { return false };
     let word = u32::from_le_bytes(bytes);
     word & 0x3f00_0000 == 0x0800_0000
+        || word & 0x3f20_0c00 == 0x1900_0000
         || word & 0x3b20_0c00 == 0x3820_0000
         || (word & 0xffff_f01f == 0xd503_301f && matches!((word >> 5) & 7, 4..=7))
 }
@@ -97,6 +98,7 @@ mod tests {
             (0x885f_7c00_u32, true), // ldxr w0, [x0]
             (0x8801_fc40, true),     // stlxr w1, w0, [x2]
             (0x88df_fc00, true),     // ldar w0, [x0]
+            (0xd940_0001, true),     // ldapur x1, [x0]
             (0x88e0_fc41, true),     // casal w0, w1, [x2]
             (0xb8e0_0041, true),     // ldaddal w0, w1, [x2]
             (0xb8e0_8041, true),     // swpal w0, w1, [x2]

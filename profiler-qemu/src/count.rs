@@ -548,7 +548,8 @@ impl Counter {
             self.tasks.insert(from, task);
         }
         self.current = self.tasks.remove(&to);
-        self.by_system_call = self.level().is_some_and(|level| level.system_call);
+        // What the entry code calls next is what a new task begins with, unless a system call returns first.
+        self.by_system_call = false;
     }
 
     /// Gives calls and returns by a register slots of a stack that grows by one with each call. A return to where no call is from is a
@@ -622,6 +623,7 @@ impl Counter {
         let has =
             |level: &Level| level.entries.iter().any(|entry| entry.sure && entry.slot == slot);
         let known = self.level().is_some_and(has);
+        let mut left = false;
         while let Some(top) = self.top() {
             let (at, sure) = (top.slot, top.sure);
             if sure && at == slot {
@@ -633,6 +635,7 @@ impl Counter {
             }
             if known {
                 self.pop(false);
+                left = true;
                 continue;
             }
             if arch.stack_of(at) != arch.stack_of(slot) || slot < at {
@@ -646,6 +649,8 @@ impl Counter {
             }
             self.pop(false);
         }
+        // A new task begins on the stack of one that ended in a system call.
+        self.by_system_call &= !left;
         self.leave_if_empty();
     }
 
@@ -662,7 +667,9 @@ impl Counter {
         let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
             return;
         };
-        let Some(Some(frame)) = level.entries.pop().map(|entry| entry.frame) else { return };
+        let popped = level.entries.pop();
+        self.by_system_call |= returned && level.system_call && level.entries.is_empty();
+        let Some(Some(frame)) = popped.map(|entry| entry.frame) else { return };
         if !frame.watched {
             return;
         }
@@ -722,7 +729,6 @@ impl Counter {
             } else {
                 level.interrupts += ended.clock;
             }
-            self.by_system_call = level.system_call;
         }
     }
 

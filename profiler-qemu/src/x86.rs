@@ -43,12 +43,18 @@ fn orders(bytes: &[u8]) -> bool {
     bytes[..prefixes].contains(&0xf0)
         || match bytes[prefixes..] {
             [0x86 | 0x87, operand, ..] => is_memory(operand),
-            [0xcf, ..] | [0x0f, 0x08 | 0x09 | 0x22 | 0x23 | 0x30 | 0xa2, ..] => true,
+            [0xcf, ..] | [0x0f, 0x08 | 0x09 | 0x23 | 0x30 | 0xa2, ..] => true,
+            // But for CR8.
+            [0x0f, 0x22, ..] => !bytes[..prefixes].iter().any(|byte| byte & 0xf4 == 0x44),
             [0x0f, 0x00, operand, ..] => matches!(field(operand), 2 | 3),
             [0x0f, 0x01, operand, ..] => {
                 operand == 0xe8 || (is_memory(operand) && matches!(field(operand), 2 | 3 | 7))
             }
-            [0x0f, 0xae, operand, ..] => !is_memory(operand) && field(operand) >= 5,
+            [0x0f, 0xae, operand, ..] => {
+                let others = [0x66, 0xf2, 0xf3];
+                let is_fence = !bytes[..prefixes].iter().any(|byte| others.contains(byte));
+                is_fence && !is_memory(operand) && field(operand) >= 5
+            }
             _ => false,
         }
 }
@@ -133,6 +139,8 @@ mod tests {
             (&[0x48, 0xcf], true),                 // iretq
             (&[0x0f, 0x30], true),                 // wrmsr
             (&[0x0f, 0x22, 0xd8], true),           // mov %rax,%cr3
+            (&[0x44, 0x0f, 0x22, 0xc0], false),    // mov %rax,%cr8
+            (&[0xf3, 0x0f, 0xae, 0xe8], false),    // incsspd %eax
             (&[0x0f, 0x01, 0x38], true),           // invlpg (%rax)
             (&[0x0f, 0x01, 0xf8], false),          // swapgs
             (&[0x0f, 0xb1, 0x17], false),          // cmpxchg without lock

@@ -216,6 +216,24 @@ fn a_system_call_is_what_the_entry_code_calls() {
     assert_eq!(player.counter.operations, HashMap::from([(5 + 4 + 3 + 6, 1)]));
 }
 
+/// Before Linux 5.8 a new task begins in the entry code, and it may have the stack of one that ended in a system call.
+#[test]
+fn what_a_new_task_begins_with_is_no_system_call() {
+    let mut player = Player::new();
+    player.counter.operation(true);
+    let switch = |player: &mut Player, to: u64| {
+        player.run(SWITCH, 4, Event::None).run(SWITCH_C, 2, Event::Return(to));
+    };
+    player.system_call(A).run(SCHEDULE, 5, Event::Call(A - 0x80));
+    switch(&mut player, B);
+    player.run(MEMCPY, 9, Event::None);
+    switch(&mut player, A);
+    player.run(ENTRY + 0x80, 3, Event::Call(A)).run(MEMCPY, 70, Event::Return(A));
+    player.run(ENTRY + 0x90, 3, Event::Call(A)).run(MEMCPY, 700, Event::None);
+    player.counter.operation(false);
+    assert_eq!(player.counter.operations, HashMap::from([(5 + 4 + 2, 1)]));
+}
+
 /// The handler calls a function whose return is probed, and then another; with an interrupt before the trampoline, too.
 #[test]
 fn a_probed_return_leaves_no_trampoline_on_its_caller() {

@@ -87,7 +87,9 @@ pub(crate) fn alone(recordings: &[NamedRuns<'_>; 2]) -> Vec<(usize, Explained)> 
     for function in chosen(recordings, None).unwrap_or_default() {
         let tree = Tree::of(&function, recordings, &details);
         let calls = [0, 1].map(|side| tree.branches[0].figures[side].calls);
-        if let Some(other) = calls.iter().position(|calls| *calls == 0) {
+        let is_bounded =
+            tree.branches[0].figures.iter().all(|of| of.calls.max(of.inclusive) <= MOST);
+        if let (Some(other), true) = (calls.iter().position(|calls| *calls == 0), is_bounded) {
             let side = 1 - other;
             let tree = Tree::of(&function, &recordings[side..=side], &details);
             found.push((side, explained(&tree)));

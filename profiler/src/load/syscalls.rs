@@ -194,7 +194,8 @@ pub(super) fn spawn_noop() -> io::Result<()> {
 }
 
 /// Starts the program at `path`, with its arguments and all of its environment, and waits for its end: three system calls of the
-/// caller and of the child. The standard library's way sets each of 64 signals twice.
+/// caller and of the child. The standard library's way sets each of 64 signals twice. Here a signal may run this program's handler in
+/// the child, in the memory that both share, as it may in any thread.
 pub(super) fn execute(
     path: &CStr,
     arguments: &[CString],
@@ -217,11 +218,11 @@ pub(super) fn execute(
 }
 
 /// Starts a process that ends with what `work` says, which has to be async-signal-safe and must not fault. It shares this one's
-/// memory, which waits until it has ended, as `posix_spawn` does before the child executes a program. A copy of the memory would
+/// memory, which waits until it has ended, as with `vfork`. A copy of the memory would
 /// take longer the more there is.
 fn spawn(work: impl FnMut() -> isize) -> io::Result<libc::pid_t> {
-    /// Enough for a system call.
-    const STACK_BYTES: usize = 16 << 10;
+    /// Enough for a system call and for a signal, whose frame has all registers: 11 KiB with AMX.
+    const STACK_BYTES: usize = 32 << 10;
     let mut stack = vec![0_u8; STACK_BYTES];
     let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK;
     // SAFETY: the child has a stack of its own, does what is async-signal-safe alone, and has ended when the call returns.

@@ -421,11 +421,13 @@ fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<Note> {
 /// Handlers whose calls have more or fewer instructions that order others, each once, by the load under which it is most.
 fn ordering(sides: &Sides<'_>) -> Vec<Note> {
     let of = |runs: &[&Run]| {
-        let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        // `None` where one run did not count them.
+        let mut sums: BTreeMap<String, Option<(u64, u64)>> = BTreeMap::new();
         for handler in runs.iter().flat_map(|run| &run.recording.handlers) {
-            let (ordering, calls) = sums.entry(handler.name.clone()).or_default();
-            *ordering = ordering.saturating_add(handler.ordering.unwrap_or_default());
-            *calls = calls.saturating_add(handler.count);
+            let sum = sums.entry(handler.name.clone()).or_insert(Some((0, 0)));
+            *sum = sum.zip(handler.ordering).map(|((ordering, calls), more)| {
+                (ordering.saturating_add(more), calls.saturating_add(handler.count))
+            });
         }
         sums
     };
@@ -435,7 +437,7 @@ fn ordering(sides: &Sides<'_>) -> Vec<Note> {
         for (name, base) in of(&part.base) {
             let both = [Some(&base), candidate.get(&name)];
             let [Some(base), Some(candidate)] =
-                both.map(|sums| sums.and_then(|(sum, calls)| stats::mean(*sum, *calls)))
+                both.map(|sums| stats::mean((*sums?)?.0, (*sums?)?.1))
             else {
                 continue;
             };

@@ -271,7 +271,7 @@ fn what_a_hit_costs_is_measured_without_a_load() {
         let cost = hit_cost::measure(backend, Options::default()).unwrap();
         println!("a hit by {backend} costs {cost:.0} ns; measured in {:?}", begun.elapsed());
         // An emulated CPU takes some ten times longer than a real one.
-        assert!((10.0..200_000.0).contains(&cost), "{backend}: {cost}");
+        assert!((20.0..200_000.0).contains(&cost), "{backend}: {cost}");
     }
 }
 

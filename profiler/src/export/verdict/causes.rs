@@ -13,7 +13,7 @@ use crate::verdict::{Gate, Line, Part, Run, Statistic, Verdict, load_of, subject
 const MOST: usize = 5;
 /// Smallest part of what changed most that is a cause: the rest is what caches are refilled with.
 const LEAST: f64 = 0.05;
-/// Share of an operation's change that handlers have to explain.
+/// Share of what changed within an operation's handlers that causes have to explain.
 const EXPLAINED: f64 = 0.8;
 
 /// A function of the driver that changed, and what that changes.
@@ -27,7 +27,7 @@ pub struct Cause {
     /// The kernel's release, where there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// The build that alone runs it, where it is a handler of one: all that it takes is the change.
+    /// The build that alone has it as a handler: all that it takes is the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only_in: Option<String>,
     /// Instructions that a call of it takes more, with what it calls; where handlers differ in that, of the one that changed most.
@@ -63,7 +63,7 @@ pub struct Reached {
     pub handler: String,
     /// Instructions of this cause, per call of the handler or per operation.
     pub instructions: f64,
-    /// Of an operation's change, what is around handlers: kprobes, tracepoints, trampolines, other paths of the entry code.
+    /// Of an operation's change, what is around handlers: kprobes, tracepoints, trampolines, and what the entry code calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub around: Option<f64>,
     /// Whether the handler or operation failed, or became faster by more than its limit.
@@ -81,10 +81,13 @@ pub struct Reached {
 /// Names of the builds.
 const SIDES: [&str; 2] = ["baseline", "candidate"];
 
+/// A function, and the build that alone has it as a handler. It may be one of both under another load.
+type Changing = (Option<usize>, explain::Function);
+
 /// What one function adds to a handler, or to an operation.
 #[derive(Debug, Default)]
 struct Parts {
-    functions: BTreeMap<explain::Function, Added>,
+    functions: BTreeMap<Changing, Added>,
     /// Of an operation.
     around: Option<f64>,
 }
@@ -94,8 +97,6 @@ struct Parts {
 struct Added {
     /// To a call of it.
     cause: explain::Cause,
-    /// The build that alone runs it.
-    only_in: Option<usize>,
     /// To the handler, or to the operation.
     instructions: f64,
 }
@@ -103,7 +104,7 @@ struct Added {
 /// The causes of what is beyond a limit, what became slower first; none where calls have no tree.
 pub(super) fn causes(gate: &Gate<'_>) -> Vec<Cause> {
     type Found = (Added, Vec<Reached>);
-    let mut found: BTreeMap<(Option<&str>, explain::Function), Found> = BTreeMap::new();
+    let mut found: BTreeMap<(Option<&str>, Changing), Found> = BTreeMap::new();
     if !gate.lines.iter().any(is_beyond) {
         return Vec::new();
     }
@@ -125,7 +126,7 @@ pub(super) fn causes(gate: &Gate<'_>) -> Vec<Cause> {
         }
     }
     let mut causes: Vec<Cause> =
-        found.into_iter().map(|((kernel, _), found)| Cause::of(kernel, found)).collect();
+        found.into_iter().map(|((kernel, of), found)| Cause::of(kernel, of.0, found)).collect();
     causes.retain(|cause| cause.reaches.iter().any(|reached| reached.is_beyond));
     let weight = |cause: &Cause| {
         let each = cause.reaches.iter().filter(|reached| reached.is_beyond);
@@ -200,7 +201,7 @@ fn of_part(gate: &Gate<'_>, part: &Part<'_>) -> Vec<(String, Parts)> {
             Some(_) => operation(part, handler, &roots, line(gate, part, handler)),
             None => explain(&sides, Some(handler)).ok().map(|(of, _)| {
                 let of: Vec<Root> = of.into_iter().map(in_both).collect();
-                parts(&of, |root| root.calls())
+                parts(&of, |root| (root.calls(), f64::INFINITY))
             }),
         };
         if let (Some(parts), false) = (parts, found.iter().any(|(name, _)| name == handler)) {
@@ -223,34 +224,39 @@ fn operation(part: &Part<'_>, name: &str, roots: &[Root], line: Option<&Line>) -
         let within = costs.map(|cost| Some(cost.within? * cost.operations as f64));
         (operations, within.sum::<Option<f64>>().map(|sum| sum / operations))
     });
-    let change = line?.change.as_ref()?.change?;
+    let line = line?;
+    let change = line.change.as_ref()?.change?;
     let within = base.1.zip(candidate.1).map(|(base, candidate)| candidate - base);
     let side = |of: usize| if of == 0 { base } else { candidate };
-    let mut parts = parts(roots, |root| side(root.only_in.unwrap_or(1)).0);
-    // What takes more than all handlers in the operation ran elsewhere.
-    parts.functions.retain(|_, added| {
-        let most = added.only_in.and_then(|of| side(of).1).unwrap_or(f64::INFINITY);
-        added.instructions.abs() * EXPLAINED <= most
+    let mut parts = parts(roots, |root| {
+        let most = root.only_in.and_then(|of| side(of).1);
+        (side(root.only_in.unwrap_or(1)).0, most.map_or(f64::INFINITY, |most| most / EXPLAINED))
     });
-    let is_average = line?.statistic == Some(Statistic::Avg);
-    parts.around = within.filter(|_| is_average).map(|within| change - within);
+    // A tail is not made of averages.
+    let within = within.filter(|_| line.statistic == Some(Statistic::Avg));
+    parts.around = within.map(|within| change - within);
     let sum: f64 = parts.functions.values().map(|added| added.instructions).sum();
     let expected = within.unwrap_or(change);
-    let explains = sum * expected > 0.0 && sum.abs() >= EXPLAINED * expected.abs();
+    let least = (EXPLAINED * expected.abs()).max(LEAST * change.abs());
+    let explains = sum * expected > 0.0 && sum.abs() >= least;
     // What goes the other way did not make it so.
     parts.functions.retain(|_, added| added.instructions * change > 0.0);
     explains.then_some(parts)
 }
 
-/// The causes of `roots`, and what they add to each of so many calls or operations.
-fn parts(roots: &[Root], per: impl Fn(&Root) -> f64) -> Parts {
-    let mut functions: BTreeMap<explain::Function, Added> = BTreeMap::new();
+/// The causes of `roots`, and what they add to each of so many calls or operations. What adds more than the most ran elsewhere.
+fn parts(roots: &[Root], per_and_most: impl Fn(&Root) -> (f64, f64)) -> Parts {
+    let mut functions: BTreeMap<Changing, Added> = BTreeMap::new();
     for root in roots {
-        let share = root.calls() / per(root).max(1.0);
+        let (per, most) = per_and_most(root);
+        let share = root.calls() / per.max(1.0);
         for cause in root.causes() {
-            let none = Added { cause: cause.clone(), only_in: root.only_in, instructions: 0.0 };
-            let added = functions.entry(cause.function.clone()).or_insert(none);
-            added.instructions += cause.total() * cause.calls * share;
+            let instructions = cause.total() * cause.calls * share;
+            if instructions.abs() <= most {
+                let key = (root.only_in, cause.function.clone());
+                let added = functions.entry(key).or_insert(Added { cause, instructions: 0.0 });
+                added.instructions += instructions;
+            }
         }
     }
     let sizes = functions.values().map(|added| added.instructions.abs());
@@ -261,7 +267,7 @@ fn parts(roots: &[Root], per: impl Fn(&Root) -> f64) -> Parts {
 
 /// A handler that differs.
 struct Root {
-    /// The build that alone runs it.
+    /// The build that alone has it.
     only_in: Option<usize>,
     of: Explained,
 }
@@ -282,7 +288,11 @@ impl Root {
 }
 
 impl Cause {
-    fn of(kernel: Option<&str>, (added, mut reaches): (Added, Vec<Reached>)) -> Self {
+    fn of(
+        kernel: Option<&str>,
+        only_in: Option<usize>,
+        (added, mut reaches): (Added, Vec<Reached>),
+    ) -> Self {
         let cause = added.cause;
         let changed = |what: String, instructions: f64| Changed { what, instructions };
         let callees = cause.callees.iter();
@@ -292,7 +302,7 @@ impl Cause {
             function: cause.function.name.clone(),
             module: cause.function.module.clone(),
             kernel: kernel.map(str::to_owned),
-            only_in: added.only_in.map(|side| SIDES[side].to_owned()),
+            only_in: only_in.map(|side| SIDES[side].to_owned()),
             instructions: cause.total(),
             own: cause.own,
             callees: by_size(callees.map(|(callee, by)| changed(callee.name.clone(), *by))),
@@ -320,7 +330,7 @@ impl Cause {
         let mut text = match &self.only_in {
             Some(build) => {
                 format!(
-                    "{function}{on}, which the {build} alone calls, takes {instructions:.1} instructions a call"
+                    "{function}{on}, a handler in the {build} alone, takes {instructions:.1} instructions a call"
                 )
             }
             None => format!("{function}{on} takes {instructions:.1} instructions {more} a call"),

@@ -2,6 +2,7 @@
 
 use std::ffi::{CString, c_void};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::AtomicU64;
 
@@ -17,6 +18,7 @@ use crate::recording::loads::{Dimensions, OwnCalls};
 
 pub(super) fn execve(profiler: ProfilerProgram, dimensions: Dimensions) -> NewWorker {
     let name = profiler.path().display().to_string();
+    let path = CString::new(profiler.path().as_os_str().as_bytes()).map_err(|it| it.to_string())?;
     let a = |count: u32, before: &str| {
         (count > 0).then(|| format!("{before}{}", "a".repeat(count as usize)))
     };
@@ -24,7 +26,6 @@ pub(super) fn execve(profiler: ProfilerProgram, dimensions: Dimensions) -> NewWo
         let string = |one| CString::new(one).map_err(|error| error.to_string());
         all.into_iter().map(string).collect()
     };
-    let path = strings(vec![name.clone()])?.remove(0);
     let role = Role::ExecNoop.argument().to_owned();
     let arguments = [Some(name.clone()), Some(role), a(dimensions.args, "")];
     let arguments = strings(arguments.into_iter().flatten().collect())?;

@@ -253,7 +253,7 @@ fn a_hook_on_each_read_fails_by_what_it_adds() {
     assert_eq!(failed, [(operation.clone(), avg), (operation, tail)]);
     let [cause] = &report.causes[..] else { panic!("{:#?}", report.causes) };
     let words = cause.words();
-    let function = "read_handler, which the candidate alone calls, takes ";
+    let function = "read_handler, a handler in the candidate alone, takes ";
     assert!(words.starts_with(function) && words.contains(" of it around handlers)"), "{words}");
 }
 
