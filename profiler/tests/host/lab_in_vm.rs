@@ -28,7 +28,7 @@ const UNCHANGED: &str = "connect_syscall_entry_handler";
 const ADDED: f64 = 131.0;
 
 /// What a gate says of it: the loop is inlined there.
-const SLOWER: &str = "slower: tb_spin_loop takes 131.0 instructions more a call: itself +131.0 at testbed.h:103; reaches \
+const SLOWER: &str = "slower: tb_spin_loop takes 131.0 instructions more a call: itself +131.0 at testbed.h:132; reaches \
     connect_syscall_handler +";
 
 /// What xtask built.
