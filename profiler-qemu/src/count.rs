@@ -216,6 +216,8 @@ struct Level {
     system_call: bool,
     /// It is an exception that a call on the level below caused, whose part it is.
     caused: bool,
+    /// It came before the first instruction behind a return by a register: where that goes is known when it has ended.
+    returns: bool,
 }
 
 #[derive(Debug)]
@@ -445,10 +447,17 @@ impl Counter {
         // A block that was cut short did not come to its last instruction.
         let event = if self.settle(now, place) { event } else { Event::None };
         self.finish_switch(event);
+        let ended = std::mem::take(&mut self.previous.ends_interrupt) && self.end_interrupt();
+        let returns = ended || matches!(event, Event::Back(_));
+        let event = match returns {
+            true if place.interrupt => Event::None,
+            true => Event::Back(block.address),
+            false => event,
+        };
         let event = self.with_slot(event, place);
         self.apply(event);
         if place.interrupt && !(self.previous.interrupt && event == Event::None) {
-            self.interrupt(place);
+            self.interrupt(place, returns);
         }
         let place = match self.unnamed(block.address, place, event) {
             Some(unnamed) => *block.place.insert(unnamed),
@@ -585,9 +594,6 @@ impl Counter {
     }
 
     fn apply(&mut self, event: Event) {
-        if std::mem::take(&mut self.previous.ends_interrupt) {
-            self.end_interrupt();
-        }
         match event {
             Event::None | Event::Link(_) | Event::Back(_) => {}
             Event::Call(slot) => self.call(slot),
@@ -697,13 +703,14 @@ impl Counter {
         }
     }
 
-    fn interrupt(&mut self, place: BlockPlace) {
+    fn interrupt(&mut self, place: BlockPlace, returns: bool) {
         let (interrupted, by) = (self.previous.last, self.node());
         if let Some(task) = &mut self.current {
             let within = task.levels.last().is_some_and(|level| level.system_call);
             let system_call = within && place.exception;
             let caused = place.exception && by.is_some_and(|node| node != ROOT);
-            task.levels.push(Level { interrupted, system_call, caused, ..Level::default() });
+            let level = Level { interrupted, system_call, caused, returns, ..Level::default() };
+            task.levels.push(level);
             self.back = 0;
             if let (Some(by), true) = (by, caused) {
                 self.push_below(by, place, OUTERMOST, true);
@@ -711,15 +718,16 @@ impl Counter {
         }
     }
 
-    fn end_interrupt(&mut self) {
+    /// Whether a return was under way when it came.
+    fn end_interrupt(&mut self) -> bool {
         if self.current.as_ref().is_none_or(|task| task.levels.len() < 2) {
-            return;
+            return false;
         }
         while self.level().is_some_and(|level| !level.entries.is_empty()) {
             self.pop(false);
         }
-        let Some(task) = &mut self.current else { return };
-        let Some(ended) = task.levels.pop() else { return };
+        let Some(task) = &mut self.current else { return false };
+        let Some(ended) = task.levels.pop() else { return false };
         self.previous.last = ended.interrupted;
         if let Some(level) = task.levels.last_mut() {
             level.interrupts += ended.interrupts;
@@ -730,6 +738,7 @@ impl Counter {
                 level.interrupts += ended.clock;
             }
         }
+        ended.returns
     }
 
     /// The function that begins here without a symbol: a call of a function that is watched has led here.

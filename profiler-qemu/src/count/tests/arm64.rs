@@ -149,6 +149,20 @@ fn an_interrupt_is_apart_and_may_call_the_handler_itself() {
     assert_eq!((player.calls(HANDLER).interrupted, player.calls(HANDLER).interrupts), (1, 24));
 }
 
+/// And another one at once behind the first.
+#[test]
+fn an_interrupt_before_a_return_has_arrived_is_apart() {
+    let mut player = Player::new();
+    player.run(OUTSIDE, 1, Kind::Link).run(HANDLER, 3, Kind::Link).run(MEMCPY, 10, Kind::Back);
+    for _ in 0..2 {
+        player.run(IRQ, 8, Kind::Other).run(ERET, 3, Kind::InterruptReturn);
+    }
+    player.run(HANDLER + 12, 4, Kind::Back).run(IRQ, 8, Kind::Other);
+    player.run(ERET, 3, Kind::InterruptReturn).run(OUTSIDE + 4, 5, Kind::Other);
+    assert_eq!(player.inclusive(HANDLER), [(17, 1)]);
+    assert_eq!(player.calls(HANDLER).own, HashMap::from([(7, 1)]));
+}
+
 #[test]
 fn a_fault_is_begun_again_and_a_breakpoint_is_not() {
     let play = |end: Kind, after: u64, left: usize| {

@@ -69,7 +69,7 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// Calls that are within each other, go on by a jump, recurse, sleep, or share a name.
+/// Calls that are within each other, go on by a jump, recurse, sleep, are entered by an interrupt, or share a name.
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
 fn calls_of_arm64_are_counted_whatever_they_do() {
@@ -84,7 +84,8 @@ fn calls_of_arm64_are_counted_whatever_they_do() {
         let mut command = profiler();
         command.args(["tax", "--quiet", "--kernel"]).arg(kernel).arg("--with").arg(module);
         command.arg("--json").arg(&file).arg("--").arg(&program);
-        let commands = ["empty 100", "nested 50", "tail 30", "recurse 10", "sleep 1000 20"];
+        let commands =
+            ["empty 100", "nested 50", "tail 30", "recurse 10", "sleep 1000 20", "irq 20"];
         succeed({
             command.args(commands).arg("twins 10");
             command
@@ -99,6 +100,7 @@ fn calls_of_arm64_are_counted_whatever_they_do() {
             ("tail_caller", 30.0),
             ("testbed_recurse", 10.0),
             ("testbed_sleep", 20.0),
+            ("testbed_irq_victim", 40.0),
             ("testbed_twin#1", 10.0),
             ("testbed_twin#2", 20.0),
         ] {
