@@ -233,28 +233,27 @@ static int run_trivial(unsigned long count, unsigned long unused)
 	return err;
 }
 
-static int run_nested(unsigned long count, unsigned long unused)
+/* Inlined, so that the call is a direct one. */
+static __always_inline int repeat(void (*call)(void), unsigned long count)
 {
 	unsigned long i;
 	int err = 0;
 
 	for (i = 0; i < count && !err; i++) {
-		testbed_outer();
+		call();
 		err = breathe(i + 1);
 	}
 	return err;
 }
 
+static int run_nested(unsigned long count, unsigned long unused)
+{
+	return repeat(testbed_outer, count);
+}
+
 static int run_tail(unsigned long count, unsigned long unused)
 {
-	unsigned long i;
-	int err = 0;
-
-	for (i = 0; i < count && !err; i++) {
-		tail_caller();
-		err = breathe(i + 1);
-	}
-	return err;
+	return repeat(tail_caller, count);
 }
 
 static int run_recurse(unsigned long depth, unsigned long unused)

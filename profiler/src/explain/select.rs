@@ -84,15 +84,14 @@ pub fn explain(
 pub(crate) fn alone(recordings: &[NamedRuns<'_>; 2]) -> Vec<(usize, Explained)> {
     let details = Details::of(recordings);
     let mut found = Vec::new();
-    for function in chosen(recordings, None).unwrap_or_default() {
-        let tree = Tree::of(&function, recordings, &details);
-        let calls = [0, 1].map(|side| tree.branches[0].figures[side].calls);
-        let is_bounded =
-            tree.branches[0].figures.iter().all(|of| of.calls.max(of.inclusive) <= MOST);
-        if let (Some(other), true) = (calls.iter().position(|calls| *calls == 0), is_bounded) {
-            let side = 1 - other;
-            let tree = Tree::of(&function, &recordings[side..=side], &details);
-            found.push((side, explained(&tree)));
+    let all = recordings.each_ref().map(handlers);
+    for (side, of_side) in all.iter().enumerate() {
+        for function in of_side.iter().filter(|function| !all[1 - side].contains(function)) {
+            let tree = Tree::of(function, &recordings[side..=side], &details);
+            let root = tree.branches[0].figures[0];
+            if root.calls.max(root.inclusive) <= MOST {
+                found.push((side, explained(&tree)));
+            }
         }
     }
     found

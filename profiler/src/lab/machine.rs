@@ -278,9 +278,13 @@ impl<'a> Machine<'a> {
         }
         let asked = json!({ "command-line": "info registers" });
         let registers = self.execute("human-monitor-command", &asked)?;
-        let missing = || MachineError::Broken("QEMU does not say where vectors lie".to_owned());
+        // Without them interrupts would be counted as calls.
+        let missing = || {
+            MachineError::Broken("the CPU's table of interrupt vectors cannot be read".to_owned())
+        };
         let table = vectors::table(registers.as_str().unwrap_or_default()).ok_or_else(missing)?;
-        Ok(vectors::lines(&self.memory(table)?))
+        let lines = vectors::lines(&self.memory(table)?);
+        if lines.is_empty() { Err(missing()) } else { Ok(lines) }
     }
 
     /// Makes the kernel's memory known, by its symbols.

@@ -292,7 +292,7 @@ fn types_at(kallsyms: &str) -> Option<[u64; 2]> {
     Some([start, of("__stop_BTF")?.checked_sub(start)?])
 }
 
-/// Bytes of a file without the last four, and their CRC-32, which finds what a disk has damaged. A bzImage ends with its own CRC-32
+/// Bytes of a file without the last four, and their CRC-32, which tells kernels and programs apart. A bzImage ends with its own CRC-32
 /// (`CRC32` in the kernel's Documentation/x86/boot.rst): with it all have one.
 fn checksum(path: &Path) -> io::Result<[u64; 2]> {
     let mut crc = flate2::Crc::new();

@@ -218,8 +218,7 @@ pub(super) fn execute(
 }
 
 /// Starts a process that ends with what `work` says, which has to be async-signal-safe and must not fault. It shares this one's
-/// memory, which waits until it has ended, as with `vfork`. A copy of the memory would
-/// take longer the more there is.
+/// memory, which waits until it has ended, as with `vfork`. A copy of the memory would take longer the more there is.
 fn spawn(work: impl FnMut() -> isize) -> io::Result<libc::pid_t> {
     /// Enough for a system call and for a signal, whose frame has all registers: 11 KiB with AMX.
     const STACK_BYTES: usize = 32 << 10;

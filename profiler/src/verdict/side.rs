@@ -6,6 +6,7 @@ use super::Amount;
 
 /// One of the two builds that are measured and compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
     /// The accepted build; also the only one that is measured.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::explain::{self, Explained, NamedRuns, explain};
 use crate::recording::DriverCost;
-use crate::verdict::{Gate, Line, Part, Run, Statistic, Verdict, load_of, subject};
+use crate::verdict::{Gate, Line, Part, Run, Side, Statistic, Verdict, load_of, subject};
 
 /// Callees and lines that are named.
 const MOST: usize = 5;
@@ -29,7 +29,7 @@ pub struct Cause {
     pub kernel: Option<String>,
     /// The build that alone has it as a handler: all that it takes is the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub only_in: Option<String>,
+    pub only_in: Option<Side>,
     /// Instructions that a call of it takes more, with what it calls; where handlers differ in that, of the one that changed most.
     pub instructions: f64,
     /// Those of its own code.
@@ -78,11 +78,11 @@ pub struct Reached {
     pub percent: Option<f64>,
 }
 
-/// Names of the builds.
-const SIDES: [&str; 2] = ["baseline", "candidate"];
+/// The builds, in the order of a difference.
+const SIDES: [Side; 2] = [Side::Baseline, Side::Candidate];
 
 /// A function, and the build that alone has it as a handler. It may be one of both under another load.
-type Changing = (Option<usize>, explain::Function);
+type Changing = (Option<Side>, explain::Function);
 
 /// What one function adds to a handler, or to an operation.
 #[derive(Debug, Default)]
@@ -193,7 +193,7 @@ fn of_part(gate: &Gate<'_>, part: &Part<'_>) -> Vec<(String, Parts)> {
         let both = explain(&sides, None).map(|(roots, _)| roots).unwrap_or_default();
         roots.extend(both.into_iter().map(in_both));
         let alone = explain::alone(&sides).into_iter();
-        roots.extend(alone.map(|(side, of)| Root { only_in: Some(side), of }));
+        roots.extend(alone.map(|(side, of)| Root { only_in: Some(SIDES[side]), of }));
     }
     let mut found: Vec<(String, Parts)> = Vec::new();
     for handler in handlers {
@@ -211,12 +211,14 @@ fn of_part(gate: &Gate<'_>, part: &Part<'_>) -> Vec<(String, Parts)> {
     found
 }
 
-fn recording<'a>(name: &str, runs: &[&'a Run]) -> NamedRuns<'a> {
-    NamedRuns { name: name.to_owned(), runs: runs.iter().map(|run| &run.recording).collect() }
+fn recording<'a>(side: Side, runs: &[&'a Run]) -> NamedRuns<'a> {
+    NamedRuns { name: side.to_string(), runs: runs.iter().map(|run| &run.recording).collect() }
 }
 
 /// Of all handlers that ran in an operation, if they explain what changed in handlers.
 fn operation(part: &Part<'_>, name: &str, roots: &[Root], line: Option<&Line>) -> Option<Parts> {
+    let line = line?;
+    let change = line.change.as_ref()?.change?;
     let [base, candidate] = [&part.base, &part.candidate].map(|runs| {
         let of_load = |cost: &&DriverCost| load_of(name) == Some(cost.load.name());
         let costs = runs.iter().flat_map(|run| &run.recording.driver_costs).filter(of_load);
@@ -224,13 +226,14 @@ fn operation(part: &Part<'_>, name: &str, roots: &[Root], line: Option<&Line>) -
         let within = costs.map(|cost| Some(cost.within? * cost.operations as f64));
         (operations, within.sum::<Option<f64>>().map(|sum| sum / operations))
     });
-    let line = line?;
-    let change = line.change.as_ref()?.change?;
     let within = base.1.zip(candidate.1).map(|(base, candidate)| candidate - base);
-    let side = |of: usize| if of == 0 { base } else { candidate };
     let mut parts = parts(roots, |root| {
-        let most = root.only_in.and_then(|of| side(of).1);
-        (side(root.only_in.unwrap_or(1)).0, most.map_or(f64::INFINITY, |most| most / EXPLAINED))
+        let (operations, most) = match root.only_in {
+            None => (candidate.0, None),
+            Some(Side::Baseline) => base,
+            Some(Side::Candidate) => candidate,
+        };
+        (operations, most.map_or(f64::INFINITY, |most| most / EXPLAINED))
     });
     // A tail is not made of averages.
     let within = within.filter(|_| line.statistic == Some(Statistic::Avg));
@@ -268,7 +271,7 @@ fn parts(roots: &[Root], per_and_most: impl Fn(&Root) -> (f64, f64)) -> Parts {
 /// A handler that differs.
 struct Root {
     /// The build that alone has it.
-    only_in: Option<usize>,
+    only_in: Option<Side>,
     of: Explained,
 }
 
@@ -281,8 +284,8 @@ impl Root {
     fn causes(&self) -> Vec<explain::Cause> {
         match self.only_in {
             None => self.of.causes(),
-            Some(0) => vec![self.of.whole(-1.0)],
-            Some(_) => vec![self.of.whole(1.0)],
+            Some(Side::Baseline) => vec![self.of.whole(-1.0)],
+            Some(Side::Candidate) => vec![self.of.whole(1.0)],
         }
     }
 }
@@ -290,7 +293,7 @@ impl Root {
 impl Cause {
     fn of(
         kernel: Option<&str>,
-        only_in: Option<usize>,
+        only_in: Option<Side>,
         (added, mut reaches): (Added, Vec<Reached>),
     ) -> Self {
         let cause = added.cause;
@@ -302,7 +305,7 @@ impl Cause {
             function: cause.function.name.clone(),
             module: cause.function.module.clone(),
             kernel: kernel.map(str::to_owned),
-            only_in: only_in.map(|side| SIDES[side].to_owned()),
+            only_in,
             instructions: cause.total(),
             own: cause.own,
             callees: by_size(callees.map(|(callee, by)| changed(callee.name.clone(), *by))),

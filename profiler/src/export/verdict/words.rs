@@ -35,9 +35,8 @@ pub(super) fn evidence(line: &Line, clock: Clock) -> String {
             format!("{statistic} needs {needed} calls in every run, and a run has {fewest}")
         }
         Evidence::FewCalls { needed, fewest, side: Some(side) } => format!(
-            "{statistic} needs {needed} calls in every run, and a run of the {} has {fewest}: raise the \
-             load's operations, or turn {statistic} off for this handler",
-            name(side)
+            "{statistic} needs {needed} calls in every run, and a run of the {side} has {fewest}: raise \
+             the load's operations, or turn {statistic} off for this handler"
         ),
         Evidence::NoValue => {
             "not known of all runs of both sides, so that there is nothing to compare".to_owned()
@@ -360,7 +359,7 @@ pub(super) fn note(note: &Note) -> String {
     match note {
         Note::OnlyBudgets => "no baseline: only budgets are judged".to_owned(),
         Note::OnlyOn(side, part) => {
-            format!("{}: only the {} has runs of it", part_name(part), name(*side))
+            format!("{}: only the {} has runs of it", part_name(part), side)
         }
         Note::SameBuild(part) => format!("{}both sides are of the same build", prefix(part)),
         Note::NotInTurns(part) => format!(
@@ -378,7 +377,7 @@ pub(super) fn note(note: &Note) -> String {
         Note::PartlyMeasured(side, handlers) => format!(
             "{}: not measured throughout for the daemon's budget (`max-overhead`): {}: calls of busy times may be \
              missing, and one that is missing may be there",
-            name(*side),
+            side,
             listed(handlers)
         ),
         Note::Ordering(handler, [base, candidate]) => format!(
@@ -455,13 +454,6 @@ fn part_name(part: &Option<String>) -> String {
 
 fn prefix(part: &Option<String>) -> String {
     part.as_ref().map_or(String::new(), |name| format!("{name}: "))
-}
-
-fn name(side: Side) -> &'static str {
-    match side {
-        Side::Baseline => "baseline",
-        Side::Candidate => "candidate",
-    }
 }
 
 /// A figure of this meter in words: 6215.2 ns, 62.152 us, 412.0 instructions.

@@ -18,19 +18,17 @@ use crate::recording::loads::{Dimensions, OwnCalls};
 
 pub(super) fn execve(profiler: ProfilerProgram, dimensions: Dimensions) -> NewWorker {
     let name = profiler.path().display().to_string();
-    let path = CString::new(profiler.path().as_os_str().as_bytes()).map_err(|it| it.to_string())?;
-    let a = |count: u32, before: &str| {
-        (count > 0).then(|| format!("{before}{}", "a".repeat(count as usize)))
+    let string = |bytes: &[u8]| CString::new(bytes).map_err(|error| error.to_string());
+    let filled = |before: &str, count: u32| {
+        let bytes = || before.to_owned() + &"a".repeat(count as usize);
+        (count > 0).then(|| string(bytes().as_bytes())).transpose()
     };
-    let strings = |all: Vec<String>| -> Result<Vec<CString>, String> {
-        let string = |one| CString::new(one).map_err(|error| error.to_string());
-        all.into_iter().map(string).collect()
-    };
-    let role = Role::ExecNoop.argument().to_owned();
-    let arguments = [Some(name.clone()), Some(role), a(dimensions.args, "")];
-    let arguments = strings(arguments.into_iter().flatten().collect())?;
-    // An empty environment: the same work on every machine.
-    let environment = strings(a(dimensions.env, "A=").into_iter().collect())?;
+    let path = string(profiler.path().as_os_str().as_bytes())?;
+    let role = string(Role::ExecNoop.argument().as_bytes())?;
+    let arguments: Vec<CString> =
+        [path.clone(), role].into_iter().chain(filled("", dimensions.args)?).collect();
+    // Nothing else: the same work on every machine.
+    let environment: Vec<CString> = filled("A=", dimensions.env)?.into_iter().collect();
     simple(move |calls| {
         calls.execve += 1;
         match syscalls::execute(&path, &arguments, &environment) {
