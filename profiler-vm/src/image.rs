@@ -111,6 +111,12 @@ impl KernelImage {
     /// If the kernel cannot be unpacked, or has no BTF.
     pub fn btf(&self) -> Result<Vec<u8>, ImageError> {
         let path = &self.path;
+        if self.arch == Arch::Arm64 {
+            let image = fs::read(path);
+            let image = image.map_err(|error| ImageError::Read { path: path.clone(), error })?;
+            let btf = largest_btf(&image).map(<[u8]>::to_vec);
+            return btf.ok_or(ImageError::NoBtf { path: path.clone() });
+        }
         let vmlinux = self.unpacked()?;
         let vmlinux = object::File::parse(vmlinux.as_slice())
             .map_err(|error| ImageError::Unpack { path: path.clone(), what: error.to_string() })?;
@@ -191,6 +197,19 @@ fn is_arm64(image: &[u8]) -> bool {
     image.get(0x38..0x3c) == Some(b"ARM\x64")
 }
 
+/// The kernel's own BTF in an image that has lost its sections: the largest, by the header of `struct btf_header`
+/// (Documentation/bpf/btf.rst).
+fn largest_btf(image: &[u8]) -> Option<&[u8]> {
+    /// Magic, version 1, no flags, a header of 24 bytes.
+    const HEADER: [u8; 8] = [0x9f, 0xeb, 1, 0, 24, 0, 0, 0];
+    let starts = memchr::memmem::find_iter(image, &HEADER);
+    let found = starts.filter_map(|start| {
+        let strings = u32_at(image, start + 16)?.checked_add(u32_at(image, start + 20)?)?;
+        image.get(start..start.checked_add(24 + strings)?)
+    });
+    found.max_by_key(|btf| btf.len())
+}
+
 /// The release in an unpacked kernel's own name for itself.
 fn banner(image: &[u8]) -> Option<String> {
     const BEFORE: &[u8] = b"Linux version ";
@@ -247,6 +266,27 @@ fn module_name(path: &str) -> String {
     file.split(".ko").next().unwrap_or_default().replace('-', "_")
 }
 
+/// The Image of arm64 that a packed one holds, which is compressed as a whole or behind an EFI program that unpacks it
+/// (`struct efi_zboot_header` of drivers/firmware/efi/libstub/zboot-header.S); other bytes as they are.
+pub(crate) fn unpacked_for_arm64(image: Vec<u8>) -> Result<Vec<u8>, String> {
+    let packed = match image.as_slice() {
+        [0x1f, 0x8b, ..] => image.as_slice(),
+        [b'M', b'Z', ..] if image.get(4..8) == Some(b"zimg") => {
+            let payload = u32_at(&image, 8).zip(u32_at(&image, 12));
+            let payload =
+                payload.and_then(|(start, length)| image.get(start..start.checked_add(length)?));
+            payload.ok_or("the image's packed part lies outside of it")?
+        }
+        _ => return Ok(image),
+    };
+    let image = unpack(packed)?;
+    if is_arm64(&image) {
+        Ok(image)
+    } else {
+        Err("what the image has packed is no Image of arm64".to_owned())
+    }
+}
+
 /// What `xz`, `zstd` or `gzip` has compressed.
 fn unpack(payload: &[u8]) -> Result<Vec<u8>, String> {
     let (program, args): (&str, &[&str]) = match payload {
@@ -275,9 +315,9 @@ fn unpack(payload: &[u8]) -> Result<Vec<u8>, String> {
     child.wait().map_err(of)?;
     let mut bytes = Vec::new();
     out.rewind().and_then(|()| out.read_to_end(&mut bytes)).map_err(of)?;
-    match bytes.starts_with(b"\x7fELF") {
+    match bytes.starts_with(b"\x7fELF") || is_arm64(&bytes) {
         true => Ok(bytes),
-        false => Err(format!("`{program}` gave no ELF file")),
+        false => Err(format!("`{program}` gave neither an ELF file nor an Image of arm64")),
     }
 }
 
@@ -292,8 +332,16 @@ fn decompress(payload: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// What reads as a kernel of x86-64 of that release.
+    pub(crate) fn named(release: &str) -> Vec<u8> {
+        let mut image = image(0x20f, 16, 8);
+        image[0x300..0x300 + release.len()].copy_from_slice(release.as_bytes());
+        image[0x300 + release.len()] = b' ';
+        image
+    }
 
     fn image(version: u16, offset: u32, length: u32) -> Vec<u8> {
         let mut image = vec![0; 1024 + 64];
@@ -347,6 +395,44 @@ mod tests {
         assert!(KernelImage::open(file.path()).is_err());
     }
 
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut gzip = Command::new("gzip");
+        let mut child = gzip.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(bytes).unwrap();
+        child.wait_with_output().unwrap().stdout
+    }
+
+    #[test]
+    fn a_packed_image_of_arm64_is_unpacked() {
+        let mut image = vec![0; 4096];
+        image[0x38..0x3c].copy_from_slice(b"ARM\x64");
+        let packed = gzip(&image);
+        assert_eq!(unpacked_for_arm64(packed.clone()).unwrap(), image);
+        let mut efi = b"MZ\0\0zimg".to_vec();
+        efi.extend(u32::to_le_bytes(64));
+        efi.extend(u32::try_from(packed.len()).unwrap().to_le_bytes());
+        efi.resize(64, 0);
+        assert!(unpacked_for_arm64(efi.clone()).unwrap_err().contains("outside of it"));
+        efi.extend(packed);
+        assert_eq!(unpacked_for_arm64(efi).unwrap(), image);
+        assert_eq!(unpacked_for_arm64(named("6.1.0")).unwrap(), named("6.1.0"));
+        assert!(
+            unpacked_for_arm64(gzip(&elf(b"Xen\0", 18))).unwrap_err().contains("no Image of arm64")
+        );
+    }
+
+    #[test]
+    fn the_largest_btf_of_an_image_is_the_kernels() {
+        let btf = |strings: u32| {
+            let header = [0x0001_eb9f, 24, 0, 8, 8, strings].map(u32::to_le_bytes).concat();
+            [header, vec![7; 8 + strings as usize]].concat()
+        };
+        let cut = &btf(4000)[..30];
+        let image = [&[0; 100], &btf(5)[..], &[0; 3], &btf(90), &[0; 9], cut].concat();
+        assert_eq!(largest_btf(&image).unwrap(), btf(90));
+        assert_eq!(largest_btf(&[0; 100]), None);
+    }
+
     /// An ELF file of one segment, which is a note.
     fn elf(owner: &[u8; 4], kind: u32) -> Vec<u8> {
         let mut elf = vec![0; 64 + 56];
@@ -373,10 +459,7 @@ mod tests {
     #[test]
     fn a_kernel_is_unpacked_whole_or_not_at_all() {
         let elf = elf(b"Xen\0", 18);
-        let mut gzip = Command::new("gzip");
-        let mut child = gzip.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(&elf).unwrap();
-        let packed = child.wait_with_output().unwrap().stdout;
+        let packed = gzip(&elf);
         assert_eq!(decompress(&packed).unwrap(), elf);
         let cut = decompress(&packed[..packed.len() - 20]).unwrap_err();
         assert!(cut.contains("which is not all"), "{cut}");

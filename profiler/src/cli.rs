@@ -21,7 +21,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 
 pub use agent::AgentArgs;
-pub use kernels::{KernelsAction, KernelsArgs};
+pub use kernels::{KernelsAction, KernelsArgs, ListKernelsArgs, RemoveArgs};
 pub use lab::LabArgs;
 pub use merge::MergeArgs;
 pub use report::ReportArgs;

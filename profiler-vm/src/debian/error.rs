@@ -9,7 +9,9 @@ use std::process::{Command, ExitStatus, Stdio};
 #[derive(Debug, thiserror::Error)]
 pub enum DebianError {
     /// A program is missing, or cannot be started.
-    #[error("cannot run `{command}`: {error}; install apt, dpkg and kmod")]
+    #[error(
+        "cannot run `{command}`: {error}; install apt, dpkg and kmod, and libarchive-tools (bsdtar) for `kernels add`"
+    )]
     NotStarted {
         /// The whole command.
         command: String,
@@ -46,6 +48,14 @@ pub enum DebianError {
         package: String,
         /// What it was to depend on.
         prefix: &'static str,
+    },
+    /// Files of the user's are no kernel that boots here.
+    #[error("no kernel in {}: {what}", of.display())]
+    NoKernel {
+        /// Where it was looked for.
+        of: PathBuf,
+        /// What is wrong.
+        what: String,
     },
     /// apt succeeded, and yet not all packages are there.
     #[error("apt-get brought {found} of {wanted} packages")]

@@ -1,12 +1,14 @@
-//! Kernels from Debian's packages, verified by apt, unpacked and never installed.
+//! Kernels from Debian's packages, verified by apt, or from any that the user has; unpacked and never installed.
 
 mod apt;
 mod error;
+mod own;
 mod partial;
 mod unpacked;
 
 pub use apt::{Apt, Entry};
 pub use error::DebianError;
+pub use own::add;
 pub use partial::{Partial, remove};
 pub use unpacked::{Unpacked, place, use_headers_in_place};
 

@@ -28,6 +28,11 @@ impl Partial {
         Ok(partial)
     }
 
+    /// Has it placed elsewhere.
+    pub(super) fn place_at(&mut self, to: &Path) {
+        self.to = to.to_owned();
+    }
+
     /// The folder for packages.
     pub fn debs(&self) -> PathBuf {
         self.folder.join("debs")

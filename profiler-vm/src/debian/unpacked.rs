@@ -70,12 +70,20 @@ pub fn place(partial: Partial, release: &str, packages: &[Entry]) -> Result<(), 
     if !lib.exists() {
         symlink("usr/lib", &lib).map_err(DebianError::file("create", &lib))?;
     }
-    // modprobe in the guest needs the index that the package's own script would have made.
-    let mut depmod = Command::new("depmod");
-    depmod.env("PATH", search_path(Path::new("depmod"))).arg("-b").arg(&root).arg(release);
-    output(&mut depmod)?;
     let names: Vec<String> = packages.iter().map(Entry::name).collect();
-    write(&root.join(STAMP), &(names.join("\n") + "\n"))?;
+    place_as(partial, release, &(names.join("\n") + "\n"))
+}
+
+/// Indexes the modules of a kernel that is complete, and moves it to its place with the stamp.
+pub(super) fn place_as(partial: Partial, release: &str, stamp: &str) -> Result<(), DebianError> {
+    let root = partial.root();
+    // The guest's modules are found by the index that the package's own script would have made.
+    if root.join("lib/modules").join(release).exists() {
+        let mut depmod = Command::new("depmod");
+        depmod.env("PATH", search_path(Path::new("depmod"))).arg("-b").arg(&root).arg(release);
+        output(&mut depmod)?;
+    }
+    write(&root.join(STAMP), stamp)?;
     partial.place()
 }
 

@@ -1,5 +1,7 @@
 //! Arguments of `profiler kernels`.
 
+use std::path::PathBuf;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use profiler_vm::Arch;
@@ -17,9 +19,11 @@ pub struct KernelsArgs {
 pub enum KernelsAction {
     /// Fetch stock Debian kernels from apt's own sources, for `--kernel` of `lab`, `gate` and `bisect`.
     Fetch(FetchArgs),
-    /// List the kernels that were fetched, and the snapshots of guests that booted one.
+    /// Add a kernel of any distribution out of its packages.
+    Add(AddArgs),
+    /// List the kernels that were fetched or added, and the snapshots of guests that booted one.
     List(ListKernelsArgs),
-    /// Remove kernels that were fetched, and the snapshots of guests that booted them.
+    /// Remove kernels that were fetched or added, and the snapshots of guests that booted them.
     Remove(RemoveArgs),
 }
 
@@ -62,6 +66,26 @@ impl FetchArgs {
 fn machines() -> impl TypedValueParser<Value = Arch> {
     PossibleValuesParser::new(Arch::ALL.map(Arch::debian))
         .map(|name| Arch::ALL.into_iter().find(|arch| arch.debian() == name).unwrap_or(Arch::HERE))
+}
+
+const ADD_EXAMPLES: &str = "\
+Packages are unpacked by bsdtar (libarchive-tools, bsdtar), never installed, and nothing verifies them.
+
+Examples:
+  # RHEL's and its rebuilds'
+  profiler kernels add kernel-core-4.18.0-553.el8_10.x86_64.rpm kernel-modules-4.18.0-553.el8_10.x86_64.rpm
+  # Ubuntu's
+  profiler kernels add linux-image-unsigned-5.15.0-1-generic.deb linux-modules-5.15.0-1-generic.deb
+  # a folder with boot/vmlinuz-RELEASE and lib/modules/RELEASE
+  profiler kernels add /srv/fleet/root";
+
+/// Arguments of `profiler kernels add`.
+#[derive(Debug, Args)]
+#[command(after_help = ADD_EXAMPLES)]
+pub struct AddArgs {
+    /// Packages of one kernel: that of its image, and those of its modules; or a folder where they were unpacked.
+    #[arg(value_name = "FILE.rpm|FILE.deb|FOLDER", required = true)]
+    pub sources: Vec<PathBuf>,
 }
 
 const LIST_EXAMPLES: &str = "\

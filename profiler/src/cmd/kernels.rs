@@ -1,4 +1,4 @@
-//! `profiler kernels`: fetches, lists and removes kernels.
+//! `profiler kernels`: fetches, adds, lists and removes kernels.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,7 +8,7 @@ use profiler_vm::debian::{Unpacked, is_of};
 use serde::Serialize;
 
 use super::{data_to_stdout, grid, json, stdout_width, to_stdout};
-use crate::cli::{KernelsAction, KernelsArgs};
+use crate::cli::{KernelsAction, KernelsArgs, ListKernelsArgs, RemoveArgs};
 use crate::error::Failure;
 use crate::export::cell::bytes;
 use crate::kernels::Cache;
@@ -26,57 +26,66 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
             cache.fetch(&args.versions, args.arch(), args.headers, &mut |text| say(text))?;
             Ok(())
         }
-        KernelsAction::Remove(args) => {
-            let mut rest = args.versions.clone();
-            for kept in snapshots::kept() {
-                if args.versions.iter().any(|version| is_of(&kept.release, version)) {
-                    fs::remove_dir_all(&kept.folder)
-                        .map_err(|error| Failure::cannot_write(&kept.folder, &error))?;
-                    say(&format!("removed a snapshot of Linux {}", kept.release));
-                    rest.retain(|version| !is_of(&kept.release, version));
-                }
-            }
-            // A kernel that was not fetched may have snapshots.
-            let fetched = cache.list();
-            let is_fetched = |version: &String| {
-                let mut releases = fetched.iter().map(|kernel| &kernel.release);
-                releases.any(|release| is_of(release, version))
-            };
-            let versions: Vec<String> = args
-                .versions
-                .iter()
-                .filter(|version| is_fetched(version) || rest.contains(version))
-                .cloned()
-                .collect();
-            let removed = cache.remove(&versions)?;
-            removed.iter().for_each(|kernel| say(&format!("removed Linux {}", kernel.release)));
+        KernelsAction::Add(args) => {
+            let release = cache.add(&args.sources)?;
+            say(&format!("added Linux {release}: `--kernel {release}` boots it"));
             Ok(())
         }
-        KernelsAction::List(args) => {
-            let mut listed: Vec<Listed> = cache.list().into_iter().map(Listed::of).collect();
-            for kept in snapshots::kept() {
-                let known = listed.iter().position(|kernel| kernel.release == kept.release);
-                let at = known.unwrap_or(listed.len());
-                if known.is_none() {
-                    listed.push(Listed::new(kept.release, kept.folder.clone()));
-                }
-                listed[at].snapshots_bytes += size(&kept.folder);
-            }
-            if args.json {
-                return data_to_stdout(json(&listed)?.as_bytes());
-            }
-            if listed.is_empty() {
-                say(&format!(
-                    "no kernel in {}: `profiler kernels fetch 6.1` gets one",
-                    cache.folder().display()
-                ));
-                return Ok(());
-            }
-            let rows = listed.iter().map(Listed::row).collect();
-            let header = ["version", "release", "headers", "size", "snapshots"];
-            to_stdout(&grid(&header, rows, stdout_width()))
+        KernelsAction::Remove(args) => remove(&cache, args),
+        KernelsAction::List(args) => list(&cache, args),
+    }
+}
+
+fn remove(cache: &Cache, args: &RemoveArgs) -> Result<(), Failure> {
+    let mut rest = args.versions.clone();
+    for kept in snapshots::kept() {
+        if args.versions.iter().any(|version| is_of(&kept.release, version)) {
+            fs::remove_dir_all(&kept.folder)
+                .map_err(|error| Failure::cannot_write(&kept.folder, &error))?;
+            say(&format!("removed a snapshot of Linux {}", kept.release));
+            rest.retain(|version| !is_of(&kept.release, version));
         }
     }
+    // A kernel that was not fetched may have snapshots.
+    let fetched = cache.list();
+    let is_fetched = |version: &String| {
+        let mut releases = fetched.iter().map(|kernel| &kernel.release);
+        releases.any(|release| is_of(release, version))
+    };
+    let versions: Vec<String> = args
+        .versions
+        .iter()
+        .filter(|version| is_fetched(version) || rest.contains(version))
+        .cloned()
+        .collect();
+    let removed = cache.remove(&versions)?;
+    removed.iter().for_each(|kernel| say(&format!("removed Linux {}", kernel.release)));
+    Ok(())
+}
+
+fn list(cache: &Cache, args: &ListKernelsArgs) -> Result<(), Failure> {
+    let mut listed: Vec<Listed> = cache.list().into_iter().map(Listed::of).collect();
+    for kept in snapshots::kept() {
+        let known = listed.iter().position(|kernel| kernel.release == kept.release);
+        let at = known.unwrap_or(listed.len());
+        if known.is_none() {
+            listed.push(Listed::new(kept.release, kept.folder.clone()));
+        }
+        listed[at].snapshots_bytes += size(&kept.folder);
+    }
+    if args.json {
+        return data_to_stdout(json(&listed)?.as_bytes());
+    }
+    if listed.is_empty() {
+        say(&format!(
+            "no kernel in {}: `profiler kernels fetch 6.1` gets one",
+            cache.folder().display()
+        ));
+        return Ok(());
+    }
+    let rows = listed.iter().map(Listed::row).collect();
+    let header = ["version", "release", "headers", "size", "snapshots"];
+    to_stdout(&grid(&header, rows, stdout_width()))
 }
 
 /// A kernel of the list.

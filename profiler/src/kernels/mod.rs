@@ -1,4 +1,4 @@
-//! Stock kernels in a cache of the user's, to boot in a lab: fetched by apt, found by version, removed.
+//! Kernels in a cache of the user's, to boot in a lab: fetched by apt or added from packages, found by version, removed.
 
 #[cfg(test)]
 mod tests;
@@ -29,7 +29,7 @@ impl From<DebianError> for Failure {
                 "the disk is full; free some space, or set XDG_CACHE_HOME to another folder: ",
             ),
             DebianError::Failed { .. } => {
-                (exit::CANNOT_MEASURE, "apt or dpkg failed (is the network up?): ")
+                (exit::CANNOT_MEASURE, "what reads packages failed (is the network up?): ")
             }
             _ => (exit::CANNOT_MEASURE, ""),
         };
@@ -150,6 +150,15 @@ impl Cache {
             debian::place(partial, release, &packages)?;
         }
         Ok(())
+    }
+
+    /// Adds the kernel of these packages and folders; gives its release.
+    ///
+    /// # Errors
+    /// If they have none that boots, or several; if the cache cannot be written, or bsdtar fails.
+    pub fn add(&self, sources: &[PathBuf]) -> Result<String, Failure> {
+        let _lock = self.lock()?;
+        Ok(debian::add(sources, &self.folder)?)
     }
 
     /// Removes all kernels of each version; gives them.

@@ -162,6 +162,69 @@ fn what_cannot_be_fetched_leaves_nothing() {
     assert_eq!(entries(&machine.cache()), [".lock"]);
 }
 
+/// An RPM: a lead, two headers without an entry, and the packed files.
+fn rpm(path: &Path, files: &Path) {
+    let mut rpm = vec![0xed, 0xab, 0xee, 0xdb, 3, 0];
+    rpm.resize(96, 0);
+    for _ in 0..2 {
+        rpm.extend([0x8e, 0xad, 0xe8, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    let mut pack = Command::new("bsdtar");
+    pack.args(["--format", "newc", "-czf", "-", "-C"]).arg(files).arg(".");
+    let packed = pack.output().unwrap();
+    assert!(packed.status.success(), "{packed:?}");
+    rpm.extend(packed.stdout);
+    fs::write(path, rpm).unwrap();
+}
+
+#[test]
+fn a_kernel_of_another_distribution_is_added() {
+    const RELEASE: &str = "4.18.0-553.el8_10.x86_64";
+    let machine = Machine::new();
+    let at = |name: &str| machine.0.path().join(name);
+    let write = |path: PathBuf, bytes: &[u8]| {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    };
+    let mut image = vec![0; 2048];
+    image[0x202..0x206].copy_from_slice(b"HdrS");
+    (image[0x206], image[0x207], image[0x20f]) = (15, 2, 1);
+    image[0x300..0x300 + RELEASE.len()].copy_from_slice(RELEASE.as_bytes());
+    let modules = format!("lib/modules/{RELEASE}");
+    write(at("core").join(&modules).join("vmlinuz"), &image);
+    std::os::unix::fs::symlink("/etc", at("core").join(&modules).join("build")).unwrap();
+    write(at("modules").join(&modules).join("kernel/fs/9p.ko.xz"), b"9p");
+    for package in ["core", "modules"] {
+        rpm(&at(&format!("{package}.rpm")), &at(package));
+    }
+    let file = |name: &str| at(name).display().to_string();
+    let both = format!("add {} {}", file("core.rpm"), file("modules.rpm"));
+    let modules_alone = machine.command(&format!("add {}", file("modules.rpm")));
+    fails(modules_alone, exit::CANNOT_MEASURE, &["image is missing: add the package that has it"]);
+    assert_eq!(entries(&machine.cache()), [".lock"]);
+    let added = machine.run(&both);
+    assert!(text(&added.stderr).contains(&format!("`--kernel {RELEASE}` boots it")), "{added:?}");
+    assert_eq!(machine.listed(), [(RELEASE.to_owned(), false)]);
+    let kernel = machine.cache().join(RELEASE);
+    assert_eq!(entries(&kernel.join(&modules)), ["kernel", "modules.dep", "vmlinuz"]);
+    assert_eq!(fs::read(kernel.join(format!("boot/vmlinuz-{RELEASE}"))).unwrap(), image);
+    assert!(machine.run("remove 4.18").status.success());
+    // The same as Debian's kind of package, and as a folder.
+    let pack = |archive: &str, format: &str, folder: &str, what: &str| {
+        let mut pack = Command::new("bsdtar");
+        pack.args(["--format", format, "-cf", &file(archive), "-C", &file(folder), what]);
+        assert!(pack.status().unwrap().success());
+    };
+    pack("data.tar", "ustar", "core", ".");
+    pack("core.deb", "ar", ".", "data.tar");
+    assert!(machine.run(&format!("add {} {}", file("core.deb"), file("modules"))).status.success());
+    assert_eq!(entries(&kernel.join(&modules)), ["kernel", "modules.dep", "vmlinuz"]);
+    fails(machine.command("add /nowhere.rpm"), exit::CANNOT_MEASURE, &["cannot open /nowhere.rpm"]);
+    let mut without_bsdtar = machine.command(&both);
+    without_bsdtar.env("PATH", at("bin"));
+    fails(without_bsdtar, exit::CANNOT_MEASURE, &["cannot run `bsdtar", "libarchive-tools"]);
+}
+
 /// What reads packages from the network should have no rights, and is `_apt` where root runs it.
 #[test]
 fn apt_downloads_as_a_user_without_rights() {

@@ -15,8 +15,9 @@ pub(crate) const VM: &str = "bpftool busybox-static file iproute2 kmod procps py
 /// For Python environments.
 pub(crate) const PYTHON: &str = "python3-pip python3-venv";
 
-/// For what reads exported files; of systemd the program that judges a unit. strace shows in which order files are written.
-pub(crate) const READERS: &str = "chromium python3-pip python3-venv strace systemd";
+/// For what reads exported files, and packages of other distributions; of systemd the program that judges a unit. strace shows in which order files are written.
+pub(crate) const READERS: &str =
+    "chromium libarchive-tools python3-pip python3-venv strace systemd";
 
 /// For kernel modules. gcc-12 builds for every series, 5.10 included.
 pub(crate) const MODULE_BUILD: &str = "bc binutils gcc-12 libelf1 make pahole xz-utils zstd";
