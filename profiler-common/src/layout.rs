@@ -63,9 +63,6 @@ pub struct Displaced {
     pub cpu: u64,
 }
 
-/// Which 8-byte word of `struct pt_regs` on x86-64 is the stack pointer.
-pub const STACK_POINTER_WORD: usize = 19;
-
 /// Functions of the kernel that programs call. Their BTF ids are known when a program is loaded:
 /// until then these numbers, which no BPF helper has, stand in the call instructions.
 pub mod kfunc {
@@ -83,7 +80,13 @@ pub mod operand {
     /// Of the comparison that tells offsets of records from keys: the last offset. The compiler may
     /// compare with the number after it.
     pub const LAST_RECORD: i32 = 0x7e00_0020;
+    /// Of the load of the stack pointer: where it is in the registers of [`STACK_POINTERS`](super::STACK_POINTERS).
+    pub const STACK_POINTER: i16 = 0x7e08;
 }
+
+/// Where the registers that programs are given have the stack pointer, in bytes, by architecture: `sp` of x86-64's `struct pt_regs`,
+/// and of arm64's `struct user_pt_regs` (`asm/ptrace.h`).
+pub const STACK_POINTERS: [(&str, i16); 2] = [("x86_64", 19 * 8), ("aarch64", 31 * 8)];
 
 /// In [`Slot::record`]: the rest is a key of [`names::RECORDS`]. Such a record may be that of several CPUs, so
 /// it is added to atomically.

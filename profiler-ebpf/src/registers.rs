@@ -15,7 +15,7 @@ use aya_ebpf::{
 };
 use profiler_common::{
     bucket::{COUNTERS_2, COUNTERS_3, MAGNITUDE_2, MAGNITUDE_3},
-    layout::STACK_POINTER_WORD,
+    layout::operand,
 };
 
 use crate::{
@@ -25,8 +25,9 @@ use crate::{
 
 #[inline(always)]
 pub(crate) fn stack_pointer(ctx: &ProbeContext) -> u64 {
-    // SAFETY: the context is the kernel's `struct pt_regs`, of which the verifier allows every word.
-    unsafe { read_volatile(ctx.as_ptr().cast::<u64>().add(STACK_POINTER_WORD)) }
+    // SAFETY: the context is the kernel's registers, of which the verifier allows every word; user space puts the word's place
+    // into the instruction.
+    unsafe { read_volatile(ctx.as_ptr().byte_add(operand::STACK_POINTER as usize).cast::<u64>()) }
 }
 
 #[inline(always)]

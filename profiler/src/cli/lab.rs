@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{AgentArgs, CLOCKS, Names, length, one_of, one_of_these};
 use crate::load::{BuiltinKind, Dimensions, Rate};
-use crate::recording::{Clock, Meter};
+use crate::recording::{Backend, Clock, Meter};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -121,6 +121,9 @@ pub struct LabArgs {
     /// the other, with a table of both; files get what was counted.
     #[arg(long, value_parser = one_of(METERS))]
     pub meter: Option<&'static [Meter]>,
+    /// Have probes measure all handlers with this backend, as `profiler run` does.
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<Backend>,
     /// CPUs of the guest on the wall clock [default: 2].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cpus: Option<u32>,

@@ -68,6 +68,7 @@ mod tests {
     fn a_measurement_of_the_lab_is_a_run_with_its_defaults() {
         let measurement = |length, clock, rate: Option<&str>| RunSpec {
             meter: Meter::Probes,
+            backend: None,
             clock,
             handlers: vec!["a_*".to_owned(), "b".to_owned()],
             loads: vec![BuiltinKind::Connect, BuiltinKind::Bind],

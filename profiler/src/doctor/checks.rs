@@ -216,6 +216,16 @@ const FORBIDDEN: &str = "the capabilities are there and the kernel still forbids
                          seccomp filter or a security module does so; measure outside it, or in a \
                          virtual machine";
 
+/// Which kernels run tracing programs on functions: on arm64 direct calls came with 6.4 (commit 2aa6ac03516d).
+const FENTRY_KERNEL: &str = if cfg!(target_arch = "aarch64") {
+    "a kernel of 6.4 or later built with CONFIG_BPF_JIT, CONFIG_BPF_EVENTS and \
+     CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS, such as Debian's 6.12; boot one, in a virtual machine if need be"
+} else {
+    "a kernel of 5.5 or later built with CONFIG_BPF_JIT, CONFIG_BPF_EVENTS and \
+     CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS: a kernel of Debian 12, Ubuntu 22.04, Fedora or RHEL 9, or newer, has it; \
+     boot one, in a virtual machine if need be"
+};
+
 /// What is tried for a backend: whether it needs BTF, what a yes means, and which kernel has it.
 const TRIED: [(CheckId, Backend, bool, &str, &str); 5] = [
     (
@@ -223,9 +233,7 @@ const TRIED: [(CheckId, Backend, bool, &str, &str); 5] = [
         Backend::Fentry,
         true,
         "a pair of empty programs was loaded and attached",
-        "a kernel of 5.5 or later built with CONFIG_BPF_JIT, CONFIG_BPF_EVENTS and \
-         CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS: a kernel of Debian 12, Ubuntu 22.04, Fedora or RHEL \
-         9, or newer, has it; boot one, in a virtual machine if need be",
+        FENTRY_KERNEL,
     ),
     (
         CheckId::BpfSession,

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use profiler_vm::{Accel, Arch, Interrupts, Time};
+use profiler_vm::{Accel, Interrupts, Time};
 
 use super::files::Files;
 use super::machine::{Hardware, Machine, MachineError, Spec, Start};
@@ -41,11 +41,6 @@ pub(super) fn measure(
     say: &dyn Fn(&str),
     on_run: &(dyn Fn() + Sync),
 ) -> Result<Measured, Failure> {
-    if builds.kernel.arch != Arch::HERE {
-        let text =
-            "probes measure kernels of this machine's architecture: leave out --meter probes";
-        return Err(Failure::new(exit::USAGE, text));
-    }
     let folder = &settings.folder;
     let unwritable = |error: io::Error| Failure::cannot_write(folder, &error);
     fs::create_dir_all(folder).map_err(unwritable)?;

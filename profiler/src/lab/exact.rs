@@ -276,6 +276,7 @@ mod tests {
         let run = RunSpec {
             clock: Clock::Virtual,
             meter: Meter::Exact,
+            backend: None,
             handlers: Vec::new(),
             loads: vec![BuiltinKind::Connect],
             workers: 1,

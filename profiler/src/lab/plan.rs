@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::load::{BuiltinKind, Dimensions, Rate};
-use crate::recording::{Clock, Meter};
+use crate::recording::{Backend, Clock, Meter};
 use crate::verdict::Side;
 
 /// A function whose calls were counted one by one.
@@ -50,6 +50,9 @@ pub struct RunSpec {
     pub clock: Clock,
     /// Whether the emulator counts, or probes measure.
     pub meter: Meter,
+    /// The backend of all probes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<Backend>,
     /// Handlers, by name or glob.
     pub handlers: Vec<String>,
     /// Built-in loads that run side by side.

@@ -297,6 +297,7 @@ impl Session {
             let run = RunSpec {
                 clock: Clock::Virtual,
                 meter: Meter::Exact,
+                backend: None,
                 handlers: vec!["*".to_owned()],
                 loads: vec![load.kind],
                 workers: 1,

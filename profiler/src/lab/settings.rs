@@ -10,7 +10,7 @@ use super::plan::{Job, Length, RunSpec};
 use super::subject::Subject;
 use crate::error::{Failure, exit};
 use crate::load::{BuiltinKind, Dimensions, Rate};
-use crate::recording::{Clock, Meter};
+use crate::recording::{Backend, Clock, Meter};
 use crate::verdict::FIRST_PLACEMENTS;
 
 /// Operations of a run where none were asked for: enough calls for a TP99, and so many timer
@@ -80,6 +80,8 @@ pub struct Options {
     pub clock: Clock,
     /// Whether the emulator counts, or probes measure.
     pub meter: Meter,
+    /// The backend of all probes; `None`: of each handler the best.
+    pub backend: Option<Backend>,
     /// CPUs of the guest.
     pub cpus: Option<u32>,
     /// Memory of the guest, as QEMU takes it.
@@ -150,6 +152,7 @@ impl Options {
             jobs: None,
             clock: Clock::Virtual,
             meter: Meter::Exact,
+            backend: None,
             cpus: None,
             memory: "512M".to_owned(),
             timeout: TIMEOUT,
@@ -183,6 +186,9 @@ impl Options {
             return usage(
                 "counted instructions of a run repeat to the bit: say --placements in place of --boots and --repeat",
             );
+        }
+        if exact && self.backend.is_some() {
+            return usage("--backend is for --meter probes");
         }
         if probes && !self.dimensions.is_none() {
             return usage("--dimensions are for --meter exact");
@@ -257,6 +263,7 @@ impl Options {
         RunSpec {
             clock: self.clock,
             meter: self.meter,
+            backend: self.backend,
             handlers: self.handlers.clone(),
             loads: self.loads.clone(),
             workers: self.workers,
@@ -312,6 +319,7 @@ mod tests {
             jobs: None,
             clock: Clock::Virtual,
             meter: Meter::Probes,
+            backend: None,
             cpus: None,
             memory: "512M".to_owned(),
             timeout: Duration::from_secs(900),
@@ -333,6 +341,7 @@ mod tests {
         let run = RunSpec {
             clock: Clock::Virtual,
             meter: Meter::Probes,
+            backend: None,
             handlers: vec!["bind_*".to_owned()],
             loads: vec![BuiltinKind::Bind],
             workers: 1,

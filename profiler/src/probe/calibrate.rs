@@ -16,7 +16,8 @@ use super::{
 use crate::kernel::target::Target;
 
 /// A system call that few processes make, and that this one makes for the purpose.
-const CALLED: &str = "__x64_sys_getpgid";
+const CALLED: &str =
+    if cfg!(target_arch = "aarch64") { "__arm64_sys_getpgid" } else { "__x64_sys_getpgid" };
 
 /// Number of calls; all have to give the same distance.
 const CALLS: u32 = 3;

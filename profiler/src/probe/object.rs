@@ -9,7 +9,7 @@ use std::{
 
 use aya::maps::MapData;
 use aya_obj::{EbpfSectionKind, Object, generated::bpf_insn};
-use profiler_common::layout::{kfunc, names, operand};
+use profiler_common::layout::{STACK_POINTERS, kfunc, names, operand};
 
 use super::{
     ProbeError,
@@ -242,8 +242,14 @@ fn set_operands(instructions: &mut [bpf_insn], layout: &Layout) -> Result<(), St
     const REGISTER: u8 = 0x08;
     let fits = |number: usize| i32::try_from(number).map_err(|_| "too many CPUs".to_owned());
     let (mask, last) = (fits(layout.slots() - 1)?, fits(layout.last_record())?);
+    let stack_pointer = STACK_POINTERS.iter().find(|(arch, _)| *arch == std::env::consts::ARCH);
     for instruction in instructions {
         let code = instruction.code;
+        if instruction.off == operand::STACK_POINTER {
+            let (_, offset) =
+                stack_pointer.ok_or("the registers of this architecture are not known")?;
+            instruction.off = *offset;
+        }
         let is_jump = JUMPS.contains(&(code & 7)) && code & REGISTER == 0;
         instruction.imm = match instruction.imm {
             operand::CPU_MASK if AND.contains(&code) => mask,
@@ -355,6 +361,7 @@ mod tests {
             for (instruction, before) in code.iter().zip(before) {
                 let stand_ins = [operand::CPU_MASK, operand::LAST_RECORD, operand::LAST_RECORD + 1];
                 assert!(!stand_ins.contains(&instruction.imm), "{name}");
+                assert_ne!(instruction.off, operand::STACK_POINTER, "{name}");
                 changed.extend((instruction.imm != before).then_some((before, instruction.imm)));
             }
             let last = layout.last_record() as i32;

@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 
 use profiler::error::exit;
 use profiler::load::LoadSpec;
-use profiler::recording::{Clock, Meter, Recording, Series};
+use profiler::recording::{Backend, Clock, Meter, Recording, Series};
 use profiler::stats::median;
 
 use super::program::{text, wait_for};

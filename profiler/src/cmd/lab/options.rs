@@ -51,6 +51,7 @@ pub(super) fn of(args: &LabArgs, meter: Meter) -> Result<Options, Failure> {
         jobs: args.jobs,
         clock: args.clock,
         meter,
+        backend: args.backend.filter(|_| meter == Meter::Probes || !args.is_both()),
         cpus: args.cpus,
         memory: args.memory.clone(),
         timeout: args.timeout,

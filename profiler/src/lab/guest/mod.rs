@@ -174,6 +174,7 @@ pub(crate) fn run_args(module: &str, spec: &RunSpec) -> RunArgs {
         clock: spec.clock,
         builtin: Some(spec.loads.clone()),
         workers: Some(spec.workers),
+        backend: spec.backend,
         rate: spec.rate,
         operations,
         duration,

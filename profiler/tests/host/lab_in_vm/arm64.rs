@@ -109,6 +109,38 @@ fn calls_of_arm64_are_counted_whatever_they_do() {
     }
 }
 
+/// Live probes count each call: by the registers of arm64, and by what each kernel has for functions of modules.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn probes_measure_on_arm64() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("probes.json");
+    let measured = |[kernel, module, _]: &[PathBuf; 3], more: &[&str]| {
+        let mut command = profiler();
+        command.args(["lab", "--quiet", "--meter", "probes", "--builtin", "connect"]);
+        command.args(["--operations", "300", "--kernel"]).arg(kernel).arg("--module").arg(module);
+        command.arg("--json").arg(&file).args(more);
+        succeed(command);
+        Recording::read(&file).unwrap()
+    };
+    let built = built();
+    for (files, backend) in built.iter().zip([Backend::FunctionGraph, Backend::Fentry]) {
+        let recording = measured(files, &["--handler", "connect_*"]);
+        assert_eq!(recording.host.arch, "aarch64");
+        for handler in &recording.handlers {
+            let found = (handler.count, handler.backend, handler.losses.exits);
+            assert_eq!(found, (300, Some(backend), 300), "{handler:?}");
+        }
+        assert_eq!(recording.handlers.len(), 2);
+    }
+    let on_each_call = ["--handler", "every_call_handler", "--module-params", "every_call=1"];
+    let recording = measured(&built[1], &[&on_each_call[..], &["--backend", "kprobe"]].concat());
+    let handler = &recording.handlers[0];
+    // Each operation makes two system calls or more.
+    assert!(handler.count >= 600 && handler.losses.unmeasured() == 0, "{handler:?}");
+    assert_eq!(handler.backend, Some(Backend::Kprobe));
+}
+
 /// Debian's arm64 kernels have no symbols of data, by which hooks are found.
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
