@@ -346,8 +346,7 @@ impl Counter {
     #[cold]
     fn meet(&mut self, block: &mut Block) {
         let place = self.symbols.place(block.address);
-        let has_code =
-            place.is_some_and(|place| place.module) || self.symbols.is_watched(block.address);
+        let has_code = self.symbols.is_of_module(block.address, place);
         block.count = self.number;
         block.place = place;
         block.ends_interrupt =

@@ -232,6 +232,16 @@ impl Symbols {
         self.modules.iter().any(|(begin, end, _)| (*begin..*end).contains(&address))
     }
 
+    /// Whether code there is a module's. What lies behind one belongs to the kernel: the detours of optimised kprobes, which
+    /// have no symbol before 5.8.
+    pub(crate) fn is_of_module(&self, address: u64, place: Option<BlockPlace>) -> bool {
+        let is_behind = |place: BlockPlace| {
+            let module = &self.functions[place.function as usize].module;
+            self.modules.iter().any(|(.., name)| name == module)
+        };
+        self.is_watched(address) || place.is_some_and(|place| place.module && !is_behind(place))
+    }
+
     /// Adds a function of a watched module that has no symbol: its name is its distance from the module's first byte.
     pub(crate) fn add(&mut self, address: u64) -> Option<BlockPlace> {
         let (begin, _, module) =

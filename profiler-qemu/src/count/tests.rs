@@ -140,6 +140,24 @@ fn a_part_that_is_called_is_a_function_from_then_on() {
     assert!(symbols.place(COLD).unwrap().entry, "it would be added with each new translation");
 }
 
+/// The detour of an optimised kprobe lies behind a module, whose last symbol is the one before it; its instructions are those of
+/// a function of the kernel, which has no lines.
+#[test]
+fn code_behind_a_module_is_not_the_modules() {
+    let text = KALLSYMS.replace("module driver", "module driver ffffffffc0000000 4096");
+    let mut player = Player::of(&text);
+    player
+        .run(SYSCALL, 1, Event::Call(A))
+        .run(HANDLER, 3, Event::Call(A - 0x40))
+        .run(MEMCPY, 2, Event::None)
+        .run(HANDLER + 0x2000, 5, Event::None)
+        .run(MEMCPY + 0x10, 1, Event::Return(A - 0x40))
+        .end(HANDLER + 0x20, A);
+    let counter = player.counter;
+    assert_eq!(counter.nodes[1].sums.instructions, 8);
+    assert!(counter.cells.iter().all(|cell| cell.node == 0 || cell.times == 0));
+}
+
 #[test]
 fn a_call_has_its_own_instructions_and_those_of_what_it_called() {
     let mut player = Player::new();

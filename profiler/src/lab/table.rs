@@ -164,13 +164,9 @@ pub fn costs(series: &Series, width: Option<u16>) -> Option<String> {
     if first.driver_costs.is_empty() {
         return None;
     }
-    let handlers: Option<Vec<f64>> =
-        series.runs.iter().map(Recording::handlers_ns_per_operation).collect();
-    let handlers = handlers.and_then(|values| median(&values));
     let mut notes = String::new();
-    let rows: Vec<Vec<String>> = (0..first.driver_costs.len())
-        .map(|index| cost_row(series, index, handlers, &mut notes))
-        .collect();
+    let rows: Vec<Vec<String>> =
+        (0..first.driver_costs.len()).map(|index| cost_row(series, index, &mut notes)).collect();
     let uncounted = first.loads.iter().filter_map(|load| match &load.spec {
         LoadSpec::Builtin { name, .. } if !has_cost(*name) => Some(*name),
         _ => None,
@@ -188,12 +184,7 @@ pub fn costs(series: &Series, width: Option<u16>) -> Option<String> {
 }
 
 /// The row of the load at `index`; a figure that cannot be given gets a note.
-fn cost_row(
-    series: &Series,
-    index: usize,
-    handlers: Option<f64>,
-    notes: &mut String,
-) -> Vec<String> {
+fn cost_row(series: &Series, index: usize, notes: &mut String) -> Vec<String> {
     let costs: Option<Vec<_>> = series.runs.iter().map(|run| run.driver_costs.get(index)).collect();
     let costs = costs.unwrap_or_default();
     let load = costs.first().map_or(String::new(), |cost| cost.load.to_string());
@@ -214,9 +205,11 @@ fn cost_row(
     let mut cells = vec![load.clone()];
     match added(&runs) {
         Added::Cost { without, with } => {
-            let around = handlers.map(|handlers| with - without - handlers);
+            let within: Option<Vec<f64>> = costs.iter().map(|cost| cost.within).collect();
+            let within = within.and_then(|values| median(&values));
+            let around = within.map(|within| with - without - within);
             cells.extend([figure(without), figure(with), figure(with - without)]);
-            cells.extend([handlers, around].map(|cell| or_dash(cell.map(figure))));
+            cells.extend([within, around].map(|cell| or_dash(cell.map(figure))));
         }
         Added::Unknown(why) => {
             cells.extend(["-"; 5].map(str::to_owned));

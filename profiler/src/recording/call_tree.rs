@@ -126,8 +126,11 @@ impl CallTree {
             let mut counts = node.lines.iter().map(|(_, count)| *count);
             let sum = counts.try_fold(0_u64, u64::checked_add);
             if !node.lines.is_empty() && sum != Some(node.own) {
-                let all = node.own;
-                return Err(format!("node {number} has {all} instructions, and its lines {sum:?}"));
+                let (name, all) = (&self.functions[node.function as usize].name, node.own);
+                let sum = sum.unwrap_or(u64::MAX);
+                return Err(format!(
+                    "node {number}, {name}, has {all} instructions, and its lines {sum}"
+                ));
             }
         }
         let figures: [fn(&TreeNode) -> u64; 3] =

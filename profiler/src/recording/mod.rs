@@ -41,7 +41,7 @@ use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
 use crate::kernel::target::LeftOut;
 use costs::Costs;
-use loads::{BuiltinKind, LoadRun, LoadSpec};
+use loads::{BuiltinKind, LoadRun};
 use measure::{HandlerMeasure, Losses};
 use warning::{Warning, WarningRecord};
 
@@ -458,17 +458,6 @@ impl Recording {
             }
         }
         short
-    }
-
-    /// Time in all measured handlers for one operation, in nanoseconds; `None` unless one built-in load
-    /// alone made the calls, and counted its operations.
-    pub fn handlers_ns_per_operation(&self) -> Option<f64> {
-        let [LoadRun { spec: LoadSpec::Builtin { .. }, outcome }] = self.loads.as_slice() else {
-            return None;
-        };
-        let operations = outcome.operations.filter(|operations| *operations > 0)?;
-        let sum: u128 = self.handlers.iter().map(|handler| u128::from(handler.sum_ns)).sum();
-        Some(sum as f64 / operations as f64)
     }
 
     /// The backends in use, in the order of the handlers, each once.

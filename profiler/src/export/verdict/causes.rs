@@ -22,6 +22,9 @@ const EXPLAINED: f64 = 0.8;
 pub struct Cause {
     /// The function.
     pub function: String,
+    /// Others of its module that changed in the same way, as code that each of them contains did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
     /// The module that holds it; `null` is the kernel image.
     pub module: Option<String>,
     /// The kernel's release, where there are several.
@@ -128,6 +131,13 @@ pub(super) fn causes(gate: &Gate<'_>) -> Vec<Cause> {
     let mut causes: Vec<Cause> =
         found.into_iter().map(|((kernel, of), found)| Cause::of(kernel, of.0, found)).collect();
     causes.retain(|cause| cause.reaches.iter().any(|reached| reached.is_beyond));
+    let mut causes = causes.into_iter().fold(Vec::new(), |mut different: Vec<Cause>, cause| {
+        match different.iter_mut().find(|other| other.is_same(&cause)) {
+            Some(other) => other.join(cause),
+            None => different.push(cause),
+        }
+        different
+    });
     let weight = |cause: &Cause| {
         let each = cause.reaches.iter().filter(|reached| reached.is_beyond);
         each.map(|reached| reached.instructions).sum::<f64>()
@@ -303,6 +313,7 @@ impl Cause {
         reaches.sort_by_key(|reached| (!reached.is_beyond, load_of(&reached.handler).is_some()));
         Self {
             function: cause.function.name.clone(),
+            also: Vec::new(),
             module: cause.function.module.clone(),
             kernel: kernel.map(str::to_owned),
             only_in,
@@ -312,6 +323,41 @@ impl Cause {
             lines: by_size(lines.map(|(file, at, by)| changed(format!("{file}:{at}"), *by))),
             reaches,
         }
+    }
+
+    /// Whether another function changed as this one did: by the same callees, or without any by the same lines.
+    fn is_same(&self, other: &Self) -> bool {
+        let of = |cause: &Self| (cause.kernel.clone(), cause.module.clone(), cause.only_in);
+        let equal = |a: f64, b: f64| (a - b).abs() < 0.05;
+        let all_equal = |a: &[Changed], b: &[Changed]| {
+            let mut pairs = a.iter().zip(b);
+            a.len() == b.len()
+                && pairs.all(|(a, b)| a.what == b.what && equal(a.instructions, b.instructions))
+        };
+        let by = if self.callees.is_empty() { &self.lines } else { &self.callees };
+        let by_other = if self.callees.is_empty() { &other.lines } else { &other.callees };
+        of(self) == of(other)
+            && equal(self.instructions, other.instructions)
+            && equal(self.own, other.own)
+            && self.callees.is_empty() == other.callees.is_empty()
+            && !by.is_empty()
+            && all_equal(by, by_other)
+    }
+
+    /// Adds a function that changed in the same way.
+    fn join(&mut self, other: Self) {
+        self.also.push(other.function);
+        for reached in other.reaches {
+            let mut known = self.reaches.iter_mut();
+            let of_it =
+                |it: &&mut Reached| (&it.part, &it.handler) == (&reached.part, &reached.handler);
+            match known.find(of_it) {
+                Some(known) => known.instructions += reached.instructions,
+                None => self.reaches.push(reached),
+            }
+        }
+        let of_operation = |it: &Reached| load_of(&it.handler).is_some();
+        self.reaches.sort_by_key(|reached| (!reached.is_beyond, of_operation(reached)));
     }
 
     /// Whether calls take more.
@@ -329,14 +375,21 @@ impl Cause {
     pub fn words(&self) -> String {
         let more = if self.is_slower() { "more" } else { "fewer" };
         let on = self.kernel.as_ref().map_or(String::new(), |kernel| format!(" on {kernel}"));
-        let (function, instructions) = (&self.function, self.instructions.abs());
+        let instructions = self.instructions.abs();
+        let names = [&self.function].into_iter().chain(&self.also).take(MOST).cloned();
+        let names = names.chain(and_more(self.also.len() + 1)).collect::<Vec<_>>().join(", ");
+        let (takes, call) = match self.also.is_empty() {
+            true => ("takes", "call"),
+            false => ("take", "call of each"),
+        };
         let mut text = match &self.only_in {
             Some(build) => {
+                let handlers = if self.also.is_empty() { "a handler" } else { "handlers" };
                 format!(
-                    "{function}{on}, a handler in the {build} alone, takes {instructions:.1} instructions a call"
+                    "{names}{on}, {handlers} in the {build} alone, {takes} {instructions:.1} instructions a {call}"
                 )
             }
-            None => format!("{function}{on} takes {instructions:.1} instructions {more} a call"),
+            None => format!("{names}{on} {takes} {instructions:.1} instructions {more} a {call}"),
         };
         let mut of: Vec<String> =
             most(&self.callees, |it| format!("{} {:+.1}", it.what, it.instructions));

@@ -426,6 +426,17 @@ fn a_hook_more_is_the_cause_of_what_operations_take_more() {
         found[0].starts_with("hook, a handler in the baseline alone, takes 270.0"),
         "{found:?}"
     );
+    // Two that contain the same code are one cause.
+    sides.reverse();
+    let twice = "h 1000 1=9\nhook 1000 1=200000\n  below 1000 =70000\ntwin 1000 1=200000\n  below 1000 =70000";
+    for run in &mut sides[1] {
+        run.recording.call_tree = Some(drawn(twice));
+        run.recording.driver_costs[0].within = Some(550.0);
+    }
+    let found: Vec<String> = words(&sides);
+    let expected = "hook, twin, handlers in the candidate alone, take 270.0 instructions a call of each: below +70.0, itself +200.0; \
+                    reaches operation of connect +12.05 % (6972.1 to 7812.1, +300.0 of it around handlers)";
+    assert_eq!(found, [expected]);
     // What is around handlers alone has no function of the driver as its cause.
     for run in sides.iter_mut().flatten() {
         run.recording.driver_costs[0].within = Some(10.0);
