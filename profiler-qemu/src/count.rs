@@ -14,6 +14,9 @@ use crate::symbols::{BlockPlace, Function, Symbols};
 /// No parent: a call from outside of all watched functions.
 pub(crate) const ROOT: u32 = u32::MAX;
 
+/// No cell: its lines are not asked for.
+const NONE: u32 = u32::MAX;
+
 /// The slot of what is on a level from its begin to its end: no call or return is by it.
 const OUTERMOST: u64 = u64::MAX;
 
@@ -80,9 +83,9 @@ pub(crate) struct Block {
     sizes: Box<Box<[u8]>>,
     /// The count that knows it; what follows, `place` and `ends_interrupt` hold for that one alone.
     count: u32,
-    /// Index in [`Counter::code`]; `None` outside of modules, whose source lines are not asked for.
+    /// Index in [`Counter::code`], once it has run in a function of a module: others' source lines are not asked for.
     pub(crate) code: Option<u32>,
-    /// The node that it ran in last, and its cell there.
+    /// The node that it ran in last, and its cell there, or [`NONE`].
     cell: (u32, u32),
 }
 
@@ -103,7 +106,7 @@ impl Block {
             sizes: Box::new(sizes.into()),
             count: 0,
             code: None,
-            cell: (ROOT, 0),
+            cell: (ROOT, NONE),
         }
     }
 }
@@ -346,13 +349,12 @@ impl Counter {
     #[cold]
     fn meet(&mut self, block: &mut Block) {
         let place = self.symbols.place(block.address);
-        let has_code = self.symbols.is_of_module(block.address, place);
         block.count = self.number;
         block.place = place;
         block.ends_interrupt =
             block.end == Kind::InterruptReturn && self.symbols.is_entry_text(block.last);
-        block.code = has_code.then(|| self.new_code(block.address, &block.sizes));
-        block.cell = (ROOT, 0);
+        block.code = None;
+        block.cell = (ROOT, NONE);
     }
 
     fn new_code(&mut self, address: u64, sizes: &[u8]) -> u32 {
@@ -881,11 +883,11 @@ impl Counter {
             (Some(_), Some(ROOT)) => Running::SystemCall,
             (Some(_), Some(node)) => Running::Node(node),
         };
-        let cell = node.filter(|node| *node != ROOT).zip(block.code).map(|(node, code)| {
+        let cell = node.filter(|node| *node != ROOT).and_then(|node| {
             if block.cell.0 != node {
-                block.cell = (node, self.cell(node, code));
+                block.cell = (node, self.cell_of_module(node, block).unwrap_or(NONE));
             }
-            block.cell.1
+            Some(block.cell.1).filter(|cell| *cell != NONE)
         });
         self.started = now;
         self.previous = Previous {
@@ -895,9 +897,23 @@ impl Counter {
             interrupt: place.interrupt,
             goes_on: block.repeats && self.previous.last == block.address,
             breaks: block.end == Kind::Breakpoint,
-            code: block.code,
+            code: cell.and(block.code),
             cell,
         };
+    }
+
+    /// The cell of a block in a node of a module, whatever the block is of: a node's lines add up to its instructions, or it has
+    /// none, as the kernel's source lines are not asked for.
+    fn cell_of_module(&mut self, node: u32, block: &mut Block) -> Option<u32> {
+        let function = self.nodes[node as usize].function;
+        if self.symbols.functions[function as usize].module.is_empty() {
+            return None;
+        }
+        let code = match block.code {
+            Some(code) => code,
+            None => *block.code.insert(self.new_code(block.address, &block.sizes)),
+        };
+        Some(self.cell(node, code))
     }
 
     fn cell(&mut self, node: u32, code: u32) -> u32 {

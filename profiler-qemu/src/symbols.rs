@@ -138,7 +138,8 @@ pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> 
     if functions.iter().all(|function| function.address == 0) {
         return Err("the addresses of /proc/kallsyms are hidden: kernel.kptr_restrict".to_owned());
     }
-    functions.sort_by_key(|function| function.address);
+    // A function of the kernel that is counted as one of a module is the module's.
+    functions.sort_by_key(|function| (function.address, function.module.is_empty()));
     functions.dedup_by_key(|function| function.address);
     // Of all names few are looked up, and each run waits for this.
     let split: HashSet<(&str, &str)> = functions.iter().filter_map(Function::split_from).collect();
@@ -230,16 +231,6 @@ impl Symbols {
     /// Whether it is in a module that is watched.
     pub(crate) fn is_watched(&self, address: u64) -> bool {
         self.modules.iter().any(|(begin, end, _)| (*begin..*end).contains(&address))
-    }
-
-    /// Whether code there is a module's. What lies behind one belongs to the kernel: the detours of optimised kprobes, which
-    /// have no symbol before 5.8.
-    pub(crate) fn is_of_module(&self, address: u64, place: Option<BlockPlace>) -> bool {
-        let is_behind = |place: BlockPlace| {
-            let module = &self.functions[place.function as usize].module;
-            self.modules.iter().any(|(.., name)| name == module)
-        };
-        self.is_watched(address) || place.is_some_and(|place| place.module && !is_behind(place))
     }
 
     /// Adds a function of a watched module that has no symbol: its name is its distance from the module's first byte.

@@ -142,7 +142,9 @@ impl KernelImage {
                 fs::read(&path).map_err(|error| ImageError::Read { path: path.clone(), error })?;
             return match bytes.as_slice() {
                 [0x7f, b'E', b'L', b'F', ..] => Ok(bytes),
-                packed => unpack(packed).map_err(|what| ImageError::Unpack { path, what }),
+                packed => unpack(packed)
+                    .map(|(bytes, _)| bytes)
+                    .map_err(|what| ImageError::Unpack { path, what }),
             };
         }
         let path = folders.into_iter().next().unwrap_or_default().join("modules.dep");
@@ -216,7 +218,7 @@ fn banner(image: &[u8]) -> Option<String> {
     let at = memchr::memmem::find(image, BEFORE)? + BEFORE.len();
     let text = image.get(at..)?.split(|byte| *byte == b' ').next()?;
     let release = std::str::from_utf8(text).ok().filter(|text| text.len() < 64)?;
-    (!release.contains('/')).then(|| release.to_owned())
+    (!release.contains(['/', '\n', '='])).then(|| release.to_owned())
 }
 
 fn u16_at(image: &[u8], at: usize) -> Option<u16> {
@@ -279,16 +281,15 @@ pub(crate) fn unpacked_for_arm64(image: Vec<u8>) -> Result<Vec<u8>, String> {
         }
         _ => return Ok(image),
     };
-    let image = unpack(packed)?;
-    if is_arm64(&image) {
-        Ok(image)
-    } else {
-        Err("what the image has packed is no Image of arm64".to_owned())
+    match unpack(packed)? {
+        (_, false) => Err("what the image has packed is cut off".to_owned()),
+        (image, _) if is_arm64(&image) => Ok(image),
+        _ => Err("what the image has packed is no Image of arm64".to_owned()),
     }
 }
 
-/// What `xz`, `zstd` or `gzip` has compressed.
-fn unpack(payload: &[u8]) -> Result<Vec<u8>, String> {
+/// What `xz`, `zstd` or `gzip` has compressed, and whether the program found nothing wrong.
+fn unpack(payload: &[u8]) -> Result<(Vec<u8>, bool), String> {
     let (program, args): (&str, &[&str]) = match payload {
         [0xfd, b'7', b'z', b'X', b'Z', ..] => ("xz", &["-dc", "--single-stream"]),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => ("zstd", &["-dc"]),
@@ -312,17 +313,17 @@ fn unpack(payload: &[u8]) -> Result<Vec<u8>, String> {
         // before the end: what came out is what counts.
         let _ = stdin.write_all(payload);
     }
-    child.wait().map_err(of)?;
+    let is_whole = child.wait().map_err(of)?.success();
     let mut bytes = Vec::new();
     out.rewind().and_then(|()| out.read_to_end(&mut bytes)).map_err(of)?;
     match bytes.starts_with(b"\x7fELF") || is_arm64(&bytes) {
-        true => Ok(bytes),
+        true => Ok((bytes, is_whole)),
         false => Err(format!("`{program}` gave neither an ELF file nor an Image of arm64")),
     }
 }
 
 fn decompress(payload: &[u8]) -> Result<Vec<u8>, String> {
-    let bytes = unpack(payload)?;
+    let (bytes, _) = unpack(payload)?;
     // The last four bytes of a payload are the size of what is in it (`size_append` of scripts/Makefile.lib; gzip writes it
     // itself).
     if payload.len().checked_sub(4).and_then(|at| u32_at(payload, at)) != Some(bytes.len()) {
@@ -408,6 +409,11 @@ pub(crate) mod tests {
         image[0x38..0x3c].copy_from_slice(b"ARM\x64");
         let packed = gzip(&image);
         assert_eq!(unpacked_for_arm64(packed.clone()).unwrap(), image);
+        let random: Vec<u8> =
+            (0_u32..5_000).flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes()).collect();
+        let long = gzip(&[&image[..], &random].concat());
+        let cut = unpacked_for_arm64(long[..long.len() / 2].to_vec()).unwrap_err();
+        assert_eq!(cut, "what the image has packed is cut off");
         let mut efi = b"MZ\0\0zimg".to_vec();
         efi.extend(u32::to_le_bytes(64));
         efi.extend(u32::try_from(packed.len()).unwrap().to_le_bytes());

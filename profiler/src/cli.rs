@@ -102,7 +102,7 @@ pub enum Command {
     Lab(Box<LabArgs>),
     /// Show what operations take more with drivers or agents than without them, beside each other.
     Tax(TaxArgs),
-    /// Fetch stock Debian kernels for labs; list and remove them.
+    /// Fetch stock Debian kernels for labs, or add those of other distributions; list and remove them.
     Kernels(KernelsArgs),
     /// Restore tracefs after a killed profiler, as the next start of one does: for a service's `ExecStopPost=`.
     #[command(hide = true)]

@@ -1,6 +1,6 @@
 //! A part of `profiler-vm` for the fuzzer alone.
 
-use super::{has_pvh_entry, payload, release};
+use super::{has_pvh_entry, largest_btf, payload, release};
 
 /// A kernel's file, or what is packed in it.
 pub fn image(bytes: &[u8]) {
@@ -9,6 +9,9 @@ pub fn image(bytes: &[u8]) {
     }
     if let Some(payload) = payload(bytes) {
         assert!(payload.len() <= bytes.len());
+    }
+    if let Some(btf) = largest_btf(bytes) {
+        assert!(btf.len() >= 24 && btf.len() <= bytes.len());
     }
     has_pvh_entry(bytes);
 }

@@ -10,7 +10,7 @@ use std::process::{Command, ExitStatus, Stdio};
 pub enum DebianError {
     /// A program is missing, or cannot be started.
     #[error(
-        "cannot run `{command}`: {error}; install apt, dpkg and kmod, and libarchive-tools (bsdtar) for `kernels add`"
+        "cannot run `{command}`: {error}; install apt, dpkg and kmod, or what has bsdtar (libarchive-tools)"
     )]
     NotStarted {
         /// The whole command.
@@ -50,10 +50,10 @@ pub enum DebianError {
         prefix: &'static str,
     },
     /// Files of the user's are no kernel that boots here.
-    #[error("no kernel in {}: {what}", of.display())]
+    #[error("no kernel in {of}: {what}")]
     NoKernel {
-        /// Where it was looked for.
-        of: PathBuf,
+        /// What was given.
+        of: String,
         /// What is wrong.
         what: String,
     },

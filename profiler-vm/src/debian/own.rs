@@ -1,97 +1,155 @@
 //! Kernels out of packages of any distribution, which the user has as files, or out of a folder.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::error::{DebianError, create_dir, output, remove_dir};
 use super::partial::Partial;
-use super::unpacked::place_as;
+use super::unpacked::{ADDED, Unpacked, place_as};
 use crate::image::{self, KernelImage};
 
-/// What a package has of a kernel. `lib` may be a link to `usr/lib`, and is none in a kernel that is placed.
-const MODULES: [&str; 2] = ["lib/modules", "usr/lib/modules"];
+/// Where packages have a kernel's image, and its modules.
 const BOOT: &str = "boot";
+const MODULES: [&str; 2] = ["lib/modules", "usr/lib/modules"];
+
+/// Files of `boot` that are a kernel's; initial file systems and boot loaders are large, and not needed.
+const OF_BOOT: [&str; 3] = ["vmlinuz-", "config-", "System.map-"];
+
+/// What RHEL has beside its kernels is a copy of one.
+const RESCUE: &str = "rescue";
+
+/// No image of a kernel has more bytes.
+const MOST_BYTES: u64 = 512 << 20;
+
+/// Longest release: `__NEW_UTS_LEN` of `linux/utsname.h`.
+const MOST_CHARS: usize = 64;
 
 /// Puts the kernel of these packages (`.rpm`, `.deb`) and folders into the cache `kernels`; gives its release.
 ///
-/// Only plain files of `boot` and of the modules' folders are taken, each package unpacked apart, so that no link in one leads
-/// out of it.
+/// Each package is unpacked apart, and of it plain files in plain folders are taken alone, so that no link leads out of it.
 ///
 /// # Errors
-/// If they cannot be unpacked, have no kernel that boots here, or have several.
+/// If they cannot be unpacked, or have no kernel that boots here, several, or one that is there.
 pub fn add(sources: &[PathBuf], kernels: &Path) -> Result<String, DebianError> {
+    let given: Vec<String> = sources.iter().map(|source| source.display().to_string()).collect();
+    let fails = |what: String| DebianError::NoKernel { of: given.join(", "), what };
     let mut partial = Partial::new(&kernels.join("added"))?;
     let root = partial.root();
+    let mut found = BTreeSet::new();
     for source in sources {
-        if source.is_dir() {
-            take_all(source, &root)?;
-            continue;
-        }
         let unpacked = partial.debs().join("unpacked");
-        unpack(source, &unpacked)?;
-        take_all(&unpacked, &root)?;
+        let folder = if source.is_dir() { source } else { &unpacked };
+        if folder == &unpacked {
+            unpack(source, &unpacked)?;
+        }
+        found.extend(releases(folder));
+        // Before it is copied: a folder may be that of a whole machine.
+        if found.len() > 1 {
+            let all = Vec::from_iter(found).join(", ");
+            return Err(fails(format!("they are of several kernels ({all}): add one at a time")));
+        }
+        take_all(folder, &root)?;
         remove_dir(&unpacked)?;
     }
-    let release = release(&root)?;
-    place_image(&root, &release)?;
-    partial.place_at(&kernels.join(&release));
-    let names = sources.iter().filter_map(|source| source.file_name());
-    let stamp = names.fold(format!("linux-image-{release}=added\n"), |stamp, name| {
-        stamp + &name.to_string_lossy().replace('\n', " ") + "\n"
-    });
+    let none = || fails("there is neither boot/vmlinuz-RELEASE nor lib/modules/RELEASE".to_owned());
+    let release = found.pop_first().ok_or_else(none)?;
+    if !is_release(&release) {
+        return Err(fails(format!("{release:?} is no release of a kernel")));
+    }
+    let to = kernels.join(&release);
+    if Unpacked::open(&to).is_some() {
+        return Err(fails(format!("Linux {release} is there: remove it first")));
+    }
+    place_image(&root, &release).map_err(fails)?;
+    partial.place_at(&to);
+    let stamp = format!("linux-image-{release}{ADDED}\n{}\n", given.join("\n"));
     place_as(partial, &release, &stamp)?;
     Ok(release)
 }
 
-/// Unpacks a package by bsdtar, which reads both kinds and follows no link.
+/// Whether it can be the name of a folder and an argument: what `uname -r` says begins with a digit.
+fn is_release(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "._+~-".contains(c);
+    text.len() < MOST_CHARS
+        && text.starts_with(|c: char| c.is_ascii_digit())
+        && text.chars().all(is_part)
+}
+
+/// Unpacks a package by bsdtar, which writes through no link.
 fn unpack(package: &Path, to: &Path) -> Result<(), DebianError> {
     create_dir(to)?;
     let extract = |archive: &Path| {
         let mut command = Command::new("bsdtar");
         command.args(["--no-same-owner", "--no-same-permissions", "-xf"]).arg(archive);
-        output(command.arg("-C").arg(to)).map(drop)
+        output(command.arg("-C").arg(to))?;
+        // A folder that its owner may not change could not be removed.
+        output(Command::new("chmod").args(["-R", "u+rwX"]).arg(to)).map(drop)
     };
     let package = fs::canonicalize(package).map_err(DebianError::file("open", package))?;
     extract(&package)?;
-    if package.extension().is_some_and(|ending| ending == "deb") {
-        let entries = fs::read_dir(to).map_err(DebianError::file("list", to))?;
-        let is_data = |path: &PathBuf| {
-            path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"data.tar"))
-        };
-        let data = entries.filter_map(|entry| Some(entry.ok()?.path())).find(is_data);
-        let none =
-            || DebianError::NoKernel { of: package.clone(), what: "it has no data.tar".to_owned() };
-        extract(&data.ok_or_else(none)?)?;
+    if !is_plain(&to.join("debian-binary")) {
+        return Ok(());
     }
-    Ok(())
+    let entries = fs::read_dir(to).map_err(DebianError::file("list", to))?;
+    let is_data = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default();
+        name.to_string_lossy().starts_with("data.tar") && is_plain(path)
+    };
+    let data = entries.filter_map(|entry| Some(entry.ok()?.path())).find(is_data);
+    data.map_or(Ok(()), |data| extract(&data))
 }
 
-/// Copies what `from` has of a kernel to where a kernel of Debian's has it. A link in a package may lead anywhere.
-fn take_all(from: &Path, root: &Path) -> Result<(), DebianError> {
-    let is_plain = |folder: &&str| {
+/// Whether it is a file, and no link to one.
+fn is_plain(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|facts| facts.is_file())
+}
+
+/// The folders that have parts of a kernel, without any that a link leads to: one in a package may lead anywhere.
+fn folders(from: &Path) -> impl Iterator<Item = &'static str> {
+    let is_plain = move |folder: &&str| {
         let above = Path::new(folder).ancestors().filter(|above| *above != Path::new(""));
         let facts = |path: &Path| fs::symlink_metadata(from.join(path));
         above.into_iter().all(|path| facts(path).is_ok_and(|facts| facts.is_dir()))
     };
-    let folders = [BOOT].into_iter().chain(MODULES).filter(is_plain);
-    folders.into_iter().try_for_each(|folder| {
-        let to = if folder == BOOT { BOOT } else { MODULES[0] };
-        take(&from.join(folder), &root.join(to))
+    [BOOT].into_iter().chain(MODULES).filter(is_plain)
+}
+
+/// Releases of the kernels that are there, or are in part.
+fn releases(from: &Path) -> BTreeSet<String> {
+    let names = |folder: &'static str| {
+        let entries = fs::read_dir(from.join(folder)).into_iter().flatten().flatten();
+        let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+        entries.map(name).filter_map(move |name| match folder {
+            BOOT => name.strip_prefix(OF_BOOT[0]).map(str::to_owned),
+            _ => Some(name),
+        })
+    };
+    folders(from).flat_map(names).filter(|release| !release.contains(RESCUE)).collect()
+}
+
+/// Copies what is there of a kernel to where a kernel of Debian's has it.
+fn take_all(from: &Path, root: &Path) -> Result<(), DebianError> {
+    folders(from).try_for_each(|folder| match folder {
+        BOOT => take(&from.join(BOOT), &root.join(BOOT), &|name| {
+            OF_BOOT.iter().any(|prefix| name.starts_with(prefix)) && !name.contains(RESCUE)
+        }),
+        modules => take(&from.join(modules), &root.join(MODULES[0]), &|_| true),
     })
 }
 
-/// Copies plain files and folders.
-fn take(from: &Path, to: &Path) -> Result<(), DebianError> {
+/// Copies plain files and folders whose names are `wanted`.
+fn take(from: &Path, to: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<(), DebianError> {
     create_dir(to)?;
     for entry in fs::read_dir(from).map_err(DebianError::file("list", from))? {
         let entry = entry.map_err(DebianError::file("list", from))?;
         let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if !wanted(&entry.file_name().to_string_lossy()) {
+            continue;
+        }
         match entry.file_type().map_err(DebianError::file("read", &path))? {
-            kind if kind.is_dir() => take(&path, &target)?,
+            kind if kind.is_dir() => take(&path, &target, &|_| true)?,
             kind if kind.is_file() => {
                 fs::copy(&path, &target).map_err(DebianError::file("copy", &path))?;
             }
@@ -101,107 +159,100 @@ fn take(from: &Path, to: &Path) -> Result<(), DebianError> {
     Ok(())
 }
 
-/// The release of the only kernel there.
-fn release(root: &Path) -> Result<String, DebianError> {
-    let names = |folder: &Path| -> BTreeSet<OsString> {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.map(|entry| entry.file_name()).collect()
-    };
-    let of_modules = names(&root.join(MODULES[0])).into_iter();
-    let mut releases: BTreeSet<String> =
-        of_modules.map(|name| name.to_string_lossy().into_owned()).collect();
-    let images = names(&root.join(BOOT)).into_iter();
-    releases.extend(
-        images.filter_map(|name| Some(name.to_str()?.strip_prefix("vmlinuz-")?.to_owned())),
-    );
-    let releases: Vec<String> = releases.into_iter().collect();
-    let fails = |what: String| DebianError::NoKernel { of: root.to_owned(), what };
-    match releases.as_slice() {
-        [release] => Ok(release.clone()),
-        [] => {
-            Err(fails("they have neither boot/vmlinuz-RELEASE nor lib/modules/RELEASE".to_owned()))
-        }
-        several => Err(fails(format!(
-            "they are of several kernels ({}): add one at a time",
-            several.join(", ")
-        ))),
-    }
-}
-
 /// Puts the image, unpacked if it is one of arm64 that is packed, where a kernel of Debian's has it.
-fn place_image(root: &Path, release: &str) -> Result<(), DebianError> {
+fn place_image(root: &Path, release: &str) -> Result<(), String> {
     let to = root.join(BOOT).join(format!("vmlinuz-{release}"));
     let beside = root.join(MODULES[0]).join(release).join("vmlinuz");
-    let fails = |what: String| DebianError::NoKernel { of: to.clone(), what };
-    let from = [&to, &beside].into_iter().find(|path| path.exists());
-    let from = from.ok_or_else(|| {
-        fails("the kernel's image is missing: add the package that has it, too (kernel-core, linux-image-...)".to_owned())
-    })?;
-    let bytes = fs::read(from).map_err(DebianError::file("read", from))?;
-    let bytes = image::unpacked_for_arm64(bytes).map_err(fails)?;
-    create_dir(&root.join(BOOT))?;
-    fs::write(&to, bytes).map_err(DebianError::file("write", &to))?;
-    let image = KernelImage::open(&to).map_err(|error| fails(error.to_string()))?;
-    if image.release != release {
-        return Err(fails(format!(
-            "the image is of Linux {}, its modules of {release}",
-            image.release
-        )));
+    let from = [&to, &beside].into_iter().find(|path| path.exists()).ok_or(
+        "the kernel's image is missing: add the package that has it, too (kernel-core, linux-image-...)",
+    )?;
+    let words = |error: std::io::Error| format!("its image: {error}");
+    if fs::metadata(from).map_err(words)?.len() > MOST_BYTES {
+        return Err(format!("its image has more than {} MiB", MOST_BYTES >> 20));
     }
-    Ok(())
+    let bytes = image::unpacked_for_arm64(fs::read(from).map_err(words)?)?;
+    fs::create_dir_all(root.join(BOOT)).and_then(|()| fs::write(&to, bytes)).map_err(words)?;
+    let image =
+        KernelImage::open(&to).map_err(|_| "its image is none that boots here".to_owned())?;
+    match image.release == release {
+        true => Ok(()),
+        false => Err(format!("the image is of Linux {}, the rest of {release}", image.release)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A folder with a kernel of x86-64 and a module.
-    fn kernel(folder: &Path, release: &str, image_folder: &str) {
-        let write = |name: &str, bytes: &[u8]| {
-            let path = folder.join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, bytes).unwrap();
-        };
-        write(image_folder, &image::tests::named(release));
-        write(&format!("lib/modules/{release}/kernel/fs/9p.ko.xz"), b"");
+    const RELEASE: &str = "4.18.0-1.x86_64";
+
+    fn write(path: &Path, bytes: &[u8]) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
     }
 
-    fn error(sources: &[PathBuf], kernels: &Path) -> String {
-        let error = add(sources, kernels).unwrap_err().to_string();
+    /// Two folders: one with a kernel of x86-64 and a module, and a cache.
+    fn kernel() -> (tempfile::TempDir, PathBuf, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, kernels] = ["from", "kernels"].map(|name| folder.path().join(name));
+        write(&from.join(format!("lib/modules/{RELEASE}/vmlinuz")), &image::tests::named(RELEASE));
+        (folder, from, kernels)
+    }
+
+    fn error(from: &Path, kernels: &Path) -> String {
+        let error = add(&[from.to_owned()], kernels).unwrap_err().to_string();
         assert!(!kernels.join(".partial").exists(), "what fails leaves nothing");
+        assert!(error.starts_with(&format!("no kernel in {}: ", from.display())), "{error}");
         error
     }
 
     #[test]
     fn a_folder_that_is_no_kernel_or_several_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let [from, kernels] = ["from", "kernels"].map(|name| folder.path().join(name));
-        fs::create_dir_all(&from).unwrap();
-        let of = std::slice::from_ref(&from);
-        assert!(error(of, &kernels).contains("neither boot/vmlinuz-RELEASE nor"));
-        kernel(&from, "4.18.0-1.x86_64", "lib/modules/4.18.0-1.x86_64/vmlinuz");
-        fs::create_dir_all(from.join("lib/modules/3.10.0")).unwrap();
-        assert!(error(of, &kernels).contains("several kernels (3.10.0, 4.18.0-1.x86_64)"));
-        fs::remove_dir(from.join("lib/modules/3.10.0")).unwrap();
-        fs::write(from.join("lib/modules/4.18.0-1.x86_64/vmlinuz"), image::tests::named("5.4.0"))
-            .unwrap();
-        assert!(error(of, &kernels).contains("is of Linux 5.4.0, its modules of 4.18.0-1.x86_64"));
-        fs::remove_file(from.join("lib/modules/4.18.0-1.x86_64/vmlinuz")).unwrap();
-        assert!(error(of, &kernels).contains("image is missing"));
+        let (_folder, from, kernels) = kernel();
+        assert!(error(&from.join("lib"), &kernels).contains("neither boot/vmlinuz-RELEASE nor"));
+        write(&from.join("lib/modules/3.10.0/x.ko"), b"");
+        assert!(error(&from, &kernels).contains("several kernels (3.10.0, 4.18.0-1.x86_64)"));
+        fs::remove_dir_all(from.join("lib/modules/3.10.0")).unwrap();
+        let image = from.join(format!("lib/modules/{RELEASE}/vmlinuz"));
+        write(&image, &image::tests::named("5.4.0"));
+        assert!(error(&from, &kernels).contains("is of Linux 5.4.0, the rest of 4.18.0-1.x86_64"));
+        write(&image, b"");
+        assert!(error(&from, &kernels).contains("none that boots here"));
+        fs::remove_file(&image).unwrap();
+        assert!(error(&from, &kernels).contains("image is missing"));
     }
 
     #[test]
-    fn links_are_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        let [from, to, secret] = ["from", "to", "secret"].map(|name| folder.path().join(name));
-        fs::create_dir_all(from.join("lib")).unwrap();
-        fs::create_dir(&secret).unwrap();
-        fs::write(secret.join("vmlinuz-1"), "").unwrap();
-        std::os::unix::fs::symlink(&secret, from.join("boot")).unwrap();
-        std::os::unix::fs::symlink(&secret, from.join("lib/modules")).unwrap();
-        fs::create_dir_all(secret.join("lib/modules")).unwrap();
-        std::os::unix::fs::symlink(&secret, from.join("usr")).unwrap();
-        take_all(&from, &to).unwrap();
-        assert!(!to.exists());
+    fn a_release_is_a_name_that_leads_nowhere() {
+        for bad in ["..", "-n", ".lock", "x", "4=1", "4\n", "4 1", "", &"4".repeat(64)] {
+            assert!(!is_release(bad), "{bad:?}");
+        }
+        for good in ["4.18.0-553.el8_10.x86_64", "6.12.95+deb12-arm64", "5.15.0-1~20-generic"] {
+            assert!(is_release(good), "{good}");
+        }
+        let (_folder, from, kernels) = kernel();
+        let modules = from.join("lib/modules");
+        fs::rename(modules.join(RELEASE), modules.join(".lock")).unwrap();
+        assert!(error(&from, &kernels).contains("\".lock\" is no release of a kernel"));
+    }
+
+    #[test]
+    fn links_are_not_followed_and_of_boot_only_a_kernel_is_taken() {
+        let (folder, from, kernels) = kernel();
+        let secret = folder.path().join("secret");
+        write(&secret.join("lib/modules/1/vmlinuz-1"), b"");
+        for (at, name) in [("usr", &secret), ("boot", &secret)] {
+            std::os::unix::fs::symlink(name, from.join(at)).unwrap();
+        }
+        take_all(&from, &kernels).unwrap();
+        assert_eq!(fs::read_dir(&kernels).unwrap().count(), 1, "modules alone");
+        fs::remove_file(from.join("boot")).unwrap();
+        write(&from.join("boot/vmlinuz-0-rescue-7f"), b"");
+        write(&from.join("boot/initrd.img-4.18.0-1.x86_64"), b"");
+        write(&from.join("boot/config-4.18.0-1.x86_64"), b"");
+        take_all(&from, &kernels).unwrap();
+        let taken: Vec<_> = fs::read_dir(kernels.join("boot")).unwrap().collect();
+        assert_eq!(taken.len(), 1, "{taken:?}");
+        assert_eq!(Vec::from_iter(releases(&from)), [RELEASE]);
     }
 }

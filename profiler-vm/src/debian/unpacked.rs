@@ -13,6 +13,9 @@ use crate::command::search_path;
 /// The packages a kernel was unpacked from; written last, so its presence means complete.
 const STAMP: &str = "packages.txt";
 
+/// In the place of a version, in the first line of a stamp: apt has not verified it.
+pub(super) const ADDED: &str = "=added";
+
 /// A kernel out of Debian's packages.
 #[derive(Debug, Clone)]
 pub struct Unpacked {
@@ -31,6 +34,11 @@ impl Unpacked {
         let release = release_in(&packages)?;
         let kernel = Self { root: root.to_owned(), release, packages };
         kernel.image().exists().then_some(kernel)
+    }
+
+    /// Whether it comes from files of the user's.
+    pub fn is_added(&self) -> bool {
+        self.packages.lines().next().is_some_and(|first| first.ends_with(ADDED))
     }
 
     /// The compressed kernel.

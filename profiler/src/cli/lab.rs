@@ -42,13 +42,13 @@ pub struct LabArgs {
     /// `run: COMMAND`.
     #[arg(
         long,
-        value_name = "FILE.ko|run: COMMAND",
+        value_name = "FILE.ko|run: COMMAND|audit: RULES",
         requires = "candidate",
         conflicts_with = "module"
     )]
     pub baseline: Vec<PathBuf>,
     /// The same after the change.
-    #[arg(long, value_name = "FILE.ko|run: COMMAND", requires = "baseline")]
+    #[arg(long, value_name = "FILE.ko|run: COMMAND|audit: RULES", requires = "baseline")]
     pub candidate: Vec<PathBuf>,
     /// Parameters of the module, as insmod takes them.
     #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]

@@ -13,6 +13,8 @@ Examples:
   profiler tax --kernel 6.1 --with hids_driver.ko --with 'run: opensnoop' --with 'run: execsnoop'
   # a driver with and without a hook, of two operations
   profiler tax --kernel 6.1 --with 'hids_driver.ko EXIT_HOOK=0' --with 'hids_driver.ko EXIT_HOOK=1' --builtin fork,exit
+  # audit rules, and a program as the load
+  profiler tax --kernel 6.1 --with 'audit: /etc/audit/audit.rules' -- dd if=/dev/zero of=/dev/null count=1000
   # any program as the load
   profiler tax --kernel 6.1 --with hids_driver.ko --agent-file /etc/services -- sort /etc/services";
 
@@ -23,9 +25,13 @@ pub struct TaxArgs {
     /// Kernel to boot, as for `profiler lab`.
     #[arg(long, value_name = "FILE|FOLDER|VERSION")]
     pub kernel: String,
-    /// What is installed (repeatable: a column each): a driver's file, with parameters as insmod takes them, or a program whose BPF
-    /// programs are measured, as `run: COMMAND`.
-    #[arg(long, value_name = "FILE.ko [NAME=VALUE ...]|run: COMMAND", required = true)]
+    /// What is installed (repeatable: a column each): a driver's file, with parameters as insmod takes them, a program whose BPF
+    /// programs are measured, as `run: COMMAND`, or a file of audit rules, as `audit: RULES`.
+    #[arg(
+        long,
+        value_name = "FILE.ko [NAME=VALUE ...]|run: COMMAND|audit: RULES",
+        required = true
+    )]
     pub with: Vec<String>,
     /// What uses drivers.
     #[command(flatten)]

@@ -278,7 +278,8 @@ fn annotation(level: &str, title: &str, message: &str) -> String {
 /// The evidence, with the causes if the line failed.
 fn with_causes(report: &GateReport, line: &Line) -> String {
     let is_cause = |cause: &&Cause| line.verdict == Verdict::Fail && cause.explains(line);
-    let causes = report.causes.iter().filter(is_cause).map(Cause::words);
+    let causes = report.causes.iter().filter(is_cause);
+    let causes = causes.map(|cause| cause.of_handler(&line.handler).words());
     std::iter::once(line.evidence.clone()).chain(causes).collect::<Vec<_>>().join("; ")
 }
 

@@ -8,10 +8,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use profiler_vm::Arch;
 use profiler_vm::debian::{
     self, Apt, DebianError, Entry, Partial, Unpacked, is_of, numbers, use_headers_in_place,
 };
+use profiler_vm::{Arch, KernelImage};
 
 use crate::error::{Failure, exit};
 use crate::load::{changeable, make_private, user_cache};
@@ -22,14 +22,18 @@ impl From<DebianError> for Failure {
         let (code, remedy) = match &error {
             DebianError::NotStarted { .. } => (
                 exit::CANNOT_MEASURE,
-                "kernels come by apt and dpkg; without them unpack a kernel's package and give its folder with --kernel: ",
+                "without it unpack a kernel's package and give its folder with --kernel: ",
             ),
             _ if error.is_disk_full() => (
                 exit::BAD_OUTPUT,
                 "the disk is full; free some space, or set XDG_CACHE_HOME to another folder: ",
             ),
+            DebianError::Failed { command, .. } if command.starts_with("bsdtar") => {
+                (exit::BAD_INPUT, "the package cannot be unpacked: ")
+            }
+            DebianError::NoKernel { .. } => (exit::BAD_INPUT, ""),
             DebianError::Failed { .. } => {
-                (exit::CANNOT_MEASURE, "what reads packages failed (is the network up?): ")
+                (exit::CANNOT_MEASURE, "apt or dpkg failed (is the network up?): ")
             }
             _ => (exit::CANNOT_MEASURE, ""),
         };
@@ -97,7 +101,7 @@ impl Cache {
     pub fn newest(&self, version: &str) -> Option<Unpacked> {
         let mut kernels = self.list();
         kernels.retain(|kernel| is_of(&kernel.release, version));
-        let is_for_here = |kernel: &Unpacked| kernel.release.ends_with(Arch::HERE.debian());
+        let is_for_here = |kernel: &Unpacked| arch_of(kernel).is_none_or(|arch| arch == Arch::HERE);
         kernels.into_iter().max_by_key(|kernel| (is_for_here(kernel), numbers(&kernel.release)))
     }
 
@@ -131,7 +135,11 @@ impl Cache {
         for release in chosen? {
             let to = self.folder.join(release);
             if Unpacked::open(&to).is_some_and(|there| !with_headers || there.headers().exists()) {
-                say(&format!("Linux {release} is there"));
+                let how = match Unpacked::open(&to).is_some_and(|there| there.is_added()) {
+                    true => ", added from files: `profiler kernels remove` it to fetch it",
+                    false => "",
+                };
+                say(&format!("Linux {release} is there{how}"));
                 continue;
             }
             let mut packages = apt.kernel(release, &|_| true)?;
@@ -190,6 +198,15 @@ impl Cache {
         let file = File::create(self.folder.join(".lock")).map_err(|error| self.unusable(error))?;
         Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| self.unusable(errno.into()))
     }
+}
+
+/// What a kernel is for: by the end of its release, or by its image where that says nothing.
+fn arch_of(kernel: &Unpacked) -> Option<Arch> {
+    let is_its = |arch: &Arch| {
+        [arch.debian(), arch.name()].iter().any(|name| kernel.release.ends_with(name))
+    };
+    let named = Arch::ALL.into_iter().find(is_its);
+    named.or_else(|| Some(KernelImage::open(&kernel.image()).ok()?.arch))
 }
 
 /// The newest of the releases, which are in order, that is of the version.

@@ -15,6 +15,7 @@ use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 use object::{LittleEndian, SectionIndex};
 use sha2::{Digest as _, Sha256};
 
+use super::installs::Installs;
 use super::wire;
 use crate::error::{Failure, exit};
 
@@ -31,9 +32,13 @@ const FOLDERS: [&str; 6] = [
     "/usr/lib",
 ];
 
+/// The program that loads audit rules, and where it is if not in PATH: auditctl(8).
+const AUDITCTL: [&str; 3] = ["auditctl", "/usr/sbin/auditctl", "/sbin/auditctl"];
+
 /// A program with its arguments, and the files that it needs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Agent {
+    installs: Installs,
     /// As the user gave it.
     command: String,
     /// The program's path and its arguments.
@@ -85,7 +90,35 @@ impl Agent {
             hash.update(Sha256::digest(&file.bytes));
         }
         let checksum = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { command: command.to_owned(), arguments, files: Arc::new(files), checksum })
+        let (installs, command) = (Installs::default(), command.to_owned());
+        Ok(Self { installs, command, arguments, files: Arc::new(files), checksum })
+    }
+
+    /// The program that loads a file of audit rules, as auditctl(8) reads it; the rules watch these `further` files.
+    ///
+    /// # Errors
+    /// If auditctl is not installed, or the file cannot be read.
+    pub fn of_audit_rules(rules: &Path, further: &[PathBuf]) -> Result<Self, Failure> {
+        let bad =
+            |why: String| Failure::new(exit::USAGE, format!("audit: {}: {why}", rules.display()));
+        let missing = || {
+            bad("it takes `auditctl`, which is not there: install auditd (RHEL: audit)".to_owned())
+        };
+        let program = AUDITCTL.into_iter().find_map(find).ok_or_else(missing)?;
+        let absolute = std::path::absolute(rules).map_err(|error| bad(error.to_string()))?;
+        let words = [&program, Path::new("-R"), &absolute].map(|word| word.to_str());
+        let words = words.into_iter().collect::<Option<Vec<_>>>();
+        let words = words.ok_or_else(|| bad("the path is not UTF-8".to_owned()))?;
+        let command = shlex::try_join(words).map_err(|error| bad(error.to_string()))?;
+        let files = [&[absolute], further].concat();
+        let agent = Self::new(&command, &files)?;
+        Ok(Self { installs: Installs::AuditRules, command: rules.display().to_string(), ..agent })
+    }
+
+    /// What it installs.
+    #[must_use]
+    pub fn installs(&self) -> Installs {
+        self.installs
     }
 
     /// Its program and arguments as they were given.
@@ -113,7 +146,7 @@ impl Agent {
             bytes.extend(&file.bytes);
             files.push(wire::AgentFile { path: file.path.clone(), mode: file.mode, bytes: place });
         }
-        wire::Agent { arguments: self.arguments.clone(), files }
+        wire::Agent { arguments: self.arguments.clone(), files, installs: self.installs }
     }
 }
 

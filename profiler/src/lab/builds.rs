@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use profiler_vm::{ImageError, KernelImage};
 
+use super::agent::Agent;
+use super::installs::Installs;
 use super::subject::{Build, Subject};
 use super::{KernelBuilds, Options, kernel};
 use crate::error::{Failure, exit};
-use crate::kernel::hooks::BPF;
 use crate::prepare::{self, Inspected};
 
 /// The given kernels, or those that the baseline's modules were built for, each with its subjects; modules are below `folder`, in copies
@@ -37,12 +38,15 @@ pub fn of_kernels(
             let (subject, module) = of_kernel(of, &kernel)?;
             let (given, params) = (subject.to_string(), params.to_owned());
             let Some(module) = module else {
-                return Ok(Build { subject: subject.clone(), given, name: BPF.to_owned(), params });
+                let installs = subject.command().map(Agent::installs).unwrap_or_default();
+                let name = installs.module().to_owned();
+                return Ok(Build { subject: subject.clone(), given, name, params });
             };
             let output = below.join(name);
-            if module.name == BPF {
+            let taken = [Installs::BpfPrograms, Installs::AuditRules].map(Installs::module);
+            if let Some(taken) = taken.into_iter().find(|taken| module.name == *taken) {
                 let text = format!(
-                    "{given}: the kernel names BPF programs {BPF}, so no module may have that name"
+                    "{given}: {taken} is what others are called here, so no module may have that name"
                 );
                 return Err(Failure::new(exit::BAD_INPUT, text));
             }

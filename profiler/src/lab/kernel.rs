@@ -28,8 +28,8 @@ pub enum KernelError {
     /// Neither a path nor an installed version.
     #[error(
         "no kernel `{given}`: there is no such file or folder, and no /boot/vmlinuz-{given} \
-         (installed: {installed}); `profiler kernels fetch {given}` fetches Debian's; else install the kernel's \
-         package, or unpack it with `dpkg -x` and give the folder with --kernel"
+         (installed: {installed}); `profiler kernels fetch {given}` fetches Debian's, and `profiler kernels \
+         add` takes packages of others; or unpack them and give the folder with --kernel"
     )]
     NotFound {
         /// What was asked for.

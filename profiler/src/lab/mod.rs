@@ -20,6 +20,7 @@ pub mod gate;
 pub mod guest;
 pub mod hooks;
 mod initramfs;
+mod installs;
 pub mod kernel;
 pub mod lines;
 mod machine;

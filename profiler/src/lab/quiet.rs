@@ -6,7 +6,6 @@ pub const KERNEL_ARGS: &[(&str, &str)] = &[
     ("randomize_kstack_offset=off", "the kernel's stack begins at the same place in every call"),
     ("random.trust_cpu=on", "the random numbers that seed hash tables come from QEMU's fixed seed"),
     ("nowatchdog", "no watchdog wakes up every few seconds"),
-    ("audit=0", "no audit records, which a process on the host would not read"),
     ("transparent_hugepage=never", "khugepaged has nothing to do"),
 ];
 

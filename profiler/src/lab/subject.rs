@@ -4,29 +4,37 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::agent::Agent;
+use super::installs::Installs;
 use crate::error::{Failure, exit};
 use crate::prepare;
 
 /// Begins a subject that is a command.
 const COMMAND: &str = "run:";
 
+/// Begins one that is a file of audit rules.
+const AUDIT: &str = "audit:";
+
 /// What installs the hooks that are measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// A driver, by its file.
     Module(PathBuf),
-    /// A program whose BPF programs are the handlers.
+    /// A program, by what it installs.
     Command(Agent),
 }
 
 impl Subject {
-    /// The subject that was given as a file or as `run: COMMAND`; a command's files are these `further` ones.
+    /// The subject that was given as a file, as `run: COMMAND` or as `audit: RULES`; a command's files are these `further` ones.
     ///
     /// # Errors
     /// If there is no such program, or a file cannot be read.
     pub fn of(given: &Path, further: &[PathBuf]) -> Result<Self, Failure> {
-        match command(given) {
-            Some(command) => Agent::new(command, further).map(Self::Command),
+        let behind = |prefix| Some(given.to_str()?.strip_prefix(prefix)?.trim());
+        if let Some(command) = behind(COMMAND) {
+            return Agent::new(command, further).map(Self::Command);
+        }
+        match behind(AUDIT) {
+            Some(rules) => Agent::of_audit_rules(Path::new(rules), further).map(Self::Command),
             None => Ok(Self::Module(given.to_owned())),
         }
     }
@@ -78,7 +86,10 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Module(file) => write!(f, "{}", file.display()),
-            Self::Command(agent) => write!(f, "{COMMAND} {}", agent.command()),
+            Self::Command(agent) => match agent.installs() {
+                Installs::BpfPrograms => write!(f, "{COMMAND} {}", agent.command()),
+                Installs::AuditRules => write!(f, "{AUDIT} {}", agent.command()),
+            },
         }
     }
 }
@@ -90,14 +101,15 @@ pub struct Build {
     pub subject: Subject,
     /// As the user gave it.
     pub given: String,
-    /// The module's name once it is loaded; [`BPF`](crate::kernel::hooks::BPF) of a command.
+    /// The module's name once it is loaded, or that of [what a command installs](Installs::module).
     pub name: String,
     /// Parameters, as insmod takes them.
     pub params: String,
 }
 
-/// The command of `run: COMMAND`.
+/// The command of `run: COMMAND`, or the rules of `audit: RULES`.
 #[must_use]
 pub fn command(given: &Path) -> Option<&str> {
-    given.to_str()?.strip_prefix(COMMAND).map(str::trim)
+    let given = given.to_str()?;
+    [COMMAND, AUDIT].into_iter().find_map(|prefix| given.strip_prefix(prefix)).map(str::trim)
 }

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::installs::Installs;
 use super::plan::RunSpec;
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
@@ -85,6 +86,8 @@ pub(super) struct Agent {
     pub(super) arguments: Vec<String>,
     /// Its files.
     pub(super) files: Vec<AgentFile>,
+    /// What is measured, if no module is.
+    pub(super) installs: Installs,
 }
 
 /// A file in the item [`FILES`].

@@ -238,6 +238,8 @@ fn set_operands(instructions: &mut [bpf_insn], layout: &Layout) -> Result<(), St
     const AND: [u8; 2] = [0x54, 0x57];
     /// `BPF_JMP32`, `BPF_JMP`: the class is in the low bits.
     const JUMPS: [u8; 2] = [0x06, 0x05];
+    /// `BPF_LDX | BPF_MEM | BPF_DW`
+    const LOAD: u8 = 0x79;
     /// `BPF_X`: the operand is a register.
     const REGISTER: u8 = 0x08;
     let fits = |number: usize| i32::try_from(number).map_err(|_| "too many CPUs".to_owned());
@@ -246,6 +248,9 @@ fn set_operands(instructions: &mut [bpf_insn], layout: &Layout) -> Result<(), St
     for instruction in instructions {
         let code = instruction.code;
         if instruction.off == operand::STACK_POINTER {
+            if code != LOAD {
+                return Err(format!("an offset is in an instruction of code {code:#x}"));
+            }
             let (_, offset) =
                 stack_pointer.ok_or("the registers of this architecture are not known")?;
             instruction.off = *offset;
@@ -375,6 +380,10 @@ mod tests {
             let is_idle = has(&["empty", "clock", "calibrate"]);
             let measures = has(&["leave", "session"]) && !is_idle;
             let counts = |of: fn(i32) -> bool| changed.iter().filter(|pair| of(pair.0)).count();
+            let loads =
+                |instruction: &&bpf_insn| instruction.code == 0x79 && instruction.off == 19 * 8;
+            let at_entry = name.ends_with("regs_enter") || name == "calibrate_enter";
+            assert_eq!(code.iter().filter(loads).count() > 0, at_entry, "{name}");
             assert_eq!(counts(|imm| imm == operand::CPU_MASK) > 0, !is_idle, "{name}");
             assert_eq!(counts(|imm| imm != operand::CPU_MASK) > 0, measures, "{name}");
         }

@@ -275,7 +275,10 @@ fn damaged_trees_are_refused() {
         (|tree| tree.nodes[1].parent = Some(1), "node 1 comes before its parent"),
         (|tree| tree.nodes[1].function = 3, "node 1 is of a function that is not there"),
         (|tree| tree.nodes[1].lines[0].0 = 4, "node 1 has a place that is not there"),
-        (|tree| tree.nodes[1].lines[0].1 = 4, "has 600 instructions, and its lines 204"),
+        (
+            |tree| tree.nodes[1].lines[0].1 = 4,
+            "node 1, fill.isra.0, has 600 instructions, and its lines 204",
+        ),
         (|tree| tree.functions[0].name.clear(), "the name of a function is empty or too long"),
         (
             |tree| {

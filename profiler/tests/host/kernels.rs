@@ -200,7 +200,7 @@ fn a_kernel_of_another_distribution_is_added() {
     let file = |name: &str| at(name).display().to_string();
     let both = format!("add {} {}", file("core.rpm"), file("modules.rpm"));
     let modules_alone = machine.command(&format!("add {}", file("modules.rpm")));
-    fails(modules_alone, exit::CANNOT_MEASURE, &["image is missing: add the package that has it"]);
+    fails(modules_alone, exit::BAD_INPUT, &["image is missing: add the package that has it"]);
     assert_eq!(entries(&machine.cache()), [".lock"]);
     let added = machine.run(&both);
     assert!(text(&added.stderr).contains(&format!("`--kernel {RELEASE}` boots it")), "{added:?}");
@@ -208,18 +208,23 @@ fn a_kernel_of_another_distribution_is_added() {
     let kernel = machine.cache().join(RELEASE);
     assert_eq!(entries(&kernel.join(&modules)), ["kernel", "modules.dep", "vmlinuz"]);
     assert_eq!(fs::read(kernel.join(format!("boot/vmlinuz-{RELEASE}"))).unwrap(), image);
+    fails(machine.command(&both), exit::BAD_INPUT, &["Linux 4.18", " is there: remove it first"]);
     assert!(machine.run("remove 4.18").status.success());
     // The same as Debian's kind of package, and as a folder.
-    let pack = |archive: &str, format: &str, folder: &str, what: &str| {
-        let mut pack = Command::new("bsdtar");
-        pack.args(["--format", format, "-cf", &file(archive), "-C", &file(folder), what]);
-        assert!(pack.status().unwrap().success());
-    };
-    pack("data.tar", "ustar", "core", ".");
-    pack("core.deb", "ar", ".", "data.tar");
+    let mut tar = Command::new("bsdtar");
+    tar.args(["--format", "ustar", "-cf", &file("data.tar"), "-C", &file("core"), "."]);
+    assert!(tar.status().unwrap().success());
+    fs::write(at("debian-binary"), "2.0\n").unwrap();
+    let mut ar = Command::new("bsdtar");
+    ar.args(["--format", "ar", "-cf", &file("core.deb"), "-C", &file(".")]);
+    assert!(ar.args(["debian-binary", "data.tar"]).status().unwrap().success());
     assert!(machine.run(&format!("add {} {}", file("core.deb"), file("modules"))).status.success());
     assert_eq!(entries(&kernel.join(&modules)), ["kernel", "modules.dep", "vmlinuz"]);
     fails(machine.command("add /nowhere.rpm"), exit::CANNOT_MEASURE, &["cannot open /nowhere.rpm"]);
+    fs::write(at("cut.rpm"), &fs::read(at("core.rpm")).unwrap()[..150]).unwrap();
+    let cut = machine.command(&format!("add {}", file("cut.rpm")));
+    fails(cut, exit::BAD_INPUT, &["the package cannot be unpacked", "cut.rpm"]);
+    assert!(machine.run("remove 4.18").status.success());
     let mut without_bsdtar = machine.command(&both);
     without_bsdtar.env("PATH", at("bin"));
     fails(without_bsdtar, exit::CANNOT_MEASURE, &["cannot run `bsdtar", "libarchive-tools"]);

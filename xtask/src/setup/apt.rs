@@ -22,8 +22,8 @@ pub(crate) const READERS: &str =
 /// For kernel modules. gcc-12 builds for every series, 5.10 included.
 pub(crate) const MODULE_BUILD: &str = "bc binutils gcc-12 libelf1 make pahole xz-utils zstd";
 
-/// For BPF programs in C, and what loads them.
-pub(crate) const BPF_AGENT: &str = "clang gcc libbpf-dev libc6-dev";
+/// For BPF programs in C, and what loads them; a library of auditctl.
+pub(crate) const AGENTS: &str = "clang gcc libauparse0 libbpf-dev libc6-dev";
 
 /// For libFuzzer; for the script that imports are measured against, and what measures both.
 pub(crate) const PARSERS: &str = "g++ hyperfine python3 time";

@@ -5,6 +5,7 @@
 
 mod apt;
 pub(crate) mod arm64;
+pub(crate) mod audit;
 mod cargo_tool;
 mod kernels;
 mod mirror;
@@ -37,8 +38,8 @@ pub(crate) enum Part {
     Python,
     /// Compiler and tools for kernel modules.
     ModuleBuild,
-    /// Compiler and library of a BPF agent.
-    BpfAgent,
+    /// What tests of agents need: compiler and library of a BPF program, and auditctl.
+    Agents,
     /// One kernel: image, modules and headers.
     Kernel(Series),
     /// Other programs that read what is exported, a browser among them.
@@ -71,7 +72,7 @@ impl Part {
         let mut parts = vec![
             Self::Vm,
             Self::ModuleBuild,
-            Self::BpfAgent,
+            Self::Agents,
             Self::Readers,
             Self::Linters,
             Self::Prometheus,
@@ -87,7 +88,7 @@ impl Part {
             Self::Vm => apt::VM,
             Self::Python | Self::Linters => apt::PYTHON,
             Self::ModuleBuild => apt::MODULE_BUILD,
-            Self::BpfAgent => apt::BPF_AGENT,
+            Self::Agents => apt::AGENTS,
             Self::Kernel(_) => apt::KERNEL,
             Self::Readers => apt::READERS,
             Self::Parsers => apt::PARSERS,
@@ -114,7 +115,8 @@ impl Part {
             Self::Book => MDBOOK.is_ready(paths),
             Self::Dist => CARGO_DEB.is_ready(paths),
             Self::CleanRoot => dist::clean_root(paths).exists(),
-            Self::ModuleBuild | Self::BpfAgent | Self::Parsers | Self::Peers => true,
+            Self::Agents => audit::is_ready(paths),
+            Self::ModuleBuild | Self::Parsers | Self::Peers => true,
         }
     }
 
@@ -142,9 +144,10 @@ impl Part {
             Self::CleanRoot => {
                 format!("{}: a clean Debian root", dist::clean_root(paths).display())
             }
-            Self::ModuleBuild | Self::BpfAgent | Self::Parsers | Self::Peers => {
-                "packages alone".to_owned()
+            Self::Agents => {
+                format!("{}: Debian's auditctl, unpacked, not installed", below("tools"))
             }
+            Self::ModuleBuild | Self::Parsers | Self::Peers => "packages alone".to_owned(),
         }
     }
 
@@ -168,7 +171,8 @@ impl Part {
             Self::Book => MDBOOK.install(paths),
             Self::Dist => CARGO_DEB.install(paths),
             Self::CleanRoot => dist::make_clean_root(paths),
-            Self::ModuleBuild | Self::BpfAgent | Self::Parsers | Self::Peers => Ok(()),
+            Self::Agents => audit::install(paths),
+            Self::ModuleBuild | Self::Parsers | Self::Peers => Ok(()),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | `PROFILER_LAB_OTHERS` | for each other kernel its image and the testbed for it, separated by colons |
 //! | `PROFILER_LAB_ARM64` | for each kernel of arm64 its image, the testbed for it, and one that is slower as below, separated by colons |
 //! | `PROFILER_LAB_CANDIDATE` | path of one in which `connect_syscall_handler` runs 64 iterations more |
+//! | `PROFILER_LAB_AUDITCTL` | folder of `auditctl` |
 //! | `PROFILER_LAB_PLANTED` | path of one that can make planted changes |
 //! | `PROFILER_LAB_HARMLESS` | path of the same with harmless changes |
 
@@ -42,7 +43,7 @@ pub(super) fn run(
     report: &mut Report,
 ) -> Result<()> {
     println!("test: the lab");
-    setup::ensure(paths, &[Part::BpfAgent])?;
+    setup::ensure(paths, &[Part::Agents])?;
     let ignored = || {
         let mut command = Command::new(binary);
         command.arg("--ignored");
@@ -69,6 +70,7 @@ pub(super) fn run(
         others.extend([setup::kernel(paths, series)?.image(), testbed::build(paths, series)?]);
     }
     command.env("PROFILER_LAB_OTHERS", std::env::join_paths(others)?);
+    command.env("PROFILER_LAB_AUDITCTL", setup::audit::programs(paths));
     crate::guest(paths)?;
     let mut arm64 = Vec::new();
     for series in setup::arm64::KERNELS {

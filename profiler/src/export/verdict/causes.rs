@@ -22,7 +22,7 @@ const EXPLAINED: f64 = 0.8;
 pub struct Cause {
     /// The function.
     pub function: String,
-    /// Others of its module that changed in the same way, as code that each of them contains did.
+    /// Others of its module whose calls take as much more, by the same callees and lines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
     /// The module that holds it; `null` is the kernel image.
@@ -325,7 +325,7 @@ impl Cause {
         }
     }
 
-    /// Whether another function changed as this one did: by the same callees, or without any by the same lines.
+    /// Whether calls of another function take as much more, by the same callees and lines: so it is with code that both contain.
     fn is_same(&self, other: &Self) -> bool {
         let of = |cause: &Self| (cause.kernel.clone(), cause.module.clone(), cause.only_in);
         let equal = |a: f64, b: f64| (a - b).abs() < 0.05;
@@ -334,14 +334,22 @@ impl Cause {
             a.len() == b.len()
                 && pairs.all(|(a, b)| a.what == b.what && equal(a.instructions, b.instructions))
         };
-        let by = if self.callees.is_empty() { &self.lines } else { &self.callees };
-        let by_other = if self.callees.is_empty() { &other.lines } else { &other.callees };
         of(self) == of(other)
             && equal(self.instructions, other.instructions)
             && equal(self.own, other.own)
-            && self.callees.is_empty() == other.callees.is_empty()
-            && !by.is_empty()
-            && all_equal(by, by_other)
+            && !(self.callees.is_empty() && self.lines.is_empty())
+            && all_equal(&self.callees, &other.callees)
+            && all_equal(&self.lines, &other.lines)
+    }
+
+    /// What it says of one of its handlers: that first, and no other handler.
+    pub fn of_handler(&self, handler: &str) -> Self {
+        let mut cause = self.clone();
+        if let Some(at) = cause.also.iter().position(|function| function == handler) {
+            std::mem::swap(&mut cause.function, &mut cause.also[at]);
+        }
+        cause.reaches.retain(|it| it.handler == handler || load_of(&it.handler).is_some());
+        cause
     }
 
     /// Adds a function that changed in the same way.

@@ -10,6 +10,7 @@ use std::thread::available_parallelism;
 use super::agent::Agent;
 use super::cache::{Cache, Key};
 use super::changed::Changed;
+use super::installs::Installs;
 use super::registered::Registered;
 use super::session::{Reach, Session};
 use super::subject::Subject;
@@ -343,7 +344,7 @@ fn unlike(of: &Recording, kernels: &[&str], module: &str, params: &str) -> Optio
         Some(format!("it is of the module {name}"))
     } else {
         match given {
-            None if name == BPF => None,
+            None if name == BPF || name == Installs::AuditRules.module() => None,
             None => Some("it does not say with which parameters its module was loaded".to_owned()),
             Some(given) => (words(given) != words(params)).then(|| {
                 format!(
@@ -386,7 +387,9 @@ fn choose(options: &Options) -> Result<Session, Failure> {
         .filter(|listed| !listed.hidden)
         .map(|listed| listed.profile)
         .collect::<Result<_, _>>()?;
-    let name = names.first().map_or(BPF, String::as_str);
+    let command = options.baseline.iter().find_map(Subject::command);
+    let other = command.map(Agent::installs).unwrap_or_default().module();
+    let name = names.first().map_or(other, String::as_str);
     Session::choose(name, &found, &profiles, &options.handlers)
         .map(|session| {
             // One value for both would hide what changed.

@@ -9,9 +9,10 @@ use nix::kmod::{DeleteModuleFlags, delete_module, init_module};
 
 use super::kallsyms::Kallsyms;
 use super::log::Log;
-use super::{agent, bpf, internal, load_module, placement};
+use super::{agent, audit, bpf, internal, load_module, placement};
 use crate::error::{Failure, exit};
 use crate::kernel::module::{self, ModuleFacts};
+use crate::lab::installs::Installs;
 use crate::lab::wire::{Agent, Answer, Install, ModuleFile};
 
 /// Attempts to unload a module that is still in use.
@@ -41,12 +42,19 @@ pub(super) fn install(
         insert(module, file)?;
         load_module::write(file, &module.name);
     }
-    let has_ended = install.agent.as_ref().map(|agent| agent::start(agent, files)).transpose()?;
+    let start = |agent: &Agent| {
+        agent::start(agent, files).map_err(|failure| match agent.installs {
+            Installs::AuditRules => audit::explained(agent, failure),
+            Installs::BpfPrograms => failure,
+        })
+    };
+    let has_ended = install.agent.as_ref().map(start).transpose()?;
     std::thread::sleep(SETTLED);
     let unreadable = |error| internal(format!("cannot read the symbols of modules: {error}"));
     let text = fs::read_to_string("/proc/modules").map_err(unreadable)?;
     let symbols = kallsyms.of_modules().map_err(unreadable)?;
     let (facts, symbols) = match (install.modules.last(), &install.agent) {
+        (None, Some(agent)) if agent.installs == Installs::AuditRules => audit::installed(agent)?,
         (None, Some(agent)) => programs_of(agent, has_ended, &symbols)?,
         (module, _) => (module::collect(module.map_or("", |it| &it.name))?, symbols),
     };

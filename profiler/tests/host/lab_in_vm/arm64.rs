@@ -141,7 +141,7 @@ fn probes_measure_on_arm64() {
     assert_eq!(handler.backend, Some(Backend::Kprobe));
 }
 
-/// Debian's arm64 kernels have no symbols of data, by which hooks are found.
+/// Debian's 6.1 for arm64 has no symbols of data, by which hooks are found.
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
 fn a_kernel_of_arm64_without_symbols_of_data_says_that_hooks_are_unknown() {

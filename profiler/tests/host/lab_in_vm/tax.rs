@@ -77,6 +77,55 @@ fn a_hook_is_seen_in_the_operations_that_it_is_on() {
     assert!(shown.contains("hids_testbed.ko every_call=1") && shown.contains("hids_testbed.ko #2"));
 }
 
+/// Each rule for other system calls adds the same to all, and the functions of audit run once for each.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn audit_rules_are_seen_in_every_system_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let calls = ["setuid", "setgid", "swapon"];
+    let subject = |rules: usize| {
+        let file = folder.path().join(format!("{rules}.rules"));
+        let rule = |call: &&str| format!("-a always,exit -F arch=b64 -S {call} -k test\n");
+        std::fs::write(&file, calls[..rules].iter().map(rule).collect::<String>()).unwrap();
+        format!("audit: {}", file.display())
+    };
+    let subjects = [1, 2, 3].map(subject);
+    let path =
+        format!("{}:{}", given("PROFILER_LAB_AUDITCTL").display(), std::env::var("PATH").unwrap());
+    let file = out().join("audit.json");
+    let mut command = profiler();
+    command.env("PATH", &path).arg("tax").arg("--kernel").arg(given("PROFILER_LAB_KERNEL"));
+    command.args(["--quiet", "--builtin", "getppid,pipe", "--json"]).arg(&file);
+    command.args(subjects.iter().flat_map(|with| ["--with", with]));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let more = |load: &str, calls: f64| {
+        let mut operations = report["operations"].as_array().unwrap().iter();
+        let found = operations.find(|operation| operation["load"] == load).unwrap();
+        [0, 1, 2].map(|subject| {
+            let tax = Tax(&found["with"][subject]);
+            tax.adds_up();
+            assert_eq!(tax.function("__audit_syscall_entry")[0], calls, "{load}");
+            assert_eq!(tax.function("audit_filter_syscall")[0], calls, "{load}");
+            tax.figure("more")
+        })
+    };
+    let ([one, two, three], [of_pipe, ..]) = (more("getppid", 1.0), more("pipe", 2.0));
+    assert!(one > 100.0 && of_pipe == 2.0 * one, "{one} {of_pipe}");
+    let rule = two - one;
+    assert!(rule > 5.0 && rule == three - two, "{one} {two} {three}");
+    // Rules that auditctl refuses are an error with its words.
+    std::fs::write(folder.path().join("1.rules"), "-a always,exit -S no-such-call\n").unwrap();
+    let mut command = profiler();
+    command.env("PATH", &path);
+    command.args(["tax", "--quiet", "--builtin", "getppid", "--with", &subjects[0], "--kernel"]);
+    let output = command.arg(given("PROFILER_LAB_KERNEL")).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(exit::LAB_FAILED.into()), "{said}");
+    assert!(said.contains("auditctl") && said.contains("no-such-call"), "{said}");
+}
+
 /// A shell that starts two programs executes three.
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]

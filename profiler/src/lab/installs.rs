@@ -1,0 +1,26 @@
+//! What a program installs that has no module.
+
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::hooks::BPF;
+
+/// What a program installs: its functions are the handlers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Installs {
+    /// BPF programs.
+    #[default]
+    BpfPrograms,
+    /// Rules of the kernel's audit: the handlers are the kernel's functions that apply them.
+    AuditRules,
+}
+
+impl Installs {
+    /// The name that stands for it where a driver has that of its module.
+    #[must_use]
+    pub fn module(self) -> &'static str {
+        match self {
+            Self::BpfPrograms => BPF,
+            Self::AuditRules => "audit",
+        }
+    }
+}
