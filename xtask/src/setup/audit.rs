@@ -9,7 +9,7 @@ use crate::paths::Paths;
 
 /// The folder with `auditctl`.
 pub(crate) fn programs(paths: &Paths) -> PathBuf {
-    paths.tools().join("audit/usr/sbin")
+    paths.tools().join("audit/sbin")
 }
 
 pub(super) fn is_ready(paths: &Paths) -> bool {
