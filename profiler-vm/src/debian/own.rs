@@ -42,7 +42,8 @@ pub fn add(sources: &[PathBuf], kernels: &Path) -> Result<String, DebianError> {
         let unpacked = partial.debs().join("unpacked");
         let folder = if source.is_dir() { source } else { &unpacked };
         if folder == &unpacked {
-            unpack(source, &unpacked)?;
+            let package = fs::canonicalize(source).map_err(|error| fails(error.to_string()))?;
+            unpack(&package, &unpacked)?;
         }
         found.extend(releases(folder));
         // Before it is copied: a folder may be that of a whole machine.
@@ -87,8 +88,7 @@ fn unpack(package: &Path, to: &Path) -> Result<(), DebianError> {
         // A folder that its owner may not change could not be removed.
         output(Command::new("chmod").args(["-R", "u+rwX"]).arg(to)).map(drop)
     };
-    let package = fs::canonicalize(package).map_err(DebianError::file("open", package))?;
-    extract(&package)?;
+    extract(package)?;
     if !is_plain(&to.join("debian-binary")) {
         return Ok(());
     }

@@ -63,6 +63,9 @@ pub struct SubjectRecord {
     pub build_id: Option<String>,
     /// Hooks that were found in the kernel; `null` if they could not be read.
     pub hooks: Option<usize>,
+    /// What could not be read of hooks, or is known of them in other words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_known: Vec<String>,
 }
 
 /// An operation of a load.
@@ -168,13 +171,15 @@ impl TaxReport {
 impl SubjectRecord {
     fn of(column: &Column) -> Self {
         let module = column.runs.first().and_then(|run| run.modules.first());
-        let hooks = module.and_then(|module| module.hooks.as_ref()).filter(|it| it.is_known());
+        let hooks = module.and_then(|module| module.hooks.as_ref());
+        let not_known = hooks.map(|hooks| hooks.unknown.clone()).unwrap_or_default();
         Self {
             label: column.label.clone(),
             given: column.given.clone(),
             module: module.map_or(String::new(), |module| module.name.clone()),
             build_id: module.and_then(|module| module.build_id.clone()),
-            hooks: hooks.map(|hooks| hooks.list.len()),
+            hooks: hooks.filter(|it| it.is_known()).map(|hooks| hooks.list.len()),
+            not_known,
         }
     }
 }

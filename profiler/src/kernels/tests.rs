@@ -52,6 +52,11 @@ fn a_version_is_of_this_machine_and_a_release_of_its_own() {
     for (version, release) in [("6.1", &here), (&there, &there), ("6.1.0-56", &there)] {
         assert_eq!(&cache.newest(version).unwrap().release, release);
     }
+    // Other distributions say it in the kernel's words.
+    let [here, there] = [("5", Arch::HERE), ("6", other)]
+        .map(|(n, arch)| format!("4.18.0-{n}.el8.{}", arch.name()));
+    let (_folder, cache) = self::cache(&[&here, &there]);
+    assert_eq!(cache.newest("4.18").unwrap().release, here);
 }
 
 #[test]

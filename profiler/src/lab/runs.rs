@@ -263,6 +263,10 @@ impl<'a> Lab<'a> {
         let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
         let text = String::from_utf8_lossy(&text).into_owned();
         let symbols = Symbols::parse(&text);
+        // Of audit rules the guest has read them itself.
+        if let Some(own) = module.hooks.take() {
+            hooks = own;
+        }
         if let Some(agent) = build.subject.command() {
             module.build_id = Some(agent.id());
             module.command = Some(agent.command().to_owned());

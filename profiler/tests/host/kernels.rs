@@ -220,7 +220,11 @@ fn a_kernel_of_another_distribution_is_added() {
     assert!(ar.args(["debian-binary", "data.tar"]).status().unwrap().success());
     assert!(machine.run(&format!("add {} {}", file("core.deb"), file("modules"))).status.success());
     assert_eq!(entries(&kernel.join(&modules)), ["kernel", "modules.dep", "vmlinuz"]);
-    fails(machine.command("add /nowhere.rpm"), exit::CANNOT_MEASURE, &["cannot open /nowhere.rpm"]);
+    fails(
+        machine.command("add /nowhere.rpm"),
+        exit::BAD_INPUT,
+        &["no kernel in /nowhere.rpm: No such file"],
+    );
     fs::write(at("cut.rpm"), &fs::read(at("core.rpm")).unwrap()[..150]).unwrap();
     let cut = machine.command(&format!("add {}", file("cut.rpm")));
     fails(cut, exit::BAD_INPUT, &["the package cannot be unpacked", "cut.rpm"]);

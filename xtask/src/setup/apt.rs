@@ -15,7 +15,8 @@ pub(crate) const VM: &str = "bpftool busybox-static file iproute2 kmod procps py
 /// For Python environments.
 pub(crate) const PYTHON: &str = "python3-pip python3-venv";
 
-/// For what reads exported files, and packages of other distributions; of systemd the program that judges a unit. strace shows in which order files are written.
+/// For what reads exported files, and packages of other distributions; of systemd the program that judges a unit. strace shows in
+/// which order files are written.
 pub(crate) const READERS: &str =
     "chromium libarchive-tools python3-pip python3-venv strace systemd";
 

@@ -108,7 +108,12 @@ fn row(depth: usize, name: String, calls: Option<f64>, instructions: Option<f64>
 fn notes(report: &TaxReport) -> Vec<Note> {
     let unreached = report.unreached();
     let words = || format!("no operation ran a function of {}", listed(&unreached));
-    (!unreached.is_empty()).then(|| Note::new("note", words())).into_iter().collect()
+    let unreached = (!unreached.is_empty()).then(|| Note::new("note", words()));
+    let not_known = report.subjects.iter().flat_map(|subject| {
+        let note = |why: &String| Note::new("not known", format!("{}: {why}", subject.label));
+        subject.not_known.iter().map(note)
+    });
+    not_known.chain(unreached).collect()
 }
 
 fn figure(value: f64) -> String {

@@ -471,3 +471,66 @@ fn most(all: &[Changed], words: impl Fn(&Changed) -> String) -> Vec<String> {
 fn and_more(all: usize) -> Option<String> {
     all.checked_sub(MOST).filter(|more| *more > 0).map(|more| format!("{more} more"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(what: &str, instructions: f64) -> Vec<Changed> {
+        vec![Changed { what: what.to_owned(), instructions }]
+    }
+
+    /// A handler that takes 14 instructions more of its own, at this line.
+    fn cause(function: &str, line: &str) -> Cause {
+        let reached = |handler: &str| Reached {
+            part: None,
+            handler: handler.to_owned(),
+            instructions: 14.0,
+            around: None,
+            is_beyond: true,
+            figure: Statistic::Avg,
+            base: 100.0,
+            candidate: 114.0,
+            percent: Some(14.0),
+        };
+        Cause {
+            function: function.to_owned(),
+            also: Vec::new(),
+            module: Some("driver".to_owned()),
+            kernel: None,
+            only_in: None,
+            instructions: 17.0,
+            own: 14.0,
+            callees: changed("lock", 3.0),
+            lines: changed(line, 14.0),
+            reaches: vec![reached(function), reached("operation of connect")],
+        }
+    }
+
+    #[test]
+    fn functions_are_one_cause_if_callees_and_lines_are_the_same() {
+        let [mut one, two] = ["one", "two"].map(|function| cause(function, "a.h:10"));
+        assert!(one.is_same(&two));
+        let others: [fn(&mut Cause); 6] = [
+            |it| it.lines = changed("b.c:900", 14.0),
+            |it| it.callees = changed("unlock", 3.0),
+            |it| it.own = 13.0,
+            |it| it.kernel = Some("6.1".to_owned()),
+            |it| it.module = None,
+            |it| it.only_in = Some(Side::Candidate),
+        ];
+        for (number, change) in others.into_iter().enumerate() {
+            let mut other = two.clone();
+            change(&mut other);
+            assert!(!one.is_same(&other), "{number}");
+        }
+        one.join(two);
+        let expected = "one, two take 17.0 instructions more a call of each: lock +3.0, itself +14.0 at a.h:10; reaches \
+                        one +14.00 % (100.0 to 114.0), two +14.00 % (100.0 to 114.0), operation of connect +14.00 % (100.0 to 114.0)";
+        assert_eq!(one.words(), expected);
+        assert_eq!(one.reaches[2].instructions, 28.0);
+        let of_two = one.of_handler("two").words();
+        assert!(of_two.starts_with("two, one take 17.0"), "{of_two}");
+        assert!(of_two.ends_with("; reaches two +14.00 % (100.0 to 114.0), operation of connect +14.00 % (100.0 to 114.0)"), "{of_two}");
+    }
+}

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::{agent, internal};
 use crate::error::{Failure, exit};
+use crate::kernel::hooks::Hooks;
 use crate::kernel::module::ModuleFacts;
 use crate::lab::installs::Installs;
 use crate::lab::wire::Agent;
@@ -48,17 +49,18 @@ pub(super) fn explained(agent: &Agent, failure: Failure) -> Failure {
     if lines.is_empty() { failure } else { Failure { message, ..failure } }
 }
 
-/// Turns audit on, as auditd does when it starts; gives the facts, and lines of `/proc/kallsyms` in which these functions are those
-/// of a module.
+/// Turns audit on, as auditd does when it starts; gives the facts, which say how many rules there are, and lines of
+/// `/proc/kallsyms` in which these functions are those of a module.
 pub(super) fn installed(agent: &Agent) -> Result<(ModuleFacts, String), Failure> {
-    let failed = |what: String| agent::failed(agent, exit::LAB_FAILED, &what);
-    let program = agent.arguments.first().ok_or_else(|| internal("no auditctl"))?;
-    let mut enable = Command::new(program);
-    let done = enable.args(["-e", "1"]).stdin(Stdio::null()).output();
-    let done = done.map_err(|error| failed(error.to_string()))?;
-    if !done.status.success() {
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        return Err(failed(format!("`-e 1` ended with {}; it said:\n{said}", done.status)));
+    let failed = |code: u8, what: String| agent::failed(agent, code, &what);
+    auditctl(agent, &["-e", "1"])?;
+    let loaded = auditctl(agent, &["-l"])?.lines().filter(|line| is_rule(line)).count();
+    let rules = agent.arguments.last().map_or(Ok(String::new()), fs::read_to_string);
+    let rules = rules.map_err(|error| internal(format!("cannot read the rules: {error}")))?;
+    let given = rules.lines().filter(|line| is_rule(line)).count();
+    if loaded == 0 && given > 0 {
+        let what = format!("none of its {given} rules was loaded (`auditctl -l`)");
+        return Err(failed(exit::NO_TARGET, what));
     }
     let text = fs::read_to_string("/proc/kallsyms")
         .map_err(|error| internal(format!("cannot read /proc/kallsyms: {error}")))?;
@@ -66,9 +68,33 @@ pub(super) fn installed(agent: &Agent) -> Result<(ModuleFacts, String), Failure>
     let functions = functions(&text, module);
     if !functions.contains(" __audit_syscall_entry\t") {
         let what = "this kernel does not audit system calls (CONFIG_AUDITSYSCALL)".to_owned();
-        return Err(failed(what));
+        return Err(failed(exit::LAB_FAILED, what));
     }
-    Ok((ModuleFacts { name: module.to_owned(), ..ModuleFacts::default() }, functions))
+    let unknown =
+        format!("which system calls its rules match: {loaded} of {given} rules were loaded");
+    let hooks = Some(Hooks { list: Vec::new(), unknown: vec![unknown] });
+    Ok((ModuleFacts { name: module.to_owned(), hooks, ..ModuleFacts::default() }, functions))
+}
+
+/// What auditctl prints when it is run with these arguments.
+fn auditctl(agent: &Agent, arguments: &[&str]) -> Result<String, Failure> {
+    let failed = |what: String| {
+        let what = format!("`auditctl {}`: {what}", arguments.join(" "));
+        agent::failed(agent, exit::LAB_FAILED, &what)
+    };
+    let program = agent.arguments.first().ok_or_else(|| internal("no auditctl"))?;
+    let done = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let done = done.map_err(|error| failed(error.to_string()))?;
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        return Err(failed(format!("it ended with {}; it said:\n{said}", done.status)));
+    }
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+/// Whether a line adds a rule, in a file or in what auditctl lists.
+fn is_rule(line: &str) -> bool {
+    ["-a", "-A", "-w"].contains(&line.split_whitespace().next().unwrap_or_default())
 }
 
 fn functions(kallsyms: &str, module: &str) -> String {
@@ -86,6 +112,16 @@ fn functions(kallsyms: &str, module: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rules_are_told_from_settings() {
+        for rule in ["-a always,exit -S all", "  -A exit,always", "-w /etc/passwd -p wa"] {
+            assert!(is_rule(rule), "{rule}");
+        }
+        for other in ["", "-D", "-b 8192", "# -a x", "No rules", "-i", "-W /etc/passwd"] {
+            assert!(!is_rule(other), "{other}");
+        }
+    }
 
     #[test]
     fn functions_of_audit_are_those_of_a_module() {

@@ -115,6 +115,33 @@ fn audit_rules_are_seen_in_every_system_call() {
     assert!(one > 100.0 && of_pipe == 2.0 * one, "{one} {of_pipe}");
     let rule = two - one;
     assert!(rule > 5.0 && rule == three - two, "{one} {two} {three}");
+    for (subject, rules) in report["subjects"].as_array().unwrap().iter().zip(1..) {
+        let known = subject["not_known"][0].as_str().unwrap();
+        assert!(known.ends_with(&format!(": {rules} of {rules} rules were loaded")), "{known}");
+        assert!(subject["hooks"].is_null(), "{subject}");
+    }
+    // Of rules of which some are passed over those that are left are told, and none is nothing to measure.
+    let alone = |rules: &str| {
+        std::fs::write(folder.path().join("1.rules"), format!("-i\n-w /no/folder -p w\n{rules}"))
+            .unwrap();
+        let mut command = profiler();
+        command.env("PATH", &path);
+        command.args([
+            "tax",
+            "--quiet",
+            "--builtin",
+            "getppid",
+            "--with",
+            &subjects[0],
+            "--kernel",
+        ]);
+        command.arg(given("PROFILER_LAB_KERNEL")).output().unwrap()
+    };
+    let some = alone("-a always,exit -F arch=b64 -S setuid\n");
+    assert!(text(&some.stdout).contains("1 of 2 rules were loaded"), "{some:?}");
+    let none = alone("");
+    assert_eq!(none.status.code(), Some(exit::NO_TARGET.into()), "{none:?}");
+    assert!(text(&none.stderr).contains("none of its 1 rules was loaded"), "{none:?}");
     // Rules that auditctl refuses are an error with its words.
     std::fs::write(folder.path().join("1.rules"), "-a always,exit -S no-such-call\n").unwrap();
     let mut command = profiler();
