@@ -26,8 +26,6 @@ pub(crate) struct BlockPlace {
     pub(crate) system_call: bool,
     /// The function exchanges stacks.
     pub(crate) switch: bool,
-    /// It is in a module.
-    pub(crate) module: bool,
 }
 
 /// A function.
@@ -161,7 +159,6 @@ pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> 
                 watched: watched && of.is_none(),
                 system_call: (arch.is_system_call)(name),
                 switch: !name.is_empty() && name == arch.switch,
-                module: !function.module.is_empty(),
                 ..BlockPlace::default()
             },
         )
@@ -242,7 +239,6 @@ impl Symbols {
             function: self.functions.len() as u32,
             entry: true,
             watched: true,
-            module: true,
             ..BlockPlace::default()
         };
         self.functions.push(Function { address, name, module: module.clone() });

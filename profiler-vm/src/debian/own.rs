@@ -40,11 +40,13 @@ pub fn add(sources: &[PathBuf], kernels: &Path) -> Result<String, DebianError> {
     let mut found = BTreeSet::new();
     for source in sources {
         let unpacked = partial.debs().join("unpacked");
-        let folder = if source.is_dir() { source } else { &unpacked };
-        if folder == &unpacked {
+        let folder = if source.is_dir() {
+            source
+        } else {
             let package = fs::canonicalize(source).map_err(|error| fails(error.to_string()))?;
             unpack(&package, &unpacked)?;
-        }
+            &unpacked
+        };
         found.extend(releases(folder));
         // Before it is copied: a folder may be that of a whole machine.
         if found.len() > 1 {
