@@ -205,6 +205,10 @@ impl Files {
     }
 }
 
+/// Rights that a file keeps in the guest, where root alone writes: auditctl refuses rules that all may write to, which a checkout
+/// under a umask of 0 makes of each file.
+const KEPT_RIGHTS: u32 = 0o755;
+
 /// Rights and bytes of a file, without waiting for one that is no file.
 fn contents(path: &Path, flags: i32, most: u64) -> io::Result<(u32, Vec<u8>)> {
     let file = OpenOptions::new().read(true).custom_flags(flags | libc::O_NONBLOCK).open(path);
@@ -221,7 +225,7 @@ fn contents(path: &Path, flags: i32, most: u64) -> io::Result<(u32, Vec<u8>)> {
         let text = format!("all files have more than {} MiB", MOST_BYTES >> 20);
         return Err(io::Error::other(text));
     }
-    Ok((metadata.permissions().mode() & 0o777, bytes))
+    Ok((metadata.permissions().mode() & KEPT_RIGHTS, bytes))
 }
 
 /// What an ELF file says that it is linked with.

@@ -1,5 +1,7 @@
 //! `profiler tax`: what the testbed's hooks add to operations, of which its sources say how much.
 
+use std::os::unix::fs::PermissionsExt;
+
 use profiler::error::exit;
 use serde_json::Value;
 
@@ -87,6 +89,8 @@ fn audit_rules_are_seen_in_every_system_call() {
         let file = folder.path().join(format!("{rules}.rules"));
         let rule = |call: &&str| format!("-a always,exit -F arch=b64 -S {call} -k test\n");
         std::fs::write(&file, calls[..rules].iter().map(rule).collect::<String>()).unwrap();
+        // As a checkout under a umask of 0 has it: auditctl would refuse this.
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
         format!("audit: {}", file.display())
     };
     let subjects = [1, 2, 3].map(subject);
