@@ -6,8 +6,10 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
+use std::iter;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::sync::Arc;
 
 use object::elf::{DT_NEEDED, FileHeader64};
@@ -32,14 +34,19 @@ const FOLDERS: [&str; 6] = [
     "/usr/lib",
 ];
 
-/// The program that loads audit rules, and where it is if not in PATH: auditctl(8).
-const AUDITCTL: [&str; 3] = ["auditctl", "/usr/sbin/auditctl", "/sbin/auditctl"];
+/// Folders of programs that PATH may lack.
+const SYSTEM_PROGRAMS: [&str; 2] = ["/usr/sbin", "/sbin"];
+
+/// What a subject without a module begins with, and what makes it of the rest and of further files.
+const KINDS: [(&str, fn(&str, &[PathBuf]) -> Result<Agent, Failure>); 3] =
+    [("run:", Agent::new), ("audit:", Agent::of_audit_rules), ("bpf:", Agent::of_bpf_object)];
 
 /// A program with its arguments, and the files that it needs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Agent {
     installs: Installs,
-    /// As the user gave it.
+    /// How it was given: what it begins with, and the rest.
+    kind: &'static str,
     command: String,
     /// The program's path and its arguments.
     arguments: Vec<String>,
@@ -82,37 +89,64 @@ impl Agent {
             files.add(file, libc::O_NOFOLLOW).map_err(&bad)?;
         }
         files.add_libraries().map_err(&bad)?;
+        arguments[0].clone_from(&files.0[0].path);
+        Ok(Self::with(Installs::BpfPrograms, command, arguments, files))
+    }
+
+    fn with(installs: Installs, command: &str, arguments: Vec<String>, files: Files) -> Self {
         let Files(files) = files;
-        arguments[0].clone_from(&files[0].path);
         let mut hash = Sha256::new();
         for file in &files {
             hash.update(format!("{:?} {:o} ", file.path, file.mode));
             hash.update(Sha256::digest(&file.bytes));
         }
         let checksum = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        let (installs, command) = (Installs::default(), command.to_owned());
-        Ok(Self { installs, command, arguments, files: Arc::new(files), checksum })
+        let (kind, command) = (KINDS[0].0, command.to_owned());
+        Self { installs, kind, command, arguments, files: Arc::new(files), checksum }
     }
 
-    /// The program that loads a file of audit rules, as auditctl(8) reads it; the rules watch these `further` files.
+    /// The agent of a subject such as `run: COMMAND`, which needs these `further` files; `None` if it is a module's file.
     ///
     /// # Errors
-    /// If auditctl is not installed, or the file cannot be read.
-    pub fn of_audit_rules(rules: &Path, further: &[PathBuf]) -> Result<Self, Failure> {
-        let bad =
-            |why: String| Failure::new(exit::USAGE, format!("audit: {}: {why}", rules.display()));
-        let missing = || {
-            bad("it takes `auditctl`, which is not there: install auditd (RHEL: audit)".to_owned())
-        };
-        let program = AUDITCTL.into_iter().find_map(find).ok_or_else(missing)?;
-        let absolute = std::path::absolute(rules).map_err(|error| bad(error.to_string()))?;
-        let words = [&program, Path::new("-R"), &absolute].map(|word| word.to_str());
+    /// If there is no such program, or a file cannot be read.
+    #[must_use]
+    pub fn given(given: &str, further: &[PathBuf]) -> Option<Result<Self, Failure>> {
+        let (kind, make, rest) = KINDS
+            .iter()
+            .find_map(|(kind, make)| Some((*kind, make, given.strip_prefix(kind)?.trim())))?;
+        Some(make(rest, further).map(|agent| Self { kind, command: rest.to_owned(), ..agent }))
+    }
+
+    /// What is behind the kind in a subject such as `run: COMMAND`.
+    #[must_use]
+    pub fn rest(given: &str) -> Option<&str> {
+        KINDS.iter().find_map(|(kind, _)| given.strip_prefix(kind)).map(str::trim)
+    }
+
+    /// auditctl(8), which loads a file of rules; these watch `further` files.
+    fn of_audit_rules(rules: &str, further: &[PathBuf]) -> Result<Self, Failure> {
+        let bad = |why: &str| Failure::new(exit::USAGE, format!("audit: {rules}: {why}"));
+        let program = find("auditctl").ok_or_else(|| {
+            bad("it takes `auditctl`, which is not there: install auditd (RHEL: audit)")
+        })?;
+        let absolute = std::path::absolute(rules).map_err(|error| bad(&error.to_string()))?;
+        let words = [program.to_str(), Some("-R"), absolute.to_str()];
         let words = words.into_iter().collect::<Option<Vec<_>>>();
-        let words = words.ok_or_else(|| bad("the path is not UTF-8".to_owned()))?;
-        let command = shlex::try_join(words).map_err(|error| bad(error.to_string()))?;
-        let files = [&[absolute], further].concat();
-        let agent = Self::new(&command, &files)?;
-        Ok(Self { installs: Installs::AuditRules, command: rules.display().to_string(), ..agent })
+        let words = words.ok_or_else(|| bad("the path is not UTF-8"))?;
+        let command = shlex::try_join(words).map_err(|error| bad(&error.to_string()))?;
+        let agent = Self::new(&command, &[slice::from_ref(&absolute), further].concat())?;
+        Ok(Self { installs: Installs::AuditRules, ..agent })
+    }
+
+    /// A file with BPF programs, which the guest loads itself.
+    fn of_bpf_object(object: &str, further: &[PathBuf]) -> Result<Self, Failure> {
+        let bad = |why: String| Failure::new(exit::USAGE, format!("bpf: {object}: {why}"));
+        let mut files = Files::default();
+        for file in iter::once(Path::new(object)).chain(further.iter().map(PathBuf::as_path)) {
+            files.add(file, libc::O_NOFOLLOW).map_err(bad)?;
+        }
+        let arguments = vec![files.0[0].path.clone()];
+        Ok(Self::with(Installs::BpfObject, object, arguments, files))
     }
 
     /// What it installs.
@@ -147,6 +181,13 @@ impl Agent {
             files.push(wire::AgentFile { path: file.path.clone(), mode: file.mode, bytes: place });
         }
         wire::Agent { arguments: self.arguments.clone(), files, installs: self.installs }
+    }
+}
+
+/// As it was given.
+impl fmt::Display for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.command)
     }
 }
 
@@ -287,7 +328,8 @@ fn find(name: &str) -> Option<PathBuf> {
         return Some(PathBuf::from(name)).filter(is_program);
     }
     let folders = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(is_program)
+    let folders = std::env::split_paths(&folders).chain(SYSTEM_PROGRAMS.map(PathBuf::from));
+    folders.map(|folder| folder.join(name)).find(is_program)
 }
 
 #[cfg(test)]

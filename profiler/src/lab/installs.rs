@@ -10,6 +10,8 @@ pub enum Installs {
     /// BPF programs.
     #[default]
     BpfPrograms,
+    /// The BPF programs of an object, which the guest loads without a program of the user's.
+    BpfObject,
     /// Rules of the kernel's audit: the handlers are the kernel's functions that apply them.
     AuditRules,
 }
@@ -19,7 +21,7 @@ impl Installs {
     #[must_use]
     pub fn module(self) -> &'static str {
         match self {
-            Self::BpfPrograms => BPF,
+            Self::BpfPrograms | Self::BpfObject => BPF,
             Self::AuditRules => "audit",
         }
     }

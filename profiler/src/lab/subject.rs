@@ -4,15 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::agent::Agent;
-use super::installs::Installs;
 use crate::error::{Failure, exit};
 use crate::prepare;
-
-/// Begins a subject that is a command.
-const COMMAND: &str = "run:";
-
-/// Begins one that is a file of audit rules.
-const AUDIT: &str = "audit:";
 
 /// What installs the hooks that are measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,17 +17,13 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The subject that was given as a file, as `run: COMMAND` or as `audit: RULES`; a command's files are these `further` ones.
+    /// The subject that was given as a file, or as [what is none](Agent::given), which needs these `further` files.
     ///
     /// # Errors
     /// If there is no such program, or a file cannot be read.
     pub fn of(given: &Path, further: &[PathBuf]) -> Result<Self, Failure> {
-        let behind = |prefix| Some(given.to_str()?.strip_prefix(prefix)?.trim());
-        if let Some(command) = behind(COMMAND) {
-            return Agent::new(command, further).map(Self::Command);
-        }
-        match behind(AUDIT) {
-            Some(rules) => Agent::of_audit_rules(Path::new(rules), further).map(Self::Command),
+        match given.to_str().and_then(|text| Agent::given(text, further)) {
+            Some(agent) => agent.map(Self::Command),
             None => Ok(Self::Module(given.to_owned())),
         }
     }
@@ -86,10 +75,7 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Module(file) => write!(f, "{}", file.display()),
-            Self::Command(agent) => match agent.installs() {
-                Installs::BpfPrograms => write!(f, "{COMMAND} {}", agent.command()),
-                Installs::AuditRules => write!(f, "{AUDIT} {}", agent.command()),
-            },
+            Self::Command(agent) => write!(f, "{agent}"),
         }
     }
 }
@@ -107,9 +93,8 @@ pub struct Build {
     pub params: String,
 }
 
-/// The command of `run: COMMAND`, or the rules of `audit: RULES`.
+/// What is behind the kind of a subject that is no module's file.
 #[must_use]
 pub fn command(given: &Path) -> Option<&str> {
-    let given = given.to_str()?;
-    [COMMAND, AUDIT].into_iter().find_map(|prefix| given.strip_prefix(prefix)).map(str::trim)
+    given.to_str().and_then(Agent::rest)
 }

@@ -9,7 +9,7 @@ use nix::kmod::{DeleteModuleFlags, delete_module, init_module};
 
 use super::kallsyms::Kallsyms;
 use super::log::Log;
-use super::{agent, audit, bpf, internal, load_module, placement};
+use super::{agent, audit, bpf, internal, load_module, object, placement};
 use crate::error::{Failure, exit};
 use crate::kernel::module::{self, ModuleFacts};
 use crate::lab::installs::Installs;
@@ -42,11 +42,12 @@ pub(super) fn install(
         insert(module, file)?;
         load_module::write(file, &module.name);
     }
-    let start = |agent: &Agent| {
-        agent::start(agent, files).map_err(|failure| match agent.installs {
-            Installs::AuditRules => audit::explained(agent, failure),
-            Installs::BpfPrograms => failure,
-        })
+    let start = |agent: &Agent| match agent.installs {
+        Installs::BpfPrograms => agent::start(agent, files),
+        Installs::BpfObject => object::load(agent, files).map(|()| false),
+        Installs::AuditRules => {
+            agent::start(agent, files).map_err(|failure| audit::explained(agent, failure))
+        }
     };
     let has_ended = install.agent.as_ref().map(start).transpose()?;
     std::thread::sleep(SETTLED);

@@ -15,6 +15,7 @@ mod kallsyms;
 mod load;
 mod load_module;
 mod log;
+mod object;
 mod placement;
 mod program;
 
