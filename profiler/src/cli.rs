@@ -12,6 +12,7 @@ mod profiles;
 mod report;
 mod serve;
 mod shell;
+mod slope;
 mod sweep;
 mod tax;
 
@@ -27,6 +28,7 @@ pub use merge::MergeArgs;
 pub use report::ReportArgs;
 pub use serve::{Listen, ReleaseArgs, ServeArgs, StatusArgs};
 pub use shell::{CompletionsArgs, ManArgs, completions, man_pages};
+pub use slope::SlopeArgs;
 pub use sweep::{Asked, SweepArgs, run_arguments};
 pub use tax::TaxArgs;
 
@@ -102,6 +104,8 @@ pub enum Command {
     Lab(Box<LabArgs>),
     /// Show what operations take more with drivers or agents than without them, beside each other.
     Tax(TaxArgs),
+    /// Show what handlers take for each folder, byte, descriptor or process that they walk over, and judge a change by it.
+    Slope(SlopeArgs),
     /// Fetch stock Debian kernels for labs, or add those of other distributions; list and remove them.
     Kernels(KernelsArgs),
     /// Restore tracefs after a killed profiler, as the next start of one does: for a service's `ExecStopPost=`.

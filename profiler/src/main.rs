@@ -62,6 +62,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Kernels(args) => cmd::kernels::run(&args),
         Command::Lab(args) => cmd::lab::run(&args),
         Command::Tax(args) => cmd::tax::run(&args),
+        Command::Slope(args) => cmd::slope::run(&args),
         Command::LabGuest => cmd::lab::guest(),
         Command::Import(args) => {
             let profiler::cli::ImportSource::TraceCmd(args) = args.source;

@@ -9,6 +9,7 @@ use schemars::transform::RecursiveTransform;
 use serde_json::{Value, json};
 
 use crate::export::explain::ExplainReport;
+use crate::export::slope::SlopeReport;
 use crate::export::tax::TaxReport;
 use crate::export::verdict::{CompareReport, GateReport};
 use crate::recording::{Recording, Series};
@@ -65,6 +66,7 @@ fn the_committed_schemas_are_those_of_the_types() {
         "explain-v1.schema.json",
         &generated::<ExplainReport>("profiler/explain version 1"),
     );
+    committed_is("slope-v1.schema.json", &generated::<SlopeReport>("profiler/slope version 1"));
     committed_is("tax-v1.schema.json", &generated::<TaxReport>("profiler/tax version 1"));
     committed_is("gate-v1.schema.json", &generated::<GateReport>("profiler/gate version 1"));
 }

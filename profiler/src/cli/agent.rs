@@ -13,7 +13,7 @@ use crate::lab::subject;
 pub struct AgentArgs {
     /// Program with its arguments, which each guest starts as root with the libraries that it is linked with, and stops once it
     /// waits; then operations are counted. With a driver it runs when that is loaded, for drivers that hook nothing before. Without
-    /// a driver its BPF programs are measured.
+    /// a driver its BPF programs are measured; then it may be a `bpf: FILE.bpf.o` or `audit: RULES`, too.
     #[arg(long, value_name = "COMMAND")]
     pub agent: Option<String>,
     /// File that this program, or a `run: COMMAND`, reads or starts; the guest gets it under the same path (repeatable).
@@ -32,6 +32,10 @@ impl AgentArgs {
             let text = format!("--agent-file {} is for --agent or `run: COMMAND`", file.display());
             return Err(Failure::new(exit::USAGE, text));
         }
-        self.agent.as_ref().map(|command| Agent::new(command, &self.agent_file)).transpose()
+        let agent = self.agent.as_ref().map(|given| {
+            Agent::given(given, &self.agent_file)
+                .unwrap_or_else(|| Agent::new(given, &self.agent_file))
+        });
+        agent.transpose()
     }
 }

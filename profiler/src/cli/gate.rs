@@ -110,10 +110,14 @@ pub struct GateArgs {
 pub struct BuildsArgs {
     /// The driver before the change (repeatable: one for each kernel), or a program whose BPF programs are measured, as
     /// `run: COMMAND`: in place of recordings, both builds are measured in VMs. Instructions are counted as `profiler lab` does.
-    #[arg(long = "baseline", value_name = "FILE.ko|run: COMMAND|audit: RULES", requires = "new", conflicts_with_all = ["base", "candidate"])]
+    #[arg(long = "baseline", value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES", requires = "new", conflicts_with_all = ["base", "candidate"])]
     pub old: Vec<PathBuf>,
     /// The same after the change.
-    #[arg(long = "candidate", value_name = "FILE.ko|run: COMMAND|audit: RULES", requires = "old")]
+    #[arg(
+        long = "candidate",
+        value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES",
+        requires = "old"
+    )]
     pub new: Vec<PathBuf>,
     /// Kernel to boot, as for `profiler lab` (repeatable) [default: the version that the driver was built for].
     #[arg(long, value_name = "FILE|FOLDER|VERSION", requires = "compared")]

@@ -38,17 +38,21 @@ pub struct LabArgs {
     /// The driver's file (repeatable: one for each kernel). If it has no BTF, a copy gets it.
     #[arg(long, short, value_name = "FILE.ko")]
     pub module: Vec<PathBuf>,
-    /// The driver before the change (repeatable: one for each kernel), or a program whose BPF programs are measured, as
-    /// `run: COMMAND`.
+    /// The driver before the change (repeatable: one for each kernel), or a file of BPF programs, or a program whose BPF programs are
+    /// measured, as `run: COMMAND`.
     #[arg(
         long,
-        value_name = "FILE.ko|run: COMMAND|audit: RULES",
+        value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES",
         requires = "candidate",
         conflicts_with = "module"
     )]
     pub baseline: Vec<PathBuf>,
     /// The same after the change.
-    #[arg(long, value_name = "FILE.ko|run: COMMAND|audit: RULES", requires = "baseline")]
+    #[arg(
+        long,
+        value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES",
+        requires = "baseline"
+    )]
     pub candidate: Vec<PathBuf>,
     /// Parameters of the module, as insmod takes them.
     #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]

@@ -25,11 +25,11 @@ pub struct TaxArgs {
     /// Kernel to boot, as for `profiler lab`.
     #[arg(long, value_name = "FILE|FOLDER|VERSION")]
     pub kernel: String,
-    /// What is installed (repeatable: a column each): a driver's file, with parameters as insmod takes them, a program whose BPF
-    /// programs are measured, as `run: COMMAND`, or a file of audit rules, as `audit: RULES`.
+    /// What is installed (repeatable: a column each): a driver's file, with parameters as insmod takes them, a file of BPF
+    /// programs, a program whose BPF programs are measured, as `run: COMMAND`, or a file of audit rules, as `audit: RULES`.
     #[arg(
         long,
-        value_name = "FILE.ko [NAME=VALUE ...]|run: COMMAND|audit: RULES",
+        value_name = "FILE.ko [NAME=VALUE ...]|FILE.bpf.o|run: COMMAND|audit: RULES",
         required = true
     )]
     pub with: Vec<String>,

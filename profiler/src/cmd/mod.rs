@@ -31,6 +31,7 @@ pub mod restore;
 pub mod run;
 pub mod serve;
 pub mod shell;
+pub mod slope;
 pub mod status;
 pub mod sweep;
 pub mod tax;

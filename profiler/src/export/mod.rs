@@ -28,6 +28,7 @@ mod recording;
 mod repeats;
 pub mod series;
 mod side;
+pub mod slope;
 pub mod tax;
 mod unseen;
 pub mod verdict;

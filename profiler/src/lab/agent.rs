@@ -41,6 +41,11 @@ const SYSTEM_PROGRAMS: [&str; 2] = ["/usr/sbin", "/sbin"];
 const KINDS: [(&str, fn(&str, &[PathBuf]) -> Result<Agent, Failure>); 3] =
     [("run:", Agent::new), ("audit:", Agent::of_audit_rules), ("bpf:", Agent::of_bpf_object)];
 
+type Make = fn(&str, &[PathBuf]) -> Result<Agent, Failure>;
+
+/// What the file of a BPF object usually ends with, which needs no kind.
+const BPF_OBJECT: &str = ".bpf.o";
+
 /// A program with its arguments, and the files that it needs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Agent {
@@ -111,16 +116,14 @@ impl Agent {
     /// If there is no such program, or a file cannot be read.
     #[must_use]
     pub fn given(given: &str, further: &[PathBuf]) -> Option<Result<Self, Failure>> {
-        let (kind, make, rest) = KINDS
-            .iter()
-            .find_map(|(kind, make)| Some((*kind, make, given.strip_prefix(kind)?.trim())))?;
+        let (kind, make, rest) = of_kind(given)?;
         Some(make(rest, further).map(|agent| Self { kind, command: rest.to_owned(), ..agent }))
     }
 
     /// What is behind the kind in a subject such as `run: COMMAND`.
     #[must_use]
     pub fn rest(given: &str) -> Option<&str> {
-        KINDS.iter().find_map(|(kind, _)| given.strip_prefix(kind)).map(str::trim)
+        of_kind(given).map(|(.., rest)| rest)
     }
 
     /// auditctl(8), which loads a file of rules; these watch `further` files.
@@ -182,6 +185,14 @@ impl Agent {
         }
         wire::Agent { arguments: self.arguments.clone(), files, installs: self.installs }
     }
+}
+
+/// The kind of a subject, what makes it, and the rest; `None` if it is a module's file.
+fn of_kind(given: &str) -> Option<(&'static str, Make, &str)> {
+    let named =
+        KINDS.iter().find_map(|(kind, make)| Some((*kind, *make, given.strip_prefix(kind)?)));
+    let object = || given.ends_with(BPF_OBJECT).then_some((KINDS[2].0, KINDS[2].1, given));
+    named.or_else(object).map(|(kind, make, rest)| (kind, make, rest.trim()))
 }
 
 /// As it was given.

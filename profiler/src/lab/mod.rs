@@ -36,6 +36,7 @@ pub mod registered;
 mod runs;
 pub mod session;
 mod settings;
+pub mod slope;
 pub mod snapshots;
 pub mod spread;
 pub mod subject;

@@ -573,7 +573,13 @@ fn group_name(group: &[Job]) -> String {
 }
 
 fn job_name(job: &Job) -> String {
-    if job.program { "program".to_owned() } else { record::load_name(&job.run) }
+    if job.program {
+        return "program".to_owned();
+    }
+    let (load, dimensions) = (record::load_name(&job.run), job.run.dimensions.to_string());
+    // In options of QEMU a comma ends a path.
+    let sizes = dimensions.replace([',', '='], "-");
+    [load, sizes].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
 }
 
 /// The file in which QEMU's plugin writes the counts of the n-th load of a guest.

@@ -139,11 +139,14 @@ pub(super) fn said(output: &str) -> String {
     };
     let _ = File::open(output).and_then(read);
     let text = String::from_utf8_lossy(&text).into_owned();
-    let lines: Vec<&str> = text.lines().collect();
-    let last = &lines[lines.len().saturating_sub(LINES)..];
-    if last.is_empty() {
-        "it said nothing".to_owned()
-    } else {
-        format!("it said:\n{}", last.join("\n"))
+    match last_lines(&text).as_str() {
+        "" => "it said nothing".to_owned(),
+        last => format!("it said:\n{last}"),
     }
+}
+
+/// The last lines of a text.
+pub(super) fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }

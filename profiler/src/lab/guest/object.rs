@@ -11,6 +11,9 @@ use super::agent;
 use crate::error::{Failure, exit};
 use crate::lab::wire::Agent;
 
+/// What may be the reason.
+const LIBBPF: &str = "(what only libbpf does, such as tables of programs with initial values, takes a loader: `run: COMMAND`)";
+
 /// Loads the object among the agent's `files`; its programs stay attached.
 pub(super) fn load(agent: &Agent, files: &[u8]) -> Result<(), Failure> {
     let failed = |what: String| agent::failed(agent, exit::LAB_FAILED, &what);
@@ -18,7 +21,8 @@ pub(super) fn load(agent: &Agent, files: &[u8]) -> Result<(), Failure> {
     let path = agent.arguments.first().map_or("", String::as_str);
     let attached =
         std::fs::read(path).map_err(|error| error.to_string()).and_then(|bytes| attach(&bytes));
-    attached.map_err(failed)
+    // The verifier says a million lines.
+    attached.map_err(|why| failed(format!("{}\n{LIBBPF}", agent::last_lines(&why))))
 }
 
 fn attach(bytes: &[u8]) -> Result<(), String> {
@@ -69,10 +73,7 @@ fn attach_one(program: &mut Program, section: &str, btf: Option<&Btf>) -> Result
         (Program::TracePoint(of), None) => of.load(),
         (Program::RawTracePoint(of), None) => of.load(),
         _ => {
-            return Err(
-                "a section alone does not attach it: give a program that does, as `run: COMMAND`"
-                    .to_owned(),
-            );
+            return Err("its section does not say what to attach it to".to_owned());
         }
     }
     .map_err(words)

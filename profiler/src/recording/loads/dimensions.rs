@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::BuiltinKind;
+
 /// Sizes beyond what a load has by itself; 0 adds nothing. Handlers that walk over paths, arguments, descriptors or ancestors take
 /// longer the more there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +90,60 @@ impl From<Dimensions> for String {
     }
 }
 
+/// Fewer points do not tell a line from a curve.
+const LEAST_POINTS: usize = 3;
+
+/// A dimension, and how much of it there is in each run: ascending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Points {
+    /// Its name, such as `depth`.
+    pub name: String,
+    /// At least three.
+    pub numbers: Vec<u32>,
+}
+
+impl Points {
+    /// A load whose handlers usually walk over it.
+    #[must_use]
+    pub fn usual_load(&self) -> BuiltinKind {
+        if self.name == "depth" { BuiltinKind::Open } else { BuiltinKind::Execve }
+    }
+
+    /// The name of the runs of a point: `depth=16`.
+    #[must_use]
+    pub fn part(&self, number: u32) -> String {
+        format!("{}={number}", self.name)
+    }
+
+    /// A point of them.
+    ///
+    /// # Errors
+    /// If the dimension is unknown, or does not go so far.
+    pub fn dimensions(&self, number: u32) -> Result<Dimensions, String> {
+        self.part(number).parse()
+    }
+}
+
+impl FromStr for Points {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || {
+            format!(
+                "`{text}` has no points: write NAME=N,N,N, such as depth=0,16,64, at least three and ascending"
+            )
+        };
+        let (name, numbers) = text.split_once('=').ok_or_else(bad)?;
+        let numbers = numbers.split(',').map(|number| number.parse().map_err(|_| bad()));
+        let points = Self { name: name.to_owned(), numbers: numbers.collect::<Result<_, _>>()? };
+        if points.numbers.len() < LEAST_POINTS || !points.numbers.is_sorted_by(|a, b| a < b) {
+            return Err(bad());
+        }
+        points.numbers.iter().try_for_each(|number| points.dimensions(*number).map(drop))?;
+        Ok(points)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +155,24 @@ mod tests {
         assert_eq!(given.to_string(), "depth=8,descriptors=100");
         for bad in ["", "depth", "depth=", "depth=501", "depth=-1", "width=1", "depth=1,"] {
             assert!(bad.parse::<Dimensions>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn points_are_ascending_and_within_the_dimension() {
+        let points: Points = "depth=0,16,64".parse().unwrap();
+        assert_eq!((points.name.as_str(), &*points.numbers), ("depth", &[0, 16, 64][..]));
+        assert_eq!(points.dimensions(16).unwrap().depth, 16);
+        for bad in [
+            "depth",
+            "depth=",
+            "depth=0,1",
+            "depth=0,2,1",
+            "depth=0,1,501",
+            "rules=1,2,3",
+            "depth=0,0,1",
+        ] {
+            assert!(bad.parse::<Points>().is_err(), "{bad}");
         }
     }
 }

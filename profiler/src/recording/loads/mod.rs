@@ -13,7 +13,7 @@ mod spec;
 mod test_runs;
 
 pub use calls::OwnCalls;
-pub use dimensions::Dimensions;
+pub use dimensions::{Dimensions, Points};
 pub use kind::BuiltinKind;
 pub use latency::{Latency, OperationTimes};
 pub use ltp_spec::{LtpSpec, LtpTest, Runner};

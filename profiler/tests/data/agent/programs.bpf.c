@@ -1,5 +1,6 @@
 // Programs for the lab's tests: each runs once in a connect(2). Defines change them: MORE adds one instruction to `at_entry`, INVALID
-// is refused by the verifier.
+// is refused by the verifier, NO_TAIL_CALLS leaves out the table of programs, which needs libbpf to be filled. WALK adds a
+// program that looks at each byte of an argument, if it is 1.
 
 #include <linux/bpf.h>
 #include <linux/ptrace.h>
@@ -22,6 +23,9 @@ struct {
 	__type(value, __u64);
 } by_process SEC(".maps");
 
+volatile __u32 next = 1;
+
+#if !defined(NO_TAIL_CALLS) && !defined(WALK)
 int called_by_tail_call(void *context);
 int a_name_longer_than_fifteen_characters(void *context);
 
@@ -34,7 +38,9 @@ struct {
 	.values = { (void *)&called_by_tail_call, (void *)&a_name_longer_than_fifteen_characters },
 };
 
-volatile __u32 next = 1;
+#else
+#define bpf_tail_call(context, map, number)
+#endif
 
 static __noinline int count(void)
 {
@@ -107,3 +113,28 @@ int a_name_longer_than_fifteen_characters(void *context)
 {
 	return count();
 }
+
+#ifdef WALK
+struct execve {
+	__u64 common, number;
+	const char *path;
+	const char *const *arguments;
+};
+
+SEC("tracepoint/syscalls/sys_enter_execve")
+int on_execve(struct execve *context)
+{
+	const char *argument = 0;
+	char text[128];
+	long bytes;
+	__u32 sum = 0;
+
+	bpf_probe_read_user(&argument, sizeof(argument), &context->arguments[2]);
+	bytes = bpf_probe_read_user_str(text, sizeof(text), argument);
+	if (WALK)
+		for (int at = 0; at < sizeof(text) && at < bytes; at++)
+			sum += text[at];
+	next = sum;
+	return 0;
+}
+#endif

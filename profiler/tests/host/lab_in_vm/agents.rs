@@ -45,18 +45,23 @@ fn built() -> &'static Built {
         cc.arg("-o").arg(&agent).arg(source.join("agent.c")).arg("-lbpf");
         succeed(cc);
         let objects = [("plain", "-DPLAIN"), ("more", "-DMORE"), ("invalid", "-DINVALID")];
-        let objects = objects.map(|(name, define)| {
-            let object = folder.join(name).with_extension("bpf.o");
-            let mut clang = Command::new("clang");
-            clang.args(["-target", "bpf", "-D__TARGET_ARCH_x86", "-O2", "-g", define]);
-            clang.arg("-I/usr/include/x86_64-linux-gnu").arg("-c");
-            clang.arg(source.join("programs.bpf.c")).arg("-o").arg(&object);
-            succeed(clang);
-            object
-        });
+        let objects = objects.map(|(name, define)| object(name, define));
         Built { agent, objects }
     });
     &BUILT
+}
+
+/// The programs, with this macro.
+pub(super) fn object(name: &str, define: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/agent/programs.bpf.c");
+    let folder = out().join("agents");
+    std::fs::create_dir_all(&folder).unwrap();
+    let object = folder.canonicalize().unwrap().join(name).with_extension("bpf.o");
+    let mut clang = Command::new("clang");
+    clang.args(["-target", "bpf", "-D__TARGET_ARCH_x86", "-O2", "-g", define]);
+    clang.arg("-I/usr/include/x86_64-linux-gnu").arg("-c").arg(source).arg("-o").arg(&object);
+    succeed(clang);
+    object
 }
 
 fn command(object: usize) -> String {
@@ -180,4 +185,37 @@ fn an_agent_without_programs_says_why() {
         assert_eq!(output.status.code(), Some(code.into()), "{agent}: {said}");
         assert!(said.contains(why), "{agent}: {said}");
     }
+}
+
+/// An object is loaded without an agent: each program that its section attaches runs once for an operation.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn the_programs_of_an_object_are_attached_by_their_sections() {
+    let file = out().join("object.json");
+    let whole = object("object", "-DNO_TAIL_CALLS");
+    let lab = |object: &Path| {
+        let mut lab = profiler();
+        lab.arg("lab")
+            .arg("--kernel")
+            .arg(given("PROFILER_LAB_KERNEL"))
+            .args(["--quiet", "--builtin"]);
+        lab.arg("connect").arg("--agent").arg(object).arg("--json").arg(&file);
+        lab.output().unwrap()
+    };
+    let output = lab(&whole);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let recording = Recording::read(&file).unwrap();
+    let hooks = &recording.modules[0].hooks.as_ref().unwrap().list;
+    for (kind, place, name) in ATTACHED {
+        let handler = recording.handlers.iter().find(|handler| handler.name == name).unwrap();
+        assert_eq!(handler.count, 1_000, "{name}");
+        let is_it = |hook: &&profiler::kernel::hooks::Hook| {
+            hook.kind.name() == kind && hook.place == place && hook.handlers == [name]
+        };
+        assert_eq!(hooks.iter().filter(is_it).count(), 1, "{kind} {place} {name}: {hooks:?}");
+    }
+    let output = lab(&built().objects[2]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(exit::LAB_FAILED.into()), "{said}");
+    assert!(said.contains("run: COMMAND"), "{said}");
 }

@@ -1,0 +1,56 @@
+//! `profiler slope`: what handlers take for each unit of what they walk over, and whether a change makes that more.
+
+use super::{stdout_width, to_stdout};
+use crate::atomic_file::OutputFile;
+use crate::cli::SlopeArgs;
+use crate::error::{Failure, exit};
+use crate::export::json::indented;
+use crate::export::slope::{SlopeReport, document};
+use crate::lab::slope::{Asked, measure};
+use crate::lab::subject::Subject;
+use crate::progress::Progress;
+
+/// See the [command line](SlopeArgs).
+///
+/// # Errors
+/// With the exit code of the [table](exit); with [`exit::REGRESSION`] once everything has been reported and saved.
+pub fn run(args: &SlopeArgs) -> Result<(), Failure> {
+    let json = args.json.as_deref().map(OutputFile::open).transpose()?;
+    let files = &args.agent.agent_file;
+    let builds = Subject::all(&args.builds, files)?;
+    builds.iter().try_for_each(|build| build.check_parameters(&args.module_params))?;
+    let handlers =
+        if args.handlers.is_empty() { vec!["*".to_owned()] } else { args.handlers.clone() };
+    let asked = Asked {
+        kernel: args.kernel.clone(),
+        builds,
+        params: args.module_params.clone(),
+        agent: args.agent.beside(&[&args.builds])?,
+        handlers,
+        load: args.builtin.unwrap_or_else(|| args.dimension.usual_load()),
+        points: args.dimension.clone(),
+        logs: args.logs.clone(),
+    };
+    let measured = measure(&asked, &mut Progress::new(args.quiet))?;
+    if let Some(failure) = measured.failure {
+        return Err(failure);
+    }
+    let sides = [&measured.baseline, &measured.candidate].map(Vec::as_slice);
+    let report = SlopeReport::of(sides, asked.load, &asked.points, args.max_slope);
+    if report.handlers.is_empty() {
+        let text = "the load called no handler at each point: choose another with --builtin";
+        return Err(Failure::new(exit::NO_HITS, text));
+    }
+    if let Some(json) = json {
+        json.commit(&indented(&report))?;
+    }
+    to_stdout(&document(&report).text(stdout_width()))?;
+    match report.failed().as_slice() {
+        [] => Ok(()),
+        failed => {
+            let text =
+                format!("takes more for each unit of {}: {}", report.dimension, failed.join(", "));
+            Err(Failure::new(exit::REGRESSION, text))
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! What handlers take for each unit of what they walk over: the report as it is stored, and its view.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use super::document::{Document, Fact, Note, Table, or_dash};
+use crate::load::{BuiltinKind, Points};
+use crate::recording::{Clock, Meter};
+use crate::recording::{Recording, Tool};
+use crate::verdict::{Limit, Measured, Rule, Statistic};
+
+/// What the field `schema` says.
+pub const SLOPE_SCHEMA: &str = "profiler/slope";
+/// Version of the format.
+pub const SLOPE_VERSION: u32 = 1;
+
+/// A figure whose last step is so many times as steep as the one before is no line.
+const BEND: f64 = 1.25;
+
+/// How much more a candidate may take from the first point to the last; `None`: what the gate allows a figure.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct SlopeLimit(Option<Limit>);
+
+impl SlopeLimit {
+    /// Instructions, where the baseline takes so many.
+    fn allowed(self, span: f64) -> f64 {
+        let exact = Measured { meter: Meter::Exact, clock: Clock::Virtual, in_turns: true };
+        let rule = Rule::default();
+        let limit = self.0.unwrap_or_else(|| rule.limit("", Statistic::Avg, exact));
+        match limit {
+            Limit::Off => f64::INFINITY,
+            Limit::Share(share) => (share * span).max(rule.floor("", exact)),
+            Limit::By(amount) => amount.value,
+        }
+    }
+}
+
+impl FromStr for SlopeLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse()? {
+            Limit::By(amount) if amount.meter != Meter::Exact => Err(format!(
+                "`{text}` is a time, and instructions are counted: write '+10' or '5%'"
+            )),
+            limit => Ok(Self(Some(limit))),
+        }
+    }
+}
+
+impl fmt::Display for SlopeLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(Limit::By(amount)) => write!(f, "+{}", amount.value),
+            Some(Limit::Share(share)) => write!(f, "{}%", share * 100.0),
+            Some(Limit::Off) => f.write_str("off"),
+            None => f.write_str("0.5%"),
+        }
+    }
+}
+
+/// Handlers of one or two builds at each point.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SlopeReport {
+    /// Always `profiler/slope`.
+    #[cfg_attr(test, schemars(extend("const" = SLOPE_SCHEMA)))]
+    pub schema: String,
+    /// Version of the format.
+    #[cfg_attr(test, schemars(extend("const" = SLOPE_VERSION)))]
+    pub version: u32,
+    /// The program that wrote this.
+    pub tool: Tool,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// The load.
+    pub load: String,
+    /// What there is more of at each point.
+    pub dimension: String,
+    /// How much of it.
+    pub points: Vec<u32>,
+    /// Handlers that each point called, and the operation if it has a cost of its own.
+    pub handlers: Vec<HandlerSlope>,
+    /// Handlers that not every point called.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_called: Vec<String>,
+}
+
+/// A handler, or `operation of LOAD`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HandlerSlope {
+    /// Its name.
+    pub handler: String,
+    /// The only build, or the baseline.
+    pub baseline: Slope,
+    /// The candidate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub candidate: Option<Slope>,
+    /// Instructions that the candidate takes more from the first point to the last, in the placement where that is least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub more: Option<f64>,
+    /// Whether that is more than the limit allows.
+    pub fails: bool,
+}
+
+/// A figure by the size of a dimension.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Slope {
+    /// Instructions of a call, or of an operation, on average, at each point; means over placements.
+    pub instructions: Vec<f64>,
+    /// Instructions for each unit, from the first point to the last.
+    pub per_unit: f64,
+    /// How it grows.
+    pub growth: Growth,
+}
+
+/// How a figure grows with a dimension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Growth {
+    /// By less than the gate would see.
+    Constant,
+    /// By as much for each unit.
+    Linear,
+    /// By less and less: it stops at a limit of its own.
+    LessThanLinear,
+    /// By more and more.
+    MoreThanLinear,
+}
+
+impl Growth {
+    fn of(points: &[u32], figures: &[f64]) -> Self {
+        let first = figures.first().copied().unwrap_or_default();
+        if span(figures).abs() <= SlopeLimit::default().allowed(first) {
+            return Self::Constant;
+        }
+        let steps = points.windows(2).zip(figures.windows(2));
+        // Not the first steps: a load that has nothing to walk over may call other code.
+        let mut last =
+            steps.rev().map(|(points, figures)| [span(figures), f64::from(points[1] - points[0])]);
+        let [at_end, units] = last.next().unwrap_or([0.0, 1.0]);
+        if at_end.abs() <= SlopeLimit::default().allowed(first) {
+            return Self::LessThanLinear;
+        }
+        let (ends, begins) =
+            (at_end / units, last.next().map_or(0.0, |[more, units]| more / units));
+        if ends > begins * BEND {
+            Self::MoreThanLinear
+        } else if ends * BEND < begins {
+            Self::LessThanLinear
+        } else {
+            Self::Linear
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Constant => "constant",
+            Self::Linear => "linear",
+            Self::LessThanLinear => "less than linear",
+            Self::MoreThanLinear => "more than linear",
+        }
+    }
+}
+
+impl Slope {
+    /// Of figures by placement and point.
+    fn of(points: &[u32], placements: &[Vec<f64>]) -> Self {
+        let mean = |at| {
+            placements.iter().map(|figures| figures[at]).sum::<f64>() / placements.len() as f64
+        };
+        let instructions: Vec<f64> = (0..points.len()).map(mean).collect();
+        let units = points.last().zip(points.first()).map_or(1, |(last, first)| last - first);
+        let (per_unit, growth) =
+            (span(&instructions) / f64::from(units), Growth::of(points, &instructions));
+        Self { instructions, per_unit, growth }
+    }
+}
+
+fn span(figures: &[f64]) -> f64 {
+    figures.last().zip(figures.first()).map_or(0.0, |(last, first)| last - first)
+}
+
+impl SlopeReport {
+    /// The report of the runs of a baseline and of a candidate, which may be none.
+    #[must_use]
+    pub fn of(
+        [baseline, candidate]: [&[Recording]; 2],
+        load: BuiltinKind,
+        points: &Points,
+        limit: SlopeLimit,
+    ) -> Self {
+        let parts: Vec<String> = points.numbers.iter().map(|number| points.part(*number)).collect();
+        let mut names: Vec<String> = Vec::new();
+        for handler in baseline.iter().flat_map(|run| &run.handlers) {
+            if !names.contains(&handler.name) {
+                names.push(handler.name.clone());
+            }
+        }
+        names.push(operation(load));
+        let (mut handlers, mut not_called) = (Vec::new(), Vec::new());
+        for name in names {
+            let of = |runs| figures(runs, &parts, &name);
+            let both = (of(baseline), (!candidate.is_empty()).then(|| of(candidate)));
+            match both {
+                (Some(base), None) => {
+                    handlers.push(judge(name, &points.numbers, &base, None, limit))
+                }
+                (Some(base), Some(Some(new))) => {
+                    handlers.push(judge(name, &points.numbers, &base, Some(&new), limit))
+                }
+                _ if name == operation(load) => {}
+                _ => not_called.push(name),
+            }
+        }
+        let kernel = baseline.first().and_then(|run| run.host.kernel_release.clone());
+        Self {
+            schema: SLOPE_SCHEMA.to_owned(),
+            version: SLOPE_VERSION,
+            tool: Tool::this(),
+            kernel: kernel.unwrap_or_default(),
+            load: load.name().to_owned(),
+            dimension: points.name.clone(),
+            points: points.numbers.clone(),
+            handlers,
+            not_called,
+        }
+    }
+
+    /// Names of those that take more than they may.
+    #[must_use]
+    pub fn failed(&self) -> Vec<&str> {
+        self.handlers.iter().filter(|it| it.fails).map(|it| it.handler.as_str()).collect()
+    }
+}
+
+fn operation(load: BuiltinKind) -> String {
+    format!("operation of {}", load.name())
+}
+
+fn judge(
+    handler: String,
+    points: &[u32],
+    base: &[Vec<f64>],
+    new: Option<&[Vec<f64>]>,
+    limit: SlopeLimit,
+) -> HandlerSlope {
+    let spans = |of: &[Vec<f64>]| of.iter().map(|figures| span(figures)).collect::<Vec<_>>();
+    let more = new.and_then(|new| {
+        let pairs = spans(base).into_iter().zip(spans(new));
+        pairs.map(|(base, new)| new - base).min_by(f64::total_cmp)
+    });
+    let baseline = Slope::of(points, base);
+    let fails = more.is_some_and(|more| more > limit.allowed(span(&baseline.instructions)));
+    HandlerSlope {
+        handler,
+        baseline,
+        candidate: new.map(|new| Slope::of(points, new)),
+        more,
+        fails,
+    }
+}
+
+/// What a handler, or the operation, takes at each point, by placement; `None` if one of them has no call.
+fn figures(runs: &[Recording], parts: &[String], name: &str) -> Option<Vec<Vec<f64>>> {
+    let mut placements: Vec<u32> =
+        runs.iter().filter_map(|run| Some(run.place.as_ref()?.boot)).collect();
+    placements.sort_unstable();
+    placements.dedup();
+    let at = |placement: u32, part: &String| {
+        let is_it = |run: &&Recording| {
+            run.place
+                .as_ref()
+                .is_some_and(|place| place.boot == placement && place.part.as_ref() == Some(part))
+        };
+        let run = runs.iter().find(is_it)?;
+        if let Some(handler) = run.handlers.iter().find(|handler| handler.name == name) {
+            return (handler.count > 0).then(|| handler.sum_ns as f64 / handler.count as f64);
+        }
+        name.starts_with("operation of ")
+            .then(|| run.driver_costs.first().map(|cost| cost.with_ns))?
+    };
+    let of_placement = |placement: &u32| {
+        parts.iter().map(|part| at(*placement, part)).collect::<Option<Vec<f64>>>()
+    };
+    placements.iter().map(of_placement).collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())
+}
+
+/// The view of `report`.
+#[must_use]
+pub fn document(report: &SlopeReport) -> Document {
+    let two = report.handlers.iter().any(|it| it.candidate.is_some());
+    let words = format!("instructions of a call by {}, under {}", report.dimension, report.load);
+    let mut lead = vec![format!("Linux {}: {words}", report.kernel)];
+    if two {
+        let failed = report.failed();
+        let verdict = if failed.is_empty() {
+            "pass".to_owned()
+        } else {
+            format!("fail: {}", failed.join(", "))
+        };
+        lead.insert(0, format!("slope: {verdict}"));
+    }
+    let not_called = (!report.not_called.is_empty())
+        .then(|| Note::new("not called", report.not_called.join(", ")));
+    Document {
+        title: "What handlers take for each unit".to_owned(),
+        lead,
+        facts: vec![Fact::new(
+            "points",
+            report.points.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        )],
+        tables: vec![table(report, two)],
+        notes: not_called.into_iter().collect(),
+        ..Document::default()
+    }
+}
+
+fn table(report: &SlopeReport, two: bool) -> Table {
+    let mut head = vec!["handler".to_owned()];
+    head.extend(report.points.iter().map(|point| format!("{}={point}", report.dimension)));
+    head.extend(["a unit".to_owned(), "growth".to_owned()]);
+    if two {
+        head.extend(["candidate: a unit", "growth", "more at the end"].map(str::to_owned));
+    }
+    let rows = report.handlers.iter().map(|it| {
+        let shape =
+            |slope: &Slope| [format!("{:.2}", slope.per_unit), slope.growth.words().to_owned()];
+        let mut cells = vec![it.handler.clone()];
+        cells.extend(it.baseline.instructions.iter().map(|figure| format!("{figure:.1}")));
+        cells.extend(shape(&it.baseline));
+        cells.extend(it.candidate.iter().flat_map(shape));
+        if two {
+            cells.push(or_dash(it.more.map(|more| format!("{more:+.1}"))));
+        }
+        cells
+    });
+    Table::figures(head.iter().map(String::as_str), rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_is_told_from_the_last_two_steps() {
+        let points = [0, 10, 100];
+        for (figures, growth) in [
+            ([100.0, 101.0, 103.0], Growth::Constant),
+            ([100.0, 150.0, 600.0], Growth::Linear),
+            ([100.0, 150.0, 160.0], Growth::LessThanLinear),
+            ([100.0, 150.0, 150.0], Growth::LessThanLinear),
+            ([100.0, 110.0, 1100.0], Growth::MoreThanLinear),
+        ] {
+            assert_eq!(Growth::of(&points, &figures), growth);
+        }
+        let slope = Slope::of(&points, &[vec![100.0, 150.0, 600.0], vec![102.0, 152.0, 604.0]]);
+        assert_eq!((slope.per_unit, slope.instructions[0]), (5.01, 101.0));
+    }
+
+    #[test]
+    fn a_candidate_fails_by_what_holds_in_each_placement() {
+        let base = [vec![10.0, 20.0, 110.0], vec![10.0, 20.0, 110.0]];
+        let judged = |new: [Vec<f64>; 2], limit: SlopeLimit| {
+            let it = judge("h".to_owned(), &[0, 1, 10], &base, Some(&new), limit);
+            (it.more.unwrap(), it.fails)
+        };
+        let steeper = |more: f64| vec![10.0, 20.0, 110.0 + more];
+        assert_eq!(judged([steeper(4.0), steeper(9.0)], SlopeLimit::default()), (4.0, false));
+        assert_eq!(judged([steeper(5.0), steeper(9.0)], SlopeLimit::default()), (5.0, true));
+        assert_eq!(judged([steeper(1.0), steeper(1.0)], "+0".parse().unwrap()), (1.0, true));
+        assert_eq!(judged([steeper(5.0), steeper(9.0)], "10%".parse().unwrap()), (5.0, false));
+        // More in all calls is no slope.
+        assert_eq!(
+            judged([vec![30.0, 40.0, 130.0], vec![30.0, 40.0, 130.0]], SlopeLimit::default()),
+            (0.0, false)
+        );
+        assert!("+2us".parse::<SlopeLimit>().is_err());
+    }
+}
