@@ -38,7 +38,7 @@ Examples:
 
 /// Arguments of `profiler run`.
 #[derive(Debug, Args)]
-#[command(after_help = RUN_EXAMPLES, group = one_of_these("what", &["handlers", "profile", "no_probe"]))]
+#[command(after_help = RUN_EXAMPLES, group = one_of_these("what", &["handlers", "bpf_progs", "profile", "no_probe"]))]
 pub struct RunArgs {
     /// Kernel module that holds the handlers; without it they are functions of the kernel image.
     #[arg(long, short)]
@@ -52,8 +52,17 @@ pub struct RunArgs {
         value_parser = NonEmptyStringValueParser::new()
     )]
     pub handlers: Vec<String>,
+    /// Loaded BPF program to measure, by name or glob (repeatable). A subprogram is PROGRAM/SUBPROGRAM, and one of several of
+    /// a name NAME#2, the second in the order in which they were loaded.
+    #[arg(
+        long = "bpf-prog",
+        value_name = "NAME|GLOB",
+        value_parser = NonEmptyStringValueParser::new(),
+        conflicts_with_all = ["handlers", "module", "profile"]
+    )]
+    pub bpf_progs: Vec<String>,
     /// Measure the load and its costs without probes; needs no privileges.
-    #[arg(long, conflicts_with_all = ["handlers", "module", "profile"])]
+    #[arg(long, conflicts_with_all = ["handlers", "bpf_progs", "module", "profile"])]
     pub no_probe: bool,
     /// Length of the measured window, such as 30s or 5m [default: 10s, or until a load that ends by
     /// itself has ended].

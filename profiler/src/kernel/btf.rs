@@ -92,6 +92,12 @@ impl Btf {
         self.functions().len()
     }
 
+    /// The name of the function of this id; `None` if it is no function.
+    pub fn function_name(&self, id: u32) -> Option<&str> {
+        let header = self.header(id).filter(|header| header.kind() == KIND_FUNC)?;
+        self.string(header.name)
+    }
+
     fn functions(&self) -> &[u32] {
         self.own.functions.get_or_init(|| self.own.sorted_functions(self.base.as_deref()))
     }

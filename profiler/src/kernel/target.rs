@@ -35,6 +35,8 @@ pub struct Target {
     pub namesake: Option<Namesake>,
     /// Matched by a glob, not given by name: left out if it cannot be measured.
     pub by_glob: bool,
+    /// Id of the loaded BPF program whose function it is, and whose BTF `btf_id` is of.
+    pub program: Option<u32>,
 }
 
 /// A symbol of the same name as a function, elsewhere.
@@ -65,6 +67,40 @@ pub struct LeftOut {
     pub module: Option<String>,
     /// Why: the same words for all that have the same reason.
     pub reason: String,
+}
+
+impl Resolved {
+    /// All of these, each once.
+    ///
+    /// # Errors
+    /// If they are too many.
+    pub(crate) fn merged(all: Vec<Self>) -> Result<Self, ResolveError> {
+        let Self { mut targets, mut left_out } = Self::default();
+        // Indices of targets, by label.
+        let mut seen: HashMap<String, usize> = HashMap::new();
+        for found in all {
+            left_out.extend(found.left_out);
+            for target in found.targets {
+                match seen.get(&target.label()).and_then(|&at| targets.get_mut(at)) {
+                    Some(known) => known.by_glob &= target.by_glob,
+                    None => {
+                        seen.insert(target.label(), targets.len());
+                        targets.push(target);
+                    }
+                }
+            }
+        }
+        left_out.sort();
+        left_out.dedup();
+        if targets.len() > MAX_HANDLERS {
+            return Err(ResolveError::of_name(format!(
+                "{} functions match, and {MAX_HANDLERS} is the most that one run measures (each takes \
+                 kernel memory on every CPU): use narrower patterns",
+                targets.len()
+            )));
+        }
+        Ok(Self { targets, left_out })
+    }
 }
 
 impl Target {
@@ -115,11 +151,11 @@ impl ResolveError {
         self.cause == Cause::Machine
     }
 
-    fn of_machine(text: String) -> Self {
+    pub(crate) fn of_machine(text: String) -> Self {
         Self { cause: Cause::Machine, text }
     }
 
-    fn of_name(text: String) -> Self {
+    pub(crate) fn of_name(text: String) -> Self {
         Self { cause: Cause::Name, text }
     }
 
@@ -168,7 +204,7 @@ fn place(module: Option<&str>) -> String {
     module.map_or_else(|| "the kernel image".to_owned(), |module| format!("module {module}"))
 }
 
-fn also(nearest: &[String]) -> String {
+pub(crate) fn also(nearest: &[String]) -> String {
     if nearest.is_empty() {
         String::new()
     } else {
@@ -296,39 +332,18 @@ impl KernelFiles {
         let patterns: Vec<(&str, bool)> = patterns.collect();
         let scope =
             self.scope(module, &Wanted::by(patterns.iter().map(|(pattern, _)| *pattern)))?;
-        let mut resolved = Resolved::default();
-        let Resolved { targets, left_out } = &mut resolved;
-        // Indices of targets, by label.
-        let mut seen: HashMap<String, usize> = HashMap::new();
-        for (pattern, by_glob) in patterns {
+        let found = patterns.into_iter().map(|(pattern, by_glob)| {
             let found = match is_glob(pattern) {
                 true => scope.matching(pattern),
                 false => scope.named(pattern, by_glob),
             };
-            let found = match found {
-                Err(error) if lenient => scope.without(pattern, &error),
-                found => found?,
-            };
-            left_out.extend(found.left_out);
-            for target in found.targets {
-                match seen.get(&target.label()).and_then(|&at| targets.get_mut(at)) {
-                    Some(known) => known.by_glob &= target.by_glob,
-                    None => {
-                        seen.insert(target.label(), targets.len());
-                        targets.push(target);
-                    }
-                }
+            match found {
+                Err(error) if lenient => Ok(scope.without(pattern, &error)),
+                found => found,
             }
-        }
-        left_out.sort();
-        left_out.dedup();
-        if targets.len() > MAX_HANDLERS {
-            return Err(ResolveError::of_name(format!(
-                "{} functions match, and {MAX_HANDLERS} is the most that one run measures (each takes \
-                 kernel memory on every CPU): use narrower patterns",
-                targets.len()
-            )));
-        }
+        });
+        let mut resolved = Resolved::merged(found.collect::<Result<_, _>>()?)?;
+        let targets = &mut resolved.targets;
         let namesakes = scope.namesakes(targets.iter().map(|target| target.name.as_str()));
         for target in targets {
             target.namesake = namesakes.get(&target.name).cloned();
@@ -547,11 +562,11 @@ fn namesakes(
 }
 
 /// Whether a pattern is a glob, and not a name.
-fn is_glob(pattern: &str) -> bool {
+pub(crate) fn is_glob(pattern: &str) -> bool {
     pattern.contains(['*', '?', '['])
 }
 
-fn glob(pattern: &str) -> Result<glob::Pattern, ResolveError> {
+pub(crate) fn glob(pattern: &str) -> Result<glob::Pattern, ResolveError> {
     glob::Pattern::new(pattern).map_err(|error| {
         ResolveError::of_name(format!("`{pattern}` is not a valid pattern: {error}"))
     })
@@ -757,7 +772,7 @@ fn unprobeable(name: &str, traceable: &Traceable<'_>) -> Option<&'static str> {
 }
 
 /// The most similar names, best first.
-fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut scored: HashMap<&str, f64> = HashMap::new();
     for name in names {
         let mut score = strsim::jaro_winkler(wanted, name);

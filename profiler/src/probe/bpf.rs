@@ -92,8 +92,8 @@ struct Probed {
     target: Target,
     /// Its index among the targets given; its programs have it as a constant.
     number: usize,
-    /// Id of the BTF object that holds the function; 0 if it is not known.
-    btf_object: u32,
+    /// Id of the BTF object or BPF program that holds the function, as links show it; 0 if it is not known.
+    holder: u32,
     maps: Instance,
     programs: Vec<Program>,
     /// As of the last drain.
@@ -168,12 +168,18 @@ impl Loader {
         let parameters = Parameters { handler: number as u64, ..self.parameters.clone() };
         let maps = self.template.instantiate(&parameters, &self.shared, &self.set.kinds)?;
         let module = self.modules.get(&target.module).and_then(Option::as_ref);
+        let opened = target.program.map(sys::program).transpose();
+        let program = opened.map_err(|error| ProbeError::Handler {
+            doing: "opening the BPF program",
+            handler: target.name.clone(),
+            error,
+        })?;
         let mut programs = Vec::new();
         for &kind in &self.set.kinds {
             let traced = is_tracing(kind.attach_type).then(|| {
                 // Without an object the kernel looks in its image.
-                let module = module.filter(|_| target.module.is_some());
-                (target.btf_id.unwrap_or_default(), module.map(|(_, fd)| fd.as_fd()))
+                let module = module.filter(|_| target.module.is_some()).map(|(_, fd)| fd);
+                (target.btf_id.unwrap_or_default(), program.as_ref().or(module).map(|fd| fd.as_fd()))
             });
             let loaded = maps.load(kind, traced, self.kernel.as_ref());
             let fd = loaded.map_err(|refused| ProbeError::Refused {
@@ -183,13 +189,13 @@ impl Loader {
             })?;
             programs.push(Program { kind, fd, hook: None, before: HookMisses::None });
         }
-        let btf_object = module.map_or(0, |(id, _)| *id);
+        let holder = target.program.or(module.map(|(id, _)| *id)).unwrap_or_default();
         // No program has run: what none of them counts is empty from the first drain on.
         let empty = slots(&self.parameters.layout, &maps);
         let before = [empty.clone(), empty];
         let books = Books::default();
         let target = target.clone();
-        Ok(Probed { target, number, btf_object, maps, programs, books, before, swept: 0 })
+        Ok(Probed { target, number, holder, maps, programs, books, before, swept: 0 })
     }
 }
 
@@ -594,7 +600,7 @@ impl Session for BpfSession {
         let links = sys::tracing_links().map_err(system)?;
         Ok(links.iter().filter(|link| !own.contains(&link.id)).find_map(|link| {
             let probed = self.probed.iter().find(|probed| {
-                probed.target.btf_id == Some(link.btf_id) && probed.btf_object == link.btf_obj_id
+                probed.target.btf_id == Some(link.btf_id) && probed.holder == link.btf_obj_id
             })?;
             Some((probed.target.name.clone(), link.prog_id))
         }))
@@ -764,7 +770,7 @@ fn failed_map(doing: &str, error: MapError) -> ProbeError {
     ProbeError::Map { doing: doing.to_owned(), error: Box::new(error) }
 }
 
-/// BTF objects of the modules that hold the targets, with their ids. That of the kernel image is
+/// BTF objects of the modules that hold the targets (not of BPF programs), with their ids. That of the kernel image is
 /// `None` where it cannot be found by name (before 5.11, commit 5329722057d4): programs for the image
 /// do not need it.
 type BtfObjects = HashMap<Option<String>, Option<(u32, OwnedFd)>>;
@@ -772,7 +778,7 @@ type BtfObjects = HashMap<Option<String>, Option<(u32, OwnedFd)>>;
 fn btf_objects(targets: &[Target]) -> Result<BtfObjects, ProbeError> {
     let mut objects = HashMap::new();
     for target in targets {
-        if objects.contains_key(&target.module) {
+        if target.program.is_some() || objects.contains_key(&target.module) {
             continue;
         }
         let object = match target.module.as_deref() {

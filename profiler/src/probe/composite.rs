@@ -276,7 +276,8 @@ fn joined(obstacles: &[Obstacle]) -> String {
 
 /// Whether no probe of any kind can be placed on it.
 fn is_notrace(target: &Target) -> bool {
-    !target.by_glob && !KernelFiles::default().is_traceable(target.module.as_deref(), &target.name)
+    let named = !target.by_glob && target.program.is_none();
+    named && !KernelFiles::default().is_traceable(target.module.as_deref(), &target.name)
 }
 
 /// Why a backend does not measure a handler, without its name.

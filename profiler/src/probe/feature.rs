@@ -174,7 +174,7 @@ pub(super) fn load(what: &str, attach_type: AttachType, btf_id: u32) -> Result<O
         instructions: &instructions,
         attach_type,
         btf_id,
-        btf_object: None,
+        traced: None,
     })
     .map_err(|refused| {
         let doing = format!("loading an empty {what} program");

@@ -13,6 +13,7 @@ pub mod keeper;
 mod kprobe_event;
 mod left_over;
 mod life;
+mod loaded;
 mod memory;
 mod missed;
 mod object;
@@ -31,6 +32,7 @@ use crate::kernel::target::Target;
 use crate::recording::{Backend, CallTree};
 use crate::stats::Durations;
 pub use composite::{FellBack, Probes};
+pub use loaded::{Programs, facts, resolve_programs};
 pub use memory::TooLittle;
 pub use sys::{LoadRefused, LoadedProgram, loaded_programs};
 

@@ -190,7 +190,7 @@ impl Template {
 }
 
 impl Instance {
-    /// Loads a program. Tracing programs are for the function `btf_id` of `btf_object` (`None` is
+    /// Loads a program. Tracing programs are for a function by its id in a BTF object or in a BPF program's (`None` is
     /// vmlinux); those that call kernel functions need `kernel`, the functions of its image.
     pub(super) fn load(
         &self,
@@ -206,7 +206,7 @@ impl Instance {
             .ok_or_else(|| missing(format!("the BPF object has no program {}", kind.name)))?
             .clone();
         link_kernel_calls(&mut instructions, kernel).map_err(missing)?;
-        let (btf_id, btf_object) = traced.unwrap_or_default();
+        let (btf_id, traced) = traced.unwrap_or_default();
         sys::load_program(&Program {
             name: match kind.side {
                 Side::Entry => "profiler_enter",
@@ -217,7 +217,7 @@ impl Instance {
             instructions: &instructions,
             attach_type: kind.attach_type,
             btf_id,
-            btf_object,
+            traced,
         })
     }
 }

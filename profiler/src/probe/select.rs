@@ -85,6 +85,11 @@ pub trait Subject {
 
     /// Whether a module holds it: functions of the kernel are no handlers of kprobes.
     fn is_of_module(&self) -> bool;
+
+    /// Whether a BPF program holds it.
+    fn is_of_program(&self) -> bool {
+        false
+    }
 }
 
 /// The best backend for a function among those behind the last one of `obstacles`, and why none of those before
@@ -105,6 +110,7 @@ pub fn select(
         }
         let found = refusal(backend).or_else(|| match backend {
             Backend::Fsession | Backend::Fentry => subject.btf_obstacle(),
+            _ if subject.is_of_program() => Some(PROGRAM.to_owned()),
             Backend::KprobeSession => subject.address_obstacle(),
             Backend::FunctionGraph => None,
             Backend::Kprobe if wish.force => None,
@@ -164,6 +170,9 @@ pub fn needs_btf(backend: Backend) -> bool {
 
 impl Subject for Target {
     fn btf_obstacle(&self) -> Option<String> {
+        if self.program.is_some() {
+            return self.btf_id.is_none().then(|| NO_PROGRAM_BTF.to_owned());
+        }
         if self.duplicate_index.is_some() {
             return Some(SAME_NAME.to_owned());
         }
@@ -193,6 +202,10 @@ impl Subject for Target {
 
     fn is_of_module(&self) -> bool {
         self.module.is_some()
+    }
+
+    fn is_of_program(&self) -> bool {
+        self.program.is_some()
     }
 }
 
@@ -228,6 +241,11 @@ const SAME_NAME: &str = "several functions have this name, and BTF cannot tell t
 
 const UNDESCRIBED: &str = "BTF does not describe it: pahole leaves out functions whose arguments the compiler \
                            changed, and those written in assembly; mark it `noinline __used` and rebuild";
+
+const PROGRAM: &str = "it is a BPF program, which only programs on the trampoline reach (fsession, fentry)";
+
+const NO_PROGRAM_BTF: &str = "the BPF program was loaded without BTF: compile it with `clang -g`, and load it by a \
+                              library that hands its BTF to the kernel, such as libbpf";
 
 /// Why BTF does not lead to a function whose name `namesake` has, too.
 fn by_name_alone(namesake: &str) -> String {

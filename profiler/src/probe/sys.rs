@@ -7,6 +7,7 @@
 //! not know as long as it is zero.
 
 use std::{
+    collections::HashSet,
     ffi::{CStr, c_int, c_long, c_void},
     io,
     os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
@@ -134,11 +135,11 @@ pub(super) struct Program<'a> {
     pub(super) attach_type: AttachType,
     /// For tracing programs the id of the function in the BTF that holds it; else 0.
     pub(super) btf_id: u32,
-    /// The BTF object of the module; `None` is vmlinux, or no BTF.
-    pub(super) btf_object: Option<BorrowedFd<'a>>,
+    /// The BTF object of the module, or the BPF program; `None` is vmlinux, or no BTF.
+    pub(super) traced: Option<BorrowedFd<'a>>,
 }
 
-/// Loads a program: `BPF_PROG_LOAD`, for tracing programs with `attach_btf_obj_fd`.
+/// Loads a program: `BPF_PROG_LOAD`, for tracing programs with `attach_btf_obj_fd` or `attach_prog_fd`, which are one field.
 ///
 /// # Errors
 /// What the kernel said, with the verifier's log where it wrote one.
@@ -160,7 +161,7 @@ pub(super) fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadRefused
         }
         load.expected_attach_type = program.attach_type as u32;
         load.attach_btf_id = program.btf_id;
-        load.__bindgen_anon_1.attach_btf_obj_fd = program.btf_object.map_or(0, fd_number);
+        load.__bindgen_anon_1.attach_btf_obj_fd = program.traced.map_or(0, fd_number);
         attr
     };
     // Without a log first: writing one makes loading several times slower.
@@ -351,9 +352,7 @@ fn objects(next: bpf_cmd, by_id: bpf_cmd) -> impl Iterator<Item = io::Result<Own
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return None,
                 Err(error) => return Some(Err(error)),
             }
-            let mut attr: bpf_attr = zeroed();
-            attr.__bindgen_anon_6.__bindgen_anon_1.prog_id = id;
-            match bpf_fd(by_id, &mut attr) {
+            match object(by_id, id) {
                 // Gone since it was listed, or a link that is not complete yet.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EAGAIN)) => {
                 }
@@ -361,6 +360,21 @@ fn objects(next: bpf_cmd, by_id: bpf_cmd) -> impl Iterator<Item = io::Result<Own
             }
         }
     })
+}
+
+/// The object of this id, by the `GET_FD_BY_ID` command of its kind.
+fn object(by_id: bpf_cmd, id: u32) -> io::Result<OwnedFd> {
+    let mut attr: bpf_attr = zeroed();
+    attr.__bindgen_anon_6.__bindgen_anon_1.prog_id = id;
+    bpf_fd(by_id, &mut attr)
+}
+
+/// The loaded program of this id.
+///
+/// # Errors
+/// What the kernel said: `ENOENT` if it is not loaded any more.
+pub(super) fn program(id: u32) -> io::Result<OwnedFd> {
+    object(bpf_cmd::BPF_PROG_GET_FD_BY_ID, id)
 }
 
 /// Fills `info` with the kernel's description of an object; returns how many bytes the kernel wrote.
@@ -405,19 +419,28 @@ pub(super) fn link_id(link: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(raw.id)
 }
 
-/// Every tracing link on the machine, whoever made it.
+/// Every link on the machine, whoever made it.
+fn links() -> impl Iterator<Item = io::Result<bpf_link_info>> {
+    let links = objects(bpf_cmd::BPF_LINK_GET_NEXT_ID, bpf_cmd::BPF_LINK_GET_FD_BY_ID);
+    links.map(|fd| {
+        let mut raw: bpf_link_info = zeroed();
+        info(fd?.as_fd(), &mut raw)?;
+        Ok(raw)
+    })
+}
+
+/// Every tracing link.
 ///
 /// # Errors
 /// What the kernel said.
 pub(super) fn tracing_links() -> io::Result<Vec<TracingLink>> {
-    let mut links = Vec::new();
-    for fd in objects(bpf_cmd::BPF_LINK_GET_NEXT_ID, bpf_cmd::BPF_LINK_GET_FD_BY_ID) {
-        let mut raw: bpf_link_info = zeroed();
-        info(fd?.as_fd(), &mut raw)?;
+    let mut tracing_links = Vec::new();
+    for raw in links() {
+        let raw = raw?;
         if raw.type_ == bpf_link_type::BPF_LINK_TYPE_TRACING as u32 {
             // SAFETY: all parts of the union are integers.
             let tracing = unsafe { raw.__bindgen_anon_1.tracing };
-            links.push(TracingLink {
+            tracing_links.push(TracingLink {
                 id: raw.id,
                 prog_id: raw.prog_id,
                 btf_obj_id: tracing.target_obj_id,
@@ -425,16 +448,30 @@ pub(super) fn tracing_links() -> io::Result<Vec<TracingLink>> {
             });
         }
     }
-    Ok(links)
+    Ok(tracing_links)
+}
+
+/// Ids of the programs that a link keeps attached. Attachments without a link, such as by netlink or an `ioctl`, are not known.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn linked_programs() -> io::Result<HashSet<u32>> {
+    links().map(|link| Ok(link?.prog_id)).collect()
 }
 
 /// A BPF program of any process on this machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoadedProgram {
+    /// Its id, which no later one has.
+    pub id: u32,
     /// Its name, cut to 15 characters by the kernel.
     pub name: String,
     /// Addresses of its own code and of its subprograms', in order; none if it is interpreted.
     pub functions: Vec<u64>,
+    /// Id of its BTF; 0 without.
+    pub btf: u32,
+    /// Type ids of these functions in it; none without.
+    pub types: Vec<u32>,
 }
 
 /// Most functions of a program: `BPF_MAX_SUBPROGS` of the kernel's include/linux/bpf_verifier.h, and its own.
@@ -447,16 +484,37 @@ const MOST_FUNCTIONS: usize = 257;
 pub fn loaded_programs() -> io::Result<Vec<LoadedProgram>> {
     let program = |fd: io::Result<OwnedFd>| {
         let mut functions = vec![0_u64; MOST_FUNCTIONS];
+        // Of `struct bpf_func_info`: where the function begins, and its type.
+        let mut types = vec![[0_u32; 2]; MOST_FUNCTIONS];
         let mut raw: bpf_prog_info = zeroed();
-        raw.nr_jited_ksyms = MOST_FUNCTIONS as u32;
+        (raw.nr_jited_ksyms, raw.nr_func_info) = (MOST_FUNCTIONS as u32, MOST_FUNCTIONS as u32);
         raw.jited_ksyms = address_mut(functions.as_mut_slice());
+        raw.func_info = address_mut(types.as_mut_slice());
+        raw.func_info_rec_size = size_of::<[u32; 2]>() as u32;
         info(fd?.as_fd(), &mut raw)?;
         functions.truncate(raw.nr_jited_ksyms as usize);
+        types.truncate(raw.nr_func_info as usize);
         let name = raw.name.iter().map(|byte| byte.to_ne_bytes()[0]).take_while(|byte| *byte != 0);
         let name = String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned();
-        Ok(LoadedProgram { name, functions })
+        let types = types.into_iter().map(|[_, id]| id).collect();
+        Ok(LoadedProgram { id: raw.id, name, functions, btf: raw.btf_id, types })
     };
     objects(bpf_cmd::BPF_PROG_GET_NEXT_ID, bpf_cmd::BPF_PROG_GET_FD_BY_ID).map(program).collect()
+}
+
+/// The bytes of a BTF object.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn btf_bytes(id: u32) -> io::Result<Vec<u8>> {
+    let object = object(bpf_cmd::BPF_BTF_GET_FD_BY_ID, id)?;
+    let mut found: bpf_btf_info = zeroed();
+    info(object.as_fd(), &mut found)?;
+    let mut bytes = vec![0; found.btf_size as usize];
+    // What the kernel wrote of other fields it would take for buffers.
+    found = bpf_btf_info { btf_size: found.btf_size, btf: address_mut(bytes.as_mut_slice()), ..zeroed() };
+    info(object.as_fd(), &mut found)?;
+    Ok(bytes)
 }
 
 /// How often the kernel did not run a program because it, or for kprobes another one, was running on

@@ -1,10 +1,13 @@
 //! Whether the driver that is measured stays the same: addresses and BTF ids are those of one load of one
 //! build.
 
+use std::io;
+
 use crate::error::{Failure, exit};
 use crate::kernel::hooks::{Hook, OwnProbes};
-use crate::kernel::module::{self, Loads, ModuleError, ModuleFacts};
+use crate::kernel::module::{self, Loads, ModuleFacts};
 use crate::kernel::target::{KernelFiles, Resolved, Target};
+use crate::probe::{self, Programs};
 use crate::recording::Recording;
 use crate::recording::warning::{Handlers, Warning, WarningRecord};
 use crate::text::plural;
@@ -15,22 +18,28 @@ pub(super) struct Driver {
     loads: Loads,
     /// Its kprobes. Where they cannot be read, `profiler doctor` says why.
     own_probes: Option<OwnProbes>,
+    /// The BPF programs, if these are what is measured.
+    programs: Option<Programs>,
 }
 
 impl Driver {
     /// The module that holds `targets`; `None` for the kernel image.
     ///
     /// # Errors
-    /// If it is not loaded any more.
-    pub(super) fn of(targets: &[Target]) -> Result<Option<Self>, ModuleError> {
+    /// If it is not loaded any more, or BPF programs cannot be listed.
+    pub(super) fn of(targets: &[Target]) -> Result<Option<Self>, Failure> {
         let Some(name) = targets.first().and_then(|target| target.module.as_deref()) else {
             return Ok(None);
         };
         // In this order: what is loaded after `now` shows at the end.
         let loads = Loads::now();
+        if targets.iter().any(|target| target.program.is_some()) {
+            let programs = Some(Programs::of(targets).map_err(not_listed)?);
+            return Ok(Some(Self { facts: probe::facts(), loads, own_probes: None, programs }));
+        }
         let facts = module::collect(name)?;
         let own_probes = OwnProbes::of(&KernelFiles::default(), &facts.name).ok();
-        Ok(Some(Self { facts, loads, own_probes }))
+        Ok(Some(Self { facts, loads, own_probes, programs: None }))
     }
 
     /// What is known of its kprobes before the run.
@@ -89,12 +98,16 @@ impl Driver {
 
     /// What became of the module since, if anything did.
     pub(super) fn change(&self) -> Option<Change> {
+        if let Some(programs) = &self.programs {
+            let text = programs.changed().unwrap_or_else(|error| Some(not_listed(error).to_string()))?;
+            return Some(Change::Programs(text));
+        }
         let module = &self.facts.name;
         if self.loads.agree(&Loads::now(), module) {
             return None;
         }
         let after = module::collect(module).ok().map(|facts| build(&facts));
-        Some(Change { module: module.clone(), before: build(&self.facts), after })
+        Some(Change::Module { module: module.clone(), before: build(&self.facts), after })
     }
 }
 
@@ -107,19 +120,35 @@ fn build(facts: &ModuleFacts) -> String {
     }
 }
 
-/// A module that did not stay what it was during a run.
+fn not_listed(error: io::Error) -> Failure {
+    Failure::new(exit::INTERNAL, format!("cannot list BPF programs and links: {error}"))
+}
+
+/// What did not stay what it was during a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Change {
-    module: String,
-    /// Its build at the start of the run.
-    before: String,
-    /// The one at the end; `None` if it was not loaded then.
-    after: Option<String>,
+pub(super) enum Change {
+    /// A module.
+    Module {
+        module: String,
+        /// Its build at the start of the run.
+        before: String,
+        /// The one at the end; `None` if it was not loaded then.
+        after: Option<String>,
+    },
+    /// BPF programs: in words which, and how.
+    Programs(String),
 }
 
 impl Change {
     fn text(&self) -> String {
-        let Self { module, before, after } = self;
+        let (module, before, after) = match self {
+            Self::Module { module, before, after } => (module, before, after),
+            Self::Programs(what) => {
+                return format!(
+                    "BPF programs did not stay as they were during the run: {what}; calls after that are missing"
+                );
+            }
+        };
         let what = match after {
             None => format!("was unloaded during the run ({before})"),
             Some(after) if after == before => {
@@ -179,7 +208,8 @@ mod tests {
     fn what_became_of_it_is_said() {
         let change = |after: Option<&str>| {
             let after = after.map(str::to_owned);
-            Change { module: "driver".to_owned(), before: "build id aa".to_owned(), after }.text()
+            let (module, before) = ("driver".to_owned(), "build id aa".to_owned());
+            Change::Module { module, before, after }.text()
         };
         assert!(change(None).contains("was unloaded during the run (build id aa)"));
         let replaced = change(Some("build id bb"));

@@ -13,6 +13,7 @@ use crate::load::{
     BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, IdleLoad, Load, SandboxedLoad,
 };
 use crate::load_profile::{Builtin, Hook, Library, LoadProfile, Wanted};
+use crate::probe::resolve_programs;
 use crate::recording::warning::{Handlers, Warning, WarningRecord};
 
 /// Window of a load that does not end by itself, where no other was asked for.
@@ -46,6 +47,8 @@ pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
     let Some(name) = &args.ltp.profile else {
         let Resolved { targets, left_out } = if args.no_probe {
             Resolved::default()
+        } else if !args.bpf_progs.is_empty() {
+            resolve_programs(&args.bpf_progs)?
         } else {
             KernelFiles::default().resolve_all(args.module.as_deref(), &args.handlers)?
         };

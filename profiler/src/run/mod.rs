@@ -303,7 +303,7 @@ fn refused(targets: &[Target], error: ProbeError) -> Failure {
         _ => None,
     };
     match refused {
-        Some(Target { name, module, .. })
+        Some(Target { name, module, program: None, .. })
             if !KernelFiles::default().is_traceable(module.as_deref(), name) =>
         {
             ResolveError::not_traceable(name, module.as_deref()).into()

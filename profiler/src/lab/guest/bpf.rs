@@ -1,26 +1,19 @@
 //! BPF programs of the guest, under names that stay the same from one build to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 
 use crate::kernel::hooks::BPF;
 use crate::kernel::module::ModuleFacts;
-use crate::probe::{LoadedProgram, loaded_programs};
+use crate::probe::{self, LoadedProgram, loaded_programs};
 use crate::text::listed;
 
 /// What `/proc/kallsyms` begins the name of a program's function with, before its tag of 16 digits, which changes with its code.
 const PREFIX: &str = "bpf_prog_";
 const TAG: usize = 16;
 
-/// The kernel's name for a subprogram without BTF.
-const NAMELESS: &str = "F";
-
 /// The module of trampolines and dispatchers in symbols: they are no handlers, as they call what they are on, too.
 const IMAGES: &str = "bpf_image";
-
-/// Settings that decide what the kernel makes of a program.
-const SETTINGS: [&str; 2] = ["bpf_jit_enable", "bpf_jit_harden"];
 
 /// The settings, and `symbols` of modules with the functions of all programs by [`named`]; `None` if there is no program.
 ///
@@ -39,16 +32,7 @@ pub(super) fn installed(symbols: &str) -> io::Result<Option<(ModuleFacts, String
     if programs.is_empty() {
         return Ok(None);
     }
-    let setting = |name: &str| {
-        let text = fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
-        Some((name.to_owned(), text.trim().to_owned()))
-    };
-    let facts = ModuleFacts {
-        name: BPF.to_owned(),
-        parameters: SETTINGS.iter().filter_map(|name| setting(name)).collect(),
-        ..ModuleFacts::default()
-    };
-    Ok(Some((facts, named(symbols, &programs))))
+    Ok(Some((probe::facts(), named(symbols, &programs))))
 }
 
 /// Lines of `/proc/kallsyms` in which a program has the name of its source, and a subprogram `PROGRAM/SUBPROGRAM`, the oldest program
@@ -71,16 +55,11 @@ fn named(symbols: &str, programs: &[LoadedProgram]) -> String {
             None => text.extend([line, "\n"]),
         }
     }
-    let name = |address: &u64| names.get(address).and_then(|name| in_source(name));
     for program in programs {
-        let Some((first, further)) = program.functions.split_first() else { continue };
-        let short = if program.name.is_empty() { "unnamed" } else { &program.name };
-        let main = name(first).unwrap_or(short);
-        text.push_str(&format!("{first:016x} t {main}{suffix}\n"));
-        for (number, address) in (1..).zip(further) {
-            let number = number.to_string();
-            let name = name(address).filter(|name| *name != NAMELESS).unwrap_or(&number);
-            text.push_str(&format!("{address:016x} t {main}/{name}{suffix}\n"));
+        let full = |at: usize| in_source(names.get(program.functions.get(at)?)?);
+        let names = program.names(program.functions.len(), full);
+        for (address, name) in program.functions.iter().zip(names) {
+            text.push_str(&format!("{address:016x} t {name}{suffix}\n"));
         }
     }
     text
@@ -100,6 +79,7 @@ mod tests {
         let program = |name: &str, functions: &[u64]| LoadedProgram {
             name: name.to_owned(),
             functions: functions.to_vec(),
+            ..LoadedProgram::default()
         };
         let symbols = "ffffffffc0000030 t bpf_prog_0123456789abcdef_a_name_longer_than_15\t[bpf]\n\
             ffffffffc0000010 t bpf_prog_00000000000000aa_bump\t[bpf]\nffffffffc0000050 t bpf_prog_00000000000000ab_F\t[bpf]\n\

@@ -1,0 +1,182 @@
+//! BPF programs that are loaded: the names of their functions, which of them are to be measured, and what became of these.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::Path;
+
+use super::sys::{self, LoadedProgram};
+use crate::kernel::{
+    btf::Btf,
+    host::read_fact,
+    module::ModuleFacts,
+    names::BPF,
+    target::{ResolveError, Resolved, Target, also, glob, is_glob, nearest},
+};
+use crate::text::listed;
+
+/// The kernel's name for a subprogram without BTF.
+const NAMELESS: &str = "F";
+
+/// Settings that decide what the kernel makes of a program.
+const SETTINGS: [&str; 2] = ["bpf_jit_enable", "bpf_jit_harden"];
+
+/// BPF programs as a module: the settings of the kernel's compiler are its parameters.
+pub fn facts() -> ModuleFacts {
+    let setting = |name: &&str| {
+        let value = read_fact(&Path::new("/proc/sys/net/core").join(name))?;
+        Some(((*name).to_owned(), value))
+    };
+    let parameters = SETTINGS.iter().filter_map(setting).collect();
+    ModuleFacts { name: BPF.to_owned(), parameters, ..ModuleFacts::default() }
+}
+
+impl LoadedProgram {
+    /// Names of its `count` functions in order: the program's own, and `PROGRAM/SUBPROGRAM`. `full` has the name that the
+    /// function of an index has in its source, if that is known.
+    pub fn names<'a>(&self, count: usize, full: impl Fn(usize) -> Option<&'a str>) -> Vec<String> {
+        let short = if self.name.is_empty() { "unnamed" } else { &self.name };
+        let main = full(0).unwrap_or(short).to_owned();
+        let further = (1..count).map(|at| match full(at).filter(|name| *name != NAMELESS) {
+            Some(name) => format!("{main}/{name}"),
+            None => format!("{main}/{at}"),
+        });
+        std::iter::once(main.clone()).chain(further).collect()
+    }
+
+    /// Its functions; without BTF its own code alone.
+    fn targets(&self) -> io::Result<Vec<Target>> {
+        let types = match self.btf {
+            0 => None,
+            id => {
+                let path = format!("the BTF of BPF program {} (id {})", self.name, self.id);
+                let types = Btf::image(&sys::btf_bytes(id)?, Path::new(&path));
+                Some(types.map_err(io::Error::other)?)
+            }
+        };
+        let id = |at| self.types.get(at).copied();
+        let full = |at| types.as_ref()?.function_name(id(at)?);
+        let target = |(at, name)| Target {
+            name,
+            module: Some(BPF.to_owned()),
+            address: self.functions.get(at).copied().unwrap_or_default(),
+            btf_id: id(at),
+            program: Some(self.id),
+            ..Target::default()
+        };
+        Ok(self.names(self.types.len(), full).into_iter().enumerate().map(target).collect())
+    }
+}
+
+/// Functions of all programs, the oldest program first; those of one name are numbered.
+fn all() -> io::Result<Vec<Target>> {
+    let mut all = Vec::new();
+    for program in sys::loaded_programs()? {
+        match program.targets() {
+            Ok(targets) => all.extend(targets),
+            // Unloaded since it was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    number(&mut all);
+    Ok(all)
+}
+
+/// Numbers those that share a name, in their order.
+fn number(targets: &mut [Target]) {
+    let mut of_name: HashMap<String, Vec<&mut Target>> = HashMap::new();
+    for target in targets {
+        of_name.entry(target.name.clone()).or_default().push(target);
+    }
+    for same in of_name.into_values().filter(|same| same.len() > 1) {
+        for (number, target) in (1..).zip(same) {
+            target.duplicate_index = Some(number);
+        }
+    }
+}
+
+/// Functions of loaded programs by names and globs, in the order given, each once. A subprogram is `PROGRAM/SUBPROGRAM`, and one of
+/// several of a name `NAME#2`, the second in the order in which they were loaded.
+///
+/// # Errors
+/// The first name or glob that no function has; if the programs cannot be listed.
+pub fn resolve_programs(patterns: &[String]) -> Result<Resolved, ResolveError> {
+    let all = all().map_err(|error| {
+        ResolveError::of_machine(format!("cannot list the loaded BPF programs: {error}"))
+    })?;
+    let found = patterns.iter().map(|pattern| matching(&all, pattern));
+    Resolved::merged(found.collect::<Result<_, _>>()?)
+}
+
+fn matching(all: &[Target], pattern: &str) -> Result<Resolved, ResolveError> {
+    let by_glob = is_glob(pattern);
+    let glob = glob(pattern)?;
+    let is_meant =
+        |target: &&Target| target.label() == pattern || by_glob && glob.matches(&target.name);
+    let found = all.iter().filter(is_meant).map(|target| Target { by_glob, ..target.clone() });
+    let targets: Vec<Target> = found.collect();
+    if !targets.is_empty() {
+        return Ok(Resolved { targets, left_out: Vec::new() });
+    }
+    let same = all.iter().filter(|target| target.name == pattern);
+    let same: Vec<String> =
+        same.map(|of| format!("`{}` (id {})", of.label(), of.program.unwrap_or_default())).collect();
+    let what = match same.as_slice() {
+        [] => format!(
+            "no loaded BPF program is called `{pattern}`{}; `profiler list --bpf-prog` shows all",
+            also(&nearest(pattern, all.iter().map(|target| target.name.as_str())))
+        ),
+        _ => format!("several are called `{pattern}`: name the one that you mean: {}", same.join(", ")),
+    };
+    Err(ResolveError::of_name(what))
+}
+
+/// Programs as they were when their measurement began.
+#[derive(Debug)]
+pub struct Programs {
+    /// Id and name of those that are measured, each with whether a link kept it attached.
+    measured: Vec<(u32, String, bool)>,
+    /// The highest id.
+    newest: u32,
+}
+
+impl Programs {
+    /// Those that hold `targets`, now.
+    ///
+    /// # Errors
+    /// If programs or links cannot be listed.
+    pub fn of(targets: &[Target]) -> io::Result<Self> {
+        let linked = sys::linked_programs()?;
+        let newest = sys::loaded_programs()?.iter().map(|program| program.id).max();
+        let of = |target: &Target| {
+            let id = target.program?;
+            Some((id, target.name.clone(), linked.contains(&id)))
+        };
+        Ok(Self { measured: targets.iter().filter_map(of).collect(), newest: newest.unwrap_or_default() })
+    }
+
+    /// What became of them since: those that no link keeps attached any more, and those of which another one of their name was
+    /// loaded. The probes keep them from being unloaded.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn changed(&self) -> io::Result<Option<String>> {
+        let linked = sys::linked_programs()?;
+        let newer: HashSet<String> = all()?
+            .into_iter()
+            .filter(|target| target.program > Some(self.newest))
+            .map(|target| target.name)
+            .collect();
+        let change = |(id, name, was_linked): &(u32, String, bool)| {
+            let what = match (newer.contains(name), *was_linked && !linked.contains(id)) {
+                (true, true) => "was replaced by another of its name",
+                (true, false) => "was loaded once more",
+                (false, true) => "was detached",
+                (false, false) => return None,
+            };
+            Some(format!("{name} (id {id}) {what}"))
+        };
+        let changes: Vec<String> = self.measured.iter().filter_map(change).collect();
+        Ok((!changes.is_empty()).then(|| listed(&changes)))
+    }
+}
