@@ -161,6 +161,9 @@ pub struct ListArgs {
     /// `.ko` the hooks are listed that it registers when it is loaded, in a VM; with --agent alone those of its BPF programs.
     #[arg(long, short)]
     pub module: Option<String>,
+    /// Functions of the loaded BPF programs, as `profiler run --bpf-prog` names them.
+    #[arg(long, conflicts_with_all = ["module", "kernel", "agent"])]
+    pub bpf_prog: bool,
     /// Kernel to load the file on (repeatable) [default: the one that it was built for].
     #[arg(long, value_name = "VMLINUZ|FOLDER|VERSION")]
     pub kernel: Vec<String>,

@@ -1,4 +1,5 @@
-//! `profiler list`: the functions of a module or of the kernel image, and whether each can be traced; the hooks of a module's file.
+//! `profiler list`: the functions of a module, of the kernel image or of BPF programs, and whether each can be traced; the hooks
+//! of a module's file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,12 +7,13 @@ use std::path::PathBuf;
 use super::{data_to_stdout, json, stdout_width, to_stdout};
 use crate::cli::ListArgs;
 use crate::error::{Failure, exit};
-use crate::export::list;
+use crate::export::list::{self, BpfFunction};
 use crate::kernel::hooks::Hook;
 use crate::kernel::target::KernelFiles;
 use crate::lab;
 use crate::lab::agent::Agent;
 use crate::lab::subject::Subject;
+use crate::probe::resolve_programs;
 use crate::progress::Progress;
 
 /// Prints the functions that match.
@@ -32,12 +34,27 @@ pub fn run(args: &ListArgs) -> Result<(), Failure> {
         let text = "--kernel, --module-params and --agent are for a driver that is loaded in a VM: name its .ko file with --module";
         return Err(Failure::new(exit::USAGE, text));
     }
+    if args.bpf_prog {
+        return programs(args);
+    }
     super::restore_tracefs();
     let functions = KernelFiles::default().functions(args.module.as_deref(), &args.patterns)?;
     if args.json {
         return data_to_stdout(json(&functions)?.as_bytes());
     }
     to_stdout(&list::functions(&functions).text(stdout_width()))
+}
+
+/// Prints the functions of BPF programs.
+fn programs(args: &ListArgs) -> Result<(), Failure> {
+    let all = ["*".to_owned()];
+    let patterns = if args.patterns.is_empty() { &all[..] } else { &args.patterns };
+    let found = resolve_programs(patterns)?.targets;
+    let functions: Vec<BpfFunction> = found.iter().map(BpfFunction::of).collect();
+    if args.json {
+        return data_to_stdout(json(&functions)?.as_bytes());
+    }
+    to_stdout(&list::programs(&functions).text(stdout_width()))
 }
 
 /// Prints what a subject registers, with the agent that a driver needs.

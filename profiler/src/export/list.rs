@@ -1,8 +1,10 @@
 //! Functions of a module or of the kernel image as a table.
 
+use serde::Serialize;
+
 use super::document::{Document, Note, Table, or_dash};
 use crate::kernel::hooks::{Hook, Hooks, ProbeState};
-use crate::kernel::target::Function;
+use crate::kernel::target::{Function, Target};
 use crate::text::plural;
 
 /// The functions.
@@ -31,6 +33,37 @@ pub fn functions(functions: &[Function]) -> Document {
     }
 }
 
+/// A function of a loaded BPF program.
+#[derive(Debug, Serialize)]
+pub struct BpfFunction {
+    /// As `profiler run --bpf-prog` takes it.
+    name: String,
+    /// Id of its program.
+    program: Option<u32>,
+    /// Whether the program has BTF, without which no probe can be attached to it.
+    btf: bool,
+}
+
+impl BpfFunction {
+    /// What is shown of it.
+    pub fn of(target: &Target) -> Self {
+        Self { name: target.label(), program: target.program, btf: target.btf_id.is_some() }
+    }
+}
+
+/// Functions of BPF programs.
+pub fn programs(functions: &[BpfFunction]) -> Document {
+    let row = |of: &BpfFunction| {
+        vec![of.name.clone(), or_dash(of.program.map(|id| id.to_string())), yes_no(of.btf)]
+    };
+    let tables = vec![Table::words(["function", "program", "BTF"], functions.iter().map(row))];
+    Document { tables, ..Document::default() }
+}
+
+fn yes_no(yes: bool) -> String {
+    if yes { "yes" } else { "no" }.to_owned()
+}
+
 /// Hooks.
 pub fn hooks(hooks: &Hooks) -> Document {
     let row = |hook: &Hook| {
@@ -51,7 +84,6 @@ pub fn hooks(hooks: &Hooks) -> Document {
 }
 
 fn row(function: &Function) -> Vec<String> {
-    let yes_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     let what = match (&function.prototype, &function.variant) {
         (Some(prototype), _) => Some(match &function.taken_for {
             Some(namesake) => format!("{prototype} (no fentry: {namesake} has this name, too)"),

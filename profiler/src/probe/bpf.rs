@@ -179,7 +179,10 @@ impl Loader {
             let traced = is_tracing(kind.attach_type).then(|| {
                 // Without an object the kernel looks in its image.
                 let module = module.filter(|_| target.module.is_some()).map(|(_, fd)| fd);
-                (target.btf_id.unwrap_or_default(), program.as_ref().or(module).map(|fd| fd.as_fd()))
+                (
+                    target.btf_id.unwrap_or_default(),
+                    program.as_ref().or(module).map(|fd| fd.as_fd()),
+                )
             });
             let loaded = maps.load(kind, traced, self.kernel.as_ref());
             let fd = loaded.map_err(|refused| ProbeError::Refused {

@@ -135,7 +135,7 @@ impl<'a> Selection<'a> {
         let Some(candidate) = self.candidates.get_mut(place) else { return Ok(()) };
         let target = candidate.target;
         let forced = self.wish.backend.is_some() || is_notrace(target);
-        if forced && !target.by_glob {
+        if forced && !target.by_glob && target.program.is_none() {
             return Err(error);
         }
         let refused = Obstacle { backend, reason: reason(&error, backend) };
@@ -155,6 +155,7 @@ impl<'a> Selection<'a> {
         options: Options,
     ) -> Result<Probes, ProbeError> {
         let Self { candidates, left_out, .. } = self;
+        let of_programs = candidates.iter().any(|candidate| candidate.target.program.is_some());
         let is_in = |at: &usize| candidates[*at].choice.is_some();
         let kept: Vec<usize> = (0..candidates.len()).filter(is_in).collect();
         for part in &mut parts {
@@ -170,7 +171,8 @@ impl<'a> Selection<'a> {
             targets.push(target.clone());
             choices.push(choice);
         }
-        if let (true, Some(left)) = (targets.is_empty(), left_out.first()) {
+        // Of BPF programs there are the kernel's own statistics.
+        if let (true, false, Some(left)) = (targets.is_empty(), of_programs, left_out.first()) {
             let (count, reason) = (left_out.len(), left.reason.clone());
             return Err(ProbeError::AllLeftOut { count, reason });
         }
@@ -256,13 +258,13 @@ impl Probes {
     }
 }
 
-/// Notes a target that no backend measures; an error unless a glob found it.
+/// Notes a target that no backend measures; an error unless a glob found it, or it is a BPF program.
 fn leave_out(
     target: &Target,
     obstacles: &[Obstacle],
     left_out: &mut Vec<LeftOut>,
 ) -> Result<Option<Choice>, ProbeError> {
-    if !target.by_glob {
+    if !target.by_glob && target.program.is_none() {
         return Err(no_backend(target, obstacles));
     }
     let (name, module) = (target.label(), target.module.clone());
@@ -296,7 +298,14 @@ fn reason(error: &ProbeError, backend: Backend) -> String {
             let last = refused.log.lines().rev().find(is_word).unwrap_or_default().trim();
             let words = errno::in_words(&refused.error);
             let separator = if last.is_empty() { "" } else { ": " };
-            format!("the kernel refused the {program} program: {words}{separator}{last}")
+            // `bpf_check_attach_target()` in kernel/bpf/verifier.c
+            let hint = match last {
+                "Cannot recursively attach" => {
+                    " (it is a tracing program, and before Linux 6.8, commit 19bfcdf9498a, no other attaches to one)"
+                }
+                _ => "",
+            };
+            format!("the kernel refused the {program} program: {words}{separator}{last}{hint}")
         }
         ProbeError::Ftrace(FtraceError::NotTraceable { .. }) => {
             "ftrace does not know it".to_owned()

@@ -1,7 +1,9 @@
-//! BPF programs that are loaded: the names of their functions, which of them are to be measured, and what became of these.
+//! BPF programs that are loaded: the names of their functions, which of them are to be measured, what became of these, and the
+//! kernel's own statistics of the others.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use super::sys::{self, LoadedProgram};
@@ -102,7 +104,9 @@ fn number(targets: &mut [Target]) {
 /// The first name or glob that no function has; if the programs cannot be listed.
 pub fn resolve_programs(patterns: &[String]) -> Result<Resolved, ResolveError> {
     let all = all().map_err(|error| {
-        ResolveError::of_machine(format!("cannot list the loaded BPF programs: {error}"))
+        ResolveError::of_machine(format!(
+            "cannot list the loaded BPF programs: {error}: run as root"
+        ))
     })?;
     let found = patterns.iter().map(|pattern| matching(&all, pattern));
     Resolved::merged(found.collect::<Result<_, _>>()?)
@@ -119,14 +123,18 @@ fn matching(all: &[Target], pattern: &str) -> Result<Resolved, ResolveError> {
         return Ok(Resolved { targets, left_out: Vec::new() });
     }
     let same = all.iter().filter(|target| target.name == pattern);
-    let same: Vec<String> =
-        same.map(|of| format!("`{}` (id {})", of.label(), of.program.unwrap_or_default())).collect();
+    let same: Vec<String> = same
+        .map(|of| format!("`{}` (id {})", of.label(), of.program.unwrap_or_default()))
+        .collect();
     let what = match same.as_slice() {
         [] => format!(
             "no loaded BPF program is called `{pattern}`{}; `profiler list --bpf-prog` shows all",
             also(&nearest(pattern, all.iter().map(|target| target.name.as_str())))
         ),
-        _ => format!("several are called `{pattern}`: name the one that you mean: {}", same.join(", ")),
+        _ => format!(
+            "several are called `{pattern}`: name the one that you mean: {}",
+            same.join(", ")
+        ),
     };
     Err(ResolveError::of_name(what))
 }
@@ -152,7 +160,10 @@ impl Programs {
             let id = target.program?;
             Some((id, target.name.clone(), linked.contains(&id)))
         };
-        Ok(Self { measured: targets.iter().filter_map(of).collect(), newest: newest.unwrap_or_default() })
+        Ok(Self {
+            measured: targets.iter().filter_map(of).collect(),
+            newest: newest.unwrap_or_default(),
+        })
     }
 
     /// What became of them since: those that no link keeps attached any more, and those of which another one of their name was
@@ -178,5 +189,56 @@ impl Programs {
         };
         let changes: Vec<String> = self.measured.iter().filter_map(change).collect();
         Ok((!changes.is_empty()).then(|| listed(&changes)))
+    }
+}
+
+/// The kernel's own statistics of programs that no probe measures. The kernel keeps them while this lives.
+#[derive(Debug)]
+pub struct RunStats {
+    _enabled: OwnedFd,
+    /// Each with its name, and with its runs so far and their nanoseconds.
+    programs: Vec<(String, OwnedFd, [u64; 2])>,
+}
+
+impl RunStats {
+    /// Those of the programs in `targets`, without the functions in `measured`; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the kernel keeps none, or a program was unloaded.
+    pub fn begin(targets: &[Target], measured: &[&Target]) -> io::Result<Option<Self>> {
+        // The kernel has them of programs, and not of subprograms.
+        let is_left_out =
+            |target: &&Target| !measured.contains(target) && !target.name.contains('/');
+        let ids =
+            targets.iter().filter(is_left_out).filter_map(|of| Some((of.label(), of.program?)));
+        let ids: Vec<(String, u32)> = ids.collect();
+        if ids.is_empty() {
+            return Ok(None);
+        }
+        let _enabled = sys::enable_stats()?;
+        let programs = ids.into_iter().map(|(name, id)| {
+            let program = sys::program(id)?;
+            let before = sys::run_stats(program.as_fd())?;
+            Ok((name, program, before))
+        });
+        Ok(Some(Self { _enabled, programs: programs.collect::<io::Result<_>>()? }))
+    }
+
+    /// The programs, each with its runs since and their average.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn averages(&self) -> io::Result<Vec<String>> {
+        let average = |(name, program, before): &(String, OwnedFd, [u64; 2])| {
+            let after = sys::run_stats(program.as_fd())?;
+            let [runs, ns] = [0, 1].map(|at| after[at].saturating_sub(before[at]));
+            Ok(match runs {
+                0 => format!("{name} did not run"),
+                _ => {
+                    format!("{name} ran {runs} times, {:.1} ns on average", ns as f64 / runs as f64)
+                }
+            })
+        };
+        self.programs.iter().map(average).collect()
     }
 }

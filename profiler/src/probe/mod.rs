@@ -32,7 +32,7 @@ use crate::kernel::target::Target;
 use crate::recording::{Backend, CallTree};
 use crate::stats::Durations;
 pub use composite::{FellBack, Probes};
-pub use loaded::{Programs, facts, resolve_programs};
+pub use loaded::{Programs, RunStats, facts, resolve_programs};
 pub use memory::TooLittle;
 pub use sys::{LoadRefused, LoadedProgram, loaded_programs};
 

@@ -105,7 +105,8 @@ pub fn select(
 ) -> Result<Choice, Vec<Obstacle>> {
     let tried = obstacles.last().map(|obstacle| obstacle.backend);
     for backend in Backend::ALL.iter().copied().filter(|&backend| Some(backend) > tried) {
-        if wish.backend.is_some_and(|wanted| wanted != backend) {
+        let is_beside = subject.is_of_program() && !needs_btf(backend);
+        if wish.backend.map_or(is_beside, |wanted| wanted != backend) {
             continue;
         }
         let found = refusal(backend).or_else(|| match backend {
@@ -242,7 +243,8 @@ const SAME_NAME: &str = "several functions have this name, and BTF cannot tell t
 const UNDESCRIBED: &str = "BTF does not describe it: pahole leaves out functions whose arguments the compiler \
                            changed, and those written in assembly; mark it `noinline __used` and rebuild";
 
-const PROGRAM: &str = "it is a BPF program, which only programs on the trampoline reach (fsession, fentry)";
+const PROGRAM: &str =
+    "it is a BPF program, which only programs on the trampoline reach (fsession, fentry)";
 
 const NO_PROGRAM_BTF: &str = "the BPF program was loaded without BTF: compile it with `clang -g`, and load it by a \
                               library that hands its BTF to the kernel, such as libbpf";

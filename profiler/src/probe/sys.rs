@@ -502,6 +502,25 @@ pub fn loaded_programs() -> io::Result<Vec<LoadedProgram>> {
     objects(bpf_cmd::BPF_PROG_GET_NEXT_ID, bpf_cmd::BPF_PROG_GET_FD_BY_ID).map(program).collect()
 }
 
+/// Has the kernel count and time the runs of BPF programs until this is closed (kernel 5.8, commit d46edd671a14).
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn enable_stats() -> io::Result<OwnedFd> {
+    // All zeroes are `BPF_STATS_RUN_TIME`.
+    bpf_fd(bpf_cmd::BPF_ENABLE_STATS, &mut zeroed())
+}
+
+/// Runs of a program while they were counted, and the nanoseconds that they took.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn run_stats(program: BorrowedFd<'_>) -> io::Result<[u64; 2]> {
+    let mut raw: bpf_prog_info = zeroed();
+    info(program, &mut raw)?;
+    Ok([raw.run_cnt, raw.run_time_ns])
+}
+
 /// The bytes of a BTF object.
 ///
 /// # Errors
@@ -512,7 +531,11 @@ pub(super) fn btf_bytes(id: u32) -> io::Result<Vec<u8>> {
     info(object.as_fd(), &mut found)?;
     let mut bytes = vec![0; found.btf_size as usize];
     // What the kernel wrote of other fields it would take for buffers.
-    found = bpf_btf_info { btf_size: found.btf_size, btf: address_mut(bytes.as_mut_slice()), ..zeroed() };
+    found = bpf_btf_info {
+        btf_size: found.btf_size,
+        btf: address_mut(bytes.as_mut_slice()),
+        ..zeroed()
+    };
     info(object.as_fd(), &mut found)?;
     Ok(bytes)
 }

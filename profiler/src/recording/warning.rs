@@ -262,6 +262,12 @@ pub enum Warning {
     /// Calls within a traced one that the tracer did not follow.
     #[error("{calls} lay deeper than the tracer follows: their time is that of their callers", calls = calls(*.0))]
     TooDeep(u64),
+    /// What the kernel's own statistics say of BPF programs that no probe measures.
+    #[error(
+        "not measured by probes, but by the kernel's own statistics (BPF_ENABLE_STATS): {0}; an average alone, with two clock \
+         reads in it, also of the warm-up; a chain of tail calls is billed to its first program"
+    )]
+    BpfStats(String),
 }
 
 impl Code {

@@ -99,7 +99,8 @@ impl Driver {
     /// What became of the module since, if anything did.
     pub(super) fn change(&self) -> Option<Change> {
         if let Some(programs) = &self.programs {
-            let text = programs.changed().unwrap_or_else(|error| Some(not_listed(error).to_string()))?;
+            let text =
+                programs.changed().unwrap_or_else(|error| Some(not_listed(error).to_string()))?;
             return Some(Change::Programs(text));
         }
         let module = &self.facts.name;

@@ -11,6 +11,7 @@ mod window;
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::io;
 use std::time::{Duration, Instant};
 
 use crate::args::RunArgs;
@@ -20,7 +21,7 @@ use crate::kernel::module::Loads;
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::load::HitCounter;
 use crate::probe::ftrace::FtraceError;
-use crate::probe::{self, FellBack, Precision, ProbeError, Probes, Session as _};
+use crate::probe::{self, FellBack, Precision, ProbeError, Probes, RunStats, Session as _};
 use crate::progress::Progress;
 use crate::recording::warning::{Handlers, Warning, WarningRecord};
 use crate::recording::{Backend, HistogramLayout, LoadProfileUsed, Recording};
@@ -153,6 +154,7 @@ impl Bench<'_> {
         warn(progress, &job.warnings);
         let mut session = self.attach(&targets, progress)?;
         let count = session.targets().len();
+        let stats = RunStats::begin(&targets, &session.targets());
         let other_backends = fell_back(session.fell_back());
         warn(progress, &other_backends);
         let load_profile = job.profile.clone().map(|name| {
@@ -176,6 +178,7 @@ impl Bench<'_> {
             direct: session.is_direct(),
             ..HistogramLayout::of_digits(self.precision().digits())
         };
+        let averages = stats.and_then(|stats| stats.map(|stats| stats.averages()).transpose());
         let traced = session.call_tree()?;
         // Before the report: programs on its functions keep a module loaded, and the next build may be waiting.
         if count > SOON_OFF {
@@ -190,6 +193,7 @@ impl Bench<'_> {
         warnings.extend(other_backends);
         warnings.extend(self.digits.get().and_then(|digits| digits.coarser.clone()));
         warnings.extend((too_deep > 0).then(|| Warning::TooDeep(too_deep).into()));
+        warnings.extend(by_kernel(averages));
         warnings.extend(trouble.as_ref().map(ended_by_error));
         warnings.extend(foreign.as_ref().ok().and_then(Option::as_ref).map(shared));
         let mut recording = Recording {
@@ -204,7 +208,7 @@ impl Bench<'_> {
         };
         recording.warn();
         let error = signal.or(foreign.err().map(Failure::from)).or(trouble);
-        let error = error.or(change.as_ref().map(Change::error));
+        let error = error.or(change.as_ref().map(Change::error)).or(nothing_measured(&recording));
         Ok(Done { recording, end: error.map_or(Ok(()), Err) })
     }
 
@@ -282,6 +286,22 @@ fn fell_back(handlers: &[FellBack]) -> Vec<WarningRecord> {
         Warning::OtherBackend(Handlers(handlers), backend, reason.to_owned()).into()
     };
     ways.into_iter().map(record).collect()
+}
+
+/// What the kernel's statistics say of the programs that no probe measures.
+fn by_kernel(averages: io::Result<Option<Vec<String>>>) -> Option<WarningRecord> {
+    let text = match averages {
+        Ok(averages) => averages?.join(", "),
+        Err(error) => format!("they cannot be read: {error}"),
+    };
+    Some(Warning::BpfStats(text).into())
+}
+
+/// The error of a run that could attach to none of its BPF programs.
+fn nothing_measured(recording: &Recording) -> Option<Failure> {
+    let first = recording.left_out.first().filter(|_| recording.handlers.is_empty())?;
+    let (count, reason) = (recording.left_out.len(), first.reason.clone());
+    Some(ProbeError::AllLeftOut { count, reason }.into())
 }
 
 fn ended_by_error(trouble: &Failure) -> WarningRecord {
