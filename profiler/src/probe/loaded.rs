@@ -242,3 +242,33 @@ impl RunStats {
         self.programs.iter().map(average).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_globs_find_functions_and_several_of_one_name_are_numbered() {
+        let mut all: Vec<Target> = (1..)
+            .zip(["on_open", "on_open/count", "on_close", "on_open"])
+            .map(|(id, name)| Target {
+                name: name.to_owned(),
+                program: Some(id),
+                ..Target::default()
+            })
+            .collect();
+        number(&mut all);
+        let found = |pattern: &str| {
+            let found = matching(&all, pattern).map_err(|error| error.to_string())?;
+            Ok::<_, String>(found.targets.iter().map(Target::label).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(found("on_close").unwrap(), "on_close");
+        assert_eq!(found("on_open#2").unwrap(), "on_open#2");
+        assert_eq!(found("on_o*").unwrap(), "on_open#1 on_open/count on_open#2");
+        let several = found("on_open").unwrap_err();
+        assert!(several.ends_with("`on_open#1` (id 1), `on_open#2` (id 4)"), "{several}");
+        for missing in ["on_open#3", "on_opens", "x*"] {
+            assert!(found(missing).unwrap_err().starts_with("no loaded BPF program is called"));
+        }
+    }
+}

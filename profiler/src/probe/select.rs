@@ -340,4 +340,21 @@ mod tests {
         let of_the_kernel = Function { module: None, ..unknown };
         assert_eq!(on(&kprobe, &of_the_kernel, false).unwrap().backend, Backend::Kprobe);
     }
+
+    #[test]
+    fn a_bpf_program_is_reached_by_its_btf_alone() {
+        let program = Target { program: Some(7), btf_id: Some(2), ..Target::default() };
+        let without = Target { btf_id: None, ..program.clone() };
+        let select = |target: &Target, backend| {
+            let wish = Wish { backend, force: true };
+            super::select(target, wish, |_| None, Vec::new())
+        };
+        assert_eq!(select(&program, None).unwrap().backend, Backend::Fsession);
+        let obstacles = select(&without, None).unwrap_err();
+        let tried: Vec<Backend> = obstacles.iter().map(|found| found.backend).collect();
+        assert_eq!(tried, [Backend::Fsession, Backend::Fentry]);
+        assert!(obstacles[0].reason.contains("loaded without BTF"), "{obstacles:?}");
+        let refused = select(&program, Some(Backend::Kprobe)).unwrap_err();
+        assert!(refused[0].reason.starts_with("it is a BPF program"), "{refused:?}");
+    }
 }

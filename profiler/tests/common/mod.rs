@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each binary uses some of them")]
 
+pub(crate) mod agent;
 pub(crate) mod backends;
 pub(crate) mod prometheus;
 pub(crate) mod ten;

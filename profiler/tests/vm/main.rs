@@ -13,6 +13,7 @@
 mod common;
 
 mod bad_input;
+mod bpf_programs;
 mod cli;
 mod counts;
 mod ends;

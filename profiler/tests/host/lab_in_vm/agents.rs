@@ -10,6 +10,7 @@ use profiler::recording::Recording;
 
 use super::super::program::text;
 use super::{given, out, profiler, succeed};
+use crate::common::agent;
 
 /// The programs that the kernel calls, as `profiler list` names what they are on, and those that others call.
 const ATTACHED: [(&str, &str, &str); 6] = [
@@ -36,14 +37,10 @@ struct Built {
 
 fn built() -> &'static Built {
     static BUILT: LazyLock<Built> = LazyLock::new(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/agent");
         let folder = out().join("agents");
         std::fs::create_dir_all(&folder).unwrap();
         let folder = folder.canonicalize().unwrap();
-        let agent = folder.join("agent");
-        let mut cc = Command::new("cc");
-        cc.arg("-o").arg(&agent).arg(source.join("agent.c")).arg("-lbpf");
-        succeed(cc);
+        let agent = agent::build(&folder);
         let objects = [("plain", "-DPLAIN"), ("more", "-DMORE"), ("invalid", "-DINVALID")];
         let objects = objects.map(|(name, define)| object(name, define));
         Built { agent, objects }
@@ -53,15 +50,9 @@ fn built() -> &'static Built {
 
 /// The programs, with this macro.
 pub(super) fn object(name: &str, define: &str) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/agent/programs.bpf.c");
     let folder = out().join("agents");
     std::fs::create_dir_all(&folder).unwrap();
-    let object = folder.canonicalize().unwrap().join(name).with_extension("bpf.o");
-    let mut clang = Command::new("clang");
-    clang.args(["-target", "bpf", "-D__TARGET_ARCH_x86", "-O2", "-g", define]);
-    clang.arg("-I/usr/include/x86_64-linux-gnu").arg("-c").arg(source).arg("-o").arg(&object);
-    succeed(clang);
-    object
+    agent::programs(&folder.canonicalize().unwrap(), name, define)
 }
 
 fn command(object: usize) -> String {
