@@ -11,8 +11,16 @@ use crate::cli::{Ended, Started, assert_every_call, eventually, folder, handler,
 use crate::common::agent;
 use crate::testbed;
 
-/// What is no program of type tracing, and a subprogram.
-const PLAIN: [&str; 4] = ["on_kprobe", "on_return", "on_tracepoint", "on_tracepoint/count"];
+/// What is no program of type tracing, and subprograms.
+const PLAIN: [&str; 5] = [
+    "on_kprobe",
+    "on_return",
+    "on_tracepoint",
+    "on_tracepoint/count",
+    "a_name_longer_than_fifteen_characters/count",
+];
+/// What `on_kprobe` jumps to, behind the place of the probe; and what it would call if it did not jump.
+const BESIDE: [&str; 2] = ["called_by_tail_call", "on_kprobe/count"];
 /// Programs of type tracing.
 const TRACING: [&str; 3] = ["at_entry", "at_entry/count", "at_exit"];
 
@@ -62,7 +70,8 @@ fn each_run_of_a_program_is_a_call() {
     let folder = folder();
     let object = agent::programs(folder.path(), "plain", "-DPLAIN");
     let _agent = Agent::start(&agent::build(folder.path()), &object);
-    let (ended, recording) = measured(folder.path(), &options(&[&PLAIN[..], &TRACING].concat()));
+    let (ended, recording) =
+        measured(folder.path(), &options(&[&PLAIN[..], &BESIDE, &TRACING].concat()));
     ended.assert_code(exit::OK);
     let reaches_tracing = !["5.10", "6.1"].contains(&testbed::series().as_str());
     let reached = if reaches_tracing { &TRACING[..] } else { &[] };
@@ -71,7 +80,8 @@ fn each_run_of_a_program_is_a_call() {
         assert_eq!(handler.module.as_deref(), Some("bpf"));
         assert_every_call(handler, 1000);
     }
-    assert_eq!(recording.handlers.len(), PLAIN.len() + reached.len());
+    BESIDE.iter().for_each(|name| assert_eq!(handler(&recording, name).count, 0, "{name}"));
+    assert_eq!(recording.handlers.len(), PLAIN.len() + BESIDE.len() + reached.len());
     assert_eq!(recording.modules[0].parameters["bpf_jit_enable"], "1");
     if reaches_tracing {
         return;
