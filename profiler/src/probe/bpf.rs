@@ -170,7 +170,7 @@ impl Loader {
         let module = self.modules.get(&target.module).and_then(Option::as_ref);
         let opened = target.program.map(sys::program).transpose();
         let program = opened.map_err(|error| ProbeError::Handler {
-            doing: "opening the BPF program",
+            doing: "opening the BPF program (was it unloaded meanwhile?)",
             handler: target.name.clone(),
             error,
         })?;
