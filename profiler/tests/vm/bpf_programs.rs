@@ -11,10 +11,10 @@ use crate::cli::{Ended, Started, assert_every_call, eventually, folder, handler,
 use crate::common::agent;
 use crate::testbed;
 
-/// What is no program of type tracing, and subprograms.
-const PLAIN: [&str; 5] = [
+/// What is no program of type tracing, and subprograms. Without `on_return`: a kretprobe of 5.10 follows as many calls at once as there
+/// are CPUs.
+const PLAIN: [&str; 4] = [
     "on_kprobe",
-    "on_return",
     "on_tracepoint",
     "on_tracepoint/count",
     "a_name_longer_than_fifteen_characters/count",
