@@ -65,7 +65,7 @@ fn warning<'a>(recording: &'a Recording, code: &str) -> &'a str {
 }
 
 #[test]
-#[ignore = "VM 5.10 6.1 6.12 7.2"]
+#[ignore = "VM 5.10 6.1 6.12: 7.2 had 980 runs of on_tracepoint in 1,000 calls under load, and why is not known"]
 fn each_run_of_a_program_is_a_call() {
     let folder = folder();
     let object = agent::programs(folder.path(), "plain", "-DPLAIN");
