@@ -11,8 +11,8 @@ use crate::cli::{Ended, Started, assert_every_call, eventually, folder, handler,
 use crate::common::agent;
 use crate::testbed;
 
-/// What is no program of type tracing, and subprograms. Without `on_return`: a kretprobe of 5.10 follows as many calls at once as there
-/// are CPUs.
+/// What is no program of type tracing, and subprograms. Without `on_return`: a kretprobe of 5.10 follows as many calls at
+/// once as there are CPUs.
 const PLAIN: [&str; 4] = [
     "on_kprobe",
     "on_tracepoint",
