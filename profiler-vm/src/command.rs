@@ -63,6 +63,7 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, files: &Files<'_>) -> Command
         // an event each that QEMU polls and the guest sets up: a quarter of a boot's CPU time, a tenth of what follows.
         .args(["--qemu-opts=-global", "--qemu-opts=virtio-serial-pci.max_ports=2"])
         .current_dir(&spec.directory)
+        .env("HOME", &spec.home)
         .env("PATH", search_path(&spec.vng));
     if let Some(rules) = &files.rules {
         let mut mapped = OsString::from(format!("--rodir={}=", udev::RULES));
@@ -71,9 +72,6 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, files: &Files<'_>) -> Command
     }
     for word in &spec.kernel_args {
         command.args(["--append", word]);
-    }
-    if let Some(home) = &spec.home {
-        command.env("HOME", home);
     }
     if accel == Accel::Tcg {
         command.arg("--disable-kvm");

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,21 +18,20 @@ use crate::command::{self, Files, text};
 use crate::error::VmError;
 use crate::script;
 use crate::seen::Seen;
-use crate::spec::{Accel, Time, VmOutcome, VmSpec};
+use crate::spec::{Accel, VmOutcome, VmSpec};
 use crate::udev;
 
 /// Prefix of the kernel's lines in a log.
 const KERNEL_MARK: &str = "[kernel] ";
 
-/// Most bytes of a line: a longer one is several. The driver under test can write to the console without a newline and
-/// without an end.
+/// Most bytes of a line: a longer one is several. The driver under test can write to the console without a newline.
 const MOST_LINE: u64 = 64 << 10;
 
 /// Most lines between a pipe and who takes them: 16 MiB.
 const MOST_WAITING: usize = 256;
 
-/// Most bytes of a log.
-const MOST_LOG: u64 = 64 << 20;
+/// Most bytes of all lines, as they are kept: a VM that writes more is stopped.
+const MOST_BYTES: usize = 64 << 20;
 
 /// After a sign of trouble, the time for the rest of the kernel's report to reach the log.
 const TROUBLE_GRACE: Duration = Duration::from_secs(3);
@@ -49,9 +48,6 @@ pub fn run(
     accel: Accel,
     on_line: &mut dyn FnMut(&str),
 ) -> Result<VmOutcome, VmError> {
-    if spec.time == Time::Virtual && spec.cpus != 1 {
-        return Err(VmError::VirtualTimeNeedsOneCpu(spec.cpus));
-    }
     // Before the kernel is unpacked, which takes half a second.
     let interrupts = Interrupts::catch()?;
     let nonce = nonce();
@@ -78,9 +74,12 @@ pub fn run(
     };
     let mut command = command::command(spec, accel, &files);
     command.env("TMPDIR", scratch.path());
-    let mut log = Log::create(&spec.log)?;
-    log.line(&format!("$ {}", text(&command)))?;
-    log.line(&format!("$ in the guest: {}", spec.command.join(" ")))?;
+    if let Some(folder) = spec.log.parent() {
+        std::fs::create_dir_all(folder).map_err(VmError::file("create", folder))?;
+    }
+    let mut log = File::create(&spec.log).map_err(VmError::file("create", &spec.log))?;
+    writeln!(log, "$ {}\n$ in the guest: {}", text(&command), spec.command.join(" "))
+        .map_err(VmError::file("write", &spec.log))?;
     interrupts.check()?;
     if accel == Accel::Tcg {
         // QEMU asks for huge pages, and a guest touches a little of each: without them QEMU's system time is half. QEMU inherits
@@ -88,8 +87,8 @@ pub fn run(
         let _ = nix::sys::prctl::set_thp_disable(true);
     }
     let guest = Guest::start(&mut command, spec.timeout, interrupts)?;
-    let (code, lines, elapsed) = guest.watch(&nonce, &mut log, on_line)?;
-    Ok(VmOutcome { code, lines, log: spec.log.clone(), elapsed })
+    let (code, lines) = guest.watch(&nonce, log, on_line)?;
+    Ok(VmOutcome { code, lines, log: spec.log.clone() })
 }
 
 /// What the command of a VM has written according to its log, also if the VM failed.
@@ -105,42 +104,18 @@ fn nonce() -> String {
     format!("{:x}-{:x}", std::process::id(), now.as_nanos())
 }
 
-struct Log {
-    file: File,
-    path: PathBuf,
-    bytes: u64,
-}
-
-impl Log {
-    fn create(path: &Path) -> Result<Self, VmError> {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(VmError::file("create", folder))?;
-        }
-        let file = File::create(path).map_err(VmError::file("create", path))?;
-        Ok(Self { file, path: path.to_path_buf(), bytes: 0 })
-    }
-
-    fn line(&mut self, line: &str) -> Result<(), VmError> {
-        if self.bytes > MOST_LOG {
-            return Ok(());
-        }
-        self.bytes += line.len() as u64 + 1;
-        let end = format!("The log ends here: the VM wrote more than {} MiB.", MOST_LOG >> 20);
-        let line = if self.bytes > MOST_LOG { &end } else { line };
-        writeln!(self.file, "{line}").map_err(VmError::file("write", &self.path))
-    }
-}
-
-enum Event {
-    Output(String),
-    Console(String),
+/// What a line was written to.
+#[derive(Clone, Copy)]
+enum Stream {
+    Output,
+    Console,
 }
 
 /// A running VM. All of its processes are killed with the value, and if this program is killed.
 struct Guest {
     child: Child,
     group: Option<Pid>,
-    events: mpsc::Receiver<Event>,
+    events: mpsc::Receiver<(Stream, String)>,
     interrupts: Interrupts,
     started: Instant,
     timeout: Duration,
@@ -155,41 +130,47 @@ impl Guest {
         command.process_group(0);
         let mut child = command
             .spawn()
-            .map_err(|error| VmError::NotStarted { command: text(command), error })?;
+            .map_err(|error| VmError(format!("cannot run `{}`: {error}", text(command))))?;
         let group = i32::try_from(child.id()).ok().map(Pid::from_raw);
         let (sender, events) = mpsc::sync_channel(MOST_WAITING);
         if let Some(stdout) = child.stdout.take() {
-            forward(stdout, sender.clone(), Event::Output);
+            forward(stdout, sender.clone(), Stream::Output);
         }
         if let Some(stderr) = child.stderr.take() {
-            forward(stderr, sender, Event::Console);
+            forward(stderr, sender, Stream::Console);
         }
         let started = Instant::now();
         Ok(Self { child, group, events, interrupts, started, timeout })
     }
 
-    /// Follows the VM to its end: the command's exit code, its lines, and the time until then.
+    /// Follows the VM to its end: the command's exit code and its lines.
     fn watch(
         mut self,
         nonce: &str,
-        log: &mut Log,
+        mut log: File,
         on_line: &mut dyn FnMut(&str),
-    ) -> Result<(i32, Vec<String>, Duration), VmError> {
+    ) -> Result<(i32, Vec<String>), VmError> {
         let mut seen = Seen::default();
         let mut deadline = self.started + self.timeout;
+        let mut bytes = 0;
         loop {
             match self.events.recv_timeout(Duration::from_millis(100)) {
-                Ok(Event::Output(line)) => {
-                    log.line(&line)?;
-                    if seen.output(&line, nonce, on_line) {
-                        deadline = deadline.min(Instant::now() + POWER_OFF_GRACE);
+                Ok((stream, line)) => {
+                    let mark = if let Stream::Console = stream { KERNEL_MARK } else { "" };
+                    writeln!(log, "{mark}{line}")
+                        .map_err(|error| VmError(format!("cannot write the VM's log: {error}")))?;
+                    bytes += size_of::<String>() + line.len();
+                    if bytes > MOST_BYTES {
+                        let most = MOST_BYTES >> 20;
+                        return Err(VmError(format!("the VM wrote more than {most} MiB")));
                     }
-                }
-                Ok(Event::Console(line)) => {
-                    log.line(&format!("{KERNEL_MARK}{line}"))?;
-                    if seen.console(line) {
-                        deadline = deadline.min(Instant::now() + TROUBLE_GRACE);
-                    }
+                    let grace = match stream {
+                        Stream::Output => {
+                            seen.output(&line, nonce, on_line).then_some(POWER_OFF_GRACE)
+                        }
+                        Stream::Console => seen.console(line).then_some(TROUBLE_GRACE),
+                    };
+                    deadline = grace.map_or(deadline, |grace| deadline.min(Instant::now() + grace));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 // Both pipes are closed: every process of the VM is gone.
@@ -240,15 +221,18 @@ impl Interrupts {
             let number = signal as i32;
             let flag = Arc::clone(&caught.signal);
             let value = usize::try_from(number).unwrap_or_default();
-            let handler =
-                signal_hook::flag::register_usize(number, flag, value).map_err(VmError::Signals)?;
-            caught.handlers.push(handler);
+            let handler = signal_hook::flag::register_usize(number, flag, value);
+            caught.handlers.push(handler.map_err(|error| {
+                VmError(format!("cannot handle Ctrl-C, SIGTERM and SIGHUP: {error}"))
+            })?);
         }
         Ok(caught)
     }
 
     fn check(&self) -> Result<(), VmError> {
-        self.caught().map_or(Ok(()), |signal| Err(VmError::Interrupted(signal)))
+        let Some(number) = self.caught() else { return Ok(()) };
+        let name = Signal::try_from(number).map_or("a signal", Signal::as_str);
+        Err(VmError(format!("interrupted by {name}: the VM was stopped")))
     }
 
     /// Number of the last signal that was caught.
@@ -279,15 +263,15 @@ impl Drop for Interrupts {
 /// Sends the lines of a pipe until it is closed.
 fn forward(
     pipe: impl Read + Send + 'static,
-    to: mpsc::SyncSender<Event>,
-    event: fn(String) -> Event,
+    to: mpsc::SyncSender<(Stream, String)>,
+    stream: Stream,
 ) {
     thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
         while matches!(pipe.by_ref().take(MOST_LINE).read_until(b'\n', &mut line), Ok(1..)) {
             let text = String::from_utf8_lossy(&line);
-            if to.send(event(text.trim_end_matches(['\r', '\n']).to_owned())).is_err() {
+            if to.send((stream, text.trim_end_matches(['\r', '\n']).to_owned())).is_err() {
                 break;
             }
             line.clear();
@@ -299,48 +283,23 @@ fn forward(
 mod tests {
     use super::*;
 
-    /// A guest that writes `bytes` without a newline: the longest line, and all bytes that came.
-    fn flood(bytes: u64, event: fn(String) -> Event, mut take: impl FnMut(String)) -> (usize, u64) {
-        let (sender, events) = mpsc::sync_channel(MOST_WAITING);
-        forward(File::open("/dev/zero").unwrap().take(bytes), sender, event);
-        let (mut longest, mut all) = (0, 0);
-        for event in events {
-            let (Event::Output(line) | Event::Console(line)) = event;
-            longest = longest.max(line.len());
-            all += line.len() as u64;
-            take(line);
-        }
-        (longest, all)
-    }
-
     #[test]
-    fn a_guest_that_writes_without_an_end_is_kept_within_bounds() {
-        const FLOOD: u64 = 1 << 30;
-        assert_eq!(flood(FLOOD, Event::Console, |_| {}), (MOST_LINE as usize, FLOOD));
-        let mut seen = Seen::default();
-        seen.output("PROFILER-VM-START n", "n", &mut |_| {});
-        let output = |line: String| {
-            seen.output(&line, "n", &mut |_| {});
-        };
-        flood(FLOOD >> 5, Event::Output, output);
-        seen.output("PROFILER-VM-DONE n rc=0", "n", &mut |_| {});
-        let (_, lines, _) = seen.verdict(None).unwrap();
-        let kept: usize = lines.iter().map(String::len).sum();
-        assert!((1 << 20..16 << 20).contains(&kept), "{kept} bytes");
-        assert!(lines[0].ends_with("earlier lines are left out"), "{}", lines[0]);
-    }
-
-    #[test]
-    fn a_log_ends_at_its_limit_and_says_so() {
+    fn a_guest_that_writes_without_an_end_is_stopped() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let mut log = Log::create(&path).unwrap();
-        let line = "x".repeat(1 << 20);
-        (0..80).for_each(|_| log.line(&line).unwrap());
+        let mut command = Command::new("cat");
+        command.arg("/dev/zero").stdout(std::process::Stdio::piped());
+        let interrupts = Interrupts { signal: Arc::default(), handlers: Vec::new() };
+        let guest = Guest::start(&mut command, Duration::from_secs(600), interrupts).unwrap();
+        let (log, mut longest) = (File::create(&path).unwrap(), 0);
+        let error = guest.watch("n", log, &mut |_| {}).unwrap_err().to_string();
+        assert_eq!(error, "the VM wrote more than 64 MiB");
+        for line in logged_lines(&path) {
+            longest = longest.max(line.len());
+        }
+        assert_eq!(longest, MOST_LINE as usize);
         let bytes = std::fs::metadata(&path).unwrap().len();
         assert!((60 << 20..65 << 20).contains(&bytes), "{bytes}");
-        let last = logged_lines(&path).pop().unwrap();
-        assert_eq!(last, "The log ends here: the VM wrote more than 64 MiB.");
     }
 
     #[test]
@@ -350,7 +309,10 @@ mod tests {
         // Whoever runs the tests may have it ignored, as `nohup` does.
         match hangup_is_ignored() {
             true => assert!(interrupts.check().is_ok()),
-            false => assert!(matches!(interrupts.check(), Err(VmError::Interrupted(1)))),
+            false => {
+                let error = interrupts.check().unwrap_err().to_string();
+                assert_eq!(error, "interrupted by SIGHUP: the VM was stopped");
+            }
         }
     }
 }

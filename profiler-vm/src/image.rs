@@ -32,44 +32,31 @@ mod header {
     pub(super) const HAS_PAYLOAD: u16 = 0x208;
 }
 
-/// Why a file cannot be used as a kernel.
+/// Why a file cannot be used as a kernel, with its path.
 #[derive(Debug, thiserror::Error)]
-pub enum ImageError {
-    /// It cannot be read.
-    #[error("cannot read {}: {error}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// It is not a compressed kernel.
-    #[error(
-        "{} is not a compressed x86 kernel (bzImage of boot protocol 2.08 or newer) or an unpacked one of arm64 (Image): \
-         give a vmlinuz",
-        path.display()
-    )]
-    NoImage {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The kernel in it cannot be unpacked.
-    #[error("cannot unpack the kernel {}: {what}", path.display())]
-    Unpack {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        what: String,
-    },
-    /// The kernel has no BTF.
-    #[error(
-        "the kernel {} has no BTF: take one built with CONFIG_DEBUG_INFO_BTF",
-        path.display()
-    )]
-    NoBtf {
-        /// The file.
-        path: PathBuf,
-    },
+#[error("{0}")]
+pub struct ImageError(String);
+
+impl ImageError {
+    fn read(path: &Path, error: &io::Error) -> Self {
+        Self(format!("cannot read {}: {error}", path.display()))
+    }
+
+    fn unpack(path: &Path, what: &str) -> Self {
+        Self(format!("cannot unpack the kernel {}: {what}", path.display()))
+    }
+
+    fn no_image(path: &Path) -> Self {
+        Self(format!(
+            "{} is not a compressed x86 kernel (bzImage of boot protocol 2.08 or newer) or an unpacked one of arm64 (Image): \
+             give a vmlinuz",
+            path.display()
+        ))
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ImageError> {
+    fs::read(path).map_err(|error| ImageError::read(path, &error))
 }
 
 /// A kernel that can be booted.
@@ -89,39 +76,35 @@ impl KernelImage {
     /// # Errors
     /// If it cannot be read, or is neither a bzImage nor an Image of arm64.
     pub fn open(path: &Path) -> Result<Self, ImageError> {
-        let read = |error| ImageError::Read { path: path.to_owned(), error };
-        let absolute = fs::canonicalize(path).map_err(read)?;
+        let unreadable = |error| ImageError::read(path, &error);
+        let absolute = fs::canonicalize(path).map_err(unreadable)?;
         // The version's text lies in the setup code, which is at most 255 sectors long.
         let mut head = Vec::new();
-        let file = File::open(&absolute).map_err(read)?;
-        file.take(256 * 512 + 512).read_to_end(&mut head).map_err(read)?;
+        let file = File::open(&absolute).map_err(unreadable)?;
+        file.take(256 * 512 + 512).read_to_end(&mut head).map_err(unreadable)?;
         let (release, arch) = if is_arm64(&head) {
-            (banner(&fs::read(&absolute).map_err(read)?), Arch::Arm64)
+            (banner(&read(&absolute)?), Arch::Arm64)
         } else {
             (release(&head), Arch::X86_64)
         };
-        let release = release.ok_or(ImageError::NoImage { path: path.to_owned() })?;
+        let release = release.ok_or_else(|| ImageError::no_image(path))?;
         Ok(Self { path: absolute, release, arch })
     }
 
-    /// The raw BTF of the kernel, for modules to build on. Takes a second or two, and the program
-    /// that the kernel was compressed with (`xz`, `zstd` or `gzip`).
+    /// The raw BTF of the kernel, for modules to build on; `None` if it was built without CONFIG_DEBUG_INFO_BTF. Takes a second or
+    /// two, and the program that the kernel was compressed with (`xz`, `zstd` or `gzip`).
     ///
     /// # Errors
-    /// If the kernel cannot be unpacked, or has no BTF.
-    pub fn btf(&self) -> Result<Vec<u8>, ImageError> {
-        let path = &self.path;
+    /// If the kernel cannot be unpacked.
+    pub fn btf(&self) -> Result<Option<Vec<u8>>, ImageError> {
         if self.arch == Arch::Arm64 {
-            let image = fs::read(path);
-            let image = image.map_err(|error| ImageError::Read { path: path.clone(), error })?;
-            let btf = largest_btf(&image).map(<[u8]>::to_vec);
-            return btf.ok_or(ImageError::NoBtf { path: path.clone() });
+            return Ok(largest_btf(&read(&self.path)?).map(<[u8]>::to_vec));
         }
         let vmlinux = self.unpacked()?;
         let vmlinux = object::File::parse(vmlinux.as_slice())
-            .map_err(|error| ImageError::Unpack { path: path.clone(), what: error.to_string() })?;
+            .map_err(|error| ImageError::unpack(&self.path, &error.to_string()))?;
         let section = vmlinux.section_by_name(".BTF").and_then(|section| section.data().ok());
-        section.map(<[u8]>::to_vec).ok_or(ImageError::NoBtf { path: path.clone() })
+        Ok(section.map(<[u8]>::to_vec))
     }
 
     /// The file of a module of the kernel's package, unpacked.
@@ -138,27 +121,24 @@ impl KernelImage {
             let paths = listed.lines().filter_map(|line| line.split(':').next());
             let mut paths = paths.filter(|path| module_name(path) == name.replace('-', "_"));
             let Some(path) = paths.next().map(|path| folder.join(path)) else { continue };
-            let bytes =
-                fs::read(&path).map_err(|error| ImageError::Read { path: path.clone(), error })?;
+            let bytes = read(&path)?;
             return match bytes.as_slice() {
                 [0x7f, b'E', b'L', b'F', ..] => Ok(bytes),
                 packed => unpack(packed)
                     .map(|(bytes, _)| bytes)
-                    .map_err(|what| ImageError::Unpack { path, what }),
+                    .map_err(|what| ImageError::unpack(&path, &what)),
             };
         }
         let path = folders.into_iter().next().unwrap_or_default().join("modules.dep");
         let error = io::Error::new(io::ErrorKind::NotFound, format!("no module {name} there"));
-        Err(ImageError::Read { path, error })
+        Err(ImageError::read(&path, &error))
     }
 
     /// The kernel as an ELF file.
     fn unpacked(&self) -> Result<Vec<u8>, ImageError> {
-        let path = &self.path;
-        let image =
-            fs::read(path).map_err(|error| ImageError::Read { path: path.clone(), error })?;
-        let payload = payload(&image).ok_or(ImageError::NoImage { path: path.clone() })?;
-        decompress(payload).map_err(|what| ImageError::Unpack { path: path.clone(), what })
+        let image = read(&self.path)?;
+        let payload = payload(&image).ok_or_else(|| ImageError::no_image(&self.path))?;
+        decompress(payload).map_err(|what| ImageError::unpack(&self.path, &what))
     }
 
     /// The kernel for QEMU to boot without its decompressor, which takes seconds under a translator; `None` if this kernel or

@@ -17,14 +17,14 @@ const DEVICE: &str = "/dev/kvm";
 /// With KVM a kernel boots in a few seconds or not at all.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// The accelerator to use, with the reason. Boots the kernel of `spec` once if nothing is known,
-/// and keeps the result in the folder `cache`, if there is one; `say` gets a message before that boot.
+/// The accelerator to use, with the reason. Boots the kernel of `spec` once for each QEMU if nothing is known,
+/// and keeps the result in the folder `cache`; `say` gets a message before that boot.
 ///
 /// # Errors
 /// If the result cannot be kept.
 pub fn choose(
     spec: &VmSpec,
-    cache: Option<&Path>,
+    cache: &Path,
     say: &mut dyn FnMut(&str),
 ) -> Result<(Accel, String), VmError> {
     if spec.time == Time::Virtual {
@@ -33,29 +33,24 @@ pub fn choose(
     if let Err(error) = OpenOptions::new().read(true).write(true).open(DEVICE) {
         return Ok((Accel::Tcg, format!("{DEVICE}: {error}")));
     }
-    let key = format!("{} / {}\n", qemu_version(), spec.kernel.release);
-    let kept = cache.map(|folder| folder.join(&spec.kernel.release));
-    let text = kept.as_ref().and_then(|file| fs::read_to_string(file).ok());
-    let works = match text.and_then(|text| verdict(&text, &key)) {
-        Some(works) => works,
-        None => {
-            say("trying KVM, once for this kernel");
-            let probe = VmSpec {
-                timeout: PROBE_TIMEOUT,
-                log: spec.log.with_file_name("kvm-probe.log"),
-                command: vec!["true".to_owned()],
-                ..spec.clone()
-            };
-            let works = guest::run(&probe, Accel::Kvm, &mut |_| {}).is_ok_and(|vm| vm.code == 0);
-            if let (Some(folder), Some(file)) = (cache, &kept) {
-                fs::create_dir_all(folder).map_err(VmError::file("create", folder))?;
-                let text = format!("{key}{}\n", if works { "works" } else { "fails" });
-                fs::write(file, text).map_err(VmError::file("write", file))?;
-            }
-            works
-        }
-    };
-    Ok(if works {
+    let of = format!("{} / {}", qemu_version(), spec.kernel.release);
+    let [works, fails] = ["works", "fails"].map(|word| format!("{of}\n{word}\n"));
+    let file = cache.join(&spec.kernel.release);
+    let mut kept = fs::read_to_string(&file).unwrap_or_default();
+    if kept != works && kept != fails {
+        say("trying KVM, once for this kernel");
+        let probe = VmSpec {
+            timeout: PROBE_TIMEOUT,
+            log: spec.log.with_file_name("kvm-probe.log"),
+            command: vec!["true".to_owned()],
+            ..spec.clone()
+        };
+        let is_up = guest::run(&probe, Accel::Kvm, &mut |_| {}).is_ok_and(|vm| vm.code == 0);
+        kept.clone_from(if is_up { &works } else { &fails });
+        fs::create_dir_all(cache).map_err(VmError::file("create", cache))?;
+        fs::write(&file, &kept).map_err(VmError::file("write", &file))?;
+    }
+    Ok(if kept == works {
         (Accel::Kvm, "a probe boot worked".to_owned())
     } else {
         (Accel::Tcg, format!("{DEVICE} is there, but a probe boot failed"))
@@ -67,27 +62,4 @@ fn qemu_version() -> String {
     let output = Command::new("qemu-system-x86_64").arg("--version").output();
     let text = output.map(|output| output.stdout).unwrap_or_default();
     String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned()
-}
-
-/// The kept result, unless it is of another QEMU or kernel.
-fn verdict(text: &str, key: &str) -> Option<bool> {
-    match text.strip_prefix(key)?.trim_end() {
-        "works" => Some(true),
-        "fails" => Some(false),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::verdict;
-
-    #[test]
-    fn a_verdict_holds_for_its_own_qemu_and_kernel_alone() {
-        let key = "QEMU 7.2 / 6.1.0-56-amd64\n";
-        assert_eq!(verdict(&format!("{key}works\n"), key), Some(true));
-        assert_eq!(verdict(&format!("{key}fails\n"), key), Some(false));
-        assert_eq!(verdict("QEMU 8.0 / 6.1.0-56-amd64\nworks\n", key), None);
-        assert_eq!(verdict(&format!("{key}wor"), key), None);
-    }
 }

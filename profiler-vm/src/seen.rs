@@ -1,66 +1,23 @@
 //! The output of a VM so far, and what follows from it.
 
-use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::console::{self, Trouble};
+use crate::console;
 use crate::error::VmError;
 use crate::script::{self, Line};
 
 /// Lines that an error carries.
 const LAST_LINES: usize = 12;
 
-/// Most bytes that are kept of a stream: there is no bound to what a guest may write.
-const MOST_BYTES: usize = 8 << 20;
-
-/// Lines within [`MOST_BYTES`], the oldest left out.
-#[derive(Default)]
-struct Kept {
-    lines: VecDeque<String>,
-    bytes: usize,
-    left_out: u64,
-}
-
-impl Kept {
-    fn push(&mut self, line: String) {
-        let bytes = |line: &String| size_of::<String>() + line.len();
-        self.bytes += bytes(&line);
-        self.lines.push_back(line);
-        while self.bytes > MOST_BYTES
-            && let Some(oldest) = self.lines.pop_front()
-        {
-            self.bytes -= bytes(&oldest);
-            self.left_out += 1;
-        }
-    }
-
-    fn tail(&self) -> Vec<String> {
-        self.lines.range(self.lines.len().saturating_sub(LAST_LINES)..).cloned().collect()
-    }
-}
-
 /// The output of the VM so far.
+#[derive(Default)]
 pub(crate) struct Seen {
-    begun: Instant,
     started: bool,
-    done: Option<(i32, Duration)>,
-    /// The console from the first sign of trouble on, without what is beyond the bound.
-    trouble: Option<Kept>,
-    lines: Kept,
-    console: Kept,
-}
-
-impl Default for Seen {
-    fn default() -> Self {
-        Self {
-            begun: Instant::now(),
-            started: false,
-            done: None,
-            trouble: None,
-            lines: Kept::default(),
-            console: Kept::default(),
-        }
-    }
+    code: Option<i32>,
+    /// The first sign of trouble on the console.
+    trouble: Option<String>,
+    lines: Vec<String>,
+    console: Vec<String>,
 }
 
 impl Seen {
@@ -77,14 +34,14 @@ impl Seen {
         };
         match script::classify(line, nonce) {
             Line::Start => self.started = true,
-            Line::Output(line) if self.started && self.done.is_none() => keep(line),
+            Line::Output(line) if self.started && self.code.is_none() => keep(line),
             // virtme-ng's own output.
             Line::Output(_) => {}
             Line::Done { rest, code } => {
                 if !rest.is_empty() {
                     keep(rest);
                 }
-                self.done = Some((code, self.begun.elapsed()));
+                self.code = Some(code);
                 return true;
             }
         }
@@ -95,40 +52,32 @@ impl Seen {
     pub(crate) fn console(&mut self, line: String) -> bool {
         let first = self.trouble.is_none() && console::is_trouble(&line);
         if first {
-            self.trouble = Some(Kept::default());
+            self.trouble = Some(line.trim().to_owned());
         }
-        match &mut self.trouble {
-            Some(report) if report.bytes + line.len() < MOST_BYTES => report.push(line),
-            Some(_) => {}
-            None => self.console.push(line),
-        }
+        self.console.push(line);
         first
     }
 
-    /// The command's exit code, its lines, and the time until its end.
+    /// The command's exit code and its lines.
     pub(crate) fn verdict(
         self,
         timed_out: Option<Duration>,
-    ) -> Result<(i32, Vec<String>, Duration), VmError> {
-        if let Some(report) = self.trouble {
-            return Err(VmError::Trouble { trouble: Trouble { lines: report.lines.into() } });
+    ) -> Result<(i32, Vec<String>), VmError> {
+        if let Some(trouble) = self.trouble {
+            return Err(VmError(format!("the kernel is in trouble: {trouble}")));
         }
-        if let Some((code, elapsed)) = self.done {
-            let Kept { mut lines, left_out, .. } = self.lines;
-            if left_out > 0 {
-                lines.push_front(format!("{left_out} earlier lines are left out"));
-            }
-            return Ok((code, lines.into(), elapsed));
+        if let Some(code) = self.code {
+            return Ok((code, self.lines));
         }
-        let started = self.started;
-        let mut last = self.console.tail();
-        Err(match timed_out {
-            Some(limit) => {
-                last.extend(self.lines.tail());
-                VmError::TimedOut { started, limit, last }
-            }
-            None => VmError::Ended { started, last },
-        })
+        let what = match (timed_out.map(|limit| limit.as_secs()), self.started) {
+            (Some(limit), true) => format!("the command did not end within {limit} s"),
+            (Some(limit), false) => format!("no boot within {limit} s"),
+            (None, true) => "the VM ended before the command did".to_owned(),
+            (None, false) => "the VM ended before the command started".to_owned(),
+        };
+        let last = |lines: &[String]| lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
+        let text = [what, last(&self.console), last(&self.lines)].join("\n");
+        Err(VmError(text.trim_end().to_owned()))
     }
 }
 
@@ -150,7 +99,7 @@ mod tests {
     #[test]
     fn the_sentinel_alone_is_success() {
         let output = ["booting", "PROFILER-VM-START n", "hello", "PROFILER-VM-DONE n rc=3"];
-        let (code, lines, _) = seen(&output, &[]).verdict(None).unwrap();
+        let (code, lines) = seen(&output, &[]).verdict(None).unwrap();
         assert_eq!((code, lines), (3, vec!["hello".to_owned()]));
 
         let error = seen(&output[..3], &["last words"]).verdict(None).unwrap_err().to_string();
@@ -164,8 +113,6 @@ mod tests {
         let output = ["PROFILER-VM-START n", "PROFILER-VM-DONE n rc=0"];
         let error = seen(&output, &["Oops: 0000 [#1]", "BUG: other"]).verdict(None).unwrap_err();
         assert_eq!(error.to_string(), "the kernel is in trouble: Oops: 0000 [#1]");
-        let VmError::Trouble { trouble } = error else { panic!("{error}") };
-        assert_eq!(trouble.lines, ["Oops: 0000 [#1]", "BUG: other"]);
     }
 
     #[test]

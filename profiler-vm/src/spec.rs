@@ -43,8 +43,8 @@ pub struct VmSpec {
     pub log: PathBuf,
     /// The program `vng`: a path, or a name to be searched for.
     pub vng: PathBuf,
-    /// A home for virtme-ng, which keeps files there; `None` is the user's own.
-    pub home: Option<PathBuf>,
+    /// A home for virtme-ng, which keeps files there.
+    pub home: PathBuf,
     /// More words for the kernel's command line.
     pub kernel_args: Vec<String>,
     /// More words for QEMU's command line.
@@ -78,6 +78,4 @@ pub struct VmOutcome {
     pub lines: Vec<String>,
     /// These lines and the kernel's.
     pub log: PathBuf,
-    /// From the start of QEMU to the sentinel.
-    pub elapsed: Duration,
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use profiler_vm::KernelImage;
 use profiler_vm::debian::Unpacked;
 
@@ -120,7 +120,8 @@ fn has_btf(module: &Path) -> Result<bool> {
 
 /// Extracts the kernel's BTF from its compressed image.
 pub(crate) fn extract_btf(kernel: &Unpacked, to: &Path) -> Result<()> {
-    process::write(to, KernelImage::open(&kernel.image())?.btf()?)
+    let btf = KernelImage::open(&kernel.image())?.btf()?;
+    process::write(to, btf.context("the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)")?)
 }
 
 #[cfg(test)]

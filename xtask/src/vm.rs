@@ -112,7 +112,7 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
         scratch: std::env::temp_dir(),
         log: log_path(paths, spec),
         vng: paths.venv().join("bin/vng"),
-        home: Some(home),
+        home,
         kernel_args: spec.kernel_args.clone(),
         qemu_args: Vec::new(),
     };
@@ -128,7 +128,7 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
     let say = &mut |text: &str| println!("vm: {text}");
     // One at a time: the first finds it out for all.
     let choosing = KVM_PROBE.lock().unwrap_or_else(|broken| broken.into_inner());
-    let (accel, reason) = kvm::choose(&vm, Some(&paths.vm().join("kvm-probe")), say)?;
+    let (accel, reason) = kvm::choose(&vm, &paths.vm().join("kvm-probe"), say)?;
     drop(choosing);
     if accel == Accel::Tcg && spec.cpus > 1 {
         vm.qemu_args = TURNS.map(str::to_owned).to_vec();

@@ -141,7 +141,7 @@ impl Apt {
         package: &str,
         wanted: &dyn Fn(&str) -> bool,
     ) -> Result<Entry, DebianError> {
-        let none = || DebianError::NoPackage(package.to_owned());
+        let none = || DebianError::Packages(format!("apt has no package {package}"));
         let text = match output(self.command("apt-cache").args(["show", package])) {
             Err(DebianError::Failed { .. }) => return Err(none()),
             text => text?.0,
@@ -242,7 +242,9 @@ impl Entry {
             .filter_map(|part| part.split_whitespace().next())
             .find(|name| name.starts_with(prefix))
             .map(str::to_owned)
-            .ok_or_else(|| DebianError::NoDependency { package: self.name(), prefix })
+            .ok_or_else(|| {
+                DebianError::Packages(format!("the package {} needs no {prefix}*", self.name()))
+            })
     }
 }
 

@@ -38,17 +38,6 @@ pub enum DebianError {
         /// What the system said.
         error: io::Error,
     },
-    /// No source of apt has the package, in a version that is wanted.
-    #[error("apt has no package {0}")]
-    NoPackage(String),
-    /// A package that Debian's kernels have always needed is no dependency.
-    #[error("the package {package} needs no {prefix}*")]
-    NoDependency {
-        /// The package, with its version.
-        package: String,
-        /// What it was to depend on.
-        prefix: &'static str,
-    },
     /// Files of the user's are no kernel that boots here.
     #[error("no kernel in {of}: {what}")]
     NoKernel {
@@ -57,14 +46,9 @@ pub enum DebianError {
         /// What is wrong.
         what: String,
     },
-    /// apt succeeded, and yet not all packages are there.
-    #[error("apt-get brought {found} of {wanted} packages")]
-    Incomplete {
-        /// Number of packages.
-        found: usize,
-        /// Number of those that it was to bring.
-        wanted: usize,
-    },
+    /// The packages are not what they have to be.
+    #[error("{0}")]
+    Packages(String),
 }
 
 impl DebianError {

@@ -57,7 +57,11 @@ impl Partial {
                 found += 1;
             }
         }
-        if found < wanted { Err(DebianError::Incomplete { found, wanted }) } else { Ok(()) }
+        if found < wanted {
+            let text = format!("apt-get brought {found} of {wanted} packages");
+            return Err(DebianError::Packages(text));
+        }
+        Ok(())
     }
 
     /// Moves what was unpacked to its place, on disk when this returns; what was there is removed.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use profiler_vm::{ImageError, KernelImage};
+use profiler_vm::KernelImage;
 
 use super::agent::Agent;
 use super::installs::Installs;
@@ -76,8 +76,7 @@ pub fn of_kernels(
 fn find_kernels(asked: &[String]) -> Result<Vec<KernelImage>, Failure> {
     let mut kernels: Vec<KernelImage> = Vec::new();
     for given in asked {
-        let kernel = kernel::find(given)
-            .map_err(|error| Failure::new(exit::CANNOT_MEASURE, error.to_string()))?;
+        let kernel = kernel::find(given)?;
         if kernels.iter().any(|other| other.release == kernel.release) {
             let text = format!("kernel {} was given twice", kernel.release);
             return Err(Failure::new(exit::USAGE, text));
@@ -132,11 +131,9 @@ fn of_kernel<'a>(given: &'a [Given], kernel: &KernelImage) -> Result<&'a Given, 
 
 /// The kernel's BTF in a file. A kernel without BTF loads modules as they are.
 fn kernel_btf(kernel: &KernelImage, folder: &Path) -> Result<Option<PathBuf>, Failure> {
-    let bytes = match kernel.btf() {
-        Ok(bytes) => bytes,
-        Err(ImageError::NoBtf { .. }) => return Ok(None),
-        Err(error) => return Err(Failure::new(exit::CANNOT_MEASURE, error.to_string())),
-    };
+    let bytes =
+        kernel.btf().map_err(|error| Failure::new(exit::CANNOT_MEASURE, error.to_string()))?;
+    let Some(bytes) = bytes else { return Ok(None) };
     let file = folder.join("vmlinux.btf");
     fs::write(&file, bytes).map_err(|error| Failure::cannot_write(&file, &error))?;
     Ok(Some(file))

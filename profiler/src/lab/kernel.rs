@@ -3,50 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use profiler_vm::{ImageError, KernelImage};
+use profiler_vm::KernelImage;
 
-use crate::error::Failure;
+use crate::error::{Failure, exit};
 use crate::kernels::Cache;
-
-/// Why no kernel could be found.
-#[derive(Debug, thiserror::Error)]
-pub enum KernelError {
-    /// The file is not a kernel.
-    #[error(transparent)]
-    Image(#[from] ImageError),
-    /// A folder without a kernel, or with several.
-    #[error(
-        "{} holds {found} files boot/vmlinuz-*: give the vmlinuz itself with --kernel",
-        folder.display()
-    )]
-    Folder {
-        /// The folder.
-        folder: PathBuf,
-        /// Number of kernels.
-        found: usize,
-    },
-    /// Neither a path nor an installed version.
-    #[error(
-        "no kernel `{given}`: there is no such file or folder, and no /boot/vmlinuz-{given} \
-         (installed: {installed}); `profiler kernels fetch {given}` fetches Debian's, and `profiler kernels \
-         add` takes packages of others; or unpack them and give the folder with --kernel"
-    )]
-    NotFound {
-        /// What was asked for.
-        given: String,
-        /// Versions in /boot.
-        installed: String,
-    },
-    /// The kernels that were fetched cannot be used.
-    #[error(transparent)]
-    Cache(#[from] Failure),
-}
 
 /// The kernel that `given` names: a file, a folder, a version in /boot, or the newest of a version that was fetched.
 ///
 /// # Errors
 /// If there is none.
-pub fn find(given: &str) -> Result<KernelImage, KernelError> {
+pub fn find(given: &str) -> Result<KernelImage, Failure> {
     find_in(Path::new("/"), Cache::of_user, given)
 }
 
@@ -54,39 +20,56 @@ fn find_in(
     root: &Path,
     cache: impl FnOnce() -> Result<Cache, Failure>,
     given: &str,
-) -> Result<KernelImage, KernelError> {
-    match find_below(root, given) {
-        Err(KernelError::NotFound { given, installed }) => match cache()?.newest(&given) {
-            Some(fetched) => find_below(root, &fetched.root.to_string_lossy()),
-            None => Err(KernelError::NotFound { given, installed }),
-        },
-        found => found,
-    }
+) -> Result<KernelImage, Failure> {
+    let path = match find_below(root, given)? {
+        Some(path) => path,
+        None => {
+            let cache = cache().map_err(|failure| cannot_measure(failure.message))?;
+            let fetched = cache.newest(given).map(|fetched| fetched.image());
+            fetched.ok_or_else(|| not_found(root, given))?
+        }
+    };
+    KernelImage::open(&path).map_err(|error| cannot_measure(error.to_string()))
 }
 
-fn find_below(root: &Path, given: &str) -> Result<KernelImage, KernelError> {
+/// The file of a kernel that needs no cache.
+fn find_below(root: &Path, given: &str) -> Result<Option<PathBuf>, Failure> {
     let path = Path::new(given);
     let installed = root.join("boot").join(format!("vmlinuz-{given}"));
     if path.is_dir() {
         let mut images = images_in(&path.join("boot"));
-        match images.len() {
-            1 => Ok(KernelImage::open(&images.remove(0))?),
-            found => Err(KernelError::Folder { folder: path.to_owned(), found }),
+        if images.len() == 1 {
+            return Ok(images.pop());
         }
-    } else if path.exists() {
-        Ok(KernelImage::open(path)?)
-    } else if !given.is_empty() && !given.contains('/') && installed.exists() {
-        Ok(KernelImage::open(&installed)?)
-    } else {
-        let versions: Vec<String> = images_in(&root.join("boot"))
-            .iter()
-            .filter_map(|path| {
-                path.file_name()?.to_str()?.strip_prefix("vmlinuz-").map(str::to_owned)
-            })
-            .collect();
-        let installed = if versions.is_empty() { "none".into() } else { versions.join(", ") };
-        Err(KernelError::NotFound { given: given.to_owned(), installed })
+        let (folder, found) = (path.display(), images.len());
+        return Err(cannot_measure(format!(
+            "{folder} holds {found} files boot/vmlinuz-*: give the vmlinuz itself with --kernel"
+        )));
     }
+    let is_version = !given.is_empty() && !given.contains('/');
+    Ok(match path.exists() {
+        true => Some(path.to_owned()),
+        false => Some(installed).filter(|installed| is_version && installed.exists()),
+    })
+}
+
+fn cannot_measure(text: String) -> Failure {
+    Failure::new(exit::CANNOT_MEASURE, text)
+}
+
+fn not_found(root: &Path, given: &str) -> Failure {
+    let images = images_in(&root.join("boot"));
+    let version =
+        |path: &PathBuf| Some(path.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned());
+    let installed = match Vec::from_iter(images.iter().filter_map(version)) {
+        none if none.is_empty() => "none".to_owned(),
+        versions => versions.join(", "),
+    };
+    cannot_measure(format!(
+        "no kernel `{given}`: there is no such file or folder, and no /boot/vmlinuz-{given} \
+         (installed: {installed}); `profiler kernels fetch {given}` fetches Debian's, and `profiler kernels \
+         add` takes packages of others; or unpack them and give the folder with --kernel"
+    ))
 }
 
 /// Kernels in a folder, sorted by name.
@@ -125,15 +108,20 @@ mod tests {
         root
     }
 
+    fn find_without(root: &Path, given: &str) -> Result<KernelImage, Failure> {
+        let none = tempfile::tempdir().unwrap();
+        find_in(root, || Ok(Cache::at(none.path().into())), given)
+    }
+
     #[test]
     fn a_version_a_folder_and_a_file_are_kernels() {
         let root = tree(&["6.1.0-9-amd64"]);
-        let of_version = find_below(root.path(), "6.1.0-9-amd64").unwrap();
+        let of_version = find_without(root.path(), "6.1.0-9-amd64").unwrap();
         assert_eq!(of_version.release, "6.1.0-9-amd64");
         let folder = root.path().to_str().unwrap();
-        assert_eq!(find_below(Path::new("/"), folder).unwrap(), of_version);
+        assert_eq!(find_without(Path::new("/"), folder).unwrap(), of_version);
         let file = of_version.path.to_str().unwrap();
-        assert_eq!(find_below(Path::new("/"), file).unwrap(), of_version);
+        assert_eq!(find_without(Path::new("/"), file).unwrap(), of_version);
     }
 
     #[test]
@@ -146,9 +134,7 @@ mod tests {
         std::os::unix::fs::symlink(cached.path(), cache.path().join("6.1.0-9-amd64")).unwrap();
         let find = |given: &str| find_in(&folder, || Ok(Cache::at(cache.path().into())), given);
         assert_eq!(find("6.1").unwrap().release, "6.1.0-9-amd64");
-        assert!(
-            matches!(find("6.12"), Err(KernelError::NotFound { given, .. }) if given == "6.12")
-        );
+        assert!(find("6.12").unwrap_err().message.contains("no kernel `6.12`"));
         // One in /boot needs no cache, whatever that is.
         let installed = find_in(cached.path(), || unreachable!(), "6.1.0-9-amd64");
         assert_eq!(installed.unwrap().release, "6.1.0-9-amd64");
@@ -157,7 +143,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_named_with_its_remedy() {
         let root = tree(&["6.1.0-9-amd64", "6.12.9"]);
-        let error = |given: &str| find_below(root.path(), given).unwrap_err().to_string();
+        let error = |given: &str| find_without(root.path(), given).unwrap_err().to_string();
         let none = error("5.10");
         assert!(
             none.contains("no kernel `5.10`") && none.contains("`profiler kernels add`"),
