@@ -13,6 +13,7 @@ use crate::cli::gate::{BuildsArgs, GateArgs};
 use crate::error::{Failure, exit};
 use crate::export::gate::conclusion;
 use crate::export::verdict::GateReport;
+use crate::lab;
 use crate::lab::gate::{Decision, Options, Planned};
 use crate::lab::subject::Subject;
 use crate::progress::Progress;
@@ -91,7 +92,7 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
     let BuildsArgs { module_params, baseline_params, candidate_params, .. } = &args.builds;
     let options = options(&args.builds)?;
     for (subjects, own) in
-        [(&options.baseline, baseline_params), (&options.candidate, candidate_params)]
+        [(&options.lab.baseline, baseline_params), (&options.lab.candidate, candidate_params)]
     {
         let given = format!("{module_params} {own}");
         subjects.iter().try_for_each(|subject| subject.check_parameters(&given))?;
@@ -169,7 +170,7 @@ fn beside(args: &GateArgs, options: Options, release: &[PathBuf]) -> Result<Plan
     let baseline = Subject::all(release, &agent.agent_file)?;
     baseline.iter().try_for_each(|subject| subject.check_parameters(module_params))?;
     let options = Options {
-        baseline,
+        lab: lab::Options { baseline, ..options.lab },
         out: None,
         own_params: [String::new(), candidate_params.clone()],
         ..options
@@ -199,17 +200,21 @@ fn is_same(some: &[PathBuf], others: &[PathBuf]) -> bool {
 }
 
 fn options(args: &BuildsArgs) -> Result<Options, Failure> {
-    Ok(Options {
+    let lab = lab::Options {
         baseline: Subject::all(&args.old, &args.agent.agent_file)?,
         candidate: Subject::all(&args.new, &args.agent.agent_file)?,
         kernels: args.kernel.clone(),
+        agent: args.agent.beside(&[&args.old, &args.new])?,
+        logs: args.logs.clone(),
+        ..lab::Options::counted()
+    };
+    Ok(Options {
+        lab,
         handlers: args.handlers.clone(),
         module_params: args.module_params.clone(),
         own_params: [args.baseline_params.clone(), args.candidate_params.clone()],
-        agent: args.agent.beside(&[&args.old, &args.new])?,
         out: args.out.clone(),
         cache: args.cache.clone(),
-        logs: args.logs.clone(),
         changed_only: args.changed_only,
     })
 }

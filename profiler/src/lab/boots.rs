@@ -48,31 +48,26 @@ pub(super) fn measure(
         Interrupts::catch().map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
     let maker = Maker {
         kernel: &builds.kernel,
-        memory: &settings.memory,
+        memory: &settings.options.memory,
         scratch: folder,
         interrupts: &interrupts,
     };
-    let base = match settings.clock {
+    let base = match settings.options.run.clock {
         Clock::Virtual => Some(maker.base(say)?),
         Clock::Wall => None,
     };
     let initramfs = maker.initramfs(&folder.join("boot")).map_err(unwritable)?;
-    let of_builds: Vec<_> =
-        [Some(&builds.baseline), builds.candidate.as_ref()].into_iter().flatten().collect();
-    let files = Files::of(&of_builds, &builds.kernel)?;
+    let files = Files::of(builds.builds(), &builds.kernel)?;
     files.write(&folder.join("files")).map_err(unwritable)?;
     let lab =
         Boots { builds, settings, interrupts: &interrupts, base, initramfs: &initramfs, files };
-    let numbers: Vec<u32> = (0..settings.boots).collect();
-    let (boots, failure) = parallel(&numbers, settings.jobs, |boot| lab.boot(*boot, on_run));
+    let [boots, _] = settings.options.boots();
+    let numbers: Vec<u32> = (0..boots).collect();
+    let (boots, failure) =
+        parallel(&numbers, settings.options.jobs(), |boot| lab.boot(*boot, on_run));
     let mut measured = Measured { failure, ..Measured::default() };
     for (runs, failure) in boots {
-        for (side, recording) in runs {
-            match side {
-                Side::Baseline => measured.baseline.push(recording),
-                Side::Candidate => measured.candidate.push(recording),
-            }
-        }
+        runs.into_iter().for_each(|(side, recording)| measured.of_side(side).push(recording));
         measured.failure = measured.failure.or(failure);
     }
     Ok(measured)
@@ -96,8 +91,8 @@ impl Boots<'_> {
         boot: u32,
         on_run: &(dyn Fn() + Sync),
     ) -> Result<(Runs, Option<Failure>), Failure> {
-        let two = self.builds.candidate.is_some();
-        let sides = sides(boot, self.settings.repeat, two);
+        let [_, repeat] = self.settings.options.boots();
+        let sides = sides(boot, repeat, self.builds.candidate.is_some());
         let each = |side| self.settings.work.iter().map(move |job| (side, job));
         let steps: Vec<Step<'_>> = (0..)
             .zip(sides.into_iter().flat_map(each))
@@ -107,7 +102,8 @@ impl Boots<'_> {
         let mut runs = Vec::new();
         let release = &self.builds.kernel.release;
         let name = format!("{release}-boot-{boot}");
-        let folder = self.settings.logs.as_ref().unwrap_or(&self.settings.folder).join(name);
+        let folder =
+            self.settings.options.logs.as_ref().unwrap_or(&self.settings.folder).join(name);
         let failed = |error: MachineError, run: Option<u32>| {
             let run = run.map_or(String::new(), |run| format!(", run {run}"));
             let module = Some(&*self.builds.baseline.name);
@@ -134,8 +130,7 @@ impl Boots<'_> {
             modules = modules.pop().into_iter().collect();
         }
         // The history of a placement is made once.
-        let placement =
-            if step.order == 0 && self.settings.clock == Clock::Virtual { boot } else { 0 };
+        let placement = if step.order == 0 && self.base.is_some() { boot } else { 0 };
         let run = step.job.run.clone();
         let warmup = RunSpec { length: run.length.part(WARMUP_PART), ..run.clone() };
         [
@@ -151,78 +146,55 @@ impl Boots<'_> {
         jobs: &'b [wire::Job],
         folder: &'b Path,
     ) -> Result<Machine<'b>, MachineError> {
+        let limit = self.settings.options.timeout;
         if let Some(base) = &self.base {
-            let hardware = self.hardware(Accel::Tcg);
-            return self.started(
-                Start::Restore(base.folder()),
-                &hardware,
-                jobs,
-                folder,
-                self.settings.timeout,
-            );
+            return self.start(Start::Restore(base.folder()), Accel::Tcg, jobs, folder, limit);
         }
+        let (kernel, initramfs) = (&self.builds.kernel, self.initramfs);
         if fs::File::options().read(true).write(true).open("/dev/kvm").is_ok() {
-            let hardware = self.hardware(Accel::Kvm);
-            let kernel = &self.builds.kernel.path;
-            let start = Start::Boot { kernel, initramfs: self.initramfs };
+            let start = Start::Boot { kernel: &kernel.path, initramfs };
             // A machine may have /dev/kvm and yet not boot a stock kernel.
-            if let Ok(machine) = self.booted(start, &hardware, jobs, folder, KVM_LIMIT) {
+            if let Ok(machine) = self.start(start, Accel::Kvm, jobs, folder, KVM_LIMIT) {
                 return Ok(machine);
             }
         }
-        let kernel = self.builds.kernel.unpacked_in_memory();
-        let kernel = kernel.as_ref().unwrap_or(&self.builds.kernel.path);
-        let start = Start::Boot { kernel, initramfs: self.initramfs };
-        self.booted(start, &self.hardware(Accel::Tcg), jobs, folder, self.settings.timeout)
+        let unpacked = kernel.unpacked_in_memory();
+        let kernel = unpacked.as_ref().unwrap_or(&kernel.path);
+        self.start(Start::Boot { kernel, initramfs }, Accel::Tcg, jobs, folder, limit)
     }
 
-    fn booted<'b>(
+    fn start<'b>(
         &'b self,
         start: Start<'_>,
-        hardware: &Hardware,
+        accel: Accel,
         jobs: &[wire::Job],
         folder: &Path,
         limit: Duration,
     ) -> Result<Machine<'b>, MachineError> {
-        let mut machine = self.started(start, hardware, jobs, folder, limit)?;
-        let (answer, _) = machine.answer()?;
-        machine.extend(Instant::now() + self.settings.timeout);
-        match answer {
-            Answer::Booted(_) => Ok(machine),
-            _ => Err(MachineError::Broken("the guest did not say that it is up".to_owned())),
-        }
-    }
-
-    fn started<'b>(
-        &'b self,
-        start: Start<'_>,
-        hardware: &Hardware,
-        jobs: &[wire::Job],
-        folder: &Path,
-        limit: Duration,
-    ) -> Result<Machine<'b>, MachineError> {
+        let options = &self.settings.options;
+        let hardware = Hardware {
+            time: if self.base.is_some() { Time::Virtual } else { Time::Wall },
+            cpus: options.cpus(),
+            accel,
+            ..Hardware::counted(self.builds.kernel.arch, &options.memory)
+        };
         let files = self.settings.folder.join("files");
         let spec = Spec {
-            hardware,
-            start,
-            saved_to: None,
             jobs,
             files: Some(&files),
-            plugin: None,
-            folder,
-            deadline: Instant::now() + limit,
             module: Some(&self.builds.baseline.name),
+            ..Spec::new(hardware, start, folder, limit)
         };
-        Machine::start(spec, self.interrupts)
-    }
-
-    fn hardware(&self, accel: Accel) -> Hardware {
-        let time = match self.settings.clock {
-            Clock::Virtual => Time::Virtual,
-            Clock::Wall => Time::Wall,
-        };
-        let (arch, memory) = (self.builds.kernel.arch, self.settings.memory.clone());
-        Hardware { arch, memory, time, cpus: self.settings.cpus, accel }
+        let mut machine = Machine::start(spec, self.interrupts)?;
+        if let Start::Boot { .. } = start {
+            let (answer, _) = machine.answer()?;
+            machine.extend(Instant::now() + options.timeout);
+            if !matches!(answer, Answer::Booted(_)) {
+                let text = "the guest did not say that it is up".to_owned();
+                return Err(MachineError::Broken(text));
+            }
+        }
+        Ok(machine)
     }
 
     fn step(

@@ -236,7 +236,6 @@ fn tree(counts: &Counts, lines: &Lines, symbols: &Symbols) -> CallTree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::Clock;
 
     /// By the symbols of the driver, whether those before it have run or not.
     #[test]
@@ -273,17 +272,7 @@ mod tests {
 
     #[test]
     fn operations_that_were_not_counted_are_no_operations_that_cost_nothing() {
-        let run = RunSpec {
-            clock: Clock::Virtual,
-            meter: Meter::Exact,
-            backend: None,
-            handlers: Vec::new(),
-            loads: vec![BuiltinKind::Connect],
-            workers: 1,
-            rate: None,
-            dimensions: crate::load::Dimensions::default(),
-            length: Length::Operations(5),
-        };
+        let run = RunSpec::counted(vec![BuiltinKind::Connect], 5);
         // All of it in the driver's functions.
         let counts = |lines: &str| {
             let within = lines.replace("operation ", "within ");

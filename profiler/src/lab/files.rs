@@ -28,7 +28,10 @@ impl Files {
     ///
     /// # Errors
     /// If a file cannot be read.
-    pub(super) fn of(builds: &[&Build], kernel: &KernelImage) -> Result<Self, Failure> {
+    pub(super) fn of<'a>(
+        builds: impl IntoIterator<Item = &'a Build>,
+        kernel: &KernelImage,
+    ) -> Result<Self, Failure> {
         let mut files = Self::default();
         for build in builds {
             let Some(file) = build.subject.module() else { continue };

@@ -51,18 +51,25 @@ const MOST_PAGES: usize = 1 << 12;
 const ALWAYS: &str = "quiet nokaslr no_timer_check oops=panic panic=-1";
 
 /// What a machine is made of.
-#[derive(Debug, Clone)]
-pub(super) struct Hardware {
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hardware<'a> {
     /// The CPU's architecture.
     pub(super) arch: Arch,
     /// Memory, as QEMU takes it.
-    pub(super) memory: String,
+    pub(super) memory: &'a str,
     /// What the clock shows.
     pub(super) time: Time,
     /// CPUs.
     pub(super) cpus: u32,
     /// Who runs the instructions.
     pub(super) accel: Accel,
+}
+
+impl<'a> Hardware<'a> {
+    /// That of guests whose instructions are counted.
+    pub(super) fn counted(arch: Arch, memory: &'a str) -> Self {
+        Self { arch, memory, time: Time::Virtual, cpus: 1, accel: Accel::Tcg }
+    }
 }
 
 /// Where a machine begins.
@@ -76,7 +83,7 @@ pub(super) enum Start<'a> {
 
 /// A machine that is to be started.
 pub(super) struct Spec<'a> {
-    pub(super) hardware: &'a Hardware,
+    pub(super) hardware: Hardware<'a>,
     pub(super) start: Start<'a>,
     /// The folder that a snapshot of it is saved to.
     pub(super) saved_to: Option<&'a Path>,
@@ -94,13 +101,34 @@ pub(super) struct Spec<'a> {
     pub(super) module: Option<&'a str>,
 }
 
+impl<'a> Spec<'a> {
+    /// A machine that does nothing, for as long as `limit` at most.
+    pub(super) fn new(
+        hardware: Hardware<'a>,
+        start: Start<'a>,
+        folder: &'a Path,
+        limit: Duration,
+    ) -> Self {
+        Self {
+            hardware,
+            start,
+            folder,
+            deadline: Instant::now() + limit,
+            saved_to: None,
+            jobs: &[],
+            files: None,
+            plugin: None,
+            module: None,
+        }
+    }
+}
+
 /// A running machine; dropping it ends it.
 pub(super) struct Machine<'a> {
-    child: Child,
-    qmp: Qmp,
+    qemu: Qemu,
+    qmp: Qmp<'a>,
     folder: PathBuf,
     deadline: Instant,
-    interrupts: &'a Interrupts,
     arch: Arch,
     /// How the kernel's memory is found, where QEMU reads a process's alone.
     pages: Option<Pages>,
@@ -162,16 +190,13 @@ impl<'a> Machine<'a> {
         })?;
         // QEMU has its own copy of its descriptors; without ours the end of QEMU is the end of the socket.
         drop(command);
-        let mut starting = Starting(Some(child));
-        let asked = || interrupts.caught();
-        let qmp = Qmp::begin(ours, &asked).map_err(|error| match error {
+        let qemu = Qemu(child);
+        let qmp = Qmp::begin(ours, interrupts).map_err(|error| match error {
             QmpError::Interrupted(signal) => MachineError::Interrupted(signal),
             _ => MachineError::Unusable(format!("QEMU does not start: {}", said(spec.folder))),
         })?;
-        let Some(child) = starting.0.take() else { return Err(MachineError::Interrupted(0)) };
-        let folder = spec.folder.to_owned();
-        let deadline = spec.deadline;
-        let mut machine = Self { child, qmp, folder, deadline, interrupts, arch, pages: None };
+        let (folder, deadline) = (spec.folder.to_owned(), spec.deadline);
+        let mut machine = Self { qemu, qmp, folder, deadline, arch, pages: None };
         if spec.saved_to.is_some() || matches!(spec.start, Start::Restore(_)) {
             machine.leave_out_memory()?;
         }
@@ -192,9 +217,7 @@ impl<'a> Machine<'a> {
         command: &str,
         arguments: &serde_json::Value,
     ) -> Result<serde_json::Value, MachineError> {
-        let interrupts = self.interrupts;
-        let done = self.qmp.execute(command, arguments, &|| interrupts.caught());
-        done.map_err(|error| self.broken(error))
+        self.qmp.execute(command, arguments).map_err(|error| self.broken(error))
     }
 
     /// Memory lies in a file of its own and not in the state: QEMU's `qapi/migration.json`.
@@ -223,10 +246,9 @@ impl<'a> Machine<'a> {
 
     /// Waits until the guest answers; gives the answer and what is attached.
     pub(super) fn answer(&mut self) -> Result<(Answer, Vec<u8>), MachineError> {
-        let interrupts = self.interrupts;
         let mut died = false;
         loop {
-            let event = self.qmp.event(self.deadline, &|| interrupts.caught());
+            let event = self.qmp.event(self.deadline);
             match event.map_err(|error| self.broken(error))?.as_str() {
                 "STOP" if died => return Err(self.broken(QmpError::Ended)),
                 "STOP" => break,
@@ -314,8 +336,7 @@ impl<'a> Machine<'a> {
         let file = self.folder.join("memory");
         // QEMU's integers have a sign, and the kernel's half of the addresses is the upper one.
         let place = json!({ "val": address.cast_signed(), "size": bytes, "filename": file });
-        let interrupts = self.interrupts;
-        self.qmp.execute(command, &place, &|| interrupts.caught())?;
+        self.qmp.execute(command, &place)?;
         let read = fs::read(&file);
         let _ = fs::remove_file(&file);
         read.map_err(|error| QmpError::Refused(format!("cannot read {}: {error}", file.display())))
@@ -344,9 +365,7 @@ impl<'a> Machine<'a> {
         let unwritable = |why: &str| unwritable(to, why);
         let file = File::create_new(to.join(STATE_FILE));
         let file = file.map_err(|error| unwritable(&error.to_string()))?;
-        let interrupts = self.interrupts;
-        let given = self.qmp.give("snapshot", file.as_fd(), &|| interrupts.caught());
-        given.map_err(|error| self.broken(error))?;
+        self.qmp.give("snapshot", file.as_fd()).map_err(|error| self.broken(error))?;
         self.execute("migrate-set-parameters", &json!({ "max-bandwidth": 1_u64 << 40 }))?;
         self.execute("migrate", &json!({ "uri": "fd:snapshot" }))?;
         loop {
@@ -368,8 +387,7 @@ impl<'a> Machine<'a> {
     /// The last lines that the kernel has printed.
     pub(super) fn console(&mut self) -> String {
         let read = json!({ "device": "console", "size": CONSOLE_BYTES });
-        let interrupts = self.interrupts;
-        let text = self.qmp.execute("ringbuf-read", &read, &|| interrupts.caught());
+        let text = self.qmp.execute("ringbuf-read", &read);
         text.ok().and_then(|text| text.as_str().map(str::to_owned)).unwrap_or_default()
     }
 
@@ -391,7 +409,7 @@ impl<'a> Machine<'a> {
             QmpError::Refused(text) => text,
             QmpError::TimedOut => "it did not end in time".to_owned(),
             // Writes to a page that its memory's file has no room for: mmap(2).
-            _ if end(&mut self.child) == Some(libc::SIGBUS) => {
+            _ if self.qemu.end() == Some(libc::SIGBUS) => {
                 "no room is left for the guest's memory: is the disk full?".to_owned()
             }
             _ => "it ended before the job did".to_owned(),
@@ -443,26 +461,22 @@ pub(super) fn trim(snapshot: &Path) -> io::Result<()> {
     memory::trim(&snapshot.join(MEMORY_FILE))
 }
 
-impl Drop for Machine<'_> {
-    fn drop(&mut self) {
-        end(&mut self.child);
+/// QEMU's process, which ends with it.
+struct Qemu(Child);
+
+impl Qemu {
+    /// Ends it; gives the signal that did, if it has not ended by itself.
+    fn end(&mut self) -> Option<i32> {
+        // One that is about to end keeps its own signal.
+        let _ = self.0.kill();
+        self.0.wait().ok()?.signal()
     }
 }
 
-/// Ends a QEMU that did not come up.
-struct Starting(Option<Child>);
-
-impl Drop for Starting {
+impl Drop for Qemu {
     fn drop(&mut self) {
-        self.0.as_mut().map(end);
+        self.end();
     }
-}
-
-/// Ends QEMU; gives the signal that did, if it has not ended by itself.
-fn end(child: &mut Child) -> Option<i32> {
-    // One that is about to end keeps its own signal.
-    let _ = child.kill();
-    child.wait().ok()?.signal()
 }
 
 /// What QEMU has printed.
@@ -507,7 +521,7 @@ fn command(spec: &Spec<'_>) -> Command {
         Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
         Accel::Tcg => command.args(["-accel", "tcg", "-cpu", arch.translated_cpu()]),
     };
-    if *time == Time::Virtual {
+    if time == Time::Virtual {
         command.args(["-icount", "shift=0,sleep=off"]);
         command.args(QEMU_ARGS.iter().map(|(word, _)| word));
     }
@@ -527,7 +541,7 @@ fn command(spec: &Spec<'_>) -> Command {
     match spec.start {
         Start::Boot { kernel, initramfs } => {
             command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
-            command.arg("-append").arg(kernel_command_line(*arch, *time));
+            command.arg("-append").arg(kernel_command_line(arch, time));
         }
         Start::Restore(_) => {
             command.args(["-incoming", "defer"]);

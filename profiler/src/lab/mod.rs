@@ -58,7 +58,7 @@ use crate::recording::{Meter, Recording};
 use crate::text::plural;
 use crate::verdict::Side;
 use runs::Lab;
-pub use settings::{Options, Settings, has_cost};
+pub use settings::{Options, Settings, has_cost, usual_length};
 use subject::Build;
 
 /// A folder for temporary files whose name begins with `prefix`, which is removed however this program ends.
@@ -82,6 +82,13 @@ pub struct KernelBuilds {
     pub candidate: Option<Build>,
 }
 
+impl KernelBuilds {
+    /// The baseline, and the candidate if there is one.
+    fn builds(&self) -> impl Iterator<Item = &Build> {
+        [&self.baseline].into_iter().chain(&self.candidate)
+    }
+}
+
 /// Results of one kernel.
 #[derive(Debug, Default)]
 pub struct Measured {
@@ -93,6 +100,15 @@ pub struct Measured {
     pub failed: BTreeMap<String, Failure>,
     /// Why it ended early, if it did; earlier runs are kept.
     pub failure: Option<Failure>,
+}
+
+impl Measured {
+    fn of_side(&mut self, side: Side) -> &mut Vec<Recording> {
+        match side {
+            Side::Baseline => &mut self.baseline,
+            Side::Candidate => &mut self.candidate,
+        }
+    }
 }
 
 /// Measures one kernel with a progress bar of runs.
@@ -119,11 +135,8 @@ fn exactly(
     progress: &mut Progress,
 ) -> Result<Measured, Failure> {
     let lab = Lab::open(bench, settings, &|line| progress.say(line))?;
-    let sides = match bench.candidate {
-        Some(_) => &[Side::Baseline, Side::Candidate][..],
-        None => &[Side::Baseline],
-    };
-    let measured = count(&lab, sides, settings.placements.clone(), &settings.work, progress);
+    let sides = &[Side::Baseline, Side::Candidate][..bench.builds().count()];
+    let measured = count(&lab, sides, settings.options.placements(), &settings.work, progress);
     let failure = measured.failure.or(measured.failed.into_values().next());
     Ok(Measured { failure, failed: BTreeMap::new(), ..measured })
 }
@@ -147,12 +160,12 @@ fn with_probes(
     progress: &mut Progress,
 ) -> Result<Measured, Failure> {
     let each = if bench.candidate.is_some() { 4 } else { 1 };
-    let runs = u64::from(settings.boots) * u64::from(settings.repeat) * each;
+    let runs = settings.options.boots().map(u64::from).iter().product::<u64>() * each;
     progress.say(&format!(
         "Linux {}: {runs} run{} with probes, clock {}",
         bench.kernel.release,
         plural(runs),
-        settings.clock,
+        settings.options.run.clock,
     ));
     let said = std::sync::Mutex::new(Vec::new());
     let say = |line: &str| said.lock().map(|mut said| said.push(line.to_owned())).unwrap_or(());

@@ -68,6 +68,23 @@ pub struct RunSpec {
     pub length: Length,
 }
 
+impl RunSpec {
+    /// All functions of a driver counted, under one thread of each load.
+    pub(super) fn counted(loads: Vec<BuiltinKind>, operations: u64) -> Self {
+        Self {
+            clock: Clock::Virtual,
+            meter: Meter::Exact,
+            backend: None,
+            handlers: vec!["*".to_owned()],
+            loads,
+            workers: 1,
+            rate: None,
+            dimensions: Dimensions::default(),
+            length: Length::Operations(operations),
+        }
+    }
+}
+
 /// When a run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Length {

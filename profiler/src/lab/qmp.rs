@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use profiler_vm::Interrupts;
 use serde_json::{Value, json};
 
 /// How long one read waits, after which a signal is seen.
@@ -31,44 +32,32 @@ pub(super) enum QmpError {
     Refused(String),
 }
 
-/// Asked at each tick: the number of a signal that asks this program to end.
-pub(super) type Asked<'a> = &'a dyn Fn() -> Option<i32>;
-
-/// A connection.
-pub(super) struct Qmp {
+/// A connection, until a signal asks this program to end.
+pub(super) struct Qmp<'a> {
     socket: UnixStream,
+    interrupts: &'a Interrupts,
     unread: Vec<u8>,
     events: VecDeque<String>,
 }
 
-impl Qmp {
+impl<'a> Qmp<'a> {
     /// Takes the greeting and begins.
-    pub(super) fn begin(socket: UnixStream, asked: Asked<'_>) -> Result<Self, QmpError> {
+    pub(super) fn begin(socket: UnixStream, interrupts: &'a Interrupts) -> Result<Self, QmpError> {
         socket.set_read_timeout(Some(TICK)).map_err(broken)?;
-        let mut qmp = Self { socket, unread: Vec::new(), events: VecDeque::new() };
-        qmp.message(Instant::now() + COMMAND_LIMIT, asked)?;
-        qmp.execute("qmp_capabilities", &json!({}), asked)?;
+        let mut qmp = Self { socket, interrupts, unread: Vec::new(), events: VecDeque::new() };
+        qmp.message(Instant::now() + COMMAND_LIMIT)?;
+        qmp.execute("qmp_capabilities", &json!({}))?;
         Ok(qmp)
     }
 
     /// Executes a command; gives what it returns.
-    pub(super) fn execute(
-        &mut self,
-        command: &str,
-        arguments: &Value,
-        asked: Asked<'_>,
-    ) -> Result<Value, QmpError> {
-        self.execute_with(command, arguments, &[], asked)
+    pub(super) fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, QmpError> {
+        self.execute_with(command, arguments, &[])
     }
 
     /// Makes an open file known to QEMU by a name.
-    pub(super) fn give(
-        &mut self,
-        name: &str,
-        file: BorrowedFd<'_>,
-        asked: Asked<'_>,
-    ) -> Result<(), QmpError> {
-        self.execute_with("getfd", &json!({ "fdname": name }), &[file.as_raw_fd()], asked).map(drop)
+    pub(super) fn give(&mut self, name: &str, file: BorrowedFd<'_>) -> Result<(), QmpError> {
+        self.execute_with("getfd", &json!({ "fdname": name }), &[file.as_raw_fd()]).map(drop)
     }
 
     fn execute_with(
@@ -76,7 +65,6 @@ impl Qmp {
         command: &str,
         arguments: &Value,
         files: &[i32],
-        asked: Asked<'_>,
     ) -> Result<Value, QmpError> {
         let mut text = json!({ "execute": command, "arguments": arguments }).to_string();
         text.push('\n');
@@ -94,7 +82,7 @@ impl Qmp {
         }
         let deadline = Instant::now() + COMMAND_LIMIT;
         loop {
-            let mut message = self.message(deadline, asked)?;
+            let mut message = self.message(deadline)?;
             if let Some(event) = message["event"].as_str() {
                 self.events.push_back(event.to_owned());
             } else if let Some(text) = message["error"]["desc"].as_str() {
@@ -106,29 +94,25 @@ impl Qmp {
     }
 
     /// The name of the next event.
-    pub(super) fn event(
-        &mut self,
-        deadline: Instant,
-        asked: Asked<'_>,
-    ) -> Result<String, QmpError> {
+    pub(super) fn event(&mut self, deadline: Instant) -> Result<String, QmpError> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(event);
             }
-            if let Some(event) = self.message(deadline, asked)?["event"].as_str() {
+            if let Some(event) = self.message(deadline)?["event"].as_str() {
                 return Ok(event.to_owned());
             }
         }
     }
 
-    fn message(&mut self, deadline: Instant, asked: Asked<'_>) -> Result<Value, QmpError> {
+    fn message(&mut self, deadline: Instant) -> Result<Value, QmpError> {
         let mut buffer = [0; 16 << 10];
         loop {
             if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.unread.drain(..=end).collect();
                 return serde_json::from_slice(&line).map_err(|error| broken(error.into()));
             }
-            if let Some(signal) = asked() {
+            if let Some(signal) = self.interrupts.caught() {
                 return Err(QmpError::Interrupted(signal));
             }
             if Instant::now() >= deadline {

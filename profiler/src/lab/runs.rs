@@ -8,9 +8,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Instant;
 
-use profiler_vm::{Accel, Interrupts, Time};
+use profiler_vm::Interrupts;
 use sha2::{Digest as _, Sha256};
 
 use super::agent::Agent;
@@ -47,7 +46,7 @@ pub(super) struct Lab<'a> {
     reader: Result<Reader, String>,
     plugin: Plugin,
     /// Source lines of each build, which take long to read.
-    lines: (Mutex<Lines>, Option<Mutex<Lines>>),
+    lines: Vec<Mutex<Lines>>,
 }
 
 /// A build that is installed in a guest.
@@ -87,7 +86,7 @@ impl<'a> Lab<'a> {
             Interrupts::catch().map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
         let maker = Maker {
             kernel: &builds.kernel,
-            memory: &settings.memory,
+            memory: &settings.options.memory,
             scratch: folder,
             interrupts: &interrupts,
         };
@@ -102,7 +101,7 @@ impl<'a> Lab<'a> {
                 Failure::new(exit::BAD_INPUT, text)
             })
         };
-        let lines = (read(&builds.baseline)?, builds.candidate.as_ref().map(read).transpose()?);
+        let lines = builds.builds().map(read).collect::<Result<_, _>>()?;
         Ok(Self { builds, settings, interrupts, base, symbols, data, reader, plugin, lines })
     }
 
@@ -125,8 +124,10 @@ impl<'a> Lab<'a> {
         for pairs in pairs.chunks(CHUNK) {
             let installed: Vec<OnceLock<Option<Installed>>> =
                 pairs.iter().map(|_| OnceLock::new()).collect();
-            let (done, failure) =
-                parallel(&steps(pairs.len(), jobs), self.settings.jobs, |step| match *step {
+            let (done, failure) = parallel(
+                &steps(pairs.len(), jobs),
+                self.settings.options.jobs(),
+                |step| match *step {
                     Step::Install(at) => {
                         let (side, number) = pairs[at];
                         let (done, failure) = match self.install(side, number) {
@@ -142,15 +143,12 @@ impl<'a> Lab<'a> {
                         group.iter().for_each(|_| on_run());
                         Ok(Some((installed.side, self.run(installed, group, &without)?)))
                     }
-                });
+                },
+            );
             for (side, recordings) in done.into_iter().flatten() {
-                let of_side = match side {
-                    Side::Baseline => &mut measured.baseline,
-                    Side::Candidate => &mut measured.candidate,
-                };
                 for recording in recordings {
                     match recording {
-                        Ok(recording) => of_side.push(recording),
+                        Ok(recording) => measured.of_side(side).push(recording),
                         // One placement stands for all.
                         Err((load, failed)) => drop(measured.failed.entry(load).or_insert(failed)),
                     }
@@ -169,10 +167,7 @@ impl<'a> Lab<'a> {
     }
 
     fn build(&self, side: Side) -> &Build {
-        match (side, &self.builds.candidate) {
-            (Side::Candidate, Some(candidate)) => candidate,
-            _ => &self.builds.baseline,
-        }
+        self.builds.builds().nth(side as usize).unwrap_or(&self.builds.baseline)
     }
 
     /// Starts a machine from a snapshot, has it do one job, and gives its answer; `at` says in errors where that was.
@@ -193,44 +188,21 @@ impl<'a> Lab<'a> {
         run().map_err(|error: MachineError| error.into_failure(&at(), module, folder))
     }
 
-    fn spec<'b>(
-        &'b self,
-        snapshot: &'b Path,
-        folder: &'b Path,
-        hardware: &'b Hardware,
-        jobs: &'b [wire::Job],
-    ) -> Spec<'b> {
-        Spec {
-            hardware,
-            start: Start::Restore(snapshot),
-            saved_to: None,
-            jobs,
-            files: None,
-            plugin: None,
-            folder,
-            deadline: Instant::now() + self.settings.timeout,
-            module: Some(&self.builds.baseline.name),
-        }
-    }
-
-    fn hardware(&self) -> Hardware {
-        Hardware {
-            arch: self.builds.kernel.arch,
-            memory: self.settings.memory.clone(),
-            time: Time::Virtual,
-            cpus: 1,
-            accel: Accel::Tcg,
-        }
+    fn spec<'b>(&'b self, snapshot: &'b Path, folder: &'b Path, jobs: &'b [wire::Job]) -> Spec<'b> {
+        let options = &self.settings.options;
+        let hardware = Hardware::counted(self.builds.kernel.arch, &options.memory);
+        let start = Start::Restore(snapshot);
+        let module = Some(&*self.builds.baseline.name);
+        Spec { jobs, module, ..Spec::new(hardware, start, folder, options.timeout) }
     }
 
     /// The folder of a machine: one that stays, if the kernel's messages are asked for.
     fn machine_folder(&self, name: &str) -> PathBuf {
         let release = &self.builds.kernel.release;
-        let logs = self.settings.logs.as_ref();
-        logs.map_or_else(
-            || self.settings.folder.join(name),
-            |logs| logs.join(format!("{release}-{name}")),
-        )
+        match &self.settings.options.logs {
+            Some(logs) => logs.join(format!("{release}-{name}")),
+            None => self.settings.folder.join(name),
+        }
     }
 
     /// Installs a build under a placement, and takes the snapshot that its runs begin from.
@@ -240,16 +212,15 @@ impl<'a> Lab<'a> {
         let folder = self.settings.folder.join(format!("installed-{name}"));
         let unwritable = |error: io::Error| Failure::cannot_write(&folder, &error);
         fs::create_dir_all(&folder).map_err(unwritable)?;
-        let mut files = Files::of(&[build], &self.builds.kernel)?;
-        let agent = self.settings.agent.as_ref().or(build.subject.command());
+        let mut files = Files::of([build], &self.builds.kernel)?;
+        let agent = self.settings.options.agent.as_ref().or(build.subject.command());
         let agent = agent.map(|agent| files.add_agent(agent));
         let packed = folder.join("files");
         files.write(&packed).map_err(unwritable)?;
         let modules = files.modules_of(&build.name);
         let jobs = [wire::Job::Install(Install { placement, modules, agent })];
         let machine_folder = self.machine_folder(&format!("install-{name}"));
-        let hardware = self.hardware();
-        let spec = self.spec(self.base.folder(), &machine_folder, &hardware, &jobs);
+        let spec = self.spec(self.base.folder(), &machine_folder, &jobs);
         let spec = Spec { files: Some(&packed), saved_to: Some(&folder), ..spec };
         let at = format!("{}, placement {placement}", build.given);
         let (answer, text, mut hooks) = self.run_job(
@@ -310,12 +281,7 @@ impl<'a> Lab<'a> {
     }
 
     fn lines(&self, side: Side) -> std::sync::MutexGuard<'_, Lines> {
-        let (baseline, candidate) = &self.lines;
-        let of_side = match (side, candidate) {
-            (Side::Candidate, Some(lines)) => lines,
-            _ => baseline,
-        };
-        of_side.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lines[side as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Restores a guest and counts loads there, one after the other; `wanted` goes before the kernel's symbols. `build` and what ran
@@ -339,9 +305,8 @@ impl<'a> Lab<'a> {
         }];
         let packed = (!files.is_empty()).then(|| folder.join("files"));
         packed.iter().try_for_each(|to| fs::write(to, &files)).map_err(unwritable)?;
-        let hardware = self.hardware();
         let plugin = Some(self.plugin.argument(&symbols, &file));
-        let spec = self.spec(snapshot, &folder, &hardware, &jobs);
+        let spec = self.spec(snapshot, &folder, &jobs);
         let spec = Spec { plugin, files: packed.as_deref(), ..spec };
         let at = &format!("{build}, {}", group_name(group));
         let here = || format!("{build}, {}", running(group, &file));
@@ -410,7 +375,7 @@ impl<'a> Lab<'a> {
         let checksums = |counted: &[Counted]| -> Vec<String> {
             counted.iter().map(|run| run.checksum.clone()).collect()
         };
-        if self.settings.verify && checksums(&count()?) != checksums(&counted) {
+        if self.settings.options.verify && checksums(&count()?) != checksums(&counted) {
             let text = format!(
                 "{at}: two runs from one snapshot counted differently: please report it, with the output of \
                  `profiler doctor`"
@@ -461,7 +426,7 @@ impl<'a> Lab<'a> {
             base: self.base.facts.key.clone(),
             placement: *placement,
             counts_sha256: counted.checksum,
-            agent: self.settings.agent.as_ref().map(Agent::words),
+            agent: self.settings.options.agent.as_ref().map(Agent::words),
         });
         if let Some(without) = without {
             recording.driver_costs =
@@ -482,7 +447,7 @@ impl<'a> Lab<'a> {
     ) -> Result<HashMap<String, Vec<Option<f64>>>, Failure> {
         let wanted: Vec<&[Job]> =
             groups(jobs).filter(|group| group.iter().any(|job| job.cost)).collect();
-        let (found, failure) = parallel(&wanted, self.settings.jobs, |group| {
+        let (found, failure) = parallel(&wanted, self.settings.options.jobs(), |group| {
             let key = self.key(group);
             let kept = self.base.file(&format!("without-{key}"));
             let known = fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::changed::Changed;
-use super::plan::{Job, Length, RunSpec};
+use super::plan::{Job, RunSpec};
 use super::record::plain;
 use super::registered::Registered;
 use super::settings::{has_cost, is_slow, waits};
-use crate::load::{BuiltinKind, Dimensions};
+use crate::load::BuiltinKind;
 use crate::load_profile::LoadProfile;
-use crate::recording::{Clock, Meter, Recording};
+use crate::recording::{Meter, Recording};
 use crate::text::{listed, plural};
 use crate::verdict::{FIRST_PLACEMENTS, HandlerRule, Limit, Limits, MOST_PLACEMENTS, Statistic};
 
@@ -294,17 +294,7 @@ impl Session {
                 kind if is_slow(kind) => OPERATIONS_IF_SLOW,
                 _ => OPERATIONS,
             };
-            let run = RunSpec {
-                clock: Clock::Virtual,
-                meter: Meter::Exact,
-                backend: None,
-                handlers: vec!["*".to_owned()],
-                loads: vec![load.kind],
-                workers: 1,
-                rate: None,
-                dimensions: Dimensions::default(),
-                length: Length::Operations(operations),
-            };
+            let run = RunSpec::counted(vec![load.kind], operations);
             let cost = has_cost(load.kind);
             let wanted = handlers.clone();
             let guest = guest(load.kind).0 as u32;

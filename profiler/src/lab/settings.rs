@@ -9,8 +9,8 @@ use super::agent::Agent;
 use super::plan::{Job, Length, RunSpec};
 use super::subject::Subject;
 use crate::error::{Failure, exit};
-use crate::load::{BuiltinKind, Dimensions, Rate};
-use crate::recording::{Backend, Clock, Meter};
+use crate::load::BuiltinKind;
+use crate::recording::{Clock, Meter};
 use crate::verdict::FIRST_PLACEMENTS;
 
 /// Operations of a run where none were asked for: enough calls for a TP99, and so many timer
@@ -56,18 +56,8 @@ pub struct Options {
     pub candidate_params: String,
     /// What runs beside the driver.
     pub agent: Option<Agent>,
-    /// Handlers, by name or glob.
-    pub handlers: Vec<String>,
-    /// Built-in loads that run side by side.
-    pub loads: Vec<BuiltinKind>,
-    /// Threads of each load.
-    pub workers: u32,
-    /// Operations per second of each load; `None` is as fast as possible.
-    pub rate: Option<Rate>,
-    /// What operations give handlers to walk over.
-    pub dimensions: Dimensions,
-    /// When a run ends.
-    pub length: Option<Length>,
+    /// What is measured.
+    pub run: RunSpec,
     /// Placements of each build, where instructions are counted.
     pub placements: Option<u32>,
     /// Where probes measure, runs in each boot, or rounds of ABBA.
@@ -76,12 +66,6 @@ pub struct Options {
     pub boots: Option<u32>,
     /// Guests that run side by side.
     pub jobs: Option<u32>,
-    /// What a nanosecond is.
-    pub clock: Clock,
-    /// Whether the emulator counts, or probes measure.
-    pub meter: Meter,
-    /// The backend of all probes; `None`: of each handler the best.
-    pub backend: Option<Backend>,
     /// CPUs of the guest.
     pub cpus: Option<u32>,
     /// Memory of the guest, as QEMU takes it.
@@ -96,37 +80,27 @@ pub struct Options {
     pub logs: Option<PathBuf>,
 }
 
-/// How one kernel is measured: nothing is left open.
+/// How one kernel is measured.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What a nanosecond is.
-    pub clock: Clock,
-    /// CPUs of the guest; virtual time takes one.
-    pub cpus: u32,
-    /// Memory of the guest, as QEMU takes it.
-    pub memory: String,
-    /// Longest that one machine may take on the host's clock.
-    pub timeout: Duration,
-    /// Numbers of the placements of each build, where instructions are counted.
-    pub placements: Range<u32>,
-    /// Where probes measure, boots.
-    pub boots: u32,
-    /// Where probes measure, runs in each boot, or rounds of ABBA.
-    pub repeat: u32,
-    /// Guests that run side by side.
-    pub jobs: u32,
+    /// What was asked for.
+    pub(super) options: Options,
     /// What is measured.
     pub work: Vec<Job>,
-    /// Each run is made twice, and both have to count the same.
-    pub verify: bool,
-    /// What runs beside the driver.
-    pub agent: Option<Agent>,
     /// What jobs run as their operations, where they say so.
     pub program: Option<Agent>,
     /// A folder for the files of this kernel's guests.
-    pub folder: PathBuf,
-    /// Where the guests' messages are kept.
-    pub logs: Option<PathBuf>,
+    pub(super) folder: PathBuf,
+}
+
+/// When a run of these loads ends, if nothing is said.
+#[must_use]
+pub fn usual_length(meter: Meter, loads: &[BuiltinKind]) -> Length {
+    Length::Operations(match meter {
+        _ if loads.iter().any(|kind| is_slow(*kind)) => OPERATIONS_IF_SLOW,
+        Meter::Exact => OPERATIONS_IF_EXACT,
+        Meter::Probes => OPERATIONS,
+    })
 }
 
 impl Options {
@@ -140,19 +114,11 @@ impl Options {
             candidate: Vec::new(),
             candidate_params: String::new(),
             agent: None,
-            handlers: vec!["*".to_owned()],
-            loads: Vec::new(),
-            workers: 1,
-            rate: None,
-            dimensions: Dimensions::default(),
-            length: None,
+            run: RunSpec::counted(Vec::new(), OPERATIONS_IF_EXACT),
             placements: None,
             repeat: None,
             boots: None,
             jobs: None,
-            clock: Clock::Virtual,
-            meter: Meter::Exact,
-            backend: None,
             cpus: None,
             memory: "512M".to_owned(),
             timeout: TIMEOUT,
@@ -168,10 +134,10 @@ impl Options {
     /// With what contradicts what.
     pub fn check(&self) -> Result<(), Failure> {
         let usage = |text: &str| Err(Failure::new(exit::USAGE, text));
-        if self.clock == Clock::Virtual && self.cpus.is_some_and(|cpus| cpus != 1) {
+        if self.run.clock == Clock::Virtual && self.cpus.is_some_and(|cpus| cpus != 1) {
             return usage("virtual time needs one CPU: leave out --cpus, or say --clock wall");
         }
-        if self.meter == Meter::Exact && self.clock == Clock::Wall {
+        if self.run.meter == Meter::Exact && self.run.clock == Clock::Wall {
             return usage(
                 "the emulator counts under virtual time: leave out --clock wall, or say --meter probes",
             );
@@ -181,19 +147,19 @@ impl Options {
         if [&self.baseline, &self.candidate].into_iter().any(is_many) {
             return usage("one `run: COMMAND` of each build is for all kernels: give it once");
         }
-        let (exact, probes) = (self.meter == Meter::Exact, self.meter == Meter::Probes);
+        let (exact, probes) = (self.run.meter == Meter::Exact, self.run.meter == Meter::Probes);
         if exact && (self.boots.is_some() || self.repeat.is_some()) {
             return usage(
                 "counted instructions of a run repeat to the bit: say --placements in place of --boots and --repeat",
             );
         }
-        if exact && self.backend.is_some() {
+        if exact && self.run.backend.is_some() {
             return usage("--backend is for --meter probes");
         }
-        if probes && !self.dimensions.is_none() {
+        if probes && !self.run.dimensions.is_none() {
             return usage("--dimensions are for --meter exact");
         }
-        if self.dimensions.descriptors > 0 && self.loads.len() > 1 {
+        if self.run.dimensions.descriptors > 0 && self.run.loads.len() > 1 {
             return usage("descriptors are the process's: give one --builtin with them");
         }
         if probes && (self.placements.is_some() || self.verify) {
@@ -218,59 +184,44 @@ impl Options {
     /// The settings for one kernel, whose guests have their files in `folder`.
     #[must_use]
     pub fn settings(&self, folder: &Path) -> Settings {
-        let (cpus, side_by_side) = match self.clock {
-            Clock::Virtual => {
-                let cpus = available_parallelism().map_or(1, std::num::NonZero::get);
-                (1, u32::try_from(cpus).unwrap_or(1))
-            }
-            Clock::Wall => (self.cpus.unwrap_or(CPUS), 1),
-        };
-        let two = !self.candidate.is_empty();
-        // Two rounds of ABBA in two boots: enough runs for a gate over many handlers.
-        let usual = if two { 2 } else { 1 };
-        let placements = self.placements.unwrap_or(if two { FIRST_PLACEMENTS as u32 } else { 1 });
-        let run = self.run();
-        let counted = matches!(run.length, Length::Operations(_)) && self.rate.is_none();
+        let run = self.run.clone();
+        let counted = matches!(run.length, Length::Operations(_)) && run.rate.is_none();
         let cost = self.cost
-            && self.meter == Meter::Exact
+            && run.meter == Meter::Exact
             && counted
-            && matches!(self.loads.as_slice(), [kind] if has_cost(*kind));
-        Settings {
-            clock: self.clock,
-            cpus,
-            memory: self.memory.clone(),
-            timeout: self.timeout,
-            placements: 0..placements,
-            boots: self.boots.unwrap_or(usual),
-            repeat: self.repeat.unwrap_or(usual),
-            jobs: self.jobs.unwrap_or(side_by_side),
-            work: vec![Job { part: None, run, cost, guest: 0, wanted: None, program: false }],
-            verify: self.verify,
-            agent: self.agent.clone(),
-            program: None,
-            folder: folder.to_owned(),
-            logs: self.logs.clone(),
+            && matches!(run.loads.as_slice(), [kind] if has_cost(*kind));
+        let work = vec![Job { part: None, run, cost, guest: 0, wanted: None, program: false }];
+        Settings { options: self.clone(), work, program: None, folder: folder.to_owned() }
+    }
+
+    /// Numbers of the placements of each build, where instructions are counted.
+    pub(super) fn placements(&self) -> Range<u32> {
+        let usual = if self.candidate.is_empty() { 1 } else { FIRST_PLACEMENTS as u32 };
+        0..self.placements.unwrap_or(usual)
+    }
+
+    /// Where probes measure, boots, and in each the runs, or rounds of ABBA.
+    pub(super) fn boots(&self) -> [u32; 2] {
+        // Two rounds of ABBA in two boots: enough runs for a gate over many handlers.
+        let usual = if self.candidate.is_empty() { 1 } else { 2 };
+        [self.boots, self.repeat].map(|given| given.unwrap_or(usual))
+    }
+
+    /// CPUs of a guest; virtual time takes one.
+    pub(super) fn cpus(&self) -> u32 {
+        match self.run.clock {
+            Clock::Virtual => 1,
+            Clock::Wall => self.cpus.unwrap_or(CPUS),
         }
     }
 
-    fn run(&self) -> RunSpec {
-        let slow = self.loads.iter().any(|kind| is_slow(*kind));
-        let usual = match self.meter {
-            _ if slow => OPERATIONS_IF_SLOW,
-            Meter::Exact => OPERATIONS_IF_EXACT,
-            Meter::Probes => OPERATIONS,
+    /// Guests that run side by side.
+    pub(super) fn jobs(&self) -> u32 {
+        let here = || match self.run.clock {
+            Clock::Virtual => available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+            Clock::Wall => 1,
         };
-        RunSpec {
-            clock: self.clock,
-            meter: self.meter,
-            backend: self.backend,
-            handlers: self.handlers.clone(),
-            loads: self.loads.clone(),
-            workers: self.workers,
-            rate: self.rate,
-            dimensions: self.dimensions,
-            length: self.length.unwrap_or(Length::Operations(usual)),
-        }
+        self.jobs.unwrap_or_else(here)
     }
 }
 
@@ -300,77 +251,37 @@ mod tests {
     }
 
     fn options() -> Options {
-        Options {
-            kernels: Vec::new(),
-            baseline: vec![module("d.ko")],
-            baseline_params: String::new(),
-            candidate: Vec::new(),
-            candidate_params: String::new(),
-            agent: None,
-            handlers: vec!["bind_*".to_owned()],
-            loads: vec![BuiltinKind::Bind],
-            workers: 1,
-            rate: None,
-            dimensions: Dimensions::default(),
-            length: None,
-            placements: None,
-            repeat: None,
-            boots: None,
-            jobs: None,
-            clock: Clock::Virtual,
+        let run = RunSpec {
             meter: Meter::Probes,
-            backend: None,
-            cpus: None,
-            memory: "512M".to_owned(),
-            timeout: Duration::from_secs(900),
-            cost: true,
-            verify: false,
-            logs: None,
-        }
-    }
-
-    fn settings(options: &Options) -> Settings {
-        options.settings(Path::new("/lab/kernel-0"))
+            handlers: vec!["bind_*".to_owned()],
+            ..RunSpec::counted(vec![BuiltinKind::Bind], 9)
+        };
+        Options { baseline: vec![module("d.ko")], run, cost: true, ..Options::counted() }
     }
 
     #[test]
     fn virtual_time_counts_operations() {
-        let two = settings(&Options { candidate: vec![module("b.ko")], ..options() });
-        assert_eq!((two.boots, two.repeat), (2, 2));
-        let one = settings(&Options { boots: Some(2), ..options() });
-        let run = RunSpec {
-            clock: Clock::Virtual,
-            meter: Meter::Probes,
-            backend: None,
-            handlers: vec!["bind_*".to_owned()],
-            loads: vec![BuiltinKind::Bind],
-            workers: 1,
-            rate: None,
-            dimensions: Dimensions::default(),
-            length: Length::Operations(20_000),
-        };
-        assert_eq!(one.work[0].run, run);
-        assert_eq!((one.cpus, one.boots), (1, 2));
-        assert!(!one.work[0].cost, "probes do not count operations");
-        let with = |kind| Options { loads: vec![BuiltinKind::Bind, kind], ..options() };
-        let exact = settings(&Options { meter: Meter::Exact, ..options() });
-        assert!(exact.work[0].cost);
-        assert_eq!(exact.placements, 0..1);
-        assert_eq!(exact.work[0].run.length, Length::Operations(1_000));
-        let execve = settings(&with(BuiltinKind::Execve));
-        assert_eq!(execve.work[0].run.length, Length::Operations(400));
+        let two = Options { candidate: vec![module("b.ko")], ..options() };
+        assert_eq!((two.boots(), two.placements()), ([2, 2], 0..3));
+        let one = Options { boots: Some(2), ..options() };
+        assert_eq!((one.boots(), one.placements(), one.cpus()), ([2, 1], 0..1, 1));
+        let folder = Path::new("/lab/kernel-0");
+        let work = one.settings(folder).work;
+        assert_eq!(work[0].run, one.run);
+        assert!(!work[0].cost, "probes do not count operations");
+        let run = RunSpec { meter: Meter::Exact, ..options().run };
+        assert!(Options { run, ..options() }.settings(folder).work[0].cost);
+        let usual = |meter, kind| usual_length(meter, &[BuiltinKind::Bind, kind]);
+        assert_eq!(usual(Meter::Exact, BuiltinKind::Bind), Length::Operations(1_000));
+        assert_eq!(usual(Meter::Probes, BuiltinKind::Bind), Length::Operations(20_000));
+        assert_eq!(usual(Meter::Probes, BuiltinKind::Execve), Length::Operations(400));
     }
 
     #[test]
     fn wall_clock_runs_one_vm_at_a_time() {
-        let settings = settings(&Options {
-            clock: Clock::Wall,
-            length: Some(Length::Time(Duration::from_secs(10))),
-            boots: Some(3),
-            ..options()
-        });
-        assert_eq!((settings.cpus, settings.jobs), (2, 1));
-        assert_eq!(settings.work[0].run.length, Length::Time(Duration::from_secs(10)));
+        let run = RunSpec { clock: Clock::Wall, ..options().run };
+        let wall = Options { run, ..options() };
+        assert_eq!((wall.cpus(), wall.jobs()), (2, 1));
     }
 
     #[test]
@@ -382,8 +293,10 @@ mod tests {
         };
         let two_cpus = Options { cpus: Some(2), ..options() };
         assert!(refused(&two_cpus).contains("virtual time needs one CPU"));
-        assert!(Options { clock: Clock::Wall, ..two_cpus }.check().is_ok());
-        let boots = Options { meter: Meter::Exact, boots: Some(2), ..options() };
+        let wall = RunSpec { clock: Clock::Wall, ..options().run };
+        assert!(Options { run: wall, ..two_cpus }.check().is_ok());
+        let exact = RunSpec { meter: Meter::Exact, ..options().run };
+        let boots = Options { run: exact.clone(), boots: Some(2), ..options() };
         assert!(refused(&boots).contains("--placements"));
         assert!(refused(&Options { verify: true, ..options() }).contains("--meter exact"));
         let baseline = vec![module("a.ko"), module("b.ko")];
@@ -392,8 +305,7 @@ mod tests {
         let agent = Subject::of(Path::new("run: sh -c true"), &[]).unwrap();
         let command = Options { baseline: vec![agent.clone()], ..options() };
         assert!(refused(&command).contains("for --meter exact"));
-        let meter = Meter::Exact;
-        let two = Options { meter, agent: agent.command().cloned(), ..command };
+        let two = Options { run: exact, agent: agent.command().cloned(), ..command };
         assert!(refused(&two).contains("measured alone"));
     }
 }

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use super::agent::Agent;
+use super::plan::RunSpec;
 use super::subject::Subject;
-use super::{Measured, Options, Settings, builds, private_folder, run_with_progress};
+use super::{Measured, Options, Settings, builds, private_folder, run_with_progress, usual_length};
 use crate::error::{Failure, exit};
 use crate::load::{BuiltinKind, Points};
 use crate::progress::Progress;
+use crate::recording::Meter;
 
 /// What is measured.
 #[derive(Debug, Clone)]
@@ -43,8 +45,11 @@ pub fn measure(asked: &Asked, progress: &mut Progress) -> Result<Measured, Failu
         candidate: candidate.to_vec(),
         candidate_params: asked.params.clone(),
         agent: asked.agent.clone(),
-        handlers: asked.handlers.clone(),
-        loads: vec![asked.load],
+        run: RunSpec {
+            handlers: asked.handlers.clone(),
+            length: usual_length(Meter::Exact, &[asked.load]),
+            ..RunSpec::counted(vec![asked.load], 1)
+        },
         cost: true,
         logs: asked.logs.clone(),
         ..Options::counted()

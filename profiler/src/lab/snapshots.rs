@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use profiler_vm::{Accel, Arch, Interrupts, KernelImage, Time};
+use profiler_vm::{Arch, Interrupts, KernelImage};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -184,25 +184,11 @@ impl Maker<'_> {
         let machine_folder = self.scratch.join("base");
         let initramfs = self.initramfs(&machine_folder).map_err(unwritable)?;
         let kernel = self.kernel.unpacked_in_memory().unwrap_or_else(|| self.kernel.path.clone());
-        let hardware = Hardware {
-            arch: self.kernel.arch,
-            memory: self.memory.to_owned(),
-            time: Time::Virtual,
-            cpus: 1,
-            accel: Accel::Tcg,
-        };
         let begun = Instant::now();
-        let spec = Spec {
-            hardware: &hardware,
-            start: Start::Boot { kernel: &kernel, initramfs: &initramfs },
-            saved_to: Some(folder),
-            jobs: &[],
-            files: None,
-            plugin: None,
-            folder: &machine_folder,
-            deadline: begun + BOOT_LIMIT,
-            module: None,
-        };
+        let hardware = Hardware::counted(self.kernel.arch, self.memory);
+        let start = Start::Boot { kernel: &kernel, initramfs: &initramfs };
+        let spec = Spec::new(hardware, start, &machine_folder, BOOT_LIMIT);
+        let spec = Spec { saved_to: Some(folder), ..spec };
         let failed = |error: MachineError| {
             let at = format!("Linux {}", self.kernel.release);
             error.into_failure(&at, None, &machine_folder)

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use crate::cli::LabArgs;
 use crate::error::{Failure, exit};
-use crate::lab::Options;
-use crate::lab::plan::Length;
+use crate::lab::plan::{Length, RunSpec};
 use crate::lab::subject::Subject;
+use crate::lab::{Options, usual_length};
 use crate::load::BuiltinKind;
 use crate::load_profile::{Builtin, Hook, Library};
 use crate::recording::Meter;
@@ -31,7 +31,18 @@ pub(super) fn of(args: &LabArgs, meter: Meter) -> Result<Options, Failure> {
         let all = [&module_params, &args.module_params, own].map(|params| params.trim());
         all.into_iter().filter(|params| !params.is_empty()).collect::<Vec<_>>().join(" ")
     };
-    let operations = args.operations.map(Length::Operations);
+    let length = args.duration.map(Length::Time).or(args.operations.map(Length::Operations));
+    let run = RunSpec {
+        clock: args.clock,
+        meter,
+        backend: args.backend.filter(|_| meter == Meter::Probes || !args.is_both()),
+        length: length.unwrap_or_else(|| usual_length(meter, &loads)),
+        handlers,
+        loads,
+        workers: args.workers,
+        rate: args.rate,
+        dimensions: args.dimensions.unwrap_or_default(),
+    };
     let options = Options {
         kernels: args.kernel.clone(),
         baseline,
@@ -39,19 +50,11 @@ pub(super) fn of(args: &LabArgs, meter: Meter) -> Result<Options, Failure> {
         candidate: all(&args.candidate)?,
         candidate_params: params(&args.candidate_params),
         agent,
-        handlers,
-        loads,
-        workers: args.workers,
-        rate: args.rate,
-        dimensions: args.dimensions.unwrap_or_default(),
-        length: args.duration.map(Length::Time).or(operations),
+        run,
         placements: args.placements.filter(|_| meter == Meter::Exact || !args.is_both()),
         repeat: args.repeat.filter(|_| meter == Meter::Probes || !args.is_both()),
         boots: args.boots.filter(|_| meter == Meter::Probes || !args.is_both()),
         jobs: args.jobs,
-        clock: args.clock,
-        meter,
-        backend: args.backend.filter(|_| meter == Meter::Probes || !args.is_both()),
         cpus: args.cpus,
         memory: args.memory.clone(),
         timeout: args.timeout,
@@ -154,7 +157,7 @@ mod tests {
         let agent = options("--agent sh --profile connect").unwrap();
         assert!(agent.baseline[0].command().is_some() && agent.agent.is_none());
         assert_eq!(
-            (agent.handlers, agent.loads),
+            (agent.run.handlers, agent.run.loads),
             (vec!["*".to_owned()], vec![BuiltinKind::Connect])
         );
         let beside = options("-m d.ko --agent sh --builtin bind").unwrap();
@@ -173,7 +176,7 @@ mod tests {
     fn arguments_become_values() {
         let one = options("-m d.ko -H a,b --builtin bind --operations 5 --no-cost").unwrap();
         assert_eq!((one.baseline, one.candidate), (vec![module("d.ko")], Vec::new()));
-        assert_eq!((one.length, one.cost), (Some(Length::Operations(5)), false));
+        assert_eq!((one.run.length, one.cost), (Length::Operations(5), false));
         let two = options(
             "--baseline a.ko --candidate b.ko -H x --builtin bind --module-params m=1 \
              --candidate-params c=2 --duration 3s",
@@ -184,9 +187,9 @@ mod tests {
             (two.baseline_params.as_str(), two.candidate_params.as_str()),
             ("m=1", "m=1 c=2")
         );
-        assert_eq!(two.length, Some(Length::Time(std::time::Duration::from_secs(3))));
+        assert_eq!(two.run.length, Length::Time(std::time::Duration::from_secs(3)));
         let all = options("-m d.ko --builtin bind").unwrap();
-        assert_eq!(all.handlers, ["*"]);
+        assert_eq!(all.run.handlers, ["*"]);
         let unnamed = options("-m d.ko --builtin bind --meter probes").unwrap_err();
         assert_eq!(unnamed.code, exit::USAGE);
         let failure = options("-m d.ko -H x --builtin bind --cpus 2").unwrap_err();
@@ -196,11 +199,11 @@ mod tests {
     #[test]
     fn a_load_profile_names_handlers_and_load() {
         let of_profile = options("-m d.ko --profile connect").unwrap();
-        assert_eq!(of_profile.loads, [BuiltinKind::Connect]);
+        assert_eq!(of_profile.run.loads, [BuiltinKind::Connect]);
         let handlers = ["connect_syscall_handler", "connect_syscall_entry_handler"];
-        assert_eq!(of_profile.handlers, handlers);
+        assert_eq!(of_profile.run.handlers, handlers);
         let one = options("-m d.ko --profile connect -H connect_syscall_handler").unwrap();
-        assert_eq!(one.handlers, ["connect_syscall_handler"]);
+        assert_eq!(one.run.handlers, ["connect_syscall_handler"]);
     }
 
     #[test]

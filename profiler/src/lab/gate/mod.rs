@@ -5,7 +5,6 @@ mod rounds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
 
 use super::agent::Agent;
 use super::cache::{Cache, Key};
@@ -31,26 +30,18 @@ use rounds::Rounds;
 /// Two builds to compare.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The subject before the change: one for each kernel.
-    pub baseline: Vec<Subject>,
-    /// The subject after the change: one for each kernel.
-    pub candidate: Vec<Subject>,
-    /// Kernels to boot; none is the one that the driver was built for.
-    pub kernels: Vec<String>,
+    /// Kernels, subjects and what runs beside them.
+    pub lab: super::Options,
     /// Handlers to judge, by name or glob; none is all functions that the driver gives to the kernel.
     pub handlers: Vec<glob::Pattern>,
     /// Further parameters of the driver, as insmod takes them.
     pub module_params: String,
     /// Parameters of each build alone: the baseline's, and the candidate's.
     pub own_params: [String; 2],
-    /// What runs beside the driver.
-    pub agent: Option<Agent>,
     /// Folder for the recordings.
     pub out: Option<PathBuf>,
     /// Folder in which the baseline's runs are kept for the next candidate.
     pub cache: Option<PathBuf>,
-    /// Folder for the logs of the VMs.
-    pub logs: Option<PathBuf>,
     /// Leave out loads that run nothing that differs between the builds.
     pub changed_only: bool,
 }
@@ -60,7 +51,8 @@ impl Options {
     #[must_use]
     pub fn changed(&self) -> Option<Changed> {
         let pairs: Vec<(&Path, &Path)> = self.pairs().collect();
-        let is_each = pairs.len() == self.baseline.len() && pairs.len() == self.candidate.len();
+        let is_each =
+            pairs.len() == self.lab.baseline.len() && pairs.len() == self.lab.candidate.len();
         Changed::between(pairs).filter(|_| is_each)
     }
 
@@ -68,8 +60,8 @@ impl Options {
     fn pairs(&self) -> impl Iterator<Item = (&Path, &Path)> {
         let of =
             |file: &Path| prepare::inspect(file).ok().map(|module| (module.name, module.built_for));
-        self.baseline.iter().filter_map(Subject::module).filter_map(move |base| {
-            let mut candidates = self.candidate.iter().filter_map(Subject::module);
+        self.lab.baseline.iter().filter_map(Subject::module).filter_map(move |base| {
+            let mut candidates = self.lab.candidate.iter().filter_map(Subject::module);
             let is_its = |other: &&Path| of(base).is_some_and(|it| Some(it) == of(other));
             Some((base, candidates.find(is_its)?))
         })
@@ -103,11 +95,9 @@ pub struct Planned {
     session: Session,
     /// The part of it that is measured.
     measured: Session,
-    lab: super::Options,
     /// Removed with it, and what is in it: the builds, the program, the VMs' files.
     folder: PrivateFolder,
     benches: Vec<KernelBuilds>,
-    side_by_side: u32,
     cache: Option<Cache>,
     /// For each kernel, if there is a cache.
     cached: Vec<Cached>,
@@ -128,30 +118,21 @@ impl Planned {
     ///
     /// # Errors
     /// If a build or a kernel cannot be read, or there is nothing to measure.
-    pub fn of(options: Options, changed: Option<Changed>) -> Result<Self, Failure> {
+    pub fn of(mut options: Options, changed: Option<Changed>) -> Result<Self, Failure> {
         let session = choose(&options)?;
         let measured = match &changed {
             Some(changed) if options.changed_only => session.only(changed),
             _ => session.clone(),
         };
-        let lab = lab_options(&options, &session);
-        lab.check()?;
+        let params = |own: &String| session.clone().with_parameters(own).module_params;
+        [options.lab.baseline_params, options.lab.candidate_params] =
+            options.own_params.each_ref().map(params);
+        options.lab.check()?;
         let folder = private_folder("profiler-gate-")?;
-        let benches = builds::of_kernels(&lab, false, folder.path())?;
-        let side_by_side = available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-        let mut planned = Self {
-            options,
-            changed,
-            session,
-            measured,
-            lab,
-            folder,
-            benches,
-            side_by_side,
-            cache: None,
-            cached: Vec::new(),
-            no_cache: None,
-        };
+        let benches = builds::of_kernels(&options.lab, false, folder.path())?;
+        let (cache, cached, no_cache) = (None, Vec::new(), None);
+        let mut planned =
+            Self { options, changed, session, measured, folder, benches, cache, cached, no_cache };
         if let Some(folder) = planned.options.cache.clone() {
             match planned.cached(&folder) {
                 Ok((cache, cached)) => (planned.cache, planned.cached) = (Some(cache), cached),
@@ -175,16 +156,15 @@ impl Planned {
 
     /// What the baseline's runs on a kernel depend on.
     fn key(&self, number: usize) -> std::io::Result<Key> {
-        let bench = &self.benches[number];
+        let (bench, lab) = (&self.benches[number], &self.options.lab);
         let qemu = machine::qemu(bench.kernel.arch).unwrap_or_default();
         let program = Path::new("/proc/self/exe");
         let work = self.session.work(self.kernel(number));
-        let what = (work, &self.lab.memory, &self.lab.agent, bench.baseline.subject.command());
-        let params = &self.lab.baseline_params;
+        let what = (work, &lab.memory, &lab.agent, bench.baseline.subject.command());
         let module = bench.baseline.subject.module();
         let files: Vec<&Path> =
             [program, &qemu, &bench.kernel.path].into_iter().chain(module).collect();
-        Key::of(&files, &[&format!("{what:?}"), params])
+        Key::of(&files, &[&format!("{what:?}"), &lab.baseline_params])
     }
 
     /// The name of a kernel where there are several.
@@ -201,7 +181,8 @@ impl Planned {
         let is_kept = |release: &&&str| kept.iter().any(|kept| kept.release == ***release);
         let snapshots = kernels.iter().filter(is_kept).count();
         let boot = kept.iter().rev().find_map(|kept| kept.boot);
-        let mut text = self.measured.text(&kernels, cached, snapshots, self.side_by_side, boot);
+        let lab = &self.options.lab;
+        let mut text = self.measured.text(&kernels, cached, snapshots, lab.jobs(), boot);
         let defaults: Vec<String> = self.options.changed_defaults().into_values().collect();
         if !defaults.is_empty() {
             text.push_str(&format!("defaults  {}\n", phrases(&defaults)));
@@ -210,8 +191,8 @@ impl Planned {
         for (side, params) in own.filter(|(_, params)| !params.is_empty()) {
             text.push_str(&format!("{side:<9} loaded with {params}, too\n"));
         }
-        let subjects = self.options.baseline.iter().chain(&self.options.candidate);
-        for agent in self.lab.agent.iter().chain(subjects.filter_map(Subject::command)) {
+        let subjects = lab.baseline.iter().chain(&lab.candidate);
+        for agent in lab.agent.iter().chain(subjects.filter_map(Subject::command)) {
             text.push_str(&format!("agent     {}\n", agent.words()));
         }
         if let Some(words) = self.words() {
@@ -292,7 +273,7 @@ impl Planned {
     pub fn check_release(&self, release: &[Run]) -> Result<(), Failure> {
         let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
         let module = self.benches.first().map_or("", |bench| &bench.baseline.name);
-        let params = &self.lab.candidate_params;
+        let params = &self.options.lab.candidate_params;
         let unlike =
             |run: &Run| Some((run.name.clone(), unlike(&run.recording, &kernels, module, params)?));
         release.iter().find_map(unlike).map_or(Ok(()), |(name, why)| {
@@ -375,7 +356,7 @@ fn choose(options: &Options) -> Result<Session, Failure> {
             Failure::new(exit::BAD_INPUT, format!("cannot read {}: {why}", file.display()))
         })
     };
-    let subjects = options.baseline.iter().chain(&options.candidate);
+    let subjects = options.lab.baseline.iter().chain(&options.lab.candidate);
     let (mut names, mut found) = (Vec::new(), Vec::new());
     for file in subjects.filter_map(Subject::module) {
         names.push(prepare::inspect(file)?.name);
@@ -387,7 +368,7 @@ fn choose(options: &Options) -> Result<Session, Failure> {
         .filter(|listed| !listed.hidden)
         .map(|listed| listed.profile)
         .collect::<Result<_, _>>()?;
-    let command = options.baseline.iter().find_map(Subject::command);
+    let command = options.lab.baseline.iter().find_map(Subject::command);
     let other = command.map(Agent::installs).unwrap_or_default().module();
     let name = names.first().map_or(other, String::as_str);
     Session::choose(name, &found, &profiles, &options.handlers)
@@ -397,22 +378,6 @@ fn choose(options: &Options) -> Result<Session, Failure> {
             session.without_parameters(&changed).with_parameters(&options.module_params)
         })
         .map_err(|why| Failure::new(exit::BAD_INPUT, why))
-}
-
-fn lab_options(options: &Options, session: &Session) -> super::Options {
-    let params = |own: &String| session.clone().with_parameters(own).module_params;
-    let [baseline_params, candidate_params] = options.own_params.each_ref().map(params);
-    super::Options {
-        kernels: options.kernels.clone(),
-        baseline: options.baseline.clone(),
-        baseline_params,
-        candidate: options.candidate.clone(),
-        candidate_params,
-        agent: options.agent.clone(),
-        loads: session.loads.iter().map(|load| load.kind).collect(),
-        logs: options.logs.clone(),
-        ..super::Options::counted()
-    }
 }
 
 /// Writes the recordings, in a folder for each kernel where there are several.

@@ -49,7 +49,7 @@ impl<'a> Rounds<'a> {
     ) -> Result<(), Failure> {
         for number in 0..self.planned.benches.len() {
             let folder = self.planned.folder.path().join(format!("kernel-{number}"));
-            let settings: Settings = self.planned.lab.settings(&folder);
+            let settings: Settings = self.planned.options.lab.settings(&folder);
             let bench = &self.planned.benches[number];
             let lab = Lab::open(bench, &settings, &|line| progress.say(line))?;
             self.kernel(number, &lab, allowed, rule, progress)?;
@@ -131,7 +131,7 @@ impl<'a> Rounds<'a> {
         match HookReport::of(&base, &candidate, rule, &is_asked, &hint) {
             Some(found) => {
                 // Where a BPF program is attached may not be known, so its name is all there is.
-                if options.baseline.iter().all(|subject| subject.command().is_none()) {
+                if options.lab.baseline.iter().all(|subject| subject.command().is_none()) {
                     reach.unreached.clear();
                 }
                 self.registered.get_or_insert_default().add(found, kernel);
@@ -169,13 +169,11 @@ impl<'a> Rounds<'a> {
     /// Keeps runs, with the handlers that are judged there.
     fn add(&mut self, number: usize, measured: &Measured) {
         let bench = &self.planned.benches[number];
-        let builds = [Some(&bench.baseline), bench.candidate.as_ref()];
-        let given = builds.map(|build| build.map_or("", |build| &build.given));
-        let sides = [&measured.baseline, &measured.candidate].into_iter().zip(given);
-        for (kept, (runs, given)) in self.runs.iter_mut().zip(sides) {
+        let sides = [&measured.baseline, &measured.candidate].into_iter().zip(bench.builds());
+        for (kept, (runs, build)) in self.runs.iter_mut().zip(sides) {
             let mut runs = runs.clone();
             self.reach[number].keep(&mut runs);
-            kept.extend(named(given, runs));
+            kept.extend(named(&build.given, runs));
         }
     }
 }
