@@ -16,7 +16,6 @@ impl Arch {
     pub const HERE: Self = if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::X86_64 };
 
     /// Its name, as `uname -m` prints it.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64",
@@ -28,7 +27,6 @@ impl Arch {
     pub const ALL: [Self; 2] = [Self::X86_64, Self::Arm64];
 
     /// Its name in Debian's packages.
-    #[must_use]
     pub const fn debian(self) -> &'static str {
         match self {
             Self::X86_64 => "amd64",
@@ -37,7 +35,6 @@ impl Arch {
     }
 
     /// QEMU's program.
-    #[must_use]
     pub const fn qemu(self) -> &'static str {
         match self {
             Self::X86_64 => "qemu-system-x86_64",
@@ -46,7 +43,6 @@ impl Arch {
     }
 
     /// The package of that program, of Debian and Ubuntu.
-    #[must_use]
     pub const fn package(self) -> &'static str {
         match self {
             Self::X86_64 => "qemu-system-x86",
@@ -58,7 +54,6 @@ impl Arch {
     ///
     /// Of Arm's a server's, which QEMU knows since version 7.1. A tick of its counter is two instructions under virtual time: with the
     /// fastest counter, of 1 GHz, QEMU 7.2 hangs while a kernel boots.
-    #[must_use]
     pub fn translated_cpu(self) -> &'static str {
         match self {
             Self::X86_64 => cpu::translated(),

@@ -146,18 +146,9 @@ impl Apt {
             Err(DebianError::Failed { .. }) => return Err(none()),
             text => text?.0,
         };
-        let mut newest: Option<Entry> = None;
-        for entry in text.split("\n\n").filter_map(Entry::parse) {
-            let newer = match &newest {
-                _ if !wanted(&entry.version) => false,
-                None => true,
-                Some(best) => is_newer(&entry.version, &best.version)?,
-            };
-            if newer {
-                newest = Some(entry);
-            }
-        }
-        newest.ok_or_else(none)
+        // In the order of apt's cache, the newest first: `VersionList` of its pkgcache.h.
+        let mut entries = text.split("\n\n").filter_map(Entry::parse);
+        entries.find(|entry| wanted(&entry.version)).ok_or_else(none)
     }
 
     /// Downloads packages, verified, to `debs`; each is a name, or `name=version`.
@@ -195,13 +186,6 @@ fn releases(found: &str, arch: Arch) -> Vec<String> {
     releases.sort_by_key(|release| super::numbers(release));
     releases.dedup();
     releases
-}
-
-fn is_newer(version: &str, than: &str) -> Result<bool, DebianError> {
-    match output(Command::new("dpkg").args(["--compare-versions", version, "gt", than])) {
-        Err(DebianError::Failed { .. }) => Ok(false),
-        newer => newer.map(|_| true),
-    }
 }
 
 /// One paragraph of `apt-cache show`.

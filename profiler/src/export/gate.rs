@@ -294,7 +294,7 @@ fn escape_property(text: &str) -> String {
 }
 
 pub(super) fn word(line: &Line) -> &'static str {
-    if line.improved { "faster" } else { line.verdict.name() }
+    if line.improved { "faster" } else { line.verdict.into() }
 }
 
 pub(super) fn rule(report: &GateReport) -> String {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use profiler_vm::{Accel, Interrupts, Time};
@@ -31,60 +31,63 @@ struct Step<'a> {
     job: &'a Job,
 }
 
-/// Measures all boots; `on_run` is called at the start of each run.
-///
-/// # Errors
-/// If nothing could be begun.
-pub(super) fn measure(
-    builds: &KernelBuilds,
-    settings: &Settings,
-    say: &dyn Fn(&str),
-    on_run: &(dyn Fn() + Sync),
-) -> Result<Measured, Failure> {
-    let folder = &settings.folder;
-    let unwritable = |error: io::Error| Failure::cannot_write(folder, &error);
-    fs::create_dir_all(folder).map_err(unwritable)?;
-    let interrupts =
-        Interrupts::catch().map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
-    let maker = Maker {
-        kernel: &builds.kernel,
-        memory: &settings.options.memory,
-        scratch: folder,
-        interrupts: &interrupts,
-    };
-    let base = match settings.options.run.clock {
-        Clock::Virtual => Some(maker.base(say)?),
-        Clock::Wall => None,
-    };
-    let initramfs = maker.initramfs(&folder.join("boot")).map_err(unwritable)?;
-    let files = Files::of(builds.builds(), &builds.kernel)?;
-    files.write(&folder.join("files")).map_err(unwritable)?;
-    let lab =
-        Boots { builds, settings, interrupts: &interrupts, base, initramfs: &initramfs, files };
-    let [boots, _] = settings.options.boots();
-    let numbers: Vec<u32> = (0..boots).collect();
-    let (boots, failure) =
-        parallel(&numbers, settings.options.jobs(), |boot| lab.boot(*boot, on_run));
-    let mut measured = Measured { failure, ..Measured::default() };
-    for (runs, failure) in boots {
-        runs.into_iter().for_each(|(side, recording)| measured.of_side(side).push(recording));
-        measured.failure = measured.failure.or(failure);
-    }
-    Ok(measured)
-}
-
-struct Boots<'a> {
+/// What the boots of one kernel need.
+pub(super) struct Boots<'a> {
     builds: &'a KernelBuilds,
     settings: &'a Settings,
-    interrupts: &'a Interrupts,
+    interrupts: Interrupts,
     base: Option<Base>,
-    initramfs: &'a Path,
+    initramfs: PathBuf,
     files: Files,
 }
 
 type Runs = Vec<(Side, Recording)>;
 
-impl Boots<'_> {
+impl<'a> Boots<'a> {
+    /// Opens the base snapshot under virtual time; `say` gets what takes time.
+    ///
+    /// # Errors
+    /// If a build cannot be read, or the kernel does not boot.
+    pub(super) fn open(
+        builds: &'a KernelBuilds,
+        settings: &'a Settings,
+        say: &dyn Fn(&str),
+    ) -> Result<Self, Failure> {
+        let folder = &settings.folder;
+        let unwritable = |error: io::Error| Failure::cannot_write(folder, &error);
+        fs::create_dir_all(folder).map_err(unwritable)?;
+        let interrupts =
+            Interrupts::catch().map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
+        let maker = Maker {
+            kernel: &builds.kernel,
+            memory: &settings.options.memory,
+            scratch: folder,
+            interrupts: &interrupts,
+        };
+        let base = match settings.options.run.clock {
+            Clock::Virtual => Some(maker.base(say)?),
+            Clock::Wall => None,
+        };
+        let initramfs = maker.initramfs(&folder.join("boot")).map_err(unwritable)?;
+        let files = Files::of(builds.builds(), &builds.kernel)?;
+        files.write(&folder.join("files")).map_err(unwritable)?;
+        Ok(Self { builds, settings, interrupts, base, initramfs, files })
+    }
+
+    /// Measures all boots; `on_run` is called at the start of each run.
+    pub(super) fn measure(&self, on_run: &(dyn Fn() + Sync)) -> Measured {
+        let [boots, _] = self.settings.options.boots();
+        let numbers: Vec<u32> = (0..boots).collect();
+        let (boots, failure) =
+            parallel(&numbers, self.settings.options.jobs(), |boot| self.boot(*boot, on_run));
+        let mut measured = Measured { failure, ..Measured::default() };
+        for (runs, failure) in boots {
+            runs.into_iter().for_each(|(side, recording)| measured.of_side(side).push(recording));
+            measured.failure = measured.failure.or(failure);
+        }
+        measured
+    }
+
     /// One boot: its recordings, and why there are no more.
     fn boot(
         &self,
@@ -150,7 +153,7 @@ impl Boots<'_> {
         if let Some(base) = &self.base {
             return self.start(Start::Restore(base.folder()), Accel::Tcg, jobs, folder, limit);
         }
-        let (kernel, initramfs) = (&self.builds.kernel, self.initramfs);
+        let (kernel, initramfs) = (&self.builds.kernel, &self.initramfs);
         if fs::File::options().read(true).write(true).open("/dev/kvm").is_ok() {
             let start = Start::Boot { kernel: &kernel.path, initramfs };
             // A machine may have /dev/kvm and yet not boot a stock kernel.
@@ -182,10 +185,9 @@ impl Boots<'_> {
         let spec = Spec {
             jobs,
             files: Some(&files),
-            module: Some(&self.builds.baseline.name),
             ..Spec::new(hardware, start, folder, limit)
         };
-        let mut machine = Machine::start(spec, self.interrupts)?;
+        let mut machine = Machine::start(spec, &self.interrupts)?;
         if let Start::Boot { .. } = start {
             let (answer, _) = machine.answer()?;
             machine.extend(Instant::now() + options.timeout);

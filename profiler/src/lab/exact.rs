@@ -188,8 +188,8 @@ fn symbol_of<'a>(
     function: &counts::Function,
     address: u64,
 ) -> (&'a str, usize, u64) {
-    match symbols.at(address).filter(|(it, _)| Some(&it.module) == function.module.as_ref()) {
-        Some((symbol, number)) => (&symbol.name, number, address - symbol.address),
+    match symbols.at(address).filter(|it| Some(&it.module) == function.module.as_ref()) {
+        Some(symbol) => (&symbol.name, symbol.number, address - symbol.address),
         // A driver without symbols.
         None => ("", 0, address.wrapping_sub(function.address)),
     }

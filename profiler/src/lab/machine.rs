@@ -97,8 +97,6 @@ pub(super) struct Spec<'a> {
     pub(super) folder: &'a Path,
     /// When it has to have ended.
     pub(super) deadline: Instant,
-    /// Name of the measured module, for messages.
-    pub(super) module: Option<&'a str>,
 }
 
 impl<'a> Spec<'a> {
@@ -118,7 +116,6 @@ impl<'a> Spec<'a> {
             jobs: &[],
             files: None,
             plugin: None,
-            module: None,
         }
     }
 }

@@ -38,7 +38,6 @@ pub mod session;
 mod settings;
 pub mod slope;
 pub mod snapshots;
-pub mod spread;
 pub mod subject;
 pub mod symbols;
 pub mod table;
@@ -57,6 +56,7 @@ use crate::progress::Progress;
 use crate::recording::{Meter, Recording};
 use crate::text::plural;
 use crate::verdict::Side;
+use boots::Boots;
 use runs::Lab;
 pub use settings::{Options, Settings, has_cost, usual_length};
 use subject::Build;
@@ -167,13 +167,8 @@ fn with_probes(
         plural(runs),
         settings.options.run.clock,
     ));
-    let said = std::sync::Mutex::new(Vec::new());
-    let say = |line: &str| said.lock().map(|mut said| said.push(line.to_owned())).unwrap_or(());
-    let measured = with_bar(runs, progress, |on_run| boots::measure(bench, settings, &say, on_run));
-    for line in said.into_inner().unwrap_or_default() {
-        progress.say(&line);
-    }
-    measured
+    let boots = Boots::open(bench, settings, &|line| progress.say(line))?;
+    Ok(with_bar(runs, progress, |on_run| boots.measure(on_run)))
 }
 
 /// Does `work` with a bar of so many runs.

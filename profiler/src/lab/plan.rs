@@ -96,7 +96,6 @@ pub enum Length {
 
 impl Length {
     /// A `part`-th of it, at least one operation or millisecond.
-    #[must_use]
     pub fn part(self, part: u32) -> Self {
         match self {
             Self::Operations(count) => Self::Operations((count / u64::from(part)).max(1)),
@@ -109,7 +108,6 @@ impl Length {
 ///
 /// Two builds run as ABBA, `repeat` times, and as BAAB in every other boot: a steady drift within a boot and
 /// peculiarities of its first run affect both equally.
-#[must_use]
 pub fn sides(boot: u32, repeat: u32, two: bool) -> Vec<Side> {
     use Side::{Baseline as A, Candidate as B};
     if !two {

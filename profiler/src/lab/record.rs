@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::counts::Counts;
+use super::counts::{Counts, Function};
 use super::plan::{CountedHandler, RunSpec};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
@@ -58,21 +58,19 @@ pub(super) fn add_unnamed(
 ) {
     let patterns: Vec<glob::Pattern> =
         patterns.iter().filter_map(|pattern| glob::Pattern::new(pattern).ok()).collect();
-    let mut found: Vec<CountedHandler> = Vec::new();
-    for id in counts.calls.keys() {
-        let Some(function) = counts.functions.get(id) else { continue };
-        let is_wanted = function.module.as_deref() == Some(module)
+    let is_wanted = |function: &&Function| {
+        function.module.as_deref() == Some(module)
             && patterns.iter().any(|pattern| pattern.matches(&function.name))
-            && !handlers.iter().any(|known| known.address == function.address);
-        if is_wanted {
-            found.push(CountedHandler {
-                name: function.name.clone(),
-                module: function.module.clone(),
-                by_glob: true,
-                address: function.address,
-            });
-        }
-    }
+            && !handlers.iter().any(|known| known.address == function.address)
+    };
+    let functions = counts.calls.keys().filter_map(|id| counts.functions.get(id));
+    let handler = |function: &Function| CountedHandler {
+        name: function.name.clone(),
+        module: function.module.clone(),
+        by_glob: true,
+        address: function.address,
+    };
+    let mut found: Vec<CountedHandler> = functions.filter(is_wanted).map(handler).collect();
     found.sort_by_key(|handler| handler.address);
     handlers.extend(found);
 }

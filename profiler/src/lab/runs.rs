@@ -170,30 +170,19 @@ impl<'a> Lab<'a> {
         self.builds.builds().nth(side as usize).unwrap_or(&self.builds.baseline)
     }
 
-    /// Starts a machine from a snapshot, has it do one job, and gives its answer; `at` says in errors where that was.
-    fn run_job<R>(
-        &self,
-        at: impl FnOnce() -> String,
-        spec: Spec<'_>,
-        then: impl FnOnce(&mut Machine<'_>, &[u8]) -> Result<R, MachineError>,
-    ) -> Result<(Answer, Vec<u8>, R), Failure> {
-        let (folder, module) = (spec.folder, spec.module);
-        let run = || {
-            let mut machine = Machine::start(spec, &self.interrupts)?;
-            machine.go_on()?;
-            let (answer, attachment) = machine.answer()?;
-            let more = then(&mut machine, &attachment)?;
-            Ok((answer, attachment, more))
-        };
-        run().map_err(|error: MachineError| error.into_failure(&at(), module, folder))
+    /// A machine from a snapshot that has done its job, its answer, and what is attached.
+    fn answer(&self, spec: Spec<'_>) -> Result<(Machine<'_>, Answer, Vec<u8>), MachineError> {
+        let mut machine = Machine::start(spec, &self.interrupts)?;
+        machine.go_on()?;
+        let (answer, attachment) = machine.answer()?;
+        Ok((machine, answer, attachment))
     }
 
     fn spec<'b>(&'b self, snapshot: &'b Path, folder: &'b Path, jobs: &'b [wire::Job]) -> Spec<'b> {
         let options = &self.settings.options;
         let hardware = Hardware::counted(self.builds.kernel.arch, &options.memory);
         let start = Start::Restore(snapshot);
-        let module = Some(&*self.builds.baseline.name);
-        Spec { jobs, module, ..Spec::new(hardware, start, folder, options.timeout) }
+        Spec { jobs, ..Spec::new(hardware, start, folder, options.timeout) }
     }
 
     /// The folder of a machine: one that stays, if the kernel's messages are asked for.
@@ -223,16 +212,15 @@ impl<'a> Lab<'a> {
         let spec = self.spec(self.base.folder(), &machine_folder, &jobs);
         let spec = Spec { files: Some(&packed), saved_to: Some(&folder), ..spec };
         let at = format!("{}, placement {placement}", build.given);
-        let (answer, text, mut hooks) = self.run_job(
-            || at.clone(),
-            spec,
-            |machine, text| {
-                let hooks = self.hooks(machine, &build.name, &String::from_utf8_lossy(text));
-                machine.save(&folder).map(|()| hooks)
-            },
-        )?;
-        let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
+        let failed = |error: MachineError| {
+            error.into_failure(&at, Some(&self.builds.baseline.name), &machine_folder)
+        };
+        let (mut machine, answer, text) = self.answer(spec).map_err(failed)?;
         let text = String::from_utf8_lossy(&text).into_owned();
+        let mut hooks = self.hooks(&mut machine, &build.name, &text);
+        machine.save(&folder).map_err(failed)?;
+        drop(machine);
+        let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
         let symbols = Symbols::parse(&text);
         // Of audit rules the guest has read them itself.
         if let Some(own) = module.hooks.take() {
@@ -309,8 +297,11 @@ impl<'a> Lab<'a> {
         let spec = self.spec(snapshot, &folder, &jobs);
         let spec = Spec { plugin, files: packed.as_deref(), ..spec };
         let at = &format!("{build}, {}", group_name(group));
-        let here = || format!("{build}, {}", running(group, &file));
-        let (answer, _, ()) = self.run_job(here, spec, |_, _| Ok(()))?;
+        let answered = self.answer(spec).map(|(_, answer, _)| answer).map_err(|error| {
+            let here = format!("{build}, {}", running(group, &file));
+            error.into_failure(&here, Some(&self.builds.baseline.name), &folder)
+        });
+        let answer = answered?;
         let Answer::Counted(loads) = answer else { return Err(out_of_turn(at)) };
         let failed = |what: String| Failure::new(exit::LAB_FAILED, format!("{at}: {what}"));
         if let Ok(why) = fs::read_to_string(file.with_extension("error")) {

@@ -118,13 +118,17 @@ pub struct Reach {
 
 impl Reach {
     /// Whether no handler is judged.
-    #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.under.is_empty()
     }
 }
 
 impl Load {
+    /// Whether a load profile names it for the handler.
+    fn is_for(&self, handler: &str) -> bool {
+        matches(&self.handlers, handler)
+    }
+
     /// Whether it is measured whatever the driver hooks.
     pub fn is_general(&self) -> bool {
         BuiltinKind::GENERAL.contains(&self.kind)
@@ -147,8 +151,8 @@ impl Session {
             builds.iter().flat_map(of).cloned().collect()
         };
         let functions = of_builds(|build| &build.functions);
-        let (mut loads, mut parameters): (Vec<Load>, Vec<(BuiltinKind, &String)>) =
-            Default::default();
+        let mut loads: Vec<Load> = Vec::new();
+        let mut parameters: Vec<(BuiltinKind, &String)> = Vec::new();
         let hooks = profiles.iter().filter_map(|profile| Some((profile, profile.hook()?)));
         let mut is_known = false;
         for (profile, hook) in hooks {
@@ -164,8 +168,8 @@ impl Session {
         }
         let mut handlers = of_builds(|build| &build.handlers);
         if wanted.is_empty() {
-            let named = |name: &&String| loads.iter().any(|load| matches(&load.handlers, name));
-            handlers.extend(functions.iter().filter(named).cloned());
+            let named = |name: &String| loads.iter().any(|load| load.is_for(name));
+            handlers.extend(functions.into_iter().filter(named));
         } else {
             handlers = functions.into_iter().filter(|name| matches(wanted, name)).collect();
         }
@@ -173,7 +177,7 @@ impl Session {
             return Err(no_handler(name, wanted));
         }
         // A load that no profile names a handler of this driver for may still reach some, if the driver is unknown.
-        let is_for = |load: &Load| handlers.iter().any(|name| matches(&load.handlers, name));
+        let is_for = |load: &Load| handlers.iter().any(|name| load.is_for(name));
         let is_narrowed = is_known && loads.iter().any(is_for);
         if is_narrowed {
             loads.retain(is_for);
@@ -205,7 +209,6 @@ impl Session {
     }
 
     /// These loads alone, whatever is installed.
-    #[must_use]
     pub fn of_loads(kinds: &[BuiltinKind]) -> Self {
         let load = |kind: &BuiltinKind| Load { kind: *kind, handlers: Vec::new() };
         let mut loads: Vec<Load> = kinds.iter().map(load).collect();
@@ -215,42 +218,35 @@ impl Session {
     }
 
     /// Leaves out the parameters of these names.
-    #[must_use]
     pub fn without_parameters(mut self, names: &BTreeMap<String, String>) -> Self {
-        let name = |set: &str| set.split('=').next().unwrap_or_default().to_owned();
         let chosen = self.module_params.split_ascii_whitespace();
-        let kept = chosen.filter(|set| !names.contains_key(&name(set))).collect::<Vec<_>>();
-        self.module_params = kept.join(" ");
+        let kept = chosen.filter(|set| !names.contains_key(parameter(set)));
+        self.module_params = kept.collect::<Vec<_>>().join(" ");
         self
     }
 
     /// Adds the user's parameters of the driver, in place of chosen ones of the same name.
-    #[must_use]
     pub fn with_parameters(mut self, more: &str) -> Self {
-        let name = |parameter: &str| parameter.split('=').next().unwrap_or_default().to_owned();
-        let more: Vec<&str> = more.split_ascii_whitespace().collect();
-        let is_set = |parameter: &&str| more.iter().any(|set| name(set) == name(parameter));
-        let chosen = self.module_params.split_ascii_whitespace().filter(|chosen| !is_set(chosen));
-        self.module_params = chosen.chain(more.iter().copied()).collect::<Vec<_>>().join(" ");
+        let more = more.split_ascii_whitespace();
+        let is_set = |name: &str| more.clone().any(|set| parameter(set) == name);
+        let chosen = self.module_params.split_ascii_whitespace();
+        let kept = chosen.filter(|chosen| !is_set(parameter(chosen))).chain(more.clone());
+        self.module_params = kept.collect::<Vec<_>>().join(" ");
         self
     }
 
     /// The same for the general loads and those that run what `changed`: those of each handler that may run one of these
     /// functions. All, if there is no such handler, or if none of the loads is for it.
-    #[must_use]
     pub fn only(&self, changed: &Changed) -> Self {
-        let is_for = |load: &Load, name: &str| load.handlers.iter().any(|it| it.matches(name));
         let mut reached: BTreeSet<&str> = BTreeSet::new();
         let mut narrowed = Self { handlers: BTreeSet::new(), ..self.clone() };
         for handler in &self.handlers {
             let runs = changed.reached_from(handler);
             let new = changed.functions.iter().map(String::as_str);
             let before = new.filter(|name| runs.contains(name)).map(|name| reached.insert(name));
-            if before.count() > 0 {
-                narrowed.handlers.insert(handler.clone());
-            }
+            narrowed.handlers.extend((before.count() > 0).then(|| handler.clone()));
         }
-        let has_load = |name: &String| self.loads.iter().any(|load| is_for(load, name));
+        let has_load = |name: &String| self.loads.iter().any(|load| load.is_for(name));
         if changed.rest
             || reached.len() < changed.functions.len()
             || !narrowed.handlers.iter().all(has_load)
@@ -258,7 +254,7 @@ impl Session {
             return self.clone();
         }
         // What shares a guest is measured as a whole.
-        let is_reached = |load: &&Load| narrowed.handlers.iter().any(|name| is_for(load, name));
+        let is_reached = |load: &&Load| narrowed.handlers.iter().any(|name| load.is_for(name));
         let guests: BTreeSet<usize> =
             narrowed.loads.iter().filter(is_reached).map(|load| guest(load.kind).0).collect();
         narrowed.loads.retain(|load| load.is_general() || guests.contains(&guest(load.kind).0));
@@ -266,21 +262,18 @@ impl Session {
     }
 
     /// Whether general loads are made.
-    #[must_use]
     pub fn has_general(&self) -> bool {
         self.loads.iter().any(Load::is_general)
     }
 
     /// The load that a load profile names for a handler, in words.
-    #[must_use]
     pub fn load_for(&self, handler: &str) -> Option<String> {
         let mut loads = self.loads.iter();
-        let load = loads.find(|load| load.handlers.iter().any(|it| it.matches(handler)))?;
+        let load = loads.find(|load| load.is_for(handler))?;
         Some(format!("the load {} is for it", load.kind.name()))
     }
 
     /// The runs each time that the driver is loaded; `kernel` is in their names where there are several.
-    #[must_use]
     pub fn work(&self, kernel: Option<&str>) -> Vec<Job> {
         let handlers = (!self.handlers.is_empty()).then(|| Arc::new(self.handlers.clone()));
         let job = |load: &Load| {
@@ -305,7 +298,6 @@ impl Session {
 
     /// The plan for a reader. On so many of the kernels baseline runs are `cached`, and so many have a snapshot; `boot` is how long
     /// the last boot took here, if there was one.
-    #[must_use]
     pub fn text(
         &self,
         kernels: &[&str],
@@ -386,7 +378,6 @@ impl Session {
     }
 
     /// Leaves each handler to the one load that reaches it best, and says what is not judged.
-    #[must_use]
     pub fn reach(
         &self,
         kernel: Option<&str>,
@@ -402,8 +393,7 @@ impl Session {
                 let calls = [base, candidate].map(|runs| fewest_calls(runs, &name, handler));
                 // Its averages are not judged.
                 let is_alone = !waits(load.kind);
-                let is_for = load.handlers.iter().any(|pattern| pattern.matches(plain(handler)));
-                let is_for = (is_alone, is_for);
+                let is_for = (is_alone, load.is_for(plain(handler)));
                 (calls[0].max(calls[1]), is_for, calls, name)
             };
             let loads: Vec<_> = self.loads.iter().map(under).collect();
@@ -451,13 +441,18 @@ impl Reach {
     /// Leaves in `runs` the handlers that are judged there.
     pub fn keep(&self, runs: &mut Vec<Recording>) {
         for run in &mut *runs {
-            let name = run.place.as_ref().and_then(|place| place.part.clone());
+            let name = run.part().map(str::to_owned);
             run.handlers.retain(|handler| self.under.get(&handler.name) == name.as_ref());
             run.warnings.clear();
             run.warn();
         }
         runs.retain(|run| !run.handlers.is_empty() || !run.driver_costs.is_empty());
     }
+}
+
+/// The name of a parameter that is set.
+fn parameter(set: &str) -> &str {
+    set.split('=').next().unwrap_or_default()
 }
 
 fn matches(patterns: &[glob::Pattern], name: &str) -> bool {
@@ -482,12 +477,10 @@ fn part(kernel: Option<&str>, kind: BuiltinKind) -> String {
 
 /// Calls of a handler in the run with the fewest, of those of a part.
 fn fewest_calls(runs: &[Recording], part: &str, handler: &str) -> u64 {
-    let of_part =
-        |run: &&Recording| run.place.as_ref().and_then(|place| place.part.as_deref()) == Some(part);
     let calls = |run: &Recording| {
         run.handlers.iter().filter(|found| found.name == handler).map(|found| found.count).sum()
     };
-    runs.iter().filter(of_part).map(calls).min().unwrap_or(0)
+    runs.iter().filter(|run| run.part() == Some(part)).map(calls).min().unwrap_or(0)
 }
 
 fn no_handler(name: &str, wanted: &[glob::Pattern]) -> String {

@@ -94,7 +94,6 @@ pub struct Settings {
 }
 
 /// When a run of these loads ends, if nothing is said.
-#[must_use]
 pub fn usual_length(meter: Meter, loads: &[BuiltinKind]) -> Length {
     Length::Operations(match meter {
         _ if loads.iter().any(|kind| is_slow(*kind)) => OPERATIONS_IF_SLOW,
@@ -105,7 +104,6 @@ pub fn usual_length(meter: Meter, loads: &[BuiltinKind]) -> Length {
 
 impl Options {
     /// Instructions counted under virtual time; what is measured is left open.
-    #[must_use]
     pub fn counted() -> Self {
         Self {
             kernels: Vec::new(),
@@ -182,7 +180,6 @@ impl Options {
     }
 
     /// The settings for one kernel, whose guests have their files in `folder`.
-    #[must_use]
     pub fn settings(&self, folder: &Path) -> Settings {
         let run = self.run.clone();
         let counted = matches!(run.length, Length::Operations(_)) && run.rate.is_none();
@@ -237,7 +234,6 @@ pub(super) fn waits(kind: BuiltinKind) -> bool {
 }
 
 /// Whether an operation's instructions are those of system calls alone: the kernel starts modprobe in a thread of its own.
-#[must_use]
 pub fn has_cost(kind: BuiltinKind) -> bool {
     kind != BuiltinKind::CallUsermodehelper && !waits(kind)
 }

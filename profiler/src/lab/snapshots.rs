@@ -4,7 +4,7 @@
 //! when all files are written, and a state that was damaged since is made anew.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
+use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -13,6 +13,7 @@ use profiler_vm::{Arch, Interrupts, KernelImage};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::cache::touch;
 use super::initramfs;
 use super::machine::{self, Hardware, Machine, MachineError, Spec, Start, qemu};
 use super::wire::Answer;
@@ -129,9 +130,7 @@ impl Maker<'_> {
         };
         let folder = cache.join(&name);
         if let Some(base) = Base::open(&folder, &key) {
-            // What is used is not the oldest.
-            let facts = File::options().append(true).open(folder.join(FACTS));
-            let _ = facts.and_then(|file| file.set_modified(SystemTime::now()));
+            touch(&folder.join(FACTS));
             return Ok(base);
         }
         if folder.exists() {
@@ -163,19 +162,17 @@ impl Maker<'_> {
                 Failure::new(exit::CANNOT_MEASURE, text)
             };
             hash.update(checksum(path).map_err(unreadable)?.map(u64::to_le_bytes).concat());
-            let facts = fs::metadata(path).map_err(unreadable)?;
-            hash.update(facts.len().to_le_bytes());
         }
         // By its place and time: a QEMU's file takes long to read, and its package replaces it whole.
-        if let Some((path, facts)) =
-            qemu(self.kernel.arch).and_then(|path| Some((path.clone(), path.metadata().ok()?)))
+        if let Some(path) = qemu(self.kernel.arch)
+            && let Ok(facts) = path.metadata()
         {
             hash.update(path.as_os_str().as_encoded_bytes());
             hash.update(facts.len().to_le_bytes());
             hash.update(facts.mtime().to_le_bytes());
         }
         hash.update([LAYOUT, self.memory, self.kernel.arch.translated_cpu()].join("\n"));
-        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        Ok(format!("{:x}", hash.finalize()))
     }
 
     fn make(&self, folder: &Path, key: &str) -> Result<Base, Failure> {
@@ -281,21 +278,11 @@ fn types_at(kallsyms: &str) -> Option<[u64; 2]> {
 /// Bytes of a file without the last four, and their CRC-32, which tells kernels and programs apart. A bzImage ends with its own CRC-32
 /// (`CRC32` in the kernel's Documentation/x86/boot.rst): with it all have one.
 fn checksum(path: &Path) -> io::Result<[u64; 2]> {
+    let bytes = fs::read(path)?;
+    let bytes = &bytes[..bytes.len().saturating_sub(4)];
     let mut crc = flate2::Crc::new();
-    let file = File::open(path)?;
-    let bytes = file.metadata()?.len().saturating_sub(4);
-    let mut file = BufReader::with_capacity(1 << 20, file.take(bytes));
-    let mut buffer = vec![0; 1 << 20];
-    let mut size = 0;
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok([size, crc.sum().into()]),
-            bytes => {
-                crc.update(&buffer[..bytes]);
-                size += bytes as u64;
-            }
-        }
-    }
+    crc.update(bytes);
+    Ok([bytes.len() as u64, crc.sum().into()])
 }
 
 /// The folder of all snapshots, if the user has one that nobody else can change.
@@ -318,7 +305,6 @@ pub struct Kept {
 }
 
 /// All snapshots in the cache, those used longest ago first.
-#[must_use]
 pub fn kept() -> Vec<Kept> {
     cache().map_or_else(Vec::new, |folder| kept_in(&folder))
 }

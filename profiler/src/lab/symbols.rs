@@ -18,50 +18,47 @@ pub struct Symbol {
     pub name: String,
     /// The module that holds it.
     pub module: String,
+    /// Its number, from 0, among those of its name and module.
+    pub number: usize,
+    /// Its name, with its number from 1 if others have it, too.
+    label: String,
 }
 
 /// All functions of modules, by address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Symbols {
-    symbols: Vec<Symbol>,
-    /// For each symbol its number, from 0, among those of its name and module.
-    number: Vec<usize>,
-    /// How many have that name: more than one are told apart by their number.
-    same: Vec<usize>,
-}
+pub struct Symbols(Vec<Symbol>);
 
 impl Symbols {
     /// Those of lines of `/proc/kallsyms`; other lines are passed over.
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         let symbol = |line: &str| {
             let words: Vec<&str> = line.split_ascii_whitespace().collect();
             let [address, "t" | "T" | "w" | "W", name, module] = words[..] else { return None };
             let address = u64::from_str_radix(address, 16).ok()?;
             let module = module.strip_prefix('[')?.strip_suffix(']')?.to_owned();
-            let symbol = Symbol { address, name: name.to_owned(), module };
-            (symbol.module == BPF || !names::is_padding(name)).then_some(symbol)
+            let (name, label) = (name.to_owned(), name.to_owned());
+            let symbol = Symbol { address, name, module, number: 0, label };
+            (symbol.module == BPF || !names::is_padding(&symbol.name)).then_some(symbol)
         };
-        let mut found: Vec<(Symbol, u64)> = text.lines().filter_map(symbol).zip(0..).collect();
-        found.sort_by(|(a, _), (b, _)| (a.address, &a.name).cmp(&(b.address, &b.name)));
+        let mut found: Vec<(u64, Symbol)> = (0..).zip(text.lines().filter_map(symbol)).collect();
+        found.sort_by(|(_, a), (_, b)| (a.address, &a.name).cmp(&(b.address, &b.name)));
         // The plugin knows a function by its address.
-        found.dedup_by_key(|(symbol, _)| symbol.address);
+        found.dedup_by_key(|(_, symbol)| symbol.address);
         // The kernel puts a BPF program where there is room: the order of the text is that of their loading.
-        let mut order: Vec<usize> = (0..found.len()).collect();
-        order.sort_by_key(|index| match &found[*index] {
-            (symbol, line) if symbol.module == BPF => *line,
-            (symbol, _) => symbol.address,
-        });
-        let symbols: Vec<Symbol> = found.into_iter().map(|(symbol, _)| symbol).collect();
-        let mut of_name: HashMap<(&str, &str), usize> = HashMap::new();
-        let mut number = vec![0; symbols.len()];
-        for index in order {
-            let next = of_name.entry((&symbols[index].module, &symbols[index].name)).or_default();
-            number[index] = *next;
+        found.sort_by_key(|(line, it)| if it.module == BPF { *line } else { it.address });
+        let mut same: HashMap<[String; 2], usize> = HashMap::new();
+        let key = |symbol: &Symbol| [symbol.module.clone(), symbol.name.clone()];
+        for (_, symbol) in &mut found {
+            let next = same.entry(key(symbol)).or_default();
+            symbol.number = *next;
             *next += 1;
         }
-        let same = symbols.iter().map(|it| of_name[&(&*it.module, &*it.name)]).collect();
-        Self { number, same, symbols }
+        let mut symbols: Vec<Symbol> = found.into_iter().map(|(_, symbol)| symbol).collect();
+        for symbol in symbols.iter_mut().filter(|symbol| same[&key(symbol)] > 1) {
+            symbol.label = format!("{}#{}", symbol.name, symbol.number + 1);
+        }
+        symbols.sort_by_key(|symbol| symbol.address);
+        Self(symbols)
     }
 
     /// In words the BPF programs that no hook calls, if there are some.
@@ -72,7 +69,7 @@ impl Symbols {
             symbol.module == BPF && !symbol.name.contains('/') && !attached.contains(&*symbol.name)
         };
         let names: BTreeSet<&str> =
-            self.symbols.iter().filter(is_one).map(|symbol| &*symbol.name).collect();
+            self.0.iter().filter(is_one).map(|symbol| &*symbol.name).collect();
         let names = Vec::from_iter(names);
         (!names.is_empty()).then(|| {
             format!(
@@ -85,46 +82,31 @@ impl Symbols {
         })
     }
 
-    /// The symbol that holds `address`, and its number among those of its name; none below the first.
-    #[must_use]
-    pub fn at(&self, address: u64) -> Option<(&Symbol, usize)> {
-        let after = self.symbols.partition_point(|symbol| symbol.address <= address);
-        let index = after.checked_sub(1)?;
-        Some((&self.symbols[index], self.number[index]))
-    }
-
-    /// The name of the symbol at this index, with a number from 1 if others have it, too.
-    fn label(&self, index: usize) -> String {
-        let name = &self.symbols[index].name;
-        match self.same[index] {
-            1 => name.clone(),
-            _ => format!("{name}#{}", self.number[index] + 1),
-        }
+    /// The symbol that holds `address`; none below the first.
+    pub fn at(&self, address: u64) -> Option<&Symbol> {
+        let after = self.0.partition_point(|symbol| symbol.address <= address);
+        self.0.get(after.checked_sub(1)?)
     }
 
     /// The name of the function that begins at `address`, as [`Self::handlers`] has it.
     pub(super) fn name_at(&self, address: u64) -> Option<String> {
-        let found = self.symbols.binary_search_by_key(&address, |symbol| symbol.address);
-        found.ok().map(|index| self.label(index))
+        self.at(address).filter(|found| found.address == address).map(|found| found.label.clone())
     }
 
     /// The functions of `module` that a pattern matches, by address, under names that tell those of one name apart.
     fn matching(&self, module: &str, pattern: &Pattern) -> Vec<CountedHandler> {
         // A BPF program may have any name, and is in one piece.
         let is_whole = |symbol: &Symbol| module == BPF || !symbol.name.contains(".cold");
-        let of_module = |symbol: &Symbol| symbol.module == module && is_whole(symbol);
-        let found = self
-            .symbols
-            .iter()
-            .enumerate()
-            .filter(|(_, symbol)| of_module(symbol) && pattern.matches(&symbol.name));
-        let handler = |(index, symbol): (usize, &Symbol)| CountedHandler {
-            name: self.label(index),
+        let is_its = |symbol: &&Symbol| {
+            symbol.module == module && is_whole(symbol) && pattern.matches(&symbol.name)
+        };
+        let handler = |symbol: &Symbol| CountedHandler {
+            name: symbol.label.clone(),
             module: Some(symbol.module.clone()),
             by_glob: is_glob(pattern.as_str()),
             address: symbol.address,
         };
-        found.map(handler).collect()
+        self.0.iter().filter(is_its).map(handler).collect()
     }
 
     /// The functions that are counted one by one: of the module, or such of the kernel (lines of `/proc/kallsyms`) that are
@@ -248,7 +230,7 @@ mod tests {
     #[test]
     fn an_address_is_in_the_symbol_below_it() {
         let symbols = Symbols::parse(TEXT);
-        let at = |address| symbols.at(address).map(|(symbol, number)| (&*symbol.name, number));
+        let at = |address| symbols.at(address).map(|symbol| (&*symbol.name, symbol.number));
         assert_eq!(at(0xffff_ffff_c000_0035), Some(("twin", 1)));
         assert_eq!(at(0xffff_ffff_c000_0044), Some(("hook.cold", 0)));
         assert_eq!(at(0x10), None);

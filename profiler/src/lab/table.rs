@@ -2,16 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::spread::{self, STATISTICS};
+use super::KernelBuilds;
 use super::subject::{Build, Subject};
-use super::{KernelBuilds, has_cost};
 use crate::export::document::{Table, or_dash};
-use crate::load::LoadSpec;
 use crate::recording::{DriverCost, HandlerRecording, Recording, Series};
-use crate::stats::{mean, mean_below, median};
+use crate::stats::{mean, mean_below, median, spread};
 
 /// What was measured, and medians and spreads over the runs of `build`.
-#[must_use]
 pub fn spreads(
     series: &Series,
     build: Option<&Build>,
@@ -44,35 +41,47 @@ fn head(series: &Series, build: Option<&Build>, bench: &KernelBuilds) -> String 
     )
 }
 
+/// Statistics whose spread is given, each with its quantile; the average has none.
+const STATISTICS: [(&str, Option<f64>); 4] =
+    [("average", None), ("TP90", Some(0.90)), ("TP95", Some(0.95)), ("TP99", Some(0.99))];
+
+/// Every handler that all runs have, in the order of the first.
 fn spread_table(series: &Series, width: Option<u16>) -> String {
     let mut header = vec!["handler", "calls"];
-    for (name, _) in STATISTICS {
-        header.extend([name, "spread"]);
-    }
-    let rows = spread::of(series).into_iter().map(|handler| {
-        let (fewest, most) = handler.calls;
+    header.extend(STATISTICS.iter().flat_map(|(name, _)| [name, "spread"]));
+    let row = |handler: &HandlerRecording| {
+        let runs = series.runs.iter().map(|run| same(run, handler));
+        let runs: Vec<&HandlerRecording> = runs.collect::<Option<_>>()?;
+        let counts = runs.iter().map(|run| run.count);
+        let (fewest, most) = (counts.clone().min()?, counts.max()?);
         let calls = if fewest == most { most.to_string() } else { format!("{fewest}..{most}") };
-        let mut cells = vec![handler.handler, calls];
-        for (statistic, (_, quantile)) in handler.statistics.iter().zip(STATISTICS) {
-            match statistic {
-                Some((median, spread)) => {
-                    let digits = if quantile.is_none() { 2 } else { 0 };
-                    cells.push(format!("{median:.digits$}"));
-                    cells.push(format!("{:.3} %", spread * 100.0));
-                }
-                None => cells.extend(["-".to_owned(), "-".to_owned()]),
-            }
+        let mut cells = vec![handler.name.clone(), calls];
+        for (_, quantile) in STATISTICS {
+            let values = runs.iter().map(|run| match quantile {
+                None => run.mean_ns(),
+                Some(quantile) => run.quantile_ns(quantile).map(|ns| ns as f64),
+            });
+            let digits = if quantile.is_none() { 2 } else { 0 };
+            // A run without a call has none.
+            let found = values.collect::<Option<Vec<f64>>>().and_then(|values| range(&values));
+            cells.push(or_dash(found.map(|(median, _)| format!("{median:.digits$}"))));
+            cells.push(or_dash(found.map(|(_, spread)| format!("{:.3} %", spread * 100.0))));
         }
-        cells
-    });
-    Table::figures(header, rows).text(width)
+        Some(cells)
+    };
+    let handlers = series.runs.first().map_or(&[][..], |run| &run.handlers);
+    Table::figures(header, handlers.iter().filter_map(row)).text(width)
+}
+
+/// Median, and largest minus smallest as a share of it.
+fn range(values: &[f64]) -> Option<(f64, f64)> {
+    Some((median(values)?, spread(values).unwrap_or(0.0)))
 }
 
 /// Calls above this quantile are no part of the averages of [`beside`]: under virtual time the timer interrupts far fewer.
 const UNINTERRUPTED: f64 = 0.99;
 
 /// What was counted beside what probes measured under virtual time: medians over the runs.
-#[must_use]
 pub fn beside(counted: &[Recording], probed: &[Recording], width: Option<u16>) -> String {
     let handlers = counted.first().map_or(&[][..], |run| &run.handlers);
     let average = |run: &Recording, handler: &HandlerRecording| {
@@ -129,94 +138,57 @@ fn surplus(figures: &[[Option<f64>; 3]]) -> Vec<Option<(f64, f64)>> {
     more.into_iter().map(|more| more.map(|more| (more, more - least))).collect()
 }
 
-/// What one load's operations took without the driver and with it, in each run.
-#[derive(Debug, PartialEq)]
-enum Added {
-    /// Medians over the runs, in nanoseconds.
-    Cost { without: f64, with: f64 },
-    /// Why there is no meaningful figure.
-    Unknown(String),
-}
-
-/// A driver cannot make an operation cheaper: if one run took no longer with it, the differences of the
-/// other runs have another cause, too.
-fn added(runs: &[(f64, f64)]) -> Added {
-    let is_time = |ns: &f64| ns.is_finite() && *ns > 0.0;
-    if !runs.iter().all(|(without, with)| is_time(without) && is_time(with)) {
-        return Added::Unknown("no CPU time was measured".to_owned());
-    }
-    let no_longer = runs.iter().filter(|(without, with)| with <= without).count();
-    let of_each = |side: fn(&(f64, f64)) -> f64| median(&runs.iter().map(side).collect::<Vec<_>>());
-    match (of_each(|run| run.0), of_each(|run| run.1)) {
-        (Some(without), Some(with)) if no_longer == 0 => Added::Cost { without, with },
-        (Some(_), Some(_)) => Added::Unknown(format!(
-            "in {no_longer} of {} runs it took no longer with the driver: the cost cannot be distinguished from zero",
-            runs.len()
-        )),
-        _ => Added::Unknown("there is no run".to_owned()),
-    }
-}
-
 /// What the driver costs an operation, if that was measured: medians over the runs.
-#[must_use]
 pub fn costs(series: &Series, width: Option<u16>) -> Option<String> {
-    let first = series.runs.first()?;
-    if first.driver_costs.is_empty() {
-        return None;
-    }
-    let mut notes = String::new();
-    let rows: Vec<Vec<String>> =
-        (0..first.driver_costs.len()).map(|index| cost_row(series, index, &mut notes)).collect();
-    let uncounted = first.loads.iter().filter_map(|load| match &load.spec {
-        LoadSpec::Builtin { name, .. } if !has_cost(*name) => Some(*name),
-        _ => None,
-    });
-    for kind in uncounted {
-        notes.push_str(&format!("{kind}: a process of the kernel does its work, not the load\n"));
-    }
+    let costs = series.runs.iter().map(|run| run.driver_costs.first());
+    let costs: Vec<&DriverCost> = costs.collect::<Option<_>>()?;
+    let (cells, notes) = cost_row(&costs)?;
     let header =
         ["an operation of", "without driver", "with it", "added", "in the handlers", "around them"];
-    let table = Table::figures(header, rows).text(width);
+    let table = Table::figures(header, [cells]).text(width);
     Some(format!(
         "what the driver costs an operation of the load, in instructions, one load after another, \
          probes off\n{table}{notes}"
     ))
 }
 
-/// The row of the load at `index`; a figure that cannot be given gets a note.
-fn cost_row(series: &Series, index: usize, notes: &mut String) -> Vec<String> {
-    let costs: Option<Vec<_>> = series.runs.iter().map(|run| run.driver_costs.get(index)).collect();
-    let costs = costs.unwrap_or_default();
-    let load = costs.first().map_or(String::new(), |cost| cost.load.to_string());
-    let runs: Vec<(f64, f64)> = costs.iter().map(|cost| (cost.without_ns, cost.with_ns)).collect();
+/// The row of a load, and notes on it. A driver cannot make an operation cheaper: if one run took no longer with it, the differences
+/// of the other runs have another cause, too.
+fn cost_row(costs: &[&DriverCost]) -> Option<(Vec<String>, String)> {
+    let load = costs.first()?.load.to_string();
     let figure = |value: f64| format!("{value:.1}");
-    for (of, what) in [
-        (
-            (|cost| cost.repeated) as fn(&DriverCost) -> Option<f64>,
-            "iterations of instructions that repeat",
-        ),
-        (|cost| cost.elsewhere, "instructions of the driver outside of system calls"),
+    let known = |of: fn(&DriverCost) -> Option<f64>| -> Vec<f64> {
+        costs.iter().filter_map(|cost| of(cost)).collect()
+    };
+    let mut notes = String::new();
+    for (values, what) in [
+        (known(|cost| cost.repeated), "iterations of instructions that repeat"),
+        (known(|cost| cost.elsewhere), "instructions of the driver outside of system calls"),
     ] {
-        let values: Vec<f64> = costs.iter().filter_map(|cost| of(cost)).collect();
         if let Some(value) = median(&values).filter(|value| *value > 0.0) {
             notes.push_str(&format!("{load}: {} {what}\n", figure(value)));
         }
     }
     let mut cells = vec![load.clone()];
-    match added(&runs) {
-        Added::Cost { without, with } => {
-            let within: Option<Vec<f64>> = costs.iter().map(|cost| cost.within).collect();
-            let within = within.and_then(|values| median(&values));
-            let around = within.map(|within| with - without - within);
-            cells.extend([figure(without), figure(with), figure(with - without)]);
-            cells.extend([within, around].map(|cell| or_dash(cell.map(figure))));
-        }
-        Added::Unknown(why) => {
-            cells.extend(["-"; 5].map(str::to_owned));
-            notes.push_str(&format!("{load}: {why}\n"));
-        }
+    let no_longer = costs.iter().filter(|cost| cost.added_ns() <= 0.0).count();
+    if no_longer == 0 {
+        let without = median(&known(|cost| Some(cost.without_ns)))?;
+        let with = median(&known(|cost| Some(cost.with_ns)))?;
+        let within = known(|cost| cost.within);
+        let within = median(&within).filter(|_| within.len() == costs.len());
+        cells.extend([without, with, with - without].map(figure));
+        cells.extend(
+            [within, within.map(|within| with - without - within)]
+                .map(|it| or_dash(it.map(figure))),
+        );
+    } else {
+        cells.extend(["-"; 5].map(str::to_owned));
+        notes.push_str(&format!(
+            "{load}: in {no_longer} of {} runs it took no longer with the driver: the cost cannot be distinguished from zero\n",
+            costs.len()
+        ));
     }
-    cells
+    Some((cells, notes))
 }
 
 #[cfg(test)]
@@ -234,19 +206,31 @@ mod tests {
     }
 
     #[test]
+    fn the_spread_is_in_parts_of_the_median() {
+        assert_eq!(range(&[101.0, 99.0, 100.0]), Some((100.0, 0.02)));
+        assert_eq!(range(&[100.0, 104.0]), Some((102.0, 4.0 / 102.0)));
+        assert_eq!(range(&[7.0]), Some((7.0, 0.0)));
+        assert_eq!(range(&[]), None);
+    }
+
+    #[test]
     fn a_driver_that_seems_to_save_time_has_no_cost() {
-        assert_eq!(
-            added(&[(2_000.0, 5_000.0), (2_010.0, 5_040.0), (2_002.0, 5_010.0)]),
-            Added::Cost { without: 2_002.0, with: 5_010.0 }
-        );
-        let why = |runs: &[(f64, f64)]| match added(runs) {
-            Added::Unknown(why) => why,
-            Added::Cost { .. } => panic!("{runs:?} has a cost"),
+        let row = |runs: &[[f64; 2]]| {
+            let cost = |[without, with]: &[f64; 2]| -> DriverCost {
+                let cost = serde_json::json!({
+                    "load": "connect", "operations": 9, "without_instructions": without,
+                    "with_instructions": with,
+                });
+                serde_json::from_value(cost).unwrap()
+            };
+            let costs: Vec<DriverCost> = runs.iter().map(cost).collect();
+            cost_row(&costs.iter().collect::<Vec<_>>()).unwrap()
         };
-        let reason = why(&[(1_266_546_908.9, 961_791_735.4), (3_700.0, 3_900.0)]);
-        assert!(reason.starts_with("in 1 of 2 runs it took no longer with the driver"), "{reason}");
-        assert!(why(&[(0.0, 5.0)]).contains("no CPU time"));
-        assert!(why(&[(f64::NAN, 5.0)]).contains("no CPU time"));
-        assert_eq!(why(&[]), "there is no run");
+        let (cells, notes) = row(&[[2_000.0, 5_000.0], [2_010.0, 5_040.0], [2_002.0, 5_010.0]]);
+        assert_eq!(cells, ["connect", "2002.0", "5010.0", "3008.0", "-", "-"]);
+        assert_eq!(notes, "");
+        let (cells, notes) = row(&[[1_266_546_908.9, 961_791_735.4], [3_700.0, 3_900.0]]);
+        assert_eq!(cells[1..], ["-"; 5]);
+        assert!(notes.contains("in 1 of 2 runs it took no longer with the driver"), "{notes}");
     }
 }

@@ -387,6 +387,11 @@ impl IntervalStats {
 }
 
 impl Recording {
+    /// The name of its part of a session, if it has one.
+    pub fn part(&self) -> Option<&str> {
+        self.place.as_ref()?.part.as_deref()
+    }
+
     /// A recording of this program in which nothing was measured yet; its window is to be set.
     pub(crate) fn new(
         started: jiff::Timestamp,

@@ -7,6 +7,7 @@ use super::{Observed, Part, Run, Side, Statistic};
 use crate::load::{BuiltinKind, LoadOutcome, LoadSpec, LoadStatus};
 use crate::recording::{DriverCost, HandlerRecording, Meter, Percentile};
 use crate::stats::{self, Bounds, Change, RankTest};
+use strum::VariantArray as _;
 
 /// Confidence of each bound.
 pub const CONFIDENCE: f64 = 0.95;
@@ -95,7 +96,6 @@ impl ChangeRecord {
     }
 
     /// Calls of a side.
-    #[must_use]
     pub fn calls(&self, side: Side) -> Calls {
         match side {
             Side::Baseline => self.base_calls,
@@ -104,7 +104,6 @@ impl ChangeRecord {
     }
 
     /// What its figures are.
-    #[must_use]
     pub fn meter(&self) -> Meter {
         let counted = self.placements.is_some() || self.unit == Statistic::Avg.unit(Meter::Exact);
         if counted { Meter::Exact } else { Meter::Probes }
@@ -122,7 +121,6 @@ impl ChangeRecord {
     }
 
     /// The handler, with its load profile if there are several.
-    #[must_use]
     pub fn subject(&self) -> String {
         subject(self.part.as_deref(), &self.handler)
     }
@@ -140,23 +138,20 @@ pub(crate) fn subject(part: Option<&str>, handler: &str) -> String {
 const OPERATION_OF: &str = "operation of ";
 
 /// What stands in the place of a handler where the driver's cost per operation of `load` is judged.
-#[must_use]
 pub fn operation_of(load: BuiltinKind) -> String {
     format!("{OPERATION_OF}{load}")
 }
 
 /// The load, if an operation stands in the place of the handler.
-#[must_use]
 pub fn load_of(handler: &str) -> Option<&str> {
     handler.strip_prefix(OPERATION_OF)
 }
 
 /// All figures of all handlers, in the order of the baseline's; handlers that only the candidate has
 /// come last, and after them what the driver costs an operation.
-#[must_use]
 pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
     let mut handlers: Vec<(Option<String>, String)> = Vec::new();
-    for run in part.base.iter().chain(&part.candidate) {
+    for run in part.runs() {
         for handler in &run.recording.handlers {
             let key = (handler.module.clone(), handler.name.clone());
             if !handlers.contains(&key) {
@@ -182,9 +177,8 @@ pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
 /// Operations of which some runs say what the driver costs them, and others do not.
 fn half_counted(part: &Part<'_>) -> impl Iterator<Item = ChangeRecord> {
     let counted = part.operations();
-    let runs = || part.base.iter().chain(&part.candidate);
     let mut loads: Vec<BuiltinKind> = Vec::new();
-    for load in runs().flat_map(|run| &run.recording.driver_costs).map(|cost| cost.load) {
+    for load in part.runs().flat_map(|run| &run.recording.driver_costs).map(|cost| cost.load) {
         if !counted.contains(&load) && !loads.contains(&load) {
             loads.push(load);
         }
@@ -204,21 +198,23 @@ fn without_a_value(part: &Part<'_>, name: &str) -> ChangeRecord {
 /// Beside handlers they are not compared: probes are a part of their figures, and how long a load takes as a whole is not what
 /// a handler's gate is about.
 fn loads(part: &Part<'_>) -> Vec<ChangeRecord> {
-    let runs = || part.base.iter().chain(&part.candidate);
     let mut records = Vec::new();
-    if part.meter() == Meter::Exact || runs().any(|run| !run.recording.handlers.is_empty()) {
+    let has_handlers = part.runs().any(|run| !run.recording.handlers.is_empty());
+    if part.meter() == Meter::Exact || has_handlers {
         return records;
     }
-    let first = runs().next().map_or(Vec::new(), |run| run.recording.loads_in_order());
+    let first = part.runs().next().map_or(Vec::new(), |run| run.recording.loads_in_order());
     for (index, load) in first.into_iter().enumerate() {
         let name = match &load.spec {
             LoadSpec::Builtin { name, .. } => format!("load {name}"),
             other => format!("load {other}"),
         };
-        for quantity in OfLoad::ALL {
-            let statistics =
-                if quantity.is_distribution() { &Statistic::GATED[..] } else { &[Statistic::Avg] };
-            let subject = format!("{name}: {}", quantity.name());
+        for quantity in OfLoad::VARIANTS {
+            let statistics = match quantity {
+                OfLoad::Service => &Statistic::GATED[..],
+                _ => &[Statistic::Avg],
+            };
+            let subject = format!("{name}: {quantity}");
             records.extend(statistics.iter().filter_map(|statistic| {
                 let of = |run: &&Run| {
                     quantity.of(&run.recording.loads_in_order().get(index)?.outcome, *statistic)
@@ -249,28 +245,17 @@ fn loads(part: &Part<'_>) -> Vec<ChangeRecord> {
 }
 
 /// What is compared of a load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::VariantArray)]
 enum OfLoad {
+    #[strum(to_string = "service time")]
     Service,
+    #[strum(to_string = "CPU time of an operation")]
     Cpu,
+    #[strum(to_string = "elapsed time")]
     Elapsed,
 }
 
 impl OfLoad {
-    const ALL: [Self; 3] = [Self::Service, Self::Cpu, Self::Elapsed];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Service => "service time",
-            Self::Cpu => "CPU time of an operation",
-            Self::Elapsed => "elapsed time",
-        }
-    }
-
-    fn is_distribution(self) -> bool {
-        self == Self::Service
-    }
-
     /// In nanoseconds, and of how many operations; `None` where the load does not know it.
     fn of(self, outcome: &LoadOutcome, statistic: Statistic) -> Option<(Observed, u64)> {
         let operations = outcome.operations.unwrap_or(1);
@@ -306,13 +291,13 @@ fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statisti
             .collect()
     };
     let (base, candidate) = (of(&part.base), of(&part.candidate));
-    let lost = |run: &&Run| run.handler(module, name).map_or(0.0, lost_share);
+    let lost = |run: &Run| run.handler(module, name).map_or(0.0, lost_share);
     let compared = compared(part, name, statistic, &[base, candidate]);
     ChangeRecord {
         module: module.map(str::to_owned),
         base_calls: calls(&part.base, module, name),
         candidate_calls: calls(&part.candidate, module, name),
-        lost_share: part.base.iter().chain(&part.candidate).map(lost).fold(0.0, f64::max),
+        lost_share: part.runs().map(lost).fold(0.0, f64::max),
         ..compared
     }
 }

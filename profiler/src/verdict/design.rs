@@ -94,14 +94,14 @@ impl Design {
             else {
                 continue;
             };
-            if collide(base, base_runs, candidate, candidate_runs) {
-                continue;
+            let runs = [
+                base_runs.iter().map(|run| base[*run]).collect::<Vec<_>>(),
+                candidate_runs.iter().map(|run| candidate[*run]).collect(),
+            ];
+            if !collide(&runs) {
+                let (base, candidate) = (base_runs.clone(), candidate_runs.clone());
+                boots.push(Boot { base, candidate, interleaved: take_turns(&runs) });
             }
-            boots.push(Boot {
-                base: base_runs.clone(),
-                candidate: candidate_runs.clone(),
-                interleaved: take_turns(base, base_runs, candidate, candidate_runs),
-            });
         }
         if boots.is_empty() {
             let runs = |groups: Vec<(Option<Key<'_>>, Vec<usize>)>| {
@@ -232,38 +232,21 @@ fn by_boot<'a>(runs: &[&'a Recording]) -> Vec<(Option<Key<'a>>, Vec<usize>)> {
 
 /// Whether runs of both sides have the same place in the boot. Then they are of two boots: under virtual
 /// time with a fixed seed even the random boot id can be the same.
-fn collide(
-    base: &[&Recording],
-    base_runs: &[usize],
-    candidate: &[&Recording],
-    candidate_runs: &[usize],
-) -> bool {
-    let orders = |side: &[&Recording], runs: &[usize]| -> HashSet<u32> {
-        runs.iter()
-            .filter_map(|run| side.get(*run)?.place.as_ref().map(|place| place.order))
-            .collect()
-    };
-    !orders(base, base_runs).is_disjoint(&orders(candidate, candidate_runs))
+fn collide(sides: &[Vec<&Recording>; 2]) -> bool {
+    let [base, candidate] = sides.each_ref().map(|runs| -> HashSet<u32> {
+        runs.iter().filter_map(|run| run.place.as_ref().map(|place| place.order)).collect()
+    });
+    !base.is_disjoint(&candidate)
 }
 
 /// Whether the sides took turns: in order of time, the side changes twice or more. ABBA and ABAB do,
 /// AABB does not. A boot with one run per side can only take turns together with other boots.
-fn take_turns(
-    base: &[&Recording],
-    base_runs: &[usize],
-    candidate: &[&Recording],
-    candidate_runs: &[usize],
-) -> bool {
-    let mut runs: Vec<_> = base_runs
-        .iter()
-        .filter_map(|run| base.get(*run).map(|run| (*run, false)))
-        .chain(candidate_runs.iter().filter_map(|run| candidate.get(*run).map(|run| (*run, true))))
-        .map(|(run, side)| {
-            // A run without a place in its boot is ordered by its time stamp.
-            (run.place.as_ref().map(|place| place.order), run.started, side)
-        })
-        .collect();
-    runs.sort_by_key(|(order, started, _)| (*order, *started));
-    let changes = runs.windows(2).filter(|pair| pair[0].2 != pair[1].2).count();
+fn take_turns(sides: &[Vec<&Recording>; 2]) -> bool {
+    // A run without a place in its boot is ordered by its time stamp.
+    let order = |run: &Recording| (run.place.as_ref().map(|place| place.order), run.started);
+    let of_side = |side: usize| sides[side].iter().map(move |run| (order(run), side));
+    let mut runs: Vec<_> = of_side(0).chain(of_side(1)).collect();
+    runs.sort_by_key(|(order, _)| *order);
+    let changes = runs.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
     changes >= 2 || runs.len() == 2
 }

@@ -1,7 +1,5 @@
 //! Results of a gate, in numbers. The sentences are in `export::verdict`.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::recording::Meter;
@@ -9,9 +7,21 @@ use crate::recording::Meter;
 use super::{ChangeRecord, Design, Enough, Note, Part, Refusal, Side, Statistic};
 
 /// The verdict on one figure of one handler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::IntoStaticStr,
+)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Verdict {
     /// Not slower by more than its limit, as the upper bound or the counted change shows.
     Pass,
@@ -25,26 +35,6 @@ pub enum Verdict {
     New,
     /// The candidate lacks the handler or never called it.
     Vanished,
-}
-
-impl Verdict {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::Fail => "fail",
-            Self::Inconclusive => "inconclusive",
-            Self::Insufficient => "insufficient",
-            Self::New => "new",
-            Self::Vanished => "vanished",
-        }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// One line of a gate: a figure against its limit or its budget.
@@ -84,10 +74,32 @@ pub struct Line<E = Evidence> {
     pub change: Option<ChangeRecord>,
 }
 
+impl Line {
+    /// A line without figures.
+    pub(super) fn new(part: Option<String>, handler: String, evidence: Evidence) -> Self {
+        Self {
+            verdict: evidence.verdict(),
+            improved: evidence.improved(),
+            evidence,
+            meter: Meter::Probes,
+            part,
+            handler,
+            statistic: None,
+            budget: None,
+            limit_percent: None,
+            floor_ns: None,
+            floor_instructions: None,
+            p_adjusted: None,
+            change: None,
+        }
+    }
+}
+
 /// The outcome of a gate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::Display)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Outcome {
     /// Every figure passed.
     Pass,
@@ -96,28 +108,11 @@ pub enum Outcome {
     /// None failed, and at least one could not be decided.
     Inconclusive,
     /// The runs are not comparable.
+    #[strum(to_string = "not comparable")]
     NotComparable,
     /// Too few runs for any figure to fail.
+    #[strum(to_string = "too few runs")]
     TooFewRuns,
-}
-
-impl Outcome {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::Fail => "fail",
-            Self::Inconclusive => "inconclusive",
-            Self::NotComparable => "not comparable",
-            Self::TooFewRuns => "too few runs",
-        }
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// The reason of a verdict, apart from what [`ChangeRecord`] has.

@@ -210,21 +210,9 @@ fn presence(record: &ChangeRecord) -> Option<Evidence> {
 
 /// A line on a change.
 fn line(record: ChangeRecord, evidence: Evidence) -> Line {
-    Line {
-        verdict: evidence.verdict(),
-        improved: evidence.improved(),
-        evidence,
-        part: record.part.clone(),
-        handler: record.handler.clone(),
-        statistic: Some(record.statistic),
-        budget: None,
-        limit_percent: None,
-        floor_ns: None,
-        floor_instructions: None,
-        p_adjusted: None,
-        meter: record.meter(),
-        change: Some(record),
-    }
+    let new = Line::new(record.part.clone(), record.handler.clone(), evidence);
+    let statistic = Some(record.statistic);
+    Line { statistic, meter: record.meter(), change: Some(record), ..new }
 }
 
 /// A line on a change that has limits.
@@ -281,19 +269,10 @@ fn judged(pending: Vec<Pending>) -> impl Iterator<Item = Line> {
 /// Lines of a budget: one per handler of the candidate that it matches.
 fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
     let line = |part: Option<String>, handler: &str, evidence: Evidence| Line {
-        verdict: evidence.verdict(),
-        improved: false,
-        evidence,
-        part,
-        handler: handler.to_owned(),
         statistic: Some(budget.statistic),
         budget: Some(budget.text.clone()),
-        limit_percent: None,
-        floor_ns: None,
-        floor_instructions: None,
-        p_adjusted: None,
         meter: budget.below.meter,
-        change: None,
+        ..Line::new(part, handler.to_owned(), evidence)
     };
     let mut lines = Vec::new();
     for part in parts {
@@ -368,43 +347,33 @@ fn within(budget: &Budget, values: &[f64]) -> Evidence {
 
 /// Module parameters whose defaults differ, each once.
 fn changed_defaults(parts: &[Part<'_>]) -> Vec<String> {
-    let mut words = Vec::new();
-    for part in parts {
-        let (Some(base), Some(candidate)) = (part.base.first(), part.candidate.first()) else {
-            continue;
-        };
-        words.extend(defaults(&base.recording, &candidate.recording));
-    }
-    words.sort();
-    words.dedup();
-    words
+    let of = |part: &Part<'_>| {
+        let (base, candidate) = (part.base.first()?, part.candidate.first()?);
+        Some(defaults(&base.recording, &candidate.recording))
+    };
+    let words: BTreeSet<String> = parts.iter().filter_map(of).flatten().collect();
+    words.into_iter().collect()
 }
 
 fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<Note> {
     let mut notes = sides.notes.clone();
     for part in &sides.parts {
-        let builds = |side: &[&Run]| -> Vec<(String, Option<String>)> {
-            let builds = side.first().into_iter().flat_map(|run| run.builds());
-            builds.map(|(name, id)| (name.to_owned(), id.map(str::to_owned))).collect()
-        };
-        let base = builds(&part.base);
-        if !base.is_empty() && base == builds(&part.candidate) {
+        let base = part.base.first().map_or(Vec::new(), |run| run.builds().collect());
+        let candidate = part.candidate.first().map_or(Vec::new(), |run| run.builds().collect());
+        if !base.is_empty() && base == candidate {
             notes.push(Note::SameBuild(part.name.clone()));
         }
-        let floors =
-            rule.floor.iter().chain(rule.handlers.iter().filter_map(|rule| rule.floor.as_ref()));
-        notes.extend(
-            floors
-                .filter(|floor| floor.meter != part.meter())
-                .map(|floor| Note::OtherFloor(*floor, part.name.clone())),
-        );
+        let floors = rule.handlers.iter().filter_map(|rule| rule.floor);
+        let others =
+            rule.floor.into_iter().chain(floors).filter(|floor| floor.meter != part.meter());
+        notes.extend(others.map(|floor| Note::OtherFloor(floor, part.name.clone())));
         if part.clock() == Clock::Wall && !part.design.is_interleaved() {
             notes.push(Note::NotInTurns(part.name.clone()));
         }
     }
     notes.extend(ordering(sides));
     let names = || {
-        let runs = sides.parts.iter().flat_map(|part| part.base.iter().chain(&part.candidate));
+        let runs = sides.parts.iter().flat_map(Part::runs);
         runs.flat_map(|run| &run.recording.handlers).map(|handler| handler.name.as_str())
     };
     let operations: Vec<String> =

@@ -1,5 +1,6 @@
 //! The rule of a gate: limits, floors and budgets, from the command line or `gate.toml`.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
@@ -42,24 +43,19 @@ impl FromStr for Limit {
 }
 
 /// Limits of some of the figures.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(from = "FileLimits")]
-pub struct Limits([Option<Limit>; Statistic::LIMITED.len()]);
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct Limits(BTreeMap<Statistic, Limit>);
 
 impl Limits {
     /// The limit of a figure, if it has one.
     pub fn get(&self, statistic: Statistic) -> Option<Limit> {
-        let place = Statistic::LIMITED.iter().position(|other| *other == statistic)?;
-        self.0.get(place).copied().flatten()
+        self.0.get(&statistic).copied()
     }
 
     /// Sets the limit of a figure.
     pub fn set(&mut self, statistic: Statistic, limit: Limit) {
-        if let Some(place) = Statistic::LIMITED.iter().position(|other| *other == statistic)
-            && let Some(slot) = self.0.get_mut(place)
-        {
-            *slot = Some(limit);
-        }
+        self.0.insert(statistic, limit);
     }
 }
 
@@ -198,38 +194,17 @@ impl Rule {
     /// differ by 8 to 12 % on a busy machine, more in the tail, and a drift of the machine adds to that
     /// unless the sides take turns.
     pub fn limit(&self, handler: &str, statistic: Statistic, measured: Measured) -> Limit {
-        let own = self.matching(handler).filter_map(|rule| rule.limits.get(statistic)).last();
-        let general = self.limits.as_ref().and_then(|limits| limits.get(statistic));
-        match (own.or(general), statistic, measured.meter) {
-            (
-                _,
-                Statistic::Count | Statistic::Repeated | Statistic::Tail | Statistic::Elsewhere,
-                Meter::Probes,
-            ) => return Limit::Off,
-            (Some(limit), ..) => return limit,
-            (None, Statistic::Count, Meter::Exact) => return Limit::Share(0.01),
-            (None, Statistic::Repeated | Statistic::Tail | Statistic::Elsewhere, Meter::Exact) => {
-                return self.limit(handler, Statistic::Avg, measured);
-            }
-            _ => {}
-        }
-        if self.limits.is_some() {
+        if statistic.is_of_counted() && measured.meter == Meter::Probes {
             return Limit::Off;
         }
-        let wall = |in_turns_percent: f64| {
-            Limit::Share(in_turns_percent / 100.0 * if measured.in_turns { 1.0 } else { 2.0 })
-        };
-        match (measured.meter, measured.clock, statistic) {
-            (
-                _,
-                _,
-                Statistic::Count | Statistic::Repeated | Statistic::Tail | Statistic::Elsewhere,
-            )
-            | (Meter::Probes, _, Statistic::Tp50) => Limit::Off,
-            (Meter::Exact, ..) | (_, Clock::Virtual, _) => Limit::Share(0.005),
-            (_, Clock::Wall, Statistic::Avg | Statistic::Tp90) => wall(10.0),
-            (_, Clock::Wall, Statistic::Tp95) => wall(15.0),
-            (_, Clock::Wall, Statistic::Tp99) => wall(25.0),
+        let own = self.matching(handler).filter_map(|rule| rule.limits.get(statistic)).last();
+        let general = self.limits.as_ref();
+        match own.or(general.and_then(|limits| limits.get(statistic))) {
+            Some(limit) => limit,
+            None if statistic == Statistic::Count => Limit::Share(0.01),
+            None if statistic.is_of_counted() => self.limit(handler, Statistic::Avg, measured),
+            None if general.is_some() => Limit::Off,
+            None => usual_limit(statistic, measured),
         }
     }
 
@@ -274,31 +249,16 @@ impl Rule {
     }
 }
 
-/// Limits by the names of their figures.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileLimits {
-    avg: Option<Limit>,
-    tp50: Option<Limit>,
-    tp90: Option<Limit>,
-    tp95: Option<Limit>,
-    tp99: Option<Limit>,
-    count: Option<Limit>,
-    repeated: Option<Limit>,
-    tail: Option<Limit>,
-    elsewhere: Option<Limit>,
-}
-
-impl From<FileLimits> for Limits {
-    fn from(file: FileLimits) -> Self {
-        let FileLimits { avg, tp50, tp90, tp95, tp99, count, repeated, tail, elsewhere } = file;
-        let mut limits = Self::default();
-        let given = [avg, tp50, tp90, tp95, tp99, count, repeated, tail, elsewhere];
-        for (statistic, limit) in Statistic::LIMITED.into_iter().zip(given) {
-            limit.into_iter().for_each(|limit| limits.set(statistic, limit));
-        }
-        limits
-    }
+/// That of what calls take where no limits are given: see [`Rule::limit`].
+fn usual_limit(statistic: Statistic, measured: Measured) -> Limit {
+    let percent = match (measured.meter, measured.clock, statistic) {
+        (Meter::Probes, _, Statistic::Tp50) => return Limit::Off,
+        (Meter::Exact, ..) | (_, Clock::Virtual, _) => return Limit::Share(0.005),
+        (_, Clock::Wall, Statistic::Tp95) => 15.0,
+        (_, Clock::Wall, Statistic::Tp99) => 25.0,
+        (_, Clock::Wall, _) => 10.0,
+    };
+    Limit::Share(percent / 100.0 * if measured.in_turns { 1.0 } else { 2.0 })
 }
 
 /// A value that the file has as text.
@@ -313,6 +273,12 @@ impl<'de> Deserialize<'de> for Limit {
     fn deserialize<D: Deserializer<'de>>(of: D) -> Result<Self, D::Error> {
         let or_off = |error: String| format!("{error}, or \"off\"");
         parsed(of, |text| text.parse().map_err(or_off))
+    }
+}
+
+impl<'de> Deserialize<'de> for Statistic {
+    fn deserialize<D: Deserializer<'de>>(of: D) -> Result<Self, D::Error> {
+        parsed(of, str::parse)
     }
 }
 
@@ -500,7 +466,10 @@ mod tests {
     fn errors_have_line_and_column() {
         for (text, start) in [
             ("alpha = 0.05\nmax-los = \"1%\"\n", "gate.toml:2:1: unknown field `max-los`"),
-            ("[max-regression]\np99 = \"1%\"\n", "gate.toml:2:1: unknown field `p99`"),
+            (
+                "[max-regression]\np99 = \"1%\"\n",
+                "gate.toml:2:1: unknown statistic `p99`: expected one of avg",
+            ),
             ("[max-regression]\ntp99 = \"1\"\n", "gate.toml:2:8: invalid share `1`"),
             ("[max-regression]\ntp99 = 1\n", "gate.toml:2:8: invalid type"),
             ("alpha = 0.9\n", "gate.toml:1:9: alpha is 0.9"),

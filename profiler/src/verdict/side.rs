@@ -5,23 +5,17 @@ use serde::{Deserialize, Serialize};
 use super::Amount;
 
 /// One of the two builds that are measured and compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::Display,
+)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Side {
     /// The accepted build; also the only one that is measured.
     Baseline,
     /// The judged build.
     Candidate,
-}
-
-impl std::fmt::Display for Side {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Baseline => "baseline",
-            Self::Candidate => "candidate",
-        })
-    }
 }
 
 /// A note on the runs or the rule.

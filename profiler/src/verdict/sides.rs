@@ -106,31 +106,29 @@ impl Part<'_> {
         self.base.first()?.recording.host.kernel_release.as_deref()
     }
 
+    /// The runs of both sides.
+    pub(super) fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.base.iter().chain(&self.candidate).copied()
+    }
+
     /// The loads of which every run of both sides says what the driver costs an operation.
     pub(super) fn operations(&self) -> Vec<BuiltinKind> {
-        let runs = || self.base.iter().chain(&self.candidate);
-        let first = runs().next().into_iter().flat_map(|run| &run.recording.driver_costs);
+        let first = self.runs().next().into_iter().flat_map(|run| &run.recording.driver_costs);
         let loads = first.map(|cost| cost.load);
-        loads.filter(|load| runs().all(|run| run.cost(*load).is_some())).collect()
+        loads.filter(|load| self.runs().all(|run| run.cost(*load).is_some())).collect()
     }
 
     /// What the figures of handlers are: all runs have one meter.
     pub fn meter(&self) -> Meter {
-        self.base
-            .iter()
-            .chain(&self.candidate)
-            .next()
-            .map_or(Meter::Probes, |run| run.recording.meter)
+        self.runs().next().map_or(Meter::Probes, |run| run.recording.meter)
     }
 
     /// The clock of the runs. If `--allow-different` lets them differ it is the wall clock, whose limits
     /// are wider.
     pub fn clock(&self) -> Clock {
-        let is_virtual = |run: &&Run| run.recording.clock == Clock::Virtual;
-        if self.base.iter().chain(&self.candidate).all(is_virtual) {
-            Clock::Virtual
-        } else {
-            Clock::Wall
+        match self.runs().all(|run| run.recording.clock == Clock::Virtual) {
+            true => Clock::Virtual,
+            false => Clock::Wall,
         }
     }
 }
@@ -219,22 +217,18 @@ fn partly_measured(runs: &[Run], side: Side) -> Option<Note> {
 }
 
 fn of_part<'a>(side: &'a [Run], name: &Option<String>) -> Vec<&'a Run> {
-    side.iter().filter(|run| part_name(run) == *name).collect()
+    side.iter().filter(|run| run.recording.part() == name.as_deref()).collect()
 }
 
 fn recordings<'a>(side: &[&'a Run]) -> Vec<&'a Recording> {
     side.iter().map(|run| &run.recording).collect()
 }
 
-fn part_name(run: &Run) -> Option<String> {
-    run.recording.place.as_ref().and_then(|place| place.part.clone())
-}
-
 /// The parts of a side, in the order in which they first appear.
 fn part_names(side: &[Run]) -> Vec<Option<String>> {
     let mut names = Vec::new();
     for run in side {
-        let name = part_name(run);
+        let name = run.recording.part().map(str::to_owned);
         if !names.contains(&name) {
             names.push(name);
         }
@@ -282,7 +276,7 @@ fn other_meters<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Vec<(String, Unf
     let mut firsts: Vec<&Run> = Vec::new();
     let mut found = Vec::new();
     for run in runs {
-        match firsts.iter().find(|first| part_name(first) == part_name(run)) {
+        match firsts.iter().find(|first| first.recording.part() == run.recording.part()) {
             Some(first) if first.recording.meter != run.recording.meter => {
                 let unfit = Unfit::OtherMeter(run.recording.meter, first.name.clone());
                 found.push((run.name.clone(), unfit));

@@ -1,17 +1,31 @@
 //! Figures of a handler that are compared.
 
-use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use strum::VariantArray as _;
 
 use crate::recording::{Distribution, HandlerRecording, Meter};
 use crate::stats;
 
 /// One figure of a handler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    strum::Display,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Statistic {
     /// Number of calls. Judged where they were counted, because the same operations of a load call a handler equally often.
     Count,
@@ -82,43 +96,20 @@ impl Statistic {
         [Self::Count, Self::Avg, Self::Tp50, Self::Tp90, Self::Tp95, Self::Tp99, Self::Repeated];
     /// What calls take, which a gate can judge.
     pub const GATED: [Self; 5] = [Self::Avg, Self::Tp50, Self::Tp90, Self::Tp95, Self::Tp99];
-    /// All figures that can have a limit.
-    pub const LIMITED: [Self; 9] = [
-        Self::Avg,
-        Self::Tp50,
-        Self::Tp90,
-        Self::Tp95,
-        Self::Tp99,
-        Self::Count,
-        Self::Repeated,
-        Self::Tail,
-        Self::Elsewhere,
-    ];
-
-    /// Its name on the command line and in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Count => "count",
-            Self::Avg => "avg",
-            Self::Tp50 => "tp50",
-            Self::Tp90 => "tp90",
-            Self::Tp95 => "tp95",
-            Self::Tp99 => "tp99",
-            Self::Repeated => "repeated",
-            Self::Tail => "tail",
-            Self::Elsewhere => "elsewhere",
-        }
-    }
-
     /// Quantile, 0 to 1; `None` if the statistic is not a percentile.
     pub fn quantile(self) -> Option<f64> {
         match self {
-            Self::Count | Self::Avg | Self::Repeated | Self::Tail | Self::Elsewhere => None,
             Self::Tp50 => Some(0.50),
             Self::Tp90 => Some(0.90),
             Self::Tp95 => Some(0.95),
             Self::Tp99 => Some(0.99),
+            _ => None,
         }
+    }
+
+    /// Whether it is known where instructions are counted alone, or judged there alone.
+    pub(super) fn is_of_counted(self) -> bool {
+        matches!(self, Self::Count | Self::Repeated | Self::Tail | Self::Elsewhere)
     }
 
     /// Whether it is what a call or an operation takes, and not how often something happens.
@@ -170,18 +161,12 @@ impl Statistic {
     }
 }
 
-impl fmt::Display for Statistic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 impl FromStr for Statistic {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::LIMITED.into_iter().find(|statistic| statistic.name() == text);
-        found.ok_or_else(|| {
+        let found = Self::VARIANTS.iter().find(|statistic| text == <&str>::from(*statistic));
+        found.copied().ok_or_else(|| {
             format!(
                 "unknown statistic `{text}`: expected one of avg, tp50, tp90, tp95, tp99; count, repeated, tail or elsewhere where \
                  calls were counted"
@@ -196,8 +181,8 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for statistic in Statistic::LIMITED {
-            assert_eq!(statistic.name().parse(), Ok(statistic));
+        for statistic in Statistic::VARIANTS {
+            assert_eq!(statistic.to_string().parse(), Ok(*statistic));
         }
         let error = "p99".parse::<Statistic>().unwrap_err().to_string();
         assert!(

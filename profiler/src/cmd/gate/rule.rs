@@ -12,8 +12,8 @@ pub(super) fn rule(args: &GateArgs) -> Result<Rule, Failure> {
         }
         None => Rule::default(),
     };
-    if let Some(limits) = args.max_regression {
-        rule.limits = Some(limits);
+    if let Some(limits) = &args.max_regression {
+        rule.limits = Some(limits.clone());
     }
     if let Some(share) = args.max_loss {
         rule.max_loss = share;

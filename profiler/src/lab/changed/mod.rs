@@ -57,7 +57,6 @@ pub struct Changed {
 
 impl Changed {
     /// Compares pairs of files; `None` if one is damaged, neither for x86-64 nor for arm64, or without names of functions.
-    #[must_use]
     pub fn between<'a>(pairs: impl IntoIterator<Item = (&'a Path, &'a Path)>) -> Option<Self> {
         let mut all = Self::default();
         for (base, candidate) in pairs {
@@ -74,13 +73,11 @@ impl Changed {
     }
 
     /// Whether both builds do the same.
-    #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.functions.is_empty() && !self.rest
     }
 
     /// In words.
-    #[must_use]
     pub fn words(&self) -> String {
         let count = self.functions.len();
         let mut text = format!("{count} of {} function{}", self.total, plural(self.total));
@@ -97,7 +94,6 @@ impl Changed {
     }
 
     /// The functions that `handler` may run, and itself.
-    #[must_use]
     pub fn reached_from<'a>(&'a self, handler: &'a str) -> BTreeSet<&'a str> {
         let mut reached = BTreeSet::new();
         let mut open = vec![handler];

@@ -7,13 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::agent::Agent;
-use super::cache::{Cache, Key};
 use super::changed::Changed;
 use super::installs::Installs;
 use super::registered::Registered;
 use super::session::{Reach, Session};
 use super::subject::Subject;
-use super::{KernelBuilds, builds, machine, private_folder, snapshots};
+use super::{KernelBuilds, builds, cache, machine, private_folder, snapshots};
 use crate::error::{Failure, exit};
 use crate::export::verdict::{GateReport, LeftOut};
 use crate::kernel::hooks::BPF;
@@ -48,7 +47,6 @@ pub struct Options {
 
 impl Options {
     /// What differs between the builds; `None` if that is not known.
-    #[must_use]
     pub fn changed(&self) -> Option<Changed> {
         let pairs: Vec<(&Path, &Path)> = self.pairs().collect();
         let is_each =
@@ -98,7 +96,6 @@ pub struct Planned {
     /// Removed with it, and what is in it: the builds, the program, the VMs' files.
     folder: PrivateFolder,
     benches: Vec<KernelBuilds>,
-    cache: Option<Cache>,
     /// For each kernel, if there is a cache.
     cached: Vec<Cached>,
     /// Why there is none, where one was asked for.
@@ -107,8 +104,8 @@ pub struct Planned {
 
 /// The baseline's runs on a kernel.
 struct Cached {
-    /// What they are kept as.
-    key: Key,
+    /// The file that they are kept in.
+    file: PathBuf,
     /// What was kept before.
     runs: Option<Vec<Recording>>,
 }
@@ -130,12 +127,12 @@ impl Planned {
         options.lab.check()?;
         let folder = private_folder("profiler-gate-")?;
         let benches = builds::of_kernels(&options.lab, false, folder.path())?;
-        let (cache, cached, no_cache) = (None, Vec::new(), None);
+        let (cached, no_cache) = (Vec::new(), None);
         let mut planned =
-            Self { options, changed, session, measured, folder, benches, cache, cached, no_cache };
-        if let Some(folder) = planned.options.cache.clone() {
-            match planned.cached(&folder) {
-                Ok((cache, cached)) => (planned.cache, planned.cached) = (Some(cache), cached),
+            Self { options, changed, session, measured, folder, benches, cached, no_cache };
+        if let Some(folder) = &planned.options.cache {
+            match planned.cached(folder) {
+                Ok(cached) => planned.cached = cached,
                 Err(error) => planned.no_cache = Some(format!("{}: {error}", folder.display())),
             }
         }
@@ -143,19 +140,17 @@ impl Planned {
     }
 
     /// The cache in `folder`, with what it has for each kernel.
-    fn cached(&self, folder: &Path) -> std::io::Result<(Cache, Vec<Cached>)> {
-        let cache = Cache::open(folder)?;
+    fn cached(&self, folder: &Path) -> std::io::Result<Vec<Cached>> {
+        let folder = cache::open(folder)?;
         let cached = |number| {
-            let key = self.key(number)?;
-            let runs = cache.find(&key);
-            Ok(Cached { key, runs })
+            let file = folder.join(self.key(number)?);
+            Ok(Cached { runs: cache::find(&file), file })
         };
-        let cached = (0..self.benches.len()).map(cached).collect::<std::io::Result<_>>()?;
-        Ok((cache, cached))
+        (0..self.benches.len()).map(cached).collect()
     }
 
     /// What the baseline's runs on a kernel depend on.
-    fn key(&self, number: usize) -> std::io::Result<Key> {
+    fn key(&self, number: usize) -> std::io::Result<String> {
         let (bench, lab) = (&self.benches[number], &self.options.lab);
         let qemu = machine::qemu(bench.kernel.arch).unwrap_or_default();
         let program = Path::new("/proc/self/exe");
@@ -164,7 +159,7 @@ impl Planned {
         let module = bench.baseline.subject.module();
         let files: Vec<&Path> =
             [program, &qemu, &bench.kernel.path].into_iter().chain(module).collect();
-        Key::of(&files, &[&format!("{what:?}"), &lab.baseline_params])
+        cache::key(&files, &[&format!("{what:?}"), &lab.baseline_params])
     }
 
     /// The name of a kernel where there are several.
@@ -173,7 +168,6 @@ impl Planned {
     }
 
     /// What will be measured, and how long that takes, for a reader.
-    #[must_use]
     pub fn text(&self) -> String {
         let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
         let cached = self.cached.iter().filter(|cached| cached.runs.is_some()).count();
@@ -339,11 +333,11 @@ fn unlike(of: &Recording, kernels: &[&str], module: &str, params: &str) -> Optio
 impl Planned {
     /// Keeps the baseline's runs for the next candidate. Without a place for them the gate goes on.
     fn remember(&self, number: usize, baseline: &[Recording], progress: &mut Progress) {
-        let (Some(cache), Some(cached)) = (&self.cache, self.cached.get(number)) else { return };
+        let Some(cached) = self.cached.get(number) else { return };
         if cached.runs.as_ref().is_some_and(|runs| runs.len() == baseline.len()) {
             return;
         }
-        if let Err(failure) = cache.keep(&cached.key, baseline) {
+        if let Err(failure) = cache::keep(&cached.file, baseline) {
             progress.say(&format!("the baseline's runs are not kept: {}", failure.message));
         }
     }
