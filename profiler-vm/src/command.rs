@@ -34,6 +34,10 @@ pub(crate) struct Files<'a> {
 
 /// The command that boots the VM and runs the script.
 pub(crate) fn command(spec: &VmSpec, accel: Accel, files: &Files<'_>) -> Command {
+    // With the program's own folder.
+    let mut path = spec.vng.parent().map_or(OsString::new(), |folder| folder.as_os_str().into());
+    path.push(":");
+    path.push(search_path());
     let mut command = Command::new("sh");
     command
         .args(["-c", LEADER, "sh"])
@@ -64,7 +68,7 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, files: &Files<'_>) -> Command
         .args(["--qemu-opts=-global", "--qemu-opts=virtio-serial-pci.max_ports=2"])
         .current_dir(&spec.directory)
         .env("HOME", &spec.home)
-        .env("PATH", search_path(&spec.vng));
+        .env("PATH", path);
     if let Some(rules) = &files.rules {
         let mut mapped = OsString::from(format!("--rodir={}=", udev::RULES));
         mapped.push(rules);
@@ -95,14 +99,9 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, files: &Files<'_>) -> Command
     command
 }
 
-/// PATH of the caller, with the program's own folder and those of system programs.
-pub(crate) fn search_path(program: &Path) -> OsString {
-    let mut path = OsString::new();
-    if let Some(folder) = program.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        path.push(folder);
-        path.push(":");
-    }
-    path.push(std::env::var_os("PATH").unwrap_or_default());
+/// PATH of the caller, and the folders of system programs, which an ordinary user's may lack.
+pub fn search_path() -> OsString {
+    let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin");
     path
 }

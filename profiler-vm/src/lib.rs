@@ -25,7 +25,7 @@ mod spec;
 mod udev;
 
 pub use arch::Arch;
-pub use command::text;
+pub use command::{search_path, text};
 pub use console::Trouble;
 pub use error::VmError;
 pub use guest::{Interrupts, hangup_is_ignored, logged_lines, run};

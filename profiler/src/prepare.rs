@@ -236,6 +236,17 @@ fn parameters(file: &[u8]) -> Option<BTreeSet<String>> {
     is_complete.then_some(known)
 }
 
+/// The values that a module's file says of itself under `key`, which ends with `=`.
+pub(crate) fn said_in(file: &[u8], key: &str) -> Vec<String> {
+    values(section(file, ".modinfo").unwrap_or_default(), key).collect()
+}
+
+fn values(info: &[u8], key: &str) -> impl Iterator<Item = String> {
+    let entries = info.split(|&byte| byte == 0);
+    let values = entries.filter_map(|entry| entry.strip_prefix(key.as_bytes()));
+    values.map(|value| String::from_utf8_lossy(value).into_owned())
+}
+
 /// Size of `struct kernel_param` (include/linux/moduleparam.h) on 64-bit machines.
 const KERNEL_PARAM: usize = 40;
 
@@ -287,11 +298,7 @@ impl Inspected {
         if file.kind() != ObjectKind::Relocatable {
             return Err(no_module("it is not a relocatable object"));
         }
-        let value = |key: &str| {
-            info.split(|&byte| byte == 0)
-                .find_map(|entry| entry.strip_prefix(key.as_bytes()))
-                .map(|value| String::from_utf8_lossy(value).into_owned())
-        };
+        let value = |key: &str| values(info, key).next();
         let stem = || path.file_stem().unwrap_or_default().to_string_lossy().replace('-', "_");
         Ok(Self {
             file: path.to_owned(),

@@ -88,7 +88,7 @@ pub(super) fn place_as(partial: Partial, release: &str, stamp: &str) -> Result<(
     // The guest's modules are found by the index that the package's own script would have made.
     if root.join("lib/modules").join(release).exists() {
         let mut depmod = Command::new("depmod");
-        depmod.env("PATH", search_path(Path::new("depmod"))).arg("-b").arg(&root).arg(release);
+        depmod.env("PATH", search_path()).arg("-b").arg(&root).arg(release);
         output(&mut depmod)?;
     }
     write(&root.join(STAMP), stamp)?;

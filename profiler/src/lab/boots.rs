@@ -151,7 +151,7 @@ impl<'a> Boots<'a> {
     ) -> Result<Machine<'b>, MachineError> {
         let limit = self.settings.options.timeout;
         if let Some(base) = &self.base {
-            return self.start(Start::Restore(base.folder()), Accel::Tcg, jobs, folder, limit);
+            return self.start(Start::Restore(&base.folder), Accel::Tcg, jobs, folder, limit);
         }
         let (kernel, initramfs) = (&self.builds.kernel, &self.initramfs);
         if fs::File::options().read(true).write(true).open("/dev/kvm").is_ok() {
@@ -182,11 +182,7 @@ impl<'a> Boots<'a> {
             ..Hardware::counted(self.builds.kernel.arch, &options.memory)
         };
         let files = self.settings.folder.join("files");
-        let spec = Spec {
-            jobs,
-            files: Some(&files),
-            ..Spec::new(hardware, start, folder, limit)
-        };
+        let spec = Spec { jobs, files: Some(&files), ..Spec::new(hardware, start, folder, limit) };
         let mut machine = Machine::start(spec, &self.interrupts)?;
         if let Start::Boot { .. } = start {
             let (answer, _) = machine.answer()?;

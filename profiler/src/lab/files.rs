@@ -7,14 +7,13 @@ use std::path::Path;
 use object::LittleEndian;
 use object::elf::{FileHeader64, SHF_ALLOC, SectionHeader64};
 use object::read::elf::{FileHeader as _, SectionHeader as _};
-use object::{Object as _, ObjectSection as _};
 use profiler_vm::KernelImage;
 
 use super::agent::Agent;
 use super::subject::Build;
 use super::wire::{self, ModuleFile};
 use crate::error::{Failure, exit};
-use crate::prepare::SIGNATURE_MAGIC;
+use crate::prepare::{SIGNATURE_MAGIC, said_in};
 
 /// Files one behind the other, in the order in which they are loaded.
 #[derive(Default)]
@@ -157,26 +156,17 @@ fn without_debug(bytes: &[u8]) -> Option<Vec<u8>> {
 
 /// The modules that a module says it depends on.
 pub(super) fn dependencies(bytes: &[u8]) -> Vec<String> {
-    let info = || {
-        let file = object::File::parse(bytes).ok()?;
-        let info = file.section_by_name(".modinfo")?.data().ok()?.to_owned();
-        Some(info)
-    };
-    let info = info().unwrap_or_default();
-    let entries = info.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-    let mut names = Vec::new();
-    for entry in entries {
-        if let Some(list) = entry.strip_prefix("depends=") {
-            names.extend(list.split(',').filter(|name| !name.is_empty()).map(str::to_owned));
-        }
-    }
-    names
+    let lists = said_in(bytes, "depends=");
+    let names = lists.iter().flat_map(|list| list.split(','));
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use object::write::{Object, StandardSegment};
-    use object::{Architecture, BinaryFormat, Endianness, Object as _, SectionKind};
+    use object::{
+        Architecture, BinaryFormat, Endianness, Object as _, ObjectSection as _, SectionKind,
+    };
 
     use super::*;
 

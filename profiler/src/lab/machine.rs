@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt as _, FdMapping};
-use profiler_vm::{Accel, Arch, Interrupts, Time, Trouble};
+use profiler_vm::{Accel, Arch, Interrupts, Time, Trouble, search_path};
 use serde_json::json;
 
 use super::quiet::{KERNEL_ARGS, QEMU_ARGS};
@@ -37,7 +37,7 @@ const STATE: i32 = 4;
 const CONSOLE_BYTES: u64 = 1 << 20;
 
 /// Files of a snapshot: the guest's memory, which a restored machine maps, and the state of all else.
-const MEMORY_FILE: &str = "memory";
+pub(super) const MEMORY_FILE: &str = "memory";
 const STATE_FILE: &str = "state";
 
 /// The console's text, in the folder of a machine.
@@ -131,6 +131,9 @@ pub(super) struct Machine<'a> {
     pages: Option<Pages>,
 }
 
+/// What a report means after which the kernel does not go on.
+const BROKE: &str = "the kernel broke";
+
 /// Why a machine gave no answer.
 #[derive(Debug)]
 pub(super) enum MachineError {
@@ -138,10 +141,8 @@ pub(super) enum MachineError {
     Unusable(String),
     /// A signal, by number.
     Interrupted(i32),
-    /// The kernel broke.
-    Trouble(Trouble),
-    /// The kernel has reported a fault, and goes on.
-    Warned(Trouble),
+    /// The kernel's report, and what it means.
+    Trouble(Trouble, &'static str),
     /// Anything else.
     Broken(String),
     /// The guest says that a job failed.
@@ -254,7 +255,7 @@ impl<'a> Machine<'a> {
             }
         }
         if let Some(trouble) = self.trouble() {
-            return Err(MachineError::Trouble(trouble));
+            return Err(MachineError::Trouble(trouble, BROKE));
         }
         let header = self.memory([HEADER, HEADER_BYTES])?;
         let word = |at: usize| {
@@ -269,7 +270,9 @@ impl<'a> Machine<'a> {
         let attachment = self.memory([word(3), word(4)])?;
         match serde_json::from_slice(&text) {
             Ok(Answer::Failed(failure)) => Err(MachineError::Guest(failure)),
-            Ok(Answer::Warned(lines)) => Err(MachineError::Warned(Trouble { lines })),
+            Ok(Answer::Warned(lines)) => {
+                Err(MachineError::Trouble(Trouble { lines }, "the kernel reports a fault"))
+            }
             Ok(answer) => Ok((answer, attachment)),
             Err(error) => {
                 Err(MachineError::Broken(format!("the guest's answer is damaged: {error}")))
@@ -400,7 +403,7 @@ impl<'a> Machine<'a> {
             return MachineError::Interrupted(signal);
         }
         if let Some(trouble) = self.trouble() {
-            return MachineError::Trouble(trouble);
+            return MachineError::Trouble(trouble, BROKE);
         }
         let what = match error {
             QmpError::Refused(text) => text,
@@ -451,11 +454,6 @@ pub(super) fn checksum(snapshot: &Path) -> io::Result<[u64; 2]> {
     crc.update(&state);
     let memory = memory::checksum(&snapshot.join(MEMORY_FILE), &mut crc)?;
     Ok([state.len() as u64 + memory, crc.sum().into()])
-}
-
-/// Gives back the room of memory that the guest does not use; no machine may run from the snapshot.
-pub(super) fn trim(snapshot: &Path) -> io::Result<()> {
-    memory::trim(&snapshot.join(MEMORY_FILE))
 }
 
 /// QEMU's process, which ends with it.
@@ -560,13 +558,6 @@ fn kernel_command_line(arch: Arch, time: Time) -> String {
     [console, ALWAYS].into_iter().chain(words).chain(after).collect::<Vec<_>>().join(" ")
 }
 
-/// Folders of system programs, which an ordinary user's PATH may lack, come last.
-fn search_path() -> std::ffi::OsString {
-    let mut path = std::env::var_os("PATH").unwrap_or_default();
-    path.push(":/usr/sbin:/sbin");
-    path
-}
-
 /// QEMU's program, as it is found.
 pub(super) fn qemu(arch: Arch) -> Option<PathBuf> {
     std::env::split_paths(&search_path())
@@ -588,10 +579,6 @@ fn kept(console: &Path) -> PathBuf {
 impl MachineError {
     /// What it means to the user; `at` says for which build and run it was.
     pub(super) fn into_failure(self, at: &str, module: Option<&str>, folder: &Path) -> Failure {
-        let what = match self {
-            Self::Warned(_) => "the kernel reports a fault",
-            _ => "the kernel broke",
-        };
         let kept = format!("the kernel's messages: {}", kept(&folder.join(CONSOLE)).display());
         match self {
             Self::Unusable(text) => Failure::new(exit::CANNOT_MEASURE, of_plugin(&text)),
@@ -599,7 +586,7 @@ impl MachineError {
                 let code = u8::try_from(128 + signal).unwrap_or(exit::TERMINATED);
                 Failure::new(code, format!("{at}: ended by a signal"))
             }
-            Self::Trouble(trouble) | Self::Warned(trouble) => {
+            Self::Trouble(trouble, what) => {
                 let who = match module.filter(|name| trouble.names_module(name)) {
                     Some(name) => format!("{what} in the driver {name}"),
                     None => what.to_owned(),

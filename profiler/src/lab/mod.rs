@@ -84,7 +84,7 @@ pub struct KernelBuilds {
 
 impl KernelBuilds {
     /// The baseline, and the candidate if there is one.
-    fn builds(&self) -> impl Iterator<Item = &Build> {
+    pub fn builds(&self) -> impl Iterator<Item = &Build> {
         [&self.baseline].into_iter().chain(&self.candidate)
     }
 }

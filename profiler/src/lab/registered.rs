@@ -10,6 +10,7 @@ use object::{
 };
 
 use crate::kernel::names;
+use crate::prepare::said_in;
 
 /// What a module's file says of its functions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -78,12 +79,9 @@ impl Registered {
                 }
             }
         }
-        let info = file.section_by_name(".modinfo").map(|section| section.data()).transpose()?;
-        for entry in info.unwrap_or_default().split(|byte| *byte == 0) {
-            let entry = String::from_utf8_lossy(entry);
-            let parameter = entry.strip_prefix("parmtype=").and_then(|entry| entry.split_once(':'));
-            found.parameters.extend(parameter.map(|(name, _)| name.to_owned()));
-        }
+        let types = said_in(bytes, "parmtype=");
+        let names = types.iter().filter_map(|of| of.split_once(':'));
+        found.parameters = names.map(|(name, _)| name.to_owned()).collect();
         Ok(found)
     }
 }

@@ -130,13 +130,13 @@ impl<'a> Lab<'a> {
                 |step| match *step {
                     Step::Install(at) => {
                         let (side, number) = pairs[at];
-                        let (done, failure) = match self.install(side, number) {
-                            Ok(done) => (Some(done), None),
-                            Err(failure) => (None, Some(failure)),
+                        let (done, result) = match self.install(side, number) {
+                            Ok(done) => (Some(done), Ok(None)),
+                            Err(failure) => (None, Err(failure)),
                         };
                         // Else its runs would wait.
                         let _ = installed[at].set(done);
-                        failure.map_or(Ok(None), Err)
+                        result
                     }
                     Step::Run(at, group) => {
                         let Some(installed) = installed[at].wait() else { return Ok(None) };
@@ -209,7 +209,7 @@ impl<'a> Lab<'a> {
         let modules = files.modules_of(&build.name);
         let jobs = [wire::Job::Install(Install { placement, modules, agent })];
         let machine_folder = self.machine_folder(&format!("install-{name}"));
-        let spec = self.spec(self.base.folder(), &machine_folder, &jobs);
+        let spec = self.spec(&self.base.folder, &machine_folder, &jobs);
         let spec = Spec { files: Some(&packed), saved_to: Some(&folder), ..spec };
         let at = format!("{}, placement {placement}", build.given);
         let failed = |error: MachineError| {
@@ -440,7 +440,7 @@ impl<'a> Lab<'a> {
             groups(jobs).filter(|group| group.iter().any(|job| job.cost)).collect();
         let (found, failure) = parallel(&wanted, self.settings.options.jobs(), |group| {
             let key = self.key(group);
-            let kept = self.base.file(&format!("without-{key}"));
+            let kept = self.base.folder.join(format!("without-{key}"));
             let known = fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());
             if let Some(known) = known {
                 return Ok((key, known, Vec::new()));
@@ -448,7 +448,7 @@ impl<'a> Lab<'a> {
             let loads = group_name(group);
             let at = "without the driver";
             let name = format!("without-{loads}");
-            let counted = self.count((at, &name), self.base.folder(), group, "")?;
+            let counted = self.count((at, &name), &self.base.folder, group, "")?;
             let mut failed: Vec<FailedLoad> = Vec::new();
             let runs = group.iter().zip(&counted).filter(|(job, _)| job.cost);
             let each = runs.map(|(job, counted)| match failure_of(at, at, job, &counted.loads) {

@@ -15,7 +15,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::cache::touch;
 use super::initramfs;
-use super::machine::{self, Hardware, Machine, MachineError, Spec, Start, qemu};
+use super::machine::{self, Hardware, MEMORY_FILE, Machine, MachineError, Spec, Start, qemu};
+use super::memory;
 use super::wire::Answer;
 use crate::error::{Failure, exit};
 use crate::kernel::btf::Btf;
@@ -41,7 +42,8 @@ const TYPES: &str = "btf";
 /// A guest that has booted.
 #[derive(Debug)]
 pub(super) struct Base {
-    folder: PathBuf,
+    /// That of the guest's memory and state, and of what belongs to them, such as counts without a driver.
+    pub(super) folder: PathBuf,
     pub(super) facts: Facts,
 }
 
@@ -59,11 +61,6 @@ pub(super) struct Facts {
 }
 
 impl Base {
-    /// The folder of the guest's memory and state.
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// The kernel's functions, as lines of `/proc/kallsyms`, and its vectors.
     pub(super) fn symbols(&self) -> io::Result<String> {
         fs::read_to_string(self.folder.join(SYMBOLS))
@@ -89,11 +86,6 @@ impl Base {
         }
         let types = Btf::image(&types, &path).map_err(|error| error.to_string())?;
         Reader::new(&types, &self.data().map_err(|error| error.to_string())?)
-    }
-
-    /// A file that belongs to the snapshot, such as counts without a driver.
-    pub(super) fn file(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
     }
 
     fn open(folder: &Path, key: &str) -> Option<Self> {
@@ -206,7 +198,7 @@ impl Maker<'_> {
         let vectors = machine.vectors().map_err(failed)?;
         machine.save(folder).map_err(failed)?;
         drop(machine);
-        machine::trim(folder).map_err(unwritable)?;
+        memory::trim(&folder.join(MEMORY_FILE)).map_err(unwritable)?;
         let functions = functions_of(&symbols) + &vectors;
         // Functions, too: those that say what a kprobe is.
         let data = hooks::needed(&symbols);

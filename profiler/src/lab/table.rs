@@ -2,23 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use super::KernelBuilds;
+use profiler_vm::KernelImage;
+
 use super::subject::{Build, Subject};
 use crate::export::document::{Table, or_dash};
 use crate::recording::{DriverCost, HandlerRecording, Recording, Series};
 use crate::stats::{mean, mean_below, median, spread};
 
-/// What was measured, and medians and spreads over the runs of `build`.
-pub fn spreads(
-    series: &Series,
-    build: Option<&Build>,
-    bench: &KernelBuilds,
-    width: Option<u16>,
-) -> String {
-    format!("{}{}", head(series, build, bench), spread_table(series, width))
+/// What was measured of a build, and medians and spreads over its runs.
+pub fn spreads(series: &Series, build: &Build, kernel: &KernelImage, width: Option<u16>) -> String {
+    format!("{}{}", head(series, build, kernel), spread_table(series, width))
 }
 
-fn head(series: &Series, build: Option<&Build>, bench: &KernelBuilds) -> String {
+fn head(series: &Series, build: &Build, kernel: &KernelImage) -> String {
     let boots: BTreeSet<u32> =
         series.runs.iter().filter_map(|run| run.place.as_ref().map(|place| place.boot)).collect();
     let clock = series.runs.first().map_or(String::new(), |run| run.clock.to_string());
@@ -26,16 +22,18 @@ fn head(series: &Series, build: Option<&Build>, bench: &KernelBuilds) -> String 
     let label = if series.label.is_empty() { String::new() } else { format!("{}: ", series.label) };
     let module = series.runs.first().and_then(|run| run.modules.first());
     let id = module.and_then(|module| module.build_id.as_deref()).unwrap_or("unknown");
-    let params = build.map_or("", |build| build.params.as_str());
-    let name = match build.map(|build| &build.subject) {
-        Some(command @ Subject::Command(_)) => command.to_string(),
-        _ => bench.baseline.name.clone(),
+    let name = match &build.subject {
+        command @ Subject::Command(_) => command.to_string(),
+        _ => build.name.clone(),
     };
-    let params = if params.is_empty() { String::new() } else { format!(", {params}") };
+    let params = match build.params.as_str() {
+        "" => String::new(),
+        params => format!(", {params}"),
+    };
     format!(
         "{label}{name} (build id {id}{params}) on Linux {}, clock {clock}, {} runs in {} boots\n\
          medians over the runs in {unit}, and in percent of them how far the runs are apart\n",
-        bench.kernel.release,
+        kernel.release,
         series.runs.len(),
         boots.len(),
     )

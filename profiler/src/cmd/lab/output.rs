@@ -54,11 +54,8 @@ impl Outputs {
         let mut written = Ok(());
         let mut text = String::new();
         let label = if bench.candidate.is_some() { "baseline" } else { "" };
-        let sides = [
-            (label, Some(&bench.baseline), baseline),
-            ("candidate", bench.candidate.as_ref(), candidate),
-        ];
-        for (side, (label, build, runs)) in sides.into_iter().enumerate() {
+        let sides = [(label, baseline), ("candidate", candidate)].into_iter().zip(bench.builds());
+        for (side, ((label, runs), build)) in sides.enumerate() {
             if runs.is_empty() {
                 continue;
             }
@@ -81,13 +78,13 @@ impl Outputs {
 }
 
 /// The tables of one series.
-fn printed(series: &Series, build: Option<&Build>, bench: &KernelBuilds) -> String {
+fn printed(series: &Series, build: &Build, bench: &KernelBuilds) -> String {
     let width = stdout_width();
     let mut text = match series.runs.as_slice() {
         [_] if bench.candidate.is_none() => {
             String::from_utf8_lossy(&tables(series, Unit::Auto, width)).into_owned()
         }
-        _ => table::spreads(series, build, bench, width),
+        _ => table::spreads(series, build, &bench.kernel, width),
     };
     if let Some(costs) = table::costs(series, width) {
         text.push_str(&format!("\n{costs}"));
