@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -50,12 +50,13 @@ pub fn run(
 ) -> Result<VmOutcome, VmError> {
     // Before the kernel is unpacked, which takes half a second.
     let interrupts = Interrupts::catch()?;
-    let nonce = nonce();
     // A VM that is killed leaves virtme-ng's temporary files behind. Here they are removed.
     let scratch = tempfile::Builder::new()
         .prefix("vng-")
         .tempdir_in(&spec.scratch)
         .map_err(VmError::file("create a folder in", &spec.scratch))?;
+    // A word that no earlier output can contain.
+    let nonce = scratch.path().file_name().unwrap_or_default().to_string_lossy();
     let script = tempfile::Builder::new()
         .prefix(".vm-command-")
         .suffix(".sh")
@@ -96,12 +97,6 @@ pub fn logged_lines(log: &Path) -> Vec<String> {
     let log = std::fs::read(log).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     log.lines().filter(|line| !line.starts_with(KERNEL_MARK)).map(str::to_owned).collect()
-}
-
-/// A word that no earlier output can contain.
-fn nonce() -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{:x}-{:x}", std::process::id(), now.as_nanos())
 }
 
 /// What a line was written to.

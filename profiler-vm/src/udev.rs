@@ -1,8 +1,5 @@
 //! What udev does in the guest: what virtme-ng needs. The rules of a system that boots on hardware are a third of the boot under
-//! TCG, and what they start runs beside what is measured.
-//!
-//! virtme-ng's own init mounts ours while it starts udev, and its older one, a shell script, after udev has ended: there the
-//! system's rules apply, and the kernel's `modprobe.blacklist` alone keeps drivers out.
+//! TCG, and what they start runs beside what is measured. virtme-ng's init mounts ours while it starts udev.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -126,8 +126,7 @@ impl<'a> Boots<'a> {
     /// What the guest does for a run: it loads the build, measures and unloads it.
     fn jobs(&self, step: &Step<'_>, boot: u32) -> [wire::Job; 3] {
         let name = &self.builds.baseline.name;
-        let number = usize::from(step.side == Side::Candidate);
-        let mut modules = self.files.modules_of_build(name, number);
+        let mut modules = self.files.modules_of(name, step.side as usize);
         if step.order > 0 {
             // What it depends on is loaded.
             modules = modules.pop().into_iter().collect();

@@ -87,24 +87,12 @@ impl Files {
         agent.pack(&mut self.bytes)
     }
 
-    /// The modules to load for the one called `name`, which comes last; of two builds the one with these parameters.
-    pub(super) fn modules_of(&self, name: &str) -> Vec<ModuleFile> {
-        self.up_to(|module| module.name == name)
-    }
-
-    /// As [`Self::modules_of`], for the `number`-th build of the name.
-    pub(super) fn modules_of_build(&self, name: &str, number: usize) -> Vec<ModuleFile> {
-        let of_name: Vec<&ModuleFile> =
-            self.modules.iter().filter(|module| module.name == name).collect();
-        let wanted = of_name.get(number).map_or([0, 0], |module| module.bytes);
-        let mut modules = self.up_to(|module| module.bytes == wanted);
-        modules.retain(|module| module.name != name || module.bytes == wanted);
-        modules
-    }
-
-    fn up_to(&self, is_last: impl Fn(&ModuleFile) -> bool) -> Vec<ModuleFile> {
-        let end = self.modules.iter().position(is_last).map_or(0, |at| at + 1);
-        self.modules[..end].to_vec()
+    /// The modules to load for the `number`-th build of a name, which comes last.
+    pub(super) fn modules_of(&self, name: &str, number: usize) -> Vec<ModuleFile> {
+        let mut of_name = self.modules.iter().filter(|module| module.name == name);
+        let Some(wanted) = of_name.nth(number) else { return Vec::new() };
+        let before = self.modules.iter().take_while(|module| module.bytes != wanted.bytes);
+        before.filter(|module| module.name != name).chain([wanted]).cloned().collect()
     }
 
     /// Writes all files.

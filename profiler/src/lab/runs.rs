@@ -206,7 +206,7 @@ impl<'a> Lab<'a> {
         let agent = agent.map(|agent| files.add_agent(agent));
         let packed = folder.join("files");
         files.write(&packed).map_err(unwritable)?;
-        let modules = files.modules_of(&build.name);
+        let modules = files.modules_of(&build.name, 0);
         let jobs = [wire::Job::Install(Install { placement, modules, agent })];
         let machine_folder = self.machine_folder(&format!("install-{name}"));
         let spec = self.spec(&self.base.folder, &machine_folder, &jobs);

@@ -13,7 +13,7 @@ use strum::VariantArray as _;
 pub const CONFIDENCE: f64 = 0.95;
 
 /// A figure of a handler on both sides, with its runs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ChangeRecord {
     /// Name of the load profile, if runs have one.
@@ -81,6 +81,17 @@ pub struct Calls {
     pub fewest: u64,
     /// Whether any run has the handler at all.
     pub known: bool,
+}
+
+impl Calls {
+    /// Of runs, of which some may lack the handler.
+    fn of(runs: impl Iterator<Item = Option<u64>> + Clone) -> Self {
+        Self {
+            total: runs.clone().flatten().fold(0, u64::saturating_add),
+            fewest: runs.clone().map(Option::unwrap_or_default).min().unwrap_or(0),
+            known: runs.flatten().next().is_some(),
+        }
+    }
 }
 
 impl ChangeRecord {
@@ -231,11 +242,8 @@ fn loads(part: &Part<'_>) -> Vec<ChangeRecord> {
                     return (is_somewhere && *statistic == Statistic::Avg)
                         .then(|| without_a_value(part, &subject));
                 };
-                let [base_calls, candidate_calls] = [base, candidate].map(|side| Calls {
-                    total: side.iter().fold(0, |sum, it| it.1.saturating_add(sum)),
-                    fewest: side.iter().map(|it| it.1).min().unwrap_or(0),
-                    known: true,
-                });
+                let [base_calls, candidate_calls] = [base, candidate]
+                    .map(|side| Calls::of(side.iter().map(|(_, operations)| Some(*operations))));
                 let compared = compared(part, &subject, *statistic, &observed);
                 Some(ChangeRecord { base_calls, candidate_calls, ..compared })
             }));
@@ -386,11 +394,8 @@ fn operation(part: &Part<'_>, load: BuiltinKind, statistic: Statistic) -> Change
             compared(part, &name, statistic, &sides)
         }
     };
-    let [base_calls, candidate_calls] = sides.each_ref().map(|costs| {
-        let operations = || costs.iter().map(|cost| cost.operations);
-        let total = operations().fold(0, u64::saturating_add);
-        Calls { total, fewest: operations().min().unwrap_or(0), known: true }
-    });
+    let [base_calls, candidate_calls] =
+        sides.each_ref().map(|costs| Calls::of(costs.iter().map(|cost| Some(cost.operations))));
     ChangeRecord { base_calls, candidate_calls, ..compared }
 }
 
@@ -420,27 +425,16 @@ fn compared(part: &Part<'_>, name: &str, statistic: Statistic, figures: &Figures
     let record = ChangeRecord {
         part: part.name.clone(),
         handler: name.to_owned(),
-        module: None,
         statistic,
         unit: statistic.unit(part.meter()).to_owned(),
         placements: (part.meter() == Meter::Exact).then(|| part.design.placements()),
         base: alone(part, &base_runs),
         candidate: alone(part, &candidate_runs),
-        change: None,
-        one_call: None,
-        open: false,
-        change_bounds: None,
-        percent: None,
-        percent_bounds: None,
-        p_slower: None,
-        p_faster: None,
-        base_calls: Calls::default(),
-        candidate_calls: Calls::default(),
         base_spread: stats::spread(&known),
         base_runs,
         candidate_runs,
         resolution,
-        lost_share: 0.0,
+        ..ChangeRecord::default()
     };
     match part.meter() {
         Meter::Exact => with_placed(record, Placed::of(&part.design, figures)),
@@ -499,11 +493,5 @@ fn sampled(part: &Part<'_>, record: ChangeRecord) -> ChangeRecord {
 }
 
 fn calls(side: &[&Run], module: Option<&str>, name: &str) -> Calls {
-    let counts: Vec<Option<u64>> =
-        side.iter().map(|run| run.handler(module, name).map(|handler| handler.count)).collect();
-    Calls {
-        total: counts.iter().flatten().fold(0, |total, count| total.saturating_add(*count)),
-        fewest: counts.iter().map(|count| count.unwrap_or(0)).min().unwrap_or(0),
-        known: counts.iter().any(Option::is_some),
-    }
+    Calls::of(side.iter().map(|run| run.handler(module, name).map(|handler| handler.count)))
 }

@@ -7,20 +7,10 @@ use crate::recording::Meter;
 use super::{ChangeRecord, Design, Enough, Note, Part, Refusal, Side, Statistic};
 
 /// The verdict on one figure of one handler.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::Display,
-    strum::IntoStaticStr,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::Display, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Verdict {
     /// Not slower by more than its limit, as the upper bound or the counted change shows.
@@ -96,9 +86,10 @@ impl Line {
 }
 
 /// The outcome of a gate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::Display)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Outcome {
     /// Every figure passed.

@@ -97,40 +97,29 @@ pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::Verdict;
+    use crate::verdict::{Calls, Verdict};
 
     const TERMS: Terms = Terms { share: Some(0.01), floor: 5.0, max_loss: 0.001, alpha: 0.05 };
 
     /// A handler that took `base` and whose change has these bounds.
     fn record(base: f64, change: f64, bounds: [f64; 2]) -> ChangeRecord {
+        let calls = Calls { total: 800, fewest: 100, known: true };
         ChangeRecord {
-            part: None,
             handler: "h".to_owned(),
-            module: None,
             statistic: Statistic::Tp90,
             unit: "ns".to_owned(),
-            placements: None,
             base: Some(base),
             candidate: Some(base + change),
             change: Some(change),
-            one_call: None,
-            open: false,
             change_bounds: Some(bounds),
             percent: Some(change / base * 100.0),
             percent_bounds: Some(bounds.map(|bound| bound / base * 100.0)),
-            p_slower: None,
-            p_faster: None,
-            base_runs: Vec::new(),
-            candidate_runs: Vec::new(),
-            base_calls: crate::verdict::change::Calls { total: 800, fewest: 100, known: true },
-            candidate_calls: crate::verdict::change::Calls { total: 800, fewest: 100, known: true },
-            resolution: 0.0,
-            lost_share: 0.0,
-            base_spread: None,
+            base_calls: calls,
+            candidate_calls: calls,
+            ..ChangeRecord::default()
         }
     }
 
-    /// Every condition of a failure holds in the first case, and one after the other does not.
     #[test]
     fn each_condition_of_a_failure_is_needed() {
         let slow = record(1000.0, 30.0, [20.0, 40.0]);

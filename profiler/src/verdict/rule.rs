@@ -226,18 +226,14 @@ impl Rule {
     /// The rule beside a release: `share` of it is the limit of each figure that is judged at all. Budgets were judged already, and
     /// what has gone since then was found when it went.
     pub fn beside_release(&self, share: f64) -> Self {
-        let mut limits = Limits::default();
-        Statistic::GATED.iter().for_each(|it| limits.set(*it, Limit::Share(share)));
-        let handlers = self.handlers.iter().map(|rule| {
-            let mut off = Limits::default();
-            let is_off = |it: &&Statistic| rule.limits.get(**it) == Some(Limit::Off);
-            Statistic::GATED.iter().filter(is_off).for_each(|it| off.set(*it, Limit::Off));
-            HandlerRule { limits: off, ..rule.clone() }
+        let limits = Limits(Statistic::GATED.map(|it| (it, Limit::Share(share))).into());
+        let handlers = self.handlers.iter().cloned().map(|mut rule| {
+            rule.limits.0.retain(|it, limit| Statistic::GATED.contains(it) && *limit == Limit::Off);
+            rule
         });
-        let handlers = handlers.collect();
         Self {
             limits: Some(limits),
-            handlers,
+            handlers: handlers.collect(),
             budgets: Vec::new(),
             allow_vanished: true,
             ..self.clone()

@@ -5,11 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::Amount;
 
 /// One of the two builds that are measured and compared.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::Display,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Side {
     /// The accepted build; also the only one that is measured.

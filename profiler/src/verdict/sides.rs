@@ -1,5 +1,7 @@
 //! The runs of both sides, checked to be comparable.
 
+use std::collections::BTreeSet;
+
 use super::{Design, Note, Side};
 use crate::load::{BuiltinKind, LoadFailure, LoadStatus};
 use crate::recording::unlike::{Difference, Use, What, differences, failing_otherwise};
@@ -139,11 +141,7 @@ impl<'a> Sides<'a> {
     /// # Errors
     /// If a run was interrupted, its load failed, its books do not balance, or runs are of two meters.
     pub fn of_candidate(candidate: &'a [Run]) -> Result<Self, Refusal> {
-        let mut unfit: Vec<_> = candidate.iter().filter_map(unfit_for).collect();
-        unfit.extend(other_meters(candidate));
-        if !unfit.is_empty() {
-            return Err(Refusal::Unfit(unfit));
-        }
+        fit(candidate.iter(), false)?;
         let part = |name| {
             let candidate = of_part(candidate, &name);
             let design = Design::of(&[], &recordings(&candidate), false);
@@ -151,10 +149,8 @@ impl<'a> Sides<'a> {
         };
         let parts = part_names(candidate).into_iter().map(part).collect();
         let notes = [Note::OnlyBudgets].into_iter();
-        Ok(Self {
-            parts,
-            notes: notes.chain(partly_measured(candidate, Side::Candidate)).collect(),
-        })
+        let notes = notes.chain(partly_measured(candidate, Side::Candidate)).collect();
+        Ok(Self { parts, notes })
     }
 
     /// Sorts the runs of both sides into parts.
@@ -168,15 +164,7 @@ impl<'a> Sides<'a> {
         allowed: &[What],
         independent: bool,
     ) -> Result<Self, Refusal> {
-        let mut unfit = Vec::new();
-        for side in [base, candidate] {
-            unfit.extend(side.iter().filter_map(unfit_for));
-        }
-        unfit.extend(copies(base.iter().chain(candidate)));
-        unfit.extend(other_meters(base.iter().chain(candidate)));
-        if !unfit.is_empty() {
-            return Err(Refusal::Unfit(unfit));
-        }
+        fit(base.iter().chain(candidate), true)?;
         let (of_base, of_candidate) = (part_names(base), part_names(candidate));
         let (common, base_alone): (Vec<_>, Vec<_>) =
             of_base.iter().cloned().partition(|name| of_candidate.contains(name));
@@ -184,14 +172,13 @@ impl<'a> Sides<'a> {
             return Err(Refusal::NothingInCommon { base: of_base, candidate: of_candidate });
         }
         let candidate_alone = of_candidate.into_iter().filter(|name| !common.contains(name));
-        let base_alone = base_alone.into_iter().map(|name| Note::OnlyOn(Side::Baseline, name));
-        let notes = base_alone
-            .chain(candidate_alone.map(|name| Note::OnlyOn(Side::Candidate, name)))
-            .chain(partly_measured(base, Side::Baseline))
-            .chain(partly_measured(candidate, Side::Candidate))
-            .collect();
+        let mut notes: Vec<Note> =
+            base_alone.into_iter().map(|name| Note::OnlyOn(Side::Baseline, name)).collect();
+        notes.extend(candidate_alone.map(|name| Note::OnlyOn(Side::Candidate, name)));
+        notes.extend(partly_measured(base, Side::Baseline));
+        notes.extend(partly_measured(candidate, Side::Candidate));
         let (mut parts, mut unlike) = (Vec::new(), Vec::new());
-        for name in common.iter().cloned() {
+        for name in common {
             let (base, candidate) = (of_part(base, &name), of_part(candidate, &name));
             unlike.extend(unlike_runs(&base, &candidate, allowed));
             let design = Design::of(&recordings(&base), &recordings(&candidate), independent);
@@ -201,19 +188,25 @@ impl<'a> Sides<'a> {
     }
 }
 
+/// Refuses runs that cannot be used, and copies if each has to be a measurement of its own.
+fn fit<'a>(runs: impl Iterator<Item = &'a Run> + Clone, is_each: bool) -> Result<(), Refusal> {
+    let mut unfit: Vec<_> = runs.clone().filter_map(unfit_for).collect();
+    unfit.extend(copies(runs.clone()).filter(|_| is_each));
+    unfit.extend(other_meters(runs));
+    if unfit.is_empty() { Ok(()) } else { Err(Refusal::Unfit(unfit)) }
+}
+
 /// Handlers that a daemon shed while these runs were recorded.
 fn partly_measured(runs: &[Run], side: Side) -> Option<Note> {
-    let recordings = || runs.iter().map(|run| &run.recording);
-    let of_warnings = recordings()
-        .flat_map(|recording| &recording.warnings)
-        .filter(|warning| matches!(warning.code.parse(), Ok(Code::PartlyMeasured)));
-    let left_out = recordings().flat_map(|recording| &recording.left_out);
-    let left_out = left_out.filter(|left| left.reason == SHED).map(|left| left.name.clone());
-    let mut names: Vec<String> =
-        of_warnings.flat_map(|warning| warning.handlers.iter().cloned()).chain(left_out).collect();
-    names.sort_unstable();
-    names.dedup();
-    (!names.is_empty()).then_some(Note::PartlyMeasured(side, names))
+    let mut names = BTreeSet::new();
+    for Run { recording, .. } in runs {
+        let warned = recording.warnings.iter();
+        let warned = warned.filter(|it| matches!(it.code.parse(), Ok(Code::PartlyMeasured)));
+        names.extend(warned.flat_map(|warning| &warning.handlers).cloned());
+        let shed = recording.left_out.iter().filter(|left| left.reason == SHED);
+        names.extend(shed.map(|left| left.name.clone()));
+    }
+    (!names.is_empty()).then(|| Note::PartlyMeasured(side, Vec::from_iter(names)))
 }
 
 fn of_part<'a>(side: &'a [Run], name: &Option<String>) -> Vec<&'a Run> {

@@ -9,25 +9,14 @@ use crate::recording::{Distribution, HandlerRecording, Meter};
 use crate::stats;
 
 /// One figure of a handler.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    strum::Display,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::Display, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Statistic {
     /// Number of calls. Judged where they were counted, because the same operations of a load call a handler equally often.
+    #[default]
     Count,
     /// Exact average.
     Avg,

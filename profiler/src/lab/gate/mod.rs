@@ -225,7 +225,7 @@ impl Planned {
     pub fn decide(
         &self,
         allowed: &[What],
-        mut rule: Rule,
+        rule: Rule,
         known: [Vec<Recording>; 2],
         progress: &mut Progress,
     ) -> Result<Decision, Failure> {
@@ -233,13 +233,13 @@ impl Planned {
         let own = self.options.own_params.iter().any(|params| !params.is_empty());
         let allowed: Vec<What> =
             allowed.iter().copied().chain(own.then_some(What::Parameters)).collect();
-        let mut rounds = Rounds::new(self, known);
-        let measured = rounds.all(&allowed, &mut rule, progress);
+        let mut rounds = Rounds::new(self, &allowed, rule, known, progress);
+        let measured = rounds.all();
         if let Some(out) = &self.options.out {
             keep(out, &self.benches, &rounds.runs)?;
         }
         measured?;
-        let Rounds { reach, registered, failed, runs: [base, candidate], known, .. } = rounds;
+        let Rounds { rule, reach, registered, failed, runs: [base, candidate], known, .. } = rounds;
         let kernels: Vec<Option<&str>> = (0..reach.len()).map(|at| self.kernel(at)).collect();
         let mut left_out = left_out(reach.into_iter().zip(kernels), registered.as_ref());
         left_out.failed.extend(failed.into_values().map(|failure| failure.message));

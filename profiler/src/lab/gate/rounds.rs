@@ -1,6 +1,7 @@
 //! Runs of both builds: of all loads under one placement first, then of those under which they differ under more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use super::Planned;
 use crate::error::Failure;
@@ -10,14 +11,18 @@ use crate::lab::runs::Lab;
 use crate::lab::session::{Reach, Session};
 use crate::lab::{Measured, Settings, count};
 use crate::progress::Progress;
-use crate::recording::Recording;
 use crate::recording::unlike::What;
+use crate::recording::{Recording, SeriesPosition};
 use crate::text::listed;
 use crate::verdict::{self, FIRST_PLACEMENTS, HookReport, MOST_PLACEMENTS, Rule, Run, Side, Sides};
 
 /// What was measured so far.
 pub(super) struct Rounds<'a> {
     planned: &'a Planned,
+    allowed: &'a [What],
+    progress: &'a mut Progress,
+    /// With what the loads do not reach.
+    pub(super) rule: Rule,
     /// One for each kernel that was measured.
     pub(super) reach: Vec<Reach>,
     /// What the builds register, of all kernels; `None` where that is not known.
@@ -35,36 +40,30 @@ type Parts = BTreeSet<Option<String>>;
 
 impl<'a> Rounds<'a> {
     /// What is planned, of which this is `known` of both builds.
-    pub(super) fn new(planned: &'a Planned, known: [Vec<Recording>; 2]) -> Self {
-        let (reach, failed, runs) = Default::default();
-        Self { planned, reach, registered: None, failed, runs, known }
+    pub(super) fn new(
+        planned: &'a Planned,
+        allowed: &'a [What],
+        rule: Rule,
+        known: [Vec<Recording>; 2],
+        progress: &'a mut Progress,
+    ) -> Self {
+        let (reach, registered, failed, runs) = Default::default();
+        Self { planned, allowed, progress, rule, reach, registered, failed, runs, known }
     }
 
-    /// Measures each kernel until the placements agree about the limits of `rule`. What the loads do not reach goes into it.
-    pub(super) fn all(
-        &mut self,
-        allowed: &[What],
-        rule: &mut Rule,
-        progress: &mut Progress,
-    ) -> Result<(), Failure> {
+    /// Measures each kernel until the placements agree about the limits of the rule.
+    pub(super) fn all(&mut self) -> Result<(), Failure> {
         for number in 0..self.planned.benches.len() {
             let folder = self.planned.folder.path().join(format!("kernel-{number}"));
             let settings: Settings = self.planned.options.lab.settings(&folder);
             let bench = &self.planned.benches[number];
-            let lab = Lab::open(bench, &settings, &|line| progress.say(line))?;
-            self.kernel(number, &lab, allowed, rule, progress)?;
+            let lab = Lab::open(bench, &settings, &|line| self.progress.say(line))?;
+            self.kernel(number, &lab)?;
         }
         Ok(())
     }
 
-    fn kernel(
-        &mut self,
-        number: usize,
-        lab: &Lab<'_>,
-        allowed: &[What],
-        rule: &mut Rule,
-        progress: &mut Progress,
-    ) -> Result<(), Failure> {
+    fn kernel(&mut self, number: usize, lab: &Lab<'_>) -> Result<(), Failure> {
         let session = &self.planned.session;
         let kernel = self.planned.kernel(number);
         let cached = self.planned.cached.get(number).and_then(|cached| cached.runs.as_ref());
@@ -79,15 +78,15 @@ impl<'a> Rounds<'a> {
         let mut placements = 0..1;
         let mut jobs = work.clone();
         while !jobs.is_empty() {
-            let mut measured = both(lab, placements.clone(), &jobs, &mut self.known, progress);
+            let mut measured = both(lab, placements.clone(), &jobs, &mut self.known, self.progress);
             self.keep_failed(&mut measured);
             if self.reach.len() == number {
-                let reach = self.reached(kernel, &measured, rule);
+                let reach = self.reached(kernel, &measured);
                 self.reach.push(reach);
             }
             self.add(number, &measured);
             measured.failure.map_or(Ok(()), Err)?;
-            let open = self.open(number, allowed, rule);
+            let open = self.open(number);
             // What shares a guest comes after the same in each run.
             let is_open = |job: &Job| open.contains(&job.part);
             let guests: BTreeSet<u32> =
@@ -99,7 +98,7 @@ impl<'a> Rounds<'a> {
             }
             if !jobs.is_empty() {
                 let names: Vec<&String> = open.iter().flatten().collect();
-                progress.say(&format!(
+                self.progress.say(&format!(
                     "the builds differ under {}: placements up to {}",
                     listed(&names),
                     placements.end
@@ -109,17 +108,17 @@ impl<'a> Rounds<'a> {
         let release = Some(&self.planned.benches[number].kernel.release);
         let of_kernel = |run: &&Recording| run.host.kernel_release.as_ref() == release;
         let baseline: Vec<Recording> = self.known[0].iter().filter(of_kernel).cloned().collect();
-        self.planned.remember(number, &baseline, progress);
+        self.planned.remember(number, &baseline, self.progress);
         Ok(())
     }
 
     /// What the loads reached on a kernel; what the builds register there is kept.
-    fn reached(&mut self, kernel: Option<&str>, measured: &Measured, rule: &mut Rule) -> Reach {
+    fn reached(&mut self, kernel: Option<&str>, measured: &Measured) -> Reach {
         let Planned { session, options, .. } = self.planned;
         let [base, candidate] = [&measured.baseline, &measured.candidate];
         let mut reach = self.planned.measured.reach(kernel, base, candidate);
         // What the user says of a handler comes after it, and counts.
-        rule.handlers.splice(0..0, std::mem::take(&mut reach.rules));
+        self.rule.handlers.splice(0..0, std::mem::take(&mut reach.rules));
         let [base, candidate] = [base, candidate].map(Vec::from_iter);
         let hint = |handler: &str| session.load_for(handler);
         // What differs is told of all hooks, and who asks for some handlers is told which of theirs were reached.
@@ -128,7 +127,7 @@ impl<'a> Rounds<'a> {
             let is_its = |name: &String| wanted.iter().any(|wanted| wanted.matches(name));
             wanted.is_empty() || hook.handlers.iter().any(is_its)
         };
-        match HookReport::of(&base, &candidate, rule, &is_asked, &hint) {
+        match HookReport::of(&base, &candidate, &self.rule, &is_asked, &hint) {
             Some(found) => {
                 // Where a BPF program is attached may not be known, so its name is all there is.
                 if options.lab.baseline.iter().all(|subject| subject.command().is_none()) {
@@ -155,15 +154,15 @@ impl<'a> Rounds<'a> {
     }
 
     /// The parts of a kernel that need more placements; none if the runs cannot be compared, which the gate reports.
-    fn open(&self, number: usize, allowed: &[What], rule: &Rule) -> Parts {
+    fn open(&self, number: usize) -> Parts {
         let release = self.planned.benches[number].kernel.release.as_str();
         let of_kernel = |runs: &Vec<Run>| -> Vec<Run> {
             let is_of = |run: &&Run| run.recording.host.kernel_release.as_deref() == Some(release);
             runs.iter().filter(is_of).cloned().collect()
         };
         let [base, candidate] = self.runs.each_ref().map(of_kernel);
-        Sides::new(&base, &candidate, allowed, false)
-            .map_or_else(|_| Parts::new(), |sides| verdict::open_parts(&sides, rule))
+        Sides::new(&base, &candidate, self.allowed, false)
+            .map_or_else(|_| Parts::new(), |sides| verdict::open_parts(&sides, &self.rule))
     }
 
     /// Keeps runs, with the handlers that are judged there.
@@ -186,17 +185,22 @@ fn next_end(measured: u32) -> u32 {
 /// The runs of both builds; those that are not in `known` are measured, and added to it.
 fn both(
     lab: &Lab<'_>,
-    placements: std::ops::Range<u32>,
+    placements: Range<u32>,
     jobs: &[Job],
     known: &mut [Vec<Recording>; 2],
     progress: &mut Progress,
 ) -> Measured {
-    let is_of = |run: &Recording, job: &Job, number: u32| {
-        run.place.as_ref().is_some_and(|place| place.boot == number && place.part == job.part)
+    let is_of = |run: &Recording, job: &Job, numbers: &Range<u32>| {
+        let is_its =
+            |place: &SeriesPosition| numbers.contains(&place.boot) && place.part == job.part;
+        run.place.as_ref().is_some_and(is_its)
     };
     let has = |runs: &[Recording], job: &Job| {
-        placements.clone().all(|number| runs.iter().any(|run| is_of(run, job, number)))
+        let mut numbers = placements.clone();
+        numbers.all(|number| runs.iter().any(|run| is_of(run, job, &(number..number + 1))))
     };
+    let is_asked =
+        |run: &Recording, jobs: &[Job]| jobs.iter().any(|job| is_of(run, job, &placements));
     // What shares a guest is measured as a whole.
     let lacks = |runs: &[Recording], job: &Job| {
         jobs.iter().any(|other| other.guest == job.guest && !has(runs, other))
@@ -220,18 +224,13 @@ fn both(
         for ((known, more), wanted) in
             known.iter_mut().zip([more.baseline, more.candidate]).zip(wanted)
         {
-            known.retain(|run| {
-                let is_new = |job: &Job| placements.clone().any(|number| is_of(run, job, number));
-                !(wanted && jobs.iter().any(is_new))
-            });
+            known.retain(|run| !(wanted && is_asked(run, &jobs)));
             known.extend(more);
         }
     }
-    let asked = |run: &&Recording| {
-        jobs.iter().any(|job| placements.clone().any(|number| is_of(run, job, number)))
-    };
-    [measured.baseline, measured.candidate] =
-        known.each_ref().map(|runs| runs.iter().filter(asked).cloned().collect());
+    [measured.baseline, measured.candidate] = known
+        .each_ref()
+        .map(|runs| runs.iter().filter(|run| is_asked(run, jobs)).cloned().collect());
     measured
 }
 
