@@ -1,6 +1,5 @@
 //! Absolute budgets: upper bounds of a handler's duration.
 
-use std::fmt;
 use std::str::FromStr;
 
 use super::{Amount, Statistic, operation_of};
@@ -68,12 +67,6 @@ impl Budget {
     }
 }
 
-impl fmt::Display for Budget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,7 +77,7 @@ mod tests {
         assert_eq!((budget.statistic, budget.below), (Statistic::Tp99, Amount::ns(2e3)));
         assert!(budget.pattern.matches("connect_syscall_handler"));
         assert!(!budget.pattern.matches("bind_handler"));
-        assert_eq!(budget.to_string(), "connect_*:tp99<2us");
+        assert_eq!(budget.text, "connect_*:tp99<2us");
         let exact = "x:avg<3000 instructions".parse::<Budget>().unwrap();
         assert_eq!(exact.below, Amount::instructions(3000.0));
         let operation: Budget = "connect:<3000".parse().unwrap();

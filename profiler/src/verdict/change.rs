@@ -95,17 +95,6 @@ impl Calls {
 }
 
 impl ChangeRecord {
-    /// Bounds of the change.
-    pub(super) fn difference(&self) -> Option<Bounds> {
-        self.change_bounds.map(|[lower, upper]| Bounds { lower, upper })
-    }
-
-    /// Bounds of the change, as a share of the baseline.
-    pub(super) fn relative(&self) -> Option<Bounds> {
-        self.percent_bounds
-            .map(|[lower, upper]| Bounds { lower: lower / 100.0, upper: upper / 100.0 })
-    }
-
     /// Calls of a side.
     pub fn calls(&self, side: Side) -> Calls {
         match side {

@@ -156,26 +156,24 @@ impl Design {
         let of = |values: &[Option<f64>], runs: &[usize]| -> Vec<f64> {
             runs.iter().filter_map(|run| values.get(*run).copied().flatten()).collect()
         };
+        let average = |group: Vec<f64>| group.iter().sum::<f64>() / group.len() as f64;
         let averages = |values: &[Option<f64>], groups: &[Vec<usize>]| -> Vec<f64> {
-            groups
-                .iter()
-                .map(|runs| of(values, runs))
-                .filter(|group| !group.is_empty())
-                .map(|group| group.iter().sum::<f64>() / group.len() as f64)
-                .collect()
+            let groups = groups.iter().map(|runs| of(values, runs));
+            groups.filter(|group| !group.is_empty()).map(average).collect()
         };
         match self {
-            Self::Shared { boots, .. } => boots
-                .iter()
-                .map(|boot| Block {
+            Self::Shared { boots, .. } => {
+                let block = |boot: &Boot| Block {
                     base: of(base, &boot.base),
                     candidate: of(candidate, &boot.candidate),
-                })
-                .collect(),
-            Self::Apart { base: of_base, candidate: of_candidate } => vec![Block {
-                base: averages(base, of_base),
-                candidate: averages(candidate, of_candidate),
-            }],
+                };
+                boots.iter().map(block).collect()
+            }
+            Self::Apart { base: of_base, candidate: of_candidate } => {
+                let (base, candidate) =
+                    (averages(base, of_base), averages(candidate, of_candidate));
+                vec![Block { base, candidate }]
+            }
         }
     }
 

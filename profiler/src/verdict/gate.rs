@@ -133,15 +133,12 @@ impl Pending {
         self.ends().iter().all(|end| end.abs() <= far.max(most * FAR_WITHIN))
     }
 
-    fn is_tail(&self) -> bool {
-        self.record.statistic == Statistic::Tail
-    }
-
     /// Whether some placements are beyond the limit, and others are not, or a tail may differ outside of the driver's functions.
     fn is_astride(&self) -> bool {
         let ([lowest, highest], most) = (self.ends(), self.terms.most(&self.record));
         let passes = self.record.change.is_some_and(|change| change <= most);
-        self.record.open || lowest <= most && highest > most && !(self.is_tail() && passes)
+        let is_done = self.record.statistic == Statistic::Tail && passes;
+        self.record.open || lowest <= most && highest > most && !is_done
     }
 
     /// The line on a counted figure.

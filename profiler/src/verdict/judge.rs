@@ -53,9 +53,10 @@ pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64)
     if record.lost_share > terms.max_loss {
         return Evidence::Lost { share: record.lost_share, allowed: terms.max_loss };
     }
-    let Some(difference) = record.difference() else { return Evidence::NoBounds };
+    let Some([lowest, highest]) = record.change_bounds else { return Evidence::NoBounds };
     let floor = terms.floor(record);
-    let relative = terms.share.zip(record.relative());
+    let shares = record.percent_bounds.map(|ends| ends.map(|percent| percent / 100.0));
+    let relative = terms.share.zip(shares);
     let limit = match (terms.share, relative) {
         (None, _) => Threshold::By(floor),
         (Some(share), Some(_)) if floor <= share * base => Threshold::Share(share),
@@ -74,12 +75,9 @@ pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64)
         };
         return Evidence::Change { limit, shown };
     }
-    let above =
-        relative.is_none_or(|(share, bounds)| bounds.lower > share) && difference.lower > floor;
-    let within =
-        relative.is_some_and(|(share, bounds)| bounds.upper <= share) || difference.upper <= floor;
-    let faster =
-        relative.is_none_or(|(share, bounds)| bounds.upper < -share) && difference.upper < -floor;
+    let above = relative.is_none_or(|(share, [lower, _])| lower > share) && lowest > floor;
+    let within = relative.is_some_and(|(share, [_, upper])| upper <= share) || highest <= floor;
+    let faster = relative.is_none_or(|(share, [_, upper])| upper < -share) && highest < -floor;
     let shown = if above && p < terms.alpha {
         Shown::Slower { p: Some(p) }
     } else if above {
