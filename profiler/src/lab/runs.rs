@@ -363,10 +363,8 @@ impl<'a> Lab<'a> {
         let name = format!("{side}-{placement}-{loads}");
         let count = || self.count((&of_build, &name), &installed.folder, group, &wanted);
         let counted = count()?;
-        let checksums = |counted: &[Counted]| -> Vec<String> {
-            counted.iter().map(|run| run.checksum.clone()).collect()
-        };
-        if self.settings.options.verify && checksums(&count()?) != checksums(&counted) {
+        let checksums = counted.iter().map(|run| &run.checksum);
+        if self.settings.options.verify && !count()?.iter().map(|run| &run.checksum).eq(checksums) {
             let text = format!(
                 "{at}: two runs from one snapshot counted differently: please report it, with the output of \
                  `profiler doctor`"

@@ -248,11 +248,10 @@ impl Planned {
             left_out.not_judged.push(what.to_owned());
         }
         let sides = Sides::new(&base, &candidate, &allowed, false);
-        let report = GateReport::of(verdict::gate(sides, &rule)).without(left_out);
-        let report = match registered {
-            Some(registered) => report.with_hooks(registered, &rule),
-            None => report,
-        };
+        let mut report = GateReport::of(verdict::gate(sides, &rule)).without(left_out);
+        if let Some(registered) = registered {
+            report = report.with_hooks(registered, &rule);
+        }
         let defaults = self.options.changed_defaults().into_values().collect();
         let mut report = GateReport { changed: self.words(), defaults, ..report };
         let no_cache = |why| format!("the baseline's runs are not kept for the next gate: {why}");
