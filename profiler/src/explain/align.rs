@@ -8,6 +8,8 @@ use std::collections::HashMap;
 
 /// Price of a line without a partner: two cost more than any pair.
 const ALONE: f64 = 0.6;
+/// Price of a pair whose texts differ: less than two lines alone, so that a line that was edited stays one.
+const EDITED: f64 = 0.8;
 /// Price of another shift than that of the pair before.
 const SHIFT: f64 = 0.1;
 /// Price of a shift that is new for the whole function, as if lines had been added before it.
@@ -19,12 +21,18 @@ const MOST_PAIRS: usize = 1 << 20;
 pub(super) type Cost = (u64, f64);
 
 /// Pairs the lines of two builds, each sorted by number; `expected` is by how much the lines before the function are
-/// shifted. Returns the number of each in both builds, in order.
-pub(super) fn align(a: &[Cost], b: &[Cost], expected: i128) -> Vec<(Option<u64>, Option<u64>)> {
+/// shifted, and `differ` says of a line in both whether its texts are known and differ. Returns the number of each in both builds, in
+/// order.
+pub(super) fn align(
+    a: &[Cost],
+    b: &[Cost],
+    expected: i128,
+    differ: impl Fn(u64, u64) -> bool,
+) -> Vec<(Option<u64>, Option<u64>)> {
     let pairs = if a.len().saturating_mul(b.len()) > MOST_PAIRS {
         by_number(a, b, expected)
     } else {
-        cheapest(a, b, expected)
+        cheapest(a, b, expected, differ)
     };
     let mut lines = Vec::new();
     let (mut i, mut j) = (0, 0);
@@ -71,7 +79,12 @@ impl Best {
     }
 }
 
-fn cheapest(a: &[Cost], b: &[Cost], expected: i128) -> Vec<(usize, usize)> {
+fn cheapest(
+    a: &[Cost],
+    b: &[Cost],
+    expected: i128,
+    differ: impl Fn(u64, u64) -> bool,
+) -> Vec<(usize, usize)> {
     let mut before: Vec<Option<(usize, usize)>> = vec![None; a.len() * b.len()];
     // The best of all pairs above and left of a column, and of those with one shift.
     let mut above = vec![Best::NONE; b.len() + 1];
@@ -89,7 +102,8 @@ fn cheapest(a: &[Cost], b: &[Cost], expected: i128) -> Vec<(usize, usize)> {
             let same = shifts.get(&shift).copied().unwrap_or(Best::NONE);
             let best = Best { price: start, pair: None }.or(above[j].dearer(SHIFT)).or(same);
             before[i * b.len() + j] = best.pair;
-            let price = best.price + unlike(line.1, other.1) - 2.0 * ALONE;
+            let edited = if differ(line.0, other.0) { EDITED } else { 0.0 };
+            let price = best.price + unlike(line.1, other.1) + edited - 2.0 * ALONE;
             let this = Best { price, pair: Some((i, j)) };
             // A later pair of that shift is in a later row.
             shifts.insert(shift, same.or(this));
@@ -124,7 +138,7 @@ mod tests {
     use super::*;
 
     fn pairs(a: &[Cost], b: &[Cost]) -> Vec<(Option<u64>, Option<u64>)> {
-        align(a, b, 0)
+        align(a, b, 0, |_, _| false)
     }
 
     #[test]
@@ -145,14 +159,14 @@ mod tests {
         );
         // Nothing tells them apart but the shift of the lines before the function.
         let (a, b) = ([(20, 2.0)], [(20, 2.0), (21, 2.0)]);
-        assert_eq!(align(&a, &b, 0), [same(20, 0), (None, Some(21))]);
-        assert_eq!(align(&a, &b, 1), [(None, Some(20)), same(20, 1)]);
+        assert_eq!(align(&a, &b, 0, |_, _| false), [same(20, 0), (None, Some(21))]);
+        assert_eq!(align(&a, &b, 1, |_, _| false), [(None, Some(20)), same(20, 1)]);
     }
 
     #[test]
     fn large_functions_are_paired_by_number() {
         let lines = |from: u64| -> Vec<Cost> { (from..from + 1100).map(|l| (l, 1.0)).collect() };
-        let pairs = align(&lines(1), &lines(5), 3);
+        let pairs = align(&lines(1), &lines(5), 3, |_, _| false);
         assert_eq!(pairs.len(), 1101);
         assert_eq!((pairs[0], pairs[1]), ((Some(1), None), (Some(2), Some(5))));
         assert_eq!(pairs[1100], (None, Some(1104)));

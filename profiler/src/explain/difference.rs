@@ -112,12 +112,14 @@ fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<SourceLine, usi
     });
     let (mut lines, mut numbers) = (Vec::new(), vec![BTreeMap::new(); calls.len()]);
     let mut push = |function: &Function, file: &Option<String>, at: Vec<Option<u64>>, whole| {
+        let mut text = None;
         for (recording, at) in at.iter().enumerate().filter(|(_, at)| whole || at.is_some()) {
-            let place = SourceLine { function: function.clone(), file: file.clone(), at: *at };
+            let place = place(function, file, *at);
+            text = tree.texts[recording].get(&place).cloned().or(text);
             numbers[recording].insert(place, lines.len());
         }
         let full = file.as_ref().and_then(|file| tree.files.get(file)).or(file.as_ref()).cloned();
-        lines.push(empty(function, full, at));
+        lines.push(Line { text, ..empty(function, full, at) });
     };
     wholes.into_iter().for_each(|p| push(&p.function, &p.file, vec![None; calls.len()], true));
     let mut expected = (&None, &None, 0);
@@ -133,7 +135,15 @@ fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<SourceLine, usi
             totals[0].keys().for_each(|at| push(function, file, vec![Some(*at)], false));
             continue;
         }
-        for (a, b) in align(&costs(0), &costs(1), expected.2) {
+        let texts: Vec<BTreeMap<u64, &String>> = (totals.iter().zip(&tree.texts))
+            .map(|(totals, texts)| {
+                let text = |at: &u64| Some((*at, texts.get(&place(function, file, Some(*at)))?));
+                totals.keys().filter_map(text).collect()
+            })
+            .collect();
+        let differ =
+            |a, b| matches!((texts[0].get(&a), texts[1].get(&b)), (Some(a), Some(b)) if a != b);
+        for (a, b) in align(&costs(0), &costs(1), expected.2, differ) {
             if let (Some(a), Some(b)) = (a, b) {
                 expected.2 = align::shift(a, b);
             }
@@ -143,12 +153,17 @@ fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<SourceLine, usi
     (lines, numbers)
 }
 
+fn place(function: &Function, file: &Option<String>, at: Option<u64>) -> SourceLine {
+    SourceLine { function: function.clone(), file: file.clone(), at }
+}
+
 fn empty(function: &Function, file: Option<String>, at: Vec<Option<u64>>) -> Line {
     let recordings = at.len();
     Line {
         function: function.clone(),
         file,
         at,
+        text: None,
         within: vec![BTreeSet::new(); recordings],
         instructions: vec![0; recordings],
         change: Exact::default(),

@@ -184,6 +184,9 @@ pub struct Line {
     /// The line in each recording, from 1, or the bytes from the symbol's address if `file` is `null`; `null` where it
     /// did not run, and in both for a whole function.
     pub at: Vec<Option<u64>>,
+    /// Its text in the last recording in which it ran; of BPF programs alone, whose BTF has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
     /// The functions that its code lies in, in each recording.
     pub within: Vec<BTreeSet<Function>>,
     /// Its instructions, in each recording.

@@ -108,13 +108,18 @@ fn of_symbols(recordings: &[NamedRuns<'_>], details: &Details) -> Vec<String> {
             listed(&partial)
         ));
     }
-    let without: Vec<&str> = details.without_lines().collect();
-    if !without.is_empty() {
-        notes.push(format!(
-            "no source lines of {} are known, and instructions stand with their distance from the function's symbol: \
-             measure a .ko with debug information (CONFIG_DEBUG_INFO, and no strip)",
-            listed(&without)
-        ));
+    let remedies = [
+        "measure a .ko with debug information (CONFIG_DEBUG_INFO, and no strip)",
+        "compile BPF programs with `clang -g`, so that their BTF has lines, and load it",
+    ];
+    for (without, remedy) in details.without_lines().iter().zip(remedies) {
+        if !without.is_empty() {
+            notes.push(format!(
+                "no source lines of {} are known, and instructions stand with their distance from the function's \
+                 symbol: {remedy}",
+                listed(without)
+            ));
+        }
     }
     let unnamed = unnamed(recordings);
     if !unnamed.is_empty() {

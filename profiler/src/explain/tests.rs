@@ -47,7 +47,7 @@ pub(crate) fn drawn(text: &str) -> CallTree {
 fn drawn_place(text: &str, symbol: &str) -> TreePlace {
     if let Some(offset) = text.strip_prefix('+') {
         let offset = Some(offset.parse().unwrap());
-        return TreePlace { function: None, file: None, line: None, offset };
+        return TreePlace { offset, ..TreePlace::default() };
     }
     let own = symbol.split('.').next().unwrap();
     let (function, line) = text.split_once('@').unwrap_or((own, text));
@@ -55,7 +55,7 @@ fn drawn_place(text: &str, symbol: &str) -> TreePlace {
         function: Some(function.to_owned()),
         file: Some("/build/m/hooks.c".to_owned()),
         line: Some(line.parse().unwrap()),
-        offset: None,
+        ..TreePlace::default()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::{Figures, Function, NamedRuns};
+use crate::kernel::hooks::BPF;
 use crate::recording::Meter;
 use crate::recording::call_tree::{CallTree, TreePlace};
 
@@ -35,10 +36,19 @@ pub(super) struct Tree {
     pub(super) branches: Vec<Branch>,
     /// The files by their last names, as the compiler was given them.
     pub(super) files: BTreeMap<String, String>,
+    /// Texts of lines in each recording.
+    pub(super) texts: Vec<BTreeMap<SourceLine, String>>,
     below: HashMap<(usize, Function), usize>,
 }
 
-/// How the code of a module is told apart.
+/// What was compiled with debug information or without: a BPF program with its subprograms, or a module, which has no name here.
+fn unit(name: &str, module: Option<&String>) -> Function {
+    let is_program = module.is_some_and(|module| module == BPF);
+    let program = name.split(['/', '#']).next().filter(|_| is_program);
+    Function { name: program.unwrap_or_default().to_owned(), module: module.cloned() }
+}
+
+/// How the code of a module or BPF program is told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Detail {
     Lines,
@@ -46,26 +56,27 @@ enum Detail {
     Whole,
 }
 
-/// How the code of each module is told apart, in all recordings alike.
+/// How the code of each [`unit`] is told apart, in all recordings alike.
 #[derive(Debug)]
-pub(super) struct Details(BTreeMap<Option<String>, Detail>);
+pub(super) struct Details(BTreeMap<Function, Detail>);
 
 impl Details {
-    /// Lines if each recording that saw places of the module has them.
+    /// Lines if each recording that saw places of the unit has them.
     pub(super) fn of(recordings: &[NamedRuns<'_>]) -> Self {
-        let mut seen: BTreeMap<Option<String>, (usize, usize)> = BTreeMap::new();
+        let mut seen: BTreeMap<Function, (usize, usize)> = BTreeMap::new();
         for recording in recordings {
-            let mut of_this: BTreeMap<Option<&String>, bool> = BTreeMap::new();
+            let mut of_this: BTreeMap<Function, bool> = BTreeMap::new();
             for tree in trees(recording) {
                 for node in tree.nodes.iter().filter(|node| !node.lines.is_empty()) {
-                    let module = tree.functions[node.function as usize].module.as_ref();
+                    let function = &tree.functions[node.function as usize];
+                    let unit = unit(&function.name, function.module.as_ref());
                     let mut places = node.lines.iter();
-                    *of_this.entry(module).or_default() |=
+                    *of_this.entry(unit).or_default() |=
                         places.any(|(place, _)| tree.places[*place as usize].line.is_some());
                 }
             }
-            for (module, has_lines) in of_this {
-                let (with, all) = seen.entry(module.cloned()).or_default();
+            for (unit, has_lines) in of_this {
+                let (with, all) = seen.entry(unit).or_default();
                 *with += usize::from(has_lines);
                 *all += 1;
             }
@@ -75,24 +86,31 @@ impl Details {
             (with, all) if with == all => Detail::Lines,
             _ => Detail::Whole,
         };
-        Self(seen.into_iter().map(|(module, counts)| (module, detail(counts))).collect())
+        Self(seen.into_iter().map(|(unit, counts)| (unit, detail(counts))).collect())
     }
 
-    /// Modules whose lines one recording has and the other has not.
+    /// Modules and BPF programs whose lines one recording has and the other has not.
     pub(super) fn partial(&self) -> impl Iterator<Item = &str> {
         let partial = self.0.iter().filter(|(_, detail)| **detail == Detail::Whole);
-        partial.map(|(module, _)| module.as_deref().unwrap_or("the kernel image"))
+        partial.map(|(unit, _)| match (unit.name.as_str(), &unit.module) {
+            ("", Some(module)) => module,
+            ("", None) => "the kernel image",
+            (program, _) => program,
+        })
     }
 
-    /// Modules no line of which is known.
-    pub(super) fn without_lines(&self) -> impl Iterator<Item = &str> {
+    /// Modules no line of which is known, and such BPF programs.
+    pub(super) fn without_lines(&self) -> [Vec<&str>; 2] {
         let without = self.0.iter().filter(|(_, detail)| **detail == Detail::Offsets);
-        without.filter_map(|(module, _)| module.as_deref())
+        let (modules, programs): (Vec<&Function>, Vec<_>) =
+            without.map(|(unit, _)| unit).partition(|unit| unit.name.is_empty());
+        let modules = modules.into_iter().filter_map(|unit| unit.module.as_deref());
+        [modules.collect(), programs.into_iter().map(|unit| unit.name.as_str()).collect()]
     }
 
     fn place(&self, of: &Function, place: &TreePlace) -> SourceLine {
         let whole = SourceLine { function: of.clone(), file: None, at: None };
-        match (self.0.get(&of.module), place) {
+        match (self.0.get(&unit(&of.name, of.module.as_ref())), place) {
             (Some(Detail::Lines), TreePlace { file: Some(file), line: Some(line), .. }) => {
                 let source = place.function.as_deref();
                 SourceLine {
@@ -122,7 +140,12 @@ pub(super) fn last_name(file: &str) -> &str {
 impl Tree {
     /// The calls of `handler` from outside of itself.
     pub(super) fn of(handler: &Function, recordings: &[NamedRuns<'_>], details: &Details) -> Self {
-        let mut tree = Self { branches: Vec::new(), files: BTreeMap::new(), below: HashMap::new() };
+        let mut tree = Self {
+            branches: Vec::new(),
+            files: BTreeMap::new(),
+            texts: vec![BTreeMap::new(); recordings.len()],
+            below: HashMap::new(),
+        };
         tree.branch(None, handler.clone(), recordings.len());
         for (number, recording) in recordings.iter().enumerate() {
             let meter = recording.meter();
@@ -200,7 +223,12 @@ impl Tree {
                 add(SourceLine { function: function.clone(), file: None, at: None }, node.own);
             }
             for (place, count) in &node.lines {
-                add(details.place(function, &calls.places[*place as usize]), *count);
+                let place = &calls.places[*place as usize];
+                let line = details.place(function, place);
+                if let (Some(text), Some(_)) = (&place.text, &line.file) {
+                    self.texts[number].entry(line.clone()).or_insert_with(|| text.clone());
+                }
+                add(line, *count);
             }
         }
     }

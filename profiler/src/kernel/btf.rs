@@ -125,7 +125,7 @@ impl Btf {
     }
 
     /// A string by its offset: a module's types also use strings of vmlinux.
-    pub(super) fn string(&self, offset: u32) -> Option<&str> {
+    pub fn string(&self, offset: u32) -> Option<&str> {
         self.own.string(offset, self.base.as_deref())
     }
 

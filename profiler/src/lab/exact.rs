@@ -98,7 +98,7 @@ pub(super) fn operation(counts: &Counts, run: &RunSpec) -> Result<(u64, f64), St
     }
 }
 
-/// Makes `recording` the recording of what was counted, with the source lines that `lines` knows; `symbols` are the driver's.
+/// Makes `recording` the recording of what was counted, with the source lines that `lines` knows, and `symbols`, which are the driver's, of BPF programs.
 ///
 /// # Errors
 /// If what was counted contradicts itself.
@@ -215,7 +215,8 @@ fn tree(counts: &Counts, lines: &Lines, symbols: &Symbols) -> CallTree {
         for size in &code.sizes {
             if let Some(function) = node_function(counts, code.node) {
                 let (name, number, offset) = symbol_of(symbols, function, address);
-                let place = lines.place(name, number, offset);
+                let of_program = symbols.bpf_lines.place(address, offset);
+                let place = of_program.unwrap_or_else(|| lines.place(name, number, offset));
                 let next = places.len() as u32;
                 let place = *places.entry(place).or_insert(next);
                 let sum = of_nodes.entry(code.node).or_default().entry(place).or_default();

@@ -66,7 +66,7 @@ impl Lines {
 
     /// Where the instruction lies that is `offset` bytes into the `index`-th function called `name`.
     pub(super) fn place(&self, name: &str, index: usize, offset: u64) -> TreePlace {
-        let unknown = TreePlace { function: None, file: None, line: None, offset: Some(offset) };
+        let unknown = TreePlace { offset: Some(offset), ..TreePlace::default() };
         let address = self.functions.get(name).and_then(|addresses| addresses.get(index));
         let (Some(address), Some(dwarf)) = (address, &self.dwarf) else { return unknown };
         let frame = dwarf
@@ -78,9 +78,12 @@ impl Lines {
             .function
             .and_then(|function| function.raw_name().ok().map(|name| name.into_owned()));
         match frame.location {
-            Some(addr2line::Location { file: Some(file), line: Some(line), .. }) => {
-                TreePlace { function, file: Some(file.to_owned()), line: Some(line), offset: None }
-            }
+            Some(addr2line::Location { file: Some(file), line: Some(line), .. }) => TreePlace {
+                function,
+                file: Some(file.to_owned()),
+                line: Some(line),
+                ..TreePlace::default()
+            },
             _ => TreePlace { function, ..unknown },
         }
     }

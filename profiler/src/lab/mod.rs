@@ -7,6 +7,7 @@
 
 pub mod agent;
 mod boots;
+mod bpf_lines;
 pub mod builds;
 pub mod cache;
 pub mod changed;

@@ -13,6 +13,7 @@ use profiler_vm::Interrupts;
 use sha2::{Digest as _, Sha256};
 
 use super::agent::Agent;
+use super::bpf_lines::BpfLines;
 use super::counts::{self, Counts};
 use super::files::Files;
 use super::lines::Lines;
@@ -23,7 +24,7 @@ use super::pool::parallel;
 use super::snapshots::{Base, Maker};
 use super::subject::Build;
 use super::symbols::Symbols;
-use super::wire::{self, Answer, Install};
+use super::wire::{self, Answer, BPF_LINES, Install};
 use super::{KernelBuilds, Measured, Settings, exact, record};
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
@@ -216,12 +217,17 @@ impl<'a> Lab<'a> {
             error.into_failure(&at, Some(&self.builds.baseline.name), &machine_folder)
         };
         let (mut machine, answer, text) = self.answer(spec).map_err(failed)?;
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let mut hooks = self.hooks(&mut machine, &build.name, &text);
+        let text = String::from_utf8_lossy(&text);
+        let (text, lines) = text.split_once(BPF_LINES).unwrap_or((&text, ""));
+        let mut hooks = self.hooks(&mut machine, &build.name, text);
         machine.save(&folder).map_err(failed)?;
         drop(machine);
         let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
-        let symbols = Symbols::parse(&text);
+        let (mut symbols, text) = (Symbols::parse(text), text.to_owned());
+        symbols.bpf_lines = BpfLines::parse(lines).map_err(|why| {
+            let text = format!("{at}: the source lines of BPF programs are damaged: {why}");
+            Failure::new(exit::LAB_FAILED, text)
+        })?;
         // Of audit rules the guest has read them itself.
         if let Some(own) = module.hooks.take() {
             hooks = own;

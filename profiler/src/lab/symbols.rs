@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use glob::Pattern;
 
+use super::bpf_lines::BpfLines;
 use super::plan::CountedHandler;
 use crate::kernel::hooks::{BPF, Hooks};
 use crate::kernel::names;
@@ -26,7 +27,11 @@ pub struct Symbol {
 
 /// All functions of modules, by address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Symbols(Vec<Symbol>);
+pub struct Symbols {
+    symbols: Vec<Symbol>,
+    /// Source lines of BPF programs.
+    pub(super) bpf_lines: BpfLines,
+}
 
 impl Symbols {
     /// Those of lines of `/proc/kallsyms`; other lines are passed over.
@@ -58,7 +63,7 @@ impl Symbols {
             symbol.label = format!("{}#{}", symbol.name, symbol.number + 1);
         }
         symbols.sort_by_key(|symbol| symbol.address);
-        Self(symbols)
+        Self { symbols, bpf_lines: BpfLines::default() }
     }
 
     /// In words the BPF programs that no hook calls, if there are some.
@@ -69,7 +74,7 @@ impl Symbols {
             symbol.module == BPF && !symbol.name.contains('/') && !attached.contains(&*symbol.name)
         };
         let names: BTreeSet<&str> =
-            self.0.iter().filter(is_one).map(|symbol| &*symbol.name).collect();
+            self.symbols.iter().filter(is_one).map(|symbol| &*symbol.name).collect();
         let names = Vec::from_iter(names);
         (!names.is_empty()).then(|| {
             format!(
@@ -84,8 +89,8 @@ impl Symbols {
 
     /// The symbol that holds `address`; none below the first.
     pub fn at(&self, address: u64) -> Option<&Symbol> {
-        let after = self.0.partition_point(|symbol| symbol.address <= address);
-        self.0.get(after.checked_sub(1)?)
+        let after = self.symbols.partition_point(|symbol| symbol.address <= address);
+        self.symbols.get(after.checked_sub(1)?)
     }
 
     /// The name of the function that begins at `address`, as [`Self::handlers`] has it.
@@ -106,7 +111,7 @@ impl Symbols {
             by_glob: is_glob(pattern.as_str()),
             address: symbol.address,
         };
-        self.0.iter().filter(is_its).map(handler).collect()
+        self.symbols.iter().filter(is_its).map(handler).collect()
     }
 
     /// The functions that are counted one by one: of the module, or such of the kernel (lines of `/proc/kallsyms`) that are

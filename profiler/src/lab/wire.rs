@@ -27,6 +27,9 @@ pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"profiler");
 /// Most bytes of an answer, and of what comes with it: the symbols of a kernel are 4 to 16 MiB.
 pub(super) const MAX_ANSWER: u64 = 64 << 20;
 
+/// What parts the symbols of modules from the source lines of BPF programs behind them.
+pub(super) const BPF_LINES: char = '\0';
+
 /// Lines of a report of the kernel that an error carries.
 pub(super) const REPORT_LINES: usize = 30;
 
@@ -47,7 +50,8 @@ pub(super) const HEADER_BYTES: u64 = size_of::<Header>() as u64;
 /// What the guest is to do; it answers each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Job {
-    /// Loads modules, after the history of a placement. Attached to the answer are the modules' symbols.
+    /// Loads modules, after the history of a placement. Attached to the answer are the modules' symbols, and behind [`BPF_LINES`] the
+    /// source lines of BPF programs.
     Install(Install),
     /// Unloads a module.
     Remove(String),

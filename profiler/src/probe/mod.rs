@@ -34,7 +34,7 @@ use crate::stats::Durations;
 pub use composite::{FellBack, Probes};
 pub use loaded::{Programs, RunStats, facts, resolve_programs};
 pub use memory::TooLittle;
-pub use sys::{LoadRefused, LoadedProgram, loaded_programs};
+pub use sys::{JitedLine, LoadRefused, LoadedProgram, btf_bytes, loaded_programs};
 
 /// Resolution of durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

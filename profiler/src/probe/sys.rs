@@ -472,34 +472,97 @@ pub struct LoadedProgram {
     pub btf: u32,
     /// Type ids of these functions in it; none without.
     pub types: Vec<u32>,
+    /// The machine code of each of these.
+    pub images: Vec<Vec<u8>>,
+    /// Its source lines, in the order of its instructions; none if it was compiled without.
+    pub lines: Vec<JitedLine>,
 }
 
-/// Most functions of a program: `BPF_MAX_SUBPROGS` of the kernel's include/linux/bpf_verifier.h, and its own.
-const MOST_FUNCTIONS: usize = 257;
+/// From which address on the instructions of a program are of a source line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JitedLine {
+    /// The address.
+    pub address: u64,
+    /// Offset of the file's name in the strings of the program's BTF.
+    pub file: u32,
+    /// Offset of the line's text there.
+    pub text: u32,
+    /// The line's number, from 1.
+    pub number: u32,
+}
+
+/// A `struct bpf_line_info`: an instruction's index, offsets of the file's name and of the line's text, line and column.
+type LineInfo = [u32; 4];
+
+/// A `struct bpf_func_info`: the index of a function's first instruction, and its type.
+type FunctionInfo = [u32; 2];
+
+/// Bits of the column in a `line_col` (`BPF_LINE_INFO_LINE_NUM` of include/uapi/linux/bpf.h).
+const COLUMN_BITS: u32 = 10;
 
 /// All programs that are loaded, the oldest first.
 ///
 /// # Errors
 /// What the kernel said.
 pub fn loaded_programs() -> io::Result<Vec<LoadedProgram>> {
-    let program = |fd: io::Result<OwnedFd>| {
-        let mut functions = vec![0_u64; MOST_FUNCTIONS];
-        // Of `struct bpf_func_info`: where the function begins, and its type.
-        let mut types = vec![[0_u32; 2]; MOST_FUNCTIONS];
-        let mut raw: bpf_prog_info = zeroed();
-        (raw.nr_jited_ksyms, raw.nr_func_info) = (MOST_FUNCTIONS as u32, MOST_FUNCTIONS as u32);
-        raw.jited_ksyms = address_mut(functions.as_mut_slice());
+    let programs = objects(bpf_cmd::BPF_PROG_GET_NEXT_ID, bpf_cmd::BPF_PROG_GET_FD_BY_ID);
+    programs.map(|fd| loaded_program(fd?.as_fd())).collect()
+}
+
+fn loaded_program(fd: BorrowedFd<'_>) -> io::Result<LoadedProgram> {
+    // How many there are, and the sizes of what the kernel writes, first.
+    let mut sizes: bpf_prog_info = zeroed();
+    info(fd, &mut sizes)?;
+    let mut functions = vec![0_u64; sizes.nr_jited_ksyms as usize];
+    let mut lengths = vec![0_u32; sizes.nr_jited_func_lens as usize];
+    let mut code = vec![0_u8; sizes.jited_prog_len as usize];
+    let is_known = sizes.line_info_rec_size as usize == size_of::<LineInfo>()
+        && sizes.jited_line_info_rec_size as usize == size_of::<u64>();
+    let functions_known = sizes.func_info_rec_size as usize == size_of::<FunctionInfo>();
+    let mut types = vec![FunctionInfo::default(); if functions_known { sizes.nr_func_info as usize } else { 0 }];
+    let count = if is_known { sizes.nr_line_info.min(sizes.nr_jited_line_info) } else { 0 };
+    let mut addresses = vec![0_u64; count as usize];
+    let mut lines = vec![LineInfo::default(); count as usize];
+    let mut raw: bpf_prog_info = zeroed();
+    raw.nr_jited_ksyms = sizes.nr_jited_ksyms;
+    raw.jited_ksyms = address_mut(functions.as_mut_slice());
+    raw.nr_jited_func_lens = sizes.nr_jited_func_lens;
+    raw.jited_func_lens = address_mut(lengths.as_mut_slice());
+    raw.jited_prog_len = sizes.jited_prog_len;
+    raw.jited_prog_insns = address_mut(code.as_mut_slice());
+    // A kernel that does not know them wants zeros.
+    if count > 0 {
+        (raw.nr_line_info, raw.nr_jited_line_info) = (count, count);
+        raw.line_info_rec_size = sizes.line_info_rec_size;
+        raw.jited_line_info_rec_size = sizes.jited_line_info_rec_size;
+        raw.line_info = address_mut(lines.as_mut_slice());
+        raw.jited_line_info = address_mut(addresses.as_mut_slice());
+    }
+    if !types.is_empty() {
+        (raw.nr_func_info, raw.func_info_rec_size) = (sizes.nr_func_info, sizes.func_info_rec_size);
         raw.func_info = address_mut(types.as_mut_slice());
-        raw.func_info_rec_size = size_of::<[u32; 2]>() as u32;
-        info(fd?.as_fd(), &mut raw)?;
-        functions.truncate(raw.nr_jited_ksyms as usize);
-        types.truncate(raw.nr_func_info as usize);
-        let name = raw.name.iter().map(|byte| byte.to_ne_bytes()[0]).take_while(|byte| *byte != 0);
-        let name = String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned();
-        let types = types.into_iter().map(|[_, id]| id).collect();
-        Ok(LoadedProgram { id: raw.id, name, functions, btf: raw.btf_id, types })
+    }
+    info(fd, &mut raw)?;
+    types.truncate(raw.nr_func_info as usize);
+    functions.truncate(raw.nr_jited_ksyms as usize);
+    let name = raw.name.iter().map(|byte| byte.to_ne_bytes()[0]).take_while(|byte| *byte != 0);
+    let name = String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned();
+    let mut rest = code.as_slice();
+    let image = |length: u32| {
+        let (image, behind) = rest.split_at(rest.len().min(length as usize));
+        rest = behind;
+        image.to_vec()
     };
-    objects(bpf_cmd::BPF_PROG_GET_NEXT_ID, bpf_cmd::BPF_PROG_GET_FD_BY_ID).map(program).collect()
+    let images = lengths.into_iter().map(image).collect();
+    let line = |(address, [_, file, text, place]): (u64, LineInfo)| JitedLine {
+        address,
+        file,
+        text,
+        number: place >> COLUMN_BITS,
+    };
+    let lines = addresses.into_iter().zip(lines).map(line).collect();
+    let types = types.into_iter().map(|[_, id]| id).collect();
+    Ok(LoadedProgram { id: raw.id, name, functions, btf: raw.btf_id, types, images, lines })
 }
 
 /// Has the kernel count and time the runs of BPF programs until this is closed (kernel 5.8, commit d46edd671a14).
@@ -525,7 +588,7 @@ pub(super) fn run_stats(program: BorrowedFd<'_>) -> io::Result<[u64; 2]> {
 ///
 /// # Errors
 /// What the kernel said.
-pub(super) fn btf_bytes(id: u32) -> io::Result<Vec<u8>> {
+pub fn btf_bytes(id: u32) -> io::Result<Vec<u8>> {
     let object = object(bpf_cmd::BPF_BTF_GET_FD_BY_ID, id)?;
     let mut found: bpf_btf_info = zeroed();
     info(object.as_fd(), &mut found)?;

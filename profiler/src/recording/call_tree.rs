@@ -36,7 +36,7 @@ pub struct TreeFunction {
 }
 
 /// Where instructions lie in the driver.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TreePlace {
     /// The function of the source that they are of, which the compiler may have put into another one.
@@ -48,6 +48,9 @@ pub struct TreePlace {
     /// The line in it, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
+    /// The line's text; of BPF programs alone, whose BTF has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
     /// Bytes from the symbol's address, where no line is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn source(name: &str) -> PathBuf {
+/// A file of the agent's.
+pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/agent").join(name)
 }
 
@@ -21,14 +22,15 @@ pub(crate) fn build(folder: &Path) -> PathBuf {
 
 /// Builds the object of its programs, with something defined.
 pub(crate) fn programs(folder: &Path, name: &str, define: &str) -> PathBuf {
-    compiled(&source("programs.bpf.c"), folder, name, &["-g", "-D__TARGET_ARCH_x86", define])
+    compiled(&source("programs.bpf.c"), folder, name, &["-g", define])
 }
 
 /// Builds an object of BPF programs.
 pub(crate) fn compiled(source: &Path, folder: &Path, name: &str, options: &[&str]) -> PathBuf {
     let object = folder.join(name).with_extension("bpf.o");
     let mut clang = Command::new("clang");
-    clang.args(["-target", "bpf", "-O2", "-I/usr/include/x86_64-linux-gnu"]).args(options);
+    clang.args(["-target", "bpf", "-D__TARGET_ARCH_x86", "-O2"]);
+    clang.arg("-I/usr/include/x86_64-linux-gnu").args(options);
     succeed(clang.arg("-c").arg(source).arg("-o").arg(&object));
     object
 }

@@ -25,7 +25,7 @@ fn tree(calls: u64, more: u64) -> CallTree {
         function: Some(function.to_owned()),
         file: Some("hooks.c".to_owned()),
         line: Some(line as u32),
-        offset: None,
+        ..TreePlace::default()
     };
     let node = |parent, function, lines: &[(u32, u64)], own: u64| TreeNode {
         parent,
@@ -226,8 +226,7 @@ fn what_is_missing_in_a_module_is_said_with_the_remedy() {
     let mut bare = recording(10, 0, 9);
     let tree = bare.call_tree.as_mut().unwrap();
     for place in &mut tree.places {
-        *place =
-            TreePlace { function: None, file: None, line: None, offset: place.line.map(u64::from) };
+        *place = TreePlace { offset: place.line.map(u64::from), ..TreePlace::default() };
     }
     bare.write(&bench.path("no_lines.json")).unwrap();
     let text = bench.passes("no_lines.json");

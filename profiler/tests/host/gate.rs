@@ -1137,7 +1137,7 @@ fn with_check(part: &str, name: &str, is_candidate: bool, seconds: i64) -> Recor
         function: Some(function.to_owned()),
         file: Some("src/filter.c".to_owned()),
         line: Some(line),
-        offset: None,
+        ..TreePlace::default()
     };
     let node = |parent, function, own: u64, lines: &[(u32, u64)]| TreeNode {
         parent,

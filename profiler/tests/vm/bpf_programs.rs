@@ -68,7 +68,7 @@ fn warning<'a>(recording: &'a Recording, code: &str) -> &'a str {
 #[ignore = "VM 5.10 6.1 6.12: 7.2 had 980 runs of on_tracepoint in 1,000 calls under load, and why is not known"]
 fn each_run_of_a_program_is_a_call() {
     let folder = folder();
-    let object = agent::programs(folder.path(), "plain", "-DPLAIN");
+    let object = agent::programs(folder.path(), "plain", "-DNO_LOOP");
     let _agent = Agent::start(&agent::build(folder.path()), &object);
     let (ended, recording) =
         measured(folder.path(), &options(&[&PLAIN[..], &BESIDE, &TRACING].concat()));
@@ -109,7 +109,7 @@ fn each_run_of_a_program_is_a_call() {
 fn programs_of_one_name_are_told_apart_and_those_without_btf_are_refused() {
     let folder = folder();
     let (program, object) =
-        (agent::build(folder.path()), agent::programs(folder.path(), "plain", "-DPLAIN"));
+        (agent::build(folder.path()), agent::programs(folder.path(), "plain", "-DNO_LOOP"));
     let source = folder.path().join("without.c");
     let text =
         "__attribute__((section(\"socket\"), used)) int without_btf(void *c) { return 0; }\n";
@@ -147,7 +147,7 @@ fn programs_of_one_name_are_told_apart_and_those_without_btf_are_refused() {
 fn a_program_that_is_replaced_or_detached_meanwhile_is_said() {
     let folder = folder();
     let (program, object) =
-        (agent::build(folder.path()), agent::programs(folder.path(), "plain", "-DPLAIN"));
+        (agent::build(folder.path()), agent::programs(folder.path(), "plain", "-DNO_LOOP"));
     for (is_replaced, what) in
         [(true, "was replaced by another of its name"), (false, "was detached")]
     {

@@ -225,7 +225,10 @@ fn lines(of: &Explained) -> Table {
     Table::figures(header, rows)
 }
 
-/// A line's function, file and number; both numbers where they differ, and what it was inlined into.
+/// Most characters of a line's text in a table.
+const MOST_TEXT: usize = 48;
+
+/// A line's function, file and number; both numbers where they differ, what it was inlined into, and its text where that is known.
 fn place(of: &Explained, line: &Line) -> String {
     let number = |at: u64| match line.file.as_deref() {
         Some(file) => format!("{}:{at}", file.rsplit('/').next().unwrap_or(file)),
@@ -251,7 +254,12 @@ fn place(of: &Explained, line: &Line) -> String {
     if !within.is_empty() {
         text.push_str(&format!(" in {}", names(of, &within)));
     }
-    text + fate
+    text.push_str(fate);
+    if let Some(source) = &line.text {
+        let cut = if source.chars().nth(MOST_TEXT).is_some() { "..." } else { "" };
+        text.extend([": ", &source.chars().take(MOST_TEXT).collect::<String>(), cut]);
+    }
+    text
 }
 
 /// A function, with its module if that is not the handler's.

@@ -1,11 +1,16 @@
 //! BPF programs of the guest, under names that stay the same from one build to the next.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::Path;
 
+use crate::kernel::btf::Btf;
 use crate::kernel::hooks::BPF;
 use crate::kernel::module::ModuleFacts;
-use crate::probe::{self, LoadedProgram, loaded_programs};
+use crate::lab::bpf_lines::BpfLines;
+use crate::lab::wire::BPF_LINES;
+use crate::probe::{self, LoadedProgram, btf_bytes, loaded_programs};
 use crate::text::listed;
 
 /// What `/proc/kallsyms` begins the name of a program's function with, before its tag of 16 digits, which changes with its code.
@@ -15,10 +20,14 @@ const TAG: usize = 16;
 /// The module of trampolines and dispatchers in symbols: they are no handlers, as they call what they are on, too.
 const IMAGES: &str = "bpf_image";
 
-/// The settings, and `symbols` of modules with the functions of all programs by [`named`]; `None` if there is no program.
+/// Most addresses at which source lines start. Programs that have more in all, the kernel's limit for one, have none from there on.
+const MOST_STARTS: usize = 1 << 20;
+
+/// The settings, and `symbols` of modules with the functions of all programs by [`named`], and their source lines behind; `None` if
+/// there is no program.
 ///
 /// # Errors
-/// If the programs cannot be listed, or the kernel interprets one, which has no instructions of its own to count.
+/// If the programs or their BTF cannot be read, or the kernel interprets one, which has no instructions of its own to count.
 pub(super) fn installed(symbols: &str) -> io::Result<Option<(ModuleFacts, String)>> {
     let programs = loaded_programs()?;
     let interpreted = programs.iter().filter(|program| program.functions.is_empty());
@@ -32,7 +41,77 @@ pub(super) fn installed(symbols: &str) -> io::Result<Option<(ModuleFacts, String
     if programs.is_empty() {
         return Ok(None);
     }
-    Ok(Some((probe::facts(), named(symbols, &programs))))
+    let mut text = named(symbols, &programs);
+    text.push(BPF_LINES);
+    text.push_str(&serde_json::to_string(&lines(&programs)?)?);
+    Ok(Some((probe::facts(), text)))
+}
+
+/// The source lines of all programs, by the strings of their BTF. Programs of one object share it.
+fn lines(programs: &[LoadedProgram]) -> io::Result<BpfLines> {
+    let mut found = BpfLines::default();
+    let (mut all_btf, mut indexes) = (BTreeMap::new(), BTreeMap::new());
+    for program in programs.iter().filter(|it| it.btf != 0 && !it.lines.is_empty()) {
+        if found.starts.len() + program.lines.len() > MOST_STARTS {
+            break;
+        }
+        let btf = match all_btf.entry(program.btf) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                // One that has types of a newer kernel is of no use.
+                new.insert(Btf::image(&btf_bytes(program.btf)?, Path::new("BTF")).ok())
+            }
+        };
+        let Some(btf) = btf else { continue };
+        let images = program.functions.iter().zip(&program.images);
+        let starts: BTreeMap<u64, u64> =
+            images.map(|(at, code)| (*at, at + prologue(code))).collect();
+        for line in &program.lines {
+            let key = (program.btf, line.file, line.text, line.number);
+            let index = *indexes.entry(key).or_insert_with(|| {
+                let [file, text] =
+                    [line.file, line.text].map(|at| btf.string(at).unwrap_or_default());
+                found.lines.push((file.to_owned(), line.number, text.to_owned()));
+                found.lines.len() as u32 - 1
+            });
+            let start = starts.get(&line.address).copied().unwrap_or(line.address);
+            found.starts.push((start, index));
+        }
+    }
+    Ok(found)
+}
+
+/// Bytes of a function's code before that of its first BPF instruction (`emit_prologue` in the kernel's arch/x86/net/bpf_jit_comp.c). To
+/// the kernel they are of the first line, so that a statement put before it would take them over. 0 on another architecture.
+fn prologue(code: &[u8]) -> u64 {
+    /// push rbp; mov rbp, rsp
+    const FRAME: [u8; 4] = [0x55, 0x48, 0x89, 0xe5];
+    /// It comes after CFI and what is patched.
+    const MOST_BEFORE: usize = 48;
+    /// What may follow, with its length: endbr64, sub rsp, the count of tail calls (6.12), and registers that are saved.
+    const MORE: [(&[u8], usize); 12] = [
+        (&[0xf3, 0x0f, 0x1e, 0xfa], 4),
+        (&[0x48, 0x81, 0xec], 7),
+        (&[0x48, 0x83, 0xf8], 4),
+        (&[0x77, 0x06], 2),
+        (&[0x48, 0x89, 0xe0], 3),
+        (&[0xeb, 0x01], 2),
+        (&[0x50], 1),
+        (&[0x53], 1),
+        (&[0x41, 0x54], 2),
+        (&[0x41, 0x55], 2),
+        (&[0x41, 0x56], 2),
+        (&[0x41, 0x57], 2),
+    ];
+    let Some(before) = code.windows(FRAME.len()).take(MOST_BEFORE).position(|it| it == FRAME)
+    else {
+        return 0;
+    };
+    let mut at = before + FRAME.len();
+    while let Some((_, length)) = MORE.iter().find(|(bytes, _)| code[at..].starts_with(bytes)) {
+        at = code.len().min(at + length);
+    }
+    at as u64
 }
 
 /// Lines of `/proc/kallsyms` in which a program has the name of its source, and a subprogram `PROGRAM/SUBPROGRAM`, the oldest program
@@ -97,5 +176,26 @@ mod tests {
             ffffffffc0000030 t a_name_longer_than_15\t[bpf]\nffffffffc0000010 t a_name_longer_than_15/bump\t[bpf]\n\
             ffffffffc0000050 t a_name_longer_than_15/2\t[bpf]\nffffffffc0000040 t unnamed\t[bpf]\n";
         assert_eq!(named(symbols, &programs), expected);
+    }
+
+    /// As Linux 6.1 and 6.12 begin a program that calls another by number, with its first instruction behind.
+    #[test]
+    fn a_prologue_ends_before_the_first_instruction() {
+        let v6_1: &[u8] = &[
+            0x0f, 0x1f, 0x44, 0, 0, 0x31, 0xc0, 0x55, 0x48, 0x89, 0xe5, 0x48, 0x81, 0xec, 8, 0, 0,
+            0, 0x50, 0x53, 0x41, 0x55,
+        ];
+        let v6_12: &[u8] = &[
+            0xf3, 0x0f, 0x1e, 0xfa, 0x0f, 0x1f, 0x44, 0, 0, 0x48, 0x31, 0xc0, 0x55, 0x48, 0x89,
+            0xe5, 0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x83, 0xf8, 0x21, 0x77, 0x06, 0x50, 0x48, 0x89,
+            0xe0, 0xeb, 0x01, 0x50, 0x50, 0x41, 0x57,
+        ];
+        for code in [v6_1, v6_12] {
+            assert_eq!(prologue(code), code.len() as u64);
+            let first = [code, &[0x31, 0xc0, 0xc9, 0xc3]].concat();
+            assert_eq!(prologue(&first), code.len() as u64);
+            assert_eq!(prologue(&code[..9]), 0);
+        }
+        assert_eq!(prologue(&v6_1[..14]), 14, "cut off");
     }
 }

@@ -1,6 +1,6 @@
-// Programs for the lab's tests: each runs once in a connect(2). Defines change them: MORE adds one instruction to `at_entry`, INVALID
-// is refused by the verifier, NO_TAIL_CALLS leaves out the table of programs, which needs libbpf to be filled. WALK adds a
-// program that looks at each byte of an argument, if it is 1.
+// Programs for tests: each runs once in a connect(2), and `step` three times. Tests put statements in; INVALID is refused by the verifier,
+// IDLE has nothing on a connect(2), NO_TAIL_CALLS leaves out the table of programs, which needs libbpf to be filled, and NO_LOOP what
+// kernels have from 5.17 on.
 
 #include <linux/bpf.h>
 #include <linux/ptrace.h>
@@ -8,6 +8,14 @@
 #include <bpf/bpf_tracing.h>
 
 char LICENSE[] SEC("license") = "GPL";
+
+#ifdef IDLE
+SEC("kprobe/__sys_bind")
+int idle(void *context)
+{
+	return 0;
+}
+#else
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -23,9 +31,30 @@ struct {
 	__type(value, __u64);
 } by_process SEC(".maps");
 
-volatile __u32 next = 1;
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} by_cpu SEC(".maps");
 
-#if !defined(NO_TAIL_CALLS) && !defined(WALK)
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 64);
+	__type(key, __u64);
+	__type(value, __u64);
+} recent SEC(".maps");
+
+// Larger than the events of a run.
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} events SEC(".maps");
+
+volatile __u32 next = 1;
+volatile __u32 planted;
+
+#ifndef NO_TAIL_CALLS
 int called_by_tail_call(void *context);
 int a_name_longer_than_fifteen_characters(void *context);
 
@@ -66,14 +95,34 @@ SEC("fentry/__sys_connect")
 int BPF_PROG(at_entry, int fd)
 {
 	count();
-#ifdef MORE
-	asm volatile("r0 = 0" ::: "r0");
-#endif
 #ifdef INVALID
 	return *(int *)(long)fd;
 #endif
 	return 0;
 }
+
+#ifndef NO_LOOP
+static int step(__u32 number, void *context)
+{
+	__u32 key = 0;
+	__u64 *value = bpf_map_lookup_elem(&by_cpu, &key);
+
+	if (value)
+		*value += number;
+	return 0;
+}
+
+SEC("tp_btf/sys_enter")
+int on_any_call(void *context)
+{
+	__u64 process = bpf_get_current_pid_tgid();
+
+	bpf_loop(3, step, NULL, 0);
+	bpf_map_update_elem(&recent, &process, &process, BPF_ANY);
+	bpf_ringbuf_output(&events, &process, sizeof(process), 0);
+	return 0;
+}
+#endif
 
 SEC("fexit/__sys_connect")
 int BPF_PROG(at_exit, int fd)
@@ -112,29 +161,5 @@ SEC("kprobe")
 int a_name_longer_than_fifteen_characters(void *context)
 {
 	return count();
-}
-
-#ifdef WALK
-struct execve {
-	__u64 common, number;
-	const char *path;
-	const char *const *arguments;
-};
-
-SEC("tracepoint/syscalls/sys_enter_execve")
-int on_execve(struct execve *context)
-{
-	const char *argument = 0;
-	char text[128];
-	long bytes;
-	__u32 sum = 0;
-
-	bpf_probe_read_user(&argument, sizeof(argument), &context->arguments[2]);
-	bytes = bpf_probe_read_user_str(text, sizeof(text), argument);
-	if (WALK)
-		for (int at = 0; at < sizeof(text) && at < bytes; at++)
-			sum += text[at];
-	next = sum;
-	return 0;
 }
 #endif

@@ -7,8 +7,9 @@ use profiler::error::exit;
 use serde_json::Value;
 
 use super::super::program::text;
-use super::agents::object;
+use super::agents::folder;
 use super::{baseline, given, out, profiler};
+use crate::common::agent;
 
 /// A report, and how the command ended.
 fn slope(dimension: &str, more: &[&str]) -> (Option<i32>, String, Value) {
@@ -47,8 +48,9 @@ fn the_kernel_walks_over_arguments() {
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
 fn a_loop_over_an_argument_fails() {
-    let [base, head] =
-        [("walk-0", "-DWALK=0"), ("walk-1", "-DWALK=1")].map(|(name, define)| object(name, define));
+    let source = agent::source("walk.bpf.c");
+    let walk = |name: &str, define: &str| agent::compiled(&source, &folder(), name, &["-g", define]);
+    let (base, head) = (walk("walk-0", "-DWALK=0"), walk("walk-1", "-DWALK=1"));
     let gate = |candidate: &Path| {
         let builds = [&*base, candidate].map(|file| file.to_str().unwrap());
         slope("args=10,60,110", &[builds[0], builds[1], "--handler", "on_execve"])
