@@ -16,10 +16,12 @@ pub fn driver(bytes: &[u8]) {
     dependencies(bytes);
 }
 
-/// A guest's `/proc/kallsyms`.
+/// A guest's `/proc/kallsyms`, and the source lines of BPF programs behind a NUL.
 pub fn guest_symbols(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let symbols = Symbols::parse(text);
+    let (text, lines) = text.split_once('\0').unwrap_or((text, ""));
+    let mut symbols = Symbols::parse(text);
+    let _ = symbols.set_bpf_lines(lines);
     for line in text.lines() {
         let Some(address) = line.split(' ').next() else { continue };
         let Ok(address) = u64::from_str_radix(address, 16) else { continue };

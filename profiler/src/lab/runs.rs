@@ -13,7 +13,6 @@ use profiler_vm::Interrupts;
 use sha2::{Digest as _, Sha256};
 
 use super::agent::Agent;
-use super::bpf_lines::BpfLines;
 use super::counts::{self, Counts};
 use super::files::Files;
 use super::lines::Lines;
@@ -224,7 +223,7 @@ impl<'a> Lab<'a> {
         drop(machine);
         let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
         let (mut symbols, text) = (Symbols::parse(text), text.to_owned());
-        symbols.bpf_lines = BpfLines::parse(lines).map_err(|why| {
+        symbols.set_bpf_lines(lines).map_err(|why| {
             let text = format!("{at}: the source lines of BPF programs are damaged: {why}");
             Failure::new(exit::LAB_FAILED, text)
         })?;
