@@ -135,12 +135,8 @@ fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<SourceLine, usi
             totals[0].keys().for_each(|at| push(function, file, vec![Some(*at)], false));
             continue;
         }
-        let texts: Vec<BTreeMap<u64, &String>> = (totals.iter().zip(&tree.texts))
-            .map(|(totals, texts)| {
-                let text = |at: &u64| Some((*at, texts.get(&place(function, file, Some(*at)))?));
-                totals.keys().filter_map(text).collect()
-            })
-            .collect();
+        let texts =
+            [0, 1].map(|recording| texts(tree, recording, (function, file), &totals[recording]));
         let differ =
             |a, b| matches!((texts[0].get(&a), texts[1].get(&b)), (Some(a), Some(b)) if a != b);
         for (a, b) in align(&costs(0), &costs(1), expected.2, differ) {
@@ -151,6 +147,18 @@ fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<SourceLine, usi
         }
     }
     (lines, numbers)
+}
+
+/// The texts of these lines of a function, by number.
+fn texts<'a>(
+    tree: &'a Tree,
+    recording: usize,
+    (function, file): (&Function, &Option<String>),
+    totals: &BTreeMap<u64, u64>,
+) -> BTreeMap<u64, &'a String> {
+    let texts = &tree.texts[recording];
+    let text = |at: &u64| Some((*at, texts.get(&place(function, file, Some(*at)))?));
+    totals.keys().filter_map(text).collect()
 }
 
 fn place(function: &Function, file: &Option<String>, at: Option<u64>) -> SourceLine {
