@@ -519,7 +519,10 @@ fn loaded_program(fd: BorrowedFd<'_>) -> io::Result<LoadedProgram> {
     let is_known = sizes.line_info_rec_size as usize == size_of::<LineInfo>()
         && sizes.jited_line_info_rec_size as usize == size_of::<u64>();
     let functions_known = sizes.func_info_rec_size as usize == size_of::<FunctionInfo>();
-    let mut types = vec![FunctionInfo::default(); if functions_known { sizes.nr_func_info as usize } else { 0 }];
+    let mut types = vec![
+        FunctionInfo::default();
+        if functions_known { sizes.nr_func_info as usize } else { 0 }
+    ];
     let count = if is_known { sizes.nr_line_info.min(sizes.nr_jited_line_info) } else { 0 };
     let mut addresses = vec![0_u64; count as usize];
     let mut lines = vec![LineInfo::default(); count as usize];

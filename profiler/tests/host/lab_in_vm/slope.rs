@@ -49,7 +49,8 @@ fn the_kernel_walks_over_arguments() {
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
 fn a_loop_over_an_argument_fails() {
     let source = agent::source("walk.bpf.c");
-    let walk = |name: &str, define: &str| agent::compiled(&source, &folder(), name, &["-g", define]);
+    let walk =
+        |name: &str, define: &str| agent::compiled(&source, &folder(), name, &["-g", define]);
     let (base, head) = (walk("walk-0", "-DWALK=0"), walk("walk-1", "-DWALK=1"));
     let gate = |candidate: &Path| {
         let builds = [&*base, candidate].map(|file| file.to_str().unwrap());
