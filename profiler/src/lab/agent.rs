@@ -43,7 +43,7 @@ const KINDS: [(&str, fn(&str, &[PathBuf]) -> Result<Agent, Failure>); 3] =
 
 type Make = fn(&str, &[PathBuf]) -> Result<Agent, Failure>;
 
-/// What the file of a BPF object usually ends with, which needs no kind.
+/// What the file of a BPF object usually ends with, which needs no kind. A command has spaces.
 const BPF_OBJECT: &str = ".bpf.o";
 
 /// A program with its arguments, and the files that it needs.
@@ -191,7 +191,8 @@ impl Agent {
 fn of_kind(given: &str) -> Option<(&'static str, Make, &str)> {
     let named =
         KINDS.iter().find_map(|(kind, make)| Some((*kind, *make, given.strip_prefix(kind)?)));
-    let object = || given.ends_with(BPF_OBJECT).then_some((KINDS[2].0, KINDS[2].1, given));
+    let is_object = given.ends_with(BPF_OBJECT) && !given.contains(' ');
+    let object = || is_object.then_some((KINDS[2].0, KINDS[2].1, given));
     named.or_else(object).map(|(kind, make, rest)| (kind, make, rest.trim()))
 }
 
@@ -348,6 +349,15 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn a_subject_is_told_by_its_kind_or_its_name() {
+        let kind = |given| of_kind(given).map(|(kind, _, rest)| (kind, rest));
+        assert_eq!(kind("run: ./a x.bpf.o"), Some(("run:", "./a x.bpf.o")));
+        assert_eq!(kind("/b/x.bpf.o"), Some(("bpf:", "/b/x.bpf.o")));
+        assert_eq!(kind("bpf:x y.o"), Some(("bpf:", "x y.o")));
+        assert!(kind("./a x.bpf.o").is_none() && kind("d.ko").is_none());
+    }
 
     #[test]
     fn a_program_brings_its_libraries() {
