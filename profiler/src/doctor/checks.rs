@@ -139,6 +139,8 @@ pub(super) fn all(machine: &Machine, module: Option<&str>) -> Vec<Check> {
     let mut checks = capabilities(&status);
     let functions = Btf::of(None, &folder);
     checks.push(kernel_btf(&folder, &functions));
+    // What is tried raises it.
+    let locked_memory = memlock(root, &status);
     let tried = tried_backends(machine, &checks, functions.as_ref().ok());
     checks.extend(tried);
     let support = module_btf_support(&folder);
@@ -149,7 +151,7 @@ pub(super) fn all(machine: &Machine, module: Option<&str>) -> Vec<Check> {
     }
     checks.push(tracefs(root));
     checks.push(lockdown(root));
-    checks.push(memlock(root, &status));
+    checks.push(locked_memory);
     checks.extend(tools(machine));
     checks
 }

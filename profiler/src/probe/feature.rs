@@ -15,6 +15,7 @@ use super::{
     sys::{self, AttachType, Place, Program},
 };
 use crate::kernel::btf::Btf;
+use crate::limits;
 use crate::recording::Backend;
 
 /// Functions of the kernel image to try on, first choice first: the kernel's own test function is
@@ -159,7 +160,7 @@ fn try_session() -> Result<(), Refusal> {
         .unwrap_or_else(|| Refusal { what: "nothing to try it on".into(), forbidden: false }))
 }
 
-/// Loads a program that does nothing.
+/// Loads a program that does nothing. Before 5.11 it is charged to the user, as is what agents have loaded.
 pub(super) fn load(what: &str, attach_type: AttachType, btf_id: u32) -> Result<OwnedFd, Refusal> {
     let instructions = NOTHING.map(|(code, register)| bpf_insn {
         code,
@@ -168,6 +169,7 @@ pub(super) fn load(what: &str, attach_type: AttachType, btf_id: u32) -> Result<O
         off: 0,
         imm: 0,
     });
+    limits::raise_locked_memory();
     sys::load_program(&Program {
         name: "profiler_try",
         license: c"GPL",
