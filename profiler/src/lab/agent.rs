@@ -38,7 +38,7 @@ const FOLDERS: [&str; 6] = [
 const SYSTEM_PROGRAMS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// What a subject without a module begins with, and what makes it of the rest and of further files.
-const KINDS: [(&str, fn(&str, &[PathBuf]) -> Result<Agent, Failure>); 3] =
+const KINDS: [(&str, Make); 3] =
     [("run:", Agent::new), ("audit:", Agent::of_audit_rules), ("bpf:", Agent::of_bpf_object)];
 
 type Make = fn(&str, &[PathBuf]) -> Result<Agent, Failure>;
