@@ -19,19 +19,25 @@ pub const SLOPE_VERSION: u32 = 1;
 /// A figure whose last step is so many times as steep as the one before is no line.
 const BEND: f64 = 1.25;
 
-/// How much more a candidate may take from the first point to the last; `None`: what the gate allows a figure.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct SlopeLimit(Option<Limit>);
+const EXACT: Measured = Measured { meter: Meter::Exact, clock: Clock::Virtual, in_turns: true };
+
+/// How much more a candidate may take from the first point to the last.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SlopeLimit(Limit);
+
+/// What the gate allows an average.
+impl Default for SlopeLimit {
+    fn default() -> Self {
+        Self(Rule::default().limit("", Statistic::Avg, EXACT))
+    }
+}
 
 impl SlopeLimit {
     /// Instructions, where the baseline takes so many.
     fn allowed(self, span: f64) -> f64 {
-        let exact = Measured { meter: Meter::Exact, clock: Clock::Virtual, in_turns: true };
-        let rule = Rule::default();
-        let limit = self.0.unwrap_or_else(|| rule.limit("", Statistic::Avg, exact));
-        match limit {
+        match self.0 {
             Limit::Off => f64::INFINITY,
-            Limit::Share(share) => (share * span).max(rule.floor("", exact)),
+            Limit::Share(share) => (share * span).max(Rule::default().floor("", EXACT)),
             Limit::By(amount) => amount.value,
         }
     }
@@ -45,7 +51,7 @@ impl FromStr for SlopeLimit {
             Limit::By(amount) if amount.meter != Meter::Exact => Err(format!(
                 "`{text}` is a time, and instructions are counted: write '+10' or '5%'"
             )),
-            limit => Ok(Self(Some(limit))),
+            limit => Ok(Self(limit)),
         }
     }
 }
@@ -53,10 +59,9 @@ impl FromStr for SlopeLimit {
 impl fmt::Display for SlopeLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(Limit::By(amount)) => write!(f, "+{}", amount.value),
-            Some(Limit::Share(share)) => write!(f, "{}%", share * 100.0),
-            Some(Limit::Off) => f.write_str("off"),
-            None => f.write_str("0.5%"),
+            Limit::By(amount) => write!(f, "+{}", amount.value),
+            Limit::Share(share) => write!(f, "{}%", share * 100.0),
+            Limit::Off => f.write_str("off"),
         }
     }
 }
@@ -83,7 +88,7 @@ pub struct SlopeReport {
     pub points: Vec<u32>,
     /// Handlers that each point called, and the operation if it has a cost of its own.
     pub handlers: Vec<HandlerSlope>,
-    /// Handlers that not every point called.
+    /// Handlers that not every point of each build called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_called: Vec<String>,
 }
@@ -197,7 +202,8 @@ impl SlopeReport {
     ) -> Self {
         let parts: Vec<String> = points.numbers.iter().map(|number| points.part(*number)).collect();
         let mut names: Vec<String> = Vec::new();
-        for handler in baseline.iter().flat_map(|run| &run.handlers) {
+        // A handler that the candidate alone has is not judged, and said.
+        for handler in baseline.iter().chain(candidate).flat_map(|run| &run.handlers) {
             if !names.contains(&handler.name) {
                 names.push(handler.name.clone());
             }
@@ -299,15 +305,17 @@ pub fn document(report: &SlopeReport) -> Document {
     let mut lead = vec![format!("Linux {}: {words}", report.kernel)];
     if two {
         let failed = report.failed();
-        let verdict = if failed.is_empty() {
-            "pass".to_owned()
-        } else {
-            format!("fail: {}", failed.join(", "))
+        let verdict = match failed.as_slice() {
+            [] => {
+                let judged = report.handlers.len();
+                format!("pass: {judged} of {} judged", judged + report.not_called.len())
+            }
+            failed => format!("fail: {}", failed.join(", ")),
         };
         lead.insert(0, format!("slope: {verdict}"));
     }
     let not_called = (!report.not_called.is_empty())
-        .then(|| Note::new("not called", report.not_called.join(", ")));
+        .then(|| Note::new("not called at each point", report.not_called.join(", ")));
     Document {
         title: "What handlers take for each unit".to_owned(),
         lead,

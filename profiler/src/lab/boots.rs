@@ -11,10 +11,10 @@ use super::files::Files;
 use super::machine::{Hardware, Machine, MachineError, Spec, Start};
 use super::plan::{Job, RunSpec, sides};
 use super::pool::parallel;
-use super::snapshots::{Base, Maker};
+use super::snapshots::{Base, Maker, interrupts};
 use super::wire::{self, Answer, Install};
 use super::{KernelBuilds, Measured, Settings};
-use crate::error::{Failure, exit};
+use crate::error::Failure;
 use crate::recording::{Clock, Recording, SeriesPosition};
 use crate::verdict::Side;
 
@@ -55,15 +55,8 @@ impl<'a> Boots<'a> {
     ) -> Result<Self, Failure> {
         let folder = &settings.folder;
         let unwritable = |error: io::Error| Failure::cannot_write(folder, &error);
-        fs::create_dir_all(folder).map_err(unwritable)?;
-        let interrupts =
-            Interrupts::catch().map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
-        let maker = Maker {
-            kernel: &builds.kernel,
-            memory: &settings.options.memory,
-            scratch: folder,
-            interrupts: &interrupts,
-        };
+        let interrupts = interrupts()?;
+        let maker = Maker::new(&builds.kernel, settings, &interrupts)?;
         let base = match settings.options.run.clock {
             Clock::Virtual => Some(maker.base(say)?),
             Clock::Wall => None,

@@ -20,7 +20,7 @@ use super::machine::{Hardware, Machine, MachineError, Spec, Start};
 use super::plan::{CountedHandler, Job, RunSpec};
 use super::plugin::Plugin;
 use super::pool::parallel;
-use super::snapshots::{Base, Maker};
+use super::snapshots::{Base, Maker, interrupts};
 use super::subject::Build;
 use super::symbols::Symbols;
 use super::wire::{self, Answer, BPF_LINES, Install};
@@ -80,16 +80,9 @@ impl<'a> Lab<'a> {
     ) -> Result<Self, Failure> {
         let folder = &settings.folder;
         let unwritable = |error: io::Error| Failure::cannot_write(folder, &error);
-        fs::create_dir_all(folder).map_err(unwritable)?;
+        let interrupts = interrupts()?;
+        let maker = Maker::new(&builds.kernel, settings, &interrupts)?;
         let plugin = Plugin::write(folder).map_err(unwritable)?;
-        let interrupts =
-            Interrupts::catch().map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
-        let maker = Maker {
-            kernel: &builds.kernel,
-            memory: &settings.options.memory,
-            scratch: folder,
-            interrupts: &interrupts,
-        };
         let base = maker.base(say)?;
         let symbols = base.symbols().map_err(unwritable)?;
         let data = base.data().map_err(unwritable)?;

@@ -13,6 +13,7 @@ use profiler_vm::{Arch, Interrupts, KernelImage};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::Settings;
 use super::cache::touch;
 use super::initramfs;
 use super::machine::{self, Hardware, MEMORY_FILE, Machine, MachineError, Spec, Start, qemu};
@@ -38,6 +39,14 @@ const FACTS: &str = "facts.json";
 /// What [`Reader`] needs: symbols of data, and types.
 const DATA: &str = "data";
 const TYPES: &str = "btf";
+
+/// What ends guests early.
+///
+/// # Errors
+/// If signals cannot be caught.
+pub(super) fn interrupts() -> Result<Interrupts, Failure> {
+    Interrupts::catch().map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))
+}
 
 /// A guest that has booted.
 #[derive(Debug)]
@@ -98,14 +107,28 @@ impl Base {
 
 /// Where snapshots are made and kept.
 pub(super) struct Maker<'a> {
-    pub(super) kernel: &'a KernelImage,
-    pub(super) memory: &'a str,
+    kernel: &'a KernelImage,
+    memory: &'a str,
     /// For snapshots that cannot be kept, and for the machine's own files.
-    pub(super) scratch: &'a Path,
-    pub(super) interrupts: &'a Interrupts,
+    scratch: &'a Path,
+    interrupts: &'a Interrupts,
 }
 
-impl Maker<'_> {
+impl<'a> Maker<'a> {
+    /// Of a kernel's guests, whose folder is made; `interrupts` end them.
+    ///
+    /// # Errors
+    /// If there cannot be that folder.
+    pub(super) fn new(
+        kernel: &'a KernelImage,
+        settings: &'a Settings,
+        interrupts: &'a Interrupts,
+    ) -> Result<Self, Failure> {
+        let Settings { folder, options, .. } = settings;
+        fs::create_dir_all(folder).map_err(|error| Failure::cannot_write(folder, &error))?;
+        Ok(Self { kernel, memory: &options.memory, scratch: folder, interrupts })
+    }
+
     /// The snapshot from the cache, or a new one; `say` gets what takes time.
     ///
     /// # Errors
