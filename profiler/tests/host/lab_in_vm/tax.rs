@@ -112,11 +112,14 @@ fn audit_rules_are_seen_in_every_system_call() {
             tax.adds_up();
             assert_eq!(tax.function("__audit_syscall_entry")[0], calls, "{load}");
             assert_eq!(tax.function("audit_filter_syscall")[0], calls, "{load}");
-            tax.figure("more")
+            ["more", "in_handlers", "around_handlers"].map(|part| tax.figure(part))
         })
     };
-    let ([one, two, three], [of_pipe, ..]) = (more("getppid", 1.0), more("pipe", 2.0));
-    assert!(one > 100.0 && of_pipe == 2.0 * one, "{one} {of_pipe}");
+    let ([first, second, third], [of_pipe, ..]) = (more("getppid", 1.0), more("pipe", 2.0));
+    assert!(first[1] > 100.0 && of_pipe[1] == 2.0 * first[1], "{first:?} {of_pipe:?}");
+    // Around them is the kernel's own path of `pipe`, too, of which a few instructions of 200 operations depend on the time.
+    assert!((of_pipe[2] - 2.0 * first[2]).abs() < 1.0, "{first:?} {of_pipe:?}");
+    let [one, two, three] = [first, second, third].map(|parts| parts[0]);
     let rule = two - one;
     assert!(rule > 5.0 && rule == three - two, "{one} {two} {three}");
     for (subject, rules) in report["subjects"].as_array().unwrap().iter().zip(1..) {
