@@ -156,8 +156,12 @@ impl Guest {
                         .map_err(|error| VmError(format!("cannot write the VM's log: {error}")))?;
                     bytes += size_of::<String>() + line.len();
                     if bytes > MOST_BYTES {
-                        let most = MOST_BYTES >> 20;
-                        return Err(VmError(format!("the VM wrote more than {most} MiB")));
+                        let what = format!("the VM wrote more than {} MiB", MOST_BYTES >> 20);
+                        let _ = writeln!(log, "{what}: the log ends here");
+                        self.stop();
+                        // The kernel's trouble is the reason for more than its words; a command that has ended has its code.
+                        let is_known = seen.is_decided();
+                        return if is_known { seen.verdict(None) } else { Err(VmError(what)) };
                     }
                     let grace = match stream {
                         Stream::Output => {

@@ -17,7 +17,7 @@ const DEVICE: &str = "/dev/kvm";
 /// With KVM a kernel boots in a few seconds or not at all.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// The accelerator to use, with the reason. Boots the kernel of `spec` once for each QEMU if nothing is known,
+/// The accelerator to use, with the reason. Boots the kernel of `spec` once if nothing is known of it and this QEMU,
 /// and keeps the result in the folder `cache`; `say` gets a message before that boot.
 ///
 /// # Errors
@@ -33,33 +33,58 @@ pub fn choose(
     if let Err(error) = OpenOptions::new().read(true).write(true).open(DEVICE) {
         return Ok((Accel::Tcg, format!("{DEVICE}: {error}")));
     }
-    let of = format!("{} / {}", qemu_version(), spec.kernel.release);
-    let [works, fails] = ["works", "fails"].map(|word| format!("{of}\n{word}\n"));
+    let key = format!("{} / {}\n", qemu_version(), spec.kernel.release);
     let file = cache.join(&spec.kernel.release);
-    let mut kept = fs::read_to_string(&file).unwrap_or_default();
-    if kept != works && kept != fails {
-        say("trying KVM, once for this kernel");
-        let probe = VmSpec {
-            timeout: PROBE_TIMEOUT,
-            log: spec.log.with_file_name("kvm-probe.log"),
-            command: vec!["true".to_owned()],
-            ..spec.clone()
-        };
-        let is_up = guest::run(&probe, Accel::Kvm, &mut |_| {}).is_ok_and(|vm| vm.code == 0);
-        kept.clone_from(if is_up { &works } else { &fails });
-        fs::create_dir_all(cache).map_err(VmError::file("create", cache))?;
-        fs::write(&file, &kept).map_err(VmError::file("write", &file))?;
-    }
-    Ok(if kept == works {
+    let kept = fs::read_to_string(&file).ok().and_then(|text| verdict(&text, &key));
+    let works = match kept {
+        Some(works) => works,
+        None => {
+            say("trying KVM, once for this kernel");
+            let probe = VmSpec {
+                timeout: PROBE_TIMEOUT,
+                log: spec.log.with_file_name("kvm-probe.log"),
+                command: vec!["true".to_owned()],
+                ..spec.clone()
+            };
+            let works = guest::run(&probe, Accel::Kvm, &mut |_| {}).is_ok_and(|vm| vm.code == 0);
+            fs::create_dir_all(cache).map_err(VmError::file("create", cache))?;
+            let text = format!("{key}{}\n", if works { "works" } else { "fails" });
+            fs::write(&file, text).map_err(VmError::file("write", &file))?;
+            works
+        }
+    };
+    Ok(if works {
         (Accel::Kvm, "a probe boot worked".to_owned())
     } else {
         (Accel::Tcg, format!("{DEVICE} is there, but a probe boot failed"))
     })
 }
 
-/// The first line of QEMU's `--version`; empty if it cannot be run.
 fn qemu_version() -> String {
     let output = Command::new("qemu-system-x86_64").arg("--version").output();
     let text = output.map(|output| output.stdout).unwrap_or_default();
     String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned()
+}
+
+/// The kept result, unless it is of another QEMU or kernel.
+fn verdict(text: &str, key: &str) -> Option<bool> {
+    match text.strip_prefix(key)?.trim_end() {
+        "works" => Some(true),
+        "fails" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::verdict;
+
+    #[test]
+    fn a_verdict_holds_for_its_own_qemu_and_kernel_alone() {
+        let key = "QEMU 7.2 / 6.1.0-56-amd64\n";
+        assert_eq!(verdict(&format!("{key}works\n"), key), Some(true));
+        assert_eq!(verdict(&format!("{key}fails\n"), key), Some(false));
+        assert_eq!(verdict("QEMU 8.0 / 6.1.0-56-amd64\nworks\n", key), None);
+        assert_eq!(verdict(&format!("{key}wor"), key), None);
+    }
 }

@@ -58,6 +58,11 @@ impl Seen {
         first
     }
 
+    /// Whether the kernel is in trouble, or the command has ended.
+    pub(crate) fn is_decided(&self) -> bool {
+        self.trouble.is_some() || self.code.is_some()
+    }
+
     /// The command's exit code and its lines.
     pub(crate) fn verdict(
         self,

@@ -1,5 +1,8 @@
 //! What udev does in the guest: what virtme-ng needs. The rules of a system that boots on hardware are a third of the boot under
-//! TCG, and what they start runs beside what is measured. virtme-ng's init mounts ours while it starts udev.
+//! TCG, and what they start runs beside what is measured.
+//!
+//! virtme-ng's init mounts ours in one thread and starts udev in another: if udev is first, the system's rules apply, and the kernel's
+//! `modprobe.blacklist` alone keeps drivers out.
 
 use std::fs;
 use std::path::{Path, PathBuf};

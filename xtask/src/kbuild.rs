@@ -120,8 +120,10 @@ fn has_btf(module: &Path) -> Result<bool> {
 
 /// Extracts the kernel's BTF from its compressed image.
 pub(crate) fn extract_btf(kernel: &Unpacked, to: &Path) -> Result<()> {
-    let btf = KernelImage::open(&kernel.image())?.btf()?;
-    process::write(to, btf.context("the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)")?)
+    let image = kernel.image();
+    let btf = KernelImage::open(&image)?.btf()?;
+    let missing = || format!("{} has no BTF (CONFIG_DEBUG_INFO_BTF)", image.display());
+    process::write(to, btf.with_context(missing)?)
 }
 
 #[cfg(test)]

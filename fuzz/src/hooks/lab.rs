@@ -25,7 +25,7 @@ pub fn guest_symbols(bytes: &[u8]) {
     for line in text.lines() {
         let Some(address) = line.split(' ').next() else { continue };
         let Ok(address) = u64::from_str_radix(address, 16) else { continue };
-        if let Some((symbol, _)) = symbols.at(address) {
+        if let Some(symbol) = symbols.at(address) {
             assert!(symbol.address <= address);
         }
     }

@@ -98,7 +98,8 @@ pub(super) fn operation(counts: &Counts, run: &RunSpec) -> Result<(u64, f64), St
     }
 }
 
-/// Makes `recording` the recording of what was counted, with the source lines that `lines` knows, and `symbols`, which are the driver's, of BPF programs.
+/// Makes `recording` the recording of what was counted, with source lines: those of a driver from `lines`, those of BPF programs from
+/// `symbols`.
 ///
 /// # Errors
 /// If what was counted contradicts itself.

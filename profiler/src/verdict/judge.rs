@@ -118,6 +118,7 @@ mod tests {
         }
     }
 
+    /// Every condition of a failure holds in the first case, and one after the other does not.
     #[test]
     fn each_condition_of_a_failure_is_needed() {
         let slow = record(1000.0, 30.0, [20.0, 40.0]);

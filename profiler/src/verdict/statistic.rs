@@ -85,6 +85,7 @@ impl Statistic {
         [Self::Count, Self::Avg, Self::Tp50, Self::Tp90, Self::Tp95, Self::Tp99, Self::Repeated];
     /// What calls take, which a gate can judge.
     pub const GATED: [Self; 5] = [Self::Avg, Self::Tp50, Self::Tp90, Self::Tp95, Self::Tp99];
+
     /// Quantile, 0 to 1; `None` if the statistic is not a percentile.
     pub fn quantile(self) -> Option<f64> {
         match self {

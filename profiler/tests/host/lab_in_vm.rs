@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 use profiler::error::exit;
+use profiler::load::LoadSpec;
 use profiler::recording::{Backend, Clock, Meter, Recording, Series};
 use profiler::stats::median;
 
@@ -423,6 +424,34 @@ fn probes_measure_in_the_same_guest() {
         let handler = recording.handlers.iter().find(|found| found.name == CHANGED).unwrap();
         assert_eq!((handler.count, recording.meter), (300, Meter::Probes), "{clock}");
     }
+}
+
+/// `dup_fd` copies each descriptor for a child, and `execve` each byte of an argument.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn operations_give_handlers_more_to_walk_over() {
+    let average = |builtin: &str, handler: &str, dimensions: &str| {
+        let file = out().join("dimensions.json");
+        let mut command = profiler();
+        command.arg("lab").arg("--kernel").arg(given("PROFILER_LAB_KERNEL")).arg("--quiet");
+        command.args(["--builtin", builtin, "--handler", handler, "--operations", "100"]);
+        command.args(["--dimensions", dimensions, "--no-cost", "--json"]).arg(&file);
+        command.arg("--module").arg(baseline());
+        succeed(command);
+        let recording = Recording::read(&file).unwrap();
+        let LoadSpec::Builtin { dimensions: of_load, .. } = &recording.loads[0].spec else {
+            panic!("{:?}", recording.loads);
+        };
+        assert_eq!(of_load.to_string(), dimensions);
+        recording.handlers.iter().find(|found| found.name == handler).unwrap().mean_ns()
+    };
+    let descriptors = ["descriptors=100", "descriptors=200", "descriptors=300"];
+    let [few, more, most] = descriptors.map(|it| average("setsid", "dup_fd", it).unwrap());
+    assert!(more - few > 200.0 && (most - more) / (more - few) < 1.2, "{few} {more} {most}");
+    let execve = |dimensions| average("execve", "__x64_sys_execve", dimensions).unwrap();
+    let [short, long] = ["args=100", "args=8100"].map(execve);
+    assert!((1_000.0..50_000.0).contains(&(long - short)), "{short} {long}");
+    assert!(average("setsid", "ksys_setsid", "depth=3,ancestors=20").is_some());
 }
 
 /// Each load on files has a folder of its own.
