@@ -47,9 +47,12 @@ pub(super) struct Lab<'a> {
     plugin: Plugin,
     /// Source lines of each build, which take long to read.
     lines: Vec<Mutex<Lines>>,
+    /// Agents of each side that have started, in placement 0.
+    started: [Mutex<Option<Installed>>; 2],
 }
 
 /// A build that is installed in a guest.
+#[derive(Clone)]
 struct Installed {
     side: Side,
     placement: u32,
@@ -95,7 +98,19 @@ impl<'a> Lab<'a> {
             })
         };
         let lines = builds.builds().map(read).collect::<Result<_, _>>()?;
-        Ok(Self { builds, settings, interrupts, base, symbols, data, reader, plugin, lines })
+        let started = Default::default();
+        Ok(Self {
+            builds,
+            settings,
+            interrupts,
+            base,
+            symbols,
+            data,
+            reader,
+            plugin,
+            lines,
+            started,
+        })
     }
 
     /// Counts the jobs on these builds under each placement from `first` on; `on_run` is called at the start of each run.
@@ -149,8 +164,10 @@ impl<'a> Lab<'a> {
             }
             measured.failure = failure;
             for installed in installed.iter().flat_map(OnceLock::get).flatten() {
-                // Else they go with the folder of all.
-                let _ = fs::remove_dir_all(&installed.folder);
+                // Else they go with the folder of all, as agents do that further placements begin from.
+                if installed.placement > 0 || !self.is_agent(installed.side) {
+                    let _ = fs::remove_dir_all(&installed.folder);
+                }
             }
             if measured.failure.is_some() {
                 break;
@@ -187,8 +204,53 @@ impl<'a> Lab<'a> {
         }
     }
 
+    fn is_agent(&self, side: Side) -> bool {
+        self.build(side).subject.command().is_some()
+    }
+
     /// Installs a build under a placement, and takes the snapshot that its runs begin from.
     fn install(&self, side: Side, placement: u32) -> Result<Installed, Failure> {
+        if !self.is_agent(side) {
+            return self.install_anew(side, placement);
+        }
+        // One starts for a long time: libbpf and the verifier take 20 s of a CPU for Falco's 182 programs.
+        let started = {
+            let mut kept =
+                self.started[side as usize].lock().unwrap_or_else(PoisonError::into_inner);
+            match &*kept {
+                Some(started) => started.clone(),
+                None => kept.insert(self.install_anew(side, 0)?).clone(),
+            }
+        };
+        if placement == 0 { Ok(started) } else { self.place(started, placement) }
+    }
+
+    /// An agent that has started under another placement.
+    fn place(&self, started: Installed, placement: u32) -> Result<Installed, Failure> {
+        let (given, name) =
+            (&self.build(started.side).given, format!("{}-{placement}", started.side));
+        let folder = self.settings.folder.join(format!("installed-{name}"));
+        fs::create_dir_all(&folder).map_err(|error| Failure::cannot_write(&folder, &error))?;
+        let machine_folder = self.machine_folder(&format!("install-{name}"));
+        let jobs = [wire::Job::Place(placement)];
+        let spec = self.spec(&started.folder, &machine_folder, &jobs);
+        let placed = self.answer(Spec { saved_to: Some(&folder), ..spec });
+        let saved = placed.and_then(|(mut machine, answer, _)| {
+            machine.save(&folder)?;
+            Ok(answer)
+        });
+        let at = format!("{given}, placement {placement}");
+        let failed = |error: MachineError| {
+            error.into_failure(&at, Some(&self.builds.baseline.name), &machine_folder)
+        };
+        match saved.map_err(failed)? {
+            Answer::Placed => Ok(Installed { placement, folder, ..started }),
+            _ => Err(out_of_turn(&at)),
+        }
+    }
+
+    /// Installs a build under a placement in a guest that has no other.
+    fn install_anew(&self, side: Side, placement: u32) -> Result<Installed, Failure> {
         let build = self.build(side);
         let name = format!("{side}-{placement}");
         let folder = self.settings.folder.join(format!("installed-{name}"));

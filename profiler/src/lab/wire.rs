@@ -53,6 +53,8 @@ pub(super) enum Job {
     /// Loads modules, after the history of a placement. Attached to the answer are the modules' symbols, and behind [`BPF_LINES`] the
     /// source lines of BPF programs.
     Install(Install),
+    /// Makes the history of a placement, in a guest in which an agent runs already.
+    Place(u32),
     /// Unloads a module.
     Remove(String),
     /// Makes the operations of loads, which the plugin counts, one run after the other.
@@ -124,6 +126,8 @@ pub(super) enum Answer {
     Booted(Box<HostFacts>),
     /// The modules are loaded.
     Installed(Box<ModuleFacts>),
+    /// The history is made.
+    Placed,
     /// The module is unloaded.
     Removed,
     /// The loads of each run have ended.

@@ -41,9 +41,9 @@ pub struct ChangeRecord {
     /// `change`; absent where it makes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_call: Option<f64>,
-    /// Of a tail, whether further placements have to decide about it; not stored.
+    /// The change if further placements, which have to decide about it, say the opposite of these; not stored.
     #[serde(skip)]
-    pub(super) open: bool,
+    pub(super) otherwise: Option<f64>,
     /// Lower and upper bound of the change, each at 95 %, `null` if there are too few runs; counted, the lowest and the highest of
     /// a placement.
     pub change_bounds: Option<[f64; 2]>,
@@ -107,6 +107,12 @@ impl ChangeRecord {
     pub fn meter(&self) -> Meter {
         let counted = self.placements.is_some() || self.unit == Statistic::Avg.unit(Meter::Exact);
         if counted { Meter::Exact } else { Meter::Probes }
+    }
+
+    /// Whether it takes further placements to say if the change is above `most`.
+    pub(super) fn is_open(&self, most: f64) -> bool {
+        let beyond = |change: f64| change > most;
+        self.otherwise.zip(self.change).is_some_and(|(one, other)| beyond(one) != beyond(other))
     }
 
     /// Whether both sides say it. Of what only some calls and operations have there is nothing to say where none has it.
@@ -442,7 +448,8 @@ fn alone(part: &Part<'_>, runs: &[Option<f64>]) -> Option<f64> {
 
 /// Adds to `record` how the runs differ, by placement.
 fn with_placed(record: ChangeRecord, placed: Option<Placed>) -> ChangeRecord {
-    let Some(Placed { sides: [base, candidate], change, ends, one_call, open }) = placed else {
+    let Some(Placed { sides: [base, candidate], change, ends, one_call, otherwise }) = placed
+    else {
         return record;
     };
     let percent = |change: f64| (base > 0.0).then(|| change / base * 100.0);
@@ -451,7 +458,7 @@ fn with_placed(record: ChangeRecord, placed: Option<Placed>) -> ChangeRecord {
         candidate: Some(candidate),
         change: Some(change),
         one_call: (one_call != 0.0).then_some(one_call),
-        open,
+        otherwise,
         change_bounds: Some(ends),
         percent: percent(change),
         percent_bounds: percent(ends[0]).zip(percent(ends[1])).map(|(low, high)| [low, high]),

@@ -133,12 +133,13 @@ impl Pending {
         self.ends().iter().all(|end| end.abs() <= far.max(most * FAR_WITHIN))
     }
 
-    /// Whether some placements are beyond the limit, and others are not, or a tail may differ outside of the driver's functions.
+    /// Whether further placements may change the verdict: some are beyond the limit and others are not, or what is outside of the
+    /// driver's functions decides and is not clear.
     fn is_astride(&self) -> bool {
         let ([lowest, highest], most) = (self.ends(), self.terms.most(&self.record));
         let passes = self.record.change.is_some_and(|change| change <= most);
         let is_done = self.record.statistic == Statistic::Tail && passes;
-        self.record.open || lowest <= most && highest > most && !is_done
+        self.record.is_open(most) || lowest <= most && highest > most && !is_done
     }
 
     /// The line on a counted figure.

@@ -45,7 +45,8 @@ pub(super) fn insufficient(record: &ChangeRecord) -> Option<Evidence> {
 /// change is above the floor, and not too many calls were lost. It passes if an upper bound shows that
 /// the limit or the floor is kept. Everything else is undecided.
 ///
-/// Counted calls have no p-value and no bounds: the change itself is above the limit or is not.
+/// Counted calls have no p-value and no bounds: the change itself is above the limit or is not, or passes
+/// only if further placements say so.
 pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64) -> Evidence {
     let Some(base) = record.base.filter(|_| record.candidate.is_some()) else {
         return Evidence::NoValue;
@@ -66,6 +67,8 @@ pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64)
         let most = terms.most(record);
         let shown = if change > most {
             Shown::Slower { p: None }
+        } else if record.is_open(most) {
+            Shown::Undecided
         } else if change < -most && record.statistic == Statistic::Count {
             Shown::Fewer
         } else if change < -most {

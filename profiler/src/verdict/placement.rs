@@ -24,8 +24,9 @@ pub(super) struct Placed {
     pub(super) ends: [f64; 2],
     /// What a single call makes, or of an operation what is no build's, which is not in the change.
     pub(super) one_call: f64,
-    /// Of a tail, whether further placements have to decide about [what is outside](Outside) of the driver's functions.
-    pub(super) open: bool,
+    /// The change if further placements, which have to decide about [what is apart](Apart) of the driver's functions, say the
+    /// opposite of these; `None` if they need not.
+    pub(super) otherwise: Option<f64>,
 }
 
 /// A figure of both sides, by run.
@@ -43,8 +44,13 @@ impl Placed {
     /// `None` unless some placement has both sides; runs of one placement and side are averaged.
     pub(super) fn of(design: &Design, figures: &Figures) -> Option<Self> {
         let pairs = pairs(design, figures);
-        let differences: Vec<f64> = pairs.iter().map(difference).collect();
-        Self::new(&pairs, &differences)
+        let Apart { apart, open } = outside_over(&pairs);
+        let differences = |apart: bool| -> Vec<f64> {
+            pairs.iter().map(|pair| difference(pair, apart)).collect()
+        };
+        let placed = Self::new(&pairs, &differences(apart))?;
+        let otherwise = open.then(|| median(&differences(!apart))).flatten();
+        Some(Self { otherwise, ..placed })
     }
 
     /// The change of a tail over all percentiles, with the sides of the one that is `shown`.
@@ -52,21 +58,31 @@ impl Placed {
     /// The operations that take most and those in which the driver takes most are not always the same, and the kernel has slow
     /// operations of its own. So in each placement a tail has changed by no more than either the percentiles of whole operations or
     /// those of the driver's part say, each by that which became worse by most, and not at all where one is longer and the other shorter;
-    /// but a percentile whose part [outside](Outside) of the driver's functions differs counts as it is.
+    /// but a percentile whose part outside of the driver's functions is [apart](Apart) counts as it is, and one of the driver's part
+    /// that is not does not count.
     pub(super) fn of_tail(design: &Design, percentiles: &[Tail], shown: &Tail) -> Option<Self> {
         let pairs_of = |tail: &Tail| [&tail.whole, &tail.within].map(|it| pairs(design, it));
         let percentiles: Vec<[Vec<Pair>; 2]> = percentiles.iter().map(pairs_of).collect();
         let placements = percentiles.iter().flatten().map(Vec::len).min()?;
-        let outside: Vec<Outside> =
-            percentiles.iter().map(|[whole, _]| outside_over(whole)).collect();
-        let apart: Vec<bool> = outside.iter().map(|it| it.apart).collect();
-        let in_placement = |at: usize| {
-            let of = |[whole, within]: &[Vec<Pair>; 2]| [whole[at], within[at]];
-            tail_difference(&percentiles.iter().map(of).collect::<Vec<_>>(), &apart)
+        let both = |[whole, within]: &[Vec<Pair>; 2]| {
+            [outside_over(whole), apart(within.iter().map(|pair| pair.map(|it| it.value)), 0.0)]
         };
-        let differences: Vec<f64> = (0..placements).map(in_placement).collect();
-        let placed = Self::new(&pairs(design, &shown.whole), &differences)?;
-        Some(Self { open: outside.iter().any(|it| it.open), ..placed })
+        let over: Vec<[Apart; 2]> = percentiles.iter().map(both).collect();
+        let differences = |apart: &[[bool; 2]]| -> Vec<f64> {
+            let in_placement = |at: usize| {
+                let of = |[whole, within]: &[Vec<Pair>; 2]| [whole[at], within[at]];
+                tail_difference(&percentiles.iter().map(of).collect::<Vec<_>>(), apart)
+            };
+            (0..placements).map(in_placement).collect()
+        };
+        let of = |it: fn(Apart) -> bool| {
+            over.iter().map(|both| both.map(it)).collect::<Vec<[bool; 2]>>()
+        };
+        let placed = Self::new(&pairs(design, &shown.whole), &differences(&of(|it| it.apart)))?;
+        let is_open = over.iter().flatten().any(|it| it.open);
+        let otherwise =
+            is_open.then(|| median(&differences(&of(|it| it.apart != it.open)))).flatten();
+        Some(Self { otherwise, ..placed })
     }
 
     fn new(pairs: &[Pair], differences: &[f64]) -> Option<Self> {
@@ -77,7 +93,7 @@ impl Placed {
             change,
             ends: ends(differences)?,
             one_call: all(|[base, new]| new.value - base.value)? - change,
-            open: false,
+            otherwise: None,
         })
     }
 }
@@ -110,11 +126,11 @@ fn mean(observed: &[Option<Observed>], runs: &[usize]) -> Option<Observed> {
 /// Instructions of an operation that are no news: the driver's functions run before the first operation, too.
 const NOTHING: f64 = 0.5;
 
-/// Candidate minus baseline, less what a single call makes, or less what an operation takes more outside of the driver's functions if
-/// that may be.
-fn difference(pair: &Pair) -> f64 {
+/// Candidate minus baseline, less what a single call makes, or less what an operation takes more outside of the driver's functions
+/// if that may be, or if placements do not hold it [apart](Apart).
+fn difference(pair: &Pair, apart: bool) -> f64 {
     match outside(pair) {
-        Some((outside, most)) if (NOTHING..=most).contains(&outside.abs()) => {
+        Some((outside, most)) if outside.abs() >= NOTHING && !(apart && outside.abs() > most) => {
             pair[1].value - pair[0].value - outside
         }
         _ => but_for_one_call(pair),
@@ -143,9 +159,9 @@ fn but_for_one_call([base, candidate]: &Pair) -> f64 {
     change.clamp(-left, left)
 }
 
-/// How a percentile differs outside of the driver's functions over all placements.
+/// Whether a part of an operation, at its mean or at a percentile, differs over all placements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Outside {
+struct Apart {
     /// By more than it may: the lowest of one side is above the highest of the other by that much, of [`MOST_PLACEMENTS`] but for
     /// one placement of each side, which may be the odd one.
     apart: bool,
@@ -153,44 +169,55 @@ struct Outside {
     open: bool,
 }
 
+/// Placements that suffice where the sides are apart by several times what placements move either of them.
+const CLEAR_PLACEMENTS: usize = 5;
+const CLEAR: f64 = 3.0;
+
 /// Where the kernel refills a cache in some operations, placements of one build differ by more than two builds of equal cost do in
 /// one placement (`ipv6` on 6.1: 7,961 to 12,464 instructions of one BPF agent, 9,101 to 10,900 of its copy in another folder). Of
-/// such figures nine of one side are apart from nine of the other by chance, upwards, in 0.2 % of cases, and three from three in 5 %.
-fn outside_over(pairs: &[Pair]) -> Outside {
+/// such figures nine of one side are apart from nine of the other by chance, upwards, in 0.2 % of cases, and three from three in 5 %;
+/// of figures with two values, each in half of the placements, five are from five in 0.1 %.
+fn outside_over(pairs: &[Pair]) -> Apart {
     let both = |[base, new]: &Pair| Some((base.outside?, new.outside?));
     let Some(sides) = pairs.iter().map(both).collect::<Option<Vec<_>>>() else {
-        return Outside::default();
+        return Apart::default();
     };
-    let sorted = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        values
-    };
-    let base = sorted(sides.iter().map(|([was, _], _)| *was).collect());
-    let new = sorted(sides.iter().map(|(_, [is, _])| *is).collect());
     let may = median(&sides.iter().map(|([_, may], _)| *may).collect::<Vec<_>>());
-    let decides = pairs.len() >= MOST_PLACEMENTS;
+    apart(sides.iter().map(|([was, _], [is, _])| [*was, *is]), may.unwrap_or(0.0))
+}
+
+/// Whether values of both sides, by placement, are apart by more than `may`.
+fn apart(sides: impl Iterator<Item = [f64; 2]>, may: f64) -> Apart {
+    let (mut base, mut new): (Vec<f64>, Vec<f64>) = sides.map(|[base, new]| (base, new)).unzip();
+    base.sort_by(f64::total_cmp);
+    new.sort_by(f64::total_cmp);
+    let (Some(was), Some(is)) = (median(&base), median(&new)) else { return Apart::default() };
+    let (lower, upper, middle) = if was <= is { (base, new, is) } else { (new, base, was) };
+    let last = lower.len() - 1;
+    let decides = lower.len() >= MOST_PLACEMENTS;
     let odd = usize::from(decides);
-    let (Some(may), Some(end)) = (may, pairs.len().checked_sub(1 + odd)) else {
-        return Outside::default();
-    };
-    let above = |low: Option<f64>, high: &[f64]| low.is_some_and(|low| low - high[end] > may);
-    let either =
-        |low: &dyn Fn(&[f64]) -> Option<f64>| above(low(&new), &base) || above(low(&base), &new);
-    Outside {
-        apart: either(&|side| side.get(odd).copied()),
-        open: !decides && either(&|side| median(side)),
+    let clear = [&lower, &upper].map(|side| (side[last] - side[0]) * CLEAR);
+    let is_clear =
+        lower.len() >= CLEAR_PLACEMENTS && upper[0] - lower[last] > clear[0].max(clear[1]).max(may);
+    Apart {
+        apart: upper[odd] - lower[last - odd] > may,
+        open: !decides && !is_clear && middle - lower[last] > may,
     }
 }
 
-/// As [`Placed::of_tail`], of one placement: whole operations and the driver's part by percentile, and which are apart.
-fn tail_difference(percentiles: &[[Pair; 2]], apart: &[bool]) -> f64 {
+/// As [`Placed::of_tail`], of one placement: whole operations and the driver's part by percentile, and which are apart, of the first
+/// what is outside of the driver's functions.
+fn tail_difference(percentiles: &[[Pair; 2]], apart: &[[bool; 2]]) -> f64 {
     let most = |changes: &mut dyn Iterator<Item = f64>| changes.max_by(f64::total_cmp);
     let whole = |is_apart: bool| {
-        let of = percentiles.iter().zip(apart).filter(|(_, apart)| **apart == is_apart);
+        let of = percentiles.iter().zip(apart).filter(|(_, [apart, _])| *apart == is_apart);
         most(&mut of.map(|([whole, _], _)| but_for_one_call(whole)))
     };
-    let within = most(&mut percentiles.iter().map(|[_, within]| but_for_one_call(within)));
-    let agreed = whole(false).zip(within).map(|(whole, within)| {
+    let mut within = percentiles.iter().zip(apart).map(|([_, within], [_, apart])| match apart {
+        true => but_for_one_call(within),
+        false => 0.0,
+    });
+    let agreed = whole(false).zip(most(&mut within)).map(|(whole, within)| {
         let agree = whole.signum() == within.signum();
         if agree { whole.signum() * whole.abs().min(within.abs()) } else { 0.0 }
     });
@@ -200,6 +227,7 @@ fn tail_difference(percentiles: &[[Pair; 2]], apart: &[bool]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::design::Boot;
 
     fn observed(value: f64, beside: [f64; 2]) -> Observed {
         Observed { beside, ..Observed::exact(value) }
@@ -212,12 +240,13 @@ mod tests {
             ..Observed::exact(value)
         };
         let base = of(4_300.0, 50_000.0);
-        assert_eq!(difference(&[base, of(4_250.0, 49_933.0)]), 17.0);
-        assert_eq!(difference(&[base, of(4_417.0, 50_100.0)]), 17.0);
-        assert_eq!(difference(&[base, of(4_418.0, 50_101.0)]), 118.0);
-        assert_eq!(difference(&[base, of(4_182.0, 49_899.0)]), -118.0);
-        assert_eq!(difference(&[base, of(4_300.0, 49_999.9)]), 0.0, "a tenth of an instruction");
-        assert_eq!(difference(&[base, Observed::exact(4_250.0)]), -50.0, "not known of both");
+        assert_eq!(difference(&[base, of(4_250.0, 49_933.0)], true), 17.0);
+        assert_eq!(difference(&[base, of(4_417.0, 50_100.0)], true), 17.0);
+        assert_eq!(difference(&[base, of(4_418.0, 50_101.0)], true), 118.0);
+        assert_eq!(difference(&[base, of(4_418.0, 50_101.0)], false), 17.0);
+        assert_eq!(difference(&[base, of(4_182.0, 49_899.0)], true), -118.0);
+        assert_eq!(difference(&[base, of(4_300.0, 49_999.9)], false), 0.0, "a tenth of one");
+        assert_eq!(difference(&[base, Observed::exact(4_250.0)], true), -50.0, "not known of both");
     }
 
     #[test]
@@ -232,9 +261,8 @@ mod tests {
                 [whole, pair(4_000.0, *within)]
             };
             let percentiles = percentiles.iter().map(of).collect::<Vec<_>>();
-            let apart: Vec<bool> =
-                percentiles.iter().map(|[it, _]| outside_over(&[*it]).apart).collect();
-            tail_difference(&percentiles, &apart)
+            let apart = |[whole, _]: &[Pair; 2]| [outside_over(&[*whole]).apart, true];
+            tail_difference(&percentiles, &percentiles.iter().map(apart).collect::<Vec<_>>())
         };
         let (same, kernels) = ([60_000.0, 4_000.0], [62_000.0, 4_000.0]);
         assert_eq!(of(&[same, same]), 0.0);
@@ -257,7 +285,7 @@ mod tests {
                 ..Observed::exact(outside)
             };
             let pairs = base.iter().zip(candidate).map(|(was, is)| [of(*was), of(*is)]);
-            let Outside { apart, open } = outside_over(&pairs.collect::<Vec<_>>());
+            let Apart { apart, open } = outside_over(&pairs.collect::<Vec<_>>());
             (apart, open)
         };
         assert_eq!(of(&[9_191.0, 9_323.0, 9_514.0], &[9_101.0, 9_323.0, 10_900.0]), (false, false));
@@ -269,9 +297,39 @@ mod tests {
         assert_eq!(of(&with(9_950.0, 9_000.0), &with(9_000.0, 9_900.0)), (true, false));
         let two = [9_000.0, 9_000.0, 9_900.0, 9_900.0, 9_900.0, 9_900.0, 9_900.0, 9_900.0, 9_900.0];
         assert_eq!(of(&with(9_950.0, 9_000.0), &two), (false, false));
+        assert_eq!(of(&[9_000.0; 4], &[9_900.0; 4]), (true, true), "two values may be");
+        assert_eq!(of(&[9_000.0; 5], &[9_900.0; 5]), (true, false), "by far");
+        let moved = [9_000.0, 9_000.0, 9_000.0, 9_000.0, 9_300.0];
+        assert_eq!(of(&moved, &[10_000.0; 5]), (true, true), "by twice what a placement moves");
         let unknown = [Observed::exact(1.0), Observed::exact(1_000.0)];
-        assert_eq!(outside_over(&[unknown]), Outside::default(), "nobody knows what is outside");
-        assert_eq!(outside_over(&[]), Outside::default());
+        assert_eq!(outside_over(&[unknown]), Apart::default(), "nobody knows what is outside");
+        assert_eq!(outside_over(&[]), Apart::default());
+    }
+
+    #[test]
+    fn a_tail_of_the_drivers_part_counts_if_placements_hold_it_apart() {
+        let design = |placements: usize| {
+            let boot = |run| Boot { base: vec![run], candidate: vec![run], interleaved: false };
+            Design::Shared { boots: (0..placements).map(boot).collect(), left_out: 0 }
+        };
+        let of = |within: [&[f64]; 2]| {
+            let figures = |more: f64| {
+                within.map(|side| side.iter().map(|it| Some(Observed::exact(it + more))).collect())
+            };
+            let of_whole = |it: Observed| Observed { outside: Some([56_000.0, 2_800.0]), ..it };
+            let whole = figures(56_000.0).map(|side: Vec<Option<Observed>>| {
+                side.into_iter().map(|it| it.map(of_whole)).collect()
+            });
+            let tail = [Tail { whole, within: figures(0.0) }];
+            let placed = Placed::of_tail(&design(within[0].len()), &tail, &tail[0]).unwrap();
+            (placed.change, placed.otherwise)
+        };
+        assert_eq!(of([&[400.0], &[417.0]]), (17.0, Some(0.0)));
+        assert_eq!(of([&[400.0; 5], &[417.0; 5]]), (17.0, None));
+        // A slow operation more or less is at the percentile in some placements of each.
+        let mixed =
+            [&[400.0, 400.0, 400.0, 400.0, 751.0][..], &[751.0, 751.0, 751.0, 751.0, 400.0]];
+        assert_eq!(of(mixed), (0.0, None));
     }
 
     #[test]

@@ -178,7 +178,11 @@ fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown, clock: Clock) 
         };
         let ends = ends.map(|end| format!("{end:+.1}"));
         let places = by_placement(&format!(", {}", ends[0]), ends, placements);
-        return format!("{faster}{change}{one_call}{places}, {limit}");
+        let more = match shown {
+            Shown::Undecided => ": what lies outside of the handlers takes more placements to tell",
+            _ => "",
+        };
+        return format!("{faster}{change}{one_call}{places}, {limit}{more}");
     }
     let adjusted = |p: Option<f64>| p.map_or("-".to_owned(), p_value);
     match shown {

@@ -32,9 +32,7 @@ pub(super) fn install(
     files: &[u8],
     kallsyms: &mut Kallsyms,
 ) -> Result<(Answer, Vec<u8>), Failure> {
-    placement::make(install.placement).map_err(|error| {
-        internal(format!("cannot make placement {}: {error}", install.placement))
-    })?;
+    place(install.placement)?;
     for module in &install.modules {
         let [at, bytes] = module.bytes.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
         let file = files.get(at..).and_then(|rest| rest.get(..bytes));
@@ -60,6 +58,12 @@ pub(super) fn install(
         (module, _) => (module::collect(module.map_or("", |it| &it.name))?, symbols),
     };
     Ok((Answer::Installed(Box::new(facts)), [text, symbols].join("\n").into_bytes()))
+}
+
+/// Makes the history of a placement.
+pub(super) fn place(number: u32) -> Result<(), Failure> {
+    let failed = |error| internal(format!("cannot make placement {number}: {error}"));
+    placement::make(number).map_err(failed)
 }
 
 /// The facts of the BPF programs that an agent has loaded, and `symbols` with their names.

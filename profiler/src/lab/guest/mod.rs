@@ -22,6 +22,7 @@ mod program;
 use std::path::Path;
 
 use nix::errno::Errno;
+use nix::sys::mman::{MlockAllFlags, mlockall, munlockall};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
 use profiler_vm::Trouble;
@@ -70,7 +71,7 @@ pub fn run() -> Result<(), Failure> {
             let (answer, attachment) = do_job(job, &channel, &mut kallsyms)
                 .unwrap_or_else(|failure| (failed(&failure), Vec::new()));
             match unless_warned(&mut log, answer) {
-                answer @ Answer::Installed(_) => {
+                answer @ (Answer::Installed(_) | Answer::Placed) => {
                     stand_by(&mut channel, &mut log, &mut kallsyms, &answer, attachment)?;
                 }
                 answer => channel.answer(&answer, &attachment),
@@ -96,6 +97,7 @@ fn stand_by(
         ForkResult::Parent { child } => waitpid(child, None).map(drop).map_err(of_child),
         ForkResult::Child => {
             kallsyms.close();
+            own_memory().map_err(of_child)?;
             channel.answer(answer, &attachment);
             // With a driver and without it the load finds the same memory: what is copied or mapped takes instructions.
             drop(attachment);
@@ -113,6 +115,13 @@ fn stand_by(
             std::process::exit(0)
         }
     }
+}
+
+/// Copies the pages that are shared with the first process since fork(2), as mlock(2) writes to each: how many a load would be the
+/// first to write to depends on where the heap has room, and that on the length of a build's symbols.
+fn own_memory() -> nix::Result<()> {
+    mlockall(MlockAllFlags::MCL_CURRENT)?;
+    munlockall()
 }
 
 /// Goes on in a descendant of so many generations; each process before it waits for the next.
@@ -137,6 +146,7 @@ fn do_job(
             let files = channel.files().map_err(|error| internal(error.to_string()))?;
             install::install(install, &files, kallsyms)
         }
+        Job::Place(number) => install::place(*number).map(|()| (Answer::Placed, Vec::new())),
         Job::Remove(name) => install::remove(name).map(|()| (Answer::Removed, Vec::new())),
         Job::Count(_) | Job::Repeat(..) => {
             Err(internal("the process that makes the load's operations has ended"))

@@ -1,4 +1,4 @@
-//! Placements: histories of a guest before a driver is installed.
+//! Placements: histories of a guest before a driver is installed, or after an agent has started.
 //!
 //! One snapshot repeats to the bit and is still one case of many: where the allocator puts an object decides how many
 //! comparisons a check of the kernel makes. A placement moves what a driver allocates, the process ids that it sees and the address

@@ -152,6 +152,12 @@ impl BuiltinLoad {
         self
     }
 
+    /// Whether its operations are timed. Where the emulator counts their instructions, those that read the clock and record a time
+    /// would be among them, and how many these are depends on the time.
+    pub(super) fn is_timed(&self) -> bool {
+        self.remover != Remover::Nothing
+    }
+
     /// Runs it in this thread, in a process that does nothing else: the CPU time of the process is the
     /// load's.
     pub(crate) fn run_alone(&self, stop: &StopSignal) -> LoadOutcome {

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 
 use super::latency::LatencyRecorder;
 use super::worker::{OperationError, Shared, Worker, unavailable};
-use super::{BuiltinLoad, Remover, make};
+use super::{BuiltinLoad, make};
 use crate::emulator;
 use crate::recording::loads::{
     CpuTime, LoadFailure, LoadOutcome, LoadStatus, OperationErrors, OwnCalls,
@@ -86,7 +86,7 @@ fn run_workers(
             Err(_) => bug = Some(PANICKED.to_owned()),
         }
     }
-    let latency = Some(sum.latency.store());
+    let latency = load.is_timed().then(|| sum.latency.store());
     *calls += sum.calls;
     if let Some(text) = workers.set_up_error {
         return Err(text);
@@ -243,7 +243,7 @@ fn work(
             // By default the kernel may wake us 50 us late. A refusal is no error.
             let _ = nix::sys::prctl::set_timerslack(1);
         }
-        if load.remover == Remover::Nothing {
+        if !load.is_timed() {
             align();
         }
         tally.status = repeat(load, worker, index, start, stop, &mut tally);
@@ -295,9 +295,9 @@ fn repeat(
             due = Some(at);
         }
         if result.is_ok() {
-            let started = Instant::now();
+            let started = load.is_timed().then(Instant::now);
             result = worker.operate(&mut tally.calls);
-            if result.is_ok() {
+            if let (Ok(()), Some(started)) = (&result, started) {
                 tally.latency.record(due, started, Instant::now());
             }
         }

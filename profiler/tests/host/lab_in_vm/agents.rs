@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use profiler::error::exit;
-use profiler::recording::Recording;
+use profiler::recording::{Recording, Series};
 use serde_json::{Value, json};
 
 use super::super::program::text;
@@ -69,6 +69,7 @@ fn functions(source: &str) -> Vec<(&str, Vec<usize>)> {
         }
         above = line;
     }
+    found.retain(|(name, _)| *name != "idle");
     found
 }
 
@@ -289,6 +290,101 @@ fn changed(report: &Value, function: &str) -> Vec<Vec<Value>> {
         }
     }
     by_name.into_values().collect()
+}
+
+/// All calls in a system call, by function, against what the plugin counted of operations. The first operation and what is before it
+/// are in both runs of a side.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn programs_helpers_and_the_way_to_them_are_what_an_operation_takes_more() {
+    let idle = object("idle", &source(), "-DIDLE");
+    let measured = ["1", "1000"].map(|operations| {
+        let arguments = ["--handler", SYSTEM_CALL, "--handler", "*", "--operations", operations];
+        let folder = compared(&idle, &built().plain, &arguments);
+        ["baseline.json", "candidate.json"]
+            .map(|name| Series::read(&folder.join(name)).unwrap().runs.remove(0))
+    });
+    let [once, many] = measured.each_ref().map(|sides| sides.each_ref().map(Parts::of));
+    let [idle, busy] = [0, 1].map(|side| many[side].less(&once[side]));
+    assert_eq!((idle.programs, idle.helpers), (0, 0));
+    let [own, own_once] = [&many[1], &once[1]].map(|parts| parts.of_handlers);
+    assert_eq!(busy.programs, own - own_once);
+    let of = |parts: &Parts| parts.programs + parts.helpers + parts.mechanism;
+    println!("{idle:?}, {busy:?}");
+    assert_eq!(of(&busy) - of(&idle), busy.operations - idle.operations);
+    assert_eq!(busy.calls, 999, "a system call an operation");
+    assert_eq!(many[1].of_every_call, many[1].calls, "its program runs in each");
+}
+
+/// The function that all system calls go through.
+const SYSTEM_CALL: &str = "do_syscall_64";
+
+/// Instructions of a run.
+#[derive(Debug)]
+struct Parts {
+    /// In system calls: of BPF programs, of what they call, and of all else.
+    programs: u64,
+    helpers: u64,
+    mechanism: u64,
+    /// Of programs, by the handlers' own figures.
+    of_handlers: u64,
+    /// Of operations, which have the entry code, too.
+    operations: u64,
+    /// Calls of system calls, and of the program that is on each.
+    calls: u64,
+    of_every_call: u64,
+}
+
+impl Parts {
+    fn of(run: &Recording) -> Self {
+        let tree = run.call_tree.as_ref().unwrap();
+        let cost = &run.driver_costs[0];
+        let handlers = run.handlers.iter().filter(|it| it.module.as_deref() == Some("bpf"));
+        let entries = |name: &str| {
+            let found = run.handlers.iter().find(|handler| handler.name == name);
+            found.map_or(0, |handler| handler.losses.entries)
+        };
+        let mut parts = Self {
+            programs: 0,
+            helpers: 0,
+            mechanism: 0,
+            of_handlers: handlers.map(|handler| handler.own_instructions.unwrap()).sum(),
+            operations: (cost.with_ns * cost.operations as f64).round() as u64,
+            calls: entries(SYSTEM_CALL),
+            of_every_call: entries(EVERY_CALL),
+        };
+        // Whether a node is below a system call, and below a program. Others than the load's set it up and end it.
+        let mut within: Vec<(bool, bool)> = Vec::new();
+        for node in &tree.nodes {
+            let function = &tree.functions[node.function as usize];
+            let above = node.parent.map_or((false, false), |parent| within[parent as usize]);
+            let is_program = function.module.as_deref() == Some("bpf");
+            let is_other =
+                function.name.starts_with("__x64_sys_") && function.name != "__x64_sys_connect";
+            let is_within = !is_other && (above.0 || function.name == SYSTEM_CALL);
+            let is = (is_within, above.1 || is_program);
+            within.push(is);
+            match (is, is_program) {
+                ((false, _), _) => {}
+                (_, true) => parts.programs += node.own,
+                ((_, true), _) => parts.helpers += node.own,
+                _ => parts.mechanism += node.own,
+            }
+        }
+        parts
+    }
+
+    fn less(&self, other: &Self) -> Self {
+        Self {
+            programs: self.programs - other.programs,
+            helpers: self.helpers - other.helpers,
+            mechanism: self.mechanism - other.mechanism,
+            of_handlers: self.of_handlers - other.of_handlers,
+            operations: self.operations - other.operations,
+            calls: self.calls - other.calls,
+            of_every_call: self.of_every_call - other.of_every_call,
+        }
+    }
 }
 
 /// An agent that fails, and one that attaches nothing.
