@@ -82,7 +82,7 @@ pub struct GateArgs {
     #[arg(long)]
     pub require_reached: bool,
     /// Write the candidate's runs to this file as the next baseline, on a pass only.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "changed_only")]
     pub update_baseline: Option<PathBuf>,
     /// Format of standard output.
     #[arg(long, value_enum, default_value_t = Format::Text)]

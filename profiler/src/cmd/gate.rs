@@ -3,7 +3,6 @@
 mod output;
 mod rule;
 
-use std::fs;
 use std::path::PathBuf;
 
 use super::sides::{Files, is_build, read};
@@ -137,8 +136,7 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
         progress.say("beside the release");
         let [baseline, of_candidate] = known;
         // A release that is the baseline was measured.
-        let of_release =
-            if is_same(&args.release, &args.builds.old) { baseline } else { Vec::new() };
+        let of_release = if beside.has_baseline_of(&planned) { baseline } else { Vec::new() };
         let rule = rule.beside_release(args.release_limit);
         let decided = beside.decide(allowed, rule, [of_release, of_candidate], &mut progress)?;
         report = report.beside(decided.report);
@@ -190,13 +188,6 @@ fn judged(args: &GateArgs, release: &[Run], candidate: &[Run], rule: &Rule) -> G
     let sides =
         Sides::new(release, candidate, &args.sides.allow_different, args.sides.independent_runs);
     GateReport::of(verdict::gate(sides, &rule.beside_release(args.release_limit)))
-}
-
-/// Whether these are files of the same bytes.
-fn is_same(some: &[PathBuf], others: &[PathBuf]) -> bool {
-    let bytes =
-        |files: &[PathBuf]| files.iter().map(|file| fs::read(file).ok()).collect::<Vec<_>>();
-    some == others || bytes(some) == bytes(others)
 }
 
 fn options(args: &BuildsArgs) -> Result<Options, Failure> {

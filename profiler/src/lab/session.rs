@@ -166,6 +166,7 @@ impl Session {
                 None => loads.push(Load { kind: builtin.kind, handlers: patterns.collect() }),
             }
         }
+        let unmatched = unmatched(wanted, &functions);
         let mut handlers = of_builds(|build| &build.handlers);
         if wanted.is_empty() {
             let named = |name: &String| loads.iter().any(|load| load.is_for(name));
@@ -173,8 +174,8 @@ impl Session {
         } else {
             handlers = functions.into_iter().filter(|name| matches(wanted, name)).collect();
         }
-        if handlers.is_empty() && !builds.is_empty() {
-            return Err(no_handler(name, wanted));
+        if !builds.is_empty() && (handlers.is_empty() || !unmatched.is_empty()) {
+            return Err(no_handler(name, &unmatched));
         }
         // A load that no profile names a handler of this driver for may still reach some, if the driver is unknown.
         let is_for = |load: &Load| handlers.iter().any(|name| load.is_for(name));
@@ -377,6 +378,14 @@ impl Session {
         found
     }
 
+    /// What the user asks for that is no handler of these runs, where handlers are known when they have run.
+    pub fn not_found(&self, base: &[Recording], candidate: &[Recording]) -> Vec<&str> {
+        let handlers = base.iter().chain(candidate).flat_map(|run| &run.handlers);
+        let names = handlers.map(|handler| plain(&handler.name).to_owned()).collect();
+        let wanted = if self.handlers.is_empty() { &self.wanted[..] } else { &[] };
+        unmatched(wanted, &names)
+    }
+
     /// Leaves each handler to the one load that reaches it best, and says what is not judged.
     pub fn reach(
         &self,
@@ -438,7 +447,8 @@ impl Session {
 }
 
 impl Reach {
-    /// Leaves in `runs` the handlers that are judged there.
+    /// Leaves in `runs` the handlers that are judged there. A run stays where the other build has one to judge, as this one's may
+    /// have vanished.
     pub fn keep(&self, runs: &mut Vec<Recording>) {
         for run in &mut *runs {
             let name = run.part().map(str::to_owned);
@@ -446,7 +456,8 @@ impl Reach {
             run.warnings.clear();
             run.warn();
         }
-        runs.retain(|run| !run.handlers.is_empty() || !run.driver_costs.is_empty());
+        let is_judged = |run: &Recording| self.under.values().any(|part| run.part() == Some(part));
+        runs.retain(|run| is_judged(run) || !run.driver_costs.is_empty());
     }
 }
 
@@ -483,9 +494,14 @@ fn fewest_calls(runs: &[Recording], part: &str, handler: &str) -> u64 {
     runs.iter().filter(|run| run.part() == Some(part)).map(calls).min().unwrap_or(0)
 }
 
-fn no_handler(name: &str, wanted: &[glob::Pattern]) -> String {
-    let whose: Vec<&str> = wanted.iter().map(glob::Pattern::as_str).collect();
-    match whose.as_slice() {
+/// Those of the patterns of which none of these is a name.
+fn unmatched<'a>(wanted: &'a [glob::Pattern], names: &BTreeSet<String>) -> Vec<&'a str> {
+    let is_unmatched = |one: &&glob::Pattern| !names.iter().any(|name| one.matches(name));
+    wanted.iter().filter(is_unmatched).map(glob::Pattern::as_str).collect()
+}
+
+fn no_handler(name: &str, unmatched: &[&str]) -> String {
+    match unmatched {
         [] => format!(
             "no function of {name} is given to the kernel: is it stripped of its symbols? Name handlers of the kernel \
              to `profiler lab` instead"
@@ -498,12 +514,14 @@ fn no_handler(name: &str, wanted: &[glob::Pattern]) -> String {
 mod tests {
     use super::*;
     use crate::explain::tests::runs;
+    use crate::export::verdict::GateReport;
     use crate::lab::lines::Lines;
     use crate::lab::plan::CountedHandler;
     use crate::lab::symbols::Symbols;
     use crate::lab::{counts, exact};
     use crate::load_profile::Library;
     use crate::recording::{CallTree, SeriesPosition};
+    use crate::verdict::{self, Outcome, Rule, Run, Sides};
 
     fn profiles() -> Vec<LoadProfile> {
         let listed = Library::new(Vec::new()).list().unwrap();
@@ -568,6 +586,8 @@ mod tests {
         assert_eq!(work.len(), 4 + BuiltinKind::GENERAL.len());
         let missing = of(&wanted("nothing")).unwrap_err();
         assert_eq!(missing, "neither build of hids_driver has a function `nothing`");
+        let typo = of(&[wanted("bind_*"), wanted("exceve_*")].concat()).unwrap_err();
+        assert_eq!(typo, "neither build of hids_driver has a function `exceve_*`");
     }
 
     #[test]
@@ -594,6 +614,8 @@ mod tests {
         let reach = session.reach(None, &run(), &run());
         assert_eq!(reach.unreached, ["on_x/sub"]);
         assert_eq!(Vec::from_iter(reach.under.keys()), ["on_bind"]);
+        assert!(session.not_found(&run(), &run()).is_empty());
+        assert_eq!(session.not_found(&run()[..0], &[]), ["on_*"]);
     }
 
     #[test]
@@ -770,5 +792,17 @@ mod tests {
         sides.iter_mut().for_each(|side| reach.keep(side));
         assert_eq!(sides.map(|side| side.len()), [1, 1]);
         assert_eq!((reach.not_judged.len(), reach.rules.len()), (0, 0));
+        // Nor is one that vanished with the only handler of a load without a cost passed over.
+        let [mut base, mut candidate] = [&[("bind_handler", 1_000)][..], &[]]
+            .map(|calls| vec![measured(BuiltinKind::Interface, calls)]);
+        let reach = session.reach(None, &base, &candidate);
+        [&mut base, &mut candidate].into_iter().for_each(|side| reach.keep(side));
+        let runs = [base, candidate].map(|side| {
+            let run = |recording| Run { name: String::new(), recording };
+            side.into_iter().map(run).collect::<Vec<_>>()
+        });
+        let sides = Sides::new(&runs[0], &runs[1], &[], false);
+        let report = GateReport::of(verdict::gate(sides, &Rule::default()));
+        assert_eq!(report.outcome, Outcome::Inconclusive, "{report:?}");
     }
 }

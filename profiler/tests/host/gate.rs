@@ -710,6 +710,8 @@ fn equal_builds_pass_without_a_measurement() {
         assert!(measured.code != 0 && measured.error.contains("none"), "{measured:?}");
     }
     run("gate base.json candidate.json --changed-only").refused(2, "--changed-only is for two");
+    // A subset of the loads is no baseline.
+    run("gate a.ko b.ko --changed-only --update-baseline n.json").refused(2, "cannot be used with");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::Planned;
-use crate::error::Failure;
+use crate::error::{Failure, exit};
 use crate::kernel::hooks::Hook;
 use crate::lab::plan::Job;
 use crate::lab::runs::Lab;
@@ -116,6 +116,10 @@ impl<'a> Rounds<'a> {
     fn reached(&mut self, kernel: Option<&str>, measured: &Measured) -> Reach {
         let Planned { session, options, .. } = self.planned;
         let [base, candidate] = [&measured.baseline, &measured.candidate];
+        for pattern in session.not_found(base, candidate) {
+            let text = format!("--handler {pattern}: neither build has a BPF program of that name");
+            self.failed.insert(pattern.to_owned(), Failure::new(exit::NO_TARGET, text));
+        }
         let mut reach = self.planned.measured.reach(kernel, base, candidate);
         // What the user says of a handler comes after it, and counts.
         self.rule.handlers.splice(0..0, std::mem::take(&mut reach.rules));
