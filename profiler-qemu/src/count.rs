@@ -24,6 +24,13 @@ const OUTERMOST: u64 = u64::MAX;
 /// calls and does not return would take the host's memory.
 const MOST_ENTRIES: usize = 1 << 14;
 
+/// Most of what is kept of a count: nodes, values of distributions, functions without a symbol, and code by its length. A driver may
+/// make any number of them, in the host's memory.
+const MOST_KEPT: usize = 1 << 20;
+
+/// Instructions of code that count as one kept.
+const CODE_KEPT: usize = 16;
+
 /// The slot of a call that is not within another, where slots are only numbers.
 const FIRST_SLOT: u64 = 1 << 40;
 
@@ -304,6 +311,8 @@ pub(crate) struct Counter {
     running: Running,
     started: Sums,
     previous: Previous,
+    /// At most [`MOST_KEPT`], or it [is full](Self::is_full).
+    kept: usize,
 }
 
 impl Counter {
@@ -337,6 +346,7 @@ impl Counter {
             running: Running::Outside,
             started: Sums::default(),
             previous: Previous::default(),
+            kept: 0,
         }
     }
 
@@ -358,6 +368,7 @@ impl Counter {
     }
 
     fn new_code(&mut self, address: u64, sizes: &[u8]) -> u32 {
+        self.kept += 1 + sizes.len() / CODE_KEPT;
         self.code.push(Code { address, sizes: sizes.into() });
         self.code.len() as u32 - 1
     }
@@ -393,6 +404,12 @@ impl Counter {
         if let Some(from) = self.suspended.take().filter(|_| follows) {
             self.exchanged = Some((from, registers));
         }
+    }
+
+    /// Whether it has to end, as it has more than is kept.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.kept > MOST_KEPT
     }
 
     /// A block begins.
@@ -439,6 +456,7 @@ impl Counter {
     pub(crate) fn operation(&mut self, next: bool) {
         let begun = next.then(Operation::default);
         if let Some(ended) = std::mem::replace(&mut self.operation, begun) {
+            self.kept += 2;
             *self.operations.entry(ended.instructions).or_default() += 1;
             *self.within.entry(ended.within).or_default() += 1;
         }
@@ -686,8 +704,11 @@ impl Counter {
             return;
         }
         calls.ended += 1;
+        let values = |calls: &Calls| calls.inclusive.len() + calls.own.len();
+        let before = values(calls);
         *calls.inclusive.entry(level.clock - frame.clock_before).or_default() += 1;
         *calls.own.entry(frame.own).or_default() += 1;
+        self.kept += values(calls) - before;
         let interrupts = level.interrupts - frame.interrupts_before;
         calls.interrupted += u64::from(interrupts > 0);
         calls.interrupts += interrupts;
@@ -757,6 +778,7 @@ impl Counter {
                     )
             }
         };
+        self.kept += usize::from(called);
         if called { self.symbols.add(address) } else { None }
     }
 
@@ -846,6 +868,7 @@ impl Counter {
             _ if parent == ROOT && !place.watched => ROOT,
             Slot::Occupied(node) => *node.get(),
             Slot::Vacant(vacant) => {
+                self.kept += 1;
                 self.nodes.push(Node { parent, function: place.function, ..Node::default() });
                 *vacant.insert(self.nodes.len() as u32 - 1)
             }
@@ -920,6 +943,7 @@ impl Counter {
         match self.cell_of.entry((node, code)) {
             Slot::Occupied(cell) => *cell.get(),
             Slot::Vacant(vacant) => {
+                self.kept += 1 + self.code[code as usize].sizes.len() / CODE_KEPT;
                 self.cells.push(Cell { node, code, times: 0 });
                 *vacant.insert(self.cells.len() as u32 - 1)
             }

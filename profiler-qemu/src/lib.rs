@@ -57,6 +57,10 @@ struct Plugin {
     instruments: bool,
 }
 
+/// What ends a count of which the host would keep too much.
+const FULL: &str = "functions are called in more ways than are kept (a million) under this load: leave it out, by --builtin, or by \
+     --handler with handlers of other loads";
+
 struct Only(UnsafeCell<Option<Plugin>>);
 
 // SAFETY: see `with`.
@@ -205,6 +209,10 @@ extern "C" fn on_block(_: c_uint, block: *mut c_void) {
             // SAFETY: `translated` made it, and nobody else uses it.
             let block = unsafe { &mut *block.cast::<Block>() };
             counter.begin(block, || plugin.meters.sums());
+            if counter.is_full() {
+                plugin.counter = None;
+                plugin.fail(FULL);
+            }
         }
     });
 }

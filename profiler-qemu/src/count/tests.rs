@@ -394,6 +394,30 @@ fn a_retpoline_leads_to_the_function_it_goes_to() {
     assert_eq!(player.inclusive(HANDLER), [(6, 1)]);
 }
 
+/// A driver may call its functions in a new order each time.
+#[test]
+fn what_is_kept_of_a_count_has_an_end() {
+    let mut player = Player::new();
+    let mut orders = 0..1 << 4;
+    while !player.counter.is_full() {
+        let order = orders.next().expect("it is full before");
+        player.run(SYSCALL, 1, Event::Call(A));
+        for depth in 0..4 {
+            let function = if order >> depth & 1 == 0 { HANDLER } else { HELPER };
+            player.run(function, 3, Event::Call(A - 0x40 * (depth + 1)));
+        }
+        player.run(MEMCPY, 2, Event::Return(A)).end(SYSCALL + 1, A + 8);
+        let of = &player.counter;
+        let values = |calls: &Calls| calls.inclusive.len() + calls.own.len();
+        let values: usize = of.calls.values().map(values).sum();
+        let kept = of.nodes.len() + of.cells.len() + of.code.len() + values;
+        if order == 7 {
+            assert!(values > 0 && of.kept == kept, "{kept}");
+            player.counter.kept = MOST_KEPT - 10;
+        }
+    }
+}
+
 /// Code stays translated from one count to the next, and the driver may be another one by then.
 #[test]
 fn a_block_of_an_earlier_count_is_looked_up_anew() {

@@ -9,6 +9,9 @@
 //! believed.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
 
 /// A function that ran.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +98,16 @@ const MOST: u64 = 1 << 62;
 
 /// Longest line: QEMU's blocks have 512 instructions at most, and the kernel's names 511 bytes.
 const MAX_LINE: usize = 4096;
+
+/// The text of a file, of which no more is read than it takes to see that it is too large.
+///
+/// # Errors
+/// If it cannot be read.
+pub(super) fn read(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(file)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
 
 /// Reads the file's text.
 ///
@@ -249,6 +262,15 @@ mod tests {
         assert_eq!((calls.iterations, calls.ordering, counts.of_operations), (6, 4, [8, 70]));
         assert_eq!(counts.operations, [(9, 4), (12, 1)]);
         assert_eq!(counts.within, [(2, 5)]);
+    }
+
+    #[test]
+    fn no_more_is_read_than_is_parsed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(MAX_BYTES + 100).unwrap();
+        let text = read(file.path()).unwrap();
+        assert_eq!(text.len() as u64, MAX_BYTES + 1);
+        assert_eq!(parse(&text), Err("it has more than 64 MiB".to_owned()));
     }
 
     #[test]

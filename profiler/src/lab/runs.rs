@@ -369,7 +369,7 @@ impl<'a> Lab<'a> {
         }
         let counted = (1..).zip(loads).map(|(number, loads)| {
             let file = counts_of(&file, number);
-            let text = fs::read_to_string(&file).map_err(|error| {
+            let text = counts::read(&file).map_err(|error| {
                 failed(format!(
                     "the plugin in QEMU has written no counts ({error}): is the disk full?"
                 ))
