@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::kernel::hooks::walk::testing;
+use crate::kernel::hooks::walk::{MOST, MOST_SHORT, testing};
 
 const K: u64 = 0xffff_ffff_8000_0000;
 /// Where the driver's code and data are.
@@ -136,6 +136,29 @@ fn kprobes_kretprobes_and_several_of_one_function_are_found() {
     let [kprobe, kretprobe] = [a, b].map(|at| found.list.iter().find(|hook| hook.address == at));
     assert_eq!(kprobe.map(misses), Some([8, 0]));
     assert_eq!(kretprobe.map(misses), Some([6, 11]));
+}
+
+/// A driver may have any number of chains with one list behind them.
+#[test]
+fn chains_and_what_is_on_them_have_an_end() {
+    let of = |chains: u64| {
+        let mut memory = empty();
+        // Blocks of the driver's, each before the next.
+        let block = |number: u64| DATA + 16 * (number % MOST_SHORT as u64);
+        for number in 0..MOST_SHORT as u64 {
+            memory.extend([(block(number), CODE + 0x10), (block(number) + 8, block(number + 1))]);
+        }
+        memory.extend((0..chains).map(|chain| (K + 0x10_0000 + 8 * chain, DATA)));
+        let symbols: String =
+            (0..chains).map(|at| format!("{:x} d chain_{at}\n", K + 0x10_0000 + 8 * at)).collect();
+        let symbols = format!("{}{symbols}", self::symbols());
+        let read = |at: u64| memory.get(&at).copied().ok_or_else(|| io::Error::other("none"));
+        testing::reader(&symbols).hooks("driver", &Names::of(&[&symbols]), &symbols, &read)
+    };
+    let found = of(100);
+    assert_eq!((found.list.len(), found.unknown.len()), (MOST, 1), "{:?}", found.unknown);
+    let found = of(MOST as u64);
+    assert!(found.list.is_empty() && found.unknown[0].contains("named as chains"), "{found:?}");
 }
 
 /// Data whose name is that of a chain is often the head of a list.

@@ -203,7 +203,7 @@ impl Reader {
             ("ftrace", &|| self.ftrace(is_own, read)),
             ("netfilter", &|| self.netfilter(is_own, read)),
             ("LSM hooks", &|| self.lsm(is_own, read)),
-            ("notifiers", &|| Ok(Some(self.notifiers(&named, names, is_own, read)))),
+            ("notifiers", &|| self.notifiers(&named, names, is_own, read)),
             ("system calls", &|| self.system_calls(is_own, read)),
         ];
         all(&walks)
@@ -454,8 +454,12 @@ impl Reader {
         names: &Names<'_>,
         is_own: IsOwn<'_>,
         read: Read<'_>,
-    ) -> Vec<Found> {
-        let mut found = Vec::new();
+    ) -> Walked {
+        if named.chains.len() > MOST {
+            let text = format!("more than {MOST} symbols are named as chains are");
+            return Err(io::Error::other(text));
+        }
+        let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
         // A block has such names, too, and begins with what it calls.
         let is_block = |at: u64| read(at).is_ok_and(|first| names.starts(first));
         for (chain, name) in named.chains.iter().filter(|(at, _)| !is_block(*at)) {
@@ -464,21 +468,19 @@ impl Reader {
                 let mut block = first;
                 for passed in 0..MOST_SHORT {
                     // Where it is no chain, it often is a list, which is a circle.
-                    if block < KERNEL || passed > 0 && block == first {
+                    if block < KERNEL || passed > 0 && block == first || found.len() >= MOST {
                         break;
                     }
                     // `notifier_call` and `next` are the first members of `struct notifier_block`.
                     let Ok(call) = read(block) else { break };
-                    if is_own(call) {
+                    if is_own(call) && seen.insert((*name, block)) {
                         found.push(Found::named(HookKind::Notifier, *name, call, block));
                     }
                     block = read(block.wrapping_add(8)).unwrap_or(0);
                 }
             }
         }
-        let mut seen = BTreeSet::new();
-        found.retain(|found: &Found| seen.insert((found.hook.place.clone(), found.hook.address)));
-        found
+        Ok(Some(found))
     }
 
     fn system_calls(&self, is_own: IsOwn<'_>, read: Read<'_>) -> Walked {
