@@ -3,6 +3,7 @@
 //! It may be of a change under judgement: nothing of it runs on this machine, and of files that it names none is read but libraries
 //! and loaders in the system's folders.
 
+use std::error::Error;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -23,6 +24,11 @@ use crate::error::{Failure, exit};
 
 /// Most bytes of its files, which the guest holds in its memory twice while it reads them.
 const MOST_BYTES: u64 = 128 << 20;
+
+/// Bytes of a loader's path and of a library's name, and libraries of a file, at most: it may name one of a megabyte a million times.
+const MOST_PATH: usize = libc::PATH_MAX as usize;
+const MOST_NAME: usize = 255;
+const MOST_LIBRARIES: usize = 1000;
 
 /// Where libraries and loaders are: those of Debian's and of other systems.
 const FOLDERS: [&str; 6] = [
@@ -69,10 +75,10 @@ struct AgentFile {
     bytes: Vec<u8>,
 }
 
-/// What it depends on: its words, and the checksum of its files.
+/// What it depends on: what it installs, its words, and the checksum of its files.
 impl fmt::Debug for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {}", self.arguments, self.checksum)
+        write!(f, "{:?} {:?} {}", self.installs, self.arguments, self.checksum)
     }
 }
 
@@ -137,7 +143,11 @@ impl Agent {
         let words = words.into_iter().collect::<Option<Vec<_>>>();
         let words = words.ok_or_else(|| bad("the path is not UTF-8"))?;
         let command = shlex::try_join(words).map_err(|error| bad(&error.to_string()))?;
-        let agent = Self::new(&command, &[slice::from_ref(&absolute), further].concat())?;
+        let mut agent = Self::new(&command, &[slice::from_ref(&absolute), further].concat())?;
+        // The program is the first.
+        if let Some(rules) = Arc::get_mut(&mut agent.files).and_then(|files| files.get_mut(1)) {
+            rules.bytes = without_state(&rules.bytes);
+        }
         Ok(Self { installs: Installs::AuditRules, ..agent })
     }
 
@@ -187,11 +197,21 @@ impl Agent {
     }
 }
 
+/// Audit rules with an empty line in place of each that turns audit on or off, or locks it (`-e`), or says what a record that is lost
+/// does (`-f`), which may be a panic: the guest turns audit on itself, and nobody takes its records.
+fn without_state(rules: &[u8]) -> Vec<u8> {
+    let is_state =
+        |line: &[u8]| [b"-e", b"-f"].iter().any(|it| line.trim_ascii_start().starts_with(*it));
+    let lines = rules.split_inclusive(|byte| *byte == b'\n');
+    lines.flat_map(|line| if is_state(line) { b"\n" } else { line }).copied().collect()
+}
+
 /// The kind of a subject, what makes it, and the rest; `None` if it is a module's file.
 fn of_kind(given: &str) -> Option<(&'static str, Make, &str)> {
     let named =
         KINDS.iter().find_map(|(kind, make)| Some((*kind, *make, given.strip_prefix(kind)?)));
-    let is_object = given.ends_with(BPF_OBJECT) && !given.contains(' ');
+    let is_object =
+        given.ends_with(BPF_OBJECT) && (!given.contains(' ') || Path::new(given).is_file());
     let object = || is_object.then_some((KINDS[2].0, KINDS[2].1, given));
     named.or_else(object).map(|(kind, make, rest)| (kind, make, rest.trim()))
 }
@@ -296,14 +316,19 @@ impl Linked {
         Self::parse(bytes).map_err(|error| format!("is no ELF program for x86-64: {error}"))
     }
 
-    fn parse(bytes: &[u8]) -> Result<Self, object::Error> {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    fn parse(bytes: &[u8]) -> Result<Self, Box<dyn Error>> {
+        let text = |bytes: &[u8], most: usize| match bytes.len() > most {
+            true => Err(format!("it names what has more than {most} bytes")),
+            false => Ok(String::from_utf8_lossy(bytes).into_owned()),
+        };
         let header = FileHeader64::<LittleEndian>::parse(bytes)?;
         let segments = header.program_headers(LittleEndian, bytes)?;
         let mut linked = Self { loader: None, needed: Vec::new() };
         for segment in segments {
             if let Some(path) = segment.interpreter(LittleEndian, bytes)? {
-                linked.loader = Some(text(path));
+                // The kernel takes the first.
+                linked.loader = Some(text(path, MOST_PATH)?);
+                break;
             }
         }
         let sections = header.sections(LittleEndian, bytes)?;
@@ -311,7 +336,10 @@ impl Linked {
             let strings: SectionIndex = strings;
             let strings = sections.strings(LittleEndian, bytes, strings)?;
             for entry in entries.iter().filter(|it| it.tag(LittleEndian) == DT_NEEDED) {
-                linked.needed.push(text(entry.string(LittleEndian, strings)?));
+                if linked.needed.len() == MOST_LIBRARIES {
+                    return Err(format!("it needs more than {MOST_LIBRARIES} libraries").into());
+                }
+                linked.needed.push(text(entry.string(LittleEndian, strings)?, MOST_NAME)?);
             }
         }
         Ok(linked)
@@ -357,6 +385,21 @@ mod tests {
         assert_eq!(kind("/b/x.bpf.o"), Some(("bpf:", "/b/x.bpf.o")));
         assert_eq!(kind("bpf:x y.o"), Some(("bpf:", "x y.o")));
         assert!(kind("./a x.bpf.o").is_none() && kind("d.ko").is_none());
+        let file = tempfile::Builder::new().prefix("a b").suffix(BPF_OBJECT).tempfile().unwrap();
+        let path = file.path().to_str().unwrap();
+        assert_eq!(kind(path), Some(("bpf:", path)), "a file with a space in its name");
+        // The same program and files are another subject where they install something else.
+        let [run, audit] = [Installs::BpfPrograms, Installs::AuditRules]
+            .map(|installs| Agent::with(installs, "a", vec!["a".to_owned()], Files::default()));
+        assert_ne!((run.id(), format!("{run:?}")), (audit.id(), format!("{audit:?}")));
+        assert_ne!(run.id(), audit.id());
+    }
+
+    #[test]
+    fn audit_rules_leave_the_state_of_audit_to_the_guest() {
+        let rules = b"-D\n-f 2\n-a always,exit -F arch=b64 -S all\n\t-e2\n-b 64\n-e 2";
+        let expected = b"-D\n\n-a always,exit -F arch=b64 -S all\n\n-b 64\n\n";
+        assert_eq!(without_state(rules), expected);
     }
 
     #[test]
@@ -388,6 +431,18 @@ mod tests {
         let mut other = fs::read("/bin/true").unwrap();
         let at = other.windows(7).position(|part| part == b"/lib64/").unwrap();
         other[at + 1..at + 4].copy_from_slice(b"tmp");
+        let mut library = fs::read("/bin/bash").unwrap();
+        let at = library.windows(9).position(|part| part == b"libc.so.6").unwrap();
+        library[at..at + MOST_NAME + 1].fill(b'x');
+        // A header, and one of a loader's path behind it.
+        let mut loader = b"\x7fELF\x02\x01\x01".to_vec();
+        loader.resize(120 + MOST_PATH + 1, b'x');
+        loader[7..120].fill(0);
+        for (at, value) in [(20, 1), (32, 64), (54, 56), (56, 1), (64, 3), (72, 120)] {
+            loader[at] = value;
+        }
+        loader[96..104].copy_from_slice(&(MOST_PATH as u64 + 2).to_le_bytes());
+        loader.push(0);
         for (command, why) in [
             ("'", "quote"),
             ("", "names no program"),
@@ -395,6 +450,8 @@ mod tests {
             (&program("script", b"#!/bin/sh\n"), "is a script"),
             (&program("other", &other), "not a loader of this system"),
             (&program("text", b"text"), "is no ELF program"),
+            (&program("library", &library), "it names what has more than 255 bytes"),
+            (&program("loader", &loader), "it names what has more than 4096 bytes"),
         ] {
             let failure = Agent::new(command, &[]).unwrap_err();
             assert_eq!(failure.code, exit::USAGE);

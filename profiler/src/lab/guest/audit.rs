@@ -1,5 +1,6 @@
 //! Audit rules that auditctl has loaded, and the functions of the kernel that apply them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -64,16 +65,23 @@ pub(super) fn installed(agent: &Agent) -> Result<(ModuleFacts, String), Failure>
     }
     let text = fs::read_to_string("/proc/kallsyms")
         .map_err(|error| internal(format!("cannot read /proc/kallsyms: {error}")))?;
-    let module = Installs::AuditRules.module();
-    let functions = functions(&text, module);
+    let functions = functions(&text, Installs::AuditRules.module());
     if !functions.contains(" __audit_syscall_entry\t") {
         let what = "this kernel does not audit system calls (CONFIG_AUDITSYSCALL)".to_owned();
         return Err(failed(exit::LAB_FAILED, what));
     }
+    Ok((facts(loaded, given), functions))
+}
+
+/// The facts of so many rules. Recordings are compared where as many were refused: those that are missing take nothing.
+fn facts(loaded: usize, given: usize) -> ModuleFacts {
     let unknown =
         format!("which system calls its rules match: {loaded} of {given} rules were loaded");
     let hooks = Some(Hooks { list: Vec::new(), unknown: vec![unknown] });
-    Ok((ModuleFacts { name: module.to_owned(), hooks, ..ModuleFacts::default() }, functions))
+    let refused = given.saturating_sub(loaded).to_string();
+    let parameters = BTreeMap::from([("rules refused".to_owned(), refused)]);
+    let name = Installs::AuditRules.module().to_owned();
+    ModuleFacts { name, hooks, parameters, ..ModuleFacts::default() }
 }
 
 /// What auditctl prints when it is run with these arguments.
@@ -112,6 +120,9 @@ fn functions(kallsyms: &str, module: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::explain;
+    use crate::recording::CallTree;
+    use crate::recording::unlike::{Use, differences};
 
     #[test]
     fn rules_are_told_from_settings() {
@@ -121,6 +132,20 @@ mod tests {
         for other in ["", "-D", "-b 8192", "# -a x", "No rules", "-i", "-W /etc/passwd"] {
             assert!(!is_rule(other), "{other}");
         }
+    }
+
+    #[test]
+    fn rules_that_only_one_side_refused_are_not_compared() {
+        let of = |loaded, given| {
+            let mut run = explain::tests::runs(&[CallTree::default()]).remove(0);
+            run.modules = vec![facts(loaded, given)];
+            run
+        };
+        let unlike = |a, b| differences(&a, &b, Use::Comparison);
+        assert_eq!(unlike(of(400, 405), of(401, 406)), []);
+        let [found] = unlike(of(405, 405), of(138, 405)).try_into().unwrap();
+        let expected = "parameters: audit: rules refused=0 against audit: rules refused=267";
+        assert_eq!(found.to_string(), expected);
     }
 
     #[test]

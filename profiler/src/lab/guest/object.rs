@@ -47,7 +47,7 @@ fn attach_one(program: &mut Program, section: &str, btf: Option<&Btf>) -> Result
     match (program, place) {
         (Program::KProbe(of), Some(place)) => {
             let (function, offset) = place.split_once('+').unwrap_or((place, "0"));
-            let offset = offset.parse().map_err(|_| format!("{offset} is no offset"))?;
+            let offset = number(offset).ok_or_else(|| format!("{offset} is no offset"))?;
             of.load().and_then(|()| of.attach(function, offset)).map(drop)
         }
         (Program::TracePoint(of), Some(place)) => {
@@ -79,6 +79,16 @@ fn attach_one(program: &mut Program, section: &str, btf: Option<&Btf>) -> Result
     .map_err(words)
 }
 
+/// A number as libbpf reads it (`%li` of scanf): hexadecimal, octal or decimal.
+fn number(text: &str) -> Option<u64> {
+    let (digits, radix) = match (text.strip_prefix("0x"), text.strip_prefix('0')) {
+        (Some(digits), _) => (digits, 16),
+        (None, Some(digits)) if !digits.is_empty() => (digits, 8),
+        _ => (text, 10),
+    };
+    u64::from_str_radix(digits, radix).ok()
+}
+
 /// The section of each program.
 fn sections(bytes: &[u8]) -> Result<BTreeMap<String, String>, String> {
     let file = File::parse(bytes).map_err(|error| error.to_string())?;
@@ -93,4 +103,15 @@ fn sections(bytes: &[u8]) -> Result<BTreeMap<String, String>, String> {
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_read_as_libbpf_does() {
+        let read = ["0", "16", "0x10", "020", "", "0x", "1g"].map(number);
+        assert_eq!(read, [Some(0), Some(16), Some(16), Some(16), None, None, None]);
+    }
 }
