@@ -23,7 +23,7 @@ use super::wire::{
 use crate::error::{Failure, exit};
 use crate::kernel::hooks::{Hooks, Reader};
 use crate::kernel::names::Names;
-use crate::load::dying_with_parent;
+use crate::load::{LoadFailure, LoadStatus, dying_with_parent};
 use qmp::{Qmp, QmpError};
 
 use super::pages::Pages;
@@ -35,6 +35,9 @@ const STATE: i32 = 4;
 
 /// Bytes of the console that are kept: what a guest prints before these is forgotten.
 const CONSOLE_BYTES: u64 = 1 << 20;
+
+/// Characters of a text of the guest's that an error quotes, or of a line of the kernel's.
+const MOST_TEXT: usize = 16 << 10;
 
 /// Files of a snapshot: the guest's memory, which a restored machine maps, and the state of all else.
 pub(super) const MEMORY_FILE: &str = "memory";
@@ -268,7 +271,7 @@ impl<'a> Machine<'a> {
         }
         let text = self.memory([word(1), word(2)])?;
         let attachment = self.memory([word(3), word(4)])?;
-        match serde_json::from_slice(&text) {
+        match serde_json::from_slice(&text).map(cut) {
             Ok(Answer::Failed(failure)) => Err(MachineError::Guest(failure)),
             Ok(Answer::Warned(lines)) => {
                 Err(MachineError::Trouble(Trouble { lines }, "the kernel reports a fault"))
@@ -422,6 +425,27 @@ impl<'a> Machine<'a> {
     }
 }
 
+/// The same with texts of a length that an error may quote.
+fn cut(mut answer: Answer) -> Answer {
+    use LoadFailure::{BrokeOff, CouldNotStart, Signal};
+    let cut = |text: &mut String| *text = text.chars().take(MOST_TEXT).collect();
+    match &mut answer {
+        Answer::Failed(failure) => cut(&mut failure.message),
+        Answer::Warned(lines) => lines.iter_mut().for_each(cut),
+        Answer::Counted(runs) => {
+            for run in runs.iter_mut().flatten() {
+                let LoadStatus::Failed(why) = &mut run.outcome.status else { continue };
+                if let CouldNotStart { text } | BrokeOff { text } | Signal { name: text, .. } = why
+                {
+                    cut(text);
+                }
+            }
+        }
+        _ => {}
+    }
+    answer
+}
+
 /// A word of a guest's memory, by pages that were read before. A guest may have lists without end.
 fn word(
     (pages, machine): &mut (HashMap<u64, Vec<u8>>, &mut Machine<'_>),
@@ -568,10 +592,10 @@ pub(super) fn qemu(arch: Arch) -> Option<PathBuf> {
 /// A copy of the console's text that stays: the folder of a lab goes with it, unless `--logs` names one.
 fn kept(console: &Path) -> PathBuf {
     let copy = || {
-        let file =
+        let mut file =
             tempfile::Builder::new().prefix("profiler-console-").suffix(".txt").tempfile()?;
-        let (_, path) = file.keep()?;
-        fs::copy(console, &path).map(|_| path)
+        io::copy(&mut File::open(console)?, &mut file)?;
+        Ok(file.keep()?.1)
     };
     copy().unwrap_or_else(|_: io::Error| console.to_owned())
 }
@@ -579,7 +603,7 @@ fn kept(console: &Path) -> PathBuf {
 impl MachineError {
     /// What it means to the user; `at` says for which build and run it was.
     pub(super) fn into_failure(self, at: &str, module: Option<&str>, folder: &Path) -> Failure {
-        let kept = format!("the kernel's messages: {}", kept(&folder.join(CONSOLE)).display());
+        let kept = || format!("the kernel's messages: {}", kept(&folder.join(CONSOLE)).display());
         match self {
             Self::Unusable(text) => Failure::new(exit::CANNOT_MEASURE, of_plugin(&text)),
             Self::Interrupted(signal) => {
@@ -592,10 +616,12 @@ impl MachineError {
                     None => what.to_owned(),
                 };
                 let report = &trouble.lines[..trouble.lines.len().min(REPORT_LINES)];
-                let text = format!("{at}: {who}: {trouble}\n{}\n{kept}", report.join("\n"));
+                let text = format!("{at}: {who}: {trouble}\n{}\n{}", report.join("\n"), kept());
                 Failure::new(exit::LAB_FAILED, text)
             }
-            Self::Broken(text) => Failure::new(exit::LAB_FAILED, format!("{at}: {text}\n{kept}")),
+            Self::Broken(text) => {
+                Failure::new(exit::LAB_FAILED, format!("{at}: {text}\n{}", kept()))
+            }
             Self::Guest(GuestFailure { code, message }) => {
                 Failure::new(of_guest(code), format!("{at}: {message}"))
             }
@@ -638,6 +664,7 @@ fn of_plugin(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::{LoadOutcome, LoadRun, LoadSpec};
 
     #[test]
     fn no_word_that_a_kernel_does_not_know_is_for_the_first_process() {
@@ -660,5 +687,37 @@ mod tests {
         let path = failure.message.rsplit("messages: ").next().unwrap();
         assert_eq!(fs::read_to_string(path).unwrap(), "last words");
         fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_failure_that_names_no_messages_leaves_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let words = folder.path().display().to_string();
+        fs::write(folder.path().join(CONSOLE), &words).unwrap();
+        let guest = GuestFailure { code: exit::LOAD_FAILED, message: String::new() };
+        for error in [MachineError::Interrupted(2), MachineError::Guest(guest)] {
+            let failure = error.into_failure("boot 1", None, folder.path());
+            assert!(!failure.message.contains("messages"), "{failure}");
+        }
+        let left = |file: io::Result<fs::DirEntry>| {
+            let path = file.unwrap().path();
+            let is_copy = path.to_string_lossy().contains("profiler-console-");
+            is_copy && fs::read_to_string(path).is_ok_and(|text| text == words)
+        };
+        assert!(!fs::read_dir(std::env::temp_dir()).unwrap().any(left));
+    }
+
+    #[test]
+    fn texts_of_a_guest_are_cut() {
+        let text = "ä".repeat(2 * MOST_TEXT);
+        let guest = GuestFailure { code: exit::LOAD_FAILED, message: text.clone() };
+        let status = LoadStatus::Failed(LoadFailure::BrokeOff { text: text.clone() });
+        let outcome = LoadOutcome::ended(status, Instant::now());
+        let run = LoadRun { spec: LoadSpec::Command { argv: Vec::new() }, outcome };
+        let answers =
+            [Answer::Failed(guest), Answer::Warned(vec![text]), Answer::Counted(vec![vec![run]])];
+        for answer in answers {
+            assert_eq!(format!("{:?}", cut(answer)).matches('ä').count(), MOST_TEXT);
+        }
     }
 }
