@@ -112,12 +112,19 @@ impl Measured {
     }
 }
 
-/// Measures one kernel with a progress bar of runs.
+/// Measures one kernel with a progress bar of runs. A load that fails ends it early.
 pub fn run_with_progress(
     bench: &KernelBuilds,
     settings: &Settings,
     progress: &mut Progress,
 ) -> Measured {
+    let measured = run_each(bench, settings, progress);
+    let failure = measured.failure.or(measured.failed.into_values().next());
+    Measured { failure, failed: BTreeMap::new(), ..measured }
+}
+
+/// The same, where a load that fails leaves the others to be measured.
+fn run_each(bench: &KernelBuilds, settings: &Settings, progress: &mut Progress) -> Measured {
     let measured = match settings.work.first().map(|job| job.run.meter) {
         Some(Meter::Probes) => with_probes(bench, settings, progress),
         _ => exactly(bench, settings, progress),
@@ -137,9 +144,7 @@ fn exactly(
 ) -> Result<Measured, Failure> {
     let lab = Lab::open(bench, settings, &|line| progress.say(line))?;
     let sides = &[Side::Baseline, Side::Candidate][..bench.builds().count()];
-    let measured = count(&lab, sides, settings.options.placements(), &settings.work, progress);
-    let failure = measured.failure.or(measured.failed.into_values().next());
-    Ok(Measured { failure, failed: BTreeMap::new(), ..measured })
+    Ok(count(&lab, sides, settings.options.placements(), &settings.work, progress))
 }
 
 /// Counts jobs with a progress bar.

@@ -7,7 +7,7 @@ use super::agent::Agent;
 use super::plan::{Job, Length};
 use super::session::Session;
 use super::subject::{self, Subject};
-use super::{Options, Settings, builds, has_cost, private_folder, run_with_progress};
+use super::{Options, Settings, builds, has_cost, private_folder, run_each};
 use crate::error::{Failure, exit};
 use crate::export::tax::Column;
 use crate::load::BuiltinKind;
@@ -81,7 +81,7 @@ pub fn measure(
         progress.say(&format!("with {given}"));
         let program = asked.program.clone();
         let settings = Settings { work: jobs.clone(), program, ..settings };
-        let measured = run_with_progress(&bench, &settings, progress);
+        let measured = run_each(&bench, &settings, progress);
         if !measured.baseline.is_empty() {
             let label = label(given, &columns);
             columns.push(Column { given: given.clone(), label, runs: measured.baseline });

@@ -10,6 +10,7 @@ use profiler::export::verdict::GateReport;
 use profiler::kernel::hooks::ProbeState;
 use profiler::recording::Series;
 use profiler::verdict::Verdict;
+use serde_json::Value;
 
 use super::super::program::text;
 use super::{given, profiler};
@@ -229,6 +230,15 @@ fn a_load_that_fails_leaves_the_others_to_be_judged() {
     let judged = |handler: &str| report.lines.iter().any(|line| line.handler == handler);
     assert!(judged("bind_handler") && judged("operation of bind"), "{:#?}", report.lines);
     assert!(!judged(HANDLER) && !judged(OPERATION), "{:#?}", report.lines);
+    // `tax` has the other load, and the subject behind, too.
+    let mut command = profiler();
+    command.args(["tax", "--quiet", "--builtin", "connect,bind", "--json"]).arg(&json);
+    command.arg("--with").arg(&candidate).arg("--with").arg(&base);
+    let output = command.arg("--kernel").arg(given("PROFILER_LAB_KERNEL")).output().unwrap();
+    assert_eq!(output.status.code(), Some(exit::LOAD_FAILED.into()), "{}", text(&output.stderr));
+    let tax: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let measured = |load: usize| [0, 1].map(|at| tax["operations"][load]["with"][at].is_object());
+    assert_eq!([measured(0), measured(1)], [[false, true], [true, true]], "{tax:#}");
 }
 
 #[test]
