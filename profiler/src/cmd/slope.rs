@@ -13,7 +13,8 @@ use crate::progress::Progress;
 /// See the [command line](SlopeArgs).
 ///
 /// # Errors
-/// With the exit code of the [table](exit); with [`exit::REGRESSION`] once everything has been reported and saved.
+/// With the exit code of the [table](exit); with [`exit::REGRESSION`] or [`exit::INCONCLUSIVE`] once everything has been
+/// reported and saved.
 pub fn run(args: &SlopeArgs) -> Result<(), Failure> {
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let files = &args.agent.agent_file;
@@ -45,9 +46,17 @@ pub fn run(args: &SlopeArgs) -> Result<(), Failure> {
         json.commit(&indented(&report))?;
     }
     to_stdout(&document(&report).text(stdout_width()))?;
-    match report.failed().as_slice() {
-        [] => Ok(()),
-        failed => {
+    match (report.failed().as_slice(), report.called_by_one_build.as_slice()) {
+        ([], []) => Ok(()),
+        ([], names) => {
+            let names = names.join(", ");
+            let text = format!(
+                "inconclusive: one build alone calls {names} at each point: was it renamed? Name by --handler what \
+                 is to be judged"
+            );
+            Err(Failure::new(exit::INCONCLUSIVE, text))
+        }
+        (failed, _) => {
             let text =
                 format!("takes more for each unit of {}: {}", report.dimension, failed.join(", "));
             Err(Failure::new(exit::REGRESSION, text))

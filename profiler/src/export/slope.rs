@@ -91,6 +91,9 @@ pub struct SlopeReport {
     /// Handlers that not every point of each build called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_called: Vec<String>,
+    /// Handlers that each point of one build called, and not of the other. Nothing is judged of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub called_by_one_build: Vec<String>,
 }
 
 /// A handler, or `operation of LOAD`.
@@ -209,7 +212,8 @@ impl SlopeReport {
             }
         }
         names.push(operation(load));
-        let (mut handlers, mut not_called) = (Vec::new(), Vec::new());
+        let (mut handlers, mut not_called, mut called_by_one_build) =
+            (Vec::new(), Vec::new(), Vec::new());
         for name in names {
             let of = |runs| figures(runs, &parts, &name);
             let both = (of(baseline), (!candidate.is_empty()).then(|| of(candidate)));
@@ -220,6 +224,8 @@ impl SlopeReport {
                 (Some(base), Some(Some(new))) => {
                     handlers.push(judge(name, &points.numbers, &base, Some(&new), limit))
                 }
+                (Some(_), Some(None)) | (None, Some(Some(_))) => called_by_one_build.push(name),
+                // It has no cost of its own.
                 _ if name == operation(load) => {}
                 _ => not_called.push(name),
             }
@@ -235,6 +241,7 @@ impl SlopeReport {
             points: points.numbers.clone(),
             handlers,
             not_called,
+            called_by_one_build,
         }
     }
 
@@ -306,6 +313,7 @@ pub fn document(report: &SlopeReport) -> Document {
     if two {
         let failed = report.failed();
         let verdict = match failed.as_slice() {
+            [] if !report.called_by_one_build.is_empty() => "inconclusive".to_owned(),
             [] => {
                 let judged = report.handlers.len();
                 format!("pass: {judged} of {} judged", judged + report.not_called.len())
@@ -314,8 +322,11 @@ pub fn document(report: &SlopeReport) -> Document {
         };
         lead.insert(0, format!("slope: {verdict}"));
     }
-    let not_called = (!report.not_called.is_empty())
-        .then(|| Note::new("not called at each point", report.not_called.join(", ")));
+    let notes = [
+        ("not called at each point", &report.not_called),
+        ("called at each point by one build alone", &report.called_by_one_build),
+    ];
+    let notes = notes.into_iter().filter(|(_, names)| !names.is_empty());
     Document {
         title: "What handlers take for each unit".to_owned(),
         lead,
@@ -324,7 +335,7 @@ pub fn document(report: &SlopeReport) -> Document {
             report.points.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         )],
         tables: vec![table(report, two)],
-        notes: not_called.into_iter().collect(),
+        notes: notes.map(|(what, names)| Note::new(what, names.join(", "))).collect(),
         ..Document::default()
     }
 }
@@ -354,6 +365,7 @@ fn table(report: &SlopeReport, two: bool) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recording::{HandlerRecording, SeriesPosition};
 
     #[test]
     fn growth_is_told_from_the_last_two_steps() {
@@ -369,6 +381,29 @@ mod tests {
         }
         let slope = Slope::of(&points, &[vec![100.0, 150.0, 600.0], vec![102.0, 152.0, 604.0]]);
         assert_eq!((slope.per_unit, slope.instructions[0]), (5.01, 101.0));
+    }
+
+    /// A handler that was renamed may take more for each unit, and none of both has a slope to compare.
+    #[test]
+    fn a_handler_of_one_build_alone_is_no_pass() {
+        let points: Points = "args=0,1,2".parse().unwrap();
+        let run = |name: &str, point: u32| {
+            let mut run = crate::explain::tests::runs(&[Default::default()]).remove(0);
+            let name = name.to_owned();
+            run.handlers.push(HandlerRecording { name, count: 1, ..HandlerRecording::default() });
+            run.place = Some(SeriesPosition { boot: 0, order: 0, part: Some(points.part(point)) });
+            run
+        };
+        let side = |name: &str| [0, 1, 2].map(|point| run(name, point));
+        let of = |base: &str, candidate: &str| {
+            let sides = [side(base), side(candidate)];
+            let sides = sides.each_ref().map(|side| &side[..]);
+            SlopeReport::of(sides, BuiltinKind::Execve, &points, SlopeLimit::default())
+        };
+        assert!(of("check", "check").called_by_one_build.is_empty());
+        let renamed = of("check", "check2");
+        assert_eq!(renamed.called_by_one_build, ["check", "check2"]);
+        assert!(renamed.not_called.is_empty());
     }
 
     #[test]
