@@ -4,8 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::recording::call_tree::TreePlace;
 
-/// Most characters of a line's text that are kept.
+/// Most characters of a line's text, and of its file, that are kept: BTF has room for megabytes, which each recording would have.
 const MOST_TEXT: usize = 160;
+const MOST_FILE: usize = 512;
+
+/// The beginning of a line's file, and of its text.
+pub(super) fn cut([file, text]: [&str; 2]) -> [String; 2] {
+    [file.chars().take(MOST_FILE).collect(), text.trim().chars().take(MOST_TEXT).collect()]
+}
 
 /// A line in C: its file, as the compiler was given it, its number, and its text, which may be empty. Number 0 is for instructions of
 /// no line, such as what the compiler makes of several.
@@ -36,8 +42,8 @@ impl BpfLines {
             return Err("an address is of a line that is not there".to_owned());
         }
         found.starts.sort_unstable();
-        for (.., text) in &mut found.lines {
-            *text = text.trim().chars().take(MOST_TEXT).collect();
+        for (file, _, text) in &mut found.lines {
+            [*file, *text] = cut([file, text]);
         }
         Ok(found)
     }
@@ -62,10 +68,10 @@ mod tests {
 
     #[test]
     fn an_instruction_is_of_the_line_that_starts_last_before_it_in_its_function() {
-        let text = "x".repeat(MOST_TEXT + 1);
+        let [text, file] = [MOST_TEXT, MOST_FILE].map(|most| "x".repeat(most + 1));
         let json = format!(
-            r#"{{"lines": [["a.bpf.c", 7, "  return 0;"], ["a.bpf.c", 9, "{text}"], ["b.h", 1, ""], ["b.h", 0, ""]],
-                "starts": [[100, 0], [300, 2], [120, 1], [320, 3], [130, 0]]}}"#
+            r#"{{"lines": [["a.bpf.c", 7, "  return 0;"], ["a.bpf.c", 9, "{text}"], ["b.h", 1, ""], ["b.h", 0, ""], ["{file}", 1, ""]],
+                "starts": [[100, 0], [300, 2], [120, 1], [320, 3], [130, 0], [400, 4]]}}"#
         );
         let lines = BpfLines::parse(&json).unwrap();
         let at = |address, offset| {
@@ -78,6 +84,7 @@ mod tests {
             [(); 4].map(|()| first.clone())
         );
         assert_eq!(at(120, 20).unwrap().2.unwrap().len(), MOST_TEXT);
+        assert_eq!(at(400, 0).unwrap().0.len(), MOST_FILE);
         assert_eq!(at(301, 1), Some(("b.h".to_owned(), 1, None)));
         // Before all, in a function without lines behind one that has some, and of no line.
         assert_eq!([at(99, 0), at(310, 5), at(325, 100)], [const { None }; 3]);

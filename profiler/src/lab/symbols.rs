@@ -1,6 +1,6 @@
 //! The functions of an installed driver, by what the guest's kernel says, and which of them are counted.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use glob::Pattern;
 
@@ -10,6 +10,9 @@ use crate::kernel::hooks::{BPF, Hooks};
 use crate::kernel::names;
 use crate::recording::call_tree::TreePlace;
 use crate::text::listed;
+
+/// Most functions that are counted one by one. The largest drivers of the kernel have tens of thousands.
+const MOST_HANDLERS: usize = 100_000;
 
 /// A function, or a part of one that the compiler has put elsewhere (`.cold`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,7 +144,7 @@ impl Symbols {
         kernel: &str,
         patterns: &[String],
     ) -> Result<Vec<CountedHandler>, String> {
-        let mut handlers: Vec<CountedHandler> = Vec::new();
+        let (mut handlers, mut known) = (Vec::new(), HashSet::new());
         for text in patterns {
             let pattern = Pattern::new(text).map_err(|error| format!("`{text}`: {error}"))?;
             let mut found: Vec<CountedHandler> = self.matching(module, &pattern);
@@ -161,10 +164,11 @@ impl Symbols {
                     }
                 ));
             }
-            for handler in found {
-                if !handlers.iter().any(|known| known.address == handler.address) {
-                    handlers.push(handler);
-                }
+            handlers.extend(found.into_iter().filter(|handler| known.insert(handler.address)));
+            if handlers.len() > MOST_HANDLERS {
+                return Err(format!(
+                    "`{text}` are more than {MOST_HANDLERS} functions: name fewer"
+                ));
             }
         }
         Ok(handlers)
@@ -239,12 +243,16 @@ mod tests {
 
     /// Counting takes no memory for each function, as probes do.
     #[test]
-    fn a_driver_may_have_thousands_of_functions() {
+    fn a_driver_may_have_thousands_of_functions_and_not_any_number() {
         let line =
             |at: u64| format!("{:x} t function_{at}\t[driver]\n", 0xffff_ffff_c000_0000 + at * 16);
-        let text: String = (0..5_000).map(line).collect();
-        let handlers = Symbols::parse(&text).handlers("driver", "", &["*".to_owned()]).unwrap();
-        assert_eq!(handlers.len(), 5_000);
+        let found = |functions: u64| {
+            let text: String = (0..functions).map(line).collect();
+            let handlers = Symbols::parse(&text).handlers("driver", "", &["*".to_owned()]);
+            handlers.map(|handlers| handlers.len())
+        };
+        assert_eq!(found(5_000), Ok(5_000));
+        assert!(found(100_001).unwrap_err().ends_with("more than 100000 functions: name fewer"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::kernel::btf::Btf;
 use crate::kernel::hooks::BPF;
 use crate::kernel::module::ModuleFacts;
-use crate::lab::bpf_lines::BpfLines;
+use crate::lab::bpf_lines::{BpfLines, cut};
 use crate::lab::wire::BPF_LINES;
 use crate::probe::{self, LoadedProgram, btf_bytes, loaded_programs};
 use crate::text::listed;
@@ -22,6 +22,9 @@ const IMAGES: &str = "bpf_image";
 
 /// Most addresses at which source lines start. Programs that have more in all, the kernel's limit for one, have none from there on.
 const MOST_STARTS: usize = 1 << 20;
+
+/// The same of bytes of files and texts, with which they are still less than an answer may have.
+const MOST_BYTES: usize = 16 << 20;
 
 /// The settings, and `symbols` of modules with the functions of all programs by [`named`], and their source lines behind; `None` if
 /// there is no program.
@@ -50,9 +53,9 @@ pub(super) fn installed(symbols: &str) -> io::Result<Option<(ModuleFacts, String
 /// The source lines of all programs, by the strings of their BTF. Programs of one object share it.
 fn lines(programs: &[LoadedProgram]) -> io::Result<BpfLines> {
     let mut found = BpfLines::default();
-    let (mut all_btf, mut indexes) = (BTreeMap::new(), BTreeMap::new());
+    let (mut all_btf, mut indexes, mut bytes) = (BTreeMap::new(), BTreeMap::new(), 0);
     for program in programs.iter().filter(|it| it.btf != 0 && !it.lines.is_empty()) {
-        if found.starts.len() + program.lines.len() > MOST_STARTS {
+        if found.starts.len() + program.lines.len() > MOST_STARTS || bytes > MOST_BYTES {
             break;
         }
         let btf = match all_btf.entry(program.btf) {
@@ -70,8 +73,9 @@ fn lines(programs: &[LoadedProgram]) -> io::Result<BpfLines> {
             let key = (program.btf, line.file, line.text, line.number);
             let index = *indexes.entry(key).or_insert_with(|| {
                 let [file, text] =
-                    [line.file, line.text].map(|at| btf.string(at).unwrap_or_default());
-                found.lines.push((file.to_owned(), line.number, text.to_owned()));
+                    cut([line.file, line.text].map(|at| btf.string(at).unwrap_or_default()));
+                bytes += file.len() + text.len();
+                found.lines.push((file, line.number, text));
                 found.lines.len() as u32 - 1
             });
             let start = starts.get(&line.address).copied().unwrap_or(line.address);
