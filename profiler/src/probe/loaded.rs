@@ -45,18 +45,10 @@ impl LoadedProgram {
         std::iter::once(main.clone()).chain(further).collect()
     }
 
-    /// Its functions; without BTF its own code alone.
-    fn targets(&self) -> io::Result<Vec<Target>> {
-        let types = match self.btf {
-            0 => None,
-            id => {
-                let path = format!("the BTF of BPF program {} (id {})", self.name, self.id);
-                let types = Btf::image(&sys::btf_bytes(id)?, Path::new(&path));
-                Some(types.map_err(io::Error::other)?)
-            }
-        };
+    /// Its functions, by the names of its BTF, if that can be read; without BTF its own code alone.
+    fn targets(&self, types: Option<&Btf>) -> Vec<Target> {
         let id = |at| self.types.get(at).copied();
-        let full = |at| types.as_ref()?.function_name(id(at)?);
+        let full = |at| types?.function_name(id(at)?);
         let target = |(at, name)| Target {
             name,
             module: Some(BPF.to_owned()),
@@ -65,19 +57,21 @@ impl LoadedProgram {
             program: Some(self.id),
             ..Target::default()
         };
-        Ok(self.names(self.types.len(), full).into_iter().enumerate().map(target).collect())
+        self.names(self.types.len(), full).into_iter().enumerate().map(target).collect()
     }
 }
 
 /// Functions of all programs, the oldest program first; those of one name are numbered.
 fn all() -> io::Result<Vec<Target>> {
-    let mut all = Vec::new();
+    let (mut all, mut all_types) = (Vec::new(), HashMap::from([(0, Some(None))]));
     for program in sys::loaded_programs()? {
-        match program.targets() {
-            Ok(targets) => all.extend(targets),
-            // Unloaded since it was listed.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+        // One program of the machine may have types of a newer kernel.
+        let types = all_types.entry(program.btf).or_insert_with(|| {
+            sys::btf_bytes(program.btf).ok().map(|bytes| Btf::image(&bytes, Path::new("BTF")).ok())
+        });
+        // Else it was unloaded since it was listed.
+        if let Some(types) = types {
+            all.extend(program.targets(types.as_ref()));
         }
     }
     number(&mut all);
@@ -246,6 +240,18 @@ impl RunStats {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Such as types of a kernel that is newer than this program.
+    #[test]
+    fn a_program_whose_types_cannot_be_read_has_the_names_of_the_kernel() {
+        let program = LoadedProgram {
+            name: "on_open".to_owned(),
+            types: vec![7, 9],
+            ..LoadedProgram::default()
+        };
+        let names = program.targets(None).into_iter().map(|target| target.name);
+        assert_eq!(Vec::from_iter(names), ["on_open", "on_open/1"]);
+    }
 
     #[test]
     fn names_and_globs_find_functions_and_several_of_one_name_are_numbered() {

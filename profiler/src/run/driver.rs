@@ -10,6 +10,7 @@ use crate::kernel::target::{KernelFiles, Resolved, Target};
 use crate::probe::{self, Programs};
 use crate::recording::Recording;
 use crate::recording::warning::{Handlers, Warning, WarningRecord};
+use crate::terminal::say;
 use crate::text::plural;
 
 /// The module of a run, from before its handlers were looked up.
@@ -99,9 +100,14 @@ impl Driver {
     /// What became of the module since, if anything did.
     pub(super) fn change(&self) -> Option<Change> {
         if let Some(programs) = &self.programs {
-            let text =
-                programs.changed().unwrap_or_else(|error| Some(not_listed(error).to_string()))?;
-            return Some(Change::Programs(text));
+            let changed = programs.changed().unwrap_or_else(|error| {
+                say(&format!(
+                    "{}: whether they stayed as they were is not known",
+                    not_listed(error)
+                ));
+                None
+            });
+            return changed.map(Change::Programs);
         }
         let module = &self.facts.name;
         if self.loads.agree(&Loads::now(), module) {
