@@ -117,7 +117,7 @@ impl<'a> Rounds<'a> {
         let Planned { session, options, .. } = self.planned;
         let [base, candidate] = [&measured.baseline, &measured.candidate];
         for pattern in session.not_found(base, candidate) {
-            let text = format!("--handler {pattern}: neither build has a BPF program of that name");
+            let text = format!("--handler {pattern}: neither build has a handler of that name");
             self.failed.insert(pattern.to_owned(), Failure::new(exit::NO_TARGET, text));
         }
         let mut reach = self.planned.measured.reach(kernel, base, candidate);
