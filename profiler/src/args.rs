@@ -145,9 +145,6 @@ pub struct RunArgs {
     /// Buffer of the function-graph backend on each CPU, in KiB [default: up to 8192, by the memory].
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..=1 << 21))]
     pub trace_buffer: Option<u64>,
-    /// Plot each handler below the table, in text: latency by percentile.
-    #[arg(long)]
-    pub plot: bool,
     /// No progress bar and no live table on the terminal, only lines about what happens.
     #[arg(long)]
     pub no_progress: bool,

@@ -13,7 +13,6 @@ mod report;
 mod serve;
 mod shell;
 mod slope;
-mod sweep;
 mod tax;
 
 use std::path::PathBuf;
@@ -29,7 +28,6 @@ pub use report::ReportArgs;
 pub use serve::{Listen, ReleaseArgs, ServeArgs, StatusArgs};
 pub use shell::{CompletionsArgs, ManArgs, completions, man_pages};
 pub use slope::SlopeArgs;
-pub use sweep::{Asked, SweepArgs, run_arguments};
 pub use tax::TaxArgs;
 
 use crate::args::{
@@ -64,8 +62,6 @@ Exit codes: 0 success, 1 internal error, 2 wrong usage, 3 this machine cannot me
 pub enum Command {
     /// Measure handlers under a load, and print a table of their latencies.
     Run(Box<RunArgs>),
-    /// Run a load at several rates and numbers of workers, one recording each; continues after a stop.
-    Sweep(SweepArgs),
     /// Run as a daemon that measures handlers continuously, per module build.
     Serve(ServeArgs),
     /// Have the daemon take its probes off a module, so that it can be unloaded.

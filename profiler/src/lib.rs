@@ -36,7 +36,6 @@ mod schema;
 pub mod serve;
 pub mod stats;
 pub mod stop;
-pub mod sweep;
 pub mod terminal;
 pub mod text;
 pub mod toml_file;

@@ -36,9 +36,6 @@ pub struct ReportArgs {
     /// Write to this file instead of standard output; an existing file is replaced atomically.
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Plot each handler below the table, in text: latency by percentile.
-    #[arg(long)]
-    pub plot: bool,
     /// Only this run of a series, from 1.
     #[arg(long, value_name = "N")]
     pub run: Option<usize>,

@@ -33,7 +33,6 @@ pub mod serve;
 pub mod shell;
 pub mod slope;
 pub mod status;
-pub mod sweep;
 pub mod tax;
 
 /// Writes text for a reader to standard output; one that is gone is not an error.

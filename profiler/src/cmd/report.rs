@@ -6,7 +6,6 @@ use std::path::Path;
 use crate::atomic_file::OutputFile;
 use crate::cli::ReportArgs;
 use crate::error::{Failure, exit};
-use crate::export::plot::plots;
 use crate::export::{Format, Look, html, series};
 use crate::recording::{Recording, Series};
 use crate::terminal::write;
@@ -20,7 +19,7 @@ pub fn run(args: &ReportArgs, width: Option<u16>, out: &mut dyn Write) -> Result
     let output = args.output.as_deref().map(OutputFile::open).transpose()?;
     let format = format(args).map_err(|text| Failure::new(exit::USAGE, text))?;
     let series = read(&args.file, args)?;
-    let mut bytes = match &args.other {
+    let bytes = match &args.other {
         Some(other) => {
             let second = read(other, args)?;
             let (first, second) = (one(&series, &args.file, format)?, one(&second, other, format)?);
@@ -34,9 +33,6 @@ pub fn run(args: &ReportArgs, width: Option<u16>, out: &mut dyn Write) -> Result
                 .ok_or_else(|| several(&args.file, &series, format))?
         }
     };
-    if args.plot {
-        bytes.extend(series.runs.iter().flat_map(|run| plots(run).into_bytes()));
-    }
     match output {
         Some(output) => Ok(output.commit(&bytes)?),
         None => write(out, &bytes).map_err(|error| super::unwritable(&error)),
@@ -60,9 +56,6 @@ fn format(args: &ReportArgs) -> Result<Format, String> {
             "only html overlays two recordings, and the format is {format}: use --format html, or \
              `profiler compare`"
         )),
-        format if args.plot && format != Format::Table => {
-            Err(format!("--plot needs the format table, and the format is {format}"))
-        }
         format => Ok(format),
     }
 }

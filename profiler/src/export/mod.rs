@@ -23,7 +23,6 @@ pub mod load_profiles;
 mod loads;
 mod markdown;
 mod openmetrics;
-pub mod plot;
 mod recording;
 mod repeats;
 pub mod series;

@@ -51,33 +51,6 @@ pub struct Measured {
     pub end: Result<(), Failure>,
 }
 
-/// What measures one run after the other: signals that come in between are not missed.
-pub struct Stage {
-    runtime: tokio::runtime::Runtime,
-    signals: Signals,
-}
-
-impl Stage {
-    /// Signals no longer end the process.
-    ///
-    /// # Errors
-    /// If the system has no threads for it, or refuses to hand over signals.
-    pub fn new() -> Result<Self, Failure> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .map_err(|error| internal(format!("cannot start the async runtime: {error}")))?;
-        let signals = runtime.block_on(async { Signals::new() })?;
-        Ok(Self { runtime, signals })
-    }
-
-    /// A signal that has come since the last run.
-    pub fn pending(&mut self) -> Option<Signal> {
-        self.runtime.block_on(self.signals.pending())
-    }
-}
-
 impl<'a> Run<'a> {
     /// Looks up all that the arguments name.
     ///
@@ -99,14 +72,15 @@ impl<'a> Run<'a> {
     /// # Errors
     /// If the system has no threads for it, or refuses to hand over signals.
     pub fn measure(&self, progress: &mut Progress) -> Result<Measured, Failure> {
-        Ok(self.measure_on(&mut Stage::new()?, progress))
-    }
-
-    /// The same, after others.
-    pub fn measure_on(&self, stage: &mut Stage, progress: &mut Progress) -> Measured {
-        let Stage { runtime, signals } = stage;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .map_err(|error| internal(format!("cannot start the async runtime: {error}")))?;
+        let mut signals = runtime.block_on(async { Signals::new() })?;
         let (host, digits) = (host::collect(), OnceCell::new());
-        repeat::all(&Bench { run: self, host: &host, runtime, digits }, signals, progress)
+        let bench = Bench { run: self, host: &host, runtime: &runtime, digits };
+        Ok(repeat::all(&bench, &mut signals, progress))
     }
 }
 

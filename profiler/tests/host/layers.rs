@@ -12,7 +12,7 @@ const ROWS: &[&[&str]] = &[
     &["cmd"],
     &["cli"],
     &["serve"],
-    &["cost", "doctor", "lab", "sweep"],
+    &["cost", "doctor", "lab"],
     &["kernels", "prepare", "run", "trace_cmd"],
     &["args"],
     &["export"],

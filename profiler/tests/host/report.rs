@@ -8,7 +8,6 @@ use nix::sys::stat::Mode;
 use profiler::atomic_file::OutputFile;
 use profiler::cli::ReportArgs;
 use profiler::cmd::report::run;
-use profiler::export::plot::plots;
 use profiler::export::{Format, Look, Unit, series};
 use profiler::load::BuiltinKind;
 use profiler::recording::call_tree::{CallTree, TreeFunction, TreeNode};
@@ -38,7 +37,6 @@ fn arguments(file: &Path, unit: Unit) -> ReportArgs {
         output: None,
         run: None,
         handlers: Vec::new(),
-        plot: false,
         unit,
     }
 }
@@ -703,34 +701,4 @@ fn small() -> Vec<u8> {
     recording.handlers = vec![handler(&measure("bind_handler", &durations))];
     recording.intervals.clear();
     recording.to_json()
-}
-
-#[test]
-fn plots_of_every_handler_with_a_hit() {
-    let text = plots(&sample());
-    let heads: Vec<&str> = text.lines().filter(|line| line.contains("percentile")).collect();
-    assert_eq!(
-        heads,
-        [
-            "connect_syscall_entry_handler: latency by percentile",
-            "connect_syscall_handler: latency by percentile, logarithmic"
-        ]
-    );
-    // Both ends of both axes, and values between.
-    for label in ["99 ns", "60 ns", "89 ms", "700 ns", "0 %", "99.995 %"] {
-        assert!(text.contains(label), "{label} in\n{text}");
-    }
-    let has_value = |line: &&str| {
-        let first = line.split_whitespace().next();
-        line.starts_with(' ') && first.is_some_and(|word| word.parse::<f64>().is_ok())
-    };
-    assert!(text.lines().filter(has_value).count() >= 12, "{text}");
-    assert!(text.chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count() > 60, "{text}");
-}
-
-#[test]
-fn a_distribution_of_one_value_is_one_value() {
-    let mut recording = sample();
-    recording.handlers = vec![handler(&measure("constant", &[247; 1_000]))];
-    assert_eq!(plots(&recording), "\nconstant: latency of every call: 247 ns\n");
 }

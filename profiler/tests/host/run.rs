@@ -1,4 +1,4 @@
-//! `profiler run --no-probe` and `profiler sweep`: loads and their costs, without privileges or probes.
+//! `profiler run --no-probe`: loads and their costs, without privileges or probes.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
@@ -465,101 +465,6 @@ fn repetitions_end_with_a_load_that_fails() {
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     assert_eq!(fs::read_to_string(count).unwrap().lines().count(), 3, "no fourth run");
     assert_eq!(Series::read(&scene.path("out.json")).unwrap().runs.len(), 3);
-}
-
-fn sweep(scene: &Scene, rates: &str) -> Command {
-    let mut command = scene.program();
-    command.args(["sweep", "--rate", rates, "--workers", "1,2", "--repeat", "3", "--out"]);
-    command.arg(scene.path("cells")).args(["--", "--no-probe", "--builtin", "prctl"]);
-    command.args(["--duration", "200ms"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-/// The cells that are there, with the time at which each began.
-fn cells(scene: &Scene) -> Vec<(String, String)> {
-    let entries = fs::read_dir(scene.path("cells")).into_iter().flatten().flatten();
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let mut cells: Vec<_> = names
-        .filter(|name| name.starts_with("rate-"))
-        .map(|name| {
-            let profile = Recording::read(&scene.path("cells").join(&name)).unwrap();
-            let LoadSpec::Builtin { workers, rate_per_s, .. } = &profile.loads[0].spec else {
-                panic!("{name}");
-            };
-            let prefix = format!("rate-{}_workers-{workers}_run-", rate_per_s.unwrap().get());
-            assert!(name.starts_with(&prefix), "{name} holds another cell");
-            assert!(!profile.interrupted);
-            (name, profile.started.to_string())
-        })
-        .collect();
-    cells.sort();
-    cells
-}
-
-#[test]
-fn a_sweep_that_is_stopped_goes_on_and_gives_the_grid_once() {
-    let scene = Scene::new();
-    const RATES: &str = "100/s,200/s,400/s";
-    let mut known: Vec<(String, String)> = Vec::new();
-    for (how, wanted) in [(Signal::SIGINT, 5), (Signal::SIGKILL, 10)] {
-        let mut run = sweep(&scene, RATES).spawn().unwrap();
-        wait_for("measured cells", || cells(&scene).len() >= wanted);
-        signal(&run, how);
-        let status = run.wait().unwrap();
-        assert_eq!(status.code(), if how == Signal::SIGINT { Some(130) } else { None });
-        scene.assert_nothing_left();
-        let now = cells(&scene);
-        assert!(now.len() < 18, "it was to be stopped half way");
-        assert!(known.iter().all(|cell| now.contains(cell)), "a cell was measured again");
-        known = now;
-    }
-    let other = sweep(&scene, "100/s,200/s").output().unwrap();
-    assert_eq!(other.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&other.stderr).contains("differs in rates"), "{other:?}");
-
-    let output = sweep(&scene, RATES).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let all = cells(&scene);
-    assert_eq!(all.len(), 18);
-    assert!(known.iter().all(|cell| all.contains(cell)), "a cell was measured again");
-    let table = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(table.lines().filter(|line| line.contains(" prctl ")).count(), 18, "{table}");
-    let mut files: Vec<_> = fs::read_dir(scene.path("cells")).unwrap().flatten().collect();
-    files.retain(|entry| !entry.file_name().to_string_lossy().starts_with("rate-"));
-    assert_eq!(files.len(), 1, "the record alone: {files:?}");
-    // All is there: the table comes at once, and is the same.
-    assert_eq!(String::from_utf8(sweep(&scene, RATES).output().unwrap().stdout).unwrap(), table);
-}
-
-#[test]
-fn a_sweep_says_what_is_wrong() {
-    let scene = Scene::new();
-    let run = |words: &str| {
-        let mut command = scene.program();
-        command.args(["sweep", "--out"]).arg(scene.path("cells")).args(words.split(' '));
-        let output = command.output().unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
-    };
-    let (code, said) = run("--rate 1/s,1/s -- --no-probe --builtin kill");
-    assert_eq!((code, said.contains("twice")), (Some(2), true), "{said}");
-    let (code, said) = run("--rate fast -- --no-probe --builtin kill");
-    assert_eq!((code, said.contains("`max`")), (Some(2), true), "{said}");
-    let (code, said) = run("--rate 5/s -- --no-probe --builtin kill --repeat 2");
-    assert_eq!((code, said.contains("before the `--`")), (Some(2), true), "{said}");
-    for option in ["--json x", "--export x.csv"] {
-        let (code, said) = run(&format!("--rate 5/s -- --no-probe --builtin kill {option}"));
-        assert_eq!((code, said.contains("--export")), (Some(2), true), "{said}");
-    }
-    let (code, said) = run("--rate 5/s -- --no-probe --builtin kill --rate 6/s");
-    assert_eq!((code, said.contains("--rate")), (Some(2), true), "{said}");
-    let (code, said) =
-        run("--rate 5/s -- --no-probe --builtin open --load-dir /no/such/folder --duration 1s");
-    assert_eq!((code, said.contains("/no/such/folder")), (Some(5), true), "{said}");
-    assert!(said.contains("cell 5/s, 1 worker, run 1"), "{said}");
-    assert_eq!(cells(&scene), []);
-    fs::write(scene.path("cells/sweep.json"), "{}").unwrap();
-    let (code, said) = run("--rate 5/s -- --no-probe --builtin kill");
-    assert_eq!((code, said.contains("not a record of a sweep")), (Some(7), true), "{said}");
 }
 
 #[test]

@@ -6,7 +6,6 @@ use super::super::{stdout_width, unwritable};
 use crate::args::RunArgs;
 use crate::atomic_file::{OutputFile, rescue};
 use crate::error::{Failure, exit};
-use crate::export::plot::plots;
 use crate::export::{Export, Format, Look, series};
 use crate::recording::Series;
 use crate::terminal::{say, write};
@@ -82,10 +81,7 @@ impl Outputs {
             written = written.map_err(|failure| rescued(failure, &document));
         }
         let width = if is_stdout_taken { None } else { stdout_width() };
-        let mut text = series::tables(result, args.unit, width);
-        if args.plot {
-            text.extend(result.runs.iter().flat_map(|run| plots(run).into_bytes()));
-        }
+        let text = series::tables(result, args.unit, width);
         let printed = if is_stdout_taken {
             // A file goes to standard output, so the table goes to standard error, which nobody need read.
             say(String::from_utf8_lossy(&text).trim_end());
