@@ -15,7 +15,7 @@ use clap::builder::{
 };
 use clap::{ArgGroup, Args, Parser};
 
-pub use load::{ConfineArgs, WatchArgs};
+pub use load::ConfineArgs;
 pub use ltp::LtpArgs;
 
 use crate::export::{Export, Unit};
@@ -128,9 +128,6 @@ pub struct RunArgs {
     /// Limits of loads.
     #[command(flatten)]
     pub confine: ConfineArgs,
-    /// Programs whose costs are watched.
-    #[command(flatten)]
-    pub watch: WatchArgs,
     /// Measure a handler even if another tracing program is attached to it, whose time is then counted
     /// as the handler's.
     #[arg(long)]

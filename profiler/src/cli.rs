@@ -33,7 +33,7 @@ pub use tax::TaxArgs;
 use crate::args::{
     Builtin, CLOCKS, Names, PRECISIONS, by_name, length, one_of, one_of_these, percent,
 };
-pub use crate::args::{ConfineArgs, LtpArgs, RunArgs, WatchArgs};
+pub use crate::args::{ConfineArgs, LtpArgs, RunArgs};
 use crate::load::BuiltinKind;
 use crate::recording::{Backend, Clock};
 

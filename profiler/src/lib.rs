@@ -41,4 +41,3 @@ pub mod text;
 pub mod toml_file;
 pub mod trace_cmd;
 pub mod verdict;
-pub mod watch;

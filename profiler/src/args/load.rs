@@ -1,12 +1,8 @@
-//! Arguments of `run` for the sandbox of its loads and for watched programs.
-
-use std::time::Duration;
+//! Arguments of `run` for the sandbox of its loads.
 
 use clap::Args;
 
-use super::at_least;
 use crate::load::{LoadUser, SandboxOptions};
-use crate::watch::Watched;
 
 /// Limits of a load.
 #[derive(Debug, Clone, Args)]
@@ -33,29 +29,6 @@ impl ConfineArgs {
             directory,
         }
     }
-}
-
-/// Programs whose costs are watched.
-#[derive(Debug, Clone, Args)]
-pub struct WatchArgs {
-    /// Watch the costs of a program by name, of a process by its number, or of a control group by its
-    /// path, such as /system.slice/auditd.service (repeatable).
-    #[arg(long, value_name = "NAME|PID|CGROUP")]
-    pub watch: Vec<Watched>,
-    /// Time between two samples of all costs [default: 1s with --watch; else only at start and end].
-    #[arg(long, value_name = "TIME", value_parser = period)]
-    pub sample: Option<Duration>,
-}
-
-impl WatchArgs {
-    /// Time between two samples.
-    pub fn every(&self) -> Option<Duration> {
-        self.sample.or((!self.watch.is_empty()).then_some(Duration::from_secs(1)))
-    }
-}
-
-fn period(text: &str) -> Result<Duration, String> {
-    at_least(Duration::from_millis(10), text, "the resolution of the kernel's CPU times")
 }
 
 fn cpus(text: &str) -> Result<f64, String> {
@@ -93,6 +66,5 @@ mod tests {
         for bad in ["0", "-1", "nan", "all"] {
             assert!(cpus(bad).is_err(), "{bad}");
         }
-        assert!(period("1ms").is_err());
     }
 }

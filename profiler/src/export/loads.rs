@@ -1,6 +1,6 @@
-//! Latencies of the loads' operations, and costs of the watched programs: the tables below that of the handlers.
+//! Latencies of the loads' operations: the table below that of the handlers.
 
-use super::document::{Table, or_dash};
+use super::document::Table;
 use super::side::{Side, Style, by_side};
 use crate::load::{LoadRun, LoadSpec, OperationTimes};
 
@@ -38,44 +38,4 @@ pub(super) fn operations(sides: &[Side<'_>], style: Style) -> Table {
             (side, name, cells)
         }),
     )
-}
-
-const COSTS: &str = "Memory is resident memory for processes, and memory that is not available for the machine. CPU time is read in \
-                     steps of the kernel's tick, usually 10 ms";
-
-/// CPU time, memory and context switches of the watched programs.
-pub(super) fn costs(sides: &[Side<'_>]) -> Table {
-    let head = ["costs of", "user s", "system s", "of one CPU", "memory", "switches"];
-    let all = sides.iter().flat_map(|side| {
-        let costs = side.recording.costs.iter();
-        costs.flat_map(move |costs| costs.rows.iter().map(move |row| (*side, costs, row)))
-    });
-    let dashed = if sides.len() > 1 { "; the curves of B are dashed" } else { "" };
-    let table = by_side(
-        sides,
-        head.map(str::to_owned).to_vec(),
-        all.map(|(side, costs, row)| {
-            let total = row.total();
-            let cpu = (total.user_ns + total.system_ns) as f64;
-            let share = cpu / costs.window_ns.max(1) as f64 * 100.0;
-            let voluntary = total.voluntary_switches;
-            let switches = voluntary.map(|count| count + total.involuntary_switches.unwrap_or(0));
-            let mut label = row.of.label();
-            if row.seen > 1 {
-                label.push_str(&format!(" ({} processes)", row.seen));
-            }
-            let cells = vec![
-                format!("{:.2}", total.user_ns as f64 / 1e9),
-                format!("{:.2}", total.system_ns as f64 / 1e9),
-                format!("{share:.1}%"),
-                or_dash(
-                    row.memory_max_bytes()
-                        .map(|held| format!("{:.1} MiB", held as f64 / 1_048_576.0)),
-                ),
-                or_dash(switches.map(|count| count.to_string())),
-            ];
-            (side, label, cells)
-        }),
-    );
-    Table { note: format!("{COSTS}{dashed}."), ..table }
 }

@@ -12,7 +12,6 @@ pub(super) fn document(sides: &[Side<'_>], style: Style) -> Document {
     let sections = [
         Document::of_table("Books", books::table(sides)),
         Document::of_table("Operations of the loads", loads::operations(sides, style)),
-        Document::of_table("Costs", loads::costs(sides)),
     ];
     Document {
         title: subject_of(meter)[0].to_owned(),

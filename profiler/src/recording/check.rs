@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 
-use super::costs::Usage;
 use super::loads::{LoadRun, OperationTimes};
 use super::{DriverCost, HandlerRecording, HistogramLayout, Interval, Recording, SCHEMA, VERSION};
 
@@ -79,10 +78,6 @@ impl Recording {
         for cost in &self.driver_costs {
             check_driver_cost(cost).map_err(|reason| Inconsistent::new("driver_costs", reason))?;
         }
-        let rows = self.costs.iter().flat_map(|costs| &costs.rows);
-        for sample in rows.flat_map(|row| &row.samples) {
-            check_usage(&sample.usage).map_err(|reason| Inconsistent::new("costs", reason))?;
-        }
         let mut end = 0;
         for (at, interval) in self.intervals.iter().enumerate() {
             end = check_interval(interval, end, self.handlers.len())
@@ -124,12 +119,6 @@ fn check_load(load: &LoadRun) -> Result<(), String> {
     fit("CPU times", of.cpu.iter().flat_map(|cpu| [cpu.user_ns, cpu.system_ns]))?;
     let failed = of.errors.iter().map(|errors| errors.count);
     fit("operations", of.operations.into_iter().chain(failed))
-}
-
-fn check_usage(usage: &Usage) -> Result<(), String> {
-    fit("CPU times", [usage.user_ns, usage.system_ns].into_iter())?;
-    let switches = [usage.voluntary_switches, usage.involuntary_switches];
-    fit("context switches", switches.into_iter().flatten())
 }
 
 fn check_driver_cost(cost: &DriverCost) -> Result<(), String> {

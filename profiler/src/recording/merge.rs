@@ -235,8 +235,6 @@ fn stripped(recording: Recording) -> Recording {
         // Averages of single runs: each stays with its run.
         driver_costs: Vec::new(),
         snapshot: None,
-        // Samples of different times make no series.
-        costs: None,
         intervals: Vec::new(),
         call_tree: None,
         sources: Vec::new(),
@@ -267,7 +265,6 @@ fn add_common(sum: &mut Recording, more: Recording) -> Result<(), String> {
         handlers: _,
         left_out,
         driver_costs: _,
-        costs: _,
         intervals: _,
         call_tree: _,
         snapshot: _,

@@ -11,7 +11,6 @@
 mod backend;
 pub mod call_tree;
 mod check;
-pub mod costs;
 mod distribution;
 pub mod json;
 pub mod loads;
@@ -40,7 +39,6 @@ pub use tool::Tool;
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
 use crate::kernel::target::LeftOut;
-use costs::Costs;
 use loads::{BuiltinKind, LoadRun};
 use measure::{HandlerMeasure, Losses};
 use warning::{Warning, WarningRecord};
@@ -102,10 +100,6 @@ pub struct Recording {
     /// What the driver costs an operation of each load, where that was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub driver_costs: Vec<DriverCost>,
-    /// CPU time, memory and context switches of the machine, of the profiler and of what else was
-    /// watched during the window.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub costs: Option<Costs>,
     /// The window cut into pieces, oldest first; empty unless asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,

@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::costs::Watched;
 use super::loads::{LoadRun, LoadSpec, TestResult, TestRuns};
 use crate::recording::{Backend, HandlerRecording, Recording};
 use crate::text::{listed, plural};
@@ -192,19 +191,7 @@ pub enum Warning {
          lower --rate, or raise --workers if CPUs are idle, and compare runs of one rate alone"
     )]
     RateNotHeld(String, f64, f64),
-    /// So many processes that were watched by this name ended during the run.
-    #[error(
-        "{1} process{es} of {0}, which was watched, ended during the run: what it used after the last \
-         sample before that is not in its costs; a shorter --sample loses less",
-        es = if *.1 == 1 { "" } else { "es" }
-    )]
-    WatchedEnded(String, u32),
-    /// Nothing was there to watch.
-    #[error(
-        "nothing to watch: {0} was not there at any sample; check the name (`ps -e` prints it), the \
-         process number or the control group's path"
-    )]
-    WatchedNever(String),
+
     // What is below does not follow from the figures.
     /// A part of a load profile was left out: its name, and why.
     #[error("part {0} was left out: {1}")]
@@ -328,16 +315,6 @@ impl Warning {
         add(&|names, _| Self::MissedUnknown(names), &|h| if_so(unknown(h)));
         add(&|names, _| Self::FewCalls(names), &|h| if_so(!idle(h) && h.count < FEW_CALLS));
         warnings.extend(recording.loads.iter().filter_map(rate_not_held));
-        for row in recording.costs.iter().flat_map(|costs| &costs.rows) {
-            match &row.of {
-                Watched::Machine | Watched::Profiler => {}
-                of if row.seen == 0 => warnings.push(Self::WatchedNever(of.label())),
-                of if row.ended > 0 => {
-                    warnings.push(Self::WatchedEnded(of.label(), row.ended));
-                }
-                _ => {}
-            }
-        }
         warnings
     }
 

@@ -8,7 +8,7 @@ use tokio::time::sleep_until;
 
 use super::interval::Open;
 use super::live::{self, Live};
-use super::{Signal, Signals, internal, seconds};
+use super::{Signal, Signals, seconds};
 use crate::args::RunArgs;
 use crate::error::Failure;
 use crate::load::{
@@ -19,7 +19,6 @@ use crate::probe::{Drained, Precision, Session, recorder::Recorder};
 use crate::progress::Progress;
 use crate::recording::{Clock, HandlerRecording, HistogramLayout, Interval, Meter, Recording};
 use crate::stats::nanoseconds;
-use crate::watch::{Costs, Watch};
 
 /// Longest time between two drains: kernel counters have 32 bits, which no CPU fills so soon.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
@@ -53,8 +52,6 @@ pub(super) struct Window {
     intervals: Vec<Interval>,
     /// The last interval, which ends when the window does; `None` where there are none.
     open: Option<Open>,
-    /// Who paid.
-    costs: Option<Costs>,
     /// The signal that ended it, if one did.
     pub(super) signal: Option<Signal>,
     /// The error that ended it, if one did: what was measured until then is kept.
@@ -93,8 +90,6 @@ impl Window {
         }
         window.warmup = window.began.saturating_duration_since(running.began);
         running.measured = true;
-        let watch = Watch::start(&args.watch.watch, args.watch.every())
-            .map_err(|error| internal(format!("no thread that watches the costs: {error}")))?;
         match duration {
             Some(duration) => context.progress.say(&format!("measuring for {}", seconds(duration))),
             None => context.progress.say("measuring until the load has ended"),
@@ -105,8 +100,6 @@ impl Window {
         let mut live = is_drawn.then(|| Live::new(handlers, window.began));
         window.drain_until_over(duration, args.interval, &mut live, &mut running, context).await;
 
-        // Before the loads are taken down, which costs something too.
-        window.costs = watch.end();
         let reason = match window.signal {
             Some(_) => StopReason::Interrupted,
             None => StopReason::Duration,
@@ -131,7 +124,6 @@ impl Window {
             loads: Vec::new(),
             intervals: Vec::new(),
             open: None,
-            costs: None,
             signal: None,
             trouble: None,
         }
@@ -235,7 +227,6 @@ impl Window {
             warmup_ns: nanoseconds(self.warmup),
             loads: self.loads,
             handlers,
-            costs: self.costs,
             intervals,
             ..Recording::new(self.started, clock, Meter::default(), histogram)
         }

@@ -20,7 +20,6 @@ use profiler::recording::{
     Backend, Clock, HandlerRecording, HistogramLayout, Interval, IntervalStats, Meter, Recording,
     SCHEMA, Tool, VERSION,
 };
-use profiler::watch::{CostRow, Costs, Sample, Usage, Watched};
 use serde_json::Value;
 
 /// Layout of the histograms in [`sample`].
@@ -168,7 +167,6 @@ pub(crate) fn sample() -> Recording {
         handlers: handlers.iter().map(handler).collect(),
         left_out: Vec::new(),
         driver_costs: Vec::new(),
-        costs: None,
         intervals: Vec::new(),
         call_tree: None,
         snapshot: None,
@@ -193,40 +191,6 @@ pub(crate) fn sample() -> Recording {
     });
     recording.warn();
     recording
-}
-
-/// Costs of the machine, of the profiler, and of a daemon that takes `busy` percent of a CPU.
-pub(crate) fn costs(busy: u64) -> Costs {
-    let row = |of: Watched, percent: u64, bytes: u64| CostRow {
-        of,
-        seen: 1,
-        ended: 0,
-        samples: (0..=10)
-            .map(|second| {
-                // A wave around the share, so that a curve is seen to be one.
-                let used_ms = second * percent * 10 + (second % 3) * percent;
-                let usage = Usage {
-                    user_ns: used_ms * 700_000,
-                    system_ns: used_ms * 300_000,
-                    memory_bytes: Some(bytes + (bytes >> 5) * second),
-                    voluntary_switches: Some(second * 100),
-                    involuntary_switches: Some(second),
-                    processes: 1,
-                };
-                Sample { at_ns: second * 1_000_000_000, usage }
-            })
-            .collect(),
-    };
-    let daemon = Watched::Name { name: "auditd".to_owned() };
-    Costs {
-        sample_every_ns: Some(1_000_000_000),
-        window_ns: 10_000_000_000,
-        rows: vec![
-            row(Watched::Machine, busy + 40, 2 << 30),
-            row(Watched::Profiler, 1, 18 << 20),
-            row(daemon, busy, 40 << 20),
-        ],
-    }
 }
 
 /// Names of what lies in `folder`, in order.

@@ -5,9 +5,8 @@ use profiler::export::explain::{ExplainReport, Format, Shown, render};
 use profiler::export::html;
 use profiler::recording::call_tree::{TreeFunction, TreeNode};
 use profiler::recording::{Meter, Recording};
-use profiler::watch::{CostRow, Watched};
 
-use crate::common::{costs, handler, measure, sample};
+use crate::common::{handler, measure, sample};
 use crate::explain::recording;
 
 fn page(profile: &Recording) -> String {
@@ -100,30 +99,6 @@ fn several_runs_have_medians_and_are_drawn_run_by_run() {
 }
 
 #[test]
-fn who_pays_is_a_table_and_curves_over_time() {
-    let mut profile = sample();
-    assert!(!page(&profile).contains("<h2>Costs</h2>"));
-    profile.costs = Some(costs(25));
-    let text = page(&profile);
-    assert_eq!(text.matches("<svg").count(), 7);
-    let section = text.split("<h2>Costs</h2>").nth(1).unwrap().split("</section>").next().unwrap();
-    for figure in ["auditd", ">1.77<", ">0.76<", ">25.2%<", ">52.5 MiB<", ">1010<"] {
-        assert!(section.contains(figure), "{figure} in {section}");
-    }
-    assert_eq!(section.matches("percent of one CPU").count(), 1);
-
-    // Two samples make a line, too.
-    for row in &mut profile.costs.as_mut().unwrap().rows {
-        row.samples.drain(1..10);
-    }
-    assert_eq!(page(&profile).matches("<svg").count(), 7);
-    for row in &mut profile.costs.as_mut().unwrap().rows {
-        row.samples.truncate(1);
-    }
-    assert_eq!(page(&profile).matches("<svg").count(), 5);
-}
-
-#[test]
 fn the_overview_has_each_handler_with_a_call_on_one_axis() {
     let text = page(&sample());
     let overview = text.split("<figure class=\"overview\"").nth(1).unwrap();
@@ -144,7 +119,6 @@ fn a_distribution_of_one_value_is_said_and_not_drawn() {
         let mut profile = sample();
         profile.meter = meter;
         profile.intervals.clear();
-        profile.costs = None;
         profile.handlers = vec![handler(&measure("constant", &[value; 1_000]))];
         profile
     };
@@ -160,24 +134,6 @@ fn a_distribution_of_one_value_is_said_and_not_drawn() {
     let mut uneven = second;
     uneven.handlers = vec![handler(&measure("constant", &[251, 252]))];
     assert_eq!(both(&first, &uneven).matches("<svg").count(), 2);
-}
-
-#[test]
-fn costs_of_two_profiles_are_laid_over_each_other() {
-    let [mut first, mut second] = [sample(), sample()];
-    first.costs = Some(costs(25));
-    second.costs = Some(costs(75));
-    second.costs.as_mut().unwrap().rows.remove(1);
-    let text = html::overlay(("base.json", &first), ("head.json", &second));
-    let text = String::from_utf8(text).unwrap();
-    let section = text.split("<h2>Costs</h2>").nth(1).unwrap().split("</section>").next().unwrap();
-    for plot in section.split("<svg").skip(1) {
-        for curve in ["A the machine", "B the machine", "A profiler", "A auditd", "B auditd"] {
-            assert!(plot.contains(&format!(">{curve}</text>")), "{curve} in {plot}");
-        }
-        assert!(!plot.contains("B profiler"));
-    }
-    assert!(section.contains("the curves of B are dashed"));
 }
 
 /// Names and figures of the call trees on a page, in order.
@@ -297,13 +253,7 @@ fn nothing_on_the_page_comes_from_elsewhere() {
 /// A colour that the style sheet does not know would stay as it is in the dark.
 #[test]
 fn every_colour_of_a_drawing_has_its_theme() {
-    let mut profile = sample();
-    let mut costs = costs(25);
-    for pid in 1..10 {
-        costs.rows.push(CostRow { of: Watched::Pid { pid }, ..costs.rows[2].clone() });
-    }
-    profile.costs = Some(costs);
-    let text = page(&profile);
+    let text = page(&sample());
     let drawings = text.split("<svg").skip(1).map(|part| part.split("</svg>").next().unwrap());
     let mut found = 0;
     for drawing in drawings {

@@ -18,7 +18,7 @@ const ROWS: &[&[&str]] = &[
     &["export"],
     &["explain", "verdict"],
     &["load_profile"],
-    &["load", "probe", "watch"],
+    &["load", "probe"],
     &["recording"],
     &["kernel"],
     &[

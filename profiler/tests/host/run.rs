@@ -1,7 +1,7 @@
-//! `profiler run --no-probe`: loads and their costs, without privileges or probes.
+//! `profiler run --no-probe`: loads, without privileges or probes.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -11,7 +11,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use profiler::load::{LoadRun, LoadSpec, LoadStatus};
 use profiler::recording::{Recording, Series};
-use profiler::watch::Watched;
 use tempfile::TempDir;
 
 use crate::program::wait_for;
@@ -106,20 +105,6 @@ fn wait_measuring(child: &mut Child) -> BufReader<std::process::ChildStderr> {
     lines
 }
 
-/// Waits until the profiler has sampled what it watches: the thread sleeps after each sample, and seldom within one.
-fn wait_sampled(run: &Child) {
-    let sleeps = || -> u64 {
-        let tasks = fs::read_dir(format!("/proc/{}/task", run.id())).unwrap().flatten();
-        let mut tasks = tasks.map(|task| task.path());
-        let is_watch = |task: &PathBuf| fs::read_to_string(task.join("comm")).unwrap() == "watch\n";
-        let status = fs::read_to_string(tasks.find(is_watch).unwrap().join("status")).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        line.unwrap().trim().parse().unwrap()
-    };
-    let before = sleeps();
-    wait_for("samples", || sleeps() >= before + 4);
-}
-
 fn codes(profile: &Recording) -> Vec<&str> {
     profile.warnings.iter().map(|warning| warning.code.as_str()).collect()
 }
@@ -187,10 +172,8 @@ fn a_rate_is_held_within_one_in_a_hundred() {
     // An execve costs something, and no more than the machine has.
     let cpu = outcome.cpu_ns_per_operation().unwrap();
     assert!((10_000.0..1e9).contains(&cpu), "{cpu} ns");
-    // Each second of the window has its sample only where somebody is watched.
-    assert_eq!(profile.costs.unwrap().rows[0].samples.len(), 2);
     let table = String::from_utf8(output.stdout).unwrap();
-    for words in ["execve: service time", "execve: response time", "CPU us/op", "the machine"] {
+    for words in ["execve: service time", "execve: response time", "CPU us/op"] {
         assert!(table.contains(words), "{table}");
     }
     scene.assert_nothing_left();
@@ -205,109 +188,6 @@ fn a_rate_that_cannot_be_held_is_told() {
     assert!(held < 100_000.0, "{held}");
     let warning = profile.warnings.iter().find(|warning| warning.code == "rate-not-held").unwrap();
     assert!(warning.text.contains("1000000/s") && warning.text.contains(&format!("{held:.1}/s")));
-}
-
-/// CPU time of a process in nanoseconds, as the kernel reports it.
-fn cpu_of(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
-    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    ticks * 10_000_000
-}
-
-#[test]
-fn the_cpu_time_of_a_watched_process_is_that_of_proc() {
-    let scene = Scene::new();
-    // It waits for a word, works until it is stopped, and uses some time before that is not watched.
-    let script =
-        "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; read word; while :; do :; done";
-    let mut worker = Command::new("sh");
-    let mut worker = worker.args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap();
-    wait_for("the worker to wait", || {
-        let wchan = fs::read_to_string(format!("/proc/{}/stat", worker.id())).unwrap();
-        cpu_of(worker.id()) > 0 && wchan.contains(") S ")
-    });
-    let before = cpu_of(worker.id());
-    let words = format!("--duration 60s --sample 100ms --watch {}", worker.id());
-    let mut run = scene.start(&words);
-    let said = wait_measuring(&mut run);
-    worker.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    wait_for("two seconds of work", || cpu_of(worker.id()) > before + 2_000_000_000);
-    signal(&worker, Signal::SIGSTOP);
-    wait_sampled(&run);
-    let used = cpu_of(worker.id()) - before;
-    signal(&run, Signal::SIGINT);
-    let status = run.wait().unwrap();
-    drop(said);
-    worker.kill().unwrap();
-    worker.wait().unwrap();
-    assert_eq!(status.code(), Some(130));
-
-    let costs = Recording::read(&scene.path("out.json")).unwrap().costs.unwrap();
-    let row = costs.rows.iter().find(|row| matches!(row.of, Watched::Pid { .. })).unwrap();
-    let total = row.total();
-    let watched = total.user_ns + total.system_ns;
-    let ratio = watched as f64 / used as f64;
-    assert!((0.98..1.02).contains(&ratio), "{watched} ns watched, {used} ns by /proc");
-    assert_eq!((row.seen, row.ended), (1, 0));
-    assert!(row.samples.len() > 2, "{}", row.samples.len());
-    assert!(row.samples.windows(2).all(|pair| {
-        pair[0].at_ns < pair[1].at_ns && pair[0].usage.user_ns <= pair[1].usage.user_ns
-    }));
-    // The machine has done at least that, and the profiler itself next to nothing.
-    let of = |what: &Watched| {
-        let total = costs.rows.iter().find(|row| row.of == *what).unwrap().total();
-        total.user_ns + total.system_ns
-    };
-    assert!(of(&Watched::Machine) as f64 > 0.95 * watched as f64);
-    assert!(of(&Watched::Profiler) < watched / 2);
-}
-
-#[test]
-fn watched_processes_come_and_go() {
-    let scene = Scene::new();
-    let name = "watched-by-name";
-    // A copy would be busy while another test forks: the child has the open file until it executes.
-    std::os::unix::fs::symlink("/bin/sh", scene.path(name)).unwrap();
-    let start = || {
-        let mut command = Command::new(scene.path(name));
-        // The shell itself waits, under its own name, and then works.
-        command.args(["-c", "read line; while :; do :; done"]);
-        command.stdin(Stdio::piped()).spawn().unwrap()
-    };
-    let mut first = start();
-    let words = format!(
-        "--duration 60s --sample 50ms --watch {name} --watch no-such-name --watch 999999999"
-    );
-    let mut run = scene.start(&words);
-    let said = wait_measuring(&mut run);
-    let mut second = start();
-    // A voluntary switch.
-    wait_for("the second to wait", || {
-        fs::read_to_string(format!("/proc/{}/stat", second.id())).unwrap().contains(") S ")
-    });
-    second.stdin.as_mut().unwrap().write_all(b"x\n").unwrap();
-    wait_for("work of the second", || cpu_of(second.id()) > 20_000_000);
-    wait_sampled(&run);
-    first.kill().unwrap();
-    first.wait().unwrap();
-    wait_sampled(&run);
-    signal(&run, Signal::SIGTERM);
-    run.wait().unwrap();
-    drop(said);
-    second.kill().unwrap();
-    second.wait().unwrap();
-
-    let profile = Recording::read(&scene.path("out.json")).unwrap();
-    let costs = profile.costs.as_ref().unwrap();
-    let row = &costs.rows[2];
-    assert_eq!(row.of, Watched::Name { name: name.to_owned() });
-    assert_eq!((row.seen, row.ended), (2, 1));
-    let total = row.total();
-    assert!(total.user_ns + total.system_ns >= 20_000_000, "{total:?}");
-    assert_eq!(total.processes, 1, "one is left");
-    assert!(total.memory_bytes > Some(0) && total.voluntary_switches > Some(0), "{total:?}");
-    assert_eq!(codes(&profile), ["interrupted", "watched-ended", "watched-never", "watched-never"]);
 }
 
 #[test]

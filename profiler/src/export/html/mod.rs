@@ -5,7 +5,6 @@
 //! print. The script sorts tables and switches the theme; without it the page shows everything, and call trees unfold.
 
 mod changes;
-mod costs;
 mod drawing;
 pub mod gate;
 mod overview;
@@ -47,9 +46,6 @@ fn document(sides: &[Side<'_>]) -> Document {
     let unit = sides.iter().map(unit).max().unwrap_or_default();
     let mut document = recording::document(sides, Style { unit, wide: true });
     let trees: Vec<tree::Trees> = sides.iter().filter_map(tree::Trees::of).collect();
-    for section in document.sections.iter_mut().filter(|section| section.title == "Costs") {
-        section.plots = costs::plots(sides);
-    }
     let handlers = names(sides).into_iter().map(|name| section(sides, &trees, &name));
     document.sections.splice(..0, handlers);
     document.notes.extend(trees.into_iter().flat_map(|trees| trees.notes));
