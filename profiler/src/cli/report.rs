@@ -24,9 +24,6 @@ Examples:
 pub struct ReportArgs {
     /// The recording (`-` is standard input; a pipe works, too).
     pub file: PathBuf,
-    /// A second recording to overlay; HTML only.
-    #[arg(value_name = "OTHER")]
-    pub other: Option<PathBuf>,
     /// Unit of durations: auto, ns, us or ms.
     #[arg(long, default_value_t = Unit::Auto)]
     pub unit: Unit,

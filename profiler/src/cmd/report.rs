@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::atomic_file::OutputFile;
 use crate::cli::ReportArgs;
 use crate::error::{Failure, exit};
-use crate::export::{Format, Look, html, series};
-use crate::recording::{Recording, Series};
+use crate::export::{Format, Look, series};
+use crate::recording::Series;
 use crate::terminal::write;
 
 /// Writes the report to `out`, fitted to a terminal of `width` columns, or atomically to the file of `--output`.
@@ -19,20 +19,15 @@ pub fn run(args: &ReportArgs, width: Option<u16>, out: &mut dyn Write) -> Result
     let output = args.output.as_deref().map(OutputFile::open).transpose()?;
     let format = format(args).map_err(|text| Failure::new(exit::USAGE, text))?;
     let series = read(&args.file, args)?;
-    let bytes = match &args.other {
-        Some(other) => {
-            let second = read(other, args)?;
-            let (first, second) = (one(&series, &args.file, format)?, one(&second, other, format)?);
-            one_meter((&args.file, first), (other, second))?;
-            let (name, other) = (args.file.to_string_lossy(), other.to_string_lossy());
-            html::overlay((&name, first), (&other, second))
-        }
-        None => {
-            let look = Look { unit: args.unit, width: width.filter(|_| output.is_none()) };
-            series::render(&series, format, &look)
-                .ok_or_else(|| several(&args.file, &series, format))?
-        }
-    };
+    let look = Look { unit: args.unit, width: width.filter(|_| output.is_none()) };
+    let bytes = series::render(&series, format, &look).ok_or_else(|| {
+        let message = format!(
+            "{} has {} runs, and {format} holds one: choose it with --run",
+            args.file.display(),
+            series.runs.len()
+        );
+        Failure::new(exit::USAGE, message)
+    })?;
     match output {
         Some(output) => Ok(output.commit(&bytes)?),
         None => write(out, &bytes).map_err(|error| super::unwritable(&error)),
@@ -51,26 +46,7 @@ fn format(args: &ReportArgs) -> Result<Format, String> {
             known.join(", ")
         ));
     }
-    match format.unwrap_or(Format::Table) {
-        format if args.other.is_some() && format != Format::Html => Err(format!(
-            "only html overlays two recordings, and the format is {format}: use --format html, or \
-             `profiler compare`"
-        )),
-        format => Ok(format),
-    }
-}
-
-/// Figures of two meters have no axis in common.
-fn one_meter(first: (&Path, &Recording), second: (&Path, &Recording)) -> Result<(), Failure> {
-    if first.1.meter == second.1.meter {
-        return Ok(());
-    }
-    let [(first, unit), (second, other)] =
-        [first, second].map(|(file, recording)| (file.display(), recording.meter.unit()));
-    let message = format!(
-        "the figures of {first} are {unit} and those of {second} are {other}: measure both alike"
-    );
-    Err(Failure::new(exit::NOT_COMPARABLE, message))
+    Ok(format.unwrap_or(Format::Table))
 }
 
 /// Reads the selected runs and handlers of `file`.
@@ -98,22 +74,4 @@ fn read(file: &Path, args: &ReportArgs) -> Result<Series, Failure> {
         }
     }
     Ok(series)
-}
-
-/// The only run of `series`.
-fn one<'a>(series: &'a Series, file: &Path, format: Format) -> Result<&'a Recording, Failure> {
-    match series.runs.as_slice() {
-        [recording] => Ok(recording),
-        _ => Err(several(file, series, format)),
-    }
-}
-
-/// A format holds one run, and `series` has several.
-fn several(file: &Path, series: &Series, format: Format) -> Failure {
-    let message = format!(
-        "{} has {} runs, and {format} holds one: choose it with --run",
-        file.display(),
-        series.runs.len()
-    );
-    Failure::new(exit::USAGE, message)
 }

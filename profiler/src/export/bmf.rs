@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::json::indented;
-use super::side::part;
 use crate::recording::{HandlerRecording, Recording};
 use crate::verdict::{Statistic, subject};
 
@@ -56,7 +55,7 @@ pub(super) fn bmf(runs: &[Recording]) -> Vec<u8> {
 fn name(run: &Recording, handler: &HandlerRecording) -> String {
     let namesakes = run.handlers.iter().filter(|other| other.name == handler.name).count();
     match &handler.module {
-        Some(module) if namesakes > 1 => subject(part(run), &format!("{module}:{}", handler.name)),
-        _ => subject(part(run), &handler.name),
+        Some(module) if namesakes > 1 => subject(run.part(), &format!("{module}:{}", handler.name)),
+        _ => subject(run.part(), &handler.name),
     }
 }

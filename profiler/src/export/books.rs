@@ -1,22 +1,21 @@
 //! The books: what became of every call.
 
 use super::document::Table;
-use super::side::{Side, by_handler};
-use crate::recording::Backend;
+use super::style::by_handler;
 use crate::recording::measure::Losses;
+use crate::recording::{Backend, Recording};
 
 /// What is below the table on a page.
 const NOTE: &str = "carried in + entries = count + in flight + lost. Calls that the kernel missed were never seen by the probes.";
 
 /// The books of each handler.
-pub(super) fn table(sides: &[Side<'_>]) -> Table {
-    let shown = || sides.iter().flat_map(|side| side.recording.shown());
-    let further = Losses::rare_names(shown().map(|handler| &handler.losses));
+pub(super) fn table(recording: &Recording) -> Table {
+    let further = Losses::rare_names(recording.shown().map(|handler| &handler.losses));
     let head = ["handler", "backend"].into_iter().chain(heads(&further)).map(str::to_owned);
-    let table = by_handler(sides, head.collect(), |side, handler| {
-        // The kernel counts overruns of all functions together, so the sum bounds each handler's.
-        let all = side.recording.handlers.iter();
-        let traced = all.filter(|of| of.backend == Some(Backend::FunctionGraph)).count();
+    // The kernel counts overruns of all functions together, so the sum bounds each handler's.
+    let all = recording.handlers.iter();
+    let traced = all.filter(|of| of.backend == Some(Backend::FunctionGraph)).count();
+    let table = by_handler(recording, head.collect(), |handler| {
         let counts = counts(&handler.losses, &further, traced > 1);
         Some([handler.way()].into_iter().chain(counts).collect())
     });

@@ -27,13 +27,13 @@ pub struct Document {
     pub sections: Vec<Document>,
 }
 
-/// A fact, with a value for each recording.
+/// A fact.
 #[derive(Debug, Serialize)]
 pub struct Fact {
     /// What it is.
     pub label: String,
-    /// Its value in each recording.
-    pub values: Vec<String>,
+    /// Its value.
+    pub value: String,
 }
 
 /// A remark.
@@ -124,7 +124,7 @@ impl Document {
 
     fn blocks(&self, width: Option<u16>, blocks: &mut Vec<String>) {
         let facts = self.facts.iter().map(|fact| {
-            let line = format!("{:<10} {}", fact.label, fact.values.join(", "));
+            let line = format!("{:<10} {}", fact.label, fact.value);
             line.trim_end().to_owned()
         });
         blocks.push(lines(self.lead.iter().cloned()));
@@ -144,9 +144,8 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
 }
 
 impl Fact {
-    /// That of one recording.
     pub(super) fn new(label: impl Into<String>, value: impl Into<String>) -> Self {
-        Self { label: label.into(), values: vec![value.into()] }
+        Self { label: label.into(), value: value.into() }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::cell::{Unit, bytes};
 use super::document::Fact;
-use super::side::{Side, part};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
 use crate::load::{LoadRun, LoadStatus, StopReason};
@@ -15,25 +14,10 @@ const NAMED: usize = 20;
 /// Labels that differ from run to run.
 const OF_EACH_RUN: [&str; 4] = ["window", "sum of", "load", "histograms"];
 
-/// The facts of a recording, or of two side by side.
-pub(super) fn of(sides: &[Side<'_>], unit: Unit) -> Vec<Fact> {
-    let each: Vec<_> = sides.iter().map(|side| facts(side.recording, unit)).collect();
-    if let [only] = each.as_slice() {
-        return only.iter().map(|(label, value)| Fact::new(*label, value)).collect();
-    }
-    let names = sides.iter().map(|side| format!("{}: {}", side.mark, side.name)).collect();
-    let mut all = vec![Fact { label: "recording".to_owned(), values: names }];
-    for (label, _) in each.iter().flatten() {
-        let of_label = |facts: &Vec<(&str, String)>| {
-            let same = facts.iter().filter(|(other, _)| other == label);
-            same.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join("; ")
-        };
-        if !all.iter().any(|fact| fact.label == *label) {
-            let values = each.iter().map(of_label).collect();
-            all.push(Fact { label: (*label).to_owned(), values });
-        }
-    }
-    all
+/// The facts of a recording.
+pub(super) fn of(recording: &Recording, unit: Unit) -> Vec<Fact> {
+    let facts = facts(recording, unit).into_iter();
+    facts.map(|(label, value)| Fact::new(label, value)).collect()
 }
 
 /// What runs have in common, and a fact for each.
@@ -84,7 +68,7 @@ fn describe(run: &Recording) -> String {
 }
 
 fn describe_part(run: &Recording) -> String {
-    let name = part(run).unwrap_or_default();
+    let name = run.part().unwrap_or_default();
     format!("{name}: {}{}", seconds(run.window_ns), how_it_ended(run))
 }
 

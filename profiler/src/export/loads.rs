@@ -1,8 +1,9 @@
 //! Latencies of the loads' operations: the table below that of the handlers.
 
 use super::document::Table;
-use super::side::{Side, Style, by_side};
+use super::style::Style;
 use crate::load::{LoadRun, LoadSpec, OperationTimes};
+use crate::recording::Recording;
 
 /// The operations of a load: each kind of latency with its name, and the CPU time that all have in common.
 pub(super) fn of_load(load: &LoadRun) -> Vec<(String, &OperationTimes, Option<f64>)> {
@@ -19,23 +20,16 @@ pub(super) fn of_load(load: &LoadRun) -> Vec<(String, &OperationTimes, Option<f6
 }
 
 /// Latencies of the loads' operations.
-pub(super) fn operations(sides: &[Side<'_>], style: Style) -> Table {
-    let unit = sides.iter().map(|side| style.unit.for_operations(side.recording)).max();
-    let style = Style { unit: unit.unwrap_or_default(), ..style };
+pub(super) fn operations(recording: &Recording, style: Style) -> Table {
+    let style = Style { unit: style.unit.for_operations(recording), ..style };
     let mut head = ["operation", "count"].map(str::to_owned).to_vec();
     head.extend(style.heads().chain(["CPU us/op".to_owned()]));
-    let all = sides.iter().flat_map(|side| {
-        side.recording.loads.iter().flat_map(of_load).map(move |row| (*side, row))
-    });
-    by_side(
-        sides,
-        head,
-        all.map(|(side, (name, times, cpu))| {
-            let quantile = |share| times.quantile_ns(share);
-            let mut cells = vec![times.count.to_string()];
-            cells.extend(style.cells(times.mean_ns(), quantile, times.max_ns));
-            cells.push(cpu.map_or_else(String::new, |ns| format!("{:.2}", ns / 1e3)));
-            (side, name, cells)
-        }),
-    )
+    let row = |(name, times, cpu): (String, &OperationTimes, Option<f64>)| {
+        let mut cells = vec![name, times.count.to_string()];
+        let quantile = |share| times.quantile_ns(share);
+        cells.extend(style.cells(times.mean_ns(), quantile, times.max_ns));
+        cells.push(cpu.map_or_else(String::new, |ns| format!("{:.2}", ns / 1e3)));
+        cells
+    };
+    Table::figures(head, recording.loads.iter().flat_map(of_load).map(row))
 }

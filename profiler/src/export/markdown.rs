@@ -23,7 +23,7 @@ impl Document {
         };
         blocks.extend(folded.into_iter().map(section));
         let facts = self.facts.iter();
-        let facts = facts.map(|it| format!("- {}: {}\n", it.label, plain(&it.values.join(", "))));
+        let facts = facts.map(|it| format!("- {}: {}\n", it.label, plain(&it.value)));
         blocks.push(fold("How it was measured", &facts.collect::<String>()));
         blocks.retain(|block| !block.is_empty());
         blocks.join("\n")

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::cell::clean;
 use super::document::{Document, Note, Table, or_dash};
-use super::side::{Style, part, subject_of};
+use super::style::{Style, subject_of};
 use super::{books, facts, loads, unseen};
 use crate::recording::measure::Losses;
 use crate::recording::{HandlerRecording, Meter, Recording};
@@ -157,7 +157,7 @@ pub(super) fn subjects(runs: &[Recording]) -> Vec<Subject<'_>> {
     // By name, module and part as they are: two names may look alike where they are shown.
     let mut numbers: HashMap<_, usize> = HashMap::new();
     for (at, run, handler) in all().filter(|(.., handler)| unseen::is_shown(handler, runs)) {
-        let key = (&handler.name, &handler.module, part(run));
+        let key = (&handler.name, &handler.module, run.part());
         if let Some(number) = numbers.get(&key) {
             subjects[*number].runs.push((at, handler));
             continue;
@@ -171,8 +171,8 @@ pub(super) fn subjects(runs: &[Recording]) -> Vec<Subject<'_>> {
         {
             name.push_str(&format!(" [{module}]"));
         }
-        if let Some(of_run) = part(run)
-            && same().any(|(_, other, _)| part(other) != Some(of_run))
+        if let Some(of_run) = run.part()
+            && same().any(|(_, other, _)| other.part() != Some(of_run))
         {
             name.push_str(&format!(" ({of_run})"));
         }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::document::Document;
-use super::side::{Side, Style, part};
+use super::style::Style;
 use super::{Format, Look, Unit, recording, repeats};
 use crate::recording::{Recording, Series};
 
@@ -11,7 +11,7 @@ use crate::recording::{Recording, Series};
 pub(super) fn document(runs: &[Recording], unit: Unit, wide: bool) -> Document {
     let style = Style { unit: self::unit(unit, runs), wide };
     match runs {
-        [run] => recording::document(&[Side::only(run)], style),
+        [run] => recording::document(run, style),
         runs if are_parts(runs) => recording::parts(runs, style),
         runs => repeats::document(runs, style),
     }
@@ -28,7 +28,7 @@ pub(super) fn unit(unit: Unit, runs: &[Recording]) -> Unit {
 /// Whether each has the name of a part, and none has another's.
 fn are_parts(runs: &[Recording]) -> bool {
     let mut seen = HashSet::new();
-    runs.iter().all(|run| part(run).is_some_and(|part| seen.insert(part)))
+    runs.iter().all(|run| run.part().is_some_and(|part| seen.insert(part)))
 }
 
 /// The bytes of `series`; `None` if the format holds one run and there are several.

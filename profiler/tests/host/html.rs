@@ -46,24 +46,6 @@ fn intervals_become_a_curve_over_time() {
     assert!(text.contains("seconds of the window"));
 }
 
-#[test]
-fn a_second_profile_is_laid_over_the_first() {
-    let first = sample();
-    let mut second = sample();
-    second.handlers[0] = handler(&measure("connect_syscall_entry_handler", &[100; 10_000]));
-    second.handlers[1].name = "bind_handler".to_owned();
-    second.host.kernel_release = Some("6.12.95".to_owned());
-    let text = html::overlay(("base.json", &first), ("head.json", &second));
-    let text = String::from_utf8(text).unwrap();
-    // 79.5 to 100 ns.
-    assert!(text.contains(">+25.79 %<"), "{text}");
-    assert!(text.contains("Not in recording B.") && text.contains("Not in recording A."));
-    assert!(text.contains("A: base.json") && text.contains("B: head.json"));
-    assert!(text.contains("class=\"differs\""));
-    // The overview, and one drawing of each kind for the handler that both have, and for each that one has.
-    assert_eq!(text.matches("<svg").count(), 7);
-}
-
 /// Runs of one handler of three, whose calls take longer from run to run.
 pub(crate) fn several_runs() -> Vec<Recording> {
     let run = |(number, ns): (u64, [u64; 2])| {
@@ -108,9 +90,6 @@ fn the_overview_has_each_handler_with_a_call_on_one_axis() {
         assert!(overview.contains(name), "{name}: {overview}");
     }
     assert!(!overview.contains("udp_recvmsg_handler"), "it has no call: {overview}");
-    let both = String::from_utf8(html::overlay(("a", &sample()), ("b", &sample()))).unwrap();
-    let overview = both.split("<figure class=\"overview\"").nth(1).unwrap();
-    assert_eq!(overview.split("</figure>").next().unwrap().matches("<circle").count(), 4);
 }
 
 #[test]
@@ -122,18 +101,10 @@ fn a_distribution_of_one_value_is_said_and_not_drawn() {
         profile.handlers = vec![handler(&measure("constant", &[value; 1_000]))];
         profile
     };
-    let [first, second] = [247, 251].map(|value| constant(value, Meter::Exact));
-    let both = |first: &Recording, second: &Recording| {
-        String::from_utf8(html::overlay(("a", first), ("b", second))).unwrap()
-    };
-    let text = both(&first, &second);
+    let text = page(&constant(247, Meter::Exact));
     assert_eq!(text.matches("<svg").count(), 0);
-    let note = "A: every call took 247 instructions. B: every call took 251 instructions.";
-    assert!(text.contains(note), "{text}");
+    assert!(text.contains("Every call took 247 instructions."), "{text}");
     assert!(page(&constant(247, Meter::Probes)).contains("Every call took 247 ns."));
-    let mut uneven = second;
-    uneven.handlers = vec![handler(&measure("constant", &[251, 252]))];
-    assert_eq!(both(&first, &uneven).matches("<svg").count(), 2);
 }
 
 /// Names and figures of the call trees on a page, in order.
@@ -210,13 +181,6 @@ fn call_trees_have_the_figures_of_explain() {
         "<b>note:</b> this recording: the table of handlers has 10 calls and 2070 instructions";
     assert!(text.contains(unlike), "what explain notes");
     assert!(!page(&sample()).contains("class=\"tree\""), "no tree was recorded");
-
-    let other = exact(0);
-    let two = html::overlay(("a.json", &profile), ("b.json", &other));
-    let two = String::from_utf8(two).unwrap();
-    let [first, second] = [&profile, &other].map(|profile| branches(&page(profile)));
-    assert_ne!(first, second);
-    assert_eq!(branches(&two), [first, second].concat());
 }
 
 /// Browsers flatten what lies deeper than 512 elements.

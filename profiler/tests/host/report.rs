@@ -32,7 +32,6 @@ fn table(recording: &Recording, unit: Unit) -> String {
 fn arguments(file: &Path, unit: Unit) -> ReportArgs {
     ReportArgs {
         file: file.to_owned(),
-        other: None,
         format: None,
         output: None,
         run: None,
@@ -470,19 +469,6 @@ fn handlers_are_left_out_with_their_hits() {
     assert_eq!(recording.short_of_hits(), [("connect_syscall_handler", 2_002, 20_000)]);
     assert_eq!(recording.loads[0].outcome.tests[0].hits, Some(vec![8]));
     assert_eq!(recording.check(), Ok(()));
-}
-
-#[test]
-fn instructions_and_nanoseconds_are_not_drawn_together() {
-    let folder = tempfile::tempdir().unwrap();
-    let [probes, exact] = ["probes.json", "exact.json"].map(|name| folder.path().join(name));
-    sample().write(&probes).unwrap();
-    Recording { meter: Meter::Exact, ..sample() }.write(&exact).unwrap();
-    let format = Some(Format::Html);
-    let args = ReportArgs { other: Some(probes), format, ..arguments(&exact, Unit::Auto) };
-    let error = run(&args, None, &mut Vec::new()).unwrap_err();
-    assert_eq!(error.code, profiler::error::exit::NOT_COMPARABLE);
-    assert!(error.to_string().contains("exact.json are instructions and those of"), "{error}");
 }
 
 #[test]

@@ -49,20 +49,20 @@ fn draw(changes: &[Change]) -> String {
         format: |x| format!("{:+} %", (x * 1e6).round() / 1e6),
     };
     let mut plot = Plot::of_rows(changes.len(), FIGURES, axis);
-    plot.line(&[(0.0, 0.0), (0.0, changes.len() as f64)], INK, 1, false);
+    plot.line(&[(0.0, 0.0), (0.0, changes.len() as f64)], INK, 1);
     for (number, change) in changes.iter().enumerate() {
         plot.row(number, &change.name, &change.words);
         let y = number as f64 + 0.5;
         let colour = series(change.colour);
         plot.bar((0.0, y - 0.25), (change.percent, y + 0.25), colour, 1.0);
         let outline = [(0.0, y - 0.25), (change.percent, y - 0.25), (change.percent, y + 0.25)];
-        plot.line(&outline, colour, 1, false);
+        plot.line(&outline, colour, 1);
         if let Some([from, to]) = change.ends.filter(|[from, to]| from != to) {
-            plot.line(&[(from, y), (to, y)], INK, 1, false);
+            plot.line(&[(from, y), (to, y)], INK, 1);
         }
         if let Some(limit) = change.limit.filter(|limit| *limit < high) {
-            plot.line(&[(limit, y - 0.4), (limit, y + 0.4)], INK, 1, false);
+            plot.line(&[(limit, y - 0.4), (limit, y + 0.4)], INK, 1);
         }
     }
-    plot.svg(0.0)
+    plot.svg()
 }

@@ -7,16 +7,7 @@ use minijinja::HtmlEscape;
 /// Axes and text.
 pub(super) const INK: &str = "var(--ink)";
 /// The data, one colour a series.
-const SERIES: [&str; 8] = [
-    "var(--series-1)",
-    "var(--series-2)",
-    "var(--series-3)",
-    "var(--series-4)",
-    "var(--series-5)",
-    "var(--series-6)",
-    "var(--series-7)",
-    "var(--series-8)",
-];
+const SERIES: [&str; 3] = ["var(--series-1)", "var(--series-2)", "var(--series-3)"];
 
 /// The colour of a curve.
 pub(super) fn series(number: usize) -> &'static str {
@@ -114,8 +105,8 @@ pub(super) struct Plot {
     height: f64,
     x: Axis,
     y: Axis,
-    /// Lines of the legend: colour, whether dashed, and name.
-    legend: Vec<(&'static str, bool, String)>,
+    /// Lines of the legend: colour and name.
+    legend: Vec<(&'static str, String)>,
 }
 
 impl Plot {
@@ -143,17 +134,17 @@ impl Plot {
         let (bottom, right) = (MARGIN + height, left + inner);
         for tick in plot.x.ticks() {
             let (at, label) = (plot.left + inner * plot.x.share(tick), (plot.x.format)(tick));
-            plot.path(&[(at, bottom), (at, MARGIN)], "var(--line)", 1, false);
+            plot.path(&[(at, bottom), (at, MARGIN)], "var(--line)", 1);
             plot.text("middle", (at, bottom + 16.0), &label);
         }
         let ticks = if plot.y.labels > 0 { plot.y.ticks() } else { Vec::new() };
         for tick in ticks {
             let (at, label) = (bottom - height * plot.y.share(tick), (plot.y.format)(tick));
-            plot.path(&[(left, at), (right, at)], "var(--line)", 1, false);
+            plot.path(&[(left, at), (right, at)], "var(--line)", 1);
             plot.text("end", (left - 6.0, at + 4.0), &label);
         }
         let corner = if plot.y.labels > 0 { MARGIN } else { bottom };
-        plot.path(&[(left, corner), (left, bottom), (right, bottom)], INK, 1, false);
+        plot.path(&[(left, corner), (left, bottom), (right, bottom)], INK, 1);
         plot.text("middle", (left + inner / 2.0, bottom + 34.0), plot.x.what);
         plot
     }
@@ -164,11 +155,10 @@ impl Plot {
         (self.left + self.width * x, MARGIN + self.height * (1.0 - y))
     }
 
-    fn path(&mut self, points: &[(f64, f64)], colour: &str, width: u8, dashed: bool) {
-        let dashes = if dashed { r#" stroke-dasharray="7 4""# } else { "" };
+    fn path(&mut self, points: &[(f64, f64)], colour: &str, width: u8) {
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         self.push(format_args!(
-            r#"<polyline fill="none" stroke="{colour}" stroke-width="{width}"{dashes} points="{}"/>"#,
+            r#"<polyline fill="none" stroke="{colour}" stroke-width="{width}" points="{}"/>"#,
             points.join(" ")
         ));
     }
@@ -186,9 +176,9 @@ impl Plot {
     }
 
     /// A line through `points`.
-    pub(super) fn line(&mut self, points: &[(f64, f64)], colour: &str, width: u8, dashed: bool) {
+    pub(super) fn line(&mut self, points: &[(f64, f64)], colour: &str, width: u8) {
         let points: Vec<_> = points.iter().map(|point| self.at(*point)).collect();
-        self.path(&points, colour, width, dashed);
+        self.path(&points, colour, width);
     }
 
     /// A filled rectangle between two corners.
@@ -214,20 +204,17 @@ impl Plot {
     }
 
     /// A line of the legend.
-    pub(super) fn key(&mut self, name: &str, colour: &'static str, dashed: bool) {
-        self.legend.push((colour, dashed, name.to_owned()));
+    pub(super) fn key(&mut self, name: &str, colour: &'static str) {
+        self.legend.push((colour, name.to_owned()));
     }
 
-    /// The SVG, with the legend at the left or right; one curve needs none.
-    pub(super) fn svg(mut self, legend_at: f64) -> String {
+    /// The SVG, with the legend at the left; one curve needs none.
+    pub(super) fn svg(mut self) -> String {
         let legend = std::mem::take(&mut self.legend);
-        let longest = legend.iter().map(|(_, _, name)| name.chars().count()).max().unwrap_or(0);
-        let room = self.width - 40.0 - 8.0 * longest as f64;
-        let x = self.left + 8.0 + (room * legend_at).max(0.0);
-        for (line, (colour, dashed, name)) in legend.iter().enumerate().filter(|_| legend.len() > 1)
-        {
+        let x = self.left + 8.0;
+        for (line, (colour, name)) in legend.iter().enumerate().filter(|_| legend.len() > 1) {
             let y = MARGIN + 4.0 + LINE * (line as f64 + 0.5);
-            self.path(&[(x, y), (x + 18.0, y)], colour, 2, *dashed);
+            self.path(&[(x, y), (x + 18.0, y)], colour, 2);
             self.text("start", (x + 24.0, y + 4.0), name);
         }
         self.svg + "</svg>"
@@ -238,42 +225,24 @@ impl Plot {
 pub(super) struct Curve {
     pub(super) name: String,
     pub(super) colour: usize,
-    pub(super) dashed: bool,
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// Where the vertical axis of curves starts, and where their legend is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scale {
-    /// Below the lowest point; logarithmic where the points, all above 0, span a decade. The legend is above the curves.
-    Fitted,
-    /// As `Fitted`, for curves that leave the upper left corner to the legend.
-    Rising,
-    /// At 0.
-    FromZero,
-}
-
-/// Curves over an axis.
-pub(super) fn curves(
-    curves: &[Curve],
-    x: Axis,
-    scale: Scale,
-    format: fn(f64) -> String,
-) -> Option<String> {
+/// Curves over an axis. The vertical axis starts below the lowest point, and is logarithmic where the points, all above 0, span a
+/// decade; the legend is above the curves.
+pub(super) fn curves(curves: &[Curve], x: Axis, format: fn(f64) -> String) -> Option<String> {
     let values = || curves.iter().flat_map(|curve| &curve.points).map(|(_, y)| *y);
     let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
     let named = || curves.iter().filter(|curve| !curve.name.is_empty());
     let legend = match named().count() {
-        lines if lines < 2 || scale == Scale::Rising => 0.0,
+        0 | 1 => 0.0,
         lines => LINE * lines as f64 / (SIZE[1] - 2.0 * MARGIN - AXIS),
     };
     let room = 1.0 / (1.0 - legend.min(0.6));
-    let is_logarithmic = scale != Scale::FromZero && low > 0.0 && high / low >= 10.0;
+    let is_logarithmic = low > 0.0 && high / low >= 10.0;
     let range = if is_logarithmic {
         let (low, high) = (low / 1.15, high * 1.15);
         [low, low * (high / low).powf(room)]
-    } else if scale == Scale::FromZero {
-        [0.0, (high * 1.05).max(1.0) * room]
     } else {
         let edge = ((high - low) * 0.08).max(high * 0.01);
         let low = (low - edge).max(0.0);
@@ -281,10 +250,10 @@ pub(super) fn curves(
     };
     let mut plot = Plot::new(x, Axis { range, is_logarithmic, what: "", labels: 6, format });
     for curve in curves {
-        plot.line(&curve.points, series(curve.colour), 2, curve.dashed);
+        plot.line(&curve.points, series(curve.colour), 2);
     }
     for curve in named() {
-        plot.key(&curve.name, series(curve.colour), curve.dashed);
+        plot.key(&curve.name, series(curve.colour));
     }
-    Some(plot.svg(0.0))
+    Some(plot.svg())
 }

@@ -3,14 +3,11 @@
 use super::drawing::{Axis, Plot, series};
 use crate::export::curve;
 use crate::export::document::Figure;
-use crate::export::side::{Side, find, names};
 use crate::recording::{HandlerRecording, Meter};
 use crate::stats::median;
 
-/// How far a handler's calls in one recording reach. The axis is logarithmic: nothing is below 1.
+/// How far a handler's calls reach. The axis is logarithmic: nothing is below 1.
 pub(super) struct Extent {
-    /// The recording's.
-    colour: usize,
     average: f64,
     /// TP50, TP90, TP95, TP99.
     percentiles: [f64; 4],
@@ -18,38 +15,19 @@ pub(super) struct Extent {
 
 impl Extent {
     /// Medians over the runs that `handlers` are of.
-    pub(super) fn of(colour: usize, handlers: &[&HandlerRecording]) -> Option<Self> {
+    pub(super) fn of(handlers: &[&HandlerRecording]) -> Option<Self> {
         let over = |figure: &dyn Fn(&HandlerRecording) -> Option<f64>| {
             let each = handlers.iter().filter_map(|handler| figure(handler));
             Some(median(&Vec::from_iter(each))?.max(1.0))
         };
         let at = |quantile: f64| over(&|of| of.quantile_ns(quantile).map(|value| value as f64));
         let percentiles = [at(0.5)?, at(0.9)?, at(0.95)?, at(0.99)?];
-        Some(Self { colour, average: over(&HandlerRecording::mean_ns)?, percentiles })
+        Some(Self { average: over(&HandlerRecording::mean_ns)?, percentiles })
     }
-}
-
-/// The overview of one recording or two; `which` tells them apart. `None` as [`drawn`], or if their units are unlike.
-pub(super) fn overview(sides: &[Side<'_>], which: &str) -> Option<Figure> {
-    let meter = sides.first()?.recording.meter;
-    if sides.iter().any(|side| side.recording.meter != meter) {
-        return None;
-    }
-    let mut all: Vec<(String, Vec<Extent>)> = Vec::new();
-    for name in names(sides) {
-        let handlers = find(sides, &name);
-        let called = handlers.iter().filter(|(_, handler)| handler.count > 0);
-        let extents: Vec<Extent> =
-            called.filter_map(|(side, handler)| Extent::of(side.number, &[*handler])).collect();
-        if !extents.is_empty() {
-            all.push((name.shown, extents));
-        }
-    }
-    drawn(&all, meter, which)
 }
 
 /// From TP50 to TP99 of each handler, with its average; `None` if there are fewer than two.
-pub(super) fn drawn(all: &[(String, Vec<Extent>)], meter: Meter, which: &str) -> Option<Figure> {
+pub(super) fn drawn(all: &[(String, Extent)], meter: Meter, which: &str) -> Option<Figure> {
     if all.len() < 2 {
         return None;
     }
@@ -60,11 +38,8 @@ pub(super) fn drawn(all: &[(String, Vec<Extent>)], meter: Meter, which: &str) ->
     Some(Figure { label, svg, caption, wide: true })
 }
 
-fn draw(all: &[(String, Vec<Extent>)], meter: Meter) -> String {
-    let values = || {
-        let extents = all.iter().flat_map(|(_, extents)| extents);
-        extents.flat_map(|of| of.percentiles.into_iter().chain([of.average]))
-    };
+fn draw(all: &[(String, Extent)], meter: Meter) -> String {
+    let values = || all.iter().flat_map(|(_, of)| of.percentiles.into_iter().chain([of.average]));
     let axis = Axis {
         range: [values().fold(f64::MAX, f64::min) / 1.2, values().fold(1.0, f64::max) * 1.2],
         is_logarithmic: true,
@@ -73,19 +48,15 @@ fn draw(all: &[(String, Vec<Extent>)], meter: Meter) -> String {
         format: curve::label(meter),
     };
     let mut plot = Plot::of_rows(all.len(), 20.0, axis);
-    for (number, (name, extents)) in all.iter().enumerate() {
+    for (number, (name, of)) in all.iter().enumerate() {
         plot.row(number, name, "");
-        for (side, of) in extents.iter().enumerate() {
-            let beside = if extents.len() > 1 { 0.36 * side as f64 - 0.18 } else { 0.0 };
-            let y = number as f64 + 0.5 + beside;
-            let colour = series(of.colour);
-            let [tp50, .., tp99] = of.percentiles;
-            plot.line(&[(tp50, y), (tp99, y)], colour, 2, false);
-            for tick in of.percentiles {
-                plot.line(&[(tick, y - 0.13), (tick, y + 0.13)], colour, 2, false);
-            }
-            plot.dot((of.average, y), colour);
+        let (y, colour) = (number as f64 + 0.5, series(0));
+        let [tp50, .., tp99] = of.percentiles;
+        plot.line(&[(tp50, y), (tp99, y)], colour, 2);
+        for tick in of.percentiles {
+            plot.line(&[(tick, y - 0.13), (tick, y + 0.13)], colour, 2);
         }
+        plot.dot((of.average, y), colour);
     }
-    plot.svg(0.0)
+    plot.svg()
 }

@@ -2,57 +2,54 @@
 //!
 //! Each function returns `None` where there is nothing to draw.
 
-use super::drawing::{self, Axis, Curve, Plot, Scale, series};
+use super::drawing::{self, Axis, Curve, Plot, series};
 use crate::export::curve::{self, percentile, percentile_points};
-use crate::export::side::Side;
-use crate::recording::{Bucket, HandlerRecording, Meter};
+use crate::recording::{Bucket, HandlerRecording, Interval, IntervalStats, Meter, Recording};
 
 /// Most bars of a histogram.
 const MAX_BARS: usize = 60;
 
-/// A handler in a recording.
-pub(super) type Of<'a> = (Side<'a>, &'a HandlerRecording);
-
-/// What the figures of all sides are: unlike ones are not drawn together.
-fn meter(handlers: &[Of<'_>]) -> Meter {
-    handlers.first().map(|(side, _)| side.recording.meter).unwrap_or_default()
-}
-
-/// Latency by percentile; the lower axis is logarithmic in the share of the calls that took longer.
-pub(super) fn percentiles(handlers: &[Of<'_>]) -> Option<String> {
-    let mut curves = Vec::new();
-    for (side, handler) in handlers {
+/// Latency by percentile, a curve for each of these; the lower axis is logarithmic in the share of the calls that took longer.
+pub(super) fn percentiles(handlers: &[&HandlerRecording], meter: Meter) -> Option<String> {
+    let curve = |handler: &&HandlerRecording| {
         let points = percentile_points(handler);
-        if !points.is_empty() {
-            let name = side.mark.to_owned();
-            curves.push(Curve { name, colour: side.number, dashed: false, points });
-        }
-    }
+        Curve { name: String::new(), colour: 0, points }
+    };
+    let curves: Vec<Curve> = handlers.iter().map(curve).collect();
     let nines = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x).fold(1.0, f64::max);
     let axis = Axis {
         range: [0.0, nines],
         is_logarithmic: false,
-        what: match meter(handlers) {
+        what: match meter {
             Meter::Probes => "percentile",
             Meter::Exact => "percentile of the instructions of a call",
         },
         labels: nines.ceil() as usize,
         format: percentile,
     };
-    drawing::curves(&curves, axis, Scale::Rising, curve::label(meter(handlers)))
+    drawing::curves(&curves, axis, curve::label(meter))
 }
 
 /// Share of the calls by duration; the axis is logarithmic where the durations span a decade.
-pub(super) fn histogram(handlers: &[Of<'_>]) -> Option<String> {
-    let shortest = handlers.iter().filter_map(|(_, handler)| handler.min_ns).min()?.max(1);
-    let longest = handlers.iter().filter_map(|(_, handler)| handler.max_ns).max()?.max(1);
-    let bars = Bars::over(shortest, longest);
-    let shares: Vec<Vec<f64>> = handlers.iter().map(|(_, handler)| bars.shares(handler)).collect();
-    let top = shares.iter().flatten().copied().fold(0.0, f64::max) * 1.05;
-    if top <= 0.0 {
-        return None;
+pub(super) fn histogram(handler: &HandlerRecording, meter: Meter) -> Option<String> {
+    let bars = Bars::over(handler.min_ns?.max(1), handler.max_ns?.max(1));
+    let shares = bars.shares(handler);
+    let top = shares.iter().copied().fold(0.0, f64::max) * 1.05;
+    let x = Axis {
+        range: [bars.edge(0), bars.edge(bars.number)],
+        is_logarithmic: bars.logarithmic,
+        what: curve::what(meter),
+        labels: 6,
+        format: curve::label(meter),
+    };
+    let format = |y| format!("{y:.1} %");
+    let y = Axis { range: [0.0, top], is_logarithmic: false, what: "", labels: 6, format };
+    let mut plot = Plot::new(x, y);
+    for (bar, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
+        plot.bar((bars.edge(bar), 0.0), (bars.edge(bar + 1), *share), series(0), 0.5);
     }
-    Some(draw_bars(top, &bars, &shares, handlers))
+    plot.line(&bars.outline(&shares), series(0), 2);
+    Some(plot.svg())
 }
 
 /// The bars of a histogram.
@@ -116,61 +113,23 @@ impl Bars {
     }
 }
 
-/// The first recording's bars are filled and the second's outlined, so that both are visible.
-fn draw_bars(top: f64, bars: &Bars, shares: &[Vec<f64>], handlers: &[Of<'_>]) -> String {
-    let meter = meter(handlers);
-    let x = Axis {
-        range: [bars.edge(0), bars.edge(bars.number)],
-        is_logarithmic: bars.logarithmic,
-        what: curve::what(meter),
-        labels: 6,
-        format: curve::label(meter),
-    };
-    let format = |y| format!("{y:.1} %");
-    let y = Axis { range: [0.0, top], is_logarithmic: false, what: "", labels: 6, format };
-    let mut plot = Plot::new(x, y);
-    for (number, (shares, (side, _))) in shares.iter().zip(handlers).enumerate() {
-        let colour = series(side.number);
-        let filled = shares.iter().enumerate().filter(|(_, share)| number == 0 && **share > 0.0);
-        for (bar, share) in filled {
-            plot.bar((bars.edge(bar), 0.0), (bars.edge(bar + 1), *share), colour, 0.5);
-        }
-        plot.line(&bars.outline(shares), colour, 2, false);
-        plot.key(side.mark, colour, false);
-    }
-    plot.svg(1.0)
-}
-
 /// Median, 99th percentile and maximum of each interval over the window.
-pub(super) fn intervals(handlers: &[Of<'_>]) -> Option<String> {
-    let mut curves = Vec::new();
-    for (side, handler) in handlers {
-        let recording = side.recording;
-        let at = recording.handlers.iter().position(|other| std::ptr::eq(other, *handler))?;
-        let curve =
-            |which: usize, name: &str, of: fn(&crate::recording::IntervalStats) -> Option<u64>| {
-                let points: Vec<(f64, f64)> = recording
-                    .intervals
-                    .iter()
-                    .filter_map(|interval| {
-                        let middle = interval.start_ns + interval.duration_ns / 2;
-                        let value = of(interval.handlers.get(at)?)?;
-                        Some((middle as f64 / 1e9, value.max(1) as f64))
-                    })
-                    .collect();
-                // Every second colour for each of two recordings.
-                let colour = side.number + which * handlers.len();
-                let name = format!("{} {name}", side.mark).trim().to_owned();
-                Curve { name, colour, dashed: false, points }
-            };
-        curves.push(curve(0, "TP50", |stats| stats.p50_ns));
-        curves.push(curve(1, "TP99", |stats| stats.p99_ns));
-        if handlers.len() == 1 {
-            curves.push(curve(2, "max", |stats| stats.max_ns));
-        }
-    }
+pub(super) fn intervals(recording: &Recording, handler: &HandlerRecording) -> Option<String> {
+    let at = recording.handlers.iter().position(|other| std::ptr::eq(other, handler))?;
+    type Figure = fn(&IntervalStats) -> Option<u64>;
+    let figures: [(&str, Figure); 3] =
+        [("TP50", |it| it.p50_ns), ("TP99", |it| it.p99_ns), ("max", |it| it.max_ns)];
+    let curve = |(colour, (name, of)): (usize, (&str, Figure))| {
+        let point = |interval: &Interval| {
+            let middle = interval.start_ns + interval.duration_ns / 2;
+            Some((middle as f64 / 1e9, of(interval.handlers.get(at)?)?.max(1) as f64))
+        };
+        let points = recording.intervals.iter().filter_map(point).collect();
+        Curve { name: name.to_owned(), colour, points }
+    };
+    let mut curves: Vec<Curve> = figures.into_iter().enumerate().map(curve).collect();
     curves.retain(|curve| curve.points.len() > 1);
-    drawing::curves(&curves, Axis::seconds(&curves)?, Scale::Fitted, curve::label(meter(handlers)))
+    drawing::curves(&curves, Axis::seconds(&curves)?, curve::label(recording.meter))
 }
 
 /// Figures of each run of a handler, where several have them.
@@ -194,12 +153,12 @@ pub(super) fn runs_of(figures: &[(&str, &[Option<f64>])], meter: Meter) -> Optio
     let curve = |(colour, (name, runs)): (usize, &(&str, &[Option<f64>]))| {
         let numbered = runs.iter().enumerate();
         let points = numbered.filter_map(|(at, run)| Some(((at + 1) as f64, (*run)?.max(1.0))));
-        Curve { name: (*name).to_owned(), colour, dashed: false, points: points.collect() }
+        Curve { name: (*name).to_owned(), colour, points: points.collect() }
     };
     let curves: Vec<Curve> = figures.iter().enumerate().map(curve).collect();
     let last = figures.iter().map(|(_, runs)| runs.len()).max()?;
     curves.iter().find(|curve| curve.points.len() > 1)?;
-    drawing::curves(&curves, Axis::runs(last), Scale::Fitted, curve::label(meter))
+    drawing::curves(&curves, Axis::runs(last), curve::label(meter))
 }
 
 fn middle(bucket: &Bucket, handler: &HandlerRecording) -> f64 {

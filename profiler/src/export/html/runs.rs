@@ -1,12 +1,14 @@
-//! The page of several runs of one thing: medians over the runs, which are never pooled, and each figure by run.
+//! The page of one recording, or of several runs of one thing: medians over the runs, which are never pooled, and each figure by
+//! run.
 
 use super::overview::{self, Extent};
-use super::{plot, tree};
+use super::plot;
+use super::tree::Trees;
 use crate::export::cell::Unit;
 use crate::export::document::{Document, Figure};
 use crate::export::repeats::{Subject, subjects};
 use crate::export::series;
-use crate::export::side::{Name, Side, subject_of};
+use crate::export::style::subject_of;
 use crate::recording::{HandlerRecording, Meter, Recording};
 
 /// The view of `runs`, with plots and call trees.
@@ -17,49 +19,36 @@ pub(super) fn document(runs: &[Recording]) -> Document {
     let extents = subjects.iter().filter_map(|subject| {
         let called: Vec<&HandlerRecording> =
             subject.called().into_iter().map(|(_, handler)| handler).collect();
-        Some((subject.name.clone(), vec![Extent::of(0, &called)?]))
+        Some((subject.name.clone(), Extent::of(&called)?))
     });
-    document.plots.extend(overview::drawn(
-        &Vec::from_iter(extents),
-        meter,
-        "; medians over the runs",
-    ));
-    let trees = tree::Trees::of_runs(runs);
+    let medians = if runs.len() > 1 { "; medians over the runs" } else { "" };
+    document.plots.extend(overview::drawn(&Vec::from_iter(extents), meter, medians));
+    let trees = Trees::of(runs);
     let section = |subject: &Subject<'_>| {
-        let name = name(subject);
-        let tables = trees.iter().filter_map(|trees| trees.table(&name)).collect();
-        Document { tables, ..section(runs, subject, &name, meter) }
+        let handler = subject.runs.first().map(|(_, handler)| *handler);
+        let table = trees.as_ref().zip(handler).and_then(|(trees, of)| trees.table(of));
+        Document { tables: table.into_iter().collect(), ..section(runs, subject, meter) }
     };
     document.sections.splice(..0, subjects.iter().map(section));
     document.notes.extend(trees.into_iter().flat_map(|trees| trees.notes));
     document
 }
 
-fn name(subject: &Subject<'_>) -> Name {
-    let shown = subject.name.clone();
-    let of = |(_, handler): &(usize, &HandlerRecording)| Name {
-        name: handler.name.clone(),
-        module: handler.module.clone(),
-        shown,
-    };
-    subject.runs.first().map(of).unwrap_or_default()
-}
-
 /// The section of a handler: that of its only run with a call, or its figures by run.
-fn section(runs: &[Recording], subject: &Subject<'_>, name: &Name, meter: Meter) -> Document {
+fn section(runs: &[Recording], subject: &Subject<'_>, meter: Meter) -> Document {
     let called = subject.called();
-    let side = |run: usize| Some(Side::only(runs.get(run)?));
     if let [] | [_] = called.as_slice() {
         let only = called.first().or(subject.runs.first());
-        let only: Vec<Side<'_>> = only.and_then(|(run, _)| side(*run)).into_iter().collect();
-        let mut section = super::section(&only, &[], name);
-        if let [(run, _)] = called.as_slice() {
+        let only = only.and_then(|(run, handler)| Some((runs.get(*run)?, *handler)));
+        let mut section =
+            only.map(|(recording, handler)| super::section(recording, handler)).unwrap_or_default();
+        if let ([(run, _)], [_, _, ..]) = (called.as_slice(), runs) {
             section.lead.insert(0, format!("Called in run {} alone.", run + 1));
         }
         return section;
     }
-    let sides = called.iter().filter_map(|(run, handler)| Some((side(*run)?, *handler)));
-    let overlaid = plot::percentiles(&Vec::from_iter(sides));
+    let overlaid = called.iter().map(|(_, handler)| *handler).collect::<Vec<_>>();
+    let overlaid = plot::percentiles(&overlaid, meter);
     let (shown, [_, what]) = (&subject.name, subject_of(meter));
     let drawn = [
         Figure::of(

@@ -3,8 +3,7 @@
 use crate::explain::{Explained, Function, NamedRuns, explain};
 use crate::export::document::{Note, Table};
 use crate::export::explain::{Shown, tree};
-use crate::export::side::{Name, Side};
-use crate::recording::Recording;
+use crate::recording::{HandlerRecording, Recording};
 
 /// Functions below this percentage of the handler's instructions are summed, and so are those that many calls deep:
 /// browsers have a limit of their own for elements within each other.
@@ -14,41 +13,27 @@ const NOTE: &str = "Calls, and instructions with and without those of what a fun
                     Functions below 0.1 % are summed. A click on a function unfolds it; `profiler explain` has source lines, and the \
                     difference between two builds.";
 
-/// The call trees of a recording.
+/// The call trees of these runs together.
 pub(super) struct Trees {
-    mark: &'static str,
     handlers: Vec<Explained>,
     pub(super) notes: Vec<Note>,
 }
 
 impl Trees {
-    /// None for a recording without call tree.
-    pub(super) fn of(side: &Side<'_>) -> Option<Self> {
-        let name = match side.mark {
-            "" => "this recording".to_owned(),
-            mark => format!("recording {mark}"),
-        };
-        Self::of_recording(side.mark, NamedRuns { name, runs: vec![side.recording] })
-    }
-
-    /// Those of several runs together.
-    pub(super) fn of_runs(runs: &[Recording]) -> Option<Self> {
-        let recording = NamedRuns { name: "these runs".to_owned(), runs: runs.iter().collect() };
-        Self::of_recording("", recording)
-    }
-
-    fn of_recording(mark: &'static str, recording: NamedRuns<'_>) -> Option<Self> {
+    /// None for runs without call tree.
+    pub(super) fn of(runs: &[Recording]) -> Option<Self> {
+        let name = if runs.len() == 1 { "this recording" } else { "these runs" };
+        let recording = NamedRuns { name: name.to_owned(), runs: runs.iter().collect() };
         let (handlers, notes) = explain(&[recording], None).ok()?;
         let notes = notes.into_iter().map(|note| Note::new("note", note)).collect();
-        Some(Self { mark, handlers, notes })
+        Some(Self { handlers, notes })
     }
 
     /// The tree of one handler.
-    pub(super) fn table(&self, name: &Name) -> Option<Table> {
-        let function = Function::of(&name.name, name.module.as_ref());
+    pub(super) fn table(&self, handler: &HandlerRecording) -> Option<Table> {
+        let function = Function::of(&handler.name, handler.module.as_ref());
         let of = self.handlers.iter().find(|of| of.handler == function)?;
-        let mark = if self.mark.is_empty() { String::new() } else { format!(", {}", self.mark) };
-        let title = format!("Where its instructions go{mark}");
+        let title = "Where its instructions go".to_owned();
         Some(Table { title, note: NOTE.to_owned(), ..tree(of, SHOWN) })
     }
 }
