@@ -13,7 +13,7 @@ use profiler::recording::Recording;
 pub static BARE: LazyLock<Recording> = LazyLock::new(|| {
     let text = include_bytes!("../corpus/profile_json/run.json");
     let mut profile = Recording::parse(text, Path::new("run.json")).expect("a recording");
-    (profile.handlers, profile.intervals) = (Vec::new(), Vec::new());
+    profile.handlers = Vec::new();
     profile.sources.clear();
     profile
 });

@@ -75,9 +75,6 @@ pub struct RunArgs {
     /// has medians and spreads, and the JSON is what `compare` and `gate` read.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
-    /// Print a line per interval of this length, and keep each interval's figures in the JSON.
-    #[arg(long, value_parser = interval)]
-    pub interval: Option<Duration>,
     /// Write the recording as JSON to this file (`-` is standard output).
     #[arg(long, short = 'o', value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -251,20 +248,6 @@ impl TypedValueParser for Builtin {
     }
 }
 
-/// Reading the counters of many handlers takes a tenth of a second.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-
-fn interval(text: &str) -> Result<Duration, String> {
-    at_least(SHORTEST_INTERVAL, text, "in which the counters of many handlers can be read")
-}
-
-fn at_least(shortest: Duration, text: &str, why: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        time if time < shortest => Err(format!("`{text}` is less than {shortest:?}, {why}")),
-        time => Ok(time),
-    }
-}
-
 /// Of something that takes time: zero would be nothing.
 pub(crate) fn length(text: &str) -> Result<Duration, String> {
     match duration(text)? {
@@ -300,10 +283,9 @@ mod tests {
 
     #[test]
     fn what_takes_time_takes_some() {
-        assert_eq!(interval("100ms"), Ok(Duration::from_millis(100)));
         assert_eq!(length("1ms"), Ok(Duration::from_millis(1)));
-        for bad in ["0s", "1ns", "99ms", "-1s"] {
-            assert!(interval(bad).is_err(), "{bad}");
+        for bad in ["0s", "-1s"] {
+            assert!(length(bad).is_err(), "{bad}");
         }
     }
 

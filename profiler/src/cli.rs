@@ -66,7 +66,7 @@ pub enum Command {
     Serve(ServeArgs),
     /// Have the daemon take its probes off a module, so that it can be unloaded.
     Release(ReleaseArgs),
-    /// Show what the daemon does; live on a terminal.
+    /// Show what the daemon does.
     Status(StatusArgs),
     /// Print a recording as a table, or write it in another format.
     Report(ReportArgs),
@@ -302,9 +302,9 @@ mod tests {
     #[test]
     fn what_takes_time_takes_some() {
         let parse = |line: &str| Cli::try_parse_from(line.split(' '));
-        for option in ["--interval 0s", "--interval 1ns", "--duration 0s", "--ltp-timeout 0s"] {
+        for option in ["--duration 0s", "--ltp-timeout 0s"] {
             let error = parse(&format!("profiler run -H x {option}")).unwrap_err().to_string();
-            assert!(error.contains("such as 10s") || error.contains("less than 100ms"), "{error}");
+            assert!(error.contains("such as 10s"), "{error}");
         }
     }
 

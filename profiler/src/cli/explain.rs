@@ -16,7 +16,7 @@ Examples:
   # why a candidate takes longer: what each function and line takes more
   profiler explain base.json candidate.json
   # a flame graph of the difference
-  profiler explain base.json candidate.json --handler bind_handler --output bind.svg
+  profiler explain base.json candidate.json --handler bind_handler --format folded | inferno-flamegraph > bind.svg
   # without the lab: what a handler calls on this machine, and how long that takes (as root)
   profiler explain --live --module driver --handler connect_syscall_handler --builtin connect";
 

@@ -1,10 +1,11 @@
 //! `profiler cost`: what the probes add to each call of a handler on this machine.
 
-use super::{json, to_stdout};
+use super::to_stdout;
 use crate::atomic_file::OutputFile;
 use crate::cli::CostArgs;
 use crate::cost::measure;
 use crate::error::{Failure, exit};
+use crate::export::json::indented;
 use crate::kernel::privileges;
 use crate::kernel::target::KernelFiles;
 
@@ -25,7 +26,7 @@ pub fn run(args: &CostArgs) -> Result<(), Failure> {
     let (operations, clock) = (args.operations, args.clock);
     let cost = measure(target, args.backend, args.builtin, operations, args.rounds, clock)?;
     if let Some(file) = file {
-        file.commit(json(&cost)?.as_bytes())?;
+        file.commit(&indented(&cost))?;
     }
     to_stdout(&cost.text())
 }

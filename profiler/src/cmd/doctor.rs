@@ -1,9 +1,10 @@
 //! `profiler doctor`: what this machine can measure, and what to do where it cannot.
 
-use super::{data_to_stdout, json, stdout_width, to_stdout};
+use super::{data_to_stdout, stdout_width, to_stdout};
 use crate::cli::DoctorArgs;
 use crate::doctor::{Machine, examine, table};
 use crate::error::{Failure, exit};
+use crate::export::json::indented;
 
 /// Prints the checks and their remedies.
 ///
@@ -13,7 +14,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     super::restore_tracefs();
     let report = examine(&Machine::this(), args.module.as_deref(), &args.handlers);
     match args.json {
-        true => data_to_stdout(json(&report)?.as_bytes())?,
+        true => data_to_stdout(&indented(&report))?,
         false => to_stdout(&table::text(&report, stdout_width()))?,
     }
     if report.can_measure {

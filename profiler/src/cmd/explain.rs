@@ -101,8 +101,7 @@ fn deliver(
         width: if output.is_none() { stdout_width() } else { None },
     };
     let report = ExplainReport::new(recordings, handlers, notes);
-    let bytes = render(&report, format.unwrap_or(Format::Table), shown)
-        .map_err(|error| Failure::new(exit::INTERNAL, format!("cannot draw: {error}")))?;
+    let bytes = render(&report, format.unwrap_or(Format::Table), shown);
     match output {
         Some(output) => Ok(output.commit(&bytes)?),
         None => data_to_stdout(&bytes),

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use profiler_vm::debian::{Unpacked, is_of};
 use serde::Serialize;
 
-use super::{data_to_stdout, grid, json, stdout_width, to_stdout};
+use super::{data_to_stdout, grid, stdout_width, to_stdout};
 use crate::cli::{KernelsAction, KernelsArgs, ListKernelsArgs, RemoveArgs};
 use crate::error::Failure;
 use crate::export::cell::bytes;
+use crate::export::json::indented;
 use crate::kernels::Cache;
 use crate::lab::snapshots;
 use crate::terminal::say;
@@ -74,7 +75,7 @@ fn list(cache: &Cache, args: &ListKernelsArgs) -> Result<(), Failure> {
         listed[at].snapshots_bytes += size(&kept.folder);
     }
     if args.json {
-        return data_to_stdout(json(&listed)?.as_bytes());
+        return data_to_stdout(&indented(&listed));
     }
     if listed.is_empty() {
         say(&format!(

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::{data_to_stdout, json, stdout_width, to_stdout};
+use super::{data_to_stdout, stdout_width, to_stdout};
 use crate::cli::ListArgs;
 use crate::error::{Failure, exit};
+use crate::export::json::indented;
 use crate::export::list::{self, BpfFunction};
 use crate::kernel::hooks::Hook;
 use crate::kernel::target::KernelFiles;
@@ -40,7 +41,7 @@ pub fn run(args: &ListArgs) -> Result<(), Failure> {
     super::restore_tracefs();
     let functions = KernelFiles::default().functions(args.module.as_deref(), &args.patterns)?;
     if args.json {
-        return data_to_stdout(json(&functions)?.as_bytes());
+        return data_to_stdout(&indented(&functions));
     }
     to_stdout(&list::functions(&functions).text(stdout_width()))
 }
@@ -52,7 +53,7 @@ fn programs(args: &ListArgs) -> Result<(), Failure> {
     let found = resolve_programs(patterns)?.targets;
     let functions: Vec<BpfFunction> = found.iter().map(BpfFunction::of).collect();
     if args.json {
-        return data_to_stdout(json(&functions)?.as_bytes());
+        return data_to_stdout(&indented(&functions));
     }
     to_stdout(&list::programs(&functions).text(stdout_width()))
 }
@@ -70,7 +71,7 @@ fn hooks(args: &ListArgs, subject: Subject, agent: Option<Agent>) -> Result<(), 
         hooks.list.retain(is_wanted);
     }
     if args.json {
-        return data_to_stdout(json(&BTreeMap::from_iter(found))?.as_bytes());
+        return data_to_stdout(&indented(&BTreeMap::from_iter(found)));
     }
     for (number, (release, hooks)) in found.iter().enumerate() {
         let gap = if number == 0 { "" } else { "\n" };

@@ -15,9 +15,8 @@ use crate::recording::{Merge, MergeError, Series};
 pub fn run(args: &MergeArgs) -> Result<(), Failure> {
     let output = OutputFile::open(&args.output)?;
     let mut merge = Merge::new(&args.allowed);
-    let mut with_intervals = 0_u64;
     for file in &args.files {
-        with_intervals += add(&mut merge, file, Series::read(file)?)?;
+        add(&mut merge, file, Series::read(file)?)?;
     }
     let recording = merge.finish().map_err(|error| refused(&error))?;
     recording.check().map_err(|error| {
@@ -31,25 +30,18 @@ pub fn run(args: &MergeArgs) -> Result<(), Failure> {
         recording.calls(),
         recording.handlers.len()
     ));
-    if with_intervals > 0 {
-        progress.say(&format!(
-            "{with_intervals} of them have intervals, which are left out: a sum has no single window"
-        ));
-    }
     Ok(())
 }
 
-/// Adds all runs of a file; returns how many of them have intervals.
-fn add(merge: &mut Merge<'_>, file: &Path, series: Series) -> Result<u64, Failure> {
+/// Adds all runs of a file.
+fn add(merge: &mut Merge<'_>, file: &Path, series: Series) -> Result<(), Failure> {
     let several = series.runs.len() > 1;
     let name = file.display();
-    let mut with_intervals = 0;
     for (at, run) in series.runs.into_iter().enumerate() {
-        with_intervals += u64::from(!run.intervals.is_empty());
         let name = if several { format!("{name}#{}", at + 1) } else { name.to_string() };
         merge.add(run, &name).map_err(|error| refused(&error))?;
     }
-    Ok(with_intervals)
+    Ok(())
 }
 
 fn refused(error: &MergeError) -> Failure {

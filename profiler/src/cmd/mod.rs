@@ -87,10 +87,3 @@ fn ask(request: &Request) -> Result<Answer, Failure> {
 fn unexpected(answer: &Answer) -> Failure {
     Failure::new(exit::INTERNAL, format!("the daemon gave another answer: {answer:?}"))
 }
-
-/// Indented JSON with a newline at its end.
-fn json<T: serde::Serialize>(value: &T) -> Result<String, Failure> {
-    serde_json::to_string_pretty(value)
-        .map(|text| text + "\n")
-        .map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))
-}

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use super::{data_to_stdout, json, stdout_width, to_stdout};
+use super::{data_to_stdout, stdout_width, to_stdout};
 use crate::cli::ProfilesArgs;
 use crate::error::{Failure, exit};
+use crate::export::json::indented;
 use crate::export::load_profiles::{in_full, table};
 use crate::load_profile::{Library, Listed, LoadProfile, Origin};
 
@@ -22,7 +23,7 @@ pub fn run(args: &ProfilesArgs) -> Result<(), Failure> {
             profiles.push(profile);
         }
         if args.json {
-            return data_to_stdout(json(&profiles)?.as_bytes());
+            return data_to_stdout(&indented(&profiles));
         }
         let texts: Vec<String> = profiles.iter().map(in_full).collect();
         return to_stdout(&texts.join("\n"));
@@ -30,7 +31,7 @@ pub fn run(args: &ProfilesArgs) -> Result<(), Failure> {
     let listed = library.list()?;
     if args.json {
         let entries: Vec<Entry> = listed.iter().map(Entry::of).collect();
-        data_to_stdout(json(&entries)?.as_bytes())?;
+        data_to_stdout(&indented(&entries))?;
     } else {
         to_stdout(&table(&listed, stdout_width()))?;
     }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::loads::{LoadRun, OperationTimes};
-use super::{DriverCost, HandlerRecording, HistogramLayout, Interval, Recording, SCHEMA, VERSION};
+use super::{DriverCost, HandlerRecording, HistogramLayout, Recording, SCHEMA, VERSION};
 
 /// Longest name of a function or module (`KSYM_NAME_LEN` of the kernel is 512 with its end mark).
 pub(super) const MAX_NAME_BYTES: usize = 512;
@@ -30,7 +30,7 @@ impl Inconsistent {
 }
 
 impl Recording {
-    /// Checks that histograms are of the layout, and everything that is stored twice: counts, sums, ranges, intervals.
+    /// Checks that histograms are of the layout, and everything that is stored twice: counts, sums, ranges.
     ///
     /// Losses that do not balance are no error here: they are a finding, and a warning names them.
     ///
@@ -77,11 +77,6 @@ impl Recording {
         self.check_loads().map_err(|reason| Inconsistent::new("load", reason))?;
         for cost in &self.driver_costs {
             check_driver_cost(cost).map_err(|reason| Inconsistent::new("driver_costs", reason))?;
-        }
-        let mut end = 0;
-        for (at, interval) in self.intervals.iter().enumerate() {
-            end = check_interval(interval, end, self.handlers.len())
-                .map_err(|reason| Inconsistent::new(format!("interval {at}"), reason))?;
         }
         Ok(())
     }
@@ -219,33 +214,4 @@ fn check_times(times: &OperationTimes) -> Result<(), String> {
         _ => Err("its operations have a count, a min_ns and a max_ns that contradict each other"
             .to_owned()),
     }
-}
-
-/// Returns the interval's end.
-fn check_interval(interval: &Interval, not_before: u64, handlers: usize) -> Result<u64, String> {
-    if interval.start_ns < not_before {
-        return Err("begins before the one before it ends".to_owned());
-    }
-    if interval.handlers.len() != handlers {
-        return Err(format!(
-            "has {} entries, and the recording has {handlers} handlers",
-            interval.handlers.len()
-        ));
-    }
-    for stats in &interval.handlers {
-        let ordered = match (stats.p50_ns, stats.p99_ns, stats.max_ns) {
-            (None, None, None) => stats.count == 0,
-            (Some(p50), Some(p99), Some(max)) => stats.count > 0 && p50 <= p99 && p99 <= max,
-            _ => false,
-        };
-        if !ordered {
-            return Err("has a count, a median, a 99th percentile and a maximum that contradict \
-                        each other"
-                .to_owned());
-        }
-    }
-    interval
-        .start_ns
-        .checked_add(interval.duration_ns)
-        .ok_or_else(|| "ends beyond 2^64 ns".to_owned())
 }

@@ -71,15 +71,6 @@ impl Losses {
             .fold(skipped, u64::saturating_add)
     }
 
-    /// [`unmeasured`](Self::unmeasured) of several handlers: `overrun`, which each has of all together, counts once.
-    pub(crate) fn unmeasured_of_all(all: impl IntoIterator<Item = Self>) -> u64 {
-        let (sum, overrun) = all.into_iter().fold((0_u64, 0), |(sum, overrun), of| {
-            let own = Self { overrun: 0, ..of }.unmeasured();
-            (sum.saturating_add(own), of.overrun.max(overrun))
-        });
-        sum.saturating_add(overrun)
-    }
-
     /// Losses that most runs have none of, with their names: those that there are.
     pub(crate) fn rare(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         let all = [("doubtful", self.doubtful), ("backwards", self.backwards)];

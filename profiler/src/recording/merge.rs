@@ -235,7 +235,6 @@ fn stripped(recording: Recording) -> Recording {
         // Averages of single runs: each stays with its run.
         driver_costs: Vec::new(),
         snapshot: None,
-        intervals: Vec::new(),
         call_tree: None,
         sources: Vec::new(),
         ..recording
@@ -265,7 +264,6 @@ fn add_common(sum: &mut Recording, more: Recording) -> Result<(), String> {
         handlers: _,
         left_out,
         driver_costs: _,
-        intervals: _,
         call_tree: _,
         snapshot: _,
         sources: _,

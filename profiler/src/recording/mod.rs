@@ -100,9 +100,6 @@ pub struct Recording {
     /// What the driver costs an operation of each load, where that was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub driver_costs: Vec<DriverCost>,
-    /// The window cut into pieces, oldest first; empty unless asked for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub intervals: Vec<Interval>,
     /// What the handlers called, where instructions were counted from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_tree: Option<CallTree>,
@@ -319,65 +316,9 @@ fn retain<T>(of_handlers: &mut Vec<T>, kept: &[bool]) {
     of_handlers.retain(|_| at.next().is_some_and(|kept| *kept));
 }
 
-/// One piece of the window.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Interval {
-    /// Its start, counted from the start of the window.
-    pub start_ns: u64,
-    /// Its length.
-    pub duration_ns: u64,
-    /// One entry a handler, in the order of the recording's `handlers`.
-    pub handlers: Vec<IntervalStats>,
-}
-
-/// One handler in one interval.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct IntervalStats {
-    /// Calls that ended in it, without `doubtful`.
-    pub count: u64,
-    /// How many of the longest are left out as doubtful: as many as entries were skipped in this interval and
-    /// in the one before (in the first interval: since the probes were attached), but no more than are
-    /// doubtful since then. A false duration of a call that had been under way for longer than the interval
-    /// before may stay, but none that is longer than the whole's longest.
-    ///
-    /// `count` and this add up, over all intervals, to `count` and `losses.doubtful` of the handler. This
-    /// alone does not: a skipped entry is reckoned with in two intervals.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub doubtful: u64,
-    /// Sum of their durations.
-    pub sum_ns: u64,
-    /// Median; `null` without a call.
-    pub p50_ns: Option<u64>,
-    /// 99th percentile; `null` without a call.
-    pub p99_ns: Option<u64>,
-    /// Longest; `null` without a call.
-    pub max_ns: Option<u64>,
-}
-
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
-}
-
-impl IntervalStats {
-    /// Where durations of `whole` were left out as doubtful, no interval shows one that is longer than the
-    /// whole's.
-    pub(crate) fn keep_within(&mut self, whole: &HandlerRecording) {
-        if whole.losses.doubtful == 0 {
-            return;
-        }
-        let Some(longest) = whole.max_ns else {
-            *self = Self { doubtful: self.doubtful + self.count, ..Self::default() };
-            return;
-        };
-        // No call of it is longer, so their mean is not.
-        self.sum_ns = self.sum_ns.min(longest.saturating_mul(self.count));
-        for ns in [&mut self.p50_ns, &mut self.p99_ns, &mut self.max_ns] {
-            *ns = ns.map(|ns| ns.min(longest));
-        }
-    }
 }
 
 impl Recording {
@@ -434,12 +375,11 @@ impl Recording {
         self.handlers.iter().fold(0, |sum, handler| sum.saturating_add(handler.count))
     }
 
-    /// Leaves out all handlers but those that `keep` is true of, with their intervals and hits, and the
+    /// Leaves out all handlers but those that `keep` is true of, with their hits, and the
     /// warnings that are about them alone.
     pub fn keep_handlers(&mut self, keep: impl Fn(&HandlerRecording) -> bool) {
         let kept: Vec<bool> = self.handlers.iter().map(keep).collect();
         retain(&mut self.handlers, &kept);
-        self.intervals.iter_mut().for_each(|interval| retain(&mut interval.handlers, &kept));
         self.load_profile.iter_mut().for_each(|used| retain(&mut used.least_hits, &kept));
         let tests = self.loads.iter_mut().flat_map(|load| &mut load.outcome.tests);
         tests.filter_map(|test| test.hits.as_mut()).for_each(|hits| retain(hits, &kept));
@@ -470,48 +410,5 @@ impl Recording {
             }
         }
         backends
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::kernel::target::Target;
-    use crate::probe::Precision;
-
-    fn whole(durations: &[u64], doubtful: u64) -> HandlerRecording {
-        let mut all = Precision::Three.durations();
-        durations.iter().for_each(|ns| all.record(*ns));
-        let measure = HandlerMeasure {
-            target: Target::default(),
-            backend: Some(Backend::Fentry),
-            durations: all,
-            losses: Losses { doubtful, ..Losses::default() },
-        };
-        HandlerRecording::from_measure(&measure)
-    }
-
-    #[test]
-    fn no_interval_shows_a_call_longer_than_the_whole_does() {
-        let (p50_ns, max_ns) = (Some(200), Some(9_000_000));
-        let early = IntervalStats {
-            count: 3,
-            doubtful: 1,
-            sum_ns: 9_000_300,
-            p50_ns,
-            p99_ns: max_ns,
-            max_ns,
-        };
-        let mut kept = early;
-        kept.keep_within(&whole(&[100, 200, 250], 1));
-        assert_eq!((kept.count, kept.doubtful, kept.p50_ns), (3, 1, p50_ns));
-        assert_eq!((kept.p99_ns, kept.max_ns), (Some(250), Some(250)));
-        assert_eq!(kept.sum_ns, 750, "and no mean above that");
-        let mut none = early;
-        none.keep_within(&whole(&[], 4));
-        assert_eq!(none, IntervalStats { doubtful: 4, ..IntervalStats::default() });
-        let mut sure = early;
-        sure.keep_within(&whole(&[100, 200, 250], 0));
-        assert_eq!(sure, early, "nothing was left out");
     }
 }

@@ -13,8 +13,7 @@ use super::series::{SERIES_SCHEMA, SERIES_VERSION};
 use super::{Inconsistent, Recording, SCHEMA, Series, VERSION};
 use crate::terminal::clean;
 
-/// Largest file that is read. A recording of sixty handlers takes about 3 MiB, and an interval of
-/// them 10 KiB more.
+/// Largest file that is read. A recording of sixty handlers takes about 3 MiB.
 pub const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// What to do about a file that is none of this program's.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::json::indented;
+use super::json::compact;
 use super::{Inconsistent, Recording, Tool};
 use crate::atomic_file::{OutputError, OutputFile};
 
@@ -83,7 +83,7 @@ impl Series {
 
     /// This series as JSON, with a line end.
     pub fn to_json(&self) -> Vec<u8> {
-        indented(self)
+        compact(self)
     }
 
     /// Writes it to the file `path`; an older file is replaced in one step.

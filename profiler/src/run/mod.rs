@@ -1,7 +1,6 @@
 //! What happens in a run over time: probes on, load, probes off, and a recording of it.
 
 mod driver;
-mod interval;
 mod jobs;
 mod live;
 mod repeat;

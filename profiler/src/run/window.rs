@@ -6,7 +6,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
-use super::interval::Open;
 use super::live::{self, Live};
 use super::{Signal, Signals, seconds};
 use crate::args::RunArgs;
@@ -17,7 +16,7 @@ use crate::load::{
 };
 use crate::probe::{Drained, Precision, Session, recorder::Recorder};
 use crate::progress::Progress;
-use crate::recording::{Clock, HandlerRecording, HistogramLayout, Interval, Meter, Recording};
+use crate::recording::{Clock, HandlerRecording, HistogramLayout, Meter, Recording};
 use crate::stats::nanoseconds;
 
 /// Longest time between two drains: kernel counters have 32 bits, which no CPU fills so soon.
@@ -49,9 +48,6 @@ pub(super) struct Window {
     ended: Instant,
     warmup: Duration,
     loads: Vec<LoadRun>,
-    intervals: Vec<Interval>,
-    /// The last interval, which ends when the window does; `None` where there are none.
-    open: Option<Open>,
     /// The signal that ended it, if one did.
     pub(super) signal: Option<Signal>,
     /// The error that ended it, if one did: what was measured until then is kept.
@@ -82,11 +78,8 @@ impl Window {
         recorder.begin(&context.session.drain()?);
         let mut window = Self::new(recorder, drained_until(context.session));
         let mut running = Running::start(load);
-        if args.interval.is_some() {
-            window.open = Some(Open::new(&window.recorder, precision, window.began));
-        }
         if !args.warmup.is_zero() {
-            window.warm_up(args.warmup, precision, &mut running, context).await?;
+            window.warm_up(args.warmup, &mut running, context).await?;
         }
         window.warmup = window.began.saturating_duration_since(running.began);
         running.measured = true;
@@ -98,7 +91,7 @@ impl Window {
         let handlers = window.recorder.handlers().len();
         let is_drawn = context.progress.is_drawn();
         let mut live = is_drawn.then(|| Live::new(handlers, window.began));
-        window.drain_until_over(duration, args.interval, &mut live, &mut running, context).await;
+        window.drain_until_over(duration, &mut live, &mut running, context).await;
 
         let reason = match window.signal {
             Some(_) => StopReason::Interrupted,
@@ -122,8 +115,6 @@ impl Window {
             ended: began,
             warmup: Duration::ZERO,
             loads: Vec::new(),
-            intervals: Vec::new(),
-            open: None,
             signal: None,
             trouble: None,
         }
@@ -133,7 +124,6 @@ impl Window {
     async fn warm_up(
         &mut self,
         length: Duration,
-        precision: Precision,
         running: &mut Running,
         context: &mut Context<'_>,
     ) -> Result<(), Failure> {
@@ -147,9 +137,6 @@ impl Window {
                 self.began = drained_until(context.session);
                 self.ended = self.began;
                 self.started = jiff::Timestamp::now();
-                if let Some(first) = &mut self.open {
-                    *first = Open::new(&self.recorder, precision, self.began);
-                }
                 return Ok(());
             }
             // The load ended within the warm-up, so the warm-up is what is reported.
@@ -164,7 +151,6 @@ impl Window {
     async fn drain_until_over(
         &mut self,
         duration: Option<Duration>,
-        every: Option<Duration>,
         live: &mut Option<Live>,
         running: &mut Running,
         context: &mut Context<'_>,
@@ -172,9 +158,8 @@ impl Window {
         let end = duration.map(|duration| self.began.max(running.began) + duration);
         let drain_every = if live.is_some() { live::EVERY } else { DRAIN_EVERY };
         let mut next_drain = self.began + FIRST_DRAIN;
-        let mut next_interval = every.map(|every| self.began + every);
         while running.ended.is_none() && self.signal.is_none() {
-            let until = [end, next_interval].into_iter().flatten().fold(next_drain, Instant::min);
+            let until = end.map_or(next_drain, |end| end.min(next_drain));
             match running.wait(until, context, self.began).await {
                 Wake::Time if end.is_some_and(|end| Instant::now() >= end) => break,
                 Wake::Time => {}
@@ -188,15 +173,7 @@ impl Window {
                 self.trouble = Some(error);
                 break;
             }
-            let now = Instant::now();
-            next_drain = now + drain_every;
-            if let (Some(due), Some(every), Some(open)) = (next_interval, every, &mut self.open)
-                && now >= due
-            {
-                context.progress.say(&open.line(self.began, self.ended, &self.recorder));
-                self.intervals.push(open.close(self.began, self.ended, &self.recorder));
-                next_interval = Some(due.max(now - every) + every);
-            }
+            next_drain = Instant::now() + drain_every;
         }
     }
 
@@ -216,18 +193,11 @@ impl Window {
         let window_ns = nanoseconds(self.length());
         let measures = self.recorder.finish();
         let handlers: Vec<_> = measures.iter().map(HandlerRecording::from_measure).collect();
-        let mut intervals = self.intervals;
-        for interval in &mut intervals {
-            for (of_interval, handler) in interval.handlers.iter_mut().zip(&handlers) {
-                of_interval.keep_within(handler);
-            }
-        }
         Recording {
             window_ns,
             warmup_ns: nanoseconds(self.warmup),
             loads: self.loads,
             handlers,
-            intervals,
             ..Recording::new(self.started, clock, Meter::default(), histogram)
         }
     }
@@ -237,13 +207,10 @@ impl Window {
         self.ended - self.began
     }
 
-    /// Adds what was drained at its end, which has all calls `until` then: the window, and its last
-    /// interval, are as long as the time in which what they count could come in.
+    /// Adds what was drained at its end, which has all calls `until` then: the window is as
+    /// long as the time in which what it counts could come in.
     fn add(&mut self, drained: &[Drained], until: Instant) {
         self.recorder.add(drained);
-        if let Some(interval) = &mut self.open {
-            interval.add(drained);
-        }
         self.ended = self.ended.max(until);
     }
 
@@ -260,9 +227,6 @@ impl Window {
             self.ended = Instant::now();
         }
         self.recorder.end();
-        if let Some(mut interval) = self.open.take() {
-            self.intervals.push(interval.close(self.began, self.ended, &self.recorder));
-        }
         if self.trouble.is_none() {
             self.trouble = self.balance(session).err();
         }
@@ -464,8 +428,7 @@ mod tests {
         runtime.block_on(async {
             let mut session = Busy::new();
             let (_, questions) = HitCounter::channel();
-            let interval = Some(Duration::from_millis(150));
-            let args = RunArgs { warmup, interval, ..RunArgs::default() };
+            let args = RunArgs { warmup, ..RunArgs::default() };
             let load = WindowLoad { loads: vec![load], questions };
             let duration = Some(Duration::from_millis(400));
             let mut signals = Signals::new().unwrap();
@@ -482,30 +445,17 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_time_are_of_one_window_and_intervals_add_up_to_it() {
+    fn calls_and_time_are_of_one_window() {
         let ends_at_once = CommandLoad::new("true", Vec::new());
         let cases: [(u64, Box<dyn Load>); 3] =
             [(0, Box::new(IdleLoad)), (100, Box::new(IdleLoad)), (10_000, Box::new(ends_at_once))];
         for (warmup, load) in cases {
             let window = measured(Duration::from_millis(warmup), load);
             let length = window.length();
-            let intervals = window.intervals;
             let measure = window.recorder.finish().remove(0);
             let (count, due) = (measure.durations.len(), length.as_micros() * PER_MS / 1000);
             assert!(u128::from(count).abs_diff(due) <= 2, "{count} calls in {length:?}, not {due}");
-            let of_intervals: u64 =
-                intervals.iter().map(|interval| interval.handlers[0].count).sum();
-            assert_eq!(of_intervals, count);
             assert_eq!(measure.losses.imbalance(count), 0, "{:?}", measure.losses);
-            let mut end = 0;
-            for interval in &intervals {
-                assert_eq!(interval.start_ns, end, "a gap between intervals");
-                end += interval.duration_ns;
-                let due = u128::from(interval.duration_ns / 1000) * PER_MS / 1000;
-                let count = interval.handlers[0].count;
-                assert!(u128::from(count).abs_diff(due) <= 2, "{count} calls, not {due}");
-            }
-            assert_eq!(u128::from(end), length.as_nanos());
         }
     }
 }

@@ -93,8 +93,8 @@ impl Status {
         }
     }
 
-    /// As tables, in `lines` lines at most.
-    pub fn text(&self, lines: usize) -> String {
+    /// As tables.
+    pub fn text(&self) -> String {
         let header = ["module", "phase", "build", "handlers", "shed", "missing"];
         let row = |module: &ModuleStatus| {
             Row::from([
@@ -125,14 +125,9 @@ impl Status {
             self.intervals.lost,
             self.since.strftime("%Y-%m-%d %H:%M:%S UTC"),
         );
-        // The empty lines, the head of the table and its rule, the line that counts the rest, and the books.
-        let room = lines.saturating_sub(text.lines().count() + 6).max(1);
-        let rows = self.handlers.iter().take(room).map(HandlerStatus::row);
+        let rows = self.handlers.iter().map(HandlerStatus::row);
         if !self.handlers.is_empty() {
             text.push_str(&format!("\n\n{}", grid::figures(&HANDLER_COLUMNS, rows, None)));
-        }
-        if self.handlers.len() > room {
-            text.push_str(&format!("\nand {} more handlers", self.handlers.len() - room));
         }
         format!("{text}\n\n{books}")
     }

@@ -414,7 +414,7 @@ fn whole(path: &Path) -> Result<u64, String> {
     let mut head = Vec::new();
     file.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(unreadable)?;
     let head = String::from_utf8_lossy(&head);
-    if !head.contains(&format!("\"schema\": \"{SCHEMA}\"")) {
+    if !head.contains(&format!("\"schema\":\"{SCHEMA}\"")) {
         return Err("is not a recording".to_owned());
     }
     let mut tail = [0; 2];

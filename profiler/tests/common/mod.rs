@@ -17,8 +17,7 @@ use profiler::load::{BuiltinKind, LoadOutcome, LoadRun, LoadSpec, LoadStatus, St
 use profiler::probe::Precision;
 use profiler::recording::measure::{HandlerMeasure, Losses};
 use profiler::recording::{
-    Backend, Clock, HandlerRecording, HistogramLayout, Interval, IntervalStats, Meter, Recording,
-    SCHEMA, Tool, VERSION,
+    Backend, Clock, HandlerRecording, HistogramLayout, Meter, Recording, SCHEMA, Tool, VERSION,
 };
 use serde_json::Value;
 
@@ -167,28 +166,11 @@ pub(crate) fn sample() -> Recording {
         handlers: handlers.iter().map(handler).collect(),
         left_out: Vec::new(),
         driver_costs: Vec::new(),
-        intervals: Vec::new(),
         call_tree: None,
         snapshot: None,
         sources: Vec::new(),
         warnings: Vec::new(),
     };
-    recording.intervals.push(Interval {
-        start_ns: 0,
-        duration_ns: 10_000_000_000,
-        handlers: recording
-            .handlers
-            .iter()
-            .map(|handler| IntervalStats {
-                count: handler.count,
-                doubtful: 0,
-                sum_ns: handler.sum_ns,
-                p50_ns: handler.quantile_ns(0.5),
-                p99_ns: handler.quantile_ns(0.99),
-                max_ns: handler.max_ns,
-            })
-            .collect(),
-    });
     recording.warn();
     recording
 }

@@ -72,7 +72,6 @@ impl Recipe {
 
     fn recording(&self) -> Recording {
         let mut recording = sample();
-        recording.intervals.clear();
         recording.warnings.clear();
         recording.clock = self.clock;
         recording.host.boot_id = Some(format!("boot-{}", self.boot));
@@ -633,7 +632,7 @@ fn a_baseline_that_is_missing_or_damaged_is_told_apart() {
     bench
         .run("gate cut.json candidate.json")
         .refused(7, "bad baseline: cut.json is cut off at line");
-    bench.write("edited.json", &text.replacen("\"count\": 2000", "\"count\": 2001", 1));
+    bench.write("edited.json", &text.replacen("\"count\":2000", "\"count\":2001", 1));
     bench
         .run("gate edited.json candidate.json")
         .refused(7, "bad baseline: edited.json contradicts itself");

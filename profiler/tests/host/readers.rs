@@ -42,7 +42,6 @@ fn series() -> Series {
     first.handlers.push(handler(&measure("one_call", &[123_456_789])));
     first.handlers.push(handler(&measure("beyond", &[0, 0, 5, 90_000_000_000])));
     first.handlers.push(handler(&measure("a,b \"c\" \\d", &[7])));
-    first.intervals.clear();
     let mut second = sample();
     second.started = "2026-11-21T12:01:00.25Z".parse().unwrap();
     Series::new("", vec![first, second])

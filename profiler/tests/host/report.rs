@@ -107,7 +107,6 @@ fn table_with_every_kind_of_loss() {
     wrong.losses.entries += 1;
     wrong.target.module = None;
     recording.handlers = [long, skipped, stuck, wrong].iter().map(handler).collect();
-    recording.intervals.clear();
     recording.warnings.clear();
     recording.interrupted = true;
     recording.warn();
@@ -127,7 +126,6 @@ fn losses_that_few_runs_have_show_where_there_are_some() {
     assert_eq!(odd.losses.unmeasured(), 5);
     recording.handlers =
         [odd, measure("bind_handler", &[1_000; 200])].iter().map(handler).collect();
-    recording.intervals.clear();
     recording.warnings.clear();
     recording.warn();
     assert_eq!(recording.check(), Ok(()));
@@ -220,7 +218,6 @@ fn table_of_repeated_runs() {
             handler(&measure("connect_handler", &calls)),
             handler(&measure("idle", &[])),
         ];
-        recording.intervals.clear();
         recording.warnings.clear();
         recording.warn();
         recording
@@ -279,7 +276,6 @@ fn text_from_a_file_cannot_steer_the_terminal() {
 fn the_schema_describes_what_is_written() {
     assert_valid(&json_of(&sample()));
     let mut bare = sample();
-    bare.intervals.clear();
     bare.modules.clear();
     bare.loads.clear();
     bare.host.hypervisor = None;
@@ -364,10 +360,6 @@ fn contradictions_are_named() {
         refusal("/handlers/0/histogram/buckets", json!([])),
         refusal("/handlers/0/histogram/buckets/0", json!([61, 60, 250])),
         refusal("/handlers/0/histogram/buckets/0/0", json!(u64::MAX)),
-        refusal("/intervals/0/handlers", json!([])),
-        refusal("/intervals/0/start_ns", json!(u64::MAX)),
-        refusal("/intervals/0/handlers/0/p50_ns", json!(100)),
-        refusal("/intervals/0/handlers/2/count", json!(1)),
     ];
     assert!(messages.iter().all(|message| message.contains("contradicts itself")));
     insta::assert_snapshot!(messages.join("\n"));
@@ -475,7 +467,6 @@ fn handlers_are_left_out_with_their_hits() {
 fn more_histograms_than_anyone_measures_are_refused() {
     let mut recording = sample();
     let empty = handler(&measure("a", &[]));
-    recording.intervals.clear();
     recording.handlers = vec![empty; 40_000];
     let message = refused(&recording.to_json());
     assert!(message.contains("40000 histograms"), "{message}");
@@ -504,7 +495,6 @@ fn counts_beyond_a_double_are_exact() {
     measured.losses.entries = count;
     let mut recording = sample();
     recording.handlers = vec![handler(&measured)];
-    recording.intervals.clear();
     let back = read(&recording.to_json()).unwrap();
     assert_eq!(back, recording);
     assert_eq!(back.handlers[0].count, count);
@@ -621,7 +611,6 @@ proptest! {
             0..6),
     ) {
         let mut recording = sample();
-        recording.intervals.clear();
         recording.handlers = runs
             .iter()
             .enumerate()
@@ -677,6 +666,5 @@ fn small() -> Vec<u8> {
     let mut recording = sample();
     let durations: Vec<u64> = (0..20).map(|n| n * n * 100).collect();
     recording.handlers = vec![handler(&measure("bind_handler", &durations))];
-    recording.intervals.clear();
     recording.to_json()
 }

@@ -405,7 +405,7 @@ fn a_slow_head_is_cut_off() {
 fn a_scraper_that_never_reads_is_cut_off() {
     let mut large = state();
     let spread: Vec<u64> = (0..20_000).map(|n| n * 997).collect();
-    let handlers: Vec<_> = (0..60).map(|n| measure(&format!("h{n}"), &spread)).collect();
+    let handlers: Vec<_> = (0..120).map(|n| measure(&format!("h{n}"), &spread)).collect();
     large.builds = vec![build("hids", "large", "2026-11-21T12:30:00Z", &handlers)];
     let server = Server::start(large);
     let mut stream = server.connect();

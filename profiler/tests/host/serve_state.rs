@@ -14,7 +14,6 @@ use crate::common::{measure, sample};
 pub(crate) fn recording(handlers: Vec<HandlerRecording>) -> Recording {
     let mut profile = sample();
     profile.handlers = handlers;
-    profile.intervals.clear();
     profile.loads.clear();
     profile.warnings.clear();
     profile.warmup_ns = 0;

@@ -130,42 +130,15 @@ fn no_hit_is_said_and_explained() {
     assert!(ended.stdout.contains("warning: 0 hits: testbed_hold:"), "{ended:?}");
 }
 
-#[test]
-#[ignore = "VM 6.1: not about the kernel"]
-fn intervals_add_up_to_the_whole() {
-    testbed::load();
-    let folder = folder();
-    let file = folder.path().join("result.json");
-    let line = format!("run {CONNECT} --builtin connect --duration 3s --interval 500ms --json");
-    let ended = Ended::of(profiler(&line).arg(&file));
-    ended.assert_code(exit::OK);
-    let lines = ended.stderr.lines().filter(|line| line.contains("calls/s, lost 0 so far"));
-    assert!((4..=6).contains(&lines.count()), "{ended:?}");
-    let profile = saved(file, &ended.stdout);
-    let measured = &profile.handlers[0];
-    assert!((5..=7).contains(&profile.intervals.len()), "{:?}", profile.intervals);
-    let (mut count, mut sum, mut end) = (0, 0, 0);
-    for interval in &profile.intervals {
-        assert_eq!(interval.start_ns, end, "a gap between intervals");
-        end += interval.duration_ns;
-        count += interval.handlers[0].count;
-        sum += interval.handlers[0].sum_ns;
-        assert!(interval.handlers[0].max_ns <= measured.max_ns);
-    }
-    assert_eq!((count, sum), (measured.count, measured.sum_ns));
-    assert_eq!(end, profile.window_ns);
-    assert_whole(measured);
-}
-
 /// Another process keeps the handlers so busy that their books balance only when the probes are off. Its calls after the
 /// window are not counted. Two handlers, because code is patched under that load when the probes come off.
 #[test]
 #[ignore = "VM 6.1: not about the kernel"]
-fn intervals_and_calls_per_second_hold_while_the_books_are_settled() {
+fn calls_per_second_hold_while_the_books_are_settled() {
     testbed::load();
     const TRIVIAL: &str = "testbed_trivial_00";
     let mut run = Started::run(
-        "--module hids_testbed --handler testbed_trivial_0[01] --duration 2s --interval 500ms \
+        "--module hids_testbed --handler testbed_trivial_0[01] --duration 2s \
          --json {}/result.json",
         &[],
     );
@@ -196,11 +169,6 @@ fn intervals_and_calls_per_second_hold_while_the_books_are_settled() {
     assert!((least..=most).contains(&measured.count), "{least} to {most}: {measured:?}");
     assert!(made.len() as u64 > most, "nobody called after the window");
     assert_whole(measured);
-    let (count, length) = profile.intervals.iter().fold((0, 0), |(count, length), interval| {
-        assert_eq!(interval.start_ns, length, "a gap between intervals");
-        (count + interval.handlers[0].count, length + interval.duration_ns)
-    });
-    assert_eq!((count, length), (measured.count, profile.window_ns));
 }
 
 #[test]

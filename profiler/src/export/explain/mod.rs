@@ -3,7 +3,6 @@
 mod folded;
 mod json;
 mod notes;
-mod svg;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -36,8 +35,6 @@ pub enum Format {
     Json,
     /// Folded stacks for flame graphs: `a;b;c N`, or `a;b;c N M` for two recordings.
     Folded,
-    /// A flame graph.
-    Svg,
 }
 
 impl Format {
@@ -56,7 +53,6 @@ impl Format {
             "md" | "markdown" => Some(Self::Markdown),
             "json" => Some(Self::Json),
             "folded" => Some(Self::Folded),
-            "svg" => Some(Self::Svg),
             _ => None,
         }
     }
@@ -80,15 +76,11 @@ impl Default for Shown {
 }
 
 /// The report in a format; `shown` is for tables alone.
-///
-/// # Errors
-/// If a flame graph cannot be drawn.
-pub fn render(report: &ExplainReport, format: Format, shown: Shown) -> std::io::Result<Vec<u8>> {
+pub fn render(report: &ExplainReport, format: Format, shown: Shown) -> Vec<u8> {
     match format {
-        Format::Table => Ok(view::document(report, shown).text(shown.width).into_bytes()),
-        Format::Markdown => Ok(view::document(report, shown).markdown().into_bytes()),
-        Format::Json => Ok(super::json::indented(report)),
-        Format::Folded => Ok(folded::folded(report).into_bytes()),
-        Format::Svg => svg::flame_graph(report),
+        Format::Table => view::document(report, shown).text(shown.width).into_bytes(),
+        Format::Markdown => view::document(report, shown).markdown().into_bytes(),
+        Format::Json => super::json::indented(report),
+        Format::Folded => folded::folded(report).into_bytes(),
     }
 }

@@ -42,7 +42,7 @@ fn report(trees: &[&str]) -> ExplainReport {
 }
 
 fn rendered(trees: &[&str], format: Format, shown: Shown) -> String {
-    String::from_utf8(render(&report(trees), format, shown).unwrap()).unwrap()
+    String::from_utf8(render(&report(trees), format, shown)).unwrap()
 }
 
 #[test]
@@ -158,23 +158,8 @@ fn names_are_words_in_folded_stacks() {
     let recording = NamedRuns { name: "x".to_owned(), runs: runs.iter().collect() };
     let (handlers, notes) = explain(std::slice::from_ref(&recording), None).unwrap();
     let report = ExplainReport::new(&[recording], handlers, notes);
-    let text = String::from_utf8(render(&report, Format::Folded, Shown::default()).unwrap());
+    let text = String::from_utf8(render(&report, Format::Folded, Shown::default()));
     assert_eq!(text.unwrap(), "h 5\nh;a_b_c\u{fffd} 7\n");
-}
-
-#[test]
-fn flame_graphs_are_the_same_each_time_and_have_every_function() {
-    let svg = |trees: &[&str]| rendered(trees, Format::Svg, Shown::default());
-    let one = svg(&[BASE]);
-    assert_eq!(one, svg(&[BASE]));
-    for name in
-        ["connect_handler", "kmalloc (501 instructions, 54.93%)", "prefetch", "bind_handler"]
-    {
-        assert!(one.contains(name), "{name}");
-    }
-    let two = svg(&[BASE, CANDIDATE]);
-    assert!(two.contains("kfree (900 instructions, 33.91%; +33.91%)"), "{two}");
-    assert!(two.contains("slab_alloc (200 instructions, 7.54%; 0.00%)"), "{two}");
 }
 
 /// Durations have a unit of their own everywhere, and neither lines nor accesses to memory.
@@ -186,8 +171,7 @@ fn a_live_tree_is_in_nanoseconds() {
     let (handlers, notes) = explain(std::slice::from_ref(&recording), None).unwrap();
     assert_eq!(handlers[0].total(0), 440);
     let report = ExplainReport::new(&[recording], handlers, notes);
-    let rendered =
-        |format| String::from_utf8(render(&report, format, Shown::default()).unwrap()).unwrap();
+    let rendered = |format| String::from_utf8(render(&report, format, Shown::default())).unwrap();
     for format in Format::ALL {
         assert!(!rendered(*format).contains("instructions"), "{format}");
     }
@@ -195,7 +179,6 @@ fn a_live_tree_is_in_nanoseconds() {
     insta::assert_snapshot!("live-table", table);
     assert!(rendered(Format::Markdown).contains("\nh: 110.00 ns a call in a live trace (4 calls"));
     assert_eq!(rendered(Format::Folded), "h 100\nh;i 300\nh;i;j 40\n");
-    assert!(rendered(Format::Svg).contains("i (340 ns, 77.27%)"));
     let json: serde_json::Value = serde_json::from_str(&rendered(Format::Json)).unwrap();
     assert_eq!(
         (&json["unit"], &json["handlers"][0]["lines"]),
@@ -211,7 +194,7 @@ fn formats_are_told_by_names_and_endings() {
         assert_eq!(format.name().parse(), Ok(*format));
     }
     let of = |file: &str| Format::of_file(Path::new(file));
-    assert_eq!(of("a/b.SVG"), Some(Format::Svg));
+    assert_eq!(of("a/b.FOLDED"), Some(Format::Folded));
     assert_eq!(of("b.md"), Some(Format::Markdown));
     assert_eq!((of("b.pdf"), of("b")), (None, None));
 }

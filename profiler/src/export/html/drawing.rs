@@ -51,19 +51,6 @@ impl Axis {
         }
     }
 
-    /// The window in seconds, as far as the curves reach; `None` if they have no length.
-    pub(super) fn seconds(curves: &[Curve]) -> Option<Self> {
-        let times = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x);
-        let end = times.fold(0.0, f64::max);
-        (end > 0.0).then_some(Self {
-            range: [0.0, end],
-            is_logarithmic: false,
-            what: "seconds of the window",
-            labels: 8,
-            format: |x| format!("{} s", (x * 1e6).round() / 1e6),
-        })
-    }
-
     /// Where `value` is, from 0 to 1.
     fn share(&self, value: f64) -> f64 {
         let [from, to] = self.range;

@@ -70,7 +70,6 @@ fn section(recording: &Recording, handler: &HandlerRecording) -> Document {
             is_drawn.then(|| plot::histogram(handler, meter)).flatten(),
             format!("Share of the calls by {}", curve::what(meter)),
         ),
-        figure(plot::intervals(recording, handler), format!("{what} over the window")),
     ];
     Document {
         lead: constant.or_else(|| (handler.count == 0).then(no_hit)).into_iter().collect(),

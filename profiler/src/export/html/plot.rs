@@ -4,7 +4,7 @@
 
 use super::drawing::{self, Axis, Curve, Plot, series};
 use crate::export::curve::{self, percentile, percentile_points};
-use crate::recording::{Bucket, HandlerRecording, Interval, IntervalStats, Meter, Recording};
+use crate::recording::{Bucket, HandlerRecording, Meter};
 
 /// Most bars of a histogram.
 const MAX_BARS: usize = 60;
@@ -111,25 +111,6 @@ impl Bars {
         points.push((self.edge(self.number), 0.0));
         points
     }
-}
-
-/// Median, 99th percentile and maximum of each interval over the window.
-pub(super) fn intervals(recording: &Recording, handler: &HandlerRecording) -> Option<String> {
-    let at = recording.handlers.iter().position(|other| std::ptr::eq(other, handler))?;
-    type Figure = fn(&IntervalStats) -> Option<u64>;
-    let figures: [(&str, Figure); 3] =
-        [("TP50", |it| it.p50_ns), ("TP99", |it| it.p99_ns), ("max", |it| it.max_ns)];
-    let curve = |(colour, (name, of)): (usize, (&str, Figure))| {
-        let point = |interval: &Interval| {
-            let middle = interval.start_ns + interval.duration_ns / 2;
-            Some((middle as f64 / 1e9, of(interval.handlers.get(at)?)?.max(1) as f64))
-        };
-        let points = recording.intervals.iter().filter_map(point).collect();
-        Curve { name: name.to_owned(), colour, points }
-    };
-    let mut curves: Vec<Curve> = figures.into_iter().enumerate().map(curve).collect();
-    curves.retain(|curve| curve.points.len() > 1);
-    drawing::curves(&curves, Axis::seconds(&curves)?, curve::label(recording.meter))
 }
 
 /// Figures of each run of a handler, where several have them.
