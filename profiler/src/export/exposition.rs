@@ -1,4 +1,4 @@
-//! Prometheus' text format 0.0.4 and OpenMetrics 1.0: how metrics of recordings and of the daemon are written.
+//! Prometheus' text format 0.0.4 and OpenMetrics 1.0: how metrics are written.
 
 use std::fmt::Display;
 
@@ -14,8 +14,6 @@ pub enum Kind {
     Info,
     /// Figures by bucket.
     Histogram,
-    /// Quantiles of figures.
-    Summary,
 }
 
 impl Kind {
@@ -24,7 +22,7 @@ impl Kind {
         let suffix = match self {
             Self::Counter => "_total",
             Self::Info => "_info",
-            Self::Gauge | Self::Histogram | Self::Summary => "",
+            Self::Gauge | Self::Histogram => "",
         };
         name.strip_suffix(suffix).unwrap_or(name)
     }
@@ -34,13 +32,6 @@ impl Kind {
         let last = self.base(name).rsplit('_').next();
         last.filter(|last| ["seconds", "bytes", "ratio", "instructions"].contains(last))
     }
-}
-
-/// Labels of samples, and their time in seconds since the epoch, which only OpenMetrics has.
-#[derive(Clone)]
-pub(crate) struct Series {
-    pub(crate) labels: Vec<(&'static str, String)>,
-    pub(crate) at: Option<f64>,
 }
 
 /// A text that is being written.
@@ -68,46 +59,28 @@ impl Exposition {
         }
     }
 
-    /// A sample, with one `more` label if there is one.
-    pub(crate) fn sample(
-        &mut self,
-        name: &str,
-        series: &Series,
-        more: Option<(&str, &str)>,
-        value: impl Display,
-    ) {
-        let labels = series.labels.iter().map(|(name, value)| (*name, value.as_str()));
-        let pairs = pairs(labels.chain(more));
-        self.text.push_str(name);
-        if !pairs.is_empty() {
-            self.text.push_str(&format!("{{{pairs}}}"));
-        }
-        self.text.push_str(&format!(" {value}"));
-        if let (true, Some(at)) = (self.open_metrics, series.at) {
-            self.text.push_str(&format!(" {at}"));
-        }
-        self.text.push('\n');
+    /// A sample.
+    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let pairs = pairs(labels);
+        let labels = if pairs.is_empty() { pairs } else { format!("{{{pairs}}}") };
+        self.text.push_str(&format!("{name}{labels} {value}\n"));
     }
 
     /// The samples of a histogram: `buckets` are upper bounds with the number of figures up to there, infinity last.
     pub(crate) fn histogram(
         &mut self,
         name: &str,
-        series: &Series,
+        labels: &[(&str, &str)],
         buckets: impl IntoIterator<Item = (f64, u64)>,
         (sum, count): (f64, u64),
     ) {
         let bucket = format!("{name}_bucket");
         for (bound, up_to) in buckets {
-            self.sample(&bucket, series, Some(("le", &shortest(bound))), up_to);
+            let bound = shortest(bound);
+            self.sample(&bucket, &[labels, &[("le", &bound)]].concat(), up_to);
         }
-        self.sums(name, series, (sum, count));
-    }
-
-    /// The sum and the number of the figures of a histogram or a summary.
-    pub(crate) fn sums(&mut self, name: &str, series: &Series, (sum, count): (f64, u64)) {
-        self.sample(&format!("{name}_sum"), series, None, sum);
-        self.sample(&format!("{name}_count"), series, None, count);
+        self.sample(&format!("{name}_sum"), labels, sum);
+        self.sample(&format!("{name}_count"), labels, count);
     }
 
     pub(crate) fn finish(mut self) -> Vec<u8> {
@@ -136,7 +109,7 @@ pub fn seconds(ns: u64) -> f64 {
 }
 
 /// `a="b",c="d"`, with the values escaped.
-fn pairs<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+fn pairs(labels: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (name, value) in labels {
         let comma = if text.is_empty() { "" } else { "," };

@@ -22,7 +22,6 @@ pub mod list;
 pub mod load_profiles;
 mod loads;
 mod markdown;
-mod openmetrics;
 mod recording;
 mod repeats;
 pub mod series;
@@ -65,10 +64,6 @@ pub enum Format {
     Hlog,
     /// HdrHistogram's percentile distribution.
     Hgrm,
-    /// Prometheus' text.
-    Prometheus,
-    /// OpenMetrics text, with times.
-    OpenMetrics,
     /// One page with plots.
     Html,
     /// Bencher's metrics.
@@ -102,8 +97,6 @@ impl Format {
             Self::Json => &["json"],
             Self::Hlog => &["hlog"],
             Self::Hgrm => &["hgrm"],
-            Self::Prometheus => &["prom"],
-            Self::OpenMetrics => &["om", "openmetrics"],
             Self::Html => &["html", "htm"],
             Self::Bmf => &["bmf"],
         }
@@ -126,8 +119,6 @@ impl Format {
             (Self::Hlog, _) => Some(hlog::hlog(runs)),
             (Self::Hgrm, [run]) => Some(hgrm::hgrm(run, unit)),
             (Self::Json | Self::Hgrm, _) => None,
-            (Self::Prometheus, _) => Some(openmetrics::text(runs, false)),
-            (Self::OpenMetrics, _) => Some(openmetrics::text(runs, true)),
             (Self::Html, _) => Some(html::page(runs)),
             (Self::Bmf, _) => Some(bmf::bmf(runs)),
         }
@@ -179,7 +170,7 @@ mod tests {
         let parse = |text: &str| text.parse::<Export>().map(|export| (export.format, export.path));
         assert_eq!(parse("hlog=a.txt"), Ok((Format::Hlog, "a.txt".into())));
         assert_eq!(parse("out/a=b.CSV"), Ok((Format::Csv, "out/a=b.CSV".into())));
-        assert_eq!(parse("openmetrics=-"), Ok((Format::OpenMetrics, "-".into())));
+        assert_eq!(parse("bmf=-"), Ok((Format::Bmf, "-".into())));
         assert_eq!(parse("x.md"), Ok((Format::Markdown, "x.md".into())));
         let message = |text: &str| parse(text).expect_err("refused").to_string();
         assert!(message("result").contains("write FORMAT=FILE, with one of table, markdown"));

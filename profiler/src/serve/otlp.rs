@@ -339,9 +339,7 @@ fn metric(family: &Family, seen: &Seen<'_>, times: Times) -> Option<Metric> {
                 .collect(),
             aggregation_temporality: cumulative,
         }),
-        Kind::Gauge | Kind::Info | Kind::Summary => {
-            metric::Data::Gauge(Gauge { data_points: numbers() })
-        }
+        Kind::Gauge | Kind::Info => metric::Data::Gauge(Gauge { data_points: numbers() }),
     };
     Some(Metric {
         name: name.to_owned(),

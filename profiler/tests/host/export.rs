@@ -11,7 +11,6 @@ use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use nix::sys::stat::Mode;
 use profiler::export::{Format, Look, Unit};
-use profiler::probe::Precision;
 use profiler::recording::{HandlerRecording, Meter, Recording, Series};
 use serde_json::{Value, json};
 
@@ -152,81 +151,6 @@ fn percentile_distribution() {
     recording.handlers = vec![handler(&measure("a", &[1_000_001]))];
     let text = text(Format::Hgrm, &recording);
     assert!(text.contains("1000.001 1.000000000000          1\n"), "{text}");
-}
-
-#[test]
-fn openmetrics() {
-    insta::assert_snapshot!(text(Format::OpenMetrics, &sample()));
-    let hostile = text(Format::OpenMetrics, &hostile());
-    assert!(
-        hostile.contains("handler=\"a,b \\\"c\\\" |d| <e> _f_ \\\\g\u{fffd}[2J\""),
-        "{hostile}"
-    );
-    assert!(hostile.ends_with("# EOF\n"));
-}
-
-/// Node_exporter's textfile collector takes neither times nor the types of OpenMetrics.
-/// Two samples of one series are refused by those who read them.
-#[test]
-fn names_that_look_alike_are_two_series() {
-    let mut recording = sample();
-    for (of, name) in recording.handlers.iter_mut().zip(["a\u{1}", "a\u{2}", "a\\u{1}"]) {
-        of.name = name.to_owned();
-    }
-    let text = text(Format::OpenMetrics, &recording);
-    let series = text.lines().filter_map(|line| Some(line.split_once("} ")?.0));
-    let (mut all, count) = (series.clone().collect::<Vec<_>>(), series.count());
-    all.sort_unstable();
-    all.dedup();
-    assert_eq!(all.len(), count, "{text}");
-}
-
-#[test]
-fn prometheus_text() {
-    let prometheus = text(Format::Prometheus, &sample());
-    let end = sample().started.as_millisecond() as f64 / 1e3 + 10.0;
-    let untimed: String = text(Format::OpenMetrics, &sample())
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .map(|line| line.strip_suffix(&format!(" {end}")).expect("a time").to_owned() + "\n")
-        .collect();
-    let samples: String = prometheus
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .map(|line| format!("{line}\n"))
-        .collect();
-    assert_eq!(samples, untimed, "they have the same figures");
-    for head in ["profiler_run_info gauge", "profiler_handler_losses_total counter"] {
-        assert!(prometheus.contains(&format!("# TYPE {head}\n")), "{prometheus}");
-    }
-    assert!(!prometheus.contains("# UNIT") && !prometheus.contains("# EOF"), "{prometheus}");
-}
-
-/// Buckets end where the histogram's own do, so that every cumulative count is exact.
-#[test]
-fn openmetrics_buckets_are_exact() {
-    for precision in [Precision::Two, Precision::Three] {
-        let mut durations: Vec<u64> = (0..36).flat_map(|e| [(1 << e) - 1, 1 << e]).collect();
-        durations.extend((1..35).flat_map(|e| [(3_u64 << (e - 1)) - 1, 3 << (e - 1)]));
-        let mut measured = measure("a", &durations);
-        measured.durations = precision.durations();
-        durations.iter().for_each(|&ns| measured.durations.record(ns));
-        let mut recording = sample();
-        recording.histogram.precision_digits = precision.digits();
-        recording.handlers = vec![handler(&measured)];
-        assert_eq!(recording.check(), Ok(()));
-        let text = text(Format::Prometheus, &recording);
-        let mut bounds = 0;
-        for line in text.lines().filter(|line| line.contains("_bucket{")) {
-            let bound = line.split(",le=\"").nth(1).unwrap().split('"').next().unwrap();
-            let count: usize = line.rsplit(' ').next().unwrap().parse().unwrap();
-            let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse().unwrap() };
-            let exact = durations.iter().filter(|&&ns| ns as f64 / 1e9 <= bound).count();
-            assert_eq!(count, exact, "{line}");
-            bounds += 1;
-        }
-        assert_eq!(bounds, 63);
-    }
 }
 
 #[test]

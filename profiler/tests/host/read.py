@@ -27,22 +27,6 @@ def hlog(path):
         })
 
 
-def openmetrics(path):
-    from prometheus_client.openmetrics.parser import text_string_to_metric_families
-
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
-    return [
-        {
-            "name": family.name,
-            "type": family.type,
-            "unit": family.unit,
-            "samples": [[s.name, s.labels, s.value] for s in family.samples],
-        }
-        for family in text_string_to_metric_families(text)
-    ]
-
-
 if __name__ == "__main__":
-    read = {"hlog": hlog, "openmetrics": openmetrics}[sys.argv[1]]
+    read = {"hlog": hlog}[sys.argv[1]]
     json.dump(read(sys.argv[2]), sys.stdout)

@@ -9,7 +9,6 @@ use profiler::stats::nearest_rank;
 use serde_json::Value;
 
 use crate::common::{handler, measure, sample};
-use crate::serve_prometheus::run as promtool;
 
 /// The percentiles that `read.py` asks for.
 const PERCENTILES: [f64; 11] = [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
@@ -22,7 +21,7 @@ fn read(format: Format, runs: &[Recording]) -> Value {
 /// What the parser of a format makes of this.
 fn parsed(format: Format, bytes: &[u8]) -> Value {
     let python = std::env::var_os("PROFILER_READERS_PYTHON").expect(
-        "PROFILER_READERS_PYTHON names no Python with hdrhistogram and prometheus_client: `cargo xtask test` makes \
+        "PROFILER_READERS_PYTHON names no Python with hdrhistogram: `cargo xtask test` makes \
          one and runs this",
     );
     let folder = tempfile::tempdir().unwrap();
@@ -97,99 +96,4 @@ fn at_rank(handler: &HandlerRecording, rank: u64) -> Bucket {
         seen >= rank
     });
     *bucket.unwrap()
-}
-
-#[test]
-#[ignore = "needs a Python with other implementations of the formats: `cargo xtask test` has one"]
-fn openmetrics_passes_the_parser_of_prometheus() {
-    let series = series();
-    let families = read(Format::OpenMetrics, &series.runs);
-    let family = |name: &str| {
-        families.as_array().unwrap().iter().find(|family| family["name"] == name).expect(name)
-    };
-    let durations = family("profiler_handler_duration_seconds");
-    assert_eq!((&durations["type"], &durations["unit"]), (&"histogram".into(), &"seconds".into()));
-    for family in families.as_array().unwrap() {
-        let (name, kind) = (family["name"].as_str().unwrap(), family["type"].as_str().unwrap());
-        let kinds = ["info", "gauge", "counter", "histogram", "summary"];
-        assert!(kinds.contains(&kind), "{name}: {kind}");
-        let unit = family["unit"].as_str().unwrap();
-        assert!(unit.is_empty() || name.ends_with(&format!("_{unit}")), "{name}: {unit}");
-    }
-    for (number, run) in series.runs.iter().enumerate() {
-        for handler in &run.handlers {
-            let of = |family: &Value, name: &str, kind: &[(&str, &str)]| -> Vec<f64> {
-                let samples = family["samples"].as_array().unwrap().iter();
-                let wanted = samples.filter(|sample| {
-                    let labels = &sample[1];
-                    sample[0] == name
-                        && labels["handler"] == handler.name
-                        && labels["run"].as_str() == Some(&(number + 1).to_string())
-                        && kind.iter().all(|(key, value)| labels[*key] == *value)
-                });
-                wanted.map(|sample| sample[2].as_f64().unwrap()).collect()
-            };
-            let name = "profiler_handler_duration_seconds";
-            assert_eq!(of(durations, &format!("{name}_count"), &[]), [handler.count as f64]);
-            assert_eq!(of(durations, &format!("{name}_sum"), &[]), [handler.sum_ns as f64 / 1e9]);
-            let last = of(durations, &format!("{name}_bucket"), &[("le", "+Inf")]);
-            assert_eq!(last, [handler.count as f64]);
-            let name = "profiler_handler_duration_quantile_seconds";
-            let p99 = of(family(name), name, &[("quantile", "0.99")]);
-            let expected: Vec<f64> =
-                handler.quantile_ns(0.99).map(|ns| ns as f64 / 1e9).into_iter().collect();
-            assert_eq!(p99, expected, "{}", handler.name);
-            let losses = family("profiler_handler_losses");
-            let lost = of(losses, "profiler_handler_losses_total", &[("kind", "lost")]);
-            assert_eq!(lost, [handler.losses.lost as f64]);
-        }
-    }
-}
-
-/// The reader of node_exporter's textfile collector, and its linter.
-#[test]
-#[ignore = "needs Prometheus: `cargo xtask test` has it"]
-fn promtool_has_nothing_to_say_of_an_export() {
-    let bytes = Format::Prometheus.render(&series().runs, &Look::default());
-    let checked = promtool(&["check", "metrics"], &bytes.unwrap());
-    let is_silent = checked.stdout.is_empty() && checked.stderr.is_empty();
-    assert!(checked.status.success() && is_silent, "{checked:?}");
-}
-
-#[test]
-#[ignore = "needs Prometheus: `cargo xtask test` has it"]
-fn prometheus_imports_openmetrics_at_the_time_of_the_run() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let series = series();
-    let bytes = Format::OpenMetrics.render(&series.runs, &Look::default());
-    std::fs::write(path("run.om"), bytes.unwrap()).unwrap();
-    let blocks = ["tsdb", "create-blocks-from", "openmetrics", &path("run.om"), &path("data")];
-    let imported = promtool(&blocks, b"");
-    assert!(imported.status.success(), "{imported:?}");
-    // Without one it takes the folder for no database.
-    std::fs::create_dir(path("data/wal")).unwrap();
-    let dumped = promtool(&["tsdb", "dump", &path("data")], b"");
-    let text = String::from_utf8(dumped.stdout).unwrap();
-    let run = &series.runs[0];
-    let end = run.started.as_millisecond() + i64::try_from(run.window_ns / 1_000_000).unwrap();
-    let of_first = |line: &&str| line.contains("profiler_run_info") && line.contains("run=\"1\"");
-    let line = text.lines().find(of_first).expect("it is there");
-    assert!(line.ends_with(&format!("1 {end}")), "{line}");
-}
-
-/// A parser that takes everything would show nothing.
-#[test]
-#[ignore = "needs a Python with other implementations of the formats: `cargo xtask test` has one"]
-fn the_parser_of_prometheus_refuses_what_is_wrong() {
-    let text = Format::OpenMetrics.render(&series().runs, &Look::default()).unwrap();
-    let text = String::from_utf8(text).unwrap();
-    // More calls up to the first bound than up to the next.
-    let bucket = text.lines().find(|line| line.contains("_bucket{")).unwrap();
-    let more = bucket.replacen("} ", "} 9", 1);
-    let wrong = text.replacen(bucket, &more, 1);
-    let refused = std::panic::catch_unwind(|| parsed(Format::OpenMetrics, wrong.as_bytes()));
-    let message = refused.expect_err("buckets that do not add up are refused");
-    let message = message.downcast_ref::<String>().expect("a message");
-    assert!(message.contains("ValueError"), "{message}");
 }

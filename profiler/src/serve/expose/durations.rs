@@ -3,8 +3,7 @@
 use crate::export::exposition::cumulative;
 use crate::stats::Durations;
 
-/// Upper bounds of the classic buckets, in nanoseconds: one below each power of two from 64 ns to 8.6 s. Every second bound
-/// of `--export prometheus`.
+/// Upper bounds of the classic buckets, in nanoseconds: one below each power of two from 64 ns to 8.6 s.
 ///
 /// HDR histograms of any precision have a bucket that ends there, so no call falls astride a bound and each count is exact.
 pub const BOUNDS_NS: [u64; 28] = {

@@ -50,7 +50,7 @@ pub(super) fn render(seen: &Seen<'_>) -> Vec<u8> {
         }
         let kind = match family.kind {
             Kind::Counter => 0,
-            Kind::Gauge | Kind::Info | Kind::Summary => 1,
+            Kind::Gauge | Kind::Info => 1,
             Kind::Histogram => 4,
         };
         let message = Message::default()

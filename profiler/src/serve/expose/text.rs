@@ -2,7 +2,7 @@
 
 use super::durations::{BOUNDS_NS, classic};
 use super::family::{FAMILIES, Seen, Value};
-use crate::export::exposition::{Exposition, Series, seconds};
+use crate::export::exposition::{Exposition, seconds};
 
 /// All families that have points.
 pub(super) fn render(seen: &Seen<'_>, open_metrics: bool) -> Vec<u8> {
@@ -14,17 +14,16 @@ pub(super) fn render(seen: &Seen<'_>, open_metrics: bool) -> Vec<u8> {
         }
         text.family(family.name, family.help, family.kind);
         for point in points {
-            let values = point.labels.iter().map(|value| (*value).to_owned());
-            let labels = family.labels.iter().copied().zip(values).collect();
-            let series = Series { labels, at: None };
+            let labels = family.labels.iter().copied().zip(point.labels.iter().copied());
+            let labels: Vec<(&str, &str)> = labels.collect();
             match point.value {
-                Value::Count(count) => text.sample(family.name, &series, None, count),
-                Value::Real(value) => text.sample(family.name, &series, None, value),
+                Value::Count(count) => text.sample(family.name, &labels, count),
+                Value::Real(value) => text.sample(family.name, &labels, value),
                 Value::Durations(durations) => {
                     let bounds = BOUNDS_NS.into_iter().map(seconds).chain([f64::INFINITY]);
                     let counts = classic(durations).into_iter().chain([durations.len()]);
                     let sums = (seconds(durations.sum_ns()), durations.len());
-                    text.histogram(family.name, &series, bounds.zip(counts), sums);
+                    text.histogram(family.name, &labels, bounds.zip(counts), sums);
                 }
             }
         }
