@@ -6,7 +6,7 @@ use super::{data_to_stdout, stdout_width, to_stdout};
 use crate::cli::ProfilesArgs;
 use crate::error::{Failure, exit};
 use crate::export::json::indented;
-use crate::export::load_profiles::{in_full, table};
+use crate::export::load_profiles::table;
 use crate::load_profile::{Library, Listed, LoadProfile, Origin};
 
 /// Lists and checks all load profiles, or shows the named ones.
@@ -25,8 +25,8 @@ pub fn run(args: &ProfilesArgs) -> Result<(), Failure> {
         if args.json {
             return data_to_stdout(&indented(&profiles));
         }
-        let texts: Vec<String> = profiles.iter().map(in_full).collect();
-        return to_stdout(&texts.join("\n"));
+        let texts = profiles.iter().map(|of| format!("# {}\n{}", of.origin, of.text));
+        return to_stdout(&texts.collect::<Vec<_>>().join("\n"));
     }
     let listed = library.list()?;
     if args.json {

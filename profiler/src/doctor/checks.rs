@@ -1,7 +1,7 @@
 //! Facts about a machine, each with a remedy where it stands in the way.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -46,10 +46,6 @@ pub enum CheckId {
     Lockdown,
     /// Limit of locked memory, which old kernels charge maps to.
     Memlock,
-    /// The Linux Test Project.
-    Ltp,
-    /// A virtual machine to measure in.
-    Qemu,
 }
 
 /// An answer.
@@ -104,8 +100,6 @@ impl CheckId {
             Self::Tracefs => "tracefs",
             Self::Lockdown => "open to tracing (lockdown)",
             Self::Memlock => "locked memory",
-            Self::Ltp => "LTP",
-            Self::Qemu => "QEMU",
         }
     }
 
@@ -152,7 +146,6 @@ pub(super) fn all(machine: &Machine, module: Option<&str>) -> Vec<Check> {
     checks.push(tracefs(root));
     checks.push(lockdown(root));
     checks.push(locked_memory);
-    checks.extend(tools(machine));
     checks
 }
 
@@ -402,39 +395,4 @@ fn memlock(root: &Path, status: &str) -> Check {
         ),
         None => id.unknown("/proc/self/limits does not show it", None),
     }
-}
-
-fn tools(machine: &Machine) -> [Check; 2] {
-    let ltp_root = machine.ltp_root.clone().unwrap_or_else(|| PathBuf::from("/opt/ltp"));
-    let ltp = if below(&machine.root, &ltp_root).join("runtest").is_dir() {
-        CheckId::Ltp.yes(ltp_root.display().to_string())
-    } else {
-        CheckId::Ltp.no(
-            format!("{} has no folder runtest", ltp_root.display()),
-            "build and install the Linux Test Project, and set LTPROOT if it is elsewhere; the \
-             built-in loads work without it",
-        )
-    };
-    let architecture = std::env::consts::ARCH;
-    let qemu = format!("qemu-system-{architecture}");
-    let qemu = match find_program(machine, &[&qemu, "qemu-kvm"]) {
-        Some(path) => CheckId::Qemu.yes(path.display().to_string()),
-        None => CheckId::Qemu.no(
-            format!("{qemu} is not in PATH"),
-            "apt install qemu-system, to measure in a virtual machine",
-        ),
-    };
-    [ltp, qemu]
-}
-
-fn find_program(machine: &Machine, names: &[&str]) -> Option<PathBuf> {
-    let path = machine.path.as_ref()?;
-    std::env::split_paths(path)
-        .flat_map(|folder| names.iter().map(move |name| folder.join(name)))
-        .find(|program| below(&machine.root, program).is_file())
-}
-
-/// An absolute path of the machine at `root`.
-fn below(root: &Path, path: &Path) -> PathBuf {
-    root.join(path.strip_prefix("/").unwrap_or(path))
 }

@@ -9,7 +9,6 @@ pub mod table;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -31,10 +30,6 @@ pub type TryBackend = fn(Backend, Option<&Btf>) -> Result<(), Refusal>;
 pub struct Machine {
     /// What is `/` on this machine.
     pub root: PathBuf,
-    /// Where programs are looked for, as in `PATH`.
-    pub path: Option<OsString>,
-    /// Folder of the Linux Test Project, as in `LTPROOT`.
-    pub ltp_root: Option<PathBuf>,
     /// Tries a backend.
     pub try_backend: TryBackend,
 }
@@ -42,12 +37,7 @@ pub struct Machine {
 impl Machine {
     /// The machine that this process runs on.
     pub fn this() -> Self {
-        Self {
-            root: PathBuf::from("/"),
-            path: std::env::var_os("PATH"),
-            ltp_root: std::env::var_os("LTPROOT").map(PathBuf::from),
-            try_backend: feature::try_backend,
-        }
+        Self { root: PathBuf::from("/"), try_backend: feature::try_backend }
     }
 }
 

@@ -8,8 +8,6 @@ use std::path::{Path, PathBuf};
 use super::{LoadProfile, Origin, Work};
 use crate::toml_file::BadToml;
 
-/// Folder of profiles below the XDG data folders.
-const FOLDER: &str = "profiler/ltp-profiles";
 /// Largest file that is read, a hundred times the largest sensible one.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -51,25 +49,11 @@ pub enum LibraryError {
 }
 
 impl Library {
-    /// The folders `first`, then those of the environment and of the system, then this program.
-    ///
-    /// `PROFILER_PROFILES` may name several, separated by colons. Then come `profiler/ltp-profiles` below
-    /// `XDG_DATA_HOME` (`~/.local/share`) and each of `XDG_DATA_DIRS` (`/usr/local/share`, `/usr/share`), if
-    /// they exist.
+    /// The folders `first`, then those that `PROFILER_PROFILES` names, separated by colons, then this program.
     pub fn of_user(first: &[PathBuf]) -> Self {
-        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let split = |value: &_| std::env::split_paths(value).collect::<Vec<_>>();
+        let named = std::env::var_os("PROFILER_PROFILES").unwrap_or_default();
         let mut folders = first.to_vec();
-        folders.extend(variable("PROFILER_PROFILES").iter().flat_map(split));
-        let home = variable("XDG_DATA_HOME")
-            .map(PathBuf::from)
-            .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".local/share")));
-        let system = variable("XDG_DATA_DIRS").map_or_else(
-            || vec![PathBuf::from("/usr/local/share"), PathBuf::from("/usr/share")],
-            |value| split(&value),
-        );
-        let standard = home.into_iter().chain(system).map(|folder| folder.join(FOLDER));
-        folders.extend(standard.filter(|folder| folder.is_dir()));
+        folders.extend(std::env::split_paths(&named));
         folders.retain(|folder| !folder.as_os_str().is_empty());
         Self { folders }
     }

@@ -23,6 +23,9 @@ pub struct LoadProfile {
     pub name: String,
     /// Where it was found.
     pub origin: Origin,
+    /// The text of its file.
+    #[serde(skip)]
+    pub text: String,
     /// What it measures, in one line.
     pub title: String,
     /// Kernel modules that may contain the handlers; the first that is loaded is taken.

@@ -61,7 +61,8 @@ impl LoadProfile {
     /// The first error: syntax, an unknown or missing key, an invalid value.
     pub fn parse(name: &str, origin: Origin, text: &str) -> Result<Self, BadToml> {
         let file = origin.to_string();
-        toml_file::parse(text, &file, |file: File| file.check(name, origin))
+        let profile = toml_file::parse(text, &file, |file: File| file.check(name, origin))?;
+        Ok(Self { text: text.to_owned(), ..profile })
     }
 }
 
@@ -81,7 +82,8 @@ impl File {
             Some(ref parts) => Work::Parts(self.parts(parts)?),
             None => Work::Hook(Box::new(self.hook()?)),
         };
-        Ok(LoadProfile { name: name.to_owned(), origin, title, modules, notes, work })
+        let text = String::new();
+        Ok(LoadProfile { name: name.to_owned(), origin, text, title, modules, notes, work })
     }
 
     fn parts(&self, parts: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<String>, Mistake> {

@@ -1,6 +1,5 @@
 //! The table that a terminal shows while a run goes on.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use comfy_table::Row;
@@ -13,43 +12,36 @@ use crate::probe::recorder::{HandlerStats, Recorder};
 /// How often it is drawn anew; each time the records are drained.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
 
-/// Rates that a sparkline shows.
-const HISTORY: usize = 20;
-
 /// What the terminal shows besides what the recorder has of the window.
 pub(super) struct Live {
-    /// Of each handler: calls per second between drawings, oldest first.
-    rates: Vec<VecDeque<f64>>,
+    /// Of each handler: calls per second since the drawing before.
+    rates: Vec<f64>,
     last: Instant,
 }
 
 impl Live {
     /// A table of so many handlers, for a window that begins now.
     pub(super) fn new(handlers: usize, now: Instant) -> Self {
-        Self { rates: vec![VecDeque::new(); handlers], last: now }
+        Self { rates: vec![0.0; handlers], last: now }
     }
 
     /// Adds what was measured since the last time.
     pub(super) fn add(&mut self, drained: &[Drained], now: Instant) {
         let seconds = (now - self.last).as_secs_f64().max(1e-3);
         self.last = now;
-        for (rates, drained) in self.rates.iter_mut().zip(drained) {
-            if rates.len() == HISTORY {
-                rates.pop_front();
-            }
-            rates.push_back(drained.durations.len() as f64 / seconds);
+        for (rate, drained) in self.rates.iter_mut().zip(drained) {
+            *rate = drained.durations.len() as f64 / seconds;
         }
     }
 
     /// The table, in `lines` lines at most: handlers that have no room are counted in the last one.
     pub(super) fn text(&self, recorder: &Recorder, lines: usize) -> String {
-        let header =
-            ["handler", "calls/s", "", "calls", "TP50 [us]", "TP99 [us]", "max [us]", "lost"];
+        let header = ["handler", "calls/s", "calls", "TP50 [us]", "TP99 [us]", "max [us]", "lost"];
         // Its head, the rule below it, and the line that counts the rest.
         let room = lines.saturating_sub(3).max(1);
         let handlers = recorder.handlers();
         let rows = handlers.iter().zip(&self.rates).take(room);
-        let mut text = grid::figures(&header, rows.map(|(of, rates)| row(of, rates)), None);
+        let mut text = grid::figures(&header, rows.map(|(of, rate)| row(of, *rate)), None);
         if handlers.len() > room {
             text.push_str(&format!("\nand {} more handlers", handlers.len() - room));
         }
@@ -57,13 +49,12 @@ impl Live {
     }
 }
 
-fn row(of: &HandlerStats, rates: &VecDeque<f64>) -> Row {
+fn row(of: &HandlerStats, rate: f64) -> Row {
     let losses = of.losses();
     let (durations, _) = of.measure.durations.without(losses.doubtful);
     Row::from([
         clean(&of.measure.target.label()).into_owned(),
-        format!("{:.0}", rates.back().copied().unwrap_or(0.0)),
-        sparkline(rates),
+        format!("{rate:.0}"),
         durations.len().to_string(),
         micros(durations.quantile_ns(0.5)),
         micros(durations.quantile_ns(0.99)),
@@ -74,20 +65,6 @@ fn row(of: &HandlerStats, rates: &VecDeque<f64>) -> Row {
 
 fn micros(ns: Option<u64>) -> String {
     ns.map_or("-".to_owned(), |ns| format!("{}.{:03}", ns / 1000, ns % 1000))
-}
-
-/// One block a value, as high as its share of the largest; no call at all is a space.
-fn sparkline(values: &VecDeque<f64>) -> String {
-    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let top = values.iter().copied().fold(0.0, f64::max);
-    let block = |value: &f64| {
-        if *value <= 0.0 {
-            return ' ';
-        }
-        let level = (value / top * 8.0).ceil() as usize;
-        BLOCKS[level.clamp(1, 8) - 1]
-    };
-    values.iter().map(block).collect()
 }
 
 #[cfg(test)]
@@ -120,7 +97,7 @@ mod tests {
         let (_, text) = table(&["busy", "idle"], &[none(), none()], &[&first, &second]);
         let rows: Vec<Vec<&str>> =
             text.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(rows[0], ["busy", "10", "█▂", "50", "1.500", "2.500", "2.500", "3"]);
+        assert_eq!(rows[0], ["busy", "10", "50", "1.500", "2.500", "2.500", "3"]);
         assert_eq!(rows[1], ["idle", "0", "0", "-", "-", "-", "0"]);
     }
 
@@ -144,12 +121,5 @@ mod tests {
         assert_eq!(text.lines().count(), 12);
         assert!(text.ends_with("and 51 more handlers"), "{text}");
         assert!(text.contains("h8") && !text.contains("h9"), "{text}");
-    }
-
-    #[test]
-    fn sparklines_are_as_long_as_their_history() {
-        let drained = [drained(&[5; 3], 0)];
-        let (live, _) = table(&["x"], &drained, &[&drained[..]; HISTORY + 9]);
-        assert_eq!(sparkline(&live.rates[0]).chars().count(), HISTORY);
     }
 }
