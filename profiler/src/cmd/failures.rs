@@ -2,14 +2,12 @@
 
 use crate::atomic_file::OutputError;
 use crate::error::{Failure, exit};
-use crate::explain::Refusal;
 use crate::kernel::module::ModuleError;
 use crate::kernel::target::ResolveError;
 use crate::load::ltp::LtpError;
-use crate::load_profile::LibraryError;
 use crate::probe::ProbeError;
 use crate::recording::ReadError;
-use crate::toml_file::TomlFileError;
+use crate::toml_file::{BadToml, TomlFileError};
 
 /// Error types with one exit code each.
 macro_rules! of_one_code {
@@ -23,6 +21,7 @@ macro_rules! of_one_code {
 }
 
 of_one_code!(
+    BadToml => BAD_INPUT,
     ModuleError => NO_TARGET,
     OutputError => BAD_OUTPUT,
     ReadError => BAD_INPUT,
@@ -37,32 +36,11 @@ impl From<ResolveError> for Failure {
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        let code = match refusal {
-            Refusal::NoTree(_) | Refusal::TooMany(_) => exit::BAD_INPUT,
-            Refusal::NoSuchHandler { .. } => exit::NO_TARGET,
-            Refusal::NothingInCommon(_) => exit::NOT_COMPARABLE,
-        };
-        Self::new(code, refusal.to_string())
-    }
-}
-
 impl From<ProbeError> for Failure {
     fn from(error: ProbeError) -> Self {
         let code = match error {
             ProbeError::ModuleGone { .. } => exit::NO_TARGET,
             _ => exit::CANNOT_MEASURE,
-        };
-        Self::new(code, error.to_string())
-    }
-}
-
-impl From<LibraryError> for Failure {
-    fn from(error: LibraryError) -> Self {
-        let code = match error {
-            LibraryError::NotFound { .. } => exit::USAGE,
-            _ => exit::BAD_INPUT,
         };
         Self::new(code, error.to_string())
     }

@@ -6,7 +6,7 @@ use crate::atomic_file::OutputFile;
 use crate::cli::MergeArgs;
 use crate::error::{Failure, exit};
 use crate::progress::Progress;
-use crate::recording::{Merge, MergeError, Series};
+use crate::recording::{Merge, Series};
 
 /// Merges all runs of `args.files`.
 ///
@@ -18,7 +18,7 @@ pub fn run(args: &MergeArgs) -> Result<(), Failure> {
     for file in &args.files {
         add(&mut merge, file, Series::read(file)?)?;
     }
-    let recording = merge.finish().map_err(|error| refused(&error))?;
+    let recording = merge.finish()?;
     recording.check().map_err(|error| {
         Failure::new(exit::INTERNAL, format!("the merged recording contradicts itself: {error}"))
     })?;
@@ -39,16 +39,7 @@ fn add(merge: &mut Merge<'_>, file: &Path, series: Series) -> Result<(), Failure
     let name = file.display();
     for (at, run) in series.runs.into_iter().enumerate() {
         let name = if several { format!("{name}#{}", at + 1) } else { name.to_string() };
-        merge.add(run, &name).map_err(|error| refused(&error))?;
+        merge.add(run, &name)?;
     }
     Ok(())
-}
-
-fn refused(error: &MergeError) -> Failure {
-    let code = match error {
-        MergeError::Unlike { .. } | MergeError::Twice { .. } => exit::NOT_COMPARABLE,
-        MergeError::Overflow { .. } | MergeError::TooMany { .. } => exit::BAD_INPUT,
-        MergeError::Nothing => exit::USAGE,
-    };
-    Failure::new(code, error.to_string())
 }

@@ -20,7 +20,7 @@ use serde::{Serialize, Serializer};
 use crate::recording::{Meter, Recording};
 pub use cause::Cause;
 pub(crate) use select::alone;
-pub use select::{Refusal, explain};
+pub use select::explain;
 
 /// Runs that are summed.
 #[derive(Debug)]

@@ -5,36 +5,13 @@ use std::collections::BTreeSet;
 use super::difference::explained;
 use super::tree::{Details, Tree, handlers, trees};
 use super::{Explained, Function, NamedRuns};
+use crate::error::{Failure, exit};
 use crate::recording::Meter;
 use crate::recording::call_tree::MOST;
 use crate::text::listed;
 
 /// Similar names in a message.
 const SUGGESTIONS: usize = 5;
-
-/// Why there is nothing to explain.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// Without a call tree.
-    #[error("{0} has no call tree: measure with `profiler lab --meter exact`")]
-    NoTree(String),
-    /// Without a handler of that name.
-    #[error("no function `{name}` was called in {recordings}: {hint}")]
-    NoSuchHandler {
-        /// The name.
-        name: String,
-        /// The recordings.
-        recordings: String,
-        /// Similar names, or all handlers.
-        hint: String,
-    },
-    /// No handler was called in both.
-    #[error("no handler was called in both recordings: {0}")]
-    NothingInCommon(String),
-    /// Larger than any recording.
-    #[error("{0} has more calls or larger sums than can be: measure again")]
-    TooMany(String),
-}
 
 /// Explains `handler`, or each function that was called from outside, in one recording or by what differs in a second.
 /// Returns that, and what a reader has to know.
@@ -44,11 +21,13 @@ pub enum Refusal {
 pub fn explain(
     recordings: &[NamedRuns<'_>],
     handler: Option<&str>,
-) -> Result<(Vec<Explained>, Vec<String>), Refusal> {
+) -> Result<(Vec<Explained>, Vec<String>), Failure> {
     if let Some(bare) = recordings.iter().find(|recording| {
         recording.runs.is_empty() || recording.runs.iter().any(|run| run.call_tree.is_none())
     }) {
-        return Err(Refusal::NoTree(bare.name.clone()));
+        let text =
+            format!("{} has no call tree: measure with `profiler lab --meter exact`", bare.name);
+        return Err(Failure::new(exit::BAD_INPUT, text));
     }
     let details = Details::of(recordings);
     let mut notes = of_symbols(recordings, &details);
@@ -61,7 +40,9 @@ pub fn explain(
             continue;
         }
         if let Some(at) = root.iter().position(|of| of.calls.max(of.inclusive) > MOST) {
-            return Err(Refusal::TooMany(recordings[at].name.clone()));
+            let name = &recordings[at].name;
+            let text = format!("{name} has more calls or larger sums than can be: measure again");
+            return Err(Failure::new(exit::BAD_INPUT, text));
         }
         let mut explained = explained(&tree);
         if recordings.iter().any(|recording| recording.meter() == Meter::Probes) {
@@ -73,7 +54,8 @@ pub fn explain(
         all.push(explained);
     }
     if all.is_empty() {
-        return Err(Refusal::NothingInCommon(listed(&missing)));
+        let text = format!("no handler was called in both recordings: {}", listed(&missing));
+        return Err(Failure::new(exit::NOT_COMPARABLE, text));
     }
     notes.extend(missing);
     Ok((all, notes))
@@ -141,7 +123,7 @@ fn unnamed<'a>(recordings: &'a [NamedRuns<'_>]) -> BTreeSet<&'a str> {
 }
 
 /// The handlers that are wanted.
-fn chosen(recordings: &[NamedRuns<'_>], name: Option<&str>) -> Result<Vec<Function>, Refusal> {
+fn chosen(recordings: &[NamedRuns<'_>], name: Option<&str>) -> Result<Vec<Function>, Failure> {
     let mut found: Vec<Function> = Vec::new();
     let mut add = |function: Function| {
         if !found.contains(&function) {
@@ -177,8 +159,8 @@ fn chosen(recordings: &[NamedRuns<'_>], name: Option<&str>) -> Result<Vec<Functi
         format!("did you mean {}?", near.join(", "))
     };
     let recordings: Vec<&str> = recordings.iter().map(|recording| &*recording.name).collect();
-    let (name, recordings) = (name.to_owned(), recordings.join(" and "));
-    Err(Refusal::NoSuchHandler { name, recordings, hint })
+    let text = format!("no function `{name}` was called in {}: {hint}", recordings.join(" and "));
+    Err(Failure::new(exit::NO_TARGET, text))
 }
 
 /// A line where the table of handlers has other sums than the tree: it has calls that ended in the window alone.

@@ -6,6 +6,7 @@ use std::slice;
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::Failure;
 use crate::recording::call_tree::{CallTree, TreeFunction, TreeNode, TreePlace};
 
 /// The tree that `text` draws. A line is `SYMBOL CALLS PLACE...`, two spaces further to the right than its caller's; a
@@ -85,7 +86,7 @@ pub(crate) fn runs(trees: &[CallTree]) -> Vec<Recording> {
 pub(crate) fn of_trees(
     trees: &[CallTree],
     handler: Option<&str>,
-) -> Result<(Vec<Explained>, Vec<String>), Refusal> {
+) -> Result<(Vec<Explained>, Vec<String>), Failure> {
     let runs = runs(trees);
     let recordings: Vec<NamedRuns<'_>> = runs
         .iter()

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::{LoadProfile, Origin, Work};
-use crate::toml_file::BadToml;
+use crate::error::{Failure, exit};
 
 /// Largest file that is read, a hundred times the largest sensible one.
 const MAX_BYTES: u64 = 1 << 20;
@@ -22,7 +22,7 @@ pub struct Library {
 }
 
 /// One profile of a listing.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Listed {
     /// Its name.
     pub name: String,
@@ -31,21 +31,7 @@ pub struct Listed {
     /// An earlier folder has one of this name, which is taken instead.
     pub hidden: bool,
     /// The profile, or its error.
-    pub profile: Result<LoadProfile, LibraryError>,
-}
-
-/// Why a profile cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LibraryError {
-    /// A file or folder cannot be read, or a part cannot be used: why, and what to do.
-    #[error("{0}")]
-    Unusable(String),
-    /// The file is not a valid profile.
-    #[error(transparent)]
-    Bad(#[from] BadToml),
-    /// No folder has a profile of that name.
-    #[error("{0}")]
-    NotFound(String),
+    pub profile: Result<LoadProfile, Failure>,
 }
 
 impl Library {
@@ -67,7 +53,7 @@ impl Library {
     ///
     /// # Errors
     /// If a folder cannot be read.
-    pub fn list(&self) -> Result<Vec<Listed>, LibraryError> {
+    pub fn list(&self) -> Result<Vec<Listed>, Failure> {
         let mut listed: Vec<Listed> = Vec::new();
         for folder in &self.folders {
             for path in files(folder)? {
@@ -104,7 +90,7 @@ impl Library {
     ///
     /// # Errors
     /// If it does not exist or is not valid.
-    pub fn find(&self, wanted: &str) -> Result<LoadProfile, LibraryError> {
+    pub fn find(&self, wanted: &str) -> Result<LoadProfile, Failure> {
         if wanted.contains('/') || wanted.ends_with(".toml") {
             return read(Path::new(wanted));
         }
@@ -116,16 +102,15 @@ impl Library {
     ///
     /// # Errors
     /// If a part does not exist, is not valid, or has parts itself.
-    pub fn parts(&self, profile: &LoadProfile) -> Result<Vec<LoadProfile>, LibraryError> {
+    pub fn parts(&self, profile: &LoadProfile) -> Result<Vec<LoadProfile>, Failure> {
         let Work::Parts(names) = &profile.work else { return Ok(vec![profile.clone()]) };
         let beside = match &profile.origin {
             Origin::File(path) => path.parent(),
             Origin::BuiltIn(_) => None,
         };
         let part = |name: &String| {
-            let fail = |reason: String| {
-                LibraryError::Unusable(format!("{}: part `{name}`: {reason}", profile.origin))
-            };
+            let fail =
+                |reason: String| unusable(format!("{}: part `{name}`: {reason}", profile.origin));
             let beside = beside.map(|folder| folder.join(format!("{name}.toml")));
             let part = match beside.filter(|path| path.exists()) {
                 Some(path) => read(&path),
@@ -140,7 +125,7 @@ impl Library {
         names.iter().map(part).collect()
     }
 
-    fn named(&self, name: &str) -> Result<LoadProfile, LibraryError> {
+    fn named(&self, name: &str) -> Result<LoadProfile, Failure> {
         for folder in &self.folders {
             let path = folder.join(format!("{name}.toml"));
             if path.exists() {
@@ -161,10 +146,18 @@ impl Library {
         let near = near.filter(|other| likeness(other) > 0.8).cloned();
         let near = near.map_or(String::new(), |near| format!(": did you mean `{near}`?"));
         let known = known.join(", ");
-        Err(LibraryError::NotFound(format!(
-            "no load profile `{name}`{near}; there are {known} (`profiler profiles` describes them)"
-        )))
+        Err(Failure::new(
+            exit::USAGE,
+            format!(
+                "no load profile `{name}`{near}; there are {known} (`profiler profiles` describes them)"
+            ),
+        ))
     }
+}
+
+/// A file or folder that cannot be read, or a part that cannot be used: why, and what to do.
+fn unusable(why: String) -> Failure {
+    Failure::new(exit::BAD_INPUT, why)
 }
 
 fn stem(path: &Path) -> String {
@@ -172,12 +165,10 @@ fn stem(path: &Path) -> String {
 }
 
 /// The profiles of a folder, by name.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, LibraryError> {
+fn files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let unreadable = |error: std::io::Error| {
         let folder = folder.display();
-        LibraryError::Unusable(format!(
-            "{folder}: cannot read this folder of load profiles: {error}"
-        ))
+        unusable(format!("{folder}: cannot read this folder of load profiles: {error}"))
     };
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(unreadable)? {
@@ -190,9 +181,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, LibraryError> {
     Ok(paths)
 }
 
-fn read(path: &Path) -> Result<LoadProfile, LibraryError> {
-    let unreadable =
-        |reason: String| LibraryError::Unusable(format!("{}: {reason}", path.display()));
+fn read(path: &Path) -> Result<LoadProfile, Failure> {
+    let unreadable = |reason: String| unusable(format!("{}: {reason}", path.display()));
     let open = || -> std::io::Result<String> {
         let mut text = String::new();
         fs::File::open(path)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
@@ -266,7 +256,7 @@ mod tests {
         let error = Library::default().find("nowhere/connect.toml").unwrap_err().to_string();
         assert!(error.contains("--profile connect"), "{error}");
         let gone = Library::new(vec!["/no/such/folder".into()]);
-        assert!(matches!(gone.list(), Err(LibraryError::Unusable(_))));
+        assert_eq!(gone.list().unwrap_err().code, exit::BAD_INPUT);
     }
 
     #[test]

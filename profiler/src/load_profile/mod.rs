@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-pub use library::{Library, LibraryError, Listed};
+pub use library::{Library, Listed};
 
 use crate::load::{BuiltinKind, Rate};
 

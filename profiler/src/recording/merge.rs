@@ -14,56 +14,8 @@ use sha2::{Digest as _, Sha256};
 use super::distribution::MAX_COUNT;
 use super::unlike::{Difference, Use, What, differences};
 use super::{HistogramLayout, Recording, SCHEMA, Source, Tool, VERSION};
+use crate::error::{Failure, exit};
 use handlers::Handlers;
-
-/// Why recordings cannot be merged.
-#[derive(Debug, thiserror::Error)]
-pub enum MergeError {
-    /// They are of different kinds of run.
-    #[error(
-        "{first} and {second} cannot be merged:\n  {}\nmeasure both alike{}",
-        listed(differences),
-        remedy(differences)
-    )]
-    Unlike {
-        /// A recording.
-        first: String,
-        /// Another.
-        second: String,
-        /// In what they differ.
-        differences: Vec<Difference>,
-    },
-    /// One source is there twice.
-    #[error("{second} has a run that is in the sum already, as {first}: leave one of them out")]
-    Twice {
-        /// The name that it was counted under.
-        first: String,
-        /// The name that it was found under again.
-        second: String,
-    },
-    /// More than the format holds.
-    #[error(
-        "{name}: {what} would be more than a recording holds: merge fewer recordings at a time"
-    )]
-    Overflow {
-        /// The recording that was too much.
-        name: String,
-        /// What became too large.
-        what: String,
-    },
-    /// More histograms than a recording may have.
-    #[error(
-        "the sum would have {handlers} handlers, more than are read at its precision: merge recordings of fewer modules, \
-         or measure with fewer digits"
-    )]
-    TooMany {
-        /// Handlers of the sum.
-        handlers: usize,
-    },
-    /// No recording at all.
-    #[error("there is nothing to merge: name at least one recording")]
-    Nothing,
-}
 
 /// What can never be merged, whatever is allowed: the sum would mean nothing, or could not be exact.
 const NEVER: [What; 3] = [What::Clock, What::Backend, What::Precision];
@@ -78,6 +30,10 @@ fn remedy(differences: &[Difference]) -> String {
     }
     let whats: Vec<&str> = differences.iter().map(|difference| difference.what.name()).collect();
     format!(", or, if the difference does not matter, add --allow-different {}", whats.join(","))
+}
+
+fn nothing() -> Failure {
+    Failure::new(exit::USAGE, "there is nothing to merge: name at least one recording")
 }
 
 /// A sum under way.
@@ -112,8 +68,13 @@ impl<'a> Merge<'a> {
     ///
     /// # Errors
     /// If it is unlike those before, is in the sum already, or the sum is too large.
-    pub fn add(&mut self, mut recording: Recording, name: &str) -> Result<(), MergeError> {
-        let too_large = |what| MergeError::Overflow { name: name.to_owned(), what };
+    pub fn add(&mut self, mut recording: Recording, name: &str) -> Result<(), Failure> {
+        let too_large = |what: String| {
+            let text = format!(
+                "{name}: {what} would be more than a recording holds: merge fewer recordings at a time"
+            );
+            Failure::new(exit::BAD_INPUT, text)
+        };
         let sources = sources(&recording, name);
         // Those that follow from the figures will be made of the sum's.
         recording.warnings.retain(|warning| !warning.is_derived());
@@ -142,7 +103,10 @@ impl<'a> Merge<'a> {
         for source in sources {
             let path = path_of(&source, name);
             if let Some(first) = sum.paths.insert(source.sha256.clone(), path) {
-                return Err(MergeError::Twice { first, second: name.to_owned() });
+                let text = format!(
+                    "{name} has a run that is in the sum already, as {first}: leave one of them out"
+                );
+                return Err(Failure::new(exit::NOT_COMPARABLE, text));
             }
             let machine = (source.kernel_release.clone(), source.cpu_model.clone());
             if sum.machines.insert(machine) {
@@ -157,8 +121,8 @@ impl<'a> Merge<'a> {
     ///
     /// # Errors
     /// If there is none, or it has too many handlers.
-    pub fn finish(self) -> Result<Recording, MergeError> {
-        let Sum { mut common, handlers, sources, .. } = self.sum.ok_or(MergeError::Nothing)?;
+    pub fn finish(self) -> Result<Recording, Failure> {
+        let Sum { mut common, handlers, sources, .. } = self.sum.ok_or_else(nothing)?;
         common.handlers = handlers.finish(&common.histogram)?;
         common.sources = sources;
         loads::sort(&mut common.loads);
@@ -175,12 +139,7 @@ impl<'a> Merge<'a> {
 
 impl Sum {
     /// Whether `recording` is of the same kind of run.
-    fn accepts(
-        &self,
-        recording: &Recording,
-        name: &str,
-        allowed: &[What],
-    ) -> Result<(), MergeError> {
+    fn accepts(&self, recording: &Recording, name: &str, allowed: &[What]) -> Result<(), Failure> {
         let mut found = differences(&self.common, recording, Use::Merge);
         found.retain(|d| NEVER.contains(&d.what) || !allowed.contains(&d.what));
         if let Some(difference) = self.handlers.other_backend(recording) {
@@ -189,8 +148,13 @@ impl Sum {
         if found.is_empty() {
             return Ok(());
         }
-        let (first, second) = (self.first.clone(), name.to_owned());
-        Err(MergeError::Unlike { first, second, differences: found })
+        let text = format!(
+            "{} and {name} cannot be merged:\n  {}\nmeasure both alike{}",
+            self.first,
+            listed(&found),
+            remedy(&found)
+        );
+        Err(Failure::new(exit::NOT_COMPARABLE, text))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::atomic_file::{self, OutputFile};
 use crate::error::{Failure, exit};
 use crate::load::make_private;
 use crate::recording::unlike::What;
-use crate::recording::{Merge, MergeError, Recording, SCHEMA};
+use crate::recording::{Merge, Recording, SCHEMA};
 use crate::text::plural;
 
 /// Sums that are kept in memory while they cannot be written, over all builds.
@@ -382,7 +382,7 @@ fn folder_name(module: &str, build: &str) -> String {
 }
 
 /// The sum of what waits of a build and of its new interval.
-fn joined(waiting: &Pending, new: &Pending) -> Result<Pending, MergeError> {
+fn joined(waiting: &Pending, new: &Pending) -> Result<Pending, Failure> {
     let mut merge = Merge::new(What::ALL);
     let mut sum = waiting.sum.clone();
     if sum.sources.len() >= MOST_SOURCES {

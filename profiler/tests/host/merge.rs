@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use profiler::error::{Failure, exit};
 use profiler::probe::Precision;
 use profiler::recording::loads::TestRuns;
 use profiler::recording::unlike::What;
 use profiler::recording::{
-    Backend, Clock, Distribution, HandlerRecording, HistogramLayout, Merge, MergeError, Recording,
-    Series,
+    Backend, Clock, Distribution, HandlerRecording, HistogramLayout, Merge, Recording, Series,
 };
 use proptest::prelude::*;
 
@@ -29,7 +29,7 @@ fn shard(at: usize, handlers: &[(&str, Vec<u64>)]) -> Recording {
     recording
 }
 
-fn merge(recordings: &[(Recording, String)]) -> Result<Recording, MergeError> {
+fn merge(recordings: &[(Recording, String)]) -> Result<Recording, Failure> {
     let mut merge = Merge::new(&[]);
     for (recording, name) in recordings {
         merge.add(recording.clone(), name)?;
@@ -273,7 +273,7 @@ fn a_sum_that_is_too_large_is_refused() {
     long.window_ns = u64::MAX - 1;
     let error = merge(&named(vec![shard(0, &[("a", vec![1])]), long])).unwrap_err();
     assert!(error.to_string().contains("the length of the window"), "{error}");
-    assert!(matches!(merge(&[]), Err(MergeError::Nothing)));
+    assert_eq!(merge(&[]).unwrap_err().code, exit::USAGE);
 }
 
 fn durations() -> impl Strategy<Value = Vec<u64>> {
