@@ -1,8 +1,10 @@
 //! The view of a gate's report, and the report as JUnit XML and annotations.
 
+use quick_junit::{TestCase, TestCaseStatus};
+
 use super::compare;
 use super::document::{Document, Fact, Note, Row, Table, or_dash};
-use super::junit::{self, Case, Status};
+use super::junit;
 use super::verdict::{Cause, FEWER, GateReport, LeftOut, quantity};
 use crate::recording::Meter;
 use crate::text::{listed, phrases, plural};
@@ -219,37 +221,33 @@ fn left_out(report: &GateReport) -> Vec<Point> {
 
 /// The report as JUnit XML: one suite per handler, one case per figure.
 pub fn junit(report: &GateReport) -> Vec<u8> {
-    let case = |line: &Line| Case {
-        suite: line.subject(),
-        name: line.figure(),
-        status: match line.verdict {
-            Verdict::Pass => Status::Passed,
-            Verdict::Fail => Status::Failed,
-            Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => Status::Error,
-            Verdict::New => Status::Skipped,
-        },
-        message: with_causes(report, line),
-        system_out: runs_behind(line),
+    let case = |line: &Line| {
+        let status = match line.verdict {
+            Verdict::Pass => TestCaseStatus::success(),
+            Verdict::Fail => junit::failed(),
+            Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => junit::undecided(),
+            Verdict::New => TestCaseStatus::skipped(),
+        };
+        let (suite, name) = (line.subject(), line.figure());
+        junit::case(&suite, &name, status, &with_causes(report, line), &runs_behind(line))
     };
-    let mut cases: Vec<Case> = report.lines.iter().map(case).collect();
-    cases.extend(beside_release(report).map(|point| {
+    let mut cases: Vec<TestCase> = report.lines.iter().map(case).collect();
+    let of_point = |suite: &str, point: &Point, decided: TestCaseStatus| {
         let is_undecided = point.about == About::Undecided;
-        let status = if is_undecided { Status::Error } else { Status::Failed };
-        Case::new("release", point.title(), status, point.words)
-    }));
-    cases.extend(left_out(report).into_iter().map(|point| {
-        let is_undecided = point.about == About::Undecided;
-        let status = if is_undecided { Status::Error } else { Status::Skipped };
-        Case::new("gate", point.title(), status, point.words)
-    }));
+        let status = if is_undecided { junit::undecided() } else { decided };
+        junit::case(suite, &point.title(), status, &point.words, "")
+    };
+    cases.extend(beside_release(report).map(|it| of_point("release", &it, junit::failed())));
+    let left_out = left_out(report);
+    cases.extend(left_out.iter().map(|it| of_point("gate", it, TestCaseStatus::skipped())));
     if report.is_of_equal() {
-        let case = Case::new("gate", "pass", Status::Passed, "");
-        cases.push(Case { system_out: report.summary.clone(), ..case });
+        let status = TestCaseStatus::success();
+        cases.push(junit::case("gate", "pass", status, "", &report.summary));
     } else if report.is_refused() || cases.is_empty() {
         let outcome = report.outcome.to_string();
-        cases.push(Case::new("gate", outcome, Status::Error, &report.summary));
+        cases.push(junit::case("gate", &outcome, junit::undecided(), &report.summary, ""));
     }
-    junit::document("profiler gate", &cases)
+    junit::document("profiler gate", cases)
 }
 
 /// Workflow commands of GitHub Actions, one per line: errors for what fails or made handlers slower and for a refusal, warnings for

@@ -17,7 +17,7 @@ mod hgrm;
 mod hlog;
 pub mod html;
 pub mod json;
-pub mod junit;
+mod junit;
 pub mod list;
 pub mod load_profiles;
 mod loads;
