@@ -27,8 +27,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     }
     let mut recordings = Vec::new();
     for file in args.base.iter().chain(&args.candidate) {
-        recordings
-            .push((file.display().to_string(), read(std::slice::from_ref(file), |_, e| e.into())?));
+        recordings.push((file.display().to_string(), read(std::slice::from_ref(file))?));
     }
     if let [(_, base), (_, candidate)] = recordings.as_slice() {
         Sides::new(base, candidate, &args.allow_different, false)

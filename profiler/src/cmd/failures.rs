@@ -6,7 +6,6 @@ use crate::kernel::module::ModuleError;
 use crate::kernel::target::ResolveError;
 use crate::load::ltp::LtpError;
 use crate::probe::ProbeError;
-use crate::recording::ReadError;
 use crate::toml_file::{BadToml, TomlFileError};
 
 /// Error types with one exit code each.
@@ -24,7 +23,6 @@ of_one_code!(
     BadToml => BAD_INPUT,
     ModuleError => NO_TARGET,
     OutputError => BAD_OUTPUT,
-    ReadError => BAD_INPUT,
     TomlFileError => BAD_INPUT
 );
 

@@ -157,7 +157,7 @@ impl Release {
         match (files.is_empty(), files.iter().all(|file| is_build(file))) {
             (true, _) => Ok(None),
             (_, true) => Ok(Some(Self::Builds(files.clone()))),
-            (_, false) => Ok(Some(Self::Recordings(read(files, |_, error| error.into())?))),
+            (_, false) => Ok(Some(Self::Recordings(read(files)?))),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The recordings that `compare` and `gate` read.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::cli::compare::SidesArgs;
 use crate::error::{Failure, exit};
 use crate::lab::subject;
-use crate::recording::{ReadError, Series};
+use crate::recording::Series;
 use crate::verdict::Run;
 
 /// Files of the baseline and of the candidate.
@@ -72,21 +72,17 @@ impl Files {
     /// # Errors
     /// If a file is missing or not a valid recording.
     pub(super) fn read(&self) -> Result<(Vec<Run>, Vec<Run>), Failure> {
-        let missing = |path: &Path, error: ReadError| match error {
-            ReadError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                Failure::new(
-                    exit::BAD_INPUT,
-                    format!(
-                        "the baseline {} does not exist: measure the accepted driver with `profiler lab --json FILE` or \
-                         `profiler run --json FILE`, and keep that file",
-                        path.display()
-                    ),
-                )
-            }
-            ReadError::Io { .. } => error.into(),
-            _ => Failure::new(exit::BAD_INPUT, format!("bad baseline: {error}")),
-        };
-        Ok((read(&self.base, missing)?, read(&self.candidate, |_, error| error.into())?))
+        let is_missing = |path: &&PathBuf| path.as_os_str() != "-" && !path.exists();
+        if let Some(missing) = self.base.iter().find(is_missing) {
+            let text = format!(
+                "the baseline {} does not exist: measure the accepted driver with `profiler lab --json FILE` or \
+                 `profiler run --json FILE`, and keep that file",
+                missing.display()
+            );
+            return Err(Failure::new(exit::BAD_INPUT, text));
+        }
+        let bad = |error: Failure| Failure::new(error.code, format!("bad baseline: {error}"));
+        Ok((read(&self.base).map_err(bad)?, read(&self.candidate)?))
     }
 }
 
@@ -106,13 +102,10 @@ pub(super) fn is_build(path: &Path) -> bool {
 }
 
 /// The runs in `paths`.
-pub(super) fn read(
-    paths: &[PathBuf],
-    failure: impl Fn(&Path, ReadError) -> Failure,
-) -> Result<Vec<Run>, Failure> {
+pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Run>, Failure> {
     let mut runs = Vec::new();
     for path in paths {
-        let series = Series::read(path).map_err(|error| failure(path, error))?;
+        let series = Series::read(path)?;
         let several = series.runs.len() > 1;
         for (number, recording) in series.runs.into_iter().enumerate() {
             let name = if several {

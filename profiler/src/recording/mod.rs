@@ -31,7 +31,7 @@ pub use call_tree::CallTree;
 pub use check::Inconsistent;
 pub use distribution::{Bucket, Distribution, HistogramLayout};
 pub use merge::Merge;
-pub use read::{MAX_FILE_BYTES, ReadError};
+pub use read::MAX_FILE_BYTES;
 pub use series::{SERIES_SCHEMA, SERIES_VERSION, Series};
 pub use source::Source;
 pub use tool::Tool;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -11,6 +11,7 @@ use serde_json::error::Category;
 
 use super::series::{SERIES_SCHEMA, SERIES_VERSION};
 use super::{Inconsistent, Recording, SCHEMA, Series, VERSION};
+use crate::error::{Failure, exit};
 use crate::terminal::clean;
 
 /// Largest file that is read. A recording of sixty handlers takes about 3 MiB.
@@ -18,27 +19,6 @@ pub const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// What to do about a file that is none of this program's.
 const NAME_ONE: &str = "name a file that `profiler run --json` wrote";
-
-/// Why a file could not be read as a recording.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The file could not be opened or read.
-    #[error("cannot read {}: {source}: check the path and its permissions", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// It is something else, or damaged.
-    #[error("{} {what}", path.display())]
-    Refused {
-        /// The file.
-        path: PathBuf,
-        /// What it is instead, and what to do.
-        what: String,
-    },
-}
 
 /// The two fields that every version has. Whatever else is there is skipped, not kept.
 #[derive(Deserialize)]
@@ -57,9 +37,9 @@ impl Recording {
     /// Reads the file `path` and checks that it agrees with itself.
     ///
     /// # Errors
-    /// A [`ReadError`] that says what the file is instead and what to do; never a panic, and never
+    /// A sentence that says what the file is instead and what to do; never a panic, and never
     /// more memory than the file's size explains.
-    pub fn read(path: &Path) -> Result<Self, ReadError> {
+    pub fn read(path: &Path) -> Result<Self, Failure> {
         Self::parse(&read_bounded(path)?, path)
     }
 
@@ -67,7 +47,7 @@ impl Recording {
     ///
     /// # Errors
     /// As [`Recording::read`].
-    pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, ReadError> {
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, Failure> {
         match document(bytes).map_err(|what| refused(path, what))? {
             Document::Recording(recording) => Ok(*recording),
             Document::Series(_) => Err(refused(
@@ -84,7 +64,7 @@ impl Series {
     ///
     /// # Errors
     /// As [`Recording::read`].
-    pub fn read(path: &Path) -> Result<Self, ReadError> {
+    pub fn read(path: &Path) -> Result<Self, Failure> {
         Self::parse(&read_bounded(path)?, path)
     }
 
@@ -92,7 +72,7 @@ impl Series {
     ///
     /// # Errors
     /// As [`Recording::read`].
-    pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, ReadError> {
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, Failure> {
         match document(bytes).map_err(|what| refused(path, what))? {
             Document::Recording(recording) => Ok(Self::new("", vec![*recording])),
             Document::Series(series) => Ok(series),
@@ -100,8 +80,8 @@ impl Series {
     }
 }
 
-fn refused(path: &Path, what: String) -> ReadError {
-    ReadError::Refused { path: path.to_owned(), what }
+fn refused(path: &Path, what: String) -> Failure {
+    Failure::new(exit::BAD_INPUT, format!("{} {what}", path.display()))
 }
 
 fn not_a_recording(seems: &str) -> String {
@@ -160,8 +140,12 @@ fn checked<T: DeserializeOwned>(
 }
 
 /// The whole file or pipe, if it is of a sensible size. Standard input is `-`.
-fn read_bounded(path: &Path) -> Result<Vec<u8>, ReadError> {
-    let io_error = |source| ReadError::Io { path: path.to_owned(), source };
+fn read_bounded(path: &Path) -> Result<Vec<u8>, Failure> {
+    let io_error = |error: io::Error| {
+        let path = path.display();
+        let text = format!("cannot read {path}: {error}: check the path and its permissions");
+        Failure::new(exit::BAD_INPUT, text)
+    };
     let mut bytes = Vec::new();
     let read = if path == Path::new("-") {
         io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)

@@ -8,14 +8,15 @@ use nix::sys::stat::Mode;
 use profiler::atomic_file::OutputFile;
 use profiler::cli::ReportArgs;
 use profiler::cmd::report::run;
+use profiler::error::Failure;
 use profiler::export::{Format, Look, Unit, series};
 use profiler::load::BuiltinKind;
 use profiler::recording::call_tree::{CallTree, TreeFunction, TreeNode};
 use profiler::recording::loads::{CpuTime, OperationErrors, TestRuns};
 use profiler::recording::measure::Losses;
 use profiler::recording::{
-    DriverCost, LoadProfileUsed, MAX_FILE_BYTES, Meter, OperationPercentile, Percentile, ReadError,
-    Recording, Series, SeriesPosition,
+    DriverCost, LoadProfileUsed, MAX_FILE_BYTES, Meter, OperationPercentile, Percentile, Recording,
+    Series, SeriesPosition,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -44,7 +45,7 @@ fn json_of(recording: &Recording) -> Value {
     serde_json::from_slice(&recording.to_json()).unwrap()
 }
 
-fn read(bytes: &[u8]) -> Result<Recording, ReadError> {
+fn read(bytes: &[u8]) -> Result<Recording, Failure> {
     Recording::parse(bytes, Path::new("run.json"))
 }
 
