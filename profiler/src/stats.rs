@@ -68,20 +68,6 @@ pub fn quantile_within(buckets: &[Bucket], quantile: f64, max_ns: Option<u64>) -
     Some(max_ns.map_or(value, |max| value.min(max)))
 }
 
-/// Mean in nanoseconds of the shortest values, as many as `quantile` is of all; a value counts as the middle of its bucket.
-/// `None` without values.
-pub fn mean_below(buckets: &[Bucket], quantile: f64) -> Option<f64> {
-    let total = buckets.iter().fold(0_u64, |sum, bucket| sum.saturating_add(bucket.count));
-    let rank = nearest_rank(total, quantile)?;
-    let (mut left, mut sum) = (rank, 0.0);
-    for bucket in buckets {
-        let count = bucket.count.min(left);
-        sum += count as f64 * (bucket.from_ns as f64 + bucket.to_ns as f64) / 2.0;
-        left -= count;
-    }
-    Some(sum / rank as f64)
-}
-
 /// Mean of values, each with how often it occurs; `None` without one.
 pub fn mean_of_counts(values: &[(u64, u64)]) -> Option<f64> {
     let (sum, total) = values.iter().fold((0.0, 0.0), |(sum, total), (value, times)| {
@@ -118,15 +104,6 @@ mod tests {
         assert_eq!(nearest_rank(10, f64::NAN), Some(1));
         assert_eq!(nearest_rank(10, 7.0), Some(10));
         assert_eq!(nearest_rank(u64::MAX, 1.0), Some(u64::MAX));
-    }
-
-    #[test]
-    fn the_longest_are_left_out_of_a_mean_below() {
-        let bucket = |from_ns, to_ns, count| Bucket { from_ns, to_ns, count };
-        let buckets = [bucket(10, 10, 50), bucket(20, 21, 49), bucket(9_000, 9_999, 1)];
-        assert_eq!(mean_below(&buckets, 0.99), Some((500.0 + 20.5 * 49.0) / 99.0));
-        assert_eq!(mean_below(&buckets, 0.5), Some(10.0));
-        assert_eq!(mean_below(&[], 0.99), None);
     }
 
     #[test]

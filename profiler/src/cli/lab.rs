@@ -20,10 +20,9 @@ Examples:
   # how far figures depend on where objects lie, and whether each run repeats to the bit
   profiler lab --module hids_driver.ko --profile connect --placements 5 --verify";
 
-const METERS: Names<&[Meter]> = &[
-    ("exact", &[Meter::Exact], "The emulator counts instructions"),
-    ("probes", &[Meter::Probes], "Probes at entry and exit"),
-    ("both", &[Meter::Exact, Meter::Probes], "One after the other"),
+const METERS: Names<Meter> = &[
+    ("exact", Meter::Exact, "The emulator counts instructions"),
+    ("probes", Meter::Probes, "Probes at entry and exit"),
 ];
 
 /// Arguments of `profiler lab`.
@@ -121,10 +120,9 @@ pub struct LabArgs {
     #[arg(long, value_parser = one_of(CLOCKS), default_value_t = Clock::Virtual)]
     pub clock: Clock,
     /// How handlers are measured [default: exact under virtual time, else probes]. `exact`: the emulator
-    /// counts the instructions of each call, without probes. `probes`: as `profiler run` does. `both`: one after
-    /// the other, with a table of both; files get what was counted.
+    /// counts the instructions of each call, without probes. `probes`: as `profiler run` does.
     #[arg(long, value_parser = one_of(METERS))]
-    pub meter: Option<&'static [Meter]>,
+    pub meter: Option<Meter>,
     /// Have probes measure all handlers with this backend, as `profiler run` does.
     #[arg(long, value_name = "NAME")]
     pub backend: Option<Backend>,
@@ -156,16 +154,11 @@ pub struct LabArgs {
 }
 
 impl LabArgs {
-    /// Whether handlers are measured both ways.
-    pub fn is_both(&self) -> bool {
-        self.meters().len() > 1
-    }
-
-    /// How handlers are measured, what files and reports are of first.
-    pub fn meters(&self) -> &'static [Meter] {
+    /// How handlers are measured.
+    pub fn meter(&self) -> Meter {
         self.meter.unwrap_or(match self.clock {
-            Clock::Virtual => &[Meter::Exact],
-            Clock::Wall => &[Meter::Probes],
+            Clock::Virtual => Meter::Exact,
+            Clock::Wall => Meter::Probes,
         })
     }
 }

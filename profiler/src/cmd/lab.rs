@@ -3,11 +3,10 @@
 mod options;
 mod output;
 
-use super::{stdout_width, to_stdout};
 use crate::cli::LabArgs;
 use crate::error::{Failure, exit};
 pub use crate::lab::guest::run as guest;
-use crate::lab::{self, Options, builds};
+use crate::lab::{self, builds};
 use crate::progress::Progress;
 use crate::recording::Meter;
 
@@ -19,31 +18,20 @@ use output::Outputs;
 /// With the exit code of the [table](exit). What was measured before a failure has been reported and
 /// saved.
 pub fn run(args: &LabArgs) -> Result<(), Failure> {
-    let of_meter = |meter: &Meter| options::of(args, *meter);
-    let options: Vec<Options> = args.meters().iter().map(of_meter).collect::<Result<_, _>>()?;
-    let Some((options, others)) = options.split_first() else { return Ok(()) };
-    let with_btf = args.meters().contains(&Meter::Probes);
+    let options = options::of(args)?;
+    let with_btf = args.meter() == Meter::Probes;
     let folder = lab::private_folder("profiler-lab-")?;
-    let benches = builds::of_kernels(options, with_btf, folder.path())?;
+    let benches = builds::of_kernels(&options, with_btf, folder.path())?;
     let mut outputs = Outputs::open(args, &benches)?;
     let mut progress = Progress::new(args.quiet);
     let mut is_reached = false;
     for (number, bench) in benches.iter().enumerate() {
         let settings = options.settings(&folder.path().join(format!("kernel-{number}")));
         let measured = lab::run_with_progress(bench, &settings, &mut progress);
-        let counted = measured.baseline.clone();
         let mut runs = measured.baseline.iter().chain(&measured.candidate);
         is_reached |= runs.any(|run| run.calls() > 0);
         if let Some(failure) = outputs.deliver(number, bench, measured)? {
             return Err(failure);
-        }
-        for (other, options) in others.iter().enumerate() {
-            let below = folder.path().join(format!("kernel-{number}-{other}"));
-            let measured = lab::run_with_progress(bench, &options.settings(&below), &mut progress);
-            to_stdout(&lab::table::beside(&counted, &measured.baseline, stdout_width()))?;
-            if let Some(failure) = measured.failure {
-                return Err(failure);
-            }
         }
     }
     if is_reached {

@@ -7,7 +7,7 @@ use profiler_vm::KernelImage;
 use super::subject::{Build, Subject};
 use crate::export::document::{Table, or_dash};
 use crate::recording::{DriverCost, HandlerRecording, Recording, Series};
-use crate::stats::{mean, mean_below, median, spread};
+use crate::stats::{median, spread};
 
 /// What was measured of a build, and medians and spreads over its runs.
 pub fn spreads(series: &Series, build: &Build, kernel: &KernelImage, width: Option<u16>) -> String {
@@ -76,64 +76,11 @@ fn range(values: &[f64]) -> Option<(f64, f64)> {
     Some((median(values)?, spread(values).unwrap_or(0.0)))
 }
 
-/// Calls above this quantile are no part of the averages of [`beside`]: under virtual time the timer interrupts far fewer.
-const UNINTERRUPTED: f64 = 0.99;
-
-/// What was counted beside what probes measured under virtual time: medians over the runs.
-pub fn beside(counted: &[Recording], probed: &[Recording], width: Option<u16>) -> String {
-    let handlers = counted.first().map_or(&[][..], |run| &run.handlers);
-    let average = |run: &Recording, handler: &HandlerRecording| {
-        mean_below(&same(run, handler)?.histogram.buckets, UNINTERRUPTED)
-    };
-    let iterations = |run: &Recording, handler: &HandlerRecording| {
-        let (tree, calls) = (run.call_tree.as_ref()?, same(run, handler)?.count);
-        mean(tree.iterations_of(&handler.name, handler.module.as_deref()), calls)
-    };
-    let of_runs =
-        |runs: &[Recording],
-         handler: &HandlerRecording,
-         figure: &dyn Fn(&Recording, &HandlerRecording) -> Option<f64>| {
-            median(&runs.iter().filter_map(|run| figure(run, handler)).collect::<Vec<_>>())
-        };
-    let of_handler = |handler| {
-        [
-            of_runs(counted, handler, &average),
-            of_runs(counted, handler, &iterations),
-            of_runs(probed, handler, &average),
-        ]
-    };
-    let figures: Vec<[Option<f64>; 3]> = handlers.iter().map(of_handler).collect();
-    let rows = handlers.iter().zip(&figures).zip(surplus(&figures));
-    let rows = rows.map(|((handler, figures), surplus)| {
-        let cell = |value: Option<f64>| or_dash(value.map(|value| format!("{value:.0}")));
-        let more = [surplus.map(|it| it.0), surplus.map(|it| it.1)];
-        let cells = figures.iter().copied().chain(more).map(cell);
-        [handler.name.clone()].into_iter().chain(cells).collect()
-    });
-    let header = ["handler", "counted", "repeated", "by probes", "more", "beyond the least"];
-    format!(
-        "averages of a call in instructions, of the calls up to TP99: counted, iterations of instructions that repeat, and by\n\
-         probes under virtual time, where each instruction and each iteration is a nanosecond: what probes say more is\n\
-         their own, about the same for each handler\n{}",
-        Table::figures(header, rows).text(width)
-    )
-}
-
 fn same<'a>(run: &'a Recording, handler: &HandlerRecording) -> Option<&'a HandlerRecording> {
     let is_it = |other: &&HandlerRecording| {
         (&other.name, &other.module) == (&handler.name, &handler.module)
     };
     run.handlers.iter().find(is_it)
-}
-
-/// By how much the third figure is more than the first two, and by how much that is more than where it is least.
-fn surplus(figures: &[[Option<f64>; 3]]) -> Vec<Option<(f64, f64)>> {
-    let more: Vec<Option<f64>> = figures
-        .iter()
-        .map(|[counted, repeated, probed]| Some((*probed)? - (*counted)? - (*repeated)?))
-        .collect();
-    let least = more.iter().flatten().copied().fold(f64::INFINITY, f64::min);
-    more.into_iter().map(|more| more.map(|more| (more, more - least))).collect()
 }
 
 /// What the driver costs an operation, if that was measured: medians over the runs.
@@ -192,16 +139,6 @@ fn cost_row(costs: &[&DriverCost]) -> Option<(Vec<String>, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_probes_say_more_is_told_beyond_the_least() {
-        let figures = [
-            [Some(9.0), Some(0.0), Some(180.0)],
-            [Some(400.0), Some(54.0), Some(629.0)],
-            [Some(7.0), Some(0.0), None],
-        ];
-        assert_eq!(surplus(&figures), [Some((171.0, 0.0)), Some((175.0, 4.0)), None]);
-    }
 
     #[test]
     fn the_spread_is_in_parts_of_the_median() {

@@ -78,23 +78,6 @@ pub struct TreeNode {
 }
 
 impl CallTree {
-    /// Iterations of repeating instructions in all calls of a function, with those of its callees.
-    pub fn iterations_of(&self, name: &str, module: Option<&str>) -> u64 {
-        let mut is_within: Vec<bool> = Vec::with_capacity(self.nodes.len());
-        let mut sum = 0_u64;
-        for node in &self.nodes {
-            let function = self.functions.get(node.function as usize);
-            let is_it = function.is_some_and(|f| f.name == name && f.module.as_deref() == module);
-            // A parent comes before its callees.
-            let parent = node.parent.and_then(|parent| is_within.get(parent as usize).copied());
-            is_within.push(is_it || parent == Some(true));
-            if is_within.last() == Some(&true) {
-                sum = sum.saturating_add(node.iterations);
-            }
-        }
-        sum
-    }
-
     /// Checks that all indexes lead somewhere and that the lines of each node add up.
     ///
     /// # Errors

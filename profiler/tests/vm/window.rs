@@ -14,7 +14,7 @@ use profiler::probe::recorder::Recorder;
 use profiler::probe::{Books, Drained, Options, Precision, Probes, Session as _};
 use profiler::recording::Backend;
 use profiler::recording::measure::HandlerMeasure;
-use profiler::stats::{Bucket, mean_below};
+use profiler::stats::nearest_rank;
 
 use crate::replaced::build_id;
 use crate::testbed::{self, Counters};
@@ -248,15 +248,16 @@ impl Measured {
     /// instructions moves the mean of 4,000 calls by 25. A call counts as the middle of its bucket.
     pub(crate) fn uninterrupted_mean_ns(&self) -> f64 {
         let histogram = self.measure.durations.histogram();
-        let buckets: Vec<Bucket> = histogram
-            .iter_recorded()
-            .map(|found| Bucket {
-                from_ns: histogram.lowest_equivalent(found.value_iterated_to()),
-                to_ns: histogram.highest_equivalent(found.value_iterated_to()),
-                count: found.count_at_value(),
-            })
-            .collect();
-        mean_below(&buckets, 0.99).unwrap()
+        let rank = nearest_rank(histogram.len(), 0.99).unwrap();
+        let (mut left, mut sum) = (rank, 0.0);
+        for found in histogram.iter_recorded() {
+            let (value, count) = (found.value_iterated_to(), found.count_at_value().min(left));
+            let (from, to) =
+                (histogram.lowest_equivalent(value), histogram.highest_equivalent(value));
+            sum += count as f64 * (from as f64 + to as f64) / 2.0;
+            left -= count;
+        }
+        sum / rank as f64
     }
 
     /// Every call of the window was measured, and nothing else was.

@@ -11,12 +11,13 @@ use crate::load::BuiltinKind;
 use crate::load_profile::{Builtin, Hook, Library};
 use crate::recording::Meter;
 
-/// The options of these arguments for one meter.
+/// The options of these arguments.
 ///
 /// # Errors
 /// If the load profile cannot be found or read or has no built-in load, or if arguments contradict each
 /// other.
-pub(super) fn of(args: &LabArgs, meter: Meter) -> Result<Options, Failure> {
+pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
+    let meter = args.meter();
     let agent = args.agent.beside(&[&args.baseline, &args.candidate])?;
     let files = &args.agent.agent_file;
     let all = |given: &[PathBuf]| Subject::all(given, files);
@@ -35,7 +36,7 @@ pub(super) fn of(args: &LabArgs, meter: Meter) -> Result<Options, Failure> {
     let run = RunSpec {
         clock: args.clock,
         meter,
-        backend: args.backend.filter(|_| meter == Meter::Probes || !args.is_both()),
+        backend: args.backend,
         length: length.unwrap_or_else(|| usual_length(meter, &loads)),
         handlers,
         loads,
@@ -51,9 +52,9 @@ pub(super) fn of(args: &LabArgs, meter: Meter) -> Result<Options, Failure> {
         candidate_params: params(&args.candidate_params),
         agent,
         run,
-        placements: args.placements.filter(|_| meter == Meter::Exact || !args.is_both()),
-        repeat: args.repeat.filter(|_| meter == Meter::Probes || !args.is_both()),
-        boots: args.boots.filter(|_| meter == Meter::Probes || !args.is_both()),
+        placements: args.placements,
+        repeat: args.repeat,
+        boots: args.boots,
         jobs: args.jobs,
         cpus: args.cpus,
         memory: args.memory.clone(),
@@ -143,7 +144,7 @@ mod tests {
     fn options(line: &str) -> Result<Options, Failure> {
         let line = format!("profiler lab {line}");
         match Cli::try_parse_from(line.split_whitespace()).unwrap().command {
-            Command::Lab(args) => of(&args, args.meters()[0]),
+            Command::Lab(args) => of(&args),
             other => panic!("{other:?}"),
         }
     }
