@@ -34,11 +34,10 @@ fn a_terminal_shows_the_handlers_while_they_are_measured() {
     assert!(text.matches(HEAD).count() >= 2, "drawn again and again: {text:?}");
     // The terminal's own line ends part the rows, so they are found by the handler's name.
     let busy = text.split("ptrace_pre_handler").skip(1).any(|row| {
-        let mut words = row.split_whitespace();
-        let rate: Option<u64> = words.next().and_then(|rate| rate.parse().ok());
-        rate > Some(100) && words.next().is_some_and(|line| line.contains('█'))
+        let rate = row.split_whitespace().next().and_then(|rate| rate.parse::<u64>().ok());
+        rate > Some(100)
     });
-    assert!(busy, "no row with a rate and its sparkline: {text:?}");
+    assert!(busy, "no row with a rate: {text:?}");
     assert_terminal_is_whole(&text);
 }
 
