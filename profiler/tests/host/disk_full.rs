@@ -29,7 +29,7 @@ fn the_old_file_stays_whole() {
     let old_name = old.to_str().unwrap();
     let all = [
         vec!["report", run, "--format", "json", "--output", old_name],
-        vec!["report", run, "--format", "csv", "--output", old_name],
+        vec!["report", run, "--format", "html", "--output", old_name],
         vec!["merge", run, "-o", old_name],
         vec!["import", "trace-cmd", trace.to_str().unwrap(), "--json", old_name],
     ];
