@@ -37,14 +37,14 @@ pub(crate) fn update(paths: &Paths) -> Result<()> {
 ///
 /// # Errors
 /// If they differ and the same tools built both.
-pub(crate) fn rebuild(paths: &Paths) -> Result<Rebuilt> {
+pub(crate) fn rebuild(paths: &Paths) -> Result<()> {
     let (object, tools) = build(paths)?;
     let committed = prebuilt(paths).join(OBJECT);
     let same = committed.exists() && digest::of_file(&object)? == digest::of_file(&committed)?;
     let record = recorded(paths)?;
     let recorded = entries(&record).get("tools").copied().unwrap_or_default();
     println!("ebpf: {} {}", object.display(), compared(same, recorded, &tools)?);
-    Ok(Rebuilt { object, same })
+    Ok(())
 }
 
 /// What the comparison of a rebuilt object with the committed one says. The record's hashes come with the same commit as the
@@ -63,14 +63,6 @@ fn compared(same: bool, recorded: &str, tools: &str) -> Result<String> {
     Ok(format!(
         "was built with {tools}: not compared with the committed object, which was built with {recorded}"
     ))
-}
-
-/// A rebuilt object.
-pub(crate) struct Rebuilt {
-    /// Its path.
-    pub(crate) object: PathBuf,
-    /// Whether it equals the committed one.
-    pub(crate) same: bool,
 }
 
 /// Fails if the sources have changed since the committed object was built.
@@ -96,53 +88,32 @@ fn prebuilt(paths: &Paths) -> PathBuf {
     paths.root().join("profiler-ebpf/prebuilt")
 }
 
+/// Debian's compiler, which the set-up installs: its LLVM is one that bpf-linker can read.
+const RUSTC: &str = "/usr/bin/rustc";
+
 /// A compiler that can build the standard library's core.
 struct Compiler {
     /// Its version, and that of its LLVM.
     name: String,
-    cargo: Command,
     sysroot: PathBuf,
 }
 
 impl Compiler {
-    /// Nightly if it has the library's sources and an LLVM that bpf-linker can read, else Debian's.
-    fn choose() -> Result<Self> {
-        let nightly = |program: &str| {
-            let mut command = Command::new("rustup");
-            command.args(["run", "nightly", program]);
-            command
-        };
-        let mut stock = Command::new("cargo");
-        stock.env("RUSTC", "/usr/bin/rustc").env("RUSTC_BOOTSTRAP", "1");
-        match Self::probe(nightly("rustc"), nightly("cargo")) {
-            Ok(compiler) => Ok(compiler),
-            Err(reason) => {
-                // One line is enough: nightly is only the first choice.
-                let reason = format!("{reason:#}");
-                println!("ebpf: not by nightly: {}", reason.lines().next().unwrap_or_default());
-                Self::probe(Command::new("/usr/bin/rustc"), stock)
-                    .context("Debian's rustc-web cannot build the BPF object")
-            }
-        }
-    }
-
-    fn probe(mut rustc: Command, cargo: Command) -> Result<Self> {
-        let version = process::stdout(rustc.arg("-vV"))?;
+    fn find() -> Result<Self> {
+        let version = process::stdout(Command::new(RUSTC).arg("-vV"))?;
         let llvm = version.lines().find_map(|line| line.strip_prefix("LLVM version: "));
         let llvm = llvm.unwrap_or_default();
         match llvm.split('.').next().and_then(|major| major.parse::<u32>().ok()) {
             Some(major) if major <= LLVM_MAJOR => {}
-            _ => bail!("its LLVM is newer than the {LLVM_MAJOR} of bpf-linker"),
+            _ => bail!("the LLVM of {RUSTC} is newer than the {LLVM_MAJOR} of bpf-linker"),
         }
-        let mut sysroot = Command::new(rustc.get_program());
-        let words = rustc.get_args().filter(|word| *word != "-vV");
-        sysroot.args(words).args(["--print", "sysroot"]);
-        let sysroot = PathBuf::from(process::stdout(&mut sysroot)?.trim());
+        let sysroot = process::stdout(Command::new(RUSTC).args(["--print", "sysroot"]))?;
+        let sysroot = PathBuf::from(sysroot.trim());
         if !sysroot.join("lib/rustlib/src/rust/library/core").exists() {
-            bail!("{} has no library sources (component rust-src)", sysroot.display());
+            bail!("{} has no library sources (package rust-web-src)", sysroot.display());
         }
         let name = format!("{}, LLVM {llvm}", version.lines().next().unwrap_or("rustc"));
-        Ok(Self { name, cargo, sysroot })
+        Ok(Self { name, sysroot })
     }
 
     /// The flags aya needs, instructions of Linux 5.1 and later, and paths that are the same on
@@ -170,27 +141,29 @@ impl Compiler {
 /// Builds the object at `target/bpf/profiler-bpf.o`; gives its path and the versions of all tools that its bytes depend on.
 fn build(paths: &Paths) -> Result<(PathBuf, String)> {
     setup::ensure(paths, &[Part::BpfBuild])?;
-    let mut compiler = Compiler::choose()?;
+    let compiler = Compiler::find()?;
     let flags = compiler.flags(paths)?;
     let folder = paths.target().join("bpf");
     let linker = paths.tools().join("bin");
     let path = std::env::var("PATH").unwrap_or_default();
     println!("ebpf: building with {}", compiler.name);
-    let cargo = compiler
-        .cargo
+    let mut cargo = Command::new("cargo");
+    cargo
         .args(["build", "--quiet", "--locked", "--release", "--package", "profiler-ebpf"])
         // The object's type information is made of these.
         .args(["--config", "profile.release.debug=\"line-tables-only\""])
         .args(["--target", "bpfel-unknown-none", "-Z", "build-std=core", "--target-dir"])
         .arg(&folder)
         .current_dir(paths.root())
+        .env("RUSTC", RUSTC)
+        .env("RUSTC_BOOTSTRAP", "1")
         .env("CARGO_ENCODED_RUSTFLAGS", flags)
         .env("PATH", format!("{}:{path}", linker.display()))
         // Set by the cargo that runs us, for another compiler.
         .env_remove("RUSTUP_TOOLCHAIN")
         .env_remove("RUSTC_WRAPPER")
         .env_remove("RUSTC_WORKSPACE_WRAPPER");
-    process::run(cargo)?;
+    process::run(&mut cargo)?;
     let object = folder.join(OBJECT);
     // The DWARF is ten times the object; the verifier's log needs the BTF alone.
     let mut strip = Command::new(Path::new(LLVM_PREFIX).join("bin/llvm-strip"));

@@ -11,7 +11,7 @@ use crate::process;
 use crate::setup::{self, BUILD_FOLDER};
 
 /// This machine's compiler, for kernels that it can build for.
-pub(crate) const COMPILER: &str = "gcc-12";
+const COMPILER: &str = "gcc-12";
 
 /// What the names of the tools for arm64 begin with.
 const CROSS: &str = "aarch64-linux-gnu-";
@@ -35,11 +35,11 @@ mount --bind "$2" "$1/$4"
 exec chroot "$1" env -i PATH=/usr/bin HOME=/root LC_ALL=C make -C "/usr/src/linux-headers-$3" "M=/$4" modules
 "#;
 
-/// Builds the module whose Kbuild file lies in `source`.
+/// Builds the module whose Kbuild file lies in `source`; a warning is an error.
 ///
 /// Tools that came with the kernel need another C library than this machine's: they run in a chroot and a mount
 /// namespace.
-pub(crate) fn make_foreign(kernel: &Unpacked, source: &Path, log: &Path) -> Result<()> {
+pub(crate) fn make(kernel: &Unpacked, source: &Path, log: &Path) -> Result<()> {
     let mut command;
     if setup::has_own_tools(kernel) {
         command = Command::new("unshare");
@@ -56,12 +56,7 @@ pub(crate) fn make_foreign(kernel: &Unpacked, source: &Path, log: &Path) -> Resu
         }
         command.args([&format!("CC={}", compiler_of(kernel)), "modules"]);
     }
-    process::run_logged(&mut command, log)
-}
-
-/// Like [`make_foreign`], of the project's own sources: a warning is an error.
-pub(crate) fn make(kernel: &Unpacked, source: &Path, log: &Path) -> Result<()> {
-    make_foreign(kernel, source, log)?;
+    process::run_logged(&mut command, log)?;
     let text = process::read(log)?;
     let warnings: Vec<&str> = text.lines().filter(|line| is_warning(line)).collect();
     if !warnings.is_empty() {
@@ -100,8 +95,11 @@ pub(crate) fn kernel_takes_module_btf(kernel: &Unpacked) -> Result<bool> {
 /// Adds split BTF, unless the kernel's makefiles did.
 pub(crate) fn add_btf(kernel: &Unpacked, module: &Path, folder: &Path) -> Result<()> {
     if !has_btf(module)? {
+        let image = kernel.image();
+        let missing = || format!("{} has no BTF (CONFIG_DEBUG_INFO_BTF)", image.display());
+        let btf = KernelImage::open(&image)?.btf()?.with_context(missing)?;
         let base = folder.join("vmlinux.btf");
-        extract_btf(kernel, &base)?;
+        process::write(&base, btf)?;
         let mut pahole = Command::new("pahole");
         // pahole's default is llvm-objcopy; that of binutils will do.
         pahole.env("LLVM_OBJCOPY", "objcopy");
@@ -116,14 +114,6 @@ pub(crate) fn add_btf(kernel: &Unpacked, module: &Path, folder: &Path) -> Result
 fn has_btf(module: &Path) -> Result<bool> {
     let sections = process::stdout(Command::new("readelf").args(["-S", "-W"]).arg(module))?;
     Ok(sections.split_whitespace().any(|word| word == ".BTF"))
-}
-
-/// Extracts the kernel's BTF from its compressed image.
-pub(crate) fn extract_btf(kernel: &Unpacked, to: &Path) -> Result<()> {
-    let image = kernel.image();
-    let btf = KernelImage::open(&image)?.btf()?;
-    let missing = || format!("{} has no BTF (CONFIG_DEBUG_INFO_BTF)", image.display());
-    process::write(to, btf.with_context(missing)?)
 }
 
 #[cfg(test)]

@@ -11,8 +11,6 @@ mod digest;
 mod dist;
 mod ebpf;
 mod fuzz;
-mod gate_power;
-mod gate_speed;
 mod kbuild;
 mod lint;
 mod paths;
@@ -66,16 +64,12 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         }
         Task::Guest => guest(&paths)?,
         Task::Bench(BenchArgs { import: Some(megabytes), .. }) => speed::run(&paths, megabytes)?,
-        Task::Bench(BenchArgs { gate: Some(builds), kernel, .. }) => {
-            gate_speed::run(&paths, &builds, kernel)?;
-        }
         Task::Bench(BenchArgs { peers: true, kernel, .. }) => peers::run(&paths, kernel)?,
         Task::Book => book::run(&paths)?,
         Task::Dist(args) => dist::run(&paths, args.check)?,
         Task::Bench(args) => return bench::run(&paths, args.kernel).map(exit_code),
         Task::Fuzz(args) => fuzz::run_each(&paths, &args)?,
-        Task::Demo(args) => return demo::run(&paths, args.driver, args.kernel).map(exit_code),
-        Task::GatePower(args) => return gate_power::run(&paths, &args).map(all_well),
+        Task::Demo(args) => return demo::run(&paths, args.kernel).map(exit_code),
         Task::Lint => lint::run(&paths)?,
         Task::Picture => picture::run(&paths)?,
         Task::Test(args) => return test::run(&paths, &args).map(all_well),

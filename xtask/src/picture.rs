@@ -5,7 +5,6 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::cargo;
-use crate::cli::Driver;
 use crate::demo;
 use crate::paths::Paths;
 use crate::process;
@@ -19,7 +18,7 @@ const HANDLER: &str = "connect_syscall_handler";
 /// Runs the demo and draws its report into docs/report.png.
 pub(crate) fn run(paths: &Paths) -> Result<()> {
     setup::ensure(paths, &[Part::Readers])?;
-    let code = demo::run(paths, Driver::Testbed, Series::V6_1)?;
+    let code = demo::run(paths, Series::V6_1)?;
     if code != 0 {
         bail!("the demo ended with exit code {code}");
     }

@@ -1,10 +1,7 @@
-//! How fast the release build is where it must be: the import of long traces against a script of the
-//! usual kind, and the merge of many shards. hyperfine measures the time, GNU time the memory.
+//! How fast the release build imports long traces, against a script of the usual kind. GNU time measures both.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
-use std::iter::repeat_n;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,12 +20,7 @@ const RATIO: f64 = 5.0;
 /// program slower and never faster.
 const TRIES: usize = 7;
 /// The most memory that an import may take, whatever the file's size.
-const MEMORY_BYTES: u64 = 100_000_000;
-/// Shards of one handler.
-const SHARDS: u32 = 1000;
-/// To merge them may take so many times the CPU time in which Python's `json` reads them: other processes make both slower.
-const MERGE_RATIO: f64 = 2.0;
-const READER: &str = "import json, sys; [json.load(open(name)) for name in sys.argv[1:]]";
+const MEMORY_KIB: f64 = 97_000.0;
 /// The handlers of a generated trace.
 const HANDLERS: [&str; 8] = [
     "connect_syscall_handler",
@@ -41,31 +33,11 @@ const HANDLERS: [&str; 8] = [
     "ptrace_pre_handler",
 ];
 
-/// What a program took: its best times and its highest resident memory.
-#[derive(Clone, Copy)]
-struct Cost {
-    seconds: f64,
-    cpu_seconds: f64,
-    peak_bytes: u64,
-}
-
-impl fmt::Display for Cost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seconds, cpu_seconds, peak_bytes } = self;
-        write!(
-            f,
-            "{seconds:.2} s ({cpu_seconds:.2} s of CPU time), {:.1} MB",
-            *peak_bytes as f64 / 1e6
-        )
-    }
-}
-
-/// Builds the profiler, measures its import and its merge, and prints the figures.
+/// Builds the profiler, measures its import, and prints the figures.
 pub(crate) fn run(paths: &Paths, megabytes: u64) -> Result<()> {
     setup::ensure(paths, &[Part::Parsers])?;
     let profiler = cargo::build_profiler(paths)?;
     println!("import: {}", import(paths, &profiler, megabytes)?);
-    println!("merge: {}", merge(paths, &profiler)?);
     Ok(())
 }
 
@@ -78,8 +50,8 @@ pub(crate) fn import(paths: &Paths, profiler: &Path, megabytes: u64) -> Result<S
     process::create_dir(&folder)?;
     let trace = folder.join(format!("trace-{megabytes}.txt"));
     let lines = generate(&trace, megabytes << 20)?;
-    let [ours, table, theirs] =
-        ["import.json", "import.txt", "script.json"].map(|name| folder.join(name));
+    let [ours, table, theirs, took] =
+        ["import.json", "import.txt", "script.json", "took"].map(|name| folder.join(name));
     let import = format!(
         "{} import trace-cmd --quiet --json {} {} >{}",
         word(profiler),
@@ -89,65 +61,36 @@ pub(crate) fn import(paths: &Paths, profiler: &Path, megabytes: u64) -> Result<S
     );
     let script = paths.root().join("xtask/src/speed/script.py");
     let script = format!("python3 {} {} {}", word(&script), word(&trace), word(&theirs));
-    let [import, script] = timed(&folder, [&import, &script])?;
+    let mut best = [[f64::MAX; 2]; 2];
+    for _ in 0..TRIES {
+        for (best, command) in best.iter_mut().zip([&import, &script]) {
+            let [seconds, kib] = timed(command, &took)?;
+            *best = [best[0].min(seconds), kib];
+        }
+    }
     same(&process::read_json(&ours)?, &process::read(&table)?, &process::read_json(&theirs)?)?;
     fs::remove_file(&trace).with_context(|| format!("cannot remove {}", trace.display()))?;
 
-    let ratio = script.seconds / import.seconds;
+    let [[import, kib], [script, _]] = best;
+    let ratio = script / import;
     let figures = format!(
-        "{megabytes} MiB, {lines} lines, best of {TRIES}: {import}; the script {script}: {ratio:.1} times \
-         as fast, {:.1} times by CPU time",
-        script.cpu_seconds / import.cpu_seconds,
+        "{megabytes} MiB, {lines} lines, best of {TRIES}: {import:.2} s, {kib} KiB; the script {script:.2} s: \
+         {ratio:.1} times as fast"
     );
     ensure!(ratio >= RATIO, "{figures}, and {RATIO} are wanted");
-    ensure!(
-        import.peak_bytes > 0 && import.peak_bytes < MEMORY_BYTES,
-        "{figures}, and less than {MEMORY_BYTES} bytes of memory are wanted"
-    );
+    ensure!(kib < MEMORY_KIB, "{figures}, and less than {MEMORY_KIB} KiB are wanted");
     Ok(figures)
 }
 
-/// Merges 1,000 shards of one handler; gives the figures.
-///
-/// # Errors
-/// If the sum is wrong or takes too long.
-pub(crate) fn merge(paths: &Paths, profiler: &Path) -> Result<String> {
-    let folder = paths.target().join("speed");
-    let shards = folder.join("shards");
-    process::empty_dir(&shards)?;
-    let template = paths.root().join("profiler/tests/data/shard.json");
-    let text = process::read(&template)?;
-    let calls = handler_count(&serde_json::from_str(&text)?)?;
-    const STARTED: &str = "\"2026-11-21T12:00:00.25Z\"";
-    ensure!(text.matches(STARTED).count() == 1, "{} began at another time", template.display());
-    for shard in 0..SHARDS {
-        let (minute, second) = (shard / 60, shard % 60);
-        let started = format!("\"2026-11-21T12:{minute:02}:{second:02}.25Z\"");
-        let path = shards.join(format!("{shard}.json"));
-        process::write(&path, text.replace(STARTED, &started))?;
-    }
-    let out = folder.join("sum.json");
-    let (program, from, to) = (word(profiler), word(&shards), word(&out));
-    let merge = format!("{program} merge --quiet {from}/*.json --output {to}");
-    let reader = format!("python3 -c {} {from}/*.json", word(Path::new(READER)));
-    let [cost, reader] = timed(&folder, [&merge, &reader])?;
-    let merged = handler_count(&process::read_json(&out)?)?;
-    ensure!(merged == calls * u64::from(SHARDS), "{merged} calls in the sum of {SHARDS} x {calls}");
-    let figures = format!(
-        "{SHARDS} shards of {calls} calls, {:.1} MB, best of {TRIES}: {cost}; Python reads them in {reader}",
-        (text.len() as f64 * f64::from(SHARDS)) / 1e6,
-    );
-    let ratio = cost.cpu_seconds / reader.cpu_seconds;
-    ensure!(
-        ratio <= MERGE_RATIO,
-        "{figures}: {ratio:.1} times its CPU time, and {MERGE_RATIO} is the limit"
-    );
-    process::remove_dir(&shards)?;
-    Ok(figures)
-}
-
-fn handler_count(profile: &Value) -> Result<u64> {
-    profile["handlers"][0]["count"].as_u64().context("no handler with a count")
+/// Seconds that a shell command takes, and its highest resident memory in KiB.
+fn timed(command: &str, took: &Path) -> Result<[f64; 2]> {
+    // `time` without `env` is a word of some shells.
+    let mut time = Command::new("env");
+    time.args(["time", "-f", "%e %M", "-o"]).arg(took).args(["sh", "-c", command]);
+    process::stdout(&mut time)?;
+    let text = process::read(took)?;
+    let (seconds, kib) = text.trim().split_once(' ').context("GNU time wrote nothing")?;
+    Ok([seconds.parse()?, kib.parse()?])
 }
 
 /// Writes what `trace-cmd report` prints of calls of eight handlers; gives the number of lines.
@@ -220,31 +163,4 @@ fn same(ours: &Value, table: &str, theirs: &Value) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Runs shell commands in turns, `TRIES` times each; gives what each took.
-fn timed<const N: usize>(folder: &Path, commands: [&str; N]) -> Result<[Cost; N]> {
-    let folder = folder.join("times");
-    process::empty_dir(&folder)?;
-    let times = folder.join("times.json");
-    let peak = |turn: usize| folder.join(format!("{turn}.kib"));
-    let mut hyperfine = Command::new("hyperfine");
-    hyperfine.args(["--runs", "1", "--show-output", "--export-json"]).arg(&times);
-    for (turn, command) in repeat_n(commands, TRIES).flatten().enumerate() {
-        // `time` without `env` is a word of some shells.
-        hyperfine.arg(format!("env time -f %M -o {} {command}", word(&peak(turn))));
-    }
-    process::stdout(&mut hyperfine)?;
-    let times = process::read_json(&times)?;
-    let mut costs = [Cost { seconds: f64::MAX, cpu_seconds: f64::MAX, peak_bytes: 0 }; N];
-    for turn in 0..TRIES * N {
-        let figure = |name: &str| times["results"][turn][name].as_f64().context("no such result");
-        let kib = fs::read_to_string(peak(turn)).context("GNU time wrote nothing")?;
-        let kib: u64 = kib.trim().parse().context("GNU time wrote no number")?;
-        let cost = &mut costs[turn % N];
-        cost.seconds = cost.seconds.min(figure("mean")?);
-        cost.cpu_seconds = cost.cpu_seconds.min(figure("user")? + figure("system")?);
-        cost.peak_bytes = cost.peak_bytes.max(kib << 10);
-    }
-    Ok(costs)
 }

@@ -14,6 +14,9 @@ import subprocess
 import sys
 import time
 
+INSIDE = "a handler that runs inside a kprobe, where the kernel skips every other kprobe"
+OUTSIDE = "a function of the kernel with a kretprobe of the driver"
+COLUMNS = ["| tool | version | adds a hit | to the limit | hits seen | says |", "|---|---|---|---|---|---|"]
 BACKENDS = ["fsession", "fentry", "kprobe-session", "kprobe", "function-graph"]
 TRACED = "/dev/shm/trace.dat"
 # Longest time until a tool has compiled its programs and attached them, in seconds of the VM.
@@ -167,6 +170,14 @@ def limit(options, function):
         return json.load(text)["limit_per_hit_ns"]
 
 
+def row(tool, version, least, added, made, seen, says, why_not):
+    """A line of the table."""
+    if added is None:
+        why = (why_not or "it did not attach").replace("|", "\\|")
+        return f"| {tool} | {version} | did not attach | | | {why} |"
+    return f"| {tool} | {version} | {added:.0f} | {added / least:.2f} | {seen} of {made} | {says or 'nothing'} |"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--profiler", required=True)
@@ -182,24 +193,27 @@ def main():
     # From memory: a wait for a file of the host takes any time under virtual time.
     options.profiler = shutil.copy(options.profiler, "/dev/shm/profiler")
     bare = without_tools(options)
-    functions = []
+    lines = []
     for function in options.functions:
         least = limit(options, function)
+        what = INSIDE if function.endswith("_handler") else OUTSIDE
+        lines += ["", f"`{function}`, {what};", f"the limit is {least:.1f} instructions:", "", *COLUMNS]
         measured = [(f"profiler, {name}", "profiler", of_backend(options, function, name)) for name in BACKENDS]
         for name, package, line, read in tools(function):
             measured.append((name, package, of_tool(options, function, line, read)))
-        rows = []
         for name, package, (profile, seen, says, why_not) in measured:
-            added = profile and instructions(profile) - bare
+            added = instructions(profile) - bare if profile else None
             made = profile["loads"][0]["outcome"]["calls"]["connect"] if profile else None
-            row = {"tool": name, "version": versions[package], "added": added, "made": made}
-            rows.append(row | {"seen": seen, "says": says, "why_not": why_not})
-        functions.append({"function": function, "limit": least, "rows": rows})
+            lines.append(row(name, versions[package], least, added, made, seen, says, why_not))
     again = without_tools(options)
     if abs(again - bare) > 0.01 * bare:
         sys.exit(f"an operation took {bare:.1f} instructions at first and {again:.1f} at last: waits are in the figures")
+    first = [
+        f"on Linux {os.uname().release}, with the tools of Debian's packages.",
+        f"An operation took {bare:.0f} instructions before all tools, from which they are counted, and {again:.0f} after them.",
+    ]
     with open(options.output, "w") as output:
-        json.dump({"release": os.uname().release, "bare": [bare, again], "functions": functions}, output, indent=1)
+        output.writelines(f"{line}\n" for line in first + lines)
 
 
 main()

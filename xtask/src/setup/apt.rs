@@ -27,7 +27,7 @@ pub(crate) const MODULE_BUILD: &str = "bc binutils gcc-12 libelf1 make pahole xz
 pub(crate) const AGENTS: &str = "clang gcc libauparse0 libbpf-dev libc6-dev";
 
 /// For libFuzzer; for the script that imports are measured against, and what measures both.
-pub(crate) const PARSERS: &str = "g++ hyperfine python3 time";
+pub(crate) const PARSERS: &str = "g++ python3 time";
 
 /// What this program is measured beside.
 pub(crate) const PEERS: &str = "bpfcc-tools bpftrace libbpf-tools linux-perf python3 trace-cmd";

@@ -39,24 +39,21 @@ pub(crate) fn has_own_tools(kernel: &Unpacked) -> bool {
     kernel.root.join(BUILD_FOLDER).exists()
 }
 
-/// Unpacks the newest kernel of each series.
-pub(super) fn install(paths: &Paths, wanted: &[Series]) -> Result<()> {
+/// Unpacks the newest kernel of a series.
+pub(super) fn install(paths: &Paths, series: Series) -> Result<()> {
     println!("set-up: reading package lists");
-    let apt = mirror::apt(paths, wanted)?;
-    for series in wanted {
-        let (release, packages) = resolve(&apt, *series).with_context(|| {
-            format!(
-                "no Linux {series} in the suite {} of this machine's mirror: if it has moved \
-                 on to a newer kernel, xtask/src/series.rs has to follow",
-                series.suite().0
-            )
-        })?;
-        let (with, size) =
-            if series.has_own_tools() { ("headers and compiler", 210) } else { ("headers", 100) };
-        println!("set-up: Linux {series}: {release} with {with} (about {size} MB)");
-        unpack(&apt, *series, &release, &packages, &paths.kernel(*series))?;
-    }
-    Ok(())
+    let apt = mirror::apt(paths, &[series])?;
+    let (release, packages) = resolve(&apt, series).with_context(|| {
+        format!(
+            "no Linux {series} in the suite {} of this machine's mirror: if it has moved \
+             on to a newer kernel, xtask/src/series.rs has to follow",
+            series.suite().0
+        )
+    })?;
+    let (with, size) =
+        if series.has_own_tools() { ("headers and compiler", 210) } else { ("headers", 100) };
+    println!("set-up: Linux {series}: {release} with {with} (about {size} MB)");
+    unpack(&apt, series, &release, &packages, &paths.kernel(series))
 }
 
 /// The newest kernel of the series: its release, and its packages with those of its headers.

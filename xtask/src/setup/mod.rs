@@ -5,12 +5,10 @@
 
 mod apt;
 pub(crate) mod arm64;
-pub(crate) mod audit;
 mod cargo_tool;
 mod kernels;
 mod mirror;
-pub(crate) mod prometheus;
-mod scap;
+mod unpacked;
 pub(crate) mod venv;
 
 use std::fs::File;
@@ -24,9 +22,11 @@ use crate::process;
 use crate::series::Series;
 use crate::stop;
 
+use cargo_tool::CargoTool;
 pub(crate) use cargo_tool::{BPF_LINKER, CARGO_DEB, LLVM_MAJOR, LLVM_PREFIX, MDBOOK};
 pub(crate) use kernels::{BUILD_FOLDER, has_own_tools, kernel};
-pub(crate) use scap::source as scap_source;
+use unpacked::UnpackedTool;
+pub(crate) use unpacked::{AUDIT, PROMETHEUS};
 use venv::Venv;
 
 /// A part of the set-up.
@@ -52,8 +52,6 @@ pub(crate) enum Part {
     Parsers,
     /// Other tools that time functions of the kernel.
     Peers,
-    /// Sources of Falco's driver.
-    ScapDriver,
     /// Debian's Rust with its library sources, LLVM and bpf-linker.
     BpfBuild,
     /// Compilers for arm64, its emulator and kernels.
@@ -63,6 +61,17 @@ pub(crate) enum Part {
     /// cargo-deb.
     Dist,
     /// A Debian root that packages are tried in.
+    CleanRoot,
+}
+
+/// What a part has beside packages of this machine.
+enum Tool {
+    Nothing,
+    Venv(fn(&Paths) -> Venv),
+    Cargo(&'static CargoTool),
+    Unpacked(&'static UnpackedTool),
+    Kernel(Series),
+    Arm64,
     CleanRoot,
 }
 
@@ -79,100 +88,74 @@ impl Part {
             Self::Parsers,
         ];
         parts.extend(Series::ALL.map(Self::Kernel));
-        parts.extend([Self::ScapDriver, Self::BpfBuild, Self::Arm64]);
+        parts.extend([Self::BpfBuild, Self::Arm64]);
         parts
     }
 
-    fn packages(self) -> &'static str {
+    /// Its packages, and what else it has.
+    fn needs(self) -> (&'static str, Tool) {
         match self {
-            Self::Vm => apt::VM,
-            Self::Python | Self::Linters => apt::PYTHON,
-            Self::ModuleBuild => apt::MODULE_BUILD,
-            Self::Agents => apt::AGENTS,
-            Self::Kernel(_) => apt::KERNEL,
-            Self::Readers => apt::READERS,
-            Self::Parsers => apt::PARSERS,
-            Self::Peers => apt::PEERS,
-            Self::ScapDriver | Self::Prometheus | Self::Book => "",
-            Self::BpfBuild => apt::BPF_BUILD,
-            Self::Arm64 => apt::ARM64,
-            Self::Dist => apt::DIST,
-            Self::CleanRoot => apt::CLEAN_ROOT,
+            Self::Vm => (apt::VM, Tool::Venv(Venv::virtme)),
+            Self::Python => (apt::PYTHON, Tool::Venv(Venv::virtme)),
+            Self::ModuleBuild => (apt::MODULE_BUILD, Tool::Nothing),
+            Self::Agents => (apt::AGENTS, Tool::Unpacked(&AUDIT)),
+            Self::Kernel(series) => (apt::KERNEL, Tool::Kernel(series)),
+            Self::Readers => (apt::READERS, Tool::Venv(Venv::readers)),
+            Self::Linters => (apt::PYTHON, Tool::Venv(Venv::linters)),
+            Self::Prometheus => ("", Tool::Unpacked(&PROMETHEUS)),
+            Self::Parsers => (apt::PARSERS, Tool::Nothing),
+            Self::Peers => (apt::PEERS, Tool::Nothing),
+            Self::BpfBuild => (apt::BPF_BUILD, Tool::Cargo(&BPF_LINKER)),
+            Self::Arm64 => (apt::ARM64, Tool::Arm64),
+            Self::Book => ("", Tool::Cargo(&MDBOOK)),
+            Self::Dist => (apt::DIST, Tool::Cargo(&CARGO_DEB)),
+            Self::CleanRoot => (apt::CLEAN_ROOT, Tool::CleanRoot),
         }
     }
+}
 
-    /// Whether all but the packages is there.
-    fn is_ready(self, paths: &Paths) -> bool {
+impl Tool {
+    fn is_ready(&self, paths: &Paths) -> bool {
         match self {
-            Self::Vm | Self::Python => Venv::virtme(paths).is_ready(),
-            Self::Readers => Venv::readers(paths).is_ready(),
-            Self::Linters => Venv::linters(paths).is_ready(),
-            Self::Kernel(series) => kernels::open(paths, series).is_some(),
-            Self::ScapDriver => scap::source(paths).is_ok(),
-            Self::Prometheus => prometheus::is_ready(paths),
-            Self::BpfBuild => BPF_LINKER.is_ready(paths),
+            Self::Nothing => true,
+            Self::Venv(venv) => venv(paths).is_ready(),
+            Self::Cargo(tool) => tool.is_ready(paths),
+            Self::Unpacked(tool) => tool.is_ready(paths),
+            Self::Kernel(series) => kernels::open(paths, *series).is_some(),
             Self::Arm64 => arm64::is_ready(paths),
-            Self::Book => MDBOOK.is_ready(paths),
-            Self::Dist => CARGO_DEB.is_ready(paths),
             Self::CleanRoot => dist::clean_root(paths).exists(),
-            Self::Agents => audit::is_ready(paths),
-            Self::ModuleBuild | Self::Parsers | Self::Peers => true,
         }
     }
 
     /// Where it is installed, and what it is.
-    fn describe(self, paths: &Paths) -> String {
-        let below = |name: &str| paths.target().join(name).display().to_string();
+    fn describe(&self, paths: &Paths) -> String {
         match self {
-            Self::Vm | Self::Python => Venv::virtme(paths).describe(),
-            Self::Readers => Venv::readers(paths).describe(),
-            Self::Linters => Venv::linters(paths).describe(),
-            Self::Kernel(series) => format!(
-                "{}: Debian's Linux {series}, unpacked, not installed",
-                paths.kernel(series).display()
-            ),
-            Self::ScapDriver => {
-                format!("{}: sources of Falco's driver, of Debian 12", below("drivers"))
+            Self::Nothing => "packages alone".to_owned(),
+            Self::Venv(venv) => venv(paths).describe(),
+            Self::Cargo(tool) => tool.describe(paths),
+            Self::Unpacked(tool) => tool.describe(paths),
+            Self::Kernel(series) => {
+                let folder = paths.kernel(*series);
+                format!("{}: Debian's Linux {series}, unpacked, not installed", folder.display())
             }
-            Self::Prometheus => {
-                format!("{}: Debian's Prometheus, unpacked, not installed", below("tools"))
+            Self::Arm64 => {
+                format!("{}: kernels and a Rust library of arm64", paths.arm64().display())
             }
-            Self::BpfBuild => BPF_LINKER.describe(paths),
-            Self::Arm64 => format!("{}: kernels and a Rust library of arm64", below("arm64")),
-            Self::Book => MDBOOK.describe(paths),
-            Self::Dist => CARGO_DEB.describe(paths),
             Self::CleanRoot => {
                 format!("{}: a clean Debian root", dist::clean_root(paths).display())
             }
-            Self::Agents => {
-                format!("{}: Debian's auditctl, unpacked, not installed", below("tools"))
-            }
-            Self::ModuleBuild | Self::Parsers | Self::Peers => "packages alone".to_owned(),
         }
     }
 
-    /// Installs it; of several `missing` kernels all at once.
-    fn install(self, paths: &Paths, missing: &[Self]) -> Result<()> {
+    fn install(&self, paths: &Paths) -> Result<()> {
         match self {
-            Self::Vm | Self::Python => Venv::virtme(paths).install(paths),
-            Self::Readers => Venv::readers(paths).install(paths),
-            Self::Linters => Venv::linters(paths).install(paths),
-            Self::Kernel(_) => {
-                let kernel = |part: &Self| match part {
-                    Self::Kernel(series) => Some(*series),
-                    _ => None,
-                };
-                kernels::install(paths, &missing.iter().filter_map(kernel).collect::<Vec<_>>())
-            }
-            Self::ScapDriver => scap::install(paths),
-            Self::Prometheus => prometheus::install(paths),
-            Self::BpfBuild => BPF_LINKER.install(paths),
+            Self::Nothing => Ok(()),
+            Self::Venv(venv) => venv(paths).install(paths),
+            Self::Cargo(tool) => tool.install(paths),
+            Self::Unpacked(tool) => tool.install(paths),
+            Self::Kernel(series) => kernels::install(paths, *series),
             Self::Arm64 => arm64::install(paths),
-            Self::Book => MDBOOK.install(paths),
-            Self::Dist => CARGO_DEB.install(paths),
             Self::CleanRoot => dist::make_clean_root(paths),
-            Self::Agents => audit::install(paths),
-            Self::ModuleBuild | Self::Parsers | Self::Peers => Ok(()),
         }
     }
 }
@@ -181,10 +164,10 @@ impl Part {
 pub(crate) fn ensure(paths: &Paths, parts: &[Part]) -> Result<()> {
     stop::check()?;
     let find = || -> Result<_> {
-        let packages = parts.iter().flat_map(|part| part.packages().split_whitespace());
-        let is_missing = |part: &Part| !part.is_ready(paths);
-        let missing: Vec<Part> = parts.iter().copied().filter(is_missing).collect();
-        Ok((apt::missing(packages)?, missing))
+        let (packages, tools): (Vec<_>, Vec<_>) = parts.iter().map(|part| part.needs()).unzip();
+        let packages = packages.into_iter().flat_map(str::split_whitespace);
+        let missing = tools.into_iter().filter(|tool| !tool.is_ready(paths));
+        Ok((apt::missing(packages)?, missing.collect::<Vec<Tool>>()))
     };
     let (packages, missing) = find()?;
     if packages.is_empty() && missing.is_empty() {
@@ -200,16 +183,16 @@ pub(crate) fn ensure(paths: &Paths, parts: &[Part]) -> Result<()> {
     if !packages.is_empty() {
         println!("  on this machine, by apt: {}", packages.join(" "));
     }
-    missing.iter().for_each(|part| println!("  {}", part.describe(paths)));
+    missing.iter().for_each(|tool| println!("  {}", tool.describe(paths)));
     if !packages.is_empty() {
         println!("set-up: apt-get install ({} packages and what they need)", packages.len());
         apt::install(paths, &packages)?;
     }
-    for part in &missing {
-        // One may come with another.
-        if !part.is_ready(paths) {
-            println!("set-up: {}", part.describe(paths));
-            part.install(paths, &missing)?;
+    for tool in &missing {
+        // Two parts may have the same.
+        if !tool.is_ready(paths) {
+            println!("set-up: {}", tool.describe(paths));
+            tool.install(paths)?;
         }
     }
     println!("set-up: done");

@@ -70,7 +70,7 @@ pub(super) fn run(
         others.extend([setup::kernel(paths, series)?.image(), testbed::build(paths, series)?]);
     }
     command.env("PROFILER_LAB_OTHERS", std::env::join_paths(others)?);
-    command.env("PROFILER_LAB_AUDITCTL", setup::audit::programs(paths));
+    command.env("PROFILER_LAB_AUDITCTL", setup::AUDIT.programs(paths));
     crate::guest(paths)?;
     let mut arm64 = Vec::new();
     for series in setup::arm64::KERNELS {

@@ -11,7 +11,6 @@
 //! | `PROFILER_VM_KILLS` | number of runs that `killed::` kills, with 5 s for each; by default 10, with a minute for each. Of daemons that `serve::` kills; by default 2 |
 //! | `PROFILER_VM_UPGRADES` | number of times that `serve::` replaces the driver; by default 4 |
 //! | `PROFILER_VM_SCRAPE`, `_SOAK`, `_HOURS`, `_IDLE` | how long `serve_long::` scrapes and calls, in seconds, runs timers, and waits without a call |
-//! | `PROFILER_BPF_OBJECT` | path of the rebuilt object; not set: the committed one |
 
 mod again;
 mod agreement;
@@ -87,13 +86,6 @@ const AS_USUAL: Series = Series::V6_12;
 
 /// Programs that many tests run: shells, what loads modules, and what waits for their devices.
 const TOOLS: [&str; 4] = ["/bin/sh", "/bin/bash", "/sbin/insmod", "/bin/udevadm"];
-
-/// Which BPF object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Object {
-    Committed,
-    Rebuilt,
-}
 
 impl TestArgs {
     /// Whether to run `place`, whose tests boot VMs themselves: it has a name like a boot, but no
@@ -243,7 +235,7 @@ fn cargo_test(
     }
     cargo.env("PROFILER_READERS_PYTHON", Venv::readers(paths).python());
     cargo.env("PROFILER_BROWSER", BROWSER);
-    cargo.env("PROFILER_PROMTOOL", setup::prometheus::programs(paths).join("promtool"));
+    cargo.env("PROFILER_PROMTOOL", setup::PROMETHEUS.programs(paths).join("promtool"));
     cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
     let text = process::text(&cargo);
     let mut child = stop::start(&mut cargo)?;
@@ -272,7 +264,6 @@ fn cargo_test(
 struct BootContext<'a> {
     paths: &'a Paths,
     tested: &'a cargo::Tested,
-    rebuilt: Option<ebpf::Rebuilt>,
     testbeds: HashMap<Series, PathBuf>,
     /// Seconds.
     timeout: u64,
@@ -287,8 +278,9 @@ impl<'a> BootContext<'a> {
         timeout: u64,
         report: &mut Report,
     ) -> Self {
-        let rebuilt = boots.iter().any(Boot::has_rebuilt).then(|| ebpf::rebuild(paths));
-        let rebuilt = rebuilt.and_then(|built| report.step(BUILD, "the BPF object anew", built));
+        if !boots.is_empty() {
+            report.step(BUILD, "the BPF object anew", ebpf::rebuild(paths));
+        }
         let mut testbeds = HashMap::new();
         for series in
             Series::ALL.into_iter().filter(|series| boots.iter().any(|b| b.series == *series))
@@ -297,7 +289,7 @@ impl<'a> BootContext<'a> {
             let module = report.step(BUILD, &name, testbed::build(paths, series));
             testbeds.extend(module.map(|module| (series, module)));
         }
-        Self { paths, tested, rebuilt, testbeds, timeout }
+        Self { paths, tested, testbeds, timeout }
     }
 
     /// Compares boots with those that they repeat.
@@ -310,8 +302,7 @@ impl<'a> BootContext<'a> {
             if !second.tests.iter().all(|test| first.tests.contains(test)) {
                 continue;
             }
-            let out = |boot: &Boot| self.out(boot, Object::Committed);
-            let agreement = agreement::check(&out(first), &out(second));
+            let agreement = agreement::check(&self.out(first), &self.out(second));
             let name = format!("{} and {} agree", first.name, second.name);
             if let Some(values) = report.step("virtual time", &name, agreement) {
                 println!("test: {values} values of two boots agree within 1 %");
@@ -319,34 +310,22 @@ impl<'a> BootContext<'a> {
         }
     }
 
-    fn out(&self, boot: &Boot, object: Object) -> PathBuf {
-        self.paths.target().join("test").join(format!("{}-{}", boot.vm(), object.name()))
+    fn out(&self, boot: &Boot) -> PathBuf {
+        self.paths.target().join("test").join(boot.vm())
     }
 
-    /// Boots once and runs the tests with each of the objects.
+    /// Boots once and runs the tests.
     fn boot(&self, boot: &Boot, report: &mut Report) -> Result<()> {
-        // An equal object needs no second pass.
-        let same = self.rebuilt.as_ref().is_some_and(|rebuilt| rebuilt.same);
-        let mut objects = vec![Object::Committed];
-        objects.extend((boot.has_rebuilt() && !same).then_some(Object::Rebuilt));
+        let place = format!("{VM_PLACE}{}", boot.name);
         for (test, why) in &boot.left_out {
-            for object in &objects {
-                report.add(&place(boot, *object), test, Status::LeftOut(why.clone()));
-            }
+            report.add(&place, test, Status::LeftOut(why.clone()));
         }
-        let mut passes = Vec::new();
-        for object in &objects {
-            match self.pass(boot, *object)? {
-                Ok(pass) => passes.push(pass),
-                Err(reason) => report.add_run(&place(boot, *object), &boot.tests, &[], &reason),
-            }
-        }
-        if passes.is_empty() {
+        let Some(testbed) = self.testbeds.get(&boot.series) else {
+            report.add_run(&place, &boot.tests, &[], &format!("no testbed for {}", boot.series));
             return Ok(());
-        }
-        println!("test: boot {}, {} tests, {} pass(es)", boot.vm(), boot.tests.len(), passes.len());
-        let mut script = self.in_memory()?;
-        script.extend(passes.iter().map(|pass| pass.script.as_str()));
+        };
+        println!("test: boot {}, {} tests", boot.vm(), boot.tests.len());
+        let script = self.in_memory()? + &self.tests(boot, testbed)?;
         let spec = VmSpec {
             cpus: if boot.virtual_time { 1 } else { 2 },
             icount: boot.virtual_time,
@@ -364,10 +343,8 @@ impl<'a> BootContext<'a> {
                 (vm::logged_lines(self.paths, &spec), format!("{error:#}").replace('\n', " "))
             }
         };
-        for pass in &passes {
-            let endings = endings_of_pass(&lines, pass.object);
-            report.add_run(&place(boot, pass.object), &boot.tests, &endings, &reason);
-        }
+        let endings = libtest::endings(lines.iter().map(String::as_str));
+        report.add_run(&place, &boot.tests, &endings, &reason);
         Ok(())
     }
 
@@ -398,39 +375,28 @@ impl<'a> BootContext<'a> {
         Ok(script)
     }
 
-    /// The shell script that runs the tests with one object, or why there is none.
-    fn pass(&self, boot: &Boot, object: Object) -> Result<Result<Pass, String>> {
-        let Some(testbed) = self.testbeds.get(&boot.series) else {
-            return Ok(Err(format!("no testbed for {}", boot.series)));
-        };
-        let out = self.out(boot, object);
+    /// The shell script that runs the tests.
+    fn tests(&self, boot: &Boot, testbed: &Path) -> Result<String> {
+        let out = self.out(boot);
         process::empty_dir(&out)?;
+        let prometheus = setup::PROMETHEUS.programs(self.paths).join("prometheus");
         let mut env = vec![
             format!("PROFILER_VM_KERNEL={}", boot.series),
             format!("PROFILER_VM_TESTBED={}", vm::word(testbed)),
             format!("PROFILER_VM_OUT={}", vm::word(&out)),
+            format!("PROFILER_VM_PROMETHEUS={}", vm::word(&prometheus)),
         ];
-        let prometheus = setup::prometheus::programs(self.paths).join("prometheus");
-        env.push(format!("PROFILER_VM_PROMETHEUS={}", vm::word(&prometheus)));
         env.extend(BY_HAND.iter().filter_map(|name| {
             std::env::var(name).ok().map(|value| format!("{name}={}", vm::quote(&value)))
         }));
-        if object == Object::Rebuilt {
-            let Some(rebuilt) = &self.rebuilt else {
-                return Ok(Err("the BPF object could not be rebuilt".to_owned()));
-            };
-            env.push(format!("PROFILER_BPF_OBJECT={}", vm::word(&rebuilt.object)));
-        }
         let names: Vec<String> = boot.tests.iter().map(|name| vm::quote(name)).collect();
         // Tests in one VM share its module and its clock, so they run one at a time.
-        let script = format!(
-            "echo '{}'\n{} {} --test-threads=1 --ignored --exact {}\n",
-            pass_line(object),
+        Ok(format!(
+            "{} {} --test-threads=1 --ignored --exact {}\n",
             env.join(" "),
             vm::word(&self.tested.vm_tests),
             names.join(" ")
-        );
-        Ok(Ok(Pass { object, script }))
+        ))
     }
 }
 
@@ -451,56 +417,9 @@ fn kernel_args(boot: &Boot) -> Vec<String> {
         .collect()
 }
 
-struct Pass {
-    object: Object,
-    script: String,
-}
-
-impl Object {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Committed => "committed",
-            Self::Rebuilt => "rebuilt",
-        }
-    }
-}
-
-fn place(boot: &Boot, object: Object) -> String {
-    match object {
-        Object::Committed => format!("{VM_PLACE}{}", boot.name),
-        Object::Rebuilt => format!("{VM_PLACE}{} rebuilt", boot.name),
-    }
-}
-
-fn pass_line(object: Object) -> String {
-    format!("PROFILER-VM-PASS {}", object.name())
-}
-
-/// The endings of one pass: those after its line and before the next pass's.
-fn endings_of_pass(lines: &[String], object: Object) -> Vec<(String, Status)> {
-    let begin = pass_line(object);
-    let lines = lines.iter().map(String::as_str).skip_while(|line| *line != begin).skip(1);
-    libtest::endings(lines.take_while(|line| !line.starts_with("PROFILER-VM-PASS ")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_pass_has_its_own_endings() {
-        let lines = [
-            "test early ... ok",
-            "PROFILER-VM-PASS committed",
-            "test a ... ok",
-            "PROFILER-VM-PASS rebuilt",
-            "test a ... FAILED",
-        ]
-        .map(str::to_owned);
-        let ending = |object| endings_of_pass(&lines, object);
-        assert_eq!(ending(Object::Committed), [("a".to_owned(), Status::Passed)]);
-        assert_eq!(ending(Object::Rebuilt), [("a".to_owned(), Status::Failed)]);
-    }
 
     #[test]
     fn names_and_filters_that_match_nothing_fail() {

@@ -1,4 +1,4 @@
-//! Short fuzzing of the parsers; speed of imports and merges.
+//! Short fuzzing of the parsers; speed of imports.
 
 use std::path::Path;
 use std::thread;
@@ -48,13 +48,8 @@ pub(super) fn fuzzed(paths: &Paths, report: &mut Report) -> Result<()> {
 
 /// Measures how fast `profiler` is.
 pub(super) fn measured(paths: &Paths, profiler: &Path, report: &mut Report) {
-    const PLACE: &str = "speed";
-    for (name, figures) in [
-        ("import", speed::import(paths, profiler, MEGABYTES)),
-        ("merge", speed::merge(paths, profiler)),
-    ] {
-        if let Some(figures) = report.step(PLACE, name, figures) {
-            println!("speed: {name}: {figures}");
-        }
+    let figures = speed::import(paths, profiler, MEGABYTES);
+    if let Some(figures) = report.step("speed", "import", figures) {
+        println!("speed: import: {figures}");
     }
 }

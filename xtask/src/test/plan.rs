@@ -96,11 +96,6 @@ impl Boot {
         }
         parts
     }
-
-    /// Whether tests also run with the rebuilt BPF object, if it differs from the committed one.
-    pub(super) fn has_rebuilt(&self) -> bool {
-        !self.virtual_time && [Series::V6_1, Series::V6_12].contains(&self.series)
-    }
 }
 
 /// All boots that the binary's tests name.

@@ -1,0 +1,49 @@
+//! Programs out of Debian's packages. They are unpacked, not installed: installing one starts its daemon.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::mirror;
+use crate::paths::Paths;
+
+/// auditctl.
+pub(crate) const AUDIT: UnpackedTool =
+    UnpackedTool { package: "auditd", name: "audit", folder: "sbin", programs: &["auditctl"] };
+
+/// Prometheus and promtool. Of Debian 12: its version is the first of a stable release that has native histograms.
+pub(crate) const PROMETHEUS: UnpackedTool = UnpackedTool {
+    package: "prometheus",
+    name: "prometheus",
+    folder: "usr/bin",
+    programs: &["prometheus", "promtool"],
+};
+
+/// A package, and what is needed of it.
+pub(crate) struct UnpackedTool {
+    package: &'static str,
+    /// Its folder in `target/tools`, and in that the one with its programs.
+    name: &'static str,
+    folder: &'static str,
+    programs: &'static [&'static str],
+}
+
+impl UnpackedTool {
+    /// The folder with its programs.
+    pub(crate) fn programs(&self, paths: &Paths) -> PathBuf {
+        paths.tools().join(self.name).join(self.folder)
+    }
+
+    pub(super) fn describe(&self, paths: &Paths) -> String {
+        let (folder, programs) = (paths.tools(), self.programs.join(" and "));
+        format!("{}: Debian's {programs}, unpacked, not installed", folder.display())
+    }
+
+    pub(super) fn is_ready(&self, paths: &Paths) -> bool {
+        self.programs.iter().all(|program| self.programs(paths).join(program).exists())
+    }
+
+    pub(super) fn install(&self, paths: &Paths) -> Result<()> {
+        mirror::unpack(paths, self.package, &paths.tools().join(self.name))
+    }
+}
