@@ -44,7 +44,6 @@ const TARGETS: &[(&str, Target)] = &[
     ("guest_answer", lab::guest_answer),
     ("guest_symbols", lab::guest_symbols),
     ("kernel_image", profiler_vm::fuzzing::image),
-    ("kirk_report", ltp::kirk_report),
     ("lab_counts", lab_counts::target),
     ("load_profile", text::load_profile),
     ("otlp_answer", otlp::answer),

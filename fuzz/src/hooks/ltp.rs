@@ -4,8 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use super::{kirk, runtest};
-use crate::recording::loads::TestRun;
+use super::runtest;
 
 /// In memory, as these are read by path.
 static FILE: LazyLock<PathBuf> =
@@ -18,17 +17,5 @@ pub fn runtest(bytes: &[u8]) {
     for test in &tests {
         assert!(!test.argv().is_empty() && !test.command.contains('\n'));
         assert!(test.plain_program().is_none_or(|program| test.command.starts_with(program)));
-    }
-}
-
-/// The report of LTP's runner.
-pub fn kirk_report(bytes: &[u8]) {
-    fs::write(&*FILE, bytes).expect("/dev/shm can be written to");
-    let Ok(runs) = kirk::read(&FILE) else { return };
-    for run in runs {
-        assert!(
-            TestRun::from(run.test).output.len() <= 3 * 2048,
-            "a part of a character stands for three bytes"
-        );
     }
 }

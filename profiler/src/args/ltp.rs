@@ -5,14 +5,6 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Names, one_of};
-use crate::load::ltp::Runner;
-
-const RUNNERS: Names<Runner> = &[
-    ("direct", Runner::Direct, "This program, with the hits of each test"),
-    ("kirk", Runner::Kirk, "LTP's runner, called as a command"),
-];
-
 /// Load profiles and LTP.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Load profiles and LTP")]
@@ -36,9 +28,6 @@ pub struct LtpArgs {
     /// Where LTP is installed [default: LTPROOT, or /opt/ltp].
     #[arg(long = "ltp-root", value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// What runs the tests [default: direct].
-    #[arg(long = "ltp-runner", value_parser = one_of(RUNNERS))]
-    pub runner: Option<Runner>,
     /// Timeout of one test, after which it is killed.
     #[arg(long = "ltp-timeout", value_name = "TIME", value_parser = super::length, default_value = "5m")]
     pub time_limit: Duration,

@@ -27,8 +27,6 @@ pub struct CommandLoad {
     request: CommandRequest,
     profiler: ProfilerProgram,
     sandbox: SandboxOptions,
-    /// Mode of its temporary folder.
-    files: Mode,
 }
 
 impl CommandLoad {
@@ -43,7 +41,7 @@ impl CommandLoad {
             grace: GRACE,
         };
         let sandbox = SandboxOptions::default();
-        Self { request, profiler: ProfilerProgram::this(), sandbox, files: Mode::S_IRWXU }
+        Self { request, profiler: ProfilerProgram::this(), sandbox }
     }
 
     /// Sets the time between SIGTERM and SIGKILL.
@@ -64,16 +62,9 @@ impl CommandLoad {
         self
     }
 
-    /// Sets variables of the command, and lets users that it switches to create files in its temporary folder.
-    pub(super) fn for_tests(mut self, env: Vec<(String, OsString)>) -> Self {
-        self.request.env = env;
-        self.files = Mode::from_bits_truncate(0o1777);
-        self
-    }
-
     async fn run(self, stop: StopSignal) -> LoadOutcome {
         let started = Instant::now();
-        let ended = match Sandbox::plan(&self.sandbox, Some(self.files), true) {
+        let ended = match Sandbox::plan(&self.sandbox, Some(Mode::S_IRWXU), true) {
             Ok(sandbox) => run_once(&self.profiler, sandbox, &self.request, &stop).await,
             Err(text) => Err(LoadFailure::CouldNotStart { text }),
         };

@@ -1,8 +1,7 @@
 //! System calls that have no safe wrapper: the only `unsafe` of the loads.
 
 use std::ffi::{CStr, CString};
-use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
@@ -143,8 +142,6 @@ pub(super) fn detach_loop(device: &std::path::Path) -> io::Result<()> {
 pub(super) struct Start {
     /// User and group, if not the caller's.
     pub(super) user: Option<(u32, u32)>,
-    /// The file by which it joins a control group.
-    pub(super) cgroup: Option<File>,
     /// Whether its mounts end with it and its descendants, if it may mount.
     pub(super) private_mounts: bool,
     /// Signals that are blocked; all others are not.
@@ -162,10 +159,6 @@ pub(super) fn start_in_session(command: &mut Command, start: Start) {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        if let Some(mut cgroup) = start.cgroup.as_ref() {
-            // 0 is the writing process.
-            cgroup.write_all(b"0")?;
-        }
         if let Some((user, group)) = start.user {
             nix::unistd::setgroups(&[])?;
             nix::unistd::setgid(group.into())?;
@@ -177,7 +170,7 @@ pub(super) fn start_in_session(command: &mut Command, start: Start) {
         start.blocked.thread_set_mask()?;
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes plain system calls only (unshare, write, setgroups, setgid, setuid, prctl,
+    // SAFETY: between fork and exec the closure makes plain system calls only (unshare, setgroups, setgid, setuid, prctl,
     // getppid, setsid, sigprocmask): no allocation, no lock.
     unsafe { command.pre_exec(prepare) };
 }

@@ -221,7 +221,6 @@ fn load(args: &RunArgs, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoa
     let same = of_profile.filter(|ltp| ltp.suite == suite).map(|ltp| ltp.tests.clone());
     let load = LtpLoad::prepare(LtpOptions {
         root: args.ltp.root.clone(),
-        runner: args.ltp.runner,
         suite,
         pattern: args.ltp.tests.clone().or(same),
         skip: args.ltp.skip.clone(),

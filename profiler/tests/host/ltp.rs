@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use profiler::load::ltp::{
-    LtpError, LtpLoad, LtpOptions, LtpTest, Runner, TIMED_OUT, TestResult, TestRuns,
+    LtpError, LtpLoad, LtpOptions, LtpTest, TIMED_OUT, TestResult, TestRuns,
 };
 use profiler::load::{
     HitCount, HitCounter, Load, LoadOutcome, LoadSpec, LoadStatus, LoadUser, ProfilerProgram,
@@ -106,7 +106,6 @@ impl Tree {
     fn options(&self) -> LtpOptions {
         LtpOptions {
             root: Some(self.path("ltp")),
-            runner: Some(Runner::Direct),
             suite: "unit".to_owned(),
             pattern: None,
             skip: None,
@@ -184,17 +183,6 @@ fn only(outcome: &LoadOutcome, name: &str) -> (TestResult, Option<i32>, Option<i
         [one] => (one.result, one.code, one.signal, one.count),
         other => panic!("{name}: {other:?}"),
     }
-}
-
-/// kirk, as `cargo xtask` installs it.
-fn with_kirk() -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/venv/bin");
-    assert!(
-        folder.join("kirk").exists(),
-        "no kirk in {}: `cargo xtask test` installs it",
-        folder.display()
-    );
-    folder
 }
 
 const ENDS: &str = "\
@@ -289,10 +277,8 @@ async fn a_test_that_hangs_is_killed_with_all_its_kin() {
 async fn a_stopped_load_ends_at_once_and_leaves_nothing() {
     let tree = Tree::new("pass01 pass01\nfork01 fork01\nhang01 hang01\n");
     let stop = StopSignal::new();
-    let running = tokio::spawn(run_static(
-        tree.load(LtpOptions { iterations: None, ..tree.options() }),
-        stop.clone(),
-    ));
+    let load = tree.load(LtpOptions { iterations: None, ..tree.options() });
+    let running = tokio::spawn(Box::new(load).run(stop.clone()));
     let pids = tree.path("marks/pids");
     tokio::task::spawn_blocking(move || {
         wait_for("the test that hangs", || {
@@ -457,10 +443,9 @@ fn given_tree() -> Option<PathBuf> {
     std::env::var_os(TREE).map(PathBuf::from)
 }
 
-fn given_options(folder: &Path, runner: Option<Runner>) -> LtpOptions {
+fn given_options(folder: &Path) -> LtpOptions {
     LtpOptions {
         root: Some(folder.join("ltp")),
-        runner,
         suite: "unit".to_owned(),
         pattern: None,
         skip: None,
@@ -475,86 +460,11 @@ fn given_options(folder: &Path, runner: Option<Runner>) -> LtpOptions {
     }
 }
 
-fn path_with(folder: &Path) -> String {
-    format!("{}:{}", folder.display(), std::env::var("PATH").unwrap())
-}
-
-/// Not a test by itself: the process of [`kirk_tells_every_end_from_the_others`].
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hidden_kirk() {
-    let Some(folder) = given_tree() else { return };
-    let load = LtpLoad::prepare(given_options(&folder, Some(Runner::Kirk))).unwrap();
-    let LoadSpec::Ltp(spec) = load.describe() else { panic!() };
-    assert!(spec.runner_version.as_deref().unwrap().starts_with("4.2"));
-    let load = load.profiler(ProfilerProgram::at(folder.join("helper")));
-    let outcome = run(load.counter(counting(0)), &StopSignal::new()).await;
-    assert_eq!(outcome.status, LoadStatus::Completed, "{outcome:?}");
-    assert_ends(&outcome, 2);
-    assert!(outcome.tests.iter().all(|test| test.hits.is_none()), "{outcome:?}");
-    let output = test(&outcome, "brok01").output.as_deref();
-    assert_eq!(output, Some("brok01.c:10: TBROK: no set-up"));
-}
-
-#[test]
-fn kirk_tells_every_end_from_the_others() {
-    let tree = Tree::new(ENDS);
-    let status = in_process("hidden_kirk", &tree, &path_with(&with_kirk())).wait().unwrap();
-    assert!(status.success());
-    tree.assert_nothing_left();
-}
-
-/// Not a test by itself: the process of the two tests below.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hidden_kirk_endless() {
-    let Some(folder) = given_tree() else { return };
-    let options = LtpOptions { iterations: None, ..given_options(&folder, Some(Runner::Kirk)) };
-    let load =
-        LtpLoad::prepare(options).unwrap().profiler(ProfilerProgram::at(folder.join("helper")));
-    let stop = StopSignal::new();
-    let running = tokio::spawn(run_static(load, stop.clone()));
-    let pids = folder.join("marks/pids");
-    wait_for("the test that hangs", || {
-        fs::read_to_string(&pids).unwrap_or_default().lines().count() == 2
-    });
-    fs::write(folder.join("hangs"), "").unwrap();
-    if folder.join("wait").exists() {
-        // To be killed here.
-        std::future::pending::<()>().await;
-    }
-    stop.stop(StopReason::Duration);
-    let outcome = running.await.unwrap();
-    assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Duration }, "{outcome:?}");
-    assert!(outcome.tests.iter().all(|test| test.runs == 0), "{outcome:?}");
-}
-
-async fn run_static(load: LtpLoad, stop: StopSignal) -> LoadOutcome {
-    run(load, &stop).await
-}
-
-#[test]
-fn kirk_that_is_stopped_leaves_nothing() {
-    let tree = Tree::new("pass01 pass01\nhang01 hang01\n");
-    let status = in_process("hidden_kirk_endless", &tree, &path_with(&with_kirk())).wait().unwrap();
-    assert!(status.success());
-    tree.assert_nothing_left();
-}
-
-#[test]
-fn kirk_does_not_outlive_a_killed_profiler() {
-    let tree = Tree::new("pass01 pass01\nhang01 hang01\n");
-    fs::write(tree.path("wait"), "").unwrap();
-    let mut profiler = in_process("hidden_kirk_endless", &tree, &path_with(&with_kirk()));
-    wait_for("the test that hangs", || tree.path("hangs").exists());
-    profiler.kill().unwrap();
-    profiler.wait().unwrap();
-    tree.assert_nothing_left();
-}
-
 /// Not a test by itself: the process of the test below.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hidden_direct() {
     let Some(folder) = given_tree() else { return };
-    let options = LtpOptions { workers: 2, ..given_options(&folder, Some(Runner::Direct)) };
+    let options = LtpOptions { workers: 2, ..given_options(&folder) };
     let load =
         LtpLoad::prepare(options).unwrap().profiler(ProfilerProgram::at(folder.join("helper")));
     run(load, &StopSignal::new()).await;
@@ -641,24 +551,4 @@ async fn tests_run_as_the_user_that_is_asked_for() {
         assert_eq!(only(&outcome, name).0, TestResult::Pass);
     }
     tree.assert_nothing_left();
-}
-
-/// Not a test by itself: the process of the test below.
-#[test]
-fn hidden_no_kirk() {
-    let Some(folder) = given_tree() else { return };
-    let error =
-        LtpLoad::prepare(given_options(&folder, Some(Runner::Kirk))).unwrap_err().to_string();
-    assert!(error.contains("no kirk in PATH"), "{error}");
-    assert!(LtpLoad::prepare(given_options(&folder, None)).is_ok(), "the default needs none");
-}
-
-#[test]
-fn kirk_that_is_not_installed_is_told() {
-    let tree = Tree::new(
-        "pass01 pass01
-",
-    );
-    let status = in_process("hidden_no_kirk", &tree, "/usr/bin:/bin").wait().unwrap();
-    assert!(status.success());
 }

@@ -347,21 +347,6 @@ fn repetitions_end_with_a_load_that_fails() {
     assert_eq!(Series::read(&scene.path("out.json")).unwrap().runs.len(), 3);
 }
 
-#[test]
-fn limits_are_refused_where_they_cannot_be() {
-    let scene = Scene::new();
-    let (output, profile) = scene.run("--builtin kill --operations 10 --load-memory-max 100M");
-    // Where they can be, they are tried in the virtual machine.
-    if output.status.success() {
-        assert_eq!(profile.loads[0].outcome.operations, Some(10));
-    } else {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(5), "{said}");
-        assert!(said.contains("cgroup") || said.contains("control group"), "{said}");
-    }
-    scene.assert_nothing_left();
-}
-
 /// Whenever in the start it comes, before the handlers of signals are there (then it kills) or after.
 #[test]
 fn a_signal_at_any_moment_of_the_start_ends_the_run() {

@@ -180,7 +180,7 @@ fn mounts() -> String {
 fn a_test_that_exchanges_its_folder_has_nothing_unmounted_removed_or_given_away() {
     let scene = Scene::new(&[("link01", LINK), ("looks01", LOOKS)]);
     let before = mounts();
-    let line = scene.line("--ltp-runner direct --iterations 1");
+    let line = scene.line("--iterations 1");
     let ended = Ended::of(&mut profiler(&format!("run {line}")));
     scene.assert_all_untouched(&before);
     assert_eq!(scene.tried(), 2, "{ended:?}");
@@ -200,7 +200,7 @@ fn links_deep_trees_and_races_lead_the_clean_up_nowhere() {
     let scene = Scene::new(&tests);
     let before = mounts();
     let racer = Racer::start(&scene);
-    let line = scene.line("--ltp-runner direct --iterations 3");
+    let line = scene.line("--iterations 3");
     let ended = Ended::of(&mut profiler(&format!("run {line}")));
     drop(racer);
     scene.assert_all_untouched(&before);
@@ -215,7 +215,7 @@ fn what_a_test_moves_into_its_folder_is_left_unless_it_is_the_users() {
     for signal in [None, Some(Signal::SIGKILL)] {
         let moves = format!("{MOVES}; sleep {}", if signal.is_some() { 100 } else { 0 });
         let scene = Scene::new(&[("moves01", &moves)]);
-        let line = scene.line("--ltp-runner direct --iterations 1");
+        let line = scene.line("--iterations 1");
         match signal {
             None => {
                 let ended = Ended::of(&mut profiler(&format!("run {line}")));

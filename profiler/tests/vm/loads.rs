@@ -1,4 +1,4 @@
-//! Limits of loads, and their clean-up.
+//! The clean-up of loads.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,9 +8,9 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 use profiler::error::exit;
 use profiler::kernel::host::cgroup2_mount;
-use profiler::load::{BuiltinKind, LoadFailure, LoadStatus};
+use profiler::load::BuiltinKind;
 
-use crate::cli::{Ended, Started, eventually, folder, profiler, saved};
+use crate::cli::{Ended, Started, eventually, profiler};
 use crate::ends::{load_folders, processes};
 use crate::testbed;
 use crate::window::MEMORY;
@@ -20,14 +20,6 @@ pub(crate) fn mount_groups() {
     if cgroup2_mount().is_none() {
         testbed::run(Command::new("mount").args(["-t", "cgroup2", "none", "/sys/fs/cgroup"]));
     }
-}
-
-/// Control groups of loads.
-pub(crate) fn groups() -> Vec<String> {
-    let entries = cgroup2_mount().and_then(|mount| fs::read_dir(mount).ok());
-    let names = entries.into_iter().flatten().flatten();
-    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.filter(|name| name.starts_with("profiler-load-")).collect()
 }
 
 /// The content of a `/proc` file or link of each thread.
@@ -77,7 +69,6 @@ fn assert_nothing_left(ports_before: &BTreeSet<String>) {
     eventually("folders of the loads are left", || load_folders() == 0);
     eventually("mounts of the loads are left", || !is_mounted());
     eventually("ports of the loads are left", || ports().is_subset(ports_before));
-    eventually("control groups of the loads are left", || groups().is_empty());
 }
 
 /// Signals that end a run, and its exit codes.
@@ -90,14 +81,10 @@ const ENDS: [(Signal, Option<u8>); 3] = [
 #[test]
 #[ignore = "VM 6.1: not about the kernel"]
 fn nothing_is_left_of_any_builtin_load_however_it_ends() {
-    mount_groups();
     let all = BuiltinKind::ALL.iter().filter(|kind| !kind.changes_kernel());
     let all: Vec<&str> = all.map(|kind| kind.name()).collect();
     let count = all.len();
-    let all = format!(
-        "--no-probe --builtin {} --workers 2 --load-dir {MEMORY} --load-memory-max 1G",
-        all.join(",")
-    );
+    let all = format!("--no-probe --builtin {} --workers 2 --load-dir {MEMORY}", all.join(","));
     let (before, namespaces) = (ports(), mount_namespaces());
     // To its end.
     let ended = Ended::of(&mut profiler(&format!("run {all} --operations 6")));
@@ -111,7 +98,6 @@ fn nothing_is_left_of_any_builtin_load_however_it_ends() {
         eventually("a load mounts", || mount_namespaces() == namespaces + 2);
         eventually("the loads have folders", || load_folders() >= 5);
         eventually("the loads have ports", || !ports().is_subset(&before));
-        eventually("the loads have groups", || groups().len() == count);
         assert!(processes(Some(run.pid())).len() > count);
         run.signal(*signal);
         assert_eq!(run.end().code, code.map(i32::from));
@@ -134,49 +120,4 @@ fn nothing_is_left_of_a_load_that_mounts() {
         assert_eq!(run.end().code, code.map(i32::from));
         assert_nothing_left(&before);
     }
-}
-
-/// CPU time over elapsed time of the only load of a run.
-fn share_of_a_cpu(more: &str) -> f64 {
-    let folder = folder();
-    let file = folder.path().join("result.json");
-    let line = format!("run --no-probe --builtin prctl --duration 2s {more} --json");
-    let ended = Ended::of(profiler(&line).arg(&file));
-    ended.assert_code(exit::OK);
-    let profile = saved(file, &ended.stdout);
-    let outcome = &profile.loads[0].outcome;
-    let cpu = outcome.cpu.unwrap();
-    (cpu.user_ns + cpu.system_ns) as f64 / outcome.elapsed_ns as f64
-}
-
-#[test]
-#[ignore = "VM 6.1: not about the kernel"]
-fn a_load_gets_no_more_than_its_limits() {
-    mount_groups();
-    let (free, limited) = (share_of_a_cpu(""), share_of_a_cpu("--load-cpu-max 0.2"));
-    assert!(free > 0.5, "{free}: there is nothing to limit");
-    // The kernel's period is a tenth of a second.
-    assert!((0.1..0.25).contains(&limited), "{limited} of a CPU, and 0.2 was the limit");
-
-    let folder = folder();
-    let file = folder.path().join("result.json");
-    let takes = "run --no-probe --json FILE -- python3 -c";
-    for (limit, wanted) in [("1G", None), ("60M", Some(9))] {
-        let line = takes.replace("--json FILE", &format!("--load-memory-max {limit}"));
-        let mut command =
-            profiler(&line.replace(" -- ", &format!(" --json {} -- ", file.display())));
-        let ended = Ended::of(command.arg("print(len(b'x' * (200 << 20)))"));
-        let profile = saved(file.clone(), &ended.stdout);
-        match (&profile.loads[0].outcome.status, wanted) {
-            (LoadStatus::Completed, None) => {
-                ended.assert_code(exit::OK);
-            }
-            (LoadStatus::Failed(LoadFailure::Signal { number, .. }), Some(signal)) => {
-                assert_eq!(*number, signal);
-                ended.assert_code(exit::LOAD_FAILED);
-            }
-            other => panic!("{limit}: {other:?}"),
-        }
-    }
-    assert_eq!(groups(), [] as [String; 0]);
 }

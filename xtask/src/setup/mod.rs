@@ -34,8 +34,6 @@ use venv::Venv;
 pub(crate) enum Part {
     /// QEMU, virtme-ng and what they need on the host.
     Vm,
-    /// The Python environment with LTP's runner, which tests on the host use.
-    Python,
     /// Compiler and tools for kernel modules.
     ModuleBuild,
     /// What tests of agents need: compiler and library of a BPF program, and auditctl.
@@ -96,7 +94,6 @@ impl Part {
     fn needs(self) -> (&'static str, Tool) {
         match self {
             Self::Vm => (apt::VM, Tool::Venv(Venv::virtme)),
-            Self::Python => (apt::PYTHON, Tool::Venv(Venv::virtme)),
             Self::ModuleBuild => (apt::MODULE_BUILD, Tool::Nothing),
             Self::Agents => (apt::AGENTS, Tool::Unpacked(&AUDIT)),
             Self::Kernel(series) => (apt::KERNEL, Tool::Kernel(series)),

@@ -9,9 +9,6 @@ use anyhow::Result;
 use crate::paths::Paths;
 use crate::process;
 
-/// What builds a package that has no binary, with its version and hashes.
-const BUILD: &str = include_str!("../../requirements/build.txt");
-
 /// Debian's Chromium.
 pub(crate) const BROWSER: &str = "/usr/bin/chromium";
 
@@ -24,7 +21,7 @@ pub(crate) struct Venv {
 }
 
 impl Venv {
-    /// With virtme-ng and kirk, LTP's runner.
+    /// With virtme-ng.
     pub(crate) fn virtme(paths: &Paths) -> Self {
         let requirements = include_str!("../../requirements/virtme.txt");
         Self { folder: paths.venv(), requirements }
@@ -59,7 +56,7 @@ impl Venv {
 
     // Scripts in the environment hold its absolute path, so a moved checkout needs a new one.
     fn stamp(&self) -> String {
-        format!("{}{BUILD}# in {}\n", self.requirements, self.folder.display())
+        format!("{}# in {}\n", self.requirements, self.folder.display())
     }
 
     /// Whether the pinned versions are installed.
@@ -76,18 +73,12 @@ impl Venv {
         process::remove_dir(&self.folder)?;
         let mut create = Command::new("python3");
         process::run_logged(create.args(["-m", "venv"]).arg(&self.folder), &log)?;
-        let [requirements, build] =
-            ["requirements.txt", "build.txt"].map(|name| self.folder.join(name));
+        let requirements = self.folder.join("requirements.txt");
         process::write(&requirements, self.requirements)?;
-        process::write(&build, BUILD)?;
-        // What builds a package is there before it: a pip that gets it by itself (23.2 does) wants hashes of what it names without a
-        // version, whatever constraints say.
-        for (file, how) in [(&build, None), (&requirements, Some("--no-build-isolation"))] {
-            let mut pip = Command::new(self.python());
-            pip.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
-            pip.arg("--require-hashes").args(how).arg("--requirement").arg(file);
-            process::run_logged(&mut pip, &log)?;
-        }
+        let mut pip = Command::new(self.python());
+        pip.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
+        pip.arg("--require-hashes").arg("--requirement").arg(&requirements);
+        process::run_logged(&mut pip, &log)?;
         process::write(&self.folder.join("stamp"), self.stamp())
     }
 }

@@ -140,7 +140,7 @@ pub(crate) fn run(paths: &Paths, wanted: &TestArgs) -> Result<bool> {
     let parts = if in_vm {
         Part::all()
     } else {
-        vec![Part::Python, Part::Readers, Part::Linters, Part::Prometheus, Part::Parsers]
+        vec![Part::Readers, Part::Linters, Part::Prometheus, Part::Parsers]
     };
     let mut report = Report::default();
     let tests = if on_host { Tests::All } else { Tests::Programs };

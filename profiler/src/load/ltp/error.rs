@@ -11,7 +11,7 @@ pub enum LtpError {
     /// LTP, or a list of its, is missing or damaged.
     #[error("{0}")]
     BadLtp(String),
-    /// The choice of tests, user or runner cannot be met.
+    /// The choice of tests or user cannot be met.
     #[error("{0}")]
     BadChoice(String),
 }

@@ -1,15 +1,11 @@
 //! The tests of the Linux Test Project (LTP) as a load.
 //!
-//! | runner | what runs the tests | of each test |
-//! |---|---|---|
-//! | `direct` | this program, from `runtest/SUITE` | results, times, hits of the handlers |
-//! | `kirk` | LTP's own runner, called as a command | results and times of its report, where it ends by itself |
+//! A supervisor, a process of this program, runs each test of `runtest/SUITE`. It enforces the timeout, kills what the test
+//! leaves running, and waits before and after until the handlers' counters have been read. Tests have a private folder as
+//! `TMPDIR`, which is emptied before each test. Their mounts end with them.
 //!
-//! The script runltp, which LTP had until February 2026, is a command: `profiler run ... -- /opt/ltp/runltp ...`.
-//!
-//! With `direct` a supervisor, a process of this program, runs each test. It enforces the timeout, kills
-//! what the test leaves running, and waits before and after until the handlers' counters have been read.
-//! Tests have a private folder as `TMPDIR`, which is emptied before each test. Their mounts end with them, or with kirk.
+//! LTP's own runners are commands: `profiler run ... -- kirk --run-suite syscalls`. So was runltp, which LTP had until
+//! February 2026.
 
 mod destructive;
 mod direct;
@@ -17,7 +13,6 @@ mod error;
 #[cfg(fuzzing)]
 #[path = "../../../../fuzz/src/hooks/ltp.rs"]
 pub mod fuzzing;
-mod kirk;
 mod programs;
 mod runtest;
 
@@ -31,27 +26,20 @@ use crate::recording::loads::{LoadOutcome, LoadSpec, LoadStatus};
 use crate::stats::nanoseconds;
 use crate::stop::StopSignal;
 use error::INSTALL;
-use kirk::Kirk;
 
 pub use crate::recording::loads::{
-    LtpSpec, LtpTest, ResultCount, Runner, TIMED_OUT, TestResult, TestRuns, mix_changes,
+    LtpSpec, LtpTest, ResultCount, TIMED_OUT, TestResult, TestRuns, mix_changes,
 };
 pub use error::LtpError;
 
 /// Where LTP installs itself.
 pub const DEFAULT_ROOT: &str = "/opt/ltp";
 
-/// kirk writes its report in the folder of its user, and the profiler reads it as root.
-const KIRKS_USER: &str =
-    "kirk runs tests as the profiler's own user alone: leave out --load-user, or --ltp-runner kirk";
-
 /// Which tests to run, and how.
 #[derive(Debug, Clone)]
 pub struct LtpOptions {
     /// Where LTP is; `None` is `LTPROOT`, or else [`DEFAULT_ROOT`].
     pub root: Option<PathBuf>,
-    /// What runs the tests; `None` is this program.
-    pub runner: Option<Runner>,
     /// The file in `runtest`.
     pub suite: String,
     /// Regular expression that the tests' names have to match; `None` is all tests.
@@ -76,7 +64,6 @@ pub struct LtpOptions {
 pub struct LtpLoad {
     spec: LtpSpec,
     root: PathBuf,
-    kirk: Option<Kirk>,
     sandbox: SandboxOptions,
     profiler: ProfilerProgram,
     counter: Option<HitCounter>,
@@ -84,10 +71,10 @@ pub struct LtpLoad {
 }
 
 impl LtpLoad {
-    /// Reads the list, selects the tests and finds the runner. Runs nothing but `kirk --version`.
+    /// Reads the list and selects the tests. Runs nothing.
     ///
     /// # Errors
-    /// If LTP, list, tests or runner do not exist, or tests are destructive.
+    /// If LTP, list or tests do not exist, or tests are destructive.
     pub fn prepare(options: LtpOptions) -> Result<Self, LtpError> {
         let root = find_root(options.root)?;
         let all = runtest::read(&runtest::find(&root, &options.suite)?)?;
@@ -108,20 +95,9 @@ impl LtpLoad {
             ));
         }
         let user = user.map(|user| user.name.clone());
-        let runner = options.runner.unwrap_or(Runner::Direct);
-        let kirk = match runner {
-            Runner::Direct => None,
-            Runner::Kirk if user.is_some() => {
-                return Err(LtpError::BadChoice(KIRKS_USER.to_owned()));
-            }
-            Runner::Kirk => Some(Kirk::find(&root).map_err(LtpError::BadChoice)?),
-        };
         let version = std::fs::read_to_string(root.join("Version")).ok();
         let version = version.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-        let runner_version = kirk.as_ref().map(|kirk| kirk.version.clone());
         let spec = LtpSpec {
-            runner,
-            runner_version,
             ltp_version: version,
             suite: options.suite,
             pattern: options.pattern,
@@ -134,7 +110,6 @@ impl LtpLoad {
         Ok(Self {
             spec,
             root,
-            kirk,
             sandbox: options.sandbox,
             profiler: ProfilerProgram::this(),
             counter: None,
@@ -161,20 +136,12 @@ impl LtpLoad {
 
     async fn run(self, stop: StopSignal) -> LoadOutcome {
         let started = Instant::now();
-        let mut tests: Vec<TestRuns> = self.spec.tests.iter().map(TestRuns::new).collect();
-        let mut left = None;
-        let (status, tests, elapsed) = match &self.kirk {
-            Some(kirk) => {
-                let status = kirk::run(kirk, &self, stop, &mut tests, &mut left).await;
-                (status, tests, started.elapsed())
-            }
-            None => direct::run(self, stop, tests).await,
-        };
+        let tests = self.spec.tests.iter().map(TestRuns::new).collect();
+        let (status, tests, elapsed) = direct::run(self, stop, tests).await;
         LoadOutcome {
             elapsed_ns: nanoseconds(elapsed),
             operations: Some(tests.iter().map(|test| test.runs).sum()),
             tests,
-            left,
             ..LoadOutcome::ended(status.unwrap_or_else(LoadStatus::Failed), started)
         }
     }

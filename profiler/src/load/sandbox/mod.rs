@@ -1,4 +1,4 @@
-//! The sandbox of a load: its own user, session, folder, mounts and limits, and a clean-up that also happens
+//! The sandbox of a load: its own user, session, folder and mounts, and a clean-up that also happens
 //! when the profiler is killed.
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //! | `supervisor`, `output` | a process of this program between profiler and command, which makes the sandbox and removes it |
 //! | `protocol` | what the two send each other |
 //! | `processes` | finds and ends all descendants of a process |
-//! | `user`, `cgroup`, `folder` | whom a load runs as, its limits, its folder |
+//! | `user`, `folder` | whom a load runs as, its folder |
 //! | `trusted_path` | whether others can change where a path leads |
 //! | `cleanup` | processes that clean up when the profiler ends or dies |
 //! | `private_folder` | a folder that one of these removes |
@@ -20,7 +20,6 @@
 
 use std::path::PathBuf;
 
-mod cgroup;
 mod cleanup;
 mod client;
 mod folder;
@@ -35,7 +34,6 @@ mod user;
 
 pub(super) use cleanup::{remove_directory_main, wait_for_end_of_input};
 pub(super) use client::{Supervised, run_once};
-pub(super) use output::OUTPUT_BYTES;
 pub use private_folder::PrivateFolder;
 pub use program::ProfilerProgram;
 pub(super) use program::Role;
@@ -43,15 +41,11 @@ pub(super) use protocol::{CommandKind, CommandRequest, Ended, Sandbox, Superviso
 pub(crate) use trusted_path::{changeable, make_private, user_cache};
 pub use user::LoadUser;
 
-/// How a load is sandboxed. By default it runs as the caller, without limits.
+/// How a load is sandboxed. By default it runs as the caller.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SandboxOptions {
     /// The user that it runs as; `None` is the caller.
     pub user: Option<LoadUser>,
-    /// Most CPU time it may use, in CPUs, such as 0.5.
-    pub cpu_max: Option<f64>,
-    /// Most memory it may use, in bytes.
-    pub memory_max: Option<u64>,
     /// Where its temporary folder is created; `None` is `TMPDIR` or `/tmp`.
     pub directory: Option<PathBuf>,
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 /// How much of a test's output is kept.
-pub(in crate::load) const OUTPUT_BYTES: usize = 2048;
+const OUTPUT_BYTES: usize = 2048;
 
 /// What a command writes; nothing before it is connected.
 #[derive(Default)]

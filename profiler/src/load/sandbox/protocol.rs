@@ -11,7 +11,6 @@ use std::time::Duration;
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use super::cgroup::Cgroup;
 use super::folder::{LoadFolder, unused_name};
 use super::{LoadUser, SandboxOptions};
 use crate::recording::loads::{LoadOutcome, TestEnd};
@@ -34,9 +33,6 @@ pub(in crate::load) struct Sandbox {
     pub(super) user: Option<LoadUser>,
     /// The folder in which they have their `TMPDIR`, and the mode of that.
     pub(super) folder: Option<(OsString, u32)>,
-    pub(super) cgroup: Option<Cgroup>,
-    /// The supervisor of another sandbox makes and removes the control group.
-    pub(super) shares_cgroup: bool,
     /// Whether mounts of a command end with it.
     pub(super) private_mounts: bool,
 }
@@ -55,24 +51,17 @@ impl Sandbox {
         Ok(Self {
             user: options.other_user()?.cloned(),
             folder: files.map(|mode| (path(), mode.bits())),
-            cgroup: Cgroup::plan(options)?,
-            shares_cgroup: false,
             private_mounts,
         })
     }
 
-    /// One more, with a folder of its own, which has to be closed before this one.
+    /// One more, with a folder of its own.
     pub(in crate::load) fn another(&self) -> Self {
-        let mut other = Self { shares_cgroup: true, ..self.clone() };
+        let mut other = self.clone();
         if let Some((path, _)) = &mut other.folder {
             *path = Path::new(path).with_file_name(unused_name("profiler-load-")).into_os_string();
         }
         other
-    }
-
-    /// The control group that its supervisor makes and removes.
-    pub(super) fn own_cgroup(&self) -> Option<&Cgroup> {
-        self.cgroup.as_ref().filter(|_| !self.shares_cgroup)
     }
 
     /// Removes what a supervisor that was killed has left.
@@ -80,15 +69,13 @@ impl Sandbox {
     /// # Errors
     /// If something remains, which can only be removed by hand.
     pub(super) fn remove(&self) -> Result<(), String> {
-        let ended = self.own_cgroup().map_or(Ok(()), Cgroup::remove);
-        let ended = ended.map_err(|error| format!("its control group: {error}"));
-        let Some((path, _)) = &self.folder else { return ended };
+        let Some((path, _)) = &self.folder else { return Ok(()) };
         let path = Path::new(path);
         match LoadFolder::open(path, self.user.as_ref()).and_then(|folder| folder.remove()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(format!("{} could not be removed: {error}", path.display()))
             }
-            _ => ended,
+            _ => Ok(()),
         }
     }
 }

@@ -15,7 +15,6 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::Mode;
 
-use super::cgroup::Cgroup;
 use super::folder::LoadFolder;
 use super::output::Output;
 use super::processes::{Processes, wait_readable};
@@ -115,9 +114,6 @@ impl Supervisor {
 
     fn create(&mut self, sandbox: Sandbox) -> Result<(), String> {
         let sandbox = self.sandbox.insert(sandbox);
-        if let Some(cgroup) = sandbox.own_cgroup() {
-            cgroup.create()?;
-        }
         if sandbox.private_mounts {
             private_mounts()?;
         }
@@ -142,14 +138,12 @@ impl Supervisor {
     /// Removes the sandbox, with all processes.
     fn clean_up(&mut self) -> io::Result<()> {
         let killed = self.processes.kill_all().map(drop);
-        let cgroup = self.sandbox.as_ref().and_then(Sandbox::own_cgroup);
-        let ended = killed.and(cgroup.map_or(Ok(()), Cgroup::remove));
-        let Some(folder) = &self.folder else { return ended };
+        let Some(folder) = &self.folder else { return killed };
         let failed = |error: io::Error| {
             let text = format!("{} could not be removed: {error}", folder.files().display());
             io::Error::new(error.kind(), text)
         };
-        folder.remove().map_err(failed).and(ended)
+        folder.remove().map_err(failed).and(killed)
     }
 
     /// Runs a command, and ends all its descendants.
@@ -201,7 +195,6 @@ impl Supervisor {
         }
         let start = Start {
             user: sandbox.user.as_ref().map(|user| (user.uid, user.gid)),
-            cgroup: sandbox.cgroup.as_ref().map(Cgroup::entrance).transpose()?,
             private_mounts: sandbox.private_mounts,
             blocked,
         };

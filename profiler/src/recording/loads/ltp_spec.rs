@@ -6,26 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::plural;
 
-/// What runs the tests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(strum::IntoStaticStr)]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum Runner {
-    /// This program.
-    Direct,
-    /// LTP's runner kirk.
-    Kirk,
-}
-
-impl Runner {
-    /// Its name on the command line and in JSON.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// One test of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -40,10 +20,6 @@ pub struct LtpTest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LtpSpec {
-    /// What ran the tests.
-    pub runner: Runner,
-    /// Version of the runner; `null` of `direct`, which is this program.
-    pub runner_version: Option<String>,
     /// LTP's own version; `null` if it does not state one.
     pub ltp_version: Option<String>,
     /// The file in `runtest`.
@@ -70,10 +46,7 @@ impl fmt::Display for LtpSpec {
         if let Some(pattern) = &self.pattern {
             write!(f, " {pattern}")?;
         }
-        write!(f, " (list {}), by {}", self.digest(), self.runner.name())?;
-        if let Some(version) = &self.runner_version {
-            write!(f, " {version}")?;
-        }
+        write!(f, " (list {})", self.digest())?;
         match self.iterations {
             Some(iterations) => write!(f, ", {iterations} round{}", plural(iterations))?,
             None => f.write_str(", over and over")?,

@@ -16,7 +16,7 @@ pub use calls::OwnCalls;
 pub use dimensions::{Dimensions, Points};
 pub use kind::BuiltinKind;
 pub use latency::{Latency, OperationTimes};
-pub use ltp_spec::{LtpSpec, LtpTest, Runner};
+pub use ltp_spec::{LtpSpec, LtpTest};
 pub use outcome::{CpuTime, LoadFailure, LoadOutcome, LoadRun, LoadStatus, OperationErrors};
 pub use rate::Rate;
 pub use spec::LoadSpec;
