@@ -44,7 +44,7 @@ pub struct RunArgs {
     #[arg(long, short)]
     pub module: Option<String>,
     /// Handler to measure, by name or glob (repeatable). One of several functions of one name is
-    /// NAME#2, the second in order of address, or NAME@ADDRESS: see `profiler list`.
+    /// NAME#2, the second in order of address: see `profiler list`.
     #[arg(
         long = "handler",
         short = 'H',

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 use crate::series::Series;
-use crate::testbed::Slow;
 use crate::vm::VmSpec;
 
 /// Set-up, builds, VM runs and tests of the profiler.
@@ -32,8 +31,6 @@ pub(crate) enum Task {
     Guest,
     /// The main job: handlers of the test module under load in a VM; table and JSON.
     Demo(DemoArgs),
-    /// Draw docs/report.png: run the demo, and show its HTML report in a browser.
-    Picture,
     /// Build the book out of docs/ into target/book/html, and follow its links.
     Book,
     /// Make a Debian package and an archive with a static binary in target/dist.
@@ -85,9 +82,6 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "MIB", num_args = 0..=1, default_missing_value = "1024",
           value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub(crate) import: Option<u64>,
-    /// Also measure other tools that time functions, and write docs/peers.md.
-    #[arg(long, conflicts_with = "import")]
-    pub(crate) peers: bool,
 }
 
 /// Arguments of `dist`.
@@ -132,32 +126,12 @@ pub(crate) struct TestbedArgs {
     /// Of arm64.
     #[arg(long)]
     pub(crate) arm64: bool,
-    /// `slow`: the code of one handler takes longer.
-    #[arg(long, value_enum, default_value_t = Variant::Standard)]
-    pub(crate) variant: Variant,
+    /// A build in which the code of one handler takes longer: iterations more a call, of two instructions each.
+    #[arg(long, value_name = "ITERATIONS")]
+    pub(crate) slow: Option<u64>,
     /// The handler that is slower.
-    #[arg(long, default_value = "connect_syscall_handler")]
+    #[arg(long, default_value = "connect_syscall_handler", requires = "slow")]
     pub(crate) handler: String,
-    /// Additional iterations per call, of two instructions each.
-    #[arg(long, default_value_t = 64)]
-    pub(crate) iterations: u64,
-}
-
-/// Builds of the testbed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Variant {
-    /// The module as it is.
-    Standard,
-    /// One handler takes longer.
-    Slow,
-}
-
-impl TestbedArgs {
-    /// The slower handler, if any.
-    pub(crate) fn slow(&self) -> Option<Slow> {
-        let slow = || Slow { handler: self.handler.clone(), iterations: self.iterations };
-        (self.variant == Variant::Slow).then(slow)
-    }
 }
 
 /// Arguments of `vm`.

@@ -14,8 +14,6 @@ mod fuzz;
 mod kbuild;
 mod lint;
 mod paths;
-mod peers;
-mod picture;
 mod process;
 mod series;
 mod setup;
@@ -59,19 +57,15 @@ fn dispatch(task: Task) -> Result<ExitCode> {
                 ebpf::rebuild(&paths)?;
             }
         }
-        Task::Testbed(args) => {
-            testbed::run(&paths, &args.kernel, args.arm64, args.slow().as_ref())?
-        }
+        Task::Testbed(args) => testbed::run(&paths, args)?,
         Task::Guest => guest(&paths)?,
         Task::Bench(BenchArgs { import: Some(megabytes), .. }) => speed::run(&paths, megabytes)?,
-        Task::Bench(BenchArgs { peers: true, kernel, .. }) => peers::run(&paths, kernel)?,
         Task::Book => book::run(&paths)?,
         Task::Dist(args) => dist::run(&paths, args.check)?,
         Task::Bench(args) => return bench::run(&paths, args.kernel).map(exit_code),
         Task::Fuzz(args) => fuzz::run_each(&paths, &args)?,
         Task::Demo(args) => return demo::run(&paths, args.kernel).map(exit_code),
         Task::Lint => lint::run(&paths)?,
-        Task::Picture => picture::run(&paths)?,
         Task::Test(args) => return test::run(&paths, &args).map(all_well),
         Task::Vm(args) => {
             let begun = Instant::now();

@@ -37,11 +37,6 @@ pub(crate) fn capture(command: &mut Command) -> Result<Output> {
     stop::start(command)?.output()
 }
 
-/// Today's date, such as 2026-11-21.
-pub(crate) fn today() -> Result<String> {
-    Ok(stdout(Command::new("date").args(["-u", "+%F"]))?.trim().to_owned())
-}
-
 /// Runs a command with its output in `log`, whose last lines are part of the error.
 pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Result<()> {
     const TAIL: usize = 30;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use profiler_vm::debian::Unpacked;
 
+use crate::cli::TestbedArgs;
 use crate::digest;
 use crate::kbuild;
 use crate::paths::Paths;
@@ -34,17 +35,14 @@ impl Slow {
     }
 }
 
-/// Builds the module for each of `kernels`, or for all if there are none, and prints its path.
-pub(crate) fn run(
-    paths: &Paths,
-    kernels: &[Series],
-    is_arm64: bool,
-    slow: Option<&Slow>,
-) -> Result<()> {
-    let all = if is_arm64 { &setup::arm64::KERNELS[..] } else { &Series::ALL };
-    for series in if kernels.is_empty() { all } else { kernels } {
-        let module = match slow {
-            _ if is_arm64 => build_for_arm64(paths, *series, slow)?,
+/// Builds the module for each kernel that is named, or for all, and prints its path.
+pub(crate) fn run(paths: &Paths, args: TestbedArgs) -> Result<()> {
+    let TestbedArgs { kernel: kernels, arm64, slow, handler } = args;
+    let slow = slow.map(|iterations| Slow { handler, iterations });
+    let all = if arm64 { &setup::arm64::KERNELS[..] } else { &Series::ALL };
+    for series in if kernels.is_empty() { all } else { &kernels } {
+        let module = match &slow {
+            slow if arm64 => build_for_arm64(paths, *series, slow.as_ref())?,
             Some(slow) => build_slow(paths, *series, slow)?,
             None => build(paths, *series)?,
         };

@@ -216,7 +216,7 @@ pub(crate) fn also(nearest: &[String]) -> String {
 fn choices(handler: &str, addresses: &[u64]) -> String {
     let one = |(index, address): (usize, &u64)| match address {
         0 => format!("`{handler}#{}`", index + 1),
-        _ => format!("`{handler}#{}` (or `{handler}@{address:#x}`)", index + 1),
+        _ => format!("`{handler}#{}` at {address:#x}", index + 1),
     };
     let all: Vec<String> = addresses.iter().enumerate().map(one).collect();
     format!("{} {}", if all.len() == 1 { "is" } else { "are" }, all.join(" and "))
@@ -349,19 +349,6 @@ impl KernelFiles {
             target.namesake = namesakes.get(&target.name).cloned();
         }
         Ok(resolved)
-    }
-
-    /// A function of the kernel image that BTF describes, without its address: `/proc/kallsyms`, which the kernel takes
-    /// long to produce, is not read.
-    ///
-    /// # Errors
-    /// When BTF cannot be read, or does not have one function of this name.
-    pub fn described(&self, name: &str) -> Result<Target, ResolveError> {
-        match Btf::of(None, &self.btf_folder())?.ids(name) {
-            &[id] => Ok(Target { name: name.to_owned(), btf_id: Some(id), ..Target::default() }),
-            [] => Err(ResolveError::no_such_handler(name, None, &[])),
-            ids => Err(ResolveError::ambiguous(name, None, ids.len(), &vec![0; ids.len()])),
-        }
     }
 
     /// Reads what the kernel says of a loaded module, or of its image.
@@ -499,7 +486,7 @@ impl<'a> Wanted<'a> {
         if patterns.clone().any(is_glob) || patterns.clone().nth(Self::FEW).is_some() {
             return Self::All;
         }
-        Self::Names(patterns.map(|given| Pick::parse(given).0).collect())
+        Self::Names(patterns.map(|given| numbered(given).0).collect())
     }
 
     fn has(&self, symbol: &str) -> bool {
@@ -600,43 +587,11 @@ impl Traceable<'_> {
     }
 }
 
-/// Selects one of several functions of one name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pick {
-    /// The only one.
-    Only,
-    /// The one at this address: `NAME@ADDRESS`.
-    At(u64),
-    /// In order of address, from 1: `NAME#NUMBER`.
-    Number(usize),
-}
-
-impl Pick {
-    /// Splits a name from its index or address. A symbol of a C function contains neither character.
-    fn parse(given: &str) -> (&str, Self) {
-        if let Some((name, address)) = given.split_once('@')
-            && let Ok(address) = u64::from_str_radix(address.trim_start_matches("0x"), 16)
-        {
-            return (name, Self::At(address));
-        }
-        if let Some((name, number)) = given.split_once('#')
-            && let Ok(number) = number.parse()
-        {
-            return (name, Self::Number(number));
-        }
-        (given, Self::Only)
-    }
-
-    /// Position of the selected function among the sorted addresses.
-    fn place(self, addresses: &[u64]) -> Option<usize> {
-        match self {
-            Self::Only => (addresses.len() == 1).then_some(0),
-            Self::At(address) => {
-                addresses.iter().position(|&found| found == address && address != 0)
-            }
-            Self::Number(number) => number.checked_sub(1).filter(|&place| place < addresses.len()),
-        }
-    }
+/// Splits a name from the number that selects one of several functions of that name, in order of address from 1:
+/// `NAME#NUMBER`. A symbol of a C function does not contain the character.
+fn numbered(given: &str) -> (&str, Option<usize>) {
+    let split = given.split_once('#').and_then(|(name, number)| Some((name, number.parse().ok()?)));
+    split.map_or((given, None), |(name, number)| (name, Some(number)))
 }
 
 impl Scope<'_> {
@@ -666,7 +621,7 @@ impl Scope<'_> {
     }
 
     fn exact(&self, given: &str) -> Result<Target, ResolveError> {
-        let (name, pick) = Pick::parse(given);
+        let (name, number) = numbered(given);
         let module = self.module.as_deref();
         let Some(addresses) = self.symbols.get(name) else {
             let prefix = format!("{name}.");
@@ -696,23 +651,26 @@ impl Scope<'_> {
         if ids.is_empty() && !self.traceable.contains(name) {
             return Err(ResolveError::not_traceable(name, module));
         }
-        match pick.place(&addresses) {
-            Some(place) if count == 1 || pick != Pick::Only => Ok(Target {
-                name: name.to_owned(),
-                module: self.module.clone(),
-                address: addresses[place],
-                // BTF identifies functions by name alone.
-                btf_id: ids.first().copied().filter(|_| count == 1),
-                duplicate_index: (count > 1).then_some(place + 1),
-                ..Target::default()
-            }),
-            None if pick != Pick::Only => Err(ResolveError::of_name(format!(
+        if number.is_none() && count != 1 {
+            return Err(ResolveError::ambiguous(name, module, count, &addresses));
+        }
+        let number = number.unwrap_or(1);
+        let Some(&address) = number.checked_sub(1).and_then(|place| addresses.get(place)) else {
+            return Err(ResolveError::of_name(format!(
                 "`{given}` is none of the functions called `{name}` in {}: there {}",
                 place(module),
                 choices(name, &addresses)
-            ))),
-            _ => Err(ResolveError::ambiguous(name, module, count, &addresses)),
-        }
+            )));
+        };
+        Ok(Target {
+            name: name.to_owned(),
+            module: self.module.clone(),
+            address,
+            // BTF identifies functions by name alone.
+            btf_id: ids.first().copied().filter(|_| count == 1),
+            duplicate_index: (count > 1).then_some(number),
+            ..Target::default()
+        })
     }
 
     fn matching(&self, pattern: &str) -> Result<Resolved, ResolveError> {

@@ -227,10 +227,7 @@ impl BpfSession {
         }
         let Loader { set, mut shared, preempts, parameters, .. } = loader;
         let Some((_, displaced)) = shared.remove(names::DISPLACED) else {
-            return Err(ProbeError::Object {
-                path: "built into this program".to_owned(),
-                what: format!("no map {}", names::DISPLACED),
-            });
+            return Err(ProbeError::Object(format!("no map {}", names::DISPLACED)));
         };
         let opening = |error| failed_map("opening a shared map", error);
         let mut session = Self {

@@ -35,6 +35,10 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    fn lacking(what: impl fmt::Display) -> Self {
+        Self { what: what.to_string(), forbidden: false }
+    }
+
     fn new(doing: &str, error: &io::Error, said: impl fmt::Display) -> Self {
         let forbidden = error.kind() == io::ErrorKind::PermissionDenied;
         Self { what: format!("{doing}: {said}"), forbidden }
@@ -55,36 +59,31 @@ impl Refusal {
 /// # Errors
 /// Which step the kernel refused, and what it said.
 pub fn try_backend(backend: Backend, functions: Option<&Btf>) -> Result<(), Refusal> {
-    let no_btf = || Refusal {
-        what:
+    let functions = functions.ok_or_else(|| {
+        Refusal::lacking(
             "this kernel has no BTF (/sys/kernel/btf/vmlinux is missing): use a kernel built with \
-               CONFIG_DEBUG_INFO_BTF=y, as those of Debian, Ubuntu, Fedora and RHEL are"
-                .to_owned(),
-        forbidden: false,
-    };
+             CONFIG_DEBUG_INFO_BTF=y, as those of Debian, Ubuntu, Fedora and RHEL are",
+        )
+    });
     match backend {
         Backend::Fsession => {
-            let functions = functions.ok_or_else(no_btf)?;
+            let functions = functions?;
             try_tracing(functions, &[("fsession", AttachType::Fsession)])?;
             session_calls(functions)
         }
         // A kernel may take a program and have no trampolines to attach it with.
-        Backend::Fentry => try_tracing(
-            functions.ok_or_else(no_btf)?,
-            &[("fexit", AttachType::Fexit), ("fentry", AttachType::Fentry)],
-        ),
+        Backend::Fentry => {
+            try_tracing(functions?, &[("fexit", AttachType::Fexit), ("fentry", AttachType::Fentry)])
+        }
         Backend::KprobeSession => {
             try_session()?;
-            session_calls(functions.ok_or_else(no_btf)?)
+            session_calls(functions?)
         }
-        Backend::FunctionGraph => ftrace::try_tracer()
-            .map_err(|error| Refusal { what: error.to_string(), forbidden: false }),
+        Backend::FunctionGraph => ftrace::try_tracer().map_err(Refusal::lacking),
         Backend::Kprobe => {
             known_outside()?;
             load("kprobe", AttachType::Kprobe, 0)?;
-            kprobe_event::tracefs()
-                .map(drop)
-                .map_err(|error| Refusal { what: error.to_string(), forbidden: false })
+            kprobe_event::tracefs().map(drop).map_err(Refusal::lacking)
         }
     }
 }
@@ -105,7 +104,7 @@ fn session_calls(functions: &Btf) -> Result<(), Refusal> {
         .into_iter()
         .find(|name| functions.ids(name).len() != 1);
     missing.map_or(Ok(()), |name| {
-        Err(Refusal { what: format!("the kernel's BTF describes no {name}"), forbidden: false })
+        Err(Refusal::lacking(format!("the kernel's BTF describes no {name}")))
     })
 }
 
@@ -116,9 +115,9 @@ fn try_tracing(functions: &Btf, programs: &[(&str, AttachType)]) -> Result<(), R
             [id] => Some((*name, *id)),
             _ => None,
         })
-        .ok_or_else(|| Refusal {
-            what: format!("the kernel's BTF describes none of {}", TRIED_ON.join(", ")),
-            forbidden: false,
+        .ok_or_else(|| {
+            let tried = TRIED_ON.join(", ");
+            Refusal::lacking(format!("the kernel's BTF describes none of {tried}"))
         })?;
     for (what, attach_type) in programs {
         let program = load(what, *attach_type, btf_id)?;
@@ -156,8 +155,7 @@ fn try_session() -> Result<(), Refusal> {
             }
         }
     }
-    Err(refusal
-        .unwrap_or_else(|| Refusal { what: "nothing to try it on".into(), forbidden: false }))
+    Err(refusal.unwrap_or_else(|| Refusal::lacking("nothing to try it on")))
 }
 
 /// Loads a program that does nothing. Before 5.11 it is charged to the user, as is what agents have loaded.

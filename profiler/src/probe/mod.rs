@@ -232,14 +232,9 @@ pub enum ProbeError {
         /// The module.
         module: String,
     },
-    /// The BPF object cannot be used: it is not the one this program was built with.
-    #[error("the BPF object {path} cannot be used: {what}")]
-    Object {
-        /// Where it came from.
-        path: String,
-        /// What is wrong with it.
-        what: String,
-    },
+    /// The BPF object cannot be used, and why.
+    #[error("the BPF object of this program cannot be used: {0}")]
+    Object(String),
     /// aya could not make or use a map.
     #[error("{doing}: {error}")]
     Map {

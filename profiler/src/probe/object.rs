@@ -24,13 +24,9 @@ use crate::kernel::btf::Btf;
 static PREBUILT: &[u8] =
     aya::include_bytes_aligned!("../../../profiler-ebpf/prebuilt/profiler-bpf.o");
 
-/// Environment variable that names another object file, for tests of a freshly built one.
-pub(super) const OBJECT_VARIABLE: &str = "PROFILER_BPF_OBJECT";
-
 /// A parsed object, from which instances are made.
 pub(super) struct Template {
     object: Object,
-    path: String,
 }
 
 /// The programs and maps of one handler.
@@ -59,30 +55,12 @@ pub(super) struct Parameters {
 }
 
 impl Template {
-    /// The object named by the environment, else the one built in.
     pub(super) fn load() -> Result<Self, ProbeError> {
-        let (path, bytes) = match std::env::var_os(OBJECT_VARIABLE) {
-            Some(path) => {
-                let text = path.to_string_lossy().into_owned();
-                let bytes = std::fs::read(&path).map_err(|error| ProbeError::Object {
-                    path: text.clone(),
-                    what: format!("{error} ({OBJECT_VARIABLE} names it)"),
-                })?;
-                (text, bytes)
-            }
-            None => ("built into this program".to_owned(), PREBUILT.to_vec()),
-        };
-        let object = Object::parse(&bytes)
-            .map_err(|error| ProbeError::Object { path: path.clone(), what: error.to_string() })?;
-        Ok(Self { object, path })
-    }
-
-    fn unusable(&self, what: impl std::fmt::Display) -> ProbeError {
-        ProbeError::Object { path: self.path.clone(), what: what.to_string() }
+        Object::parse(PREBUILT).map(|object| Self { object }).map_err(unusable)
     }
 
     fn map(&self, name: &str) -> Result<aya_obj::Map, ProbeError> {
-        self.object.maps.get(name).cloned().ok_or_else(|| self.unusable(format!("no map {name}")))
+        self.object.maps.get(name).cloned().ok_or_else(|| unusable(format!("no map {name}")))
     }
 
     /// Makes the map that all instances share.
@@ -117,7 +95,7 @@ impl Template {
         ]
         .map(|(name, value)| (name, value.to_ne_bytes()));
         let constants = constants.iter().map(|(name, bytes)| (*name, (bytes.as_slice(), true)));
-        object.patch_map_data(constants.collect()).map_err(|error| self.unusable(error))?;
+        object.patch_map_data(constants.collect()).map_err(unusable)?;
 
         let own = self.own_maps(&mut object, parameters)?;
         let text_sections: HashSet<usize> =
@@ -126,23 +104,23 @@ impl Template {
             .iter()
             .chain(shared.iter())
             .map(|(name, (map, data))| (name.as_str(), data.fd().as_fd().as_raw_fd(), map));
-        object.relocate_maps(maps, &text_sections).map_err(|error| self.unusable(error))?;
-        object.relocate_calls(&text_sections).map_err(|error| self.unusable(error))?;
+        object.relocate_maps(maps, &text_sections).map_err(unusable)?;
+        object.relocate_calls(&text_sections).map_err(unusable)?;
 
         let mut programs = HashMap::new();
         for (name, program) in &object.programs {
             let function = object
                 .functions
                 .get(&program.function_key())
-                .ok_or_else(|| self.unusable(format!("program {name} has no code")))?;
+                .ok_or_else(|| unusable(format!("program {name} has no code")))?;
             let mut instructions = function.instructions.clone();
-            set_operands(&mut instructions, layout).map_err(|error| self.unusable(error))?;
+            set_operands(&mut instructions, layout).map_err(unusable)?;
             programs.insert(name.clone(), instructions);
         }
         let maps: HashMap<_, _> = own.into_iter().map(|(name, (_, data))| (name, data)).collect();
         let mapped = |name, bytes| {
             let fd = maps.get(name).map(|map: &MapData| map.fd().as_fd());
-            let fd = fd.ok_or_else(|| self.unusable(format!("no map {name}")))?;
+            let fd = fd.ok_or_else(|| unusable(format!("no map {name}")))?;
             Mapped::new(fd, bytes).doing("mapping the counters of the BPF programs")
         };
         let value = mapped(names::SLOTS, layout.value_bytes())?;
@@ -163,7 +141,7 @@ impl Template {
         let mut own = HashMap::new();
         for name in [names::SLOTS, names::RECORDS, names::CONSTANTS] {
             let mut map =
-                object.maps.remove(name).ok_or_else(|| self.unusable(format!("no map {name}")))?;
+                object.maps.remove(name).ok_or_else(|| unusable(format!("no map {name}")))?;
             match name {
                 names::SLOTS => {
                     map.set_value_size(in_map(layout.value_bytes()));
@@ -220,6 +198,10 @@ impl Instance {
             traced,
         })
     }
+}
+
+fn unusable(what: impl std::fmt::Display) -> ProbeError {
+    ProbeError::Object(what.to_string())
 }
 
 fn make_mappable(map: &mut aya_obj::Map) {

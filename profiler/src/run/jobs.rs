@@ -295,12 +295,14 @@ impl Job {
             JobLoad::Builtin(all, operations) => {
                 let measured_from = (!args.warmup.is_zero()).then(|| Instant::now() + args.warmup);
                 let make = |builtin: &Builtin| -> Box<dyn Load> {
-                    let load = BuiltinLoad::new(builtin.kind)
-                        .workers(args.workers.unwrap_or(builtin.workers))
-                        .rate(args.rate.or(builtin.rate))
-                        .operations(*operations)
-                        .pin(args.pin)
-                        .measured_from(measured_from);
+                    let load = BuiltinLoad {
+                        workers: args.workers.unwrap_or(builtin.workers),
+                        rate: args.rate.or(builtin.rate),
+                        operations: *operations,
+                        pin: args.pin,
+                        measured_from,
+                        ..BuiltinLoad::new(builtin.kind)
+                    };
                     let sandbox = args.sandbox();
                     Box::new(SandboxedLoad::new(load, sandbox))
                 };

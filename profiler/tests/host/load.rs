@@ -39,7 +39,11 @@ impl Scene {
     }
 
     fn builtin(&self, kind: BuiltinKind) -> BuiltinLoad {
-        BuiltinLoad::new(kind).profiler(self.helper()).directory(Some(self.path("files")))
+        BuiltinLoad {
+            profiler: self.helper(),
+            directory: Some(self.path("files")),
+            ..BuiltinLoad::new(kind)
+        }
     }
 
     fn shell(&self, script: &str) -> CommandLoad {
@@ -174,7 +178,9 @@ async fn kinds() -> Vec<BuiltinKind> {
             continue;
         };
         let scene = Scene::new();
-        let outcome = run(scene.builtin(kind).operations(Some(1)), &StopSignal::new()).await;
+        let outcome =
+            run(BuiltinLoad { operations: Some(1), ..scene.builtin(kind) }, &StopSignal::new())
+                .await;
         let text = could_not_start(&outcome);
         assert!(text.contains(words) && text.contains(kind.name()), "{text}");
         scene.assert_nothing_left();
@@ -188,7 +194,7 @@ async fn every_builtin_makes_exactly_the_operations_asked_for() {
     for kind in kinds().await {
         let scene = Scene::new();
         // 50 over 3 workers does not divide evenly.
-        let load = scene.builtin(kind).workers(3).operations(Some(50));
+        let load = BuiltinLoad { workers: 3, operations: Some(50), ..scene.builtin(kind) };
         let outcome = run(load, &StopSignal::new()).await;
         assert_eq!(outcome.status, LoadStatus::Completed, "{kind}: {outcome:?}");
         assert_eq!(outcome.errors, [], "{kind}");
@@ -209,7 +215,11 @@ async fn every_builtin_makes_exactly_the_operations_asked_for() {
 async fn fewer_operations_than_workers_and_none_at_all() {
     let scene = Scene::new();
     for operations in [0, 1] {
-        let load = scene.builtin(BuiltinKind::Connect).workers(4).operations(Some(operations));
+        let load = BuiltinLoad {
+            workers: 4,
+            operations: Some(operations),
+            ..scene.builtin(BuiltinKind::Connect)
+        };
         let outcome = run(load, &StopSignal::new()).await;
         assert_eq!(outcome.status, LoadStatus::Completed);
         assert_eq!(outcome.operations, Some(operations));
@@ -224,7 +234,7 @@ async fn every_builtin_stops_when_told_and_counts_what_it_did() {
         let mut outcome = None;
         for time in [100, 1_000, 10_000].map(Duration::from_millis) {
             let stop = stop_after(time, StopReason::Duration);
-            let ended = run(scene.builtin(kind).workers(2), &stop).await;
+            let ended = run(BuiltinLoad { workers: 2, ..scene.builtin(kind) }, &stop).await;
             let stopped = LoadStatus::Stopped { by: StopReason::Duration };
             assert_eq!(ended.status, stopped, "{kind}: {ended:?}");
             let some = ended.operations.is_some_and(|operations| operations > 0);
@@ -249,7 +259,7 @@ async fn a_rate_is_held_over_all_workers() {
     let scene = Scene::new();
     let rate: Rate = "200/s".parse().unwrap();
     let stop = stop_after(Duration::from_secs(4), StopReason::Duration);
-    let load = scene.builtin(BuiltinKind::Connect).workers(3).rate(Some(rate));
+    let load = BuiltinLoad { workers: 3, rate: Some(rate), ..scene.builtin(BuiltinKind::Connect) };
     let outcome = run(load, &stop).await;
     let held = outcome.held_rate_per_s.unwrap();
     let late = outcome.max_late_ns.unwrap();
@@ -273,8 +283,13 @@ async fn the_warm_up_is_in_no_latency() {
     let scene = Scene::new();
     let rate: Rate = "100/s".parse().unwrap();
     let from = Instant::now() + Duration::from_secs(3);
-    let load = scene.builtin(BuiltinKind::Kill).rate(Some(rate)).operations(Some(400));
-    let outcome = run(load.measured_from(Some(from)), &StopSignal::new()).await;
+    let load = BuiltinLoad {
+        rate: Some(rate),
+        operations: Some(400),
+        measured_from: Some(from),
+        ..scene.builtin(BuiltinKind::Kill)
+    };
+    let outcome = run(load, &StopSignal::new()).await;
     assert_eq!(outcome.operations, Some(400));
     let latency = outcome.latency.unwrap();
     assert_eq!(latency.response.map(|times| times.count), Some(latency.service.count));
@@ -304,8 +319,13 @@ async fn workers_are_pinned_to_the_cpus_in_turn() {
     let scene = Scene::new();
     let cpus = std::thread::available_parallelism().unwrap().get();
     let stop = StopSignal::new();
-    let load = scene.builtin(BuiltinKind::Tkill).workers(4).pin(true);
-    let load = load.rate(Some("100/s".parse().unwrap()));
+    let rate: Rate = "100/s".parse().unwrap();
+    let load = BuiltinLoad {
+        workers: 4,
+        pin: true,
+        rate: Some(rate),
+        ..scene.builtin(BuiltinKind::Tkill)
+    };
     let running = tokio::spawn(Box::new(load).run(stop.clone()));
     wait_for("the workers", || cpus_of("load-tkill-").len() == 4);
     wait_for("the pinning", || {
@@ -327,7 +347,11 @@ async fn late_operations_are_made_up_for() {
     // Nobody executes a program a million times a second: all are late, and none is left out.
     let scene = Scene::new();
     let rate = Rate::per_second(1e6).unwrap();
-    let load = scene.builtin(BuiltinKind::Execve).rate(Some(rate)).operations(Some(20));
+    let load = BuiltinLoad {
+        rate: Some(rate),
+        operations: Some(20),
+        ..scene.builtin(BuiltinKind::Execve)
+    };
     let outcome = run(load, &StopSignal::new()).await;
     assert_eq!(outcome.operations, Some(20));
     assert!(outcome.held_rate_per_s.unwrap() < 1e5, "{outcome:?}");
@@ -339,7 +363,7 @@ async fn a_worker_that_waits_for_its_turn_stops_at_once() {
     let scene = Scene::new();
     let rate: Rate = "1/h".parse().unwrap();
     let stop = StopSignal::new();
-    let load = scene.builtin(BuiltinKind::Bind).workers(4).rate(Some(rate));
+    let load = BuiltinLoad { workers: 4, rate: Some(rate), ..scene.builtin(BuiltinKind::Bind) };
     let running = tokio::spawn(Box::new(load).run(stop.clone()));
     wait_for("the workers", || cpus_of("load-bind-").len() == 4);
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -356,7 +380,12 @@ async fn loads_run_side_by_side() {
     let scene = Scene::new();
     let kinds = kinds().await;
     let load = |kind: &_| -> Box<dyn Load> {
-        Box::new(scene.builtin(*kind).workers(2).operations(Some(30)).pin(true))
+        Box::new(BuiltinLoad {
+            workers: 2,
+            operations: Some(30),
+            pin: true,
+            ..scene.builtin(*kind)
+        })
     };
     let runs = run_all(kinds.iter().map(load).collect(), &StopSignal::new()).await;
     assert_eq!(runs.len(), kinds.len());
@@ -396,16 +425,20 @@ async fn set_up_that_fails_is_told_with_its_reason() {
     let scene = Scene::new();
     let not_there = ProfilerProgram::at(scene.path("not-there"));
     for kind in [BuiltinKind::Ptrace, BuiltinKind::Open] {
-        let load = scene.builtin(kind).workers(2).profiler(not_there.clone());
+        let load = BuiltinLoad { workers: 2, profiler: not_there.clone(), ..scene.builtin(kind) };
         let text = could_not_start(&run(load, &StopSignal::new()).await);
         assert!(text.starts_with(&format!("built-in `{kind}`: ")), "{text}");
         assert!(text.contains("not-there"), "{text}");
     }
-    let nowhere = scene.builtin(BuiltinKind::Open).directory(Some(scene.path("nowhere")));
+    let nowhere =
+        BuiltinLoad { directory: Some(scene.path("nowhere")), ..scene.builtin(BuiltinKind::Open) };
     let text = could_not_start(&run(nowhere, &StopSignal::new()).await);
     assert!(text.contains("nowhere"), "{text}");
     // A program that does not know the hidden role must not be taken for a traced child.
-    let load = scene.builtin(BuiltinKind::Ptrace).profiler(ProfilerProgram::at("/bin/true"));
+    let load = BuiltinLoad {
+        profiler: ProfilerProgram::at("/bin/true"),
+        ..scene.builtin(BuiltinKind::Ptrace)
+    };
     let text = could_not_start(&run(load, &StopSignal::new()).await);
     assert!(text.contains("instead of an address"), "{text}");
     scene.assert_nothing_left();
@@ -415,7 +448,7 @@ async fn set_up_that_fails_is_told_with_its_reason() {
 async fn a_load_whose_operations_all_fail_gives_up() {
     let scene = Scene::new();
     let not_there = ProfilerProgram::at(scene.path("not-there"));
-    let load = scene.builtin(BuiltinKind::Execve).profiler(not_there);
+    let load = BuiltinLoad { profiler: not_there, ..scene.builtin(BuiltinKind::Execve) };
     let outcome = run(load, &StopSignal::new()).await;
     let LoadStatus::Failed(LoadFailure::BrokeOff { text }) = &outcome.status else {
         panic!("{outcome:?}");
@@ -648,7 +681,7 @@ async fn a_folder_need_not_have_a_name_in_utf_8() {
     let odd = scene.path("files").join(OsStr::from_bytes(b"\xff"));
     std::fs::create_dir(&odd).unwrap();
     let sandbox = SandboxOptions { directory: Some(odd.clone()), ..as_oneself() };
-    let builtin = scene.builtin(BuiltinKind::Open).operations(Some(5));
+    let builtin = BuiltinLoad { operations: Some(5), ..scene.builtin(BuiltinKind::Open) };
     let loads: [Box<dyn Load>; 2] = [
         Box::new(SandboxedLoad::new(builtin, sandbox.clone())),
         Box::new(scene.shell("touch \"$TMPDIR/file\"").sandbox(sandbox)),
@@ -695,7 +728,7 @@ fn as_oneself() -> SandboxOptions {
 async fn every_builtin_does_the_same_in_a_process_of_its_own() {
     for kind in kinds().await {
         let scene = Scene::new();
-        let load = scene.builtin(kind).workers(2).operations(Some(40));
+        let load = BuiltinLoad { workers: 2, operations: Some(40), ..scene.builtin(kind) };
         let outcome = run(SandboxedLoad::new(load, as_oneself()), &StopSignal::new()).await;
         assert_eq!(outcome.status, LoadStatus::Completed, "{kind}: {outcome:?}");
         let mut expected = expected_calls(kind, 40, 40, 2);
@@ -748,7 +781,10 @@ fn executable(scene: &Scene, text: &str) -> ProfilerProgram {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sandboxed_load_that_is_stopped_before_it_runs_reports_it() {
     let scene = Scene::new();
-    let load = scene.builtin(BuiltinKind::Prctl).profiler(program_after(&scene, "sleep 1;"));
+    let load = BuiltinLoad {
+        profiler: program_after(&scene, "sleep 1;"),
+        ..scene.builtin(BuiltinKind::Prctl)
+    };
     let stop = StopSignal::new();
     let running = tokio::spawn(Box::new(SandboxedLoad::new(load, as_oneself())).run(stop.clone()));
     pids(&scene.path("pid"), 1);
@@ -762,7 +798,7 @@ async fn a_sandboxed_load_that_is_stopped_before_it_runs_reports_it() {
 async fn a_sandboxed_load_that_hangs_is_killed_and_told() {
     let scene = Scene::new();
     let hanging = program_after(&scene, "$SIG{TERM} = 'IGNORE'; sleep 1000;");
-    let load = scene.builtin(BuiltinKind::Open).profiler(hanging);
+    let load = BuiltinLoad { profiler: hanging, ..scene.builtin(BuiltinKind::Open) };
     let load = SandboxedLoad::new(load, as_oneself()).grace(Duration::from_millis(300));
     let stop = StopSignal::new();
     let running = tokio::spawn(Box::new(load).run(stop.clone()));
@@ -816,13 +852,21 @@ async fn victim() {
     let helper = ProfilerProgram::at(folder.join("helper"));
     let command = CommandLoad::new("sh", ["-c".into(), stubborn(&folder.join("pids")).into()]);
     let loads: Vec<Box<dyn Load>> = vec![
-        Box::new(
-            BuiltinLoad::new(BuiltinKind::Open)
-                .profiler(helper.clone())
-                .directory(Some(folder.join("files"))),
-        ),
-        Box::new(BuiltinLoad::new(BuiltinKind::Ptrace).workers(2).profiler(helper.clone())),
-        Box::new(BuiltinLoad::new(BuiltinKind::Execve).workers(2).profiler(helper.clone())),
+        Box::new(BuiltinLoad {
+            profiler: helper.clone(),
+            directory: Some(folder.join("files")),
+            ..BuiltinLoad::new(BuiltinKind::Open)
+        }),
+        Box::new(BuiltinLoad {
+            workers: 2,
+            profiler: helper.clone(),
+            ..BuiltinLoad::new(BuiltinKind::Ptrace)
+        }),
+        Box::new(BuiltinLoad {
+            workers: 2,
+            profiler: helper.clone(),
+            ..BuiltinLoad::new(BuiltinKind::Execve)
+        }),
         Box::new(command.profiler(helper).grace(Duration::from_millis(300))),
     ];
     run_all(loads, &StopSignal::new()).await;
@@ -895,7 +939,11 @@ fn nothing_is_left_of_a_profiler_killed_while_a_load_starts() {
 async fn what_a_load_was_survives_json() {
     let scene = Scene::new();
     let rate = Rate::per_second(1000.0).unwrap();
-    let load = scene.builtin(BuiltinKind::UdpRecv).rate(Some(rate)).operations(Some(5));
+    let load = BuiltinLoad {
+        rate: Some(rate),
+        operations: Some(5),
+        ..scene.builtin(BuiltinKind::UdpRecv)
+    };
     let missing = CommandLoad::new("no-such-command-here", []).profiler(scene.helper());
     for load in [Box::new(load) as Box<dyn Load>, Box::new(missing)] {
         let runs = run_all(vec![load], &StopSignal::new()).await;

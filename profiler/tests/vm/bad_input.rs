@@ -120,19 +120,3 @@ fn a_user_without_rights() {
         .assert_error(&["CAP_BPF", "CAP_PERFMON"])
         .assert_nothing_done();
 }
-
-#[test]
-#[ignore = "VM 6.1: not about the kernel"]
-fn a_broken_object_is_named() {
-    testbed::load();
-    let folder = folder();
-    let file = folder.path().join("object.o");
-    std::fs::write(&file, b"no object").unwrap();
-    // Of the kernel image, which BPF programs reach on every kernel.
-    let line = format!("run --handler __sys_connect {LOAD}");
-    let ended = Ended::of(profiler(&line).env("PROFILER_BPF_OBJECT", &file));
-    ended
-        .assert_code(exit::CANNOT_MEASURE)
-        .assert_error(&[file.to_str().unwrap()])
-        .assert_nothing_done();
-}

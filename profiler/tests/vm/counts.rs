@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use profiler::load::BuiltinKind;
+use profiler::load::{BuiltinKind, BuiltinLoad};
 use profiler::probe::{Options, Probes, Session as _};
 use profiler::recording::Backend;
 
@@ -16,12 +16,12 @@ fn ten_handlers_under_six_loads_are_counted_to_the_call() {
     let window = Window::on(&TEN);
     let missed_before = Counters::missed();
     let runs = run_loads(vec![
-        builtin(BuiltinKind::Connect, 6_000).workers(2),
-        builtin(BuiltinKind::Bind, 3_000).workers(2),
-        builtin(BuiltinKind::Execve, 30).workers(2),
-        builtin(BuiltinKind::Open, 600).workers(2),
-        builtin(BuiltinKind::Ptrace, 1_000).workers(2),
-        builtin(BuiltinKind::UdpRecv, 3_000).workers(2),
+        BuiltinLoad { workers: 2, ..builtin(BuiltinKind::Connect, 6_000) },
+        BuiltinLoad { workers: 2, ..builtin(BuiltinKind::Bind, 3_000) },
+        BuiltinLoad { workers: 2, ..builtin(BuiltinKind::Execve, 30) },
+        BuiltinLoad { workers: 2, ..builtin(BuiltinKind::Open, 600) },
+        BuiltinLoad { workers: 2, ..builtin(BuiltinKind::Ptrace, 1_000) },
+        BuiltinLoad { workers: 2, ..builtin(BuiltinKind::UdpRecv, 3_000) },
     ]);
     let measured = window.end();
     assert_eq!(Counters::missed(), missed_before, "the module's own probes miss calls");

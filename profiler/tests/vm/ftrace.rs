@@ -7,7 +7,7 @@ use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use profiler::error::exit;
-use profiler::load::BuiltinKind;
+use profiler::load::{BuiltinKind, BuiltinLoad};
 use profiler::probe::{Options, Probes};
 use profiler::recording::{Backend, Recording};
 
@@ -113,12 +113,12 @@ pub(crate) fn assert_as_found(found: &BTreeMap<PathBuf, String>) {
 fn traced_handlers_are_counted_to_the_call() {
     let window = traced(&TEN);
     let runs = run_loads(vec![
-        builtin(BuiltinKind::Connect, 1_500).workers(2),
-        builtin(BuiltinKind::Bind, 1_000).workers(2),
-        builtin(BuiltinKind::Execve, 30).workers(2),
-        builtin(BuiltinKind::Open, 200).workers(2),
-        builtin(BuiltinKind::Ptrace, 300).workers(2),
-        builtin(BuiltinKind::UdpRecv, 1_000).workers(2),
+        BuiltinLoad { workers: 2, ..builtin(BuiltinKind::Connect, 1_500) },
+        BuiltinLoad { workers: 2, ..builtin(BuiltinKind::Bind, 1_000) },
+        BuiltinLoad { workers: 2, ..builtin(BuiltinKind::Execve, 30) },
+        BuiltinLoad { workers: 2, ..builtin(BuiltinKind::Open, 200) },
+        BuiltinLoad { workers: 2, ..builtin(BuiltinKind::Ptrace, 300) },
+        BuiltinLoad { workers: 2, ..builtin(BuiltinKind::UdpRecv, 1_000) },
     ]);
     let own = own_calls(&runs);
     for handler in window.end() {
@@ -369,7 +369,7 @@ fn an_imported_report_of_trace_cmd_has_the_same_count() {
     }
     testbed::run(&mut trace_cmd);
     let before = Counters::calls();
-    run_loads(vec![builtin(BuiltinKind::Connect, 500).workers(2)]);
+    run_loads(vec![BuiltinLoad { workers: 2, ..builtin(BuiltinKind::Connect, 500) }]);
     let after = Counters::calls();
     testbed::run(Command::new("trace-cmd").arg("stop"));
     testbed::run(Command::new("trace-cmd").args(["extract", "-o"]).arg(&data));

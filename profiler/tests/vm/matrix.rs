@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use profiler::error::exit;
 use profiler::kernel::target::{KernelFiles, Target};
-use profiler::load::BuiltinKind;
+use profiler::load::{BuiltinKind, BuiltinLoad};
 use profiler::probe::select::{Features, Wish, needs_btf, select};
 use profiler::probe::{Options, Probes};
 use profiler::recording::Backend;
@@ -208,12 +208,12 @@ fn each_backend_counts_handlers_in_kprobes_to_the_call() {
         let window = Window::by(backend, &TEN);
         let missed = Counters::missed();
         let own = own_calls(&run_loads(vec![
-            builtin(BuiltinKind::Connect, 300).workers(2),
-            builtin(BuiltinKind::Bind, 200).workers(2),
+            BuiltinLoad { workers: 2, ..builtin(BuiltinKind::Connect, 300) },
+            BuiltinLoad { workers: 2, ..builtin(BuiltinKind::Bind, 200) },
             builtin(BuiltinKind::Execve, 12),
             builtin(BuiltinKind::Open, 100),
             builtin(BuiltinKind::Ptrace, 100),
-            builtin(BuiltinKind::UdpRecv, 200).workers(2),
+            BuiltinLoad { workers: 2, ..builtin(BuiltinKind::UdpRecv, 200) },
         ]));
         for handler in window.end() {
             let name = handler.name();

@@ -60,10 +60,12 @@ pub(crate) fn resolve(patterns: &[&str]) -> Vec<Target> {
 
 /// A built-in load that starts the real program where it has to start one.
 pub(crate) fn builtin(kind: BuiltinKind, operations: u64) -> BuiltinLoad {
-    BuiltinLoad::new(kind)
-        .operations(Some(operations))
-        .directory(Some(MEMORY.into()))
-        .profiler(ProfilerProgram::at(program()))
+    BuiltinLoad {
+        operations: Some(operations),
+        directory: Some(MEMORY.into()),
+        profiler: ProfilerProgram::at(program()),
+        ..BuiltinLoad::new(kind)
+    }
 }
 
 /// Runs loads side by side to their end; all of them have to succeed in every operation.

@@ -29,9 +29,6 @@ pub(crate) const AGENTS: &str = "clang gcc libauparse0 libbpf-dev libc6-dev";
 /// For libFuzzer; for the script that imports are measured against, and what measures both.
 pub(crate) const PARSERS: &str = "g++ python3 time";
 
-/// What this program is measured beside.
-pub(crate) const PEERS: &str = "bpfcc-tools bpftrace libbpf-tools linux-perf python3 trace-cmd";
-
 /// For unpacking a kernel's packages and indexing its modules.
 pub(crate) const KERNEL: &str = "kmod xz-utils zstd";
 

@@ -48,8 +48,6 @@ pub(crate) enum Part {
     Prometheus,
     /// Tools that fuzz the parsers and measure their speed.
     Parsers,
-    /// Other tools that time functions of the kernel.
-    Peers,
     /// Debian's Rust with its library sources, LLVM and bpf-linker.
     BpfBuild,
     /// Compilers for arm64, its emulator and kernels.
@@ -74,7 +72,7 @@ enum Tool {
 }
 
 impl Part {
-    /// All parts but those that only `bench --peers`, `book` and `dist` need.
+    /// All parts but those that only `book` and `dist` need.
     pub(crate) fn all() -> Vec<Self> {
         let mut parts = vec![
             Self::Vm,
@@ -101,7 +99,6 @@ impl Part {
             Self::Linters => (apt::PYTHON, Tool::Venv(Venv::linters)),
             Self::Prometheus => ("", Tool::Unpacked(&PROMETHEUS)),
             Self::Parsers => (apt::PARSERS, Tool::Nothing),
-            Self::Peers => (apt::PEERS, Tool::Nothing),
             Self::BpfBuild => (apt::BPF_BUILD, Tool::Cargo(&BPF_LINKER)),
             Self::Arm64 => (apt::ARM64, Tool::Arm64),
             Self::Book => ("", Tool::Cargo(&MDBOOK)),

@@ -64,9 +64,7 @@ fn one(
         lab::run(paths, host_tests, tests, second)?;
     } else if let Some(boot) = boots.iter().find(|boot| place == format!("{VM_PLACE}{}", boot.name))
     {
-        let left_out = Vec::new();
-        bench
-            .boot(&Boot { tests: tests.to_vec(), left_out, part: PART, ..boot.clone() }, second)?;
+        bench.boot(&Boot { tests: tests.to_vec(), part: PART, ..boot.clone() }, second)?;
     }
     Ok(())
 }

@@ -24,7 +24,6 @@ struct TestPlace {
     kernels: Vec<Series>,
     virtual_time: bool,
     twice: bool,
-    why: String,
 }
 
 impl TestPlace {
@@ -46,7 +45,7 @@ impl TestPlace {
         };
         let everywhere = virtual_time || kernels.len() == Series::ALL.len();
         ensure!(everywhere || !why.is_empty(), "why not on each kernel?");
-        Ok(Self { kernels, virtual_time, twice, why: why.to_owned() })
+        Ok(Self { kernels, virtual_time, twice })
     }
 }
 
@@ -57,8 +56,6 @@ pub(super) struct Boot {
     pub(super) series: Series,
     pub(super) virtual_time: bool,
     pub(super) tests: Vec<String>,
-    /// Tests that run on other kernels, with the reason.
-    pub(super) left_out: Vec<(String, String)>,
     /// 1-based index among VMs that share the tests of this boot.
     pub(super) part: usize,
 }
@@ -82,19 +79,10 @@ impl Boot {
     pub(super) fn parts(self) -> Vec<Self> {
         let vms = self.tests.len().div_ceil(PART).max(1);
         let each = self.tests.len().div_ceil(vms).max(1);
-        let mut parts: Vec<Self> = (1..)
+        (1..)
             .zip(self.tests.chunks(each))
-            .map(|(part, tests)| Self {
-                part,
-                tests: tests.to_vec(),
-                left_out: Vec::new(),
-                ..self.clone()
-            })
-            .collect();
-        if let Some(first) = parts.first_mut() {
-            first.left_out = self.left_out;
-        }
-        parts
+            .map(|(part, tests)| Self { part, tests: tests.to_vec(), ..self.clone() })
+            .collect()
     }
 }
 
@@ -129,19 +117,19 @@ fn plan(said: &[(String, String)]) -> Result<Vec<Boot>> {
             .filter(|(_, place)| place.virtual_time == virtual_time && (place.twice || !second))
             .collect();
         for series in Series::ALL {
-            let (tests, others): (Vec<_>, Vec<_>) =
-                here.iter().copied().partition(|(_, place)| place.kernels.contains(&series));
+            let is_here = |(test, place): &&(String, TestPlace)| {
+                place.kernels.contains(&series).then(|| test.clone())
+            };
+            let tests: Vec<String> = here.iter().filter_map(is_here).collect();
             if tests.is_empty() {
                 continue;
             }
             let again = if second { TWICE } else { "" };
-            let left_out = others.into_iter().filter(|_| !virtual_time);
             boots.push(Boot {
                 name: format!("{suffix}{series}{again}"),
                 series,
                 virtual_time,
-                tests: tests.into_iter().map(|(test, _)| test.clone()).collect(),
-                left_out: left_out.map(|(test, place)| (test.clone(), place.why.clone())).collect(),
+                tests,
                 part: 1,
             });
         }
@@ -202,8 +190,6 @@ mod tests {
             ("icount-6.1-again", "d"),
         ];
         assert_eq!(named, expected.map(|(name, tests)| (name, tests.to_owned())));
-        assert_eq!(boots[0].left_out, [("b".to_owned(), "not about the kernel".to_owned())]);
-        assert_eq!(boots[1].left_out, []);
     }
 
     #[test]

@@ -13,8 +13,6 @@ pub(crate) enum Status {
     Failed,
     /// It has `#[ignore]`.
     Skipped,
-    /// It does not apply there, for this reason.
-    LeftOut(String),
     /// It should have run and did not: a failure.
     NotRun(String),
 }
@@ -137,16 +135,14 @@ impl Report {
             && self.count(|s| matches!(s, Status::Failed | Status::NotRun(_))) == 0
     }
 
-    /// A line a place, one for each test that is no success, the reasons of what is left out, and the totals as last line.
+    /// A line a place, one for each test that is no success, and the totals as last line.
     pub(crate) fn summary(&self) -> String {
         let mut lines = Vec::new();
         for place in unique(self.entries.iter().map(|entry| entry.place.as_str())) {
             let all = || self.entries.iter().filter(|entry| entry.place == place);
             let passed = all().filter(|entry| entry.status == Status::Passed).count();
-            let left_out = all().filter(|entry| matches!(entry.status, Status::LeftOut(_)));
-            lines.push(format!("{place}: {passed} of {} passed", all().count() - left_out.count()));
+            lines.push(format!("{place}: {passed} of {} passed", all().count()));
         }
-        let mut left_out: Vec<(String, Vec<&str>)> = Vec::new();
         for Entry { place, test, status } in &self.entries {
             match status {
                 Status::Passed => {}
@@ -154,18 +150,8 @@ impl Report {
                 Status::Failed => lines.push(format!("failed: {place}: {test}")),
                 Status::Skipped => lines.push(format!("skipped: {place}: {test}")),
                 Status::NotRun(reason) => lines.push(format!("not run: {place}: {test}: {reason}")),
-                Status::LeftOut(why) => {
-                    let group = format!("{place}: {why}");
-                    match left_out.iter_mut().find(|(found, _)| *found == group) {
-                        Some((_, tests)) => tests.push(test),
-                        None => left_out.push((group, vec![test])),
-                    }
-                }
             }
         }
-        lines.extend(left_out.into_iter().map(|(group, tests)| {
-            format!("not run: {group}: {} tests: {}", tests.len(), tests.join(", "))
-        }));
         if !self.laps.is_empty() {
             let laps = self.laps.iter().map(|(part, took)| format!("{part} {}", took.as_secs()));
             lines.push(format!("seconds: {}", laps.collect::<Vec<_>>().join("; ")));
@@ -208,19 +194,6 @@ mod tests {
         let summary = report.summary();
         assert!(summary.contains("not run: vm 6.1: b: the VM ended"), "{summary}");
         assert!(summary.ends_with("\n1 passed, 1 failed, 0 unstable, 0 skipped"), "{summary}");
-    }
-
-    #[test]
-    fn what_is_left_out_is_named_with_its_reason() {
-        let mut report = Report::default();
-        report.add("vm 5.10", "a", Status::Passed);
-        report.add("vm 5.10", "b", Status::LeftOut("it has no such thing".to_owned()));
-        report.add("vm 5.10", "c", Status::LeftOut("it has no such thing".to_owned()));
-        let summary = report.summary();
-        assert!(report.is_green());
-        let line = "not run: vm 5.10: it has no such thing: 2 tests: b, c\n";
-        assert!(summary.contains(line), "{summary}");
-        assert!(summary.ends_with("\n1 passed, 0 failed, 0 unstable, 0 skipped"), "{summary}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::load_module;
 use crate::emulator::Counting;
 use crate::error::{Failure, exit};
 use crate::lab::plan::{Length, RunSpec};
+use crate::load::builtin::Remover;
 use crate::load::{
     BuiltinKind, BuiltinLoad, Load as _, LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus,
     LoadUser, ProfilerProgram,
@@ -58,14 +59,16 @@ fn load(spec: &RunSpec, length: Length, kind: BuiltinKind) -> BuiltinLoad {
         Length::Time(_) => None,
     };
     let program = if kind == BuiltinKind::Execve { NOTHING } else { PROGRAM };
-    BuiltinLoad::new(kind)
-        .workers(spec.workers)
-        .rate(spec.rate)
-        .dimensions(spec.dimensions)
-        .operations(operations)
-        .profiler(ProfilerProgram::at(program))
-        .module(load_module::file())
-        .unattended()
+    BuiltinLoad {
+        workers: spec.workers,
+        rate: spec.rate,
+        dimensions: spec.dimensions,
+        operations,
+        profiler: ProfilerProgram::at(program),
+        module: load_module::file(),
+        remover: Remover::Nothing,
+        ..BuiltinLoad::new(kind)
+    }
 }
 
 /// Runs all loads; one alone in this thread, so that no other wakes up meanwhile.

@@ -38,7 +38,7 @@ pub(super) use process::ptrace_child_main;
 
 /// What removes a load's directory, also if the profiler is killed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Remover {
+pub enum Remover {
     /// A process of its own.
     #[default]
     Process,
@@ -51,23 +51,35 @@ pub(super) enum Remover {
 /// Repeats one operation on threads of its own: by default on one, as fast as possible, until stopped.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BuiltinLoad {
-    pub(super) kind: BuiltinKind,
-    pub(super) workers: u32,
-    pub(super) rate: Option<Rate>,
-    pub(super) operations: Option<u64>,
-    pub(super) pin: bool,
+    /// The operation.
+    pub kind: BuiltinKind,
+    /// Threads, at least one.
+    pub workers: u32,
+    /// Operations per second over all workers, late ones later and none skipped; `None` is a closed loop.
+    pub rate: Option<Rate>,
+    /// Operations in total, failed ones included, shared evenly over the workers; `None` goes on until stopped.
+    pub operations: Option<u64>,
+    /// Pins each worker to a CPU: worker `n` to the `n`-th of those that this process may use, starting over after the
+    /// last.
+    pub pin: bool,
+    /// What operations give handlers to walk over.
     #[serde(default, skip_serializing_if = "Dimensions::is_none")]
-    pub(super) dimensions: Dimensions,
+    pub dimensions: Dimensions,
+    /// Operations that started or were due before this time, the warm-up, are in no latency (and in all else).
     #[serde(skip)]
-    pub(super) measured_from: Option<Instant>,
+    pub measured_from: Option<Instant>,
+    /// Where loads on files make their private directory; by default the directory for temporary files.
     #[serde(skip)]
-    pub(super) directory: Option<PathBuf>,
+    pub directory: Option<PathBuf>,
+    /// The file of the module that `module` loads, whose name is [`MODULE`].
     #[serde(skip)]
-    pub(super) module: Option<PathBuf>,
+    pub module: Option<PathBuf>,
+    /// The program that `execve` executes and `ptrace` traces.
     #[serde(skip, default = "ProfilerProgram::this")]
-    pub(super) profiler: ProfilerProgram,
+    pub profiler: ProfilerProgram,
+    /// What removes that directory.
     #[serde(skip)]
-    pub(super) remover: Remover,
+    pub remover: Remover,
 }
 
 impl BuiltinLoad {
@@ -86,70 +98,6 @@ impl BuiltinLoad {
             profiler: ProfilerProgram::this(),
             remover: Remover::default(),
         }
-    }
-
-    /// Sets the number of threads; 0 is taken as 1.
-    pub fn workers(mut self, workers: u32) -> Self {
-        self.workers = workers.max(1);
-        self
-    }
-
-    /// Sets the operations per second over all workers. Late operations are made later, never skipped.
-    /// `None` is a closed loop.
-    pub fn rate(mut self, rate: Option<Rate>) -> Self {
-        self.rate = rate;
-        self
-    }
-
-    /// Sets the operations in total, failed ones included, shared evenly over the workers; `None` goes
-    /// on until stopped.
-    pub fn operations(mut self, operations: Option<u64>) -> Self {
-        self.operations = operations;
-        self
-    }
-
-    /// Pins each worker to a CPU: worker `n` to the `n`-th of those that this process may use, starting
-    /// over after the last.
-    pub fn pin(mut self, pin: bool) -> Self {
-        self.pin = pin;
-        self
-    }
-
-    /// Sets what operations give handlers to walk over.
-    pub fn dimensions(mut self, dimensions: Dimensions) -> Self {
-        self.dimensions = dimensions;
-        self
-    }
-
-    /// Excludes operations that started or were due before this time, the warm-up, from the latencies
-    /// (and from nothing else).
-    pub fn measured_from(mut self, from: Option<Instant>) -> Self {
-        self.measured_from = from;
-        self
-    }
-
-    /// Sets where loads on files make their private directory; by default the directory for temporary files.
-    pub fn directory(mut self, directory: Option<PathBuf>) -> Self {
-        self.directory = directory;
-        self
-    }
-
-    /// Sets the program that `execve` executes and `ptrace` traces.
-    pub fn profiler(mut self, profiler: ProfilerProgram) -> Self {
-        self.profiler = profiler;
-        self
-    }
-
-    /// Sets the file of the module that `module` loads, whose name is [`MODULE`].
-    pub(crate) fn module(mut self, file: Option<PathBuf>) -> Self {
-        self.module = file;
-        self
-    }
-
-    /// Leaves its directory to a machine that ends with it: no process waits to remove it.
-    pub(crate) fn unattended(mut self) -> Self {
-        self.remover = Remover::Nothing;
-        self
     }
 
     /// Whether its operations are timed. Where the emulator counts their instructions, those that read the clock and record a time
@@ -216,7 +164,7 @@ pub async fn time_builtin(
     operations: u64,
     workers: u32,
 ) -> Result<u64, LoadFailure> {
-    let load = BuiltinLoad::new(kind).operations(Some(operations)).workers(workers);
+    let load = BuiltinLoad { operations: Some(operations), workers, ..BuiltinLoad::new(kind) };
     let outcome = Box::new(load).run(StopSignal::new()).await;
     match outcome.status {
         LoadStatus::Completed if outcome.errors.is_empty() => Ok(outcome.elapsed_ns),

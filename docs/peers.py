@@ -1,7 +1,7 @@
 """What a hit costs under other tools and this one: runs in a VM under virtual time, where a nanosecond is an instruction.
 
 Each tool measures one function, told to do so as its manual page has it, while a load calls that function once an operation. What an
-operation takes more than without the tool is what the tool adds to a hit. Writes one JSON document.
+operation takes more than without the tool is what the tool adds to a hit. Writes the tables of docs/peers.md, which says how it is run.
 """
 
 import argparse
@@ -18,9 +18,18 @@ INSIDE = "a handler that runs inside a kprobe, where the kernel skips every othe
 OUTSIDE = "a function of the kernel with a kretprobe of the driver"
 COLUMNS = ["| tool | version | adds a hit | to the limit | hits seen | says |", "|---|---|---|---|---|---|"]
 BACKENDS = ["fsession", "fentry", "kprobe-session", "kprobe", "function-graph"]
+PACKAGES = ["libbpf-tools", "bpfcc-tools", "bpftrace", "linux-perf", "trace-cmd"]
 TRACED = "/dev/shm/trace.dat"
 # Longest time until a tool has compiled its programs and attached them, in seconds of the VM.
 ATTACHING = 300
+
+
+def versions_of(options):
+    """Versions of all tools by package."""
+    query = ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *PACKAGES]
+    found = subprocess.run(query, check=True, capture_output=True, text=True).stdout
+    own = subprocess.run([options.profiler, "--version"], check=True, capture_output=True, text=True).stdout
+    return dict(line.split(" ", 1) for line in (found + own).splitlines())
 
 
 def run_load(options, more):
@@ -181,13 +190,13 @@ def row(tool, version, least, added, made, seen, says, why_not):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--profiler", required=True)
-    parser.add_argument("--versions", required=True, help="of the packages, as JSON")
-    parser.add_argument("--operations", type=int, required=True)
+    # What a load does once (0.2 million instructions now and then) is 10 in each of so many.
+    parser.add_argument("--operations", type=int, default=20_000)
     parser.add_argument("--output", required=True)
     parser.add_argument("functions", nargs="+")
     options = parser.parse_args()
     options.target = lambda function: ["--module", "hids_testbed"] * function.endswith("_handler")
-    versions = json.loads(options.versions)
+    versions = versions_of(options)
     os.environ["PYTHONUNBUFFERED"] = "1"
 
     # From memory: a wait for a file of the host takes any time under virtual time.
