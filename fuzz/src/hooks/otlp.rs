@@ -4,16 +4,14 @@ use hyper::StatusCode;
 
 use super::{Collector, judge};
 
-/// A collector's answer: two bytes of status, the length of `Retry-After`, that header, and the body. The whole may be
-/// an address of a collector.
+/// A collector's answer: two bytes of status, and the body. The whole may be an address of a collector.
 pub fn answer(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
         let _ = text.parse::<Collector>();
     }
-    let [high, low, length, rest @ ..] = bytes else { return };
+    let [high, low, body @ ..] = bytes else { return };
     let Ok(status) = StatusCode::from_u16(u16::from_be_bytes([*high, *low])) else { return };
-    let Some((header, body)) = rest.split_at_checked((*length).into()) else { return };
-    let partial = judge(status, std::str::from_utf8(header).ok(), body);
+    let partial = judge(status, body);
     assert!(
         partial.is_ok_and(|partial| partial.message.chars().count() <= 200) || !status.is_success()
     );

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
-use hyper::header::{CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
+use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::collector::metrics::v1::{
@@ -40,10 +40,6 @@ const PATH: &str = "/v1/metrics";
 const PORT: u16 = 4318;
 /// Time for one push.
 pub(super) const PUSH_TIME: Duration = Duration::from_secs(10);
-/// Time before the first retry; it doubles with each, up to the time between pushes.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// Longest that a collector's `Retry-After` is waited for.
-const LONGEST_RETRY: Duration = Duration::from_secs(600);
 /// Most that is read of an answer.
 const ANSWER_BYTES: usize = 64 << 10;
 
@@ -99,6 +95,17 @@ impl Counts {
         *self.lock()
     }
 
+    fn add(&self, outcome: &Result<Partial, String>) {
+        let mut counts = self.lock();
+        match outcome {
+            Ok(partial) => {
+                counts.accepted += 1;
+                counts.rejected_points = counts.rejected_points.saturating_add(partial.rejected);
+            }
+            Err(_) => counts.failed += 1,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Pushes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -106,9 +113,8 @@ impl Counts {
 
 /// Pushes the latest `state` each time that `every` has passed, until its sender is dropped; then once more.
 ///
-/// Nothing is queued: metrics are cumulative, so the next push has what a failed one had. What the network and the collector refuse
-/// for now is tried again after a time that doubles; what the collector refuses for good waits for the next push. Each kind
-/// of failure is logged once, until a push is taken.
+/// Nothing is queued, and nothing tried again: metrics are cumulative, so the next push has what a failed one had. Each
+/// kind of failure is logged once, until a push is taken.
 pub async fn push(
     collector: Collector,
     every: Duration,
@@ -117,37 +123,16 @@ pub async fn push(
 ) {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let mut logged = None;
-    let mut retry = FIRST_RETRY.min(every);
-    let mut wait = every;
     loop {
-        let ended = engine_ended(&mut state, wait).await;
+        let ended = engine_ended(&mut state, every).await;
         let latest = Arc::clone(&state.borrow());
         let body = request(&latest, host.trim()).encode_to_vec();
         // The engine copies what it changes while anybody holds it.
         drop(latest);
         let outcome = tokio::time::timeout(PUSH_TIME, send(&collector, body)).await;
-        let outcome = outcome.unwrap_or_else(|_| Err(Failed::again("no answer in 10 s")));
+        let outcome = outcome.unwrap_or_else(|_| Err("no answer in 10 s".to_owned()));
         log(&mut logged, &collector, &outcome);
-        match outcome {
-            Ok(partial) => {
-                let mut counts = counts.lock();
-                counts.accepted += 1;
-                counts.rejected_points = counts.rejected_points.saturating_add(partial.rejected);
-                (wait, retry) = (every, FIRST_RETRY.min(every));
-            }
-            Err(failed) => {
-                counts.lock().failed += 1;
-                wait = match failed.retry {
-                    Retry::Never => every,
-                    Retry::After(time) => time.clamp(FIRST_RETRY, LONGEST_RETRY),
-                    Retry::Backoff => {
-                        let jittered = retry.mul_f64(0.5 + fastrand::f64() / 2.0);
-                        retry = (retry * 2).min(every);
-                        jittered
-                    }
-                };
-            }
-        }
+        counts.add(&outcome);
         if ended {
             return;
         }
@@ -167,28 +152,8 @@ struct Partial {
     message: String,
 }
 
-/// A push that was not taken.
-#[derive(Debug, PartialEq, Eq)]
-struct Failed {
-    why: String,
-    retry: Retry,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Retry {
-    Never,
-    Backoff,
-    After(Duration),
-}
-
-impl Failed {
-    fn again(why: impl ToString) -> Self {
-        Self { why: why.to_string(), retry: Retry::Backoff }
-    }
-}
-
 /// Logs each kind of failure once, until a push is taken; `logged` is the last one.
-fn log(logged: &mut Option<String>, collector: &Collector, outcome: &Result<Partial, Failed>) {
+fn log(logged: &mut Option<String>, collector: &Collector, outcome: &Result<Partial, String>) {
     let why = match outcome {
         Ok(partial) if *partial == Partial::default() => {
             if logged.take().is_some() {
@@ -197,7 +162,7 @@ fn log(logged: &mut Option<String>, collector: &Collector, outcome: &Result<Part
             return;
         }
         Ok(partial) => &partial.message,
-        Err(failed) => &failed.why,
+        Err(why) => why,
     };
     if logged.replace(why.clone()).as_ref() == Some(why) {
         return;
@@ -215,11 +180,14 @@ fn log(logged: &mut Option<String>, collector: &Collector, outcome: &Result<Part
 }
 
 /// Sends one request on a connection of its own.
-async fn send(collector: &Collector, body: Vec<u8>) -> Result<Partial, Failed> {
+///
+/// # Errors
+/// Why it was not taken.
+async fn send(collector: &Collector, body: Vec<u8>) -> Result<Partial, String> {
     let Collector { host, port, path } = collector;
-    let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(Failed::again)?;
+    let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(in_words)?;
     let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(Failed::again)?;
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(in_words)?;
     let name =
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let request = Request::post(path)
@@ -227,12 +195,12 @@ async fn send(collector: &Collector, body: Vec<u8>) -> Result<Partial, Failed> {
         .header(CONTENT_TYPE, "application/x-protobuf")
         .header(USER_AGENT, concat!("profiler/", env!("CARGO_PKG_VERSION")))
         .body(Full::new(Bytes::from(body)))
-        .map_err(Failed::again)?;
+        .map_err(in_words)?;
     let exchange = async {
-        let answer = sender.send_request(request).await.map_err(Failed::again)?;
+        let answer = sender.send_request(request).await.map_err(in_words)?;
         let (head, body) = answer.into_parts();
         let body = Limited::new(body, ANSWER_BYTES).collect().await;
-        Ok((head, body.map(|body| body.to_bytes()).unwrap_or_default()))
+        Ok::<_, String>((head, body.map(|body| body.to_bytes()).unwrap_or_default()))
     };
     tokio::pin!(connection);
     let mut exchange = std::pin::pin!(exchange);
@@ -241,27 +209,23 @@ async fn send(collector: &Collector, body: Vec<u8>) -> Result<Partial, Failed> {
         // The answer may have come with the end.
         _ = &mut connection => exchange.await?,
     };
-    judge(head.status, head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()), &body)
+    judge(head.status, &body)
 }
 
-/// By the protocol 429, 502, 503 and 504 are to be tried again, and no other.
-fn judge(status: StatusCode, retry_after: Option<&str>, body: &[u8]) -> Result<Partial, Failed> {
-    if status.is_success() {
-        let answer = ExportMetricsServiceResponse::decode(body).unwrap_or_default();
-        let partial = answer.partial_success.unwrap_or_default();
-        return Ok(Partial {
-            rejected: u64::try_from(partial.rejected_data_points).unwrap_or(0),
-            message: partial.error_message.chars().take(200).collect(),
-        });
+fn in_words(error: impl ToString) -> String {
+    error.to_string()
+}
+
+fn judge(status: StatusCode, body: &[u8]) -> Result<Partial, String> {
+    if !status.is_success() {
+        return Err(format!("it answers {status}"));
     }
-    let seconds = retry_after.and_then(|value| value.trim().parse().ok());
-    let retry = match status.as_u16() {
-        429 | 502..=504 => {
-            seconds.map_or(Retry::Backoff, |seconds| Retry::After(Duration::from_secs(seconds)))
-        }
-        _ => Retry::Never,
-    };
-    Err(Failed { why: format!("it answers {status}"), retry })
+    let answer = ExportMetricsServiceResponse::decode(body).unwrap_or_default();
+    let partial = answer.partial_success.unwrap_or_default();
+    Ok(Partial {
+        rejected: u64::try_from(partial.rejected_data_points).unwrap_or(0),
+        message: partial.error_message.chars().take(200).collect(),
+    })
 }
 
 /// All that is pushed of a state; `host` is the name of this one.

@@ -29,8 +29,8 @@ type Answers = Box<dyn FnMut(usize) -> (&'static str, Vec<u8>) + Send>;
 /// A collector that takes requests one after the other.
 struct Receiver {
     at: SocketAddr,
-    /// When each request came, its path with its content type, and what it holds.
-    got: Arc<Mutex<Vec<(Instant, String, ExportMetricsServiceRequest)>>>,
+    /// The path of each request with its content type, and what it holds.
+    got: Arc<Mutex<Vec<(String, ExportMetricsServiceRequest)>>>,
 }
 
 impl Receiver {
@@ -45,11 +45,7 @@ impl Receiver {
                 let Some((head, body)) = read(&mut stream) else { continue };
                 let (status, answer) = {
                     let mut all = all.lock().unwrap();
-                    all.push((
-                        Instant::now(),
-                        head,
-                        ExportMetricsServiceRequest::decode(&*body).unwrap(),
-                    ));
+                    all.push((head, ExportMetricsServiceRequest::decode(&*body).unwrap()));
                     answers(all.len())
                 };
                 let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", answer.len());
@@ -64,7 +60,7 @@ impl Receiver {
     }
 
     fn last(&self) -> ExportMetricsServiceRequest {
-        self.got.lock().unwrap().last().unwrap().2.clone()
+        self.got.lock().unwrap().last().unwrap().1.clone()
     }
 }
 
@@ -147,7 +143,7 @@ fn a_collector_gets_every_figure() {
         Pushing::start(&format!("http://{}", receiver.at), Duration::from_millis(20), state());
     wait_for("a push", || receiver.len() > 0);
     pushing.end();
-    let head = receiver.got.lock().unwrap()[0].1.clone();
+    let head = receiver.got.lock().unwrap()[0].0.clone();
     assert_eq!(head, "POST /v1/metrics HTTP/1.1 application/x-protobuf");
     let got = receiver.last();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
@@ -275,7 +271,7 @@ fn the_last_state_is_pushed_when_the_engine_ends() {
 }
 
 #[test]
-fn refusals_are_counted_and_those_for_now_are_tried_again() {
+fn refusals_are_counted() {
     let partial = ExportMetricsServiceResponse {
         partial_success: Some(ExportMetricsPartialSuccess {
             rejected_data_points: 3,
@@ -284,23 +280,19 @@ fn refusals_are_counted_and_those_for_now_are_tried_again() {
     };
     let answers: Answers = Box::new(move |number| match number {
         1 => ("503 Service Unavailable", Vec::new()),
-        2 => ("429 Too Many Requests\r\nRetry-After: 1", Vec::new()),
+        2 => ("429 Too Many Requests", Vec::new()),
         3 => ("400 Bad Request", Vec::new()),
         4 => ("200 OK", partial.encode_to_vec()),
         _ => ("200 OK", b"no protobuf".to_vec()),
     });
     let receiver = Receiver::start("127.0.0.1:0", answers);
-    let every = Duration::from_millis(400);
+    let every = Duration::from_millis(100);
     let pushing = Pushing::start(&format!("http://{}/x?y", receiver.at), every, calls(1));
     wait_for("five pushes", || pushing.counts.get().accepted >= 2);
     let counts = pushing.end();
     assert_eq!((counts.failed, counts.rejected_points), (3, 3));
     let got = receiver.got.lock().unwrap();
-    assert!(got.iter().all(|(_, head, _)| head.starts_with("POST /x?y HTTP/1.1 ")));
-    let waits: Vec<Duration> = got.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
-    for (wait, least) in waits.iter().zip([190, 990, 390, 390]) {
-        assert!(*wait >= Duration::from_millis(least), "{waits:?}");
-    }
+    assert!(got.iter().all(|(head, _)| head.starts_with("POST /x?y HTTP/1.1 ")));
 }
 
 /// What answers nothing, and what is no HTTP at all, fails within the time for a push.

@@ -7,9 +7,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use profiler_vm::Arch;
-use profiler_vm::debian::{self, Apt, Entry, Partial, Unpacked};
+use profiler_vm::debian::Unpacked;
 
-use super::mirror;
+use super::{kernels, mirror};
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
@@ -36,9 +36,7 @@ fn kernel_root(paths: &Paths, series: Series) -> PathBuf {
 
 /// The kernel of a series, if it is there with its headers.
 pub(crate) fn kernel(paths: &Paths, series: Series) -> Result<Unpacked> {
-    let root = kernel_root(paths, series);
-    let found = Unpacked::open(&root).filter(|kernel| kernel.headers().exists());
-    found.with_context(|| format!("no kernel in {}", root.display()))
+    kernels::open(&kernel_root(paths, series))
 }
 
 /// Whether all but the packages of this machine is there.
@@ -57,21 +55,9 @@ pub(super) fn install(paths: &Paths) -> Result<()> {
         mirror::unpack_of(&apt, &format!("{LIBRARY}={}", version.trim()), &to)?;
     }
     let missing = KERNELS.into_iter().filter(|series| kernel(paths, *series).is_err());
-    missing.into_iter().try_for_each(|series| install_kernel(paths, &apt, series))
-}
-
-fn install_kernel(paths: &Paths, apt: &Apt, series: Series) -> Result<()> {
-    let is_wanted = |version: &str| series.has_version(version);
-    let image = apt.newest("linux-image-arm64", &is_wanted)?.depends_on("linux-image-")?;
-    let release = image.trim_start_matches("linux-image-");
-    let mut packages = apt.kernel(release, &is_wanted)?;
-    packages.extend(apt.headers(release, &is_wanted)?);
-    let partial = Partial::new(&kernel_root(paths, series))?;
-    let names: Vec<String> = packages.iter().map(Entry::name).collect();
-    apt.download(&names, &partial.debs())?;
-    partial.extract(packages.len())?;
-    debian::use_headers_in_place(&partial.root(), release)?;
-    Ok(debian::place(partial, release, &packages)?)
+    missing.into_iter().try_for_each(|series| {
+        kernels::install_from(&apt, series, Arch::Arm64, &kernel_root(paths, series))
+    })
 }
 
 /// Puts the program of its guests beside this machine's release build, and in the user's cache if there is one.

@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use profiler_vm::Arch;
 use profiler_vm::debian::{self, Apt, Entry, Partial, Unpacked};
 
 use super::mirror;
@@ -21,17 +22,18 @@ const TOOLS: &str = "base-files bash coreutils dash findutils grep make mawk pah
 /// Where a module's sources are seen by its own tools, below the kernel's folder.
 pub(crate) const BUILD_FOLDER: &str = "build";
 
-/// The unpacked kernel of a series, if it is there with its headers.
-pub(super) fn open(paths: &Paths, series: Series) -> Option<Unpacked> {
-    Unpacked::open(&paths.kernel(series)).filter(|kernel| kernel.headers().exists())
-}
-
-/// As [`open`].
+/// The unpacked kernel of a series.
 ///
 /// # Errors
-/// If it is not there.
+/// If it is not there with its headers.
 pub(crate) fn kernel(paths: &Paths, series: Series) -> Result<Unpacked> {
-    open(paths, series).with_context(|| format!("no kernel in {}", paths.kernel(series).display()))
+    open(&paths.kernel(series))
+}
+
+/// That in this folder.
+pub(super) fn open(root: &Path) -> Result<Unpacked> {
+    let found = Unpacked::open(root).filter(|kernel| kernel.headers().exists());
+    found.with_context(|| format!("no kernel in {}", root.display()))
 }
 
 /// Whether it was unpacked with its own tools.
@@ -43,7 +45,12 @@ pub(crate) fn has_own_tools(kernel: &Unpacked) -> bool {
 pub(super) fn install(paths: &Paths, series: Series) -> Result<()> {
     println!("set-up: reading package lists");
     let apt = mirror::apt(paths, &[series])?;
-    let (release, packages) = resolve(&apt, series).with_context(|| {
+    install_from(&apt, series, Arch::HERE, &paths.kernel(series))
+}
+
+/// The same, of an architecture, to a folder.
+pub(super) fn install_from(apt: &Apt, series: Series, arch: Arch, to: &Path) -> Result<()> {
+    let (release, packages) = resolve(apt, series, arch).with_context(|| {
         format!(
             "no Linux {series} in the suite {} of this machine's mirror: if it has moved \
              on to a newer kernel, xtask/src/series.rs has to follow",
@@ -53,13 +60,14 @@ pub(super) fn install(paths: &Paths, series: Series) -> Result<()> {
     let (with, size) =
         if series.has_own_tools() { ("headers and compiler", 210) } else { ("headers", 100) };
     println!("set-up: Linux {series}: {release} with {with} (about {size} MB)");
-    unpack(&apt, series, &release, &packages, &paths.kernel(series))
+    unpack(apt, series, &release, &packages, to)
 }
 
 /// The newest kernel of the series: its release, and its packages with those of its headers.
-fn resolve(apt: &Apt, series: Series) -> Result<(String, Vec<Entry>)> {
+fn resolve(apt: &Apt, series: Series, arch: Arch) -> Result<(String, Vec<Entry>)> {
     let is_of_series = |version: &str| series.has_version(version);
-    let image = apt.newest("linux-image-amd64", &is_of_series)?.depends_on("linux-image-")?;
+    let name = format!("linux-image-{}", arch.debian());
+    let image = apt.newest(&name, &is_of_series)?.depends_on("linux-image-")?;
     let release = image.trim_start_matches("linux-image-");
     let mut packages = apt.kernel(release, &is_of_series)?;
     packages.extend(apt.headers(release, &is_of_series)?);

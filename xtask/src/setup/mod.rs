@@ -115,7 +115,7 @@ impl Tool {
             Self::Venv(venv) => venv(paths).is_ready(),
             Self::Cargo(tool) => tool.is_ready(paths),
             Self::Unpacked(tool) => tool.is_ready(paths),
-            Self::Kernel(series) => kernels::open(paths, *series).is_some(),
+            Self::Kernel(series) => kernel(paths, *series).is_ok(),
             Self::Arm64 => arm64::is_ready(paths),
             Self::CleanRoot => dist::clean_root(paths).exists(),
         }
