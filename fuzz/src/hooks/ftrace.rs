@@ -9,13 +9,12 @@ use super::{FtraceError, page};
 use crate::probe::Precision;
 
 /// What [`Layout::read`] asks for, by kernel.
-const FILES: [&str; 4] = ["header_page", "header_event", "funcgraph_entry", "funcgraph_exit"];
+const FILES: [&str; 3] = ["header_page", "funcgraph_entry", "funcgraph_exit"];
 
 macro_rules! texts {
     ($kernel:literal) => {
         [
             include_str!(concat!("../../../profiler/tests/data/ftrace/", $kernel, "/header_page")),
-            include_str!(concat!("../../../profiler/tests/data/ftrace/", $kernel, "/header_event")),
             include_str!(concat!(
                 "../../../profiler/tests/data/ftrace/",
                 $kernel,
@@ -30,9 +29,9 @@ macro_rules! texts {
     };
 }
 
-const TEXTS: [[&str; 4]; 2] = [texts!("5.10"), texts!("6.1")];
+const TEXTS: [[&str; 3]; 2] = [texts!("5.10"), texts!("6.1")];
 
-fn read(texts: [&str; 4]) -> Result<Layout, FtraceError> {
+fn read(texts: [&str; 3]) -> Result<Layout, FtraceError> {
     Layout::read(&|file| {
         let name = file.trim_start_matches("ftrace/").trim_end_matches("/format");
         let found = FILES.iter().zip(texts).find(|(known, _)| **known == name);
@@ -49,12 +48,12 @@ pub fn page(bytes: &[u8]) {
     through(&LAYOUTS[usize::from(*first & 1)], pages, first & 2 != 0);
 }
 
-/// The kernel's description of its pages; one of the four files is another one.
+/// The kernel's description of its pages; one of the three files is another one.
 pub fn layout(bytes: &[u8]) {
     let Some((first, text)) = bytes.split_first() else { return };
     let Ok(text) = std::str::from_utf8(text) else { return };
     let mut texts = TEXTS[1];
-    texts[usize::from(*first % 4)] = text;
+    texts[usize::from(*first % 3)] = text;
     if let Ok(layout) = read(texts) {
         through(&layout, include_bytes!("../../../profiler/tests/data/ftrace/6.1/cpu0.page"), true);
     }

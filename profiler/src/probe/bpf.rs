@@ -806,11 +806,11 @@ fn each_once<Key: std::hash::Hash + Eq>(
     keys.take(capacity.saturating_mul(2)).collect()
 }
 
-/// The counters in a word of a record, by its place among them: two, of which the first has the low bytes.
+/// The counters in a word of a record, by its place among them: two, of which the first has the low bytes, as machines are
+/// little endian.
 fn two_counters((at, word): (usize, u64)) -> impl Iterator<Item = (usize, u64)> {
-    let halves = [word & u64::from(u32::MAX), word >> 32];
-    let [low, high] = if cfg!(target_endian = "little") { [0, 1] } else { [1, 0] };
-    [(2 * at, halves[low]), (2 * at + 1, halves[high])].into_iter().filter(|(_, count)| *count != 0)
+    let [low, high] = [word & u64::from(u32::MAX), word >> 32];
+    [(2 * at, low), (2 * at + 1, high)].into_iter().filter(|(_, count)| *count != 0)
 }
 
 /// The head of a record.

@@ -251,11 +251,6 @@ impl Probes {
             Some((&mut part.session, within))
         })
     }
-
-    /// How each target is measured, in their order, and why not by a better backend.
-    pub fn choices(&self) -> &[Choice] {
-        &self.choices
-    }
 }
 
 /// Notes a target that no backend measures; an error unless a glob found it, or it is a BPF program.

@@ -152,12 +152,12 @@ impl std::error::Error for TooLittle {}
 impl fmt::Display for TooLittle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { maps, may_take, available } = self;
-        let handlers = |count: u64| format!("{count} handler{}", plural(count));
         write!(
             f,
-            "histograms of {} need {} of kernel memory for {} CPUs with {} digits, and {} may be taken: \
+            "histograms of {} handler{} need {} of kernel memory for {} CPUs with {} digits, and {} may be taken: \
              three quarters of the {} that {} leaves, the rest being for the load and for the profiler itself; ",
-            handlers(maps.handlers),
+            maps.handlers,
+            plural(maps.handlers),
             mebibytes(maps.all_bytes()),
             maps.layout.online(),
             maps.precision.digits(),
@@ -165,26 +165,12 @@ impl fmt::Display for TooLittle {
             mebibytes(available.bytes),
             available.source.display()
         )?;
-        let two = maps.with(Precision::Two);
-        let others: &[Precision] = match maps.precision {
-            Precision::Three => &[Precision::Three, Precision::Two],
-            Precision::Two => &[Precision::Two],
-        };
-        if self.fits_with_two_digits() {
-            return write!(
-                f,
-                "--precision 2 fits ({}), and so do {} with 3 digits",
-                mebibytes(two.all_bytes()),
-                handlers(maps.that_fit(*may_take))
-            );
+        let fit = |precision| maps.with(precision).that_fit(*may_take);
+        if maps.precision == Precision::Three {
+            write!(f, "{} fit with 3 digits, and ", fit(Precision::Three))?;
         }
-        write!(f, "name fewer handlers at a time (")?;
-        for (index, precision) in others.iter().enumerate() {
-            let fit = maps.with(*precision).that_fit(*may_take);
-            let comma = if index > 0 { ", " } else { "" };
-            write!(f, "{comma}--precision {}: {fit} fit", precision.digits())?;
-        }
-        write!(f, "), free memory, or boot with fewer CPUs (nr_cpus=)")
+        let remedies = "name fewer at a time, free memory, or boot with fewer CPUs (nr_cpus=)";
+        write!(f, "{} with --precision 2: {remedies}", fit(Precision::Two))
     }
 }
 
@@ -231,15 +217,18 @@ mod tests {
             refused.to_string(),
             "histograms of 10 handlers need 510.4 MiB of kernel memory for 240 CPUs with 3 digits, and \
              384.0 MiB may be taken: three quarters of the 512.0 MiB that /proc/meminfo leaves, the rest being \
-             for the load and for the profiler itself; --precision 2 fits (72.6 MiB), and so do 7 handlers with \
-             3 digits"
+             for the load and for the profiler itself; 7 fit with 3 digits, and 53 with --precision 2: name fewer \
+             at a time, free memory, or boot with fewer CPUs (nr_cpus=)"
         );
         let refused = maps(512, 128, Precision::Three).check(&available(1024)).unwrap_err();
         let text = refused.to_string();
         assert!(text.contains("512 handlers need 13"), "{text}");
-        assert!(text.contains("(--precision 3: 28 fit, --precision 2: 200 fit)"), "{text}");
+        assert!(
+            text.contains("; 28 fit with 3 digits, and 200 with --precision 2: name"),
+            "{text}"
+        );
         let refused = maps(512, 128, Precision::Two).check(&available(1024)).unwrap_err();
-        assert!(refused.to_string().contains("(--precision 2: 200 fit)"), "{refused}");
+        assert!(refused.to_string().contains("; 200 with --precision 2: name"), "{refused}");
     }
 
     #[test]

@@ -37,23 +37,6 @@ pub(super) struct PageHead {
     pub(super) bytes: usize,
 }
 
-/// Head of an event, from `events/header_event`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct EventHead {
-    /// Bits of the type, which also encodes the length.
-    pub(super) type_bits: u32,
-    /// Bits of the time since the event before.
-    pub(super) delta_bits: u32,
-    /// Type of padding.
-    pub(super) padding: u32,
-    /// Type of a time too large for its bits.
-    pub(super) time_extend: u32,
-    /// Type of an absolute time stamp.
-    pub(super) time_stamp: u32,
-    /// Highest type of data events. The type is the length in words; with 0 the length is in a word of its own.
-    pub(super) data_max: u32,
-}
-
 /// `funcgraph_entry`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EntryFormat {
@@ -82,7 +65,6 @@ pub(super) struct ExitFormat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) page: PageHead,
-    pub(super) event: EventHead,
     /// Which event it is.
     pub(super) kind: Field,
     /// The task.
@@ -110,7 +92,6 @@ impl Layout {
     ) -> Result<Self, FtraceError> {
         let format = |name: &str| Format::parse(name, &read(name)?);
         let page = format("header_page")?;
-        let event = event_head(&read("header_event")?);
         let entry = format("ftrace/funcgraph_entry/format")?;
         let exit = format("ftrace/funcgraph_exit/format")?;
         let data = page.field("data")?;
@@ -125,10 +106,6 @@ impl Layout {
                 data: data.offset,
                 bytes: data.offset + data.size,
             },
-            event: event.ok_or_else(|| FtraceError::Format {
-                file: "events/header_event".to_owned(),
-                what: "it lacks the bits and types of an event's head".to_owned(),
-            })?,
             kind: entry.field("common_type")?,
             pid: entry.field("common_pid")?,
             entry: EntryFormat {
@@ -220,23 +197,4 @@ fn field_of(text: &str) -> Option<(String, Field)> {
     let (offset, size): (usize, usize) = (offset?, size?);
     // What lies further cannot be of an event; sums of these must not overflow.
     (offset <= 1 << 16 && size <= 1 << 24).then(|| (name.to_owned(), Field { offset, size }))
-}
-
-fn event_head(text: &str) -> Option<EventHead> {
-    let number = |words: &str, between: &str| -> Option<u32> {
-        let line = text.lines().map(str::trim).find(|line| line.starts_with(words))?;
-        let rest = line.get(words.len()..)?.trim_start().strip_prefix(between)?;
-        rest.split_whitespace().next()?.parse().ok()
-    };
-    let head = EventHead {
-        type_bits: number("type_len", ":")?,
-        delta_bits: number("time_delta", ":")?,
-        padding: number("padding", ": type ==")?,
-        time_extend: number("time_extend", ": type ==")?,
-        time_stamp: number("time_stamp", ": type ==")?,
-        data_max: number("data max type_len", "==")?,
-    };
-    // Both share one word.
-    (head.type_bits > 0 && head.delta_bits > 0 && head.type_bits + head.delta_bits == 32)
-        .then_some(head)
 }

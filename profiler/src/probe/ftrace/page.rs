@@ -9,6 +9,16 @@ const MISSED_EVENTS: u64 = 1 << 31;
 const MISSED_STORED: u64 = 1 << 30;
 /// The bits of the length below the flags.
 const COMMIT: u64 = (1 << 27) - 1;
+/// The head of an event is a word with its type and the time since the event before. `events/header_event` says the same
+/// on each kernel, and libtraceevent does without it (its kbuffer-parse.c).
+const TYPE_BITS: u32 = 5;
+const DELTA_BITS: u32 = 27;
+/// Type of padding.
+const PADDING: u32 = 29;
+/// Type of a time too large for its bits.
+const TIME_EXTEND: u32 = 30;
+/// Type of an absolute time stamp. Those below are data: the length in words, which with 0 is in a word of its own.
+const TIME_STAMP: u32 = 31;
 /// An absolute time stamp has this many bits; the higher ones are those of the time before.
 const STAMP_BITS: u32 = 59;
 
@@ -68,7 +78,7 @@ pub(super) fn parse(layout: &Layout, page: &[u8], mut take: impl FnMut(Event)) -
     };
     let mut at = 0;
     while at < data.len() {
-        match step(layout, &data[at..], &mut time) {
+        match step(&data[at..], &mut time) {
             Step::Data { skip, payload } => {
                 summary.events += 1;
                 match event(layout, payload, time) {
@@ -98,12 +108,11 @@ enum Step<'a> {
 }
 
 #[inline]
-fn step<'a>(layout: &Layout, rest: &'a [u8], time: &mut u64) -> Step<'a> {
-    let head = &layout.event;
+fn step<'a>(rest: &'a [u8], time: &mut u64) -> Step<'a> {
     let Some(word) = word32(rest, 0) else { return Step::Broken };
-    let (kind, delta) = split(word, head.type_bits, head.delta_bits);
+    let (kind, delta) = (word & ((1 << TYPE_BITS) - 1), word >> TYPE_BITS);
     let array = word32(rest, 4);
-    if kind == head.padding {
+    if kind == PADDING {
         return match array {
             // What was discarded; without a time it is the end of the page.
             Some(bytes) if delta != 0 => {
@@ -113,19 +122,16 @@ fn step<'a>(layout: &Layout, rest: &'a [u8], time: &mut u64) -> Step<'a> {
             _ => Step::End,
         };
     }
-    if kind == head.time_extend || kind == head.time_stamp {
+    if kind == TIME_EXTEND || kind == TIME_STAMP {
         let Some(high) = array else { return Step::Broken };
-        let value = u64::from(delta) | (u64::from(high) << head.delta_bits);
-        *time = if kind == head.time_extend {
+        let value = u64::from(delta) | (u64::from(high) << DELTA_BITS);
+        *time = if kind == TIME_EXTEND {
             time.wrapping_add(value)
         } else {
             let low = (1 << STAMP_BITS) - 1;
             (value & low) | (*time & !low)
         };
         return Step::Nothing { skip: 8 };
-    }
-    if kind > head.data_max {
-        return Step::Broken;
     }
     *time = time.wrapping_add(u64::from(delta));
     let (begin, skip) = if kind == 0 {
@@ -165,17 +171,6 @@ fn event(layout: &Layout, payload: &[u8], time: u64) -> Option<Option<Event>> {
         depth: depth.read(payload)? as u32,
         exit,
     }))
-}
-
-/// Type and time of an event: bit fields, which lie the other way round on big-endian machines.
-#[inline]
-fn split(word: u32, type_bits: u32, delta_bits: u32) -> (u32, u32) {
-    let low = |bits: u32| (1u32 << bits) - 1;
-    if cfg!(target_endian = "little") {
-        (word & low(type_bits), word >> type_bits)
-    } else {
-        (word >> delta_bits, word & low(delta_bits))
-    }
 }
 
 #[inline]

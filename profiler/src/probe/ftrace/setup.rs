@@ -47,7 +47,7 @@ const IRQS: &str = "funcgraph-irqs";
 
 /// Clocks of a machine by which any two CPUs agree, so that the tracer's cheapest clock, which reads the
 /// same counter, does as well.
-const COHERENT: [&str; 5] = ["tsc", "arch_sys_counter", "timebase", "tod", "riscv_clocksource"];
+const COHERENT: [&str; 2] = ["tsc", "arch_sys_counter"];
 
 /// The set-up of tracefs. Dropping it restores every setting.
 #[derive(Debug)]
