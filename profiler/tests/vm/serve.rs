@@ -581,19 +581,3 @@ fn what_sigkill_takes_of_a_full_disk_is_said_by_the_next_daemon() {
     );
     daemon.terminate();
 }
-
-/// The view on a terminal, which Ctrl-C ends and which leaves the terminal as it was.
-#[test]
-#[ignore = "VM 6.1: not about the kernel"]
-fn a_terminal_shows_what_the_daemon_does() {
-    testbed::load();
-    let daemon = Daemon::start("\"testbed_inner\"", "1h");
-    daemon.wait_measuring();
-    testbed::trigger("nested 20");
-    let program = env!("CARGO_BIN_EXE_profiler");
-    let line = format!("stty rows 30 cols 140; timeout -s INT 8 {program} status; stty -a");
-    let text = Ended::of(Command::new("script").args(["-qec", &line, "/dev/null"])).stdout;
-    assert!(text.matches("TP99 [us]").count() >= 2, "drawn again and again: {text:?}");
-    assert!(text.contains(INNER) && text.contains("measuring"), "{text:?}");
-    daemon.terminate();
-}
