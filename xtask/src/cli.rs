@@ -1,5 +1,6 @@
 //! The command line; clap types stay here.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
@@ -37,6 +38,8 @@ pub(crate) enum Task {
     Dist(DistArgs),
     /// Count the instructions that the probes add to a call, in a VM under virtual time.
     Bench(BenchArgs),
+    /// Measure the gate's false alarms, and its detection of slow-downs of known size.
+    GatePower(GatePowerArgs),
     /// Run each parser under libFuzzer; a finding is an error.
     Fuzz(FuzzArgs),
     /// Check formatting and lints; warnings are errors.
@@ -82,6 +85,9 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "MIB", num_args = 0..=1, default_missing_value = "1024",
           value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub(crate) import: Option<u64>,
+    /// Instead measure how long `profiler gate` takes for two builds of a driver.
+    #[arg(long, num_args = 2, value_names = ["BASELINE.ko", "CANDIDATE.ko"], conflicts_with = "import")]
+    pub(crate) gate: Option<Vec<PathBuf>>,
 }
 
 /// Arguments of `dist`.
@@ -134,6 +140,88 @@ pub(crate) struct TestbedArgs {
     pub(crate) handler: String,
 }
 
+const GATE_POWER_EXAMPLES: &str = "\
+Examples:
+  # 300 decisions on builds of equal cost, and 20 on one that is 1 % slower in a handler
+  cargo xtask gate-power --handler 'connect_*' --decisions 0=300,1=20
+  # a handler with an instruction more, and a limit that allows none
+  cargo xtask gate-power --handler 'connect_*' --max-regression tp50=+0 --decisions 0=20,+1=20
+  # another driver, all of its handlers
+  cargo xtask gate-power --driver ../driver --module my_driver.ko --build 'make KVERSION=6.1.0-56-amd64' --decisions 0=20
+Decisions stay in target/gate-power and are not made again; remove it to start again.";
+
+/// Arguments of `gate-power`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = GATE_POWER_EXAMPLES)]
+pub(crate) struct GatePowerArgs {
+    /// Decisions to make for each change: percent slower, or instructions more a call, and how many.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "PERCENT=COUNT|+N=COUNT",
+        default_value = "0=40,1=20"
+    )]
+    pub(crate) decisions: Vec<Wanted>,
+    /// Handlers that the gate judges [default: all].
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) handler: Option<String>,
+    /// Limit that the gate judges by [default: its own].
+    #[arg(long, value_name = "LIMIT")]
+    pub(crate) max_regression: Option<String>,
+    /// Folder of a driver with the Kbuild or Makefile that names its objects [default: the test module's].
+    #[arg(long, requires_all = ["module", "build"])]
+    pub(crate) driver: Option<PathBuf>,
+    /// The file that is built.
+    #[arg(long, value_name = "FILE.ko", default_value = "hids_testbed.ko")]
+    pub(crate) module: String,
+    /// Shell command that builds it for the 6.1 kernel of `cargo xtask setup`, run in a copy of the folder.
+    #[arg(long, value_name = "COMMAND", requires = "driver")]
+    pub(crate) build: Option<String>,
+    /// Program that the driver hooks the kernel for, as `profiler gate --agent` takes it.
+    #[arg(long, value_name = "COMMAND", requires = "driver")]
+    pub(crate) agent: Option<String>,
+    /// Program to measure [default: a release build].
+    #[arg(long)]
+    pub(crate) profiler: Option<PathBuf>,
+}
+
+/// How many decisions on which change.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Wanted {
+    /// By how much the handler is slower.
+    pub(crate) slower: Slower,
+    /// Number of decisions.
+    pub(crate) count: u32,
+}
+
+/// By how much a handler is slower.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Slower {
+    /// Percent of what a call takes.
+    Percent(f64),
+    /// Instructions a call.
+    Instructions(u64),
+}
+
+impl std::str::FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("`{text}` is neither PERCENT=COUNT, such as 2=10, nor +N=COUNT");
+        let (slower, count) = text.split_once('=').ok_or_else(bad)?;
+        let count = count.parse().map_err(|_| bad())?;
+        if let Some(instructions) = slower.strip_prefix('+') {
+            let instructions: u64 = instructions.parse().map_err(|_| bad())?;
+            let some = instructions > 0;
+            let slower = Slower::Instructions(instructions);
+            return some.then_some(Self { slower, count }).ok_or_else(bad);
+        }
+        let percent: f64 = slower.parse().map_err(|_| bad())?;
+        let slower = Slower::Percent(percent);
+        if (0.0..=1000.0).contains(&percent) { Ok(Self { slower, count }) } else { Err(bad()) }
+    }
+}
+
 /// Arguments of `vm`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct VmArgs {
@@ -181,6 +269,15 @@ impl VmArgs {
 mod tests {
     use super::*;
     use clap::CommandFactory as _;
+
+    #[test]
+    fn decisions_are_read() {
+        assert_eq!("0.5=3".parse(), Ok(Wanted { slower: Slower::Percent(0.5), count: 3 }));
+        assert_eq!("+1=3".parse(), Ok(Wanted { slower: Slower::Instructions(1), count: 3 }));
+        for bad in ["2", "=3", "2=", "-1=3", "nan=1", "2=-1", "+=1", "+0=1", "+1.5=2"] {
+            assert!(bad.parse::<Wanted>().is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn the_command_line_is_sound() {

@@ -11,7 +11,7 @@ use crate::process;
 use crate::setup::{self, BUILD_FOLDER};
 
 /// This machine's compiler, for kernels that it can build for.
-const COMPILER: &str = "gcc-12";
+pub(crate) const COMPILER: &str = "gcc-12";
 
 /// What the names of the tools for arm64 begin with.
 const CROSS: &str = "aarch64-linux-gnu-";

@@ -11,6 +11,8 @@ mod digest;
 mod dist;
 mod ebpf;
 mod fuzz;
+mod gate_power;
+mod gate_speed;
 mod kbuild;
 mod lint;
 mod paths;
@@ -60,11 +62,15 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         Task::Testbed(args) => testbed::run(&paths, args)?,
         Task::Guest => guest(&paths)?,
         Task::Bench(BenchArgs { import: Some(megabytes), .. }) => speed::run(&paths, megabytes)?,
+        Task::Bench(BenchArgs { gate: Some(builds), kernel, .. }) => {
+            gate_speed::run(&paths, &builds, kernel)?;
+        }
         Task::Book => book::run(&paths)?,
         Task::Dist(args) => dist::run(&paths, args.check)?,
         Task::Bench(args) => return bench::run(&paths, args.kernel).map(exit_code),
         Task::Fuzz(args) => fuzz::run_each(&paths, &args)?,
         Task::Demo(args) => return demo::run(&paths, args.kernel).map(exit_code),
+        Task::GatePower(args) => return gate_power::run(&paths, &args).map(all_well),
         Task::Lint => lint::run(&paths)?,
         Task::Test(args) => return test::run(&paths, &args).map(all_well),
         Task::Vm(args) => {

@@ -37,6 +37,22 @@ pub(crate) fn capture(command: &mut Command) -> Result<Output> {
     stop::start(command)?.output()
 }
 
+/// Runs `profiler gate`; its standard output. Anything but a decision is an error.
+pub(crate) fn decision(command: &mut Command) -> Result<String> {
+    let output = capture(command)?;
+    // 0 pass, 10 fail, 11 inconclusive.
+    if !matches!(output.status.code(), Some(0 | 10 | 11)) {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("`{}` ended with {}: {}", text(command), output.status, stderr.trim_end());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Today's date, such as 2026-11-21.
+pub(crate) fn today() -> Result<String> {
+    Ok(stdout(Command::new("date").args(["-u", "+%F"]))?.trim().to_owned())
+}
+
 /// Runs a command with its output in `log`, whose last lines are part of the error.
 pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Result<()> {
     const TAIL: usize = 30;

@@ -1,0 +1,210 @@
+//! Builds of a driver that differ in their bytes and in where their code and data lie, and cost the same.
+//!
+//! A number decides what is varied: the order of the objects; three objects more, each with a function that nothing calls
+//! and data that nothing reads, of other names and sizes; and how functions are aligned and ordered.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use sha2::{Digest as _, Sha256};
+
+use crate::cli::GatePowerArgs;
+use crate::kbuild;
+use crate::paths::Paths;
+use crate::process;
+use crate::setup;
+use crate::vm::word;
+
+use super::{HANDLER, SERIES};
+
+pub(super) const MODULE: &str = "hids_testbed.ko";
+
+/// By pairs: half of the candidates have other flags than their baseline.
+const FLAGS: [&str; 4] =
+    ["", "-falign-functions=32", "-falign-functions=64", "-fno-reorder-functions"];
+/// Decisions with one baseline, which the gate keeps, and with one pair of [`FLAGS`], so that little is compiled again.
+const BLOCK: u64 = 32;
+/// Objects that are added.
+const ADDED: [&str; 3] = ["gate_power_0", "gate_power_1", "gate_power_2"];
+/// The longest function and the largest data that an object adds, in bytes.
+const MOST: u64 = 3000;
+
+/// A driver that Kbuild builds.
+pub(super) struct Driver {
+    source: PathBuf,
+    module: String,
+    /// Shell command, run in a copy of the source.
+    build: String,
+    /// Where builds are kept.
+    folder: PathBuf,
+}
+
+impl Driver {
+    /// The test module, or the one that the user names.
+    pub(super) fn of(paths: &Paths, args: &GatePowerArgs) -> Result<Self> {
+        let headers = setup::kernel(paths, SERIES)?.headers();
+        let make = || format!("make -C {} M=$PWD CC={} modules", word(&headers), kbuild::COMPILER);
+        Ok(Self {
+            source: args.driver.clone().unwrap_or_else(|| paths.root().join("testbed")),
+            module: args.module.clone(),
+            build: args.build.clone().unwrap_or_else(make),
+            folder: paths.target().join("gate-power").join(&args.module),
+        })
+    }
+
+    /// Baseline and candidate of a number; the candidate has as many instructions more in the slower handler.
+    ///
+    /// # Errors
+    /// If the bytes of both are the same, or a function has other instructions although nothing was to be slower.
+    pub(super) fn pair(&self, seed: u64, nops: u64) -> Result<[PathBuf; 2]> {
+        let base = seed / BLOCK * BLOCK;
+        let pair = [self.variant(base, 0)?, self.variant(seed + 1, nops)?];
+        let [baseline, candidate] = pair.each_ref().map(fs::read);
+        ensure!(baseline? != candidate?, "builds {base} and {} are the same", seed + 1);
+        let [baseline, candidate] = pair.each_ref().map(|path| functions(path));
+        ensure!(
+            nops > 0 || baseline? == candidate?,
+            "builds {base} and {} of {} have other instructions in a function",
+            seed + 1,
+            self.module
+        );
+        Ok(pair)
+    }
+
+    fn variant(&self, seed: u64, nops: u64) -> Result<PathBuf> {
+        let built = self.folder.join(format!("{seed}-{nops}.ko"));
+        if built.exists() {
+            return Ok(built);
+        }
+        // A tree for each set of flags that comes next, so that few objects are compiled again.
+        let tree = self.folder.join(format!("tree-{}-{nops}", seed % 2));
+        if !tree.exists() {
+            process::create_dir(&self.folder)?;
+            process::run(Command::new("cp").arg("-a").arg(&self.source).arg(&tree))?;
+        }
+        let makefile = ["Kbuild", "Makefile"].map(|name| self.source.join(name));
+        let makefile =
+            makefile.iter().find(|path| path.exists()).context("no Kbuild or Makefile")?;
+        let text = varied(&process::read(makefile)?, seed).with_context(|| {
+            format!("no line with the module's objects in {}", makefile.display())
+        })?;
+        process::write(&tree.join(makefile.file_name().unwrap_or_default()), text)?;
+        for name in ADDED {
+            process::write(&tree.join(format!("{name}.c")), added(name, seed))?;
+        }
+        let mut command = Command::new("sh");
+        let slower = match nops {
+            0 => String::new(),
+            _ => format!(" TB_SLOW_HANDLER={HANDLER} TB_SLOW_NOPS={nops}"),
+        };
+        command.arg("-c").arg(format!("{}{slower}", self.build)).current_dir(&tree);
+        process::run_logged(&mut command, &self.folder.join("build.log"))?;
+        let from = tree.join(&self.module);
+        process::copy(&from, &built)?;
+        Ok(built)
+    }
+}
+
+/// A number that depends on the seed.
+fn number(seed: u64, what: &str) -> u64 {
+    let hash = Sha256::digest(format!("{seed} {what}"));
+    hash.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
+
+/// The makefile with more objects, in another order, and with flags; `None` if no line has objects.
+fn varied(makefile: &str, seed: u64) -> Option<String> {
+    // Lines that go on are one.
+    let makefile = makefile.replace("\\\n", " ");
+    let line = makefile.lines().find(|line| {
+        !line.starts_with("obj-")
+            && line.split_whitespace().skip(2).any(|word| word.ends_with(".o"))
+    })?;
+    let mut words = line.split_whitespace();
+    let head = format!("{} {}", words.next()?, words.next()?);
+    let mut objects: Vec<String> = words.map(str::to_owned).collect();
+    objects.extend(ADDED.map(|name| format!("{name}.o")));
+    objects.sort_by_key(|object| number(seed, object));
+    let flags = FLAGS[(seed % 2 + seed / BLOCK % 2 * 2) as usize];
+    let objects = format!("{head} {}", objects.join(" "));
+    Some(format!("{}\nccflags-y += {flags}\n", makefile.replace(line, &objects)))
+}
+
+/// A source with a function that nothing calls and data that nothing reads.
+fn added(name: &str, seed: u64) -> String {
+    let size = |what: &str| number(seed, &format!("{name} {what}")) % MOST + 1;
+    let kind = ["const char", "char"][(number(seed, &format!("{name} const")) % 2) as usize];
+    // `noinline` is a macro of the kernel's headers, which a flag includes.
+    format!(
+        "static void __attribute__((__used__, __noinline__)) {name}_{seed}(void)\n{{\n\t__asm__ volatile(\".skip {}, 0x90\");\n}}\n\
+         static {kind} __attribute__((__used__)) {name}_data_{seed}[{}] = {{ 1 }};\n",
+        size("code"),
+        size("data"),
+    )
+}
+
+/// The functions of a module with the names of their instructions, without those that were added and without what fills
+/// the space between functions.
+fn functions(module: &Path) -> Result<Vec<String>> {
+    let mut objdump = Command::new("objdump");
+    let text = process::stdout(objdump.args(["-d", "--no-show-raw-insn"]).arg(module))?;
+    let mut functions: Vec<String> = text.split("\n\n").filter_map(function).collect();
+    functions.sort_unstable();
+    Ok(functions)
+}
+
+fn function(listing: &str) -> Option<String> {
+    let listing = listing.trim_start();
+    let (name, lines) = listing.split_once(">:\n")?;
+    let (_, name) = name.split_once('<')?;
+    let mut names: Vec<&str> = lines
+        .lines()
+        .filter_map(|line| {
+            line.split_once(":\t")?
+                .1
+                .split_whitespace()
+                .find(|word| *word != "cs" && *word != "data16")
+        })
+        .collect();
+    while names
+        .last()
+        .is_some_and(|last| last.starts_with("nop") || *last == "xchg" || *last == "int3")
+    {
+        names.pop();
+    }
+    // A section's code without a function, such as the kernel's alternatives, is in the order of the objects.
+    (!name.starts_with("gate_power_") && !name.starts_with('.'))
+        .then(|| format!("{name}: {}", names.join(" ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_makefile_has_the_objects_in_another_order_and_flags() {
+        let makefile = "obj-m := d.o\nd-objs\t:= src/a.o \\\n  src/b.o\nifdef X\nendif\n";
+        let one = varied(makefile, 1).unwrap();
+        assert!(one.starts_with("obj-m := d.o\nd-objs := "), "{one}");
+        assert!(one.ends_with("\nifdef X\nendif\n\nccflags-y += -falign-functions=32\n"), "{one}");
+        let line = one.lines().nth(1).unwrap();
+        for object in ["src/a.o", "src/b.o", "gate_power_0.o", "gate_power_1.o", "gate_power_2.o"] {
+            assert!(line.contains(object), "{line}");
+        }
+        assert!(
+            (2..20).any(|seed| varied(makefile, seed).unwrap().lines().nth(1).unwrap() != line)
+        );
+        assert_eq!(varied("obj-m := d.o\n", 1), None);
+        assert_ne!(added(ADDED[0], 1), added(ADDED[0], 2));
+    }
+
+    #[test]
+    fn space_between_functions_is_no_part_of_them() {
+        let listing = "\n0000000000000000 <f>:\n   0:\tcall   5 <f+0x5>\n   5:\tnop\n   6:\tret\n   7:\tcs nopw 0x0(%rax)\n";
+        assert_eq!(function(listing).unwrap(), "f: call nop ret");
+        assert_eq!(function("0 <gate_power_0_1>:\n   0:\tret\n"), None);
+        assert_eq!(function("0 <.altinstr_replacement>:\n   0:\tpushf\n"), None);
+        assert_eq!(function("Disassembly of section .text:"), None);
+    }
+}
