@@ -456,9 +456,10 @@ impl Counter {
     pub(crate) fn operation(&mut self, next: bool) {
         let begun = next.then(Operation::default);
         if let Some(ended) = std::mem::replace(&mut self.operation, begun) {
-            self.kept += 2;
+            let values = self.operations.len() + self.within.len();
             *self.operations.entry(ended.instructions).or_default() += 1;
             *self.within.entry(ended.within).or_default() += 1;
+            self.kept += self.operations.len() + self.within.len() - values;
         }
     }
 

@@ -112,7 +112,7 @@ impl Measured {
     }
 }
 
-/// Measures one kernel with a progress bar of runs. A load that fails ends it early.
+/// Measures one kernel with a progress bar of runs. A load that fails is its failure.
 pub fn run_with_progress(
     bench: &KernelBuilds,
     settings: &Settings,

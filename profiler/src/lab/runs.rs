@@ -225,60 +225,70 @@ impl<'a> Lab<'a> {
         if placement == 0 { Ok(started) } else { self.place(started, placement) }
     }
 
+    fn at(&self, side: Side, placement: u32) -> String {
+        format!("{}, placement {placement}", self.build(side).given)
+    }
+
+    /// Restores a guest that does one job, and takes the snapshot of a placement's build; `look` sees the guest before that, with what
+    /// is attached to its answer.
+    fn saved<T>(
+        &self,
+        (side, placement): (Side, u32),
+        from: &Path,
+        (job, files): (wire::Job, Option<Files>),
+        look: impl FnOnce(&mut Machine<'_>, &[u8]) -> T,
+    ) -> Result<(PathBuf, Answer, T), Failure> {
+        let name = format!("{side}-{placement}");
+        let folder = self.settings.folder.join(format!("installed-{name}"));
+        let unwritable = |error: io::Error| Failure::cannot_write(&folder, &error);
+        fs::create_dir_all(&folder).map_err(unwritable)?;
+        let packed = files.is_some().then(|| folder.join("files"));
+        if let Some((files, to)) = files.zip(packed.as_ref()) {
+            files.write(to).map_err(unwritable)?;
+        }
+        let (machine_folder, jobs) = (self.machine_folder(&format!("install-{name}")), [job]);
+        let spec = self.spec(from, &machine_folder, &jobs);
+        let spec = Spec { files: packed.as_deref(), saved_to: Some(&folder), ..spec };
+        let answered = self.answer(spec).and_then(|(mut machine, answer, attached)| {
+            let seen = look(&mut machine, &attached);
+            machine.save(&folder)?;
+            Ok((answer, seen))
+        });
+        let (answer, seen) = answered.map_err(|error| {
+            let at = self.at(side, placement);
+            error.into_failure(&at, Some(&self.builds.baseline.name), &machine_folder)
+        })?;
+        Ok((folder, answer, seen))
+    }
+
     /// An agent that has started under another placement.
     fn place(&self, started: Installed, placement: u32) -> Result<Installed, Failure> {
-        let (given, name) =
-            (&self.build(started.side).given, format!("{}-{placement}", started.side));
-        let folder = self.settings.folder.join(format!("installed-{name}"));
-        fs::create_dir_all(&folder).map_err(|error| Failure::cannot_write(&folder, &error))?;
-        let machine_folder = self.machine_folder(&format!("install-{name}"));
-        let jobs = [wire::Job::Place(placement)];
-        let spec = self.spec(&started.folder, &machine_folder, &jobs);
-        let placed = self.answer(Spec { saved_to: Some(&folder), ..spec });
-        let saved = placed.and_then(|(mut machine, answer, _)| {
-            machine.save(&folder)?;
-            Ok(answer)
-        });
-        let at = format!("{given}, placement {placement}");
-        let failed = |error: MachineError| {
-            error.into_failure(&at, Some(&self.builds.baseline.name), &machine_folder)
-        };
-        match saved.map_err(failed)? {
-            Answer::Placed => Ok(Installed { placement, folder, ..started }),
-            _ => Err(out_of_turn(&at)),
+        let of = (started.side, placement);
+        let job = (wire::Job::Place(placement), None);
+        match self.saved(of, &started.folder, job, |_, _| ())? {
+            (folder, Answer::Placed, ()) => Ok(Installed { placement, folder, ..started }),
+            _ => Err(out_of_turn(&self.at(started.side, placement))),
         }
     }
 
     /// Installs a build under a placement in a guest that has no other.
     fn install_anew(&self, side: Side, placement: u32) -> Result<Installed, Failure> {
-        let build = self.build(side);
-        let name = format!("{side}-{placement}");
-        let folder = self.settings.folder.join(format!("installed-{name}"));
-        let unwritable = |error: io::Error| Failure::cannot_write(&folder, &error);
-        fs::create_dir_all(&folder).map_err(unwritable)?;
+        let (build, at) = (self.build(side), self.at(side, placement));
         let mut files = Files::of([build], &self.builds.kernel)?;
         let agent = self.settings.options.agent.as_ref().or(build.subject.command());
         let agent = agent.map(|agent| files.add_agent(agent));
-        let packed = folder.join("files");
-        files.write(&packed).map_err(unwritable)?;
         let modules = files.modules_of(&build.name, 0);
-        let jobs = [wire::Job::Install(Install { placement, modules, agent })];
-        let machine_folder = self.machine_folder(&format!("install-{name}"));
-        let spec = self.spec(&self.base.folder, &machine_folder, &jobs);
-        let spec = Spec { files: Some(&packed), saved_to: Some(&folder), ..spec };
-        let at = format!("{}, placement {placement}", build.given);
-        let failed = |error: MachineError| {
-            error.into_failure(&at, Some(&self.builds.baseline.name), &machine_folder)
+        let job = wire::Job::Install(Install { placement, modules, agent });
+        let look = |machine: &mut Machine<'_>, attached: &[u8]| {
+            let text = String::from_utf8_lossy(attached);
+            let (text, lines) = text.split_once(BPF_LINES).unwrap_or((&text, ""));
+            (self.hooks(machine, &build.name, text), text.to_owned(), lines.to_owned())
         };
-        let (mut machine, answer, text) = self.answer(spec).map_err(failed)?;
-        let text = String::from_utf8_lossy(&text);
-        let (text, lines) = text.split_once(BPF_LINES).unwrap_or((&text, ""));
-        let mut hooks = self.hooks(&mut machine, &build.name, text);
-        machine.save(&folder).map_err(failed)?;
-        drop(machine);
+        let (folder, answer, (mut hooks, text, lines)) =
+            self.saved((side, placement), &self.base.folder, (job, Some(files)), look)?;
         let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
-        let (mut symbols, text) = (Symbols::parse(text), text.to_owned());
-        symbols.set_bpf_lines(lines).map_err(|why| {
+        let mut symbols = Symbols::parse(&text);
+        symbols.set_bpf_lines(&lines).map_err(|why| {
             let text = format!("{at}: the source lines of BPF programs are damaged: {why}");
             Failure::new(exit::LAB_FAILED, text)
         })?;
@@ -409,7 +419,7 @@ impl<'a> Lab<'a> {
         let Installed { side, placement, .. } = installed;
         let build = self.build(*side);
         let loads = group_name(group);
-        let of_build = format!("{}, placement {placement}", build.given);
+        let of_build = self.at(*side, *placement);
         let at = format!("{of_build}, {loads}");
         let bad = |why: String| Failure::new(exit::NO_TARGET, format!("{at}: {why}"));
         let patterns = group.first().map_or(&[][..], |job| &job.run.handlers);

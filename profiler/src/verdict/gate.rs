@@ -124,6 +124,9 @@ impl Pending {
     /// Whether the largest difference is far from the limit.
     fn is_far_within(&self) -> bool {
         let most = self.terms.most(&self.record);
+        if self.record.is_open(most) {
+            return false;
+        }
         let far = match self.record.statistic {
             Statistic::Tail => most * FAR_WITHIN_IF_TAIL,
             Statistic::Count | Statistic::Repeated | Statistic::Elsewhere => 0.0,

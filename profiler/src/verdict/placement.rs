@@ -24,7 +24,7 @@ pub(super) struct Placed {
     pub(super) ends: [f64; 2],
     /// What a single call makes, or of an operation what is no build's, which is not in the change.
     pub(super) one_call: f64,
-    /// The change if further placements, which have to decide about [what is apart](Apart) of the driver's functions, say the
+    /// The change if further placements, which have to decide about [what is apart](Separation) of the driver's functions, say the
     /// opposite of these; `None` if they need not.
     pub(super) otherwise: Option<f64>,
 }
@@ -44,7 +44,7 @@ impl Placed {
     /// `None` unless some placement has both sides; runs of one placement and side are averaged.
     pub(super) fn of(design: &Design, figures: &Figures) -> Option<Self> {
         let pairs = pairs(design, figures);
-        let Apart { apart, open } = outside_over(&pairs);
+        let Separation { apart, open } = outside_over(&pairs);
         let differences = |apart: bool| -> Vec<f64> {
             pairs.iter().map(|pair| difference(pair, apart)).collect()
         };
@@ -58,16 +58,19 @@ impl Placed {
     /// The operations that take most and those in which the driver takes most are not always the same, and the kernel has slow
     /// operations of its own. So in each placement a tail has changed by no more than either the percentiles of whole operations or
     /// those of the driver's part say, each by that which became worse by most, and not at all where one is longer and the other shorter;
-    /// but a percentile whose part outside of the driver's functions is [apart](Apart) counts as it is, and one of the driver's part
+    /// but a percentile whose part outside of the driver's functions is [apart](Separation) counts as it is, and one of the driver's part
     /// that is not does not count.
     pub(super) fn of_tail(design: &Design, percentiles: &[Tail], shown: &Tail) -> Option<Self> {
         let pairs_of = |tail: &Tail| [&tail.whole, &tail.within].map(|it| pairs(design, it));
         let percentiles: Vec<[Vec<Pair>; 2]> = percentiles.iter().map(pairs_of).collect();
         let placements = percentiles.iter().flatten().map(Vec::len).min()?;
         let both = |[whole, within]: &[Vec<Pair>; 2]| {
-            [outside_over(whole), apart(within.iter().map(|pair| pair.map(|it| it.value)), 0.0)]
+            [
+                outside_over(whole),
+                separation(within.iter().map(|pair| pair.map(|it| it.value)), 0.0),
+            ]
         };
-        let over: Vec<[Apart; 2]> = percentiles.iter().map(both).collect();
+        let over: Vec<[Separation; 2]> = percentiles.iter().map(both).collect();
         let differences = |apart: &[[bool; 2]]| -> Vec<f64> {
             let in_placement = |at: usize| {
                 let of = |[whole, within]: &[Vec<Pair>; 2]| [whole[at], within[at]];
@@ -75,7 +78,7 @@ impl Placed {
             };
             (0..placements).map(in_placement).collect()
         };
-        let of = |it: fn(Apart) -> bool| {
+        let of = |it: fn(Separation) -> bool| {
             over.iter().map(|both| both.map(it)).collect::<Vec<[bool; 2]>>()
         };
         let placed = Self::new(&pairs(design, &shown.whole), &differences(&of(|it| it.apart)))?;
@@ -127,7 +130,7 @@ fn mean(observed: &[Option<Observed>], runs: &[usize]) -> Option<Observed> {
 const NOTHING: f64 = 0.5;
 
 /// Candidate minus baseline, less what a single call makes, or less what an operation takes more outside of the driver's functions
-/// if that may be, or if placements do not hold it [apart](Apart).
+/// if that may be, or if placements do not hold it [apart](Separation).
 fn difference(pair: &Pair, apart: bool) -> f64 {
     match outside(pair) {
         Some((outside, most)) if outside.abs() >= NOTHING && !(apart && outside.abs() > most) => {
@@ -161,7 +164,7 @@ fn but_for_one_call([base, candidate]: &Pair) -> f64 {
 
 /// Whether a part of an operation, at its mean or at a percentile, differs over all placements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Apart {
+struct Separation {
     /// By more than it may: the lowest of one side is above the highest of the other by that much, of [`MOST_PLACEMENTS`] but for
     /// one placement of each side, which may be the odd one.
     apart: bool,
@@ -177,21 +180,21 @@ const CLEAR: f64 = 3.0;
 /// one placement (`ipv6` on 6.1: 7,961 to 12,464 instructions of one BPF agent, 9,101 to 10,900 of its copy in another folder). Of
 /// such figures nine of one side are apart from nine of the other by chance, upwards, in 0.2 % of cases, and three from three in 5 %;
 /// of figures with two values, each in half of the placements, five are from five in 0.1 %.
-fn outside_over(pairs: &[Pair]) -> Apart {
+fn outside_over(pairs: &[Pair]) -> Separation {
     let both = |[base, new]: &Pair| Some((base.outside?, new.outside?));
     let Some(sides) = pairs.iter().map(both).collect::<Option<Vec<_>>>() else {
-        return Apart::default();
+        return Separation::default();
     };
     let may = median(&sides.iter().map(|([_, may], _)| *may).collect::<Vec<_>>());
-    apart(sides.iter().map(|([was, _], [is, _])| [*was, *is]), may.unwrap_or(0.0))
+    separation(sides.iter().map(|([was, _], [is, _])| [*was, *is]), may.unwrap_or(0.0))
 }
 
 /// Whether values of both sides, by placement, are apart by more than `may`.
-fn apart(sides: impl Iterator<Item = [f64; 2]>, may: f64) -> Apart {
+fn separation(sides: impl Iterator<Item = [f64; 2]>, may: f64) -> Separation {
     let (mut base, mut new): (Vec<f64>, Vec<f64>) = sides.map(|[base, new]| (base, new)).unzip();
     base.sort_by(f64::total_cmp);
     new.sort_by(f64::total_cmp);
-    let (Some(was), Some(is)) = (median(&base), median(&new)) else { return Apart::default() };
+    let (Some(was), Some(is)) = (median(&base), median(&new)) else { return Separation::default() };
     let (lower, upper, middle) = if was <= is { (base, new, is) } else { (new, base, was) };
     let last = lower.len() - 1;
     let decides = lower.len() >= MOST_PLACEMENTS;
@@ -199,7 +202,7 @@ fn apart(sides: impl Iterator<Item = [f64; 2]>, may: f64) -> Apart {
     let clear = [&lower, &upper].map(|side| (side[last] - side[0]) * CLEAR);
     let is_clear =
         lower.len() >= CLEAR_PLACEMENTS && upper[0] - lower[last] > clear[0].max(clear[1]).max(may);
-    Apart {
+    Separation {
         apart: upper[odd] - lower[last - odd] > may,
         open: !decides && !is_clear && middle - lower[last] > may,
     }
@@ -285,7 +288,7 @@ mod tests {
                 ..Observed::exact(outside)
             };
             let pairs = base.iter().zip(candidate).map(|(was, is)| [of(*was), of(*is)]);
-            let Apart { apart, open } = outside_over(&pairs.collect::<Vec<_>>());
+            let Separation { apart, open } = outside_over(&pairs.collect::<Vec<_>>());
             (apart, open)
         };
         assert_eq!(of(&[9_191.0, 9_323.0, 9_514.0], &[9_101.0, 9_323.0, 10_900.0]), (false, false));
@@ -302,8 +305,8 @@ mod tests {
         let moved = [9_000.0, 9_000.0, 9_000.0, 9_000.0, 9_300.0];
         assert_eq!(of(&moved, &[10_000.0; 5]), (true, true), "by twice what a placement moves");
         let unknown = [Observed::exact(1.0), Observed::exact(1_000.0)];
-        assert_eq!(outside_over(&[unknown]), Apart::default(), "nobody knows what is outside");
-        assert_eq!(outside_over(&[]), Apart::default());
+        assert_eq!(outside_over(&[unknown]), Separation::default(), "nobody knows what is outside");
+        assert_eq!(outside_over(&[]), Separation::default());
     }
 
     #[test]

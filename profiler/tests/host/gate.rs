@@ -1343,6 +1343,9 @@ fn what_an_operation_takes_outside_of_the_driver_is_told_from_what_changed() {
     let odd = same([57_200.0, 57_200.0, 56_910.0]);
     assert_eq!(of(&base, &odd), (true, Outcome::Inconclusive));
     assert_eq!(of(&[(57_000.0, 60_000); 5], &[(57_200.0, 60_000); 5]), (false, Outcome::Fail));
+    // What the driver takes more is hidden by what lies outside of it, in one placement.
+    let hidden = with([800, 400], &base[..1], &[(57_005.0, 60_000)]);
+    assert_eq!(hidden, (true, Outcome::Inconclusive));
     let tails = |tails: [u64; 3]| tails.map(|tail| (57_000.0, tail));
     assert_eq!(of(&base[..1], &[(57_000.0, 61_000)]), (false, Outcome::Pass), "less than 5 %");
     assert_eq!(of(&base, &tails([63_000, 60_000, 60_000])), (false, Outcome::Pass));

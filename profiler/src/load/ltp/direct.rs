@@ -40,16 +40,16 @@ pub(super) async fn run(
     };
     let list = Arc::new(List { load, stop, next: AtomicU64::new(0), tests: Mutex::new(tests) });
     let mut running = JoinSet::new();
-    for (index, mut worker) in workers.into_iter().enumerate() {
+    for mut worker in workers {
         let list = Arc::clone(&list);
-        running.spawn(async move { (index, list.work(&mut worker).await, worker) });
+        running.spawn(async move { (list.work(&mut worker).await, worker) });
     }
     let mut failure = None;
     let mut ended = Vec::new();
     while let Some(joined) = running.join_next().await {
         let result = match joined {
-            Ok((index, result, worker)) => {
-                ended.push((index, worker));
+            Ok((result, worker)) => {
+                ended.push(worker);
                 result
             }
             Err(_) => Err("a worker panicked; this is a bug of the profiler".to_owned()),
@@ -61,9 +61,7 @@ pub(super) async fn run(
         }
     }
     let elapsed = started.elapsed();
-    // The first has the control group of all.
-    ended.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
-    for (_, worker) in ended {
+    for worker in ended {
         if let Err(text) = worker.close().await {
             failure.get_or_insert(text);
         }
