@@ -51,6 +51,7 @@ pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
             sort(record, part, rule, &mut pending, &mut gate.lines);
         }
     }
+    let pending = without_open_tails(pending);
     let (counted, pending): (Vec<_>, Vec<_>) = pending.into_iter().partition(Pending::is_counted);
     gate.comparisons = pending.len();
     if let Some(found) = too_few_runs(&gate.parts, &pending, rule) {
@@ -93,6 +94,7 @@ pub fn open_parts(sides: &Sides<'_>, rule: &Rule) -> BTreeSet<Option<String>> {
         for record in changes(part) {
             sort(record, part, rule, &mut pending, &mut Vec::new());
         }
+        let pending = without_open_tails(pending);
         let mut figures = pending.iter().filter(|figure| figure.is_counted());
         let disagree = || {
             let budgets = rule.budgets.iter();
@@ -108,6 +110,27 @@ pub fn open_parts(sides: &Sides<'_>, rule: &Rule) -> BTreeSet<Option<String>> {
         }
     };
     sides.parts.iter().filter(|part| is_open(part)).map(|part| part.name.clone()).collect()
+}
+
+/// Without the tails of which placements do not say whether they are longer, where the operation's mean fails: it says so already.
+fn without_open_tails(mut pending: Vec<Pending>) -> Vec<Pending> {
+    let fails = |figure: &&Pending| {
+        let most = figure.terms.most(&figure.record);
+        figure.record.statistic == Statistic::Avg
+            && figure.is_counted()
+            && !figure.is_astride()
+            && figure.record.change.is_some_and(|change| change > most)
+    };
+    let operation = |record: &ChangeRecord| (record.part.clone(), record.handler.clone());
+    let failed: BTreeSet<_> =
+        pending.iter().filter(fails).map(|figure| operation(&figure.record)).collect();
+    pending.retain(|figure| {
+        let record = &figure.record;
+        let is_open_tail =
+            record.statistic == Statistic::Tail && record.is_open(figure.terms.most(record));
+        !is_open_tail || !failed.contains(&operation(record))
+    });
+    pending
 }
 
 impl Pending {

@@ -136,8 +136,8 @@ fn probes_measure_on_arm64() {
     let on_each_call = ["--handler", "every_call_handler", "--module-params", "every_call=1"];
     let recording = measured(&built[1], &[&on_each_call[..], &["--backend", "kprobe"]].concat());
     let handler = &recording.handlers[0];
-    // Each operation makes two system calls or more.
-    assert!(handler.count >= 600 && handler.losses.unmeasured() == 0, "{handler:?}");
+    // Each operation is a system call, and the load makes others.
+    assert!(handler.count > 300 && handler.losses.unmeasured() == 0, "{handler:?}");
     assert_eq!(handler.backend, Some(Backend::Kprobe));
 }
 
