@@ -13,7 +13,8 @@ use crate::lab::subject;
 pub struct AgentArgs {
     /// Program with its arguments, which each guest starts as root with the libraries that it is linked with, and stops once it
     /// waits; then operations are counted. With a driver it runs when that is loaded, for drivers that hook nothing before. Without
-    /// a driver its BPF programs are measured; then it may be a `bpf: FILE.bpf.o` or `audit: RULES`, too.
+    /// a driver its BPF programs are measured; then it may be a `bpf: FILE.bpf.o`,
+    /// `audit: RULES` or `kernel: ARGUMENTS`, too.
     #[arg(long, value_name = "COMMAND")]
     pub agent: Option<String>,
     /// File that this program, or a `run: COMMAND`, reads or starts; the guest gets it under the same path (repeatable).

@@ -110,12 +110,12 @@ pub struct GateArgs {
 pub struct BuildsArgs {
     /// The driver before the change (repeatable: one for each kernel), or a program whose BPF programs are measured, as
     /// `run: COMMAND`: in place of recordings, both builds are measured in VMs. Instructions are counted as `profiler lab` does.
-    #[arg(long = "baseline", value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES", requires = "new", conflicts_with_all = ["base", "candidate"])]
+    #[arg(long = "baseline", value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES|kernel: ARGUMENTS", requires = "new", conflicts_with_all = ["base", "candidate"])]
     pub old: Vec<PathBuf>,
     /// The same after the change.
     #[arg(
         long = "candidate",
-        value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES",
+        value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES|kernel: ARGUMENTS",
         requires = "old"
     )]
     pub new: Vec<PathBuf>,

@@ -41,7 +41,7 @@ pub struct LabArgs {
     /// measured, as `run: COMMAND`.
     #[arg(
         long,
-        value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES",
+        value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES|kernel: ARGUMENTS",
         requires = "candidate",
         conflicts_with = "module"
     )]
@@ -49,7 +49,7 @@ pub struct LabArgs {
     /// The same after the change.
     #[arg(
         long,
-        value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES",
+        value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES|kernel: ARGUMENTS",
         requires = "baseline"
     )]
     pub candidate: Vec<PathBuf>,

@@ -26,10 +26,11 @@ pub struct TaxArgs {
     #[arg(long, value_name = "FILE|FOLDER|VERSION")]
     pub kernel: String,
     /// What is installed (repeatable: a column each): a driver's file, with parameters as insmod takes them, a file of BPF
-    /// programs, a program whose BPF programs are measured, as `run: COMMAND`, or a file of audit rules, as `audit: RULES`.
+    /// programs, a program whose BPF programs are measured, as `run: COMMAND`, a file of audit rules, as `audit: RULES`, or what
+    /// the kernel boots with, as `kernel: ARGUMENTS`.
     #[arg(
         long,
-        value_name = "FILE.ko [NAME=VALUE ...]|FILE.bpf.o|run: COMMAND|audit: RULES",
+        value_name = "FILE.ko [NAME=VALUE ...]|FILE.bpf.o|run: COMMAND|audit: RULES|kernel: ARGUMENTS",
         required = true
     )]
     pub with: Vec<String>,

@@ -208,7 +208,7 @@ fn left_out(report: &GateReport) -> Vec<Point> {
             Some(hooks) if hooks.unreached.len() < count => "hooks and handlers".to_owned(),
             Some(_) => format!("hook{}", plural(count)),
             // What is registered is not known.
-            None => format!("function{} whose address is stored", plural(count)),
+            None => format!("function{}", plural(count)),
         };
         let words = format!("{count} {what}: {}", listed(unreached));
         points.push(Point::new(About::Unreached, words));

@@ -44,8 +44,15 @@ const FOLDERS: [&str; 6] = [
 const SYSTEM_PROGRAMS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// What a subject without a module begins with, and what makes it of the rest and of further files.
-const KINDS: [(&str, Make); 3] =
-    [("run:", Agent::new), ("audit:", Agent::of_audit_rules), ("bpf:", Agent::of_bpf_object)];
+const KINDS: [(&str, Make); 4] = [
+    ("run:", Agent::new),
+    ("audit:", Agent::of_audit_rules),
+    ("bpf:", Agent::of_bpf_object),
+    ("kernel:", Agent::of_kernel_arguments),
+];
+
+/// Most bytes of a kernel's arguments: the kernel takes 2,048 (`COMMAND_LINE_SIZE` of x86 and arm64), and the guest has others.
+const MOST_ARGUMENTS: usize = 1000;
 
 type Make = fn(&str, &[PathBuf]) -> Result<Agent, Failure>;
 
@@ -162,6 +169,31 @@ impl Agent {
         Ok(Self::with(Installs::BpfObject, object, arguments, files))
     }
 
+    /// Arguments that the kernel boots with, before those of each guest.
+    fn of_kernel_arguments(arguments: &str, _: &[PathBuf]) -> Result<Self, Failure> {
+        let bad = |why: &str| Failure::new(exit::USAGE, format!("kernel: {arguments}: {why}"));
+        let is_text = arguments.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+        let why = if arguments.is_empty() {
+            "it names no argument"
+        } else if arguments.len() > MOST_ARGUMENTS || !is_text {
+            "a kernel takes 1,000 characters of ASCII at most"
+        } else if arguments.matches('"').count() % 2 > 0 {
+            "a quote is not closed"
+        } else if arguments.split(' ').any(|word| word == "--") {
+            "what follows -- is not the kernel's"
+        } else {
+            let words = vec![arguments.to_owned()];
+            let made = Self::with(Installs::KernelArguments, arguments, words, Files::default());
+            return Ok(made);
+        };
+        Err(bad(why))
+    }
+
+    /// The arguments that the kernel boots with, if it is that.
+    pub(super) fn kernel_arguments(&self) -> Option<&str> {
+        (self.installs == Installs::KernelArguments).then_some(&*self.command)
+    }
+
     /// What it installs.
     #[must_use]
     pub fn installs(&self) -> Installs {
@@ -179,10 +211,13 @@ impl Agent {
         hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Its program and arguments as they were given, and the beginning of the checksum of its files.
+    /// Its program and arguments as they were given, and the beginning of the checksum of its files, if it has some.
     #[must_use]
     pub fn words(&self) -> String {
-        format!("{} ({})", self.command, &self.checksum[..12])
+        match self.kernel_arguments() {
+            Some(_) => self.to_string(),
+            None => format!("{} ({})", self.command, &self.checksum[..12]),
+        }
     }
 
     /// Appends its files to `bytes`; gives what the guest is to do with them.
@@ -385,6 +420,12 @@ mod tests {
         assert_eq!(kind("/b/x.bpf.o"), Some(("bpf:", "/b/x.bpf.o")));
         assert_eq!(kind("bpf:x y.o"), Some(("bpf:", "x y.o")));
         assert!(kind("./a x.bpf.o").is_none() && kind("d.ko").is_none());
+        let arguments = |given| Agent::given(given, &[]).unwrap();
+        let lsm = arguments("kernel: lsm=yama quiet").unwrap();
+        assert_eq!(lsm.kernel_arguments(), Some("lsm=yama quiet"));
+        for bad in ["kernel:", "kernel: a -- b", "kernel: a\n", "kernel: dyndbg=\"a"] {
+            assert_eq!(arguments(bad).unwrap_err().code, exit::USAGE, "{bad}");
+        }
         let file = tempfile::Builder::new().prefix("a b").suffix(BPF_OBJECT).tempfile().unwrap();
         let path = file.path().to_str().unwrap();
         assert_eq!(kind(path), Some(("bpf:", path)), "a file with a space in its name");

@@ -147,7 +147,7 @@ impl<'a> Boots<'a> {
         }
         let (kernel, initramfs) = (&self.builds.kernel, &self.initramfs);
         if fs::File::options().read(true).write(true).open("/dev/kvm").is_ok() {
-            let start = Start::Boot { kernel: &kernel.path, initramfs };
+            let start = Start::Boot { kernel: &kernel.path, initramfs, arguments: "" };
             // A machine may have /dev/kvm and yet not boot a stock kernel.
             if let Ok(machine) = self.start(start, Accel::Kvm, jobs, folder, KVM_LIMIT) {
                 return Ok(machine);
@@ -155,7 +155,8 @@ impl<'a> Boots<'a> {
         }
         let unpacked = kernel.unpacked_in_memory();
         let kernel = unpacked.as_ref().unwrap_or(&kernel.path);
-        self.start(Start::Boot { kernel, initramfs }, Accel::Tcg, jobs, folder, limit)
+        let start = Start::Boot { kernel, initramfs, arguments: "" };
+        self.start(start, Accel::Tcg, jobs, folder, limit)
     }
 
     fn start<'b>(

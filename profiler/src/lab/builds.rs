@@ -43,10 +43,10 @@ pub fn of_kernels(
                 return Ok(Build { subject: subject.clone(), given, name, params });
             };
             let output = below.join(name);
-            let taken = [Installs::BpfPrograms, Installs::AuditRules].map(Installs::module);
-            if let Some(taken) = taken.into_iter().find(|taken| module.name == *taken) {
+            if Installs::is_name(&module.name) {
                 let text = format!(
-                    "{given}: {taken} is what others are called here, so no module may have that name"
+                    "{given}: {} is what others are called here, so no module may have that name",
+                    module.name
                 );
                 return Err(Failure::new(exit::BAD_INPUT, text));
             }

@@ -14,6 +14,8 @@ pub enum Installs {
     BpfObject,
     /// Rules of the kernel's audit: the handlers are the kernel's functions that apply them.
     AuditRules,
+    /// Arguments that the kernel boots with: the handlers are its functions that call security modules.
+    KernelArguments,
 }
 
 impl Installs {
@@ -23,6 +25,15 @@ impl Installs {
         match self {
             Self::BpfPrograms | Self::BpfObject => BPF,
             Self::AuditRules => "audit",
+            Self::KernelArguments => "kernel",
         }
+    }
+
+    /// Whether something that no module installs has this name.
+    #[must_use]
+    pub fn is_name(name: &str) -> bool {
+        [Self::BpfPrograms, Self::AuditRules, Self::KernelArguments]
+            .iter()
+            .any(|it| it.module() == name)
     }
 }

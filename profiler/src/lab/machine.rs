@@ -78,8 +78,8 @@ impl<'a> Hardware<'a> {
 /// Where a machine begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Start<'a> {
-    /// It boots a kernel with an initramfs.
-    Boot { kernel: &'a Path, initramfs: &'a Path },
+    /// It boots a kernel with an initramfs, and with arguments before those of each guest.
+    Boot { kernel: &'a Path, initramfs: &'a Path, arguments: &'a str },
     /// It goes on where the snapshot in this folder was taken.
     Restore(&'a Path),
 }
@@ -558,9 +558,9 @@ fn command(spec: &Spec<'_>) -> Command {
         command.args(["-plugin", plugin]);
     }
     match spec.start {
-        Start::Boot { kernel, initramfs } => {
+        Start::Boot { kernel, initramfs, arguments } => {
             command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
-            command.arg("-append").arg(kernel_command_line(arch, time));
+            command.arg("-append").arg(kernel_command_line(arch, time, arguments));
         }
         Start::Restore(_) => {
             command.args(["-incoming", "defer"]);
@@ -569,7 +569,8 @@ fn command(spec: &Spec<'_>) -> Command {
     command
 }
 
-fn kernel_command_line(arch: Arch, time: Time) -> String {
+/// Of what is there twice the kernel takes the last: a guest's own words come behind the user's.
+fn kernel_command_line(arch: Arch, time: Time, arguments: &str) -> String {
     let console = match arch {
         // A kernel of one CPU keeps the `lock` prefixes that one of several has.
         Arch::X86_64 => "console=ttyS0 noreplace-smp",
@@ -579,7 +580,7 @@ fn kernel_command_line(arch: Arch, time: Time) -> String {
     let words = KERNEL_ARGS.iter().filter(|_| time == Time::Virtual).map(|(word, _)| *word);
     // The kernel gives the first process words that it does not know, but for those before its name, and what follows the dashes.
     let after = ["rdinit=/init", "--", super::guest::ARGUMENT];
-    [console, ALWAYS].into_iter().chain(words).chain(after).collect::<Vec<_>>().join(" ")
+    [arguments, console, ALWAYS].into_iter().chain(words).chain(after).collect::<Vec<_>>().join(" ")
 }
 
 /// QEMU's program, as it is found.

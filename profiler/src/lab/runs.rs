@@ -39,6 +39,8 @@ pub(super) struct Lab<'a> {
     settings: &'a Settings,
     interrupts: Interrupts,
     base: Base,
+    /// Those of sides whose kernel boots with arguments of its own.
+    own_bases: [Option<Base>; 2],
     /// The kernel's functions.
     symbols: String,
     /// Its data that hooks are found by, and what reads them; or why they cannot be read.
@@ -87,6 +89,11 @@ impl<'a> Lab<'a> {
         let maker = Maker::new(&builds.kernel, settings, &interrupts)?;
         let plugin = Plugin::write(folder).map_err(unwritable)?;
         let base = maker.base(say)?;
+        let mut own_bases = [None, None];
+        for (own, build) in own_bases.iter_mut().zip(builds.builds()) {
+            let arguments = build.subject.command().and_then(Agent::kernel_arguments);
+            *own = arguments.map(|it| maker.with(it).base(say)).transpose()?;
+        }
         let symbols = base.symbols().map_err(unwritable)?;
         let data = base.data().map_err(unwritable)?;
         let reader = base.reader();
@@ -104,6 +111,7 @@ impl<'a> Lab<'a> {
             settings,
             interrupts,
             base,
+            own_bases,
             symbols,
             data,
             reader,
@@ -225,6 +233,10 @@ impl<'a> Lab<'a> {
         if placement == 0 { Ok(started) } else { self.place(started, placement) }
     }
 
+    fn base_of(&self, side: Side) -> &Base {
+        self.own_bases[side as usize].as_ref().unwrap_or(&self.base)
+    }
+
     fn at(&self, side: Side, placement: u32) -> String {
         format!("{}, placement {placement}", self.build(side).given)
     }
@@ -285,7 +297,7 @@ impl<'a> Lab<'a> {
             (self.hooks(machine, &build.name, text), text.to_owned(), lines.to_owned())
         };
         let (folder, answer, (mut hooks, text, lines)) =
-            self.saved((side, placement), &self.base.folder, (job, Some(files)), look)?;
+            self.saved((side, placement), &self.base_of(side).folder, (job, Some(files)), look)?;
         let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
         let mut symbols = Symbols::parse(&text);
         symbols.set_bpf_lines(&lines).map_err(|why| {
@@ -482,7 +494,7 @@ impl<'a> Lab<'a> {
             part: job.part.clone(),
         });
         recording.snapshot = Some(Snapshot {
-            base: self.base.facts.key.clone(),
+            base: self.base_of(*side).facts.key.clone(),
             placement: *placement,
             counts_sha256: counted.checksum,
             agent: self.settings.options.agent.as_ref().map(Agent::words),

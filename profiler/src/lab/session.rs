@@ -341,7 +341,7 @@ impl Session {
         let seconds = expected(&kinds, sides, side_by_side) + boots as f64 * SECONDS_A_BOOT;
         let seconds = seconds * slowness;
         let handlers = match self.handlers.len() {
-            0 => "all BPF programs".to_owned(),
+            0 => "all that are installed".to_owned(),
             count => format!("{count}: {}", listed(&Vec::from_iter(&self.handlers))),
         };
         format!(
@@ -607,7 +607,9 @@ mod tests {
         let session = Session::choose("bpf", &[], &profiles(), &[pattern]).unwrap();
         assert_eq!((kinds(&session).len(), session.module_params.as_str()), (24, ""));
         assert!(session.work(None).iter().all(|job| job.wanted.is_none()));
-        assert!(session.text(&["6.1"], 0, 1, 1, None).contains("handlers  all BPF programs\n"));
+        assert!(
+            session.text(&["6.1"], 0, 1, 1, None).contains("handlers  all that are installed\n")
+        );
         let run = || {
             vec![measured(BuiltinKind::Bind, &[("on_bind", 300), ("on_x/sub", 0), ("other", 9)])]
         };

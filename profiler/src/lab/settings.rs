@@ -168,10 +168,10 @@ impl Options {
         let mut subjects = self.baseline.iter().chain(&self.candidate);
         let is_command = subjects.any(|subject| subject.command().is_some());
         if probes && (is_command || self.agent.is_some()) {
-            return usage("--agent and `run: COMMAND` are for --meter exact");
+            return usage("--agent, and what is no FILE.ko, are for --meter exact");
         }
         if is_command && self.agent.is_some() {
-            return usage("--agent is for a driver: `run: COMMAND` is measured alone");
+            return usage("--agent is for a driver: what is no FILE.ko is measured alone");
         }
         if !self.candidate.is_empty() && self.baseline.len() != self.candidate.len() {
             return usage("give as many --candidate as --baseline: one of each for each kernel");

@@ -106,9 +106,12 @@ impl Base {
 }
 
 /// Where snapshots are made and kept.
+#[derive(Clone, Copy)]
 pub(super) struct Maker<'a> {
     kernel: &'a KernelImage,
     memory: &'a str,
+    /// What the kernel boots with before the arguments of each guest.
+    arguments: &'a str,
     /// For snapshots that cannot be kept, and for the machine's own files.
     scratch: &'a Path,
     interrupts: &'a Interrupts,
@@ -126,7 +129,12 @@ impl<'a> Maker<'a> {
     ) -> Result<Self, Failure> {
         let Settings { folder, options, .. } = settings;
         fs::create_dir_all(folder).map_err(|error| Failure::cannot_write(folder, &error))?;
-        Ok(Self { kernel, memory: &options.memory, scratch: folder, interrupts })
+        Ok(Self { kernel, memory: &options.memory, arguments: "", scratch: folder, interrupts })
+    }
+
+    /// Of guests whose kernel boots with these arguments, too.
+    pub(super) fn with(self, arguments: &'a str) -> Self {
+        Self { arguments, ..self }
     }
 
     /// The snapshot from the cache, or a new one; `say` gets what takes time.
@@ -152,7 +160,11 @@ impl<'a> Maker<'a> {
             say(&format!("the snapshot {} is damaged, and made anew", folder.display()));
             fs::remove_dir_all(&folder).map_err(|error| Failure::cannot_write(&folder, &error))?;
         }
-        say(&format!("booting Linux {release} for a snapshot, once for this kernel"));
+        let once = match self.arguments {
+            "" => "once for this kernel".to_owned(),
+            arguments => format!("once with `{arguments}`"),
+        };
+        say(&format!("booting Linux {release} for a snapshot, {once}"));
         let new = tempfile::Builder::new()
             .prefix(".new-")
             .tempdir_in(&cache)
@@ -186,7 +198,8 @@ impl<'a> Maker<'a> {
             hash.update(facts.len().to_le_bytes());
             hash.update(facts.mtime().to_le_bytes());
         }
-        hash.update([LAYOUT, self.memory, self.kernel.arch.translated_cpu()].join("\n"));
+        let words = [LAYOUT, self.memory, self.kernel.arch.translated_cpu(), self.arguments];
+        hash.update(words.join("\n"));
         Ok(format!("{:x}", hash.finalize()))
     }
 
@@ -198,7 +211,8 @@ impl<'a> Maker<'a> {
         let kernel = self.kernel.unpacked_in_memory().unwrap_or_else(|| self.kernel.path.clone());
         let begun = Instant::now();
         let hardware = Hardware::counted(self.kernel.arch, self.memory);
-        let start = Start::Boot { kernel: &kernel, initramfs: &initramfs };
+        let arguments = self.arguments;
+        let start = Start::Boot { kernel: &kernel, initramfs: &initramfs, arguments };
         let spec = Spec::new(hardware, start, &machine_folder, BOOT_LIMIT);
         let spec = Spec { saved_to: Some(folder), ..spec };
         let failed = |error: MachineError| {

@@ -15,7 +15,6 @@ use super::subject::{Build, Subject};
 use super::{KernelBuilds, builds, cache, machine, private_folder, snapshots};
 use crate::error::{Failure, exit};
 use crate::export::verdict::{GateReport, LeftOut};
-use crate::kernel::hooks::BPF;
 use crate::load::PrivateFolder;
 use crate::load_profile::{Library, LoadProfile};
 use crate::prepare::{self, changed_defaults};
@@ -187,7 +186,7 @@ impl Planned {
         }
         let subjects = lab.baseline.iter().chain(&lab.candidate);
         for agent in lab.agent.iter().chain(subjects.filter_map(Subject::command)) {
-            text.push_str(&format!("agent     {}\n", agent.words()));
+            text.push_str(&format!("subject   {}\n", agent.words()));
         }
         if let Some(words) = self.words() {
             text.push_str(&format!("changed   {words}\n"));
@@ -334,7 +333,7 @@ fn unlike(of: &Recording, kernels: &[&str], module: &str, params: &str) -> Optio
         Some(format!("it is of the module {name}"))
     } else {
         match given {
-            None if name == BPF || name == Installs::AuditRules.module() => None,
+            None if Installs::is_name(name) => None,
             None => Some("it does not say with which parameters its module was loaded".to_owned()),
             Some(given) => (words(given) != words(params)).then(|| {
                 format!(

@@ -63,9 +63,7 @@ pub(super) fn installed(agent: &Agent) -> Result<(ModuleFacts, String), Failure>
         let what = format!("none of its {given} rules was loaded (`auditctl -l`)");
         return Err(failed(exit::NO_TARGET, what));
     }
-    let text = fs::read_to_string("/proc/kallsyms")
-        .map_err(|error| internal(format!("cannot read /proc/kallsyms: {error}")))?;
-    let functions = functions(&text, Installs::AuditRules.module());
+    let functions = functions_of_kernel(&PREFIXES, Installs::AuditRules.module())?;
     if !functions.contains(" __audit_syscall_entry\t") {
         let what = "this kernel does not audit system calls (CONFIG_AUDITSYSCALL)".to_owned();
         return Err(failed(exit::LAB_FAILED, what));
@@ -105,14 +103,21 @@ fn is_rule(line: &str) -> bool {
     ["-a", "-A", "-w"].contains(&line.split_whitespace().next().unwrap_or_default())
 }
 
-fn functions(kallsyms: &str, module: &str) -> String {
+/// Lines of `/proc/kallsyms` in which the kernel's functions with these prefixes are those of a module.
+pub(super) fn functions_of_kernel(prefixes: &[&str], module: &str) -> Result<String, Failure> {
+    let text = fs::read_to_string("/proc/kallsyms")
+        .map_err(|error| internal(format!("cannot read /proc/kallsyms: {error}")))?;
+    Ok(functions(&text, prefixes, module))
+}
+
+fn functions(kallsyms: &str, prefixes: &[&str], module: &str) -> String {
     let is_one = |line: &&str| {
         let mut words = line.split(' ').skip(1);
         let is_function = matches!(words.next(), Some("t" | "T"));
         let name = words.next().unwrap_or_default();
         is_function
             && !name.contains('\t')
-            && PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            && prefixes.iter().any(|prefix| name.starts_with(prefix))
     };
     kallsyms.lines().filter(is_one).map(|line| format!("{line}\t[{module}]\n")).collect()
 }
@@ -154,6 +159,6 @@ mod tests {
                     ffffffff81000020 D audit_enabled\nffffffff81000030 T do_audit_\nffffffffc0000000 t audit_x\t[m]\n";
         let expected = "ffffffff81000000 T __audit_syscall_entry\t[audit]\n\
                         ffffffff81000010 t audit_filter_rules.isra.0\t[audit]\n";
-        assert_eq!(functions(text, "audit"), expected);
+        assert_eq!(functions(text, &PREFIXES, "audit"), expected);
     }
 }

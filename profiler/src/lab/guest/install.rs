@@ -9,7 +9,7 @@ use nix::kmod::{DeleteModuleFlags, delete_module, init_module};
 
 use super::kallsyms::Kallsyms;
 use super::log::Log;
-use super::{agent, audit, bpf, internal, load_module, object, placement};
+use super::{agent, arguments, audit, bpf, internal, load_module, object, placement};
 use crate::error::{Failure, exit};
 use crate::kernel::module::{self, ModuleFacts};
 use crate::lab::installs::Installs;
@@ -46,6 +46,7 @@ pub(super) fn install(
         Installs::AuditRules => {
             agent::start(agent, files).map_err(|failure| audit::explained(agent, failure))
         }
+        Installs::KernelArguments => arguments::check(agent).map(|()| false),
     };
     let has_ended = install.agent.as_ref().map(start).transpose()?;
     std::thread::sleep(SETTLED);
@@ -54,6 +55,9 @@ pub(super) fn install(
     let symbols = kallsyms.of_modules().map_err(unreadable)?;
     let (facts, symbols) = match (install.modules.last(), &install.agent) {
         (None, Some(agent)) if agent.installs == Installs::AuditRules => audit::installed(agent)?,
+        (None, Some(agent)) if agent.installs == Installs::KernelArguments => {
+            arguments::installed()?
+        }
         (None, Some(agent)) => programs_of(agent, has_ended, &symbols)?,
         (module, _) => (module::collect(module.map_or("", |it| &it.name))?, symbols),
     };

@@ -6,6 +6,7 @@ mod agent;
 #[cfg_attr(target_arch = "aarch64", path = "arm64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86.rs")]
 mod arch;
+mod arguments;
 mod audit;
 mod bpf;
 mod channel;

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use profiler::error::exit;
-use profiler::recording::{Recording, Series};
+use profiler::recording::{HandlerRecording, Recording, Series};
 use serde_json::{Value, json};
 
 use super::super::program::text;
@@ -408,6 +408,55 @@ fn an_agent_without_programs_says_why() {
         assert_eq!(output.status.code(), Some(code.into()), "{agent}: {said}");
         assert!(said.contains(why), "{agent}: {said}");
     }
+}
+
+/// A security module more runs where it has hooks, and nowhere else; the order of arguments takes nothing.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn arguments_of_the_kernel_are_what_differs() {
+    let compared = |candidate: &str| -> [Recording; 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut lab = profiler();
+        lab.arg("lab").arg("--kernel").arg(given("PROFILER_LAB_KERNEL"));
+        lab.args(["--quiet", "--placements", "1", "--builtin", "open", "--handler", "security_*"]);
+        lab.args(["--baseline", "kernel: quiet lsm=lockdown,yama", "--candidate", candidate]);
+        lab.arg("--out").arg(folder.path());
+        succeed(lab);
+        ["baseline.json", "candidate.json"]
+            .map(|name| Series::read(&folder.path().join(name)).unwrap().runs.remove(0))
+    };
+    let calls = |run: &Recording, name: &str| -> u64 {
+        let tree = run.call_tree.as_ref().unwrap();
+        let is_it = |function: u32| tree.functions[function as usize].name == name;
+        tree.nodes.iter().filter(|node| is_it(node.function)).map(|node| node.calls).sum()
+    };
+    let figures = |run: &Recording| -> Vec<(String, u64, Option<f64>)> {
+        let of = |it: &HandlerRecording| (it.name.clone(), it.count, it.mean_ns());
+        run.handlers.iter().map(of).collect()
+    };
+    let [yama, same] = compared("kernel: lsm=lockdown,yama quiet");
+    assert_eq!(figures(&yama), figures(&same));
+    let [yama, apparmor] = compared("kernel: lsm=lockdown,yama,apparmor");
+    let opened = "apparmor_file_open";
+    assert_eq!(calls(&yama, opened), 0);
+    let security = |run: &Recording, name: &str| {
+        let found = run.handlers.iter().find(|handler| handler.name == name).unwrap();
+        (found.count, found.mean_ns())
+    };
+    let [(count, without), (also, with)] =
+        [&yama, &apparmor].map(|run| security(run, "security_file_open"));
+    assert!(count >= 200 && count == also && with > without, "{count} {also}");
+    assert_eq!(calls(&apparmor, opened), also);
+    let mut lab = profiler();
+    lab.arg("lab").arg("--kernel").arg(given("PROFILER_LAB_KERNEL"));
+    lab.args(["--quiet", "--builtin", "open", "--agent", "kernel: no_such_argument=1"]);
+    let output = lab.output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(exit::LAB_FAILED.into()), "{said}");
+    assert!(
+        said.contains("Unknown kernel command line parameters \"no_such_argument=1\""),
+        "{said}"
+    );
 }
 
 /// An object is loaded without an agent: each program that its section attaches runs once for an operation.
