@@ -87,14 +87,15 @@ const FAR_WITHIN_IF_TAIL: f64 = 0.5;
 /// The parts that need further placements: those in which a judged figure comes near its limit, until there are
 /// [`FIRST_PLACEMENTS`], and those whose placements disagree about a limit or a budget, until there are [`MOST_PLACEMENTS`]. Only for counted calls.
 ///
-/// An operation's tail has what the kernel does now and then, so that placements often disagree: if it passes, that is all.
+/// An operation's tail has what the kernel does now and then, so that placements often disagree: if it passes, that is all. An operation
+/// whose mean fails needs none for its other figures.
 pub fn open_parts(sides: &Sides<'_>, rule: &Rule) -> BTreeSet<Option<String>> {
     let is_open = |part: &Part<'_>| {
         let mut pending = Vec::new();
         for record in changes(part) {
             sort(record, part, rule, &mut pending, &mut Vec::new());
         }
-        let pending = without_open_tails(pending);
+        let failed = failed_operations(&pending);
         let mut figures = pending.iter().filter(|figure| figure.is_counted());
         let disagree = || {
             let budgets = rule.budgets.iter();
@@ -105,35 +106,45 @@ pub fn open_parts(sides: &Sides<'_>, rule: &Rule) -> BTreeSet<Option<String>> {
         };
         match part.design.placements() {
             0..FIRST_PLACEMENTS => !figures.all(|figure| figure.is_far_within()) || disagree(),
-            FIRST_PLACEMENTS..MOST_PLACEMENTS => figures.any(Pending::is_astride) || disagree(),
+            FIRST_PLACEMENTS..MOST_PLACEMENTS => {
+                figures.any(|it| it.is_astride() && !failed.contains(&it.operation())) || disagree()
+            }
             _ => false,
         }
     };
     sides.parts.iter().filter(|part| is_open(part)).map(|part| part.name.clone()).collect()
 }
 
-/// Without the tails of which placements do not say whether they are longer, where the operation's mean fails: it says so already.
-fn without_open_tails(mut pending: Vec<Pending>) -> Vec<Pending> {
+/// Operations whose mean fails in each placement, with their parts.
+fn failed_operations(pending: &[Pending]) -> BTreeSet<(Option<String>, String)> {
     let fails = |figure: &&Pending| {
         let most = figure.terms.most(&figure.record);
         figure.record.statistic == Statistic::Avg
+            && load_of(&figure.record.handler).is_some()
             && figure.is_counted()
             && !figure.is_astride()
             && figure.record.change.is_some_and(|change| change > most)
     };
-    let operation = |record: &ChangeRecord| (record.part.clone(), record.handler.clone());
-    let failed: BTreeSet<_> =
-        pending.iter().filter(fails).map(|figure| operation(&figure.record)).collect();
+    pending.iter().filter(fails).map(Pending::operation).collect()
+}
+
+/// Without the tails of which placements do not say whether they are longer, where the operation's mean fails: it says so already.
+fn without_open_tails(mut pending: Vec<Pending>) -> Vec<Pending> {
+    let failed = failed_operations(&pending);
     pending.retain(|figure| {
-        let record = &figure.record;
-        let is_open_tail =
-            record.statistic == Statistic::Tail && record.is_open(figure.terms.most(record));
-        !is_open_tail || !failed.contains(&operation(record))
+        let is_open = figure.record.is_open(figure.terms.most(&figure.record));
+        let is_tail = figure.record.statistic == Statistic::Tail;
+        !(is_tail && is_open && failed.contains(&figure.operation()))
     });
     pending
 }
 
 impl Pending {
+    /// What it is of, with its part.
+    fn operation(&self) -> (Option<String>, String) {
+        (self.record.part.clone(), self.record.handler.clone())
+    }
+
     /// Whether placements are compared.
     fn is_counted(&self) -> bool {
         self.record.placements.is_some()

@@ -1353,6 +1353,17 @@ fn what_an_operation_takes_outside_of_the_driver_is_told_from_what_changed() {
     // A tail says no more than the mean, if that fails.
     let longer = |placements: usize| vec![(57_400.0, 60_400); placements];
     assert_eq!(with([800, 800], &base, &longer(3)), (false, Outcome::Fail));
+    // Nor do other figures whose placements disagree.
+    let repeated = |within: u64, mean: f64| {
+        let mut sides =
+            [operations(false, [400; 2], &base), operations(true, [within, 400], &same([mean; 3]))];
+        for (run, repeated) in sides[1].iter_mut().zip([0.0, 400.0, 400.0]) {
+            run.recording.driver_costs[0].repeated = Some(repeated);
+        }
+        sides[0].iter_mut().for_each(|run| run.recording.driver_costs[0].repeated = Some(0.0));
+        is_open_of([&sides[0], &sides[1]], &Rule::default())
+    };
+    assert!(repeated(400, 57_000.0) && !repeated(800, 57_400.0));
     // As little, and all of it in the driver's functions.
     assert_eq!(with([490, 400], &base, &same([57_090.0; 3])), (false, Outcome::Fail));
     assert_eq!(with([400, 1_000], &base, &tails([60_600; 3])), (false, Outcome::Fail));
