@@ -109,6 +109,8 @@ pub enum HookKind {
     Fexit,
     /// The same at its entry, which may return in its place.
     FmodRet,
+    /// A rule of the kernel's audit.
+    AuditRule,
 }
 
 /// How a kprobe's hit is noticed.
@@ -152,6 +154,20 @@ impl fmt::Display for Hook {
 }
 
 impl Hook {
+    /// One that says no more than what it is on and which functions it calls.
+    pub(crate) fn new(kind: HookKind, place: impl Into<String>, handlers: Vec<String>) -> Self {
+        Self {
+            kind,
+            place: place.into(),
+            handlers,
+            maxactive: None,
+            state: None,
+            missed: 0,
+            beyond_maxactive: 0,
+            address: 0,
+        }
+    }
+
     /// Whether a pattern is that of its place or of a handler.
     pub fn matches(&self, pattern: &glob::Pattern) -> bool {
         pattern.matches(&self.place) || self.handlers.iter().any(|name| pattern.matches(name))

@@ -177,7 +177,7 @@ impl Agent {
             "it names no argument"
         } else if arguments.len() > MOST_ARGUMENTS || !is_text {
             "a kernel takes 1,000 characters of ASCII at most"
-        } else if arguments.matches('"').count() % 2 > 0 {
+        } else if !arguments.matches('"').count().is_multiple_of(2) {
             "a quote is not closed"
         } else if arguments.split(' ').any(|word| word == "--") {
             "what follows -- is not the kernel's"
@@ -423,7 +423,7 @@ mod tests {
         let arguments = |given| Agent::given(given, &[]).unwrap();
         let lsm = arguments("kernel: lsm=yama quiet").unwrap();
         assert_eq!(lsm.kernel_arguments(), Some("lsm=yama quiet"));
-        for bad in ["kernel:", "kernel: a -- b", "kernel: a\n", "kernel: dyndbg=\"a"] {
+        for bad in ["kernel:", "kernel: a -- b", "kernel: a\nb", "kernel: dyndbg=\"a"] {
             assert_eq!(arguments(bad).unwrap_err().code, exit::USAGE, "{bad}");
         }
         let file = tempfile::Builder::new().prefix("a b").suffix(BPF_OBJECT).tempfile().unwrap();

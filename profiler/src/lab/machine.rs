@@ -670,7 +670,7 @@ mod tests {
     #[test]
     fn no_word_that_a_kernel_does_not_know_is_for_the_first_process() {
         for arch in [Arch::X86_64, Arch::Arm64] {
-            let line = kernel_command_line(arch, Time::Virtual);
+            let line = kernel_command_line(arch, Time::Virtual, "lsm=yama quiet");
             assert!(
                 line.contains(" nowatchdog ") && line.ends_with(" rdinit=/init -- __lab-guest"),
                 "{line}"

@@ -95,16 +95,7 @@ const MOST_ON_TRACEPOINTS: usize = 1 << 16;
 
 impl Found {
     pub(super) fn named(kind: HookKind, place: impl Into<String>, call: u64, address: u64) -> Self {
-        let hook = Hook {
-            kind,
-            place: place.into(),
-            handlers: Vec::new(),
-            maxactive: None,
-            state: None,
-            missed: 0,
-            beyond_maxactive: 0,
-            address,
-        };
+        let hook = Hook { address, ..Hook::new(kind, place, Vec::new()) };
         Self { hook, at: None, calls: vec![call] }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{agent, internal};
 use crate::error::{Failure, exit};
-use crate::kernel::hooks::Hooks;
+use crate::kernel::hooks::{Hook, HookKind, Hooks};
 use crate::kernel::module::ModuleFacts;
 use crate::lab::installs::Installs;
 use crate::lab::wire::Agent;
@@ -55,11 +55,12 @@ pub(super) fn explained(agent: &Agent, failure: Failure) -> Failure {
 pub(super) fn installed(agent: &Agent) -> Result<(ModuleFacts, String), Failure> {
     let failed = |code: u8, what: String| agent::failed(agent, code, &what);
     auditctl(agent, &["-e", "1"])?;
-    let loaded = auditctl(agent, &["-l"])?.lines().filter(|line| is_rule(line)).count();
+    let listed = auditctl(agent, &["-l"])?;
+    let loaded: Vec<&str> = listed.lines().filter(|line| is_rule(line)).collect();
     let rules = agent.arguments.last().map_or(Ok(String::new()), fs::read_to_string);
     let rules = rules.map_err(|error| internal(format!("cannot read the rules: {error}")))?;
     let given = rules.lines().filter(|line| is_rule(line)).count();
-    if loaded == 0 && given > 0 {
+    if loaded.is_empty() && given > 0 {
         let what = format!("none of its {given} rules was loaded (`auditctl -l`)");
         return Err(failed(exit::NO_TARGET, what));
     }
@@ -68,18 +69,35 @@ pub(super) fn installed(agent: &Agent) -> Result<(ModuleFacts, String), Failure>
         let what = "this kernel does not audit system calls (CONFIG_AUDITSYSCALL)".to_owned();
         return Err(failed(exit::LAB_FAILED, what));
     }
-    Ok((facts(loaded, given), functions))
+    Ok((facts(&loaded, given), functions))
 }
 
-/// The facts of so many rules. Recordings are compared where as many were refused: those that are missing take nothing.
-fn facts(loaded: usize, given: usize) -> ModuleFacts {
+/// The facts of these rules, of so many. Recordings are compared where as many were refused: those that are missing take nothing.
+fn facts(loaded: &[&str], given: usize) -> ModuleFacts {
+    let count = loaded.len();
     let unknown =
-        format!("which system calls its rules match: {loaded} of {given} rules were loaded");
-    let hooks = Some(Hooks { list: Vec::new(), unknown: vec![unknown] });
-    let refused = given.saturating_sub(loaded).to_string();
+        format!("which system calls its rules match: {count} of {given} rules were loaded");
+    let mut list: Vec<Hook> = loaded.iter().map(|rule| hook(rule)).collect();
+    list.sort_by(|one, other| one.place.cmp(&other.place));
+    let hooks = Some(Hooks { list, unknown: vec![unknown] });
+    let refused = given.saturating_sub(count).to_string();
     let parameters = BTreeMap::from([("rules refused".to_owned(), refused)]);
     let name = Installs::AuditRules.module().to_owned();
     ModuleFacts { name, hooks, parameters, ..ModuleFacts::default() }
+}
+
+/// A rule as auditctl lists it, with the function that goes through the rules of its list (kernel/auditsc.c, audit.c).
+fn hook(rule: &str) -> Hook {
+    let list = rule.split_whitespace().nth(1).unwrap_or_default();
+    let has = |name: &str| list.split(',').any(|word| word == name);
+    let function = if rule.starts_with("-w") || has("exit") {
+        "__audit_syscall_exit"
+    } else if has("task") {
+        "audit_alloc"
+    } else {
+        "audit_filter"
+    };
+    Hook::new(HookKind::AuditRule, rule.trim(), vec![function.to_owned()])
 }
 
 /// What auditctl prints when it is run with these arguments.
@@ -143,7 +161,7 @@ mod tests {
     fn rules_that_only_one_side_refused_are_not_compared() {
         let of = |loaded, given| {
             let mut run = explain::tests::runs(&[CallTree::default()]).remove(0);
-            run.modules = vec![facts(loaded, given)];
+            run.modules = vec![facts(&vec!["-a always,exit -S all"; loaded], given)];
             run
         };
         let unlike = |a, b| differences(&a, &b, Use::Comparison);
@@ -151,6 +169,20 @@ mod tests {
         let [found] = unlike(of(405, 405), of(138, 405)).try_into().unwrap();
         let expected = "parameters: audit: rules refused=0 against audit: rules refused=267";
         assert_eq!(found.to_string(), expected);
+    }
+
+    #[test]
+    fn a_rule_is_called_where_its_list_is_gone_through() {
+        let calls = |rule: &str| hook(rule).to_string();
+        let watch = "audit-rule -w /etc/passwd -p wa (__audit_syscall_exit)";
+        assert_eq!(calls("-w /etc/passwd -p wa"), watch);
+        let open = "audit-rule -a always,exit -F arch=b64 -S openat (__audit_syscall_exit)";
+        assert_eq!(calls("-a always,exit -F arch=b64 -S openat"), open);
+        assert_eq!(calls("-a never,task"), "audit-rule -a never,task (audit_alloc)");
+        assert_eq!(
+            calls("-a exclude,never -F msgtype=CWD"),
+            "audit-rule -a exclude,never -F msgtype=CWD (audit_filter)"
+        );
     }
 
     #[test]
