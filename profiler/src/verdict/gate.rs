@@ -51,7 +51,6 @@ pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
             sort(record, part, rule, &mut pending, &mut gate.lines);
         }
     }
-    let pending = without_open_tails(pending);
     let (counted, pending): (Vec<_>, Vec<_>) = pending.into_iter().partition(Pending::is_counted);
     gate.comparisons = pending.len();
     if let Some(found) = too_few_runs(&gate.parts, &pending, rule) {
@@ -126,17 +125,6 @@ fn failed_operations(pending: &[Pending]) -> BTreeSet<(Option<String>, String)> 
             && figure.record.change.is_some_and(|change| change > most)
     };
     pending.iter().filter(fails).map(Pending::operation).collect()
-}
-
-/// Without the tails of which placements do not say whether they are longer, where the operation's mean fails: it says so already.
-fn without_open_tails(mut pending: Vec<Pending>) -> Vec<Pending> {
-    let failed = failed_operations(&pending);
-    pending.retain(|figure| {
-        let is_open = figure.record.is_open(figure.terms.most(&figure.record));
-        let is_tail = figure.record.statistic == Statistic::Tail;
-        !(is_tail && is_open && failed.contains(&figure.operation()))
-    });
-    pending
 }
 
 impl Pending {

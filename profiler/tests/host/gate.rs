@@ -1350,7 +1350,7 @@ fn what_an_operation_takes_outside_of_the_driver_is_told_from_what_changed() {
     assert_eq!(of(&base[..1], &[(57_000.0, 61_000)]), (false, Outcome::Pass), "less than 5 %");
     assert_eq!(of(&base, &tails([63_000, 60_000, 60_000])), (false, Outcome::Pass));
     assert_eq!(of(&base, &tails([63_000, 63_000, 60_000])), (true, Outcome::Inconclusive));
-    // A tail says no more than the mean, if that fails.
+    // Where the mean fails, the tail needs no further placements.
     let longer = |placements: usize| vec![(57_400.0, 60_400); placements];
     assert_eq!(with([800, 800], &base, &longer(3)), (false, Outcome::Fail));
     // Nor do other figures whose placements disagree.
