@@ -151,8 +151,9 @@ impl Decision {
         if kind.slower.is_some() {
             failed.retain(|name| name != HANDLER && name != OPERATION);
         }
-        // The average, or the only figure that a limit judges.
-        let first = lines.iter().find(|line| line["handler"] == HANDLER);
+        // The average, or the only cost that a limit judges: the number of calls is none.
+        let is_cost = |line: &&Value| ["avg", "tp50"].iter().any(|it| line["statistic"] == *it);
+        let first = lines.iter().filter(is_cost).find(|line| line["handler"] == HANDLER);
         let figure = |key: &str| first.and_then(|line| line["change"][key].as_f64());
         Ok(Self {
             seed,
@@ -250,7 +251,10 @@ mod tests {
             json!({"handler": handler, "verdict": verdict, "statistic": "avg",
                    "change": {"placements": 3, "base": 5851.0, "change": 59.0, "percent": 1.008}})
         };
-        let lines = [line(HANDLER, "fail"), line(OPERATION, "fail"), line("bind_handler", "pass")];
+        let calls = json!({"handler": HANDLER, "verdict": "pass", "statistic": "count",
+                           "change": {"placements": 3, "base": 400.0, "change": 0.0, "percent": 0.0}});
+        let lines =
+            [calls, line(HANDLER, "fail"), line(OPERATION, "fail"), line("bind_handler", "pass")];
         let report = json!({"outcome": "fail", "lines": lines});
         let slower = Decision::of(kind(Some("1 %")), 0, &report).unwrap();
         assert!(slower.found && slower.false_alarms.is_empty() && slower.is_above());
