@@ -207,8 +207,7 @@ fn left_out(report: &GateReport) -> Vec<Point> {
         let what = match &report.registered {
             Some(hooks) if hooks.unreached.len() < count => "hooks and handlers".to_owned(),
             Some(_) => format!("hook{}", plural(count)),
-            // What is registered is not known.
-            None => format!("function{}", plural(count)),
+            None => format!("function{} (which of them are hooks is not known)", plural(count)),
         };
         let words = format!("{count} {what}: {}", listed(unreached));
         points.push(Point::new(About::Unreached, words));

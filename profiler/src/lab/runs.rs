@@ -85,6 +85,11 @@ impl<'a> Lab<'a> {
     ) -> Result<Self, Failure> {
         let folder = &settings.folder;
         let unwritable = |error: io::Error| Failure::cannot_write(folder, &error);
+        let beside = settings.options.agent.as_ref().and_then(Agent::kernel_arguments);
+        if let Some(arguments) = beside {
+            let text = format!("`kernel: {arguments}` is measured alone, and not beside a driver");
+            return Err(Failure::new(exit::USAGE, text));
+        }
         let interrupts = interrupts()?;
         let maker = Maker::new(&builds.kernel, settings, &interrupts)?;
         let plugin = Plugin::write(folder).map_err(unwritable)?;

@@ -447,16 +447,21 @@ fn arguments_of_the_kernel_are_what_differs() {
         [&yama, &apparmor].map(|run| security(run, "security_file_open"));
     assert!(count >= 200 && count == also && with > without, "{count} {also}");
     assert_eq!(calls(&apparmor, opened), also);
-    let mut lab = profiler();
-    lab.arg("lab").arg("--kernel").arg(given("PROFILER_LAB_KERNEL"));
-    lab.args(["--quiet", "--builtin", "open", "--agent", "kernel: no_such_argument=1"]);
-    let output = lab.output().unwrap();
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(exit::LAB_FAILED.into()), "{said}");
-    assert!(
-        said.contains("Unknown kernel command line parameters \"no_such_argument=1\""),
-        "{said}"
-    );
+    let unknown = "Unknown kernel command line parameters \"no_such_argument=1\"";
+    let module = given("PROFILER_LAB_BASELINE");
+    for (agent, module, code, why) in [
+        ("kernel: no_such_argument=1", None, exit::LAB_FAILED, unknown),
+        ("kernel: quiet", Some(module), exit::USAGE, "`kernel: quiet` is measured alone"),
+    ] {
+        let mut lab = profiler();
+        lab.arg("lab").arg("--kernel").arg(given("PROFILER_LAB_KERNEL"));
+        lab.args(["--quiet", "--builtin", "open", "--agent", agent]);
+        lab.args(module.iter().flat_map(|file| [Path::new("--module"), file]));
+        let output = lab.output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code.into()), "{agent}: {said}");
+        assert!(said.contains(why), "{agent}: {said}");
+    }
 }
 
 /// An object is loaded without an agent: each program that its section attaches runs once for an operation.

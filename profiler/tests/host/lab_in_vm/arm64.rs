@@ -115,17 +115,21 @@ fn calls_of_arm64_are_counted_whatever_they_do() {
 fn probes_measure_on_arm64() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("probes.json");
-    let measured = |[kernel, module, _]: &[PathBuf; 3], more: &[&str]| {
+    let measured = |[kernel, module, _]: &[PathBuf; 3], operations: &str, more: &[&str]| {
         let mut command = profiler();
         command.args(["lab", "--quiet", "--meter", "probes", "--builtin", "connect"]);
-        command.args(["--operations", "300", "--kernel"]).arg(kernel).arg("--module").arg(module);
+        command
+            .args(["--operations", operations, "--kernel"])
+            .arg(kernel)
+            .arg("--module")
+            .arg(module);
         command.arg("--json").arg(&file).args(more);
         succeed(command);
         Recording::read(&file).unwrap()
     };
     let built = built();
     for (files, backend) in built.iter().zip([Backend::FunctionGraph, Backend::Fentry]) {
-        let recording = measured(files, &["--handler", "connect_*"]);
+        let recording = measured(files, "300", &["--handler", "connect_*"]);
         assert_eq!(recording.host.arch, "aarch64");
         for handler in &recording.handlers {
             let found = (handler.count, handler.backend, handler.losses.exits);
@@ -134,11 +138,14 @@ fn probes_measure_on_arm64() {
         assert_eq!(recording.handlers.len(), 2);
     }
     let on_each_call = ["--handler", "every_call_handler", "--module-params", "every_call=1"];
-    let recording = measured(&built[1], &[&on_each_call[..], &["--backend", "kprobe"]].concat());
-    let handler = &recording.handlers[0];
-    // Each operation is a system call, and the load makes others.
-    assert!(handler.count > 300 && handler.losses.unmeasured() == 0, "{handler:?}");
-    assert_eq!(handler.backend, Some(Backend::Kprobe));
+    let more = [&on_each_call[..], &["--backend", "kprobe"]].concat();
+    let [fewer, more] = ["300", "600"].map(|operations| {
+        let handler = measured(&built[1], operations, &more).handlers.remove(0);
+        assert_eq!((handler.backend, handler.losses.unmeasured()), (Some(Backend::Kprobe), 0));
+        handler.count
+    });
+    // Each operation is a system call. What else the load makes, such as 240 calls to set itself up, differs by a few.
+    assert!((300..330).contains(&(more - fewer)), "{fewer} {more}");
 }
 
 /// Debian's 6.1 for arm64 has no symbols of data, by which hooks are found.
