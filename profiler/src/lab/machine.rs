@@ -46,9 +46,11 @@ const STATE_FILE: &str = "state";
 /// The console's text, in the folder of a machine.
 const CONSOLE: &str = "console.txt";
 
-/// Bytes of a page of the guest's memory, and the most that are read to find what a driver has registered.
+/// Bytes of a page of the guest's memory, those that are read at once, and the most pages that are read to find what a driver has
+/// registered.
 const PAGE: u64 = 4096;
-const MOST_PAGES: usize = 1 << 12;
+const BLOCK: u64 = 64 * PAGE;
+const MOST_PAGES: usize = 1 << 15;
 
 /// Kernel arguments of each guest, beside those of [`KERNEL_ARGS`]. A kernel that breaks ends the machine.
 const ALWAYS: &str = "quiet nokaslr no_timer_check oops=panic panic=-1";
@@ -458,8 +460,17 @@ fn word(
             if pages.len() >= MOST_PAGES {
                 return Err(io::Error::other("too much memory would have to be read"));
             }
-            // One that is not there stays so: empty.
-            pages.insert(page, machine.peek(page, PAGE).unwrap_or_default());
+            // Each command takes QEMU as long as a hundred pages; those of modules do not follow each other.
+            let block = page & !(BLOCK - 1);
+            match machine.peek(block, BLOCK) {
+                Ok(bytes) => pages.extend(
+                    (block..)
+                        .step_by(PAGE as usize)
+                        .zip(bytes.chunks(PAGE as usize).map(Vec::from)),
+                ),
+                // One that is not there stays so: empty.
+                Err(_) => drop(pages.insert(page, machine.peek(page, PAGE).unwrap_or_default())),
+            }
         }
         let found = pages.get(&page).and_then(|page| page.get(at));
         *byte = *found.ok_or_else(|| io::Error::other(format!("no memory at {address:#x}")))?;

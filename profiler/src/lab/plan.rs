@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::load::{BuiltinKind, Dimensions, Rate};
-use crate::recording::{Backend, Clock, Meter};
-use crate::verdict::Side;
+use crate::recording::{Backend, Clock, Meter, Recording};
+use crate::verdict::{self, Side};
 
 /// A function whose calls were counted one by one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +40,22 @@ pub struct Job {
     pub wanted: Option<Arc<BTreeSet<String>>>,
     /// Its operations are runs of the settings' program.
     pub program: bool,
+    /// The candidate's run is left out if the baseline's in the same guest calls none of these functions.
+    pub only_if_called: Option<Arc<BTreeSet<String>>>,
+}
+
+impl Job {
+    /// Whether a baseline's run says that the candidate's is not left out. What the compiler has split off a function counts as that.
+    pub(super) fn is_called_in(&self, baseline: &Recording) -> bool {
+        fn stem(name: &str) -> &str {
+            name.split(['.', '#']).next().unwrap_or(name)
+        }
+        let (Some(wanted), Some(_)) = (&self.only_if_called, &baseline.call_tree) else {
+            return true;
+        };
+        let wanted: BTreeSet<&str> = wanted.iter().map(|name| stem(name)).collect();
+        verdict::called(baseline).any(|name| wanted.contains(stem(name)))
+    }
 }
 
 /// What a run measures, under which load and for how long.

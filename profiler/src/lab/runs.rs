@@ -145,6 +145,10 @@ impl<'a> Lab<'a> {
         for pairs in pairs.chunks(CHUNK) {
             let installed: Vec<OnceLock<Option<Installed>>> =
                 pairs.iter().map(|_| OnceLock::new()).collect();
+            // By guest, whether the candidate runs there: what the baseline's runs before say.
+            let is_called: HashMap<(usize, u32), OnceLock<bool>> = (0..pairs.len())
+                .flat_map(|at| jobs.iter().map(move |job| ((at, job.guest), OnceLock::new())))
+                .collect();
             let (done, failure) = parallel(
                 &steps(pairs.len(), jobs),
                 self.settings.options.jobs(),
@@ -160,9 +164,24 @@ impl<'a> Lab<'a> {
                         result
                     }
                     Step::Run(at, group) => {
-                        let Some(installed) = installed[at].wait() else { return Ok(None) };
                         group.iter().for_each(|_| on_run());
-                        Ok(Some((installed.side, self.run(installed, group, &without)?)))
+                        let said = |at: usize| is_called.get(&(at, group.first()?.guest));
+                        let is_wanted = |build: &&Installed| {
+                            let is_second = build.side == Side::Candidate && sides.len() == 2;
+                            !is_second || said(at - 1).is_none_or(|said| *said.wait())
+                        };
+                        let of = installed[at].wait().as_ref().filter(is_wanted);
+                        let runs = of.map(|of| self.run(of, group, &without)).transpose();
+                        let calls = |(job, run): (&Job, &Result<Recording, FailedLoad>)| {
+                            run.as_ref().map_or(true, |run| job.is_called_in(run))
+                        };
+                        let calls = match &runs {
+                            Ok(Some(runs)) => group.iter().zip(runs).any(calls),
+                            _ => true,
+                        };
+                        // Else the candidate's runs would wait.
+                        said(at).map(|said| said.set(calls));
+                        Ok(of.map(|of| of.side).zip(runs?))
                     }
                 },
             );

@@ -292,7 +292,7 @@ impl Session {
             let cost = has_cost(load.kind);
             let wanted = handlers.clone();
             let guest = guest(load.kind).0 as u32;
-            Job { part: Some(name), run, cost, guest, wanted, program: false }
+            Job { part: Some(name), run, cost, guest, wanted, program: false, only_if_called: None }
         };
         self.loads.iter().map(job).collect()
     }

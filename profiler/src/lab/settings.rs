@@ -187,7 +187,15 @@ impl Options {
             && run.meter == Meter::Exact
             && counted
             && matches!(run.loads.as_slice(), [kind] if has_cost(*kind));
-        let work = vec![Job { part: None, run, cost, guest: 0, wanted: None, program: false }];
+        let work = vec![Job {
+            part: None,
+            run,
+            cost,
+            guest: 0,
+            wanted: None,
+            program: false,
+            only_if_called: None,
+        }];
         Settings { options: self.clone(), work, program: None, folder: folder.to_owned() }
     }
 

@@ -169,7 +169,7 @@ impl<'a> Side<'a> {
 }
 
 /// Functions of the driver that were called, whether they were asked for or not.
-fn called(run: &Recording) -> impl Iterator<Item = &str> {
+pub(crate) fn called(run: &Recording) -> impl Iterator<Item = &str> {
     let of_tree = run.call_tree.iter().flat_map(|tree| {
         let ran = tree.nodes.iter().filter(|node| node.calls > 0);
         ran.filter_map(|node| tree.functions.get(node.function as usize))

@@ -27,6 +27,7 @@ pub use finding::{
 };
 pub use gate::{gate, open_parts};
 pub use hooks::HookReport;
+pub(crate) use hooks::called;
 pub use placement::{FIRST_PLACEMENTS, MOST_PLACEMENTS};
 pub use quantity::{Amount, parse_ns, parse_share};
 pub use rule::{HandlerRule, Limit, Limits, Measured, Rule};

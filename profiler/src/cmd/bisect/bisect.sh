@@ -38,7 +38,7 @@ marked() {
 forget() {
     [ ! -e "$tree" ] || git worktree remove --force --force "$tree" 2>"$folder/clean.log" ||
         { rm -rf "$tree" && git worktree prune; } || fail 8 "cannot remove $tree"
-    rm -rf "$folder/said" "$folder/question" "$folder/good.ko" "$folder/failure" "$folder"/*.log
+    rm -rf "$folder/said" "$folder/runs" "$folder/question" "$folder/good.ko" "$folder/failure" "$folder"/*.log
 }
 # Runs the script of a step in the work tree by a command, and the judge after `--`; what ends all is in a file: the judge's exit
 # code, and its last line. Other codes are the shell's: it could not start the gate, or a signal ended that.

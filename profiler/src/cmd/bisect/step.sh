@@ -33,7 +33,9 @@ elif ! kill -0 "$profiler"; then
     # Nobody waits for the verdict any more.
     exit 128
 else
-    (cd "$start" && exec setpriv --pdeathsig KILL "$@" --baseline "$folder/good.ko" --candidate "$found") >"$said" 2>&1
+    # The good build is measured once.
+    (cd "$start" && exec setpriv --pdeathsig KILL "$@" --baseline "$folder/good.ko" --candidate "$found" --cache "$folder/runs") \
+        >"$said" 2>&1
     code=$?
     case $code in
     0) verdict=0 ;;

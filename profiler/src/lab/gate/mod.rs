@@ -203,6 +203,11 @@ impl Planned {
         self.benches.len() == other.benches.len() && own.zip(others).all(|(a, b)| is_same(a, b))
     }
 
+    /// What differs between the builds, if runs that call nothing of it are left out. What loads the driver may change each run.
+    fn changed_alone(&self) -> Option<&Changed> {
+        self.changed.as_ref().filter(|_| self.measured != self.session)
+    }
+
     /// What differs between the builds, and what is left out therefore.
     fn words(&self) -> Option<String> {
         let words = self.changed.as_ref()?.words();
@@ -244,7 +249,9 @@ impl Planned {
             keep(out, &self.benches, &rounds.runs)?;
         }
         measured?;
-        let Rounds { rule, reach, registered, failed, runs: [base, candidate], known, .. } = rounds;
+        let Rounds {
+            rule, reach, registered, alike, failed, runs: [base, candidate], known, ..
+        } = rounds;
         let kernels: Vec<Option<&str>> = (0..reach.len()).map(|at| self.kernel(at)).collect();
         let mut left_out = left_out(reach.into_iter().zip(kernels), registered.as_ref());
         left_out.failed.extend(failed.into_values().map(|failure| failure.message));
@@ -261,6 +268,12 @@ impl Planned {
         let mut report = GateReport { changed: self.words(), defaults, ..report };
         let no_cache = |why| format!("the baseline's runs are not kept for the next gate: {why}");
         report.notes.extend(self.no_cache.iter().map(no_cache));
+        if !alike.is_empty() {
+            let loads = listed(&Vec::from_iter(alike));
+            let text =
+                format!("of the baseline alone, as it calls nothing that differs there: {loads}");
+            report.notes.push(text);
+        }
         Ok(Decision { report, candidate, known, rule })
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::Planned;
 use crate::error::{Failure, exit};
@@ -27,6 +28,8 @@ pub(super) struct Rounds<'a> {
     pub(super) reach: Vec<Reach>,
     /// What the builds register, of all kernels; `None` where that is not known.
     pub(super) registered: Option<HookReport>,
+    /// Loads under which the baseline alone was counted, as it called nothing that differs.
+    pub(super) alike: BTreeSet<&'static str>,
     /// By build and load, why a load failed.
     pub(super) failed: BTreeMap<String, Failure>,
     /// Of the baseline and of the candidate.
@@ -47,8 +50,8 @@ impl<'a> Rounds<'a> {
         known: [Vec<Recording>; 2],
         progress: &'a mut Progress,
     ) -> Self {
-        let (reach, registered, failed, runs) = Default::default();
-        Self { planned, allowed, progress, rule, reach, registered, failed, runs, known }
+        let (reach, registered, alike, failed, runs) = Default::default();
+        Self { planned, allowed, progress, rule, reach, registered, alike, failed, runs, known }
     }
 
     /// Measures each kernel until the placements agree about the limits of the rule.
@@ -75,13 +78,18 @@ impl<'a> Rounds<'a> {
         };
         work.retain(|job| is_in(job, &self.planned.measured));
         work.sort_by_key(|job| first.as_ref().is_some_and(|first| !is_in(job, first)));
+        if let Some(changed) = self.planned.changed_alone() {
+            let functions = Arc::new(changed.functions.clone());
+            work.iter_mut().for_each(|job| job.only_if_called = Some(Arc::clone(&functions)));
+        }
         let mut placements = 0..1;
         let mut jobs = work.clone();
         while !jobs.is_empty() {
             let mut measured = both(lab, placements.clone(), &jobs, &mut self.known, self.progress);
             self.keep_failed(&mut measured);
+            let alike = self.take_alike(&jobs, &mut measured);
             if self.reach.len() == number {
-                let reach = self.reached(kernel, &measured);
+                let reach = self.reached(kernel, &measured, &alike);
                 self.reach.push(reach);
             }
             self.add(number, &measured);
@@ -112,10 +120,28 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    /// What the loads reached on a kernel; what the builds register there is kept.
-    fn reached(&mut self, kernel: Option<&str>, measured: &Measured) -> Reach {
+    /// Takes out the baseline's runs that call nothing which differs: the candidate has none of these.
+    fn take_alike(&mut self, jobs: &[Job], measured: &mut Measured) -> Vec<Recording> {
+        let guests = alike(jobs, &measured.baseline);
+        let job_of = |run: &Recording| {
+            let place = run.place.as_ref()?;
+            Some((jobs.iter().find(|job| job.part == place.part)?, place.boot))
+        };
+        let is_alike = |run: &mut Recording| {
+            job_of(run).is_some_and(|(job, boot)| guests.contains(&(boot, job.guest)))
+        };
+        let alike: Vec<Recording> = measured.baseline.extract_if(.., is_alike).collect();
+        self.alike
+            .extend(alike.iter().filter_map(|run| Some(job_of(run)?.0.run.loads.first()?.name())));
+        alike
+    }
+
+    /// What the loads reached on a kernel, those of `alike` on both builds; what the builds register there is kept.
+    fn reached(&mut self, kernel: Option<&str>, measured: &Measured, alike: &[Recording]) -> Reach {
         let Planned { session, options, .. } = self.planned;
-        let [base, candidate] = [&measured.baseline, &measured.candidate];
+        let of_both = |runs: &[Recording]| [runs, alike].concat();
+        let [base, candidate] = [&measured.baseline, &measured.candidate].map(|it| of_both(it));
+        let [base, candidate] = [&base, &candidate];
         for pattern in session.not_found(base, candidate) {
             let text = format!("--handler {pattern}: neither build has a handler of that name");
             self.failed.insert(pattern.to_owned(), Failure::new(exit::NO_TARGET, text));
@@ -217,7 +243,11 @@ fn both(
     for (sides, wanted) in
         [(&two[..], [true, true]), (&two[..1], [true, false]), (&two[1..], [false, true])]
     {
-        let of_sides = jobs.iter().zip(&lacking).filter(|(_, lacking)| **lacking == wanted);
+        let done = if wanted[0] { BTreeSet::new() } else { alike(jobs, &known[0]) };
+        let is_done =
+            |job: &Job| placements.clone().all(|number| done.contains(&(number, job.guest)));
+        let of_sides =
+            jobs.iter().zip(&lacking).filter(|(job, lacking)| **lacking == wanted && !is_done(job));
         let jobs: Vec<Job> = of_sides.map(|(job, _)| job.clone()).collect();
         if jobs.is_empty() || measured.failure.is_some() {
             continue;
@@ -236,6 +266,25 @@ fn both(
         .each_ref()
         .map(|runs| runs.iter().filter(|run| is_asked(run, jobs)).cloned().collect());
     measured
+}
+
+/// Placements and guests in which each of the baseline's runs says that the candidate's are [left out](Job::only_if_called).
+fn alike(jobs: &[Job], baseline: &[Recording]) -> BTreeSet<(u32, u32)> {
+    let runs = |run: &Recording| {
+        let place = run.place.clone()?;
+        let job = jobs.iter().find(|job| job.part == place.part)?;
+        Some(((place.boot, job.guest), job.is_called_in(run)))
+    };
+    let mut called: BTreeMap<(u32, u32), Vec<bool>> = BTreeMap::new();
+    for (guest, is_called) in baseline.iter().filter_map(runs) {
+        called.entry(guest).or_default().push(is_called);
+    }
+    // One that failed may have called anything.
+    let size = |guest: u32| jobs.iter().filter(|job| job.guest == guest).count();
+    let is_alike = |(at, called): &((u32, u32), Vec<bool>)| {
+        called.len() == size(at.1) && !called.contains(&true)
+    };
+    called.into_iter().filter(is_alike).map(|(at, _)| at).collect()
 }
 
 /// Why it is not known what builds register, in words.
@@ -262,8 +311,10 @@ fn named(given: &str, recordings: Vec<Recording>) -> impl Iterator<Item = Run> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::explain::tests::{drawn, runs};
     use crate::kernel::hooks::Hooks;
     use crate::kernel::module::ModuleFacts;
+    use crate::load::BuiltinKind;
 
     #[test]
     fn placements_grow_to_the_most() {
@@ -273,9 +324,34 @@ mod tests {
     }
 
     #[test]
+    fn guests_in_which_the_baseline_calls_nothing_that_differs_are_the_baselines_alone() {
+        let differs = Arc::new(BTreeSet::from(["fill.cold".to_owned()]));
+        let session =
+            Session::of_loads(&[BuiltinKind::Connect, BuiltinKind::Bind, BuiltinKind::Tcp]);
+        let mut jobs = session.work(None);
+        let run = |(job, text): (&Job, &str)| {
+            let mut run = runs(&[drawn(text)]).remove(0);
+            run.place = Some(SeriesPosition { boot: 0, order: 0, part: job.part.clone() });
+            run
+        };
+        let with = |texts: [&str; 3]| jobs.iter().zip(texts).map(run).collect::<Vec<_>>();
+        let (other, same) = ("hook 2 3=4", "hook 2 3=4\n  fill 1 9=2");
+        let [none, first, last] =
+            [[other; 3], [same, other, other], [other, other, same]].map(with);
+        let guests = jobs.iter().map(|job| job.guest).collect::<Vec<_>>();
+        assert_eq!((guests[0] == guests[1], guests[1] == guests[2]), (true, false));
+        assert!(alike(&jobs, &none).is_empty(), "each is wanted");
+        jobs.iter_mut().for_each(|job| job.only_if_called = Some(Arc::clone(&differs)));
+        let of = |runs: &[Recording]| Vec::from_iter(alike(&jobs, runs));
+        assert_eq!(of(&none), [(0, guests[0]), (0, guests[2])]);
+        assert_eq!(of(&first), [(0, guests[2])], "what shares a guest is measured as a whole");
+        assert_eq!(of(&last), [(0, guests[0])]);
+        assert_eq!(of(&none[1..]), [(0, guests[2])], "a load that failed");
+    }
+
+    #[test]
     fn what_cannot_be_read_is_said_once_for_its_kernel() {
-        let mut run =
-            crate::explain::tests::runs(&[crate::recording::CallTree::default()]).remove(0);
+        let mut run = runs(&[crate::recording::CallTree::default()]).remove(0);
         let hooks = Hooks { list: Vec::new(), unknown: vec!["no symbols".to_owned()] };
         run.modules = vec![ModuleFacts { hooks: Some(hooks), ..ModuleFacts::default() }];
         let said = |kernel| unreadable(&[&run, &run], kernel);
