@@ -1,59 +1,32 @@
 //! Cost of a hit: instructions that the probes add to a call, counted in a VM under virtual time.
 
-use std::path::Path;
+use anyhow::Result;
 
-use anyhow::{Result, bail};
-
-use crate::cargo;
+use crate::cli::BenchArgs;
+use crate::gate_speed;
 use crate::paths::Paths;
 use crate::process;
-use crate::series::Series;
-use crate::setup::{self, Part};
-use crate::testbed;
-use crate::vm::{self, VmSpec, word};
+use crate::speed;
+use crate::vm::{self, word};
 
-/// The handler that is measured, and the built-in load that calls it once an operation.
-const HANDLER: &str = "connect_syscall_entry_handler";
-const LOAD: &str = "connect";
+/// The measured handler is called once in each operation of the load. By this many operations the result repeats within
+/// an instruction or two.
+const COST: &str = "\"$profiler\" cost --module hids_testbed --handler connect_syscall_entry_handler \
+    --builtin connect --operations 20000 --rounds 3 --clock virtual --json";
 
-/// Operations in each measurement: the result repeats within an instruction or two.
-const OPERATIONS: u32 = 20_000;
-
-/// Runs `profiler cost` under virtual time; gives its exit code.
-pub(crate) fn run(paths: &Paths, series: Series) -> Result<i32> {
-    setup::ensure(paths, &[Part::Vm, Part::ModuleBuild, Part::Kernel(series)])?;
-    let profiler = cargo::build_profiler(paths)?;
-    let testbed = testbed::build(paths, series)?;
+/// Runs the benchmark that is asked for; returns the exit code of `profiler cost` by default.
+pub(crate) fn run(paths: &Paths, args: &BenchArgs) -> Result<i32> {
+    if let Some(megabytes) = args.import {
+        return speed::run(paths, megabytes).map(|()| 0);
+    }
+    if let Some(builds) = &args.gate {
+        return gate_speed::run(paths, builds, args.kernel).map(|()| 0);
+    }
     let out = paths.target().join("bench");
     process::create_dir(&out)?;
-    let json = out.join(format!("cost-{series}.json"));
-    let script = script(&profiler, &testbed, &json);
-    let outcome = vm::run(paths, &VmSpec::virtual_time("bench", series, &script))?;
-    if outcome.code == 0 && !json.exists() {
-        bail!("profiler cost left no {}", json.display());
-    }
-    println!("bench: {} under virtual time, {}", series, json.display());
-    Ok(outcome.code)
-}
-
-fn script(profiler: &Path, testbed: &Path, json: &Path) -> String {
-    format!(
-        "insmod {} || exit\n{} cost --module hids_testbed --handler {HANDLER} --builtin {LOAD} \
-         --operations {OPERATIONS} --rounds 3 --clock virtual --json {}\n",
-        word(testbed),
-        word(profiler),
-        word(json),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_clock_is_virtual() {
-        let script = script(Path::new("/t/profiler"), Path::new("/t/m.ko"), Path::new("/t/c.json"));
-        assert!(script.starts_with("insmod '/t/m.ko' || exit\n'/t/profiler' cost --module "));
-        assert!(script.contains(" --clock virtual --json '/t/c.json'"), "{script}");
-    }
+    let json = out.join(format!("cost-{}.json", args.kernel));
+    let script = format!("{COST} {}", word(&json));
+    let code = vm::run_with_module(paths, "bench", args.kernel, &script)?;
+    println!("bench: {} under virtual time, {}", args.kernel, json.display());
+    Ok(code)
 }

@@ -4,11 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
+use crate::digest;
 use crate::paths::Paths;
 use crate::process;
-use crate::setup::{self, MDBOOK, Part};
+use crate::setup::{self, MDBOOK};
 
 /// The pages, and the files that these link to. They keep their places in the checkout, so that relative links hold.
 const FILES: [&str; 5] =
@@ -16,7 +17,7 @@ const FILES: [&str; 5] =
 
 /// Builds the book into `target/book/html`. A broken link is an error.
 pub(crate) fn run(paths: &Paths) -> Result<()> {
-    setup::ensure(paths, &[Part::Book])?;
+    setup::ensure(paths, &[setup::BOOK])?;
     let book = paths.target().join("book");
     process::empty_dir(&book)?;
     collect(paths, &book)?;
@@ -38,7 +39,7 @@ fn collect(paths: &Paths, book: &Path) -> Result<()> {
     for file in process::stdout(&mut list)?.lines() {
         let copy = sources.join(file);
         process::create_dir(copy.parent().unwrap_or(&sources))?;
-        fs::copy(paths.root().join(file), copy).with_context(|| format!("cannot copy {file}"))?;
+        process::copy(&paths.root().join(file), &copy)?;
     }
     let docs = paths.root().join("docs");
     process::write(&book.join("book.toml"), process::read(&docs.join("book.toml"))?)?;
@@ -54,7 +55,10 @@ fn from_the_root(summary: &str) -> String {
 /// Links of the pages below `folder` that lead to no file or to no heading, one a line.
 fn broken_links(folder: &Path) -> Result<Vec<String>> {
     let mut broken = Vec::new();
-    for page in pages(folder)? {
+    // The links of the page of errors are those of a server's root.
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "html");
+    let pages = digest::files_below(folder)?.into_iter().filter(is_page);
+    for page in pages.filter(|page| !page.ends_with("404.html")) {
         let text = process::read(&page)?;
         for link in links(&text) {
             if !leads_somewhere(&page, link) {
@@ -63,27 +67,6 @@ fn broken_links(folder: &Path) -> Result<Vec<String>> {
         }
     }
     Ok(broken)
-}
-
-/// The HTML files below a folder, but for the page of errors, whose links are those of a server's root.
-fn pages(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut pages = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let failed = || format!("cannot list {}", folder.display());
-        for entry in fs::read_dir(&folder).with_context(failed)? {
-            let path = entry.with_context(failed)?.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "html")
-                && !path.ends_with("404.html")
-            {
-                pages.push(path);
-            }
-        }
-    }
-    pages.sort();
-    Ok(pages)
 }
 
 /// Links of a page that stay within the book.

@@ -14,7 +14,7 @@ use crate::stop;
 /// Builds the release binary `profiler` with stable Rust.
 pub(crate) fn build_profiler(paths: &Paths) -> Result<PathBuf> {
     println!("build: profiler, release");
-    build(paths, &["build", "--release", "--package", "profiler", "--bin", "profiler"], "profiler")
+    build(paths, &[])
 }
 
 /// What a release is built for: named, so that its flags are not those of build scripts.
@@ -26,33 +26,30 @@ pub(crate) fn build_static(paths: &Paths) -> Result<PathBuf> {
     let flags = format!(
         "target.{STATIC_TARGET}.rustflags=['-Ctarget-feature=+crt-static', '-Cstrip=symbols']"
     );
-    let args = ["build", "--release", "--package", "profiler", "--bin", "profiler"];
-    build(
-        paths,
-        &[&args[..], &["--target", STATIC_TARGET, "--config", &flags]].concat(),
-        "profiler",
-    )
+    build(paths, &["--target", STATIC_TARGET, "--config", &flags])
 }
-
-/// What the program of arm64's guests is built for.
-const ARM64_TARGET: &str = "aarch64-unknown-linux-gnu";
 
 /// Builds the program that runs in guests of arm64, without shared libraries, by Debian's Rust.
 pub(crate) fn build_for_arm64(paths: &Paths) -> Result<PathBuf> {
+    const TARGET: &str = "aarch64-unknown-linux-gnu";
     println!("build: profiler for arm64, release, static");
-    let sysroot = setup::arm64::sysroot(paths);
     let flags = format!(
-        "target.{ARM64_TARGET}.rustflags=['--sysroot={}', '-Ctarget-feature=+crt-static', '-Cstrip=symbols']",
-        sysroot.display()
+        "target.{TARGET}.rustflags=['--sysroot={}', '-Ctarget-feature=+crt-static', '-Cstrip=symbols']",
+        setup::arm64::sysroot(paths).display()
     );
-    let linker = format!("target.{ARM64_TARGET}.linker='aarch64-linux-gnu-gcc'");
+    let linker = format!("target.{TARGET}.linker='aarch64-linux-gnu-gcc'");
     let folder = paths.arm64().join("build").display().to_string();
-    let args = ["build", "--release", "--package", "profiler", "--bin", "profiler"];
-    let more = ["--target", ARM64_TARGET, "--target-dir", &folder, "--config", &flags];
-    let compiler = ["--config", &linker, "--config", "build.rustc='/usr/bin/rustc'"];
     // To optimise takes most of the minutes, and what is counted is the guest's kernel.
-    let quick = ["--config", "profile.release.opt-level=1"];
-    build(paths, &[&args[..], &more, &compiler, &quick].concat(), "profiler")
+    let quick = "profile.release.opt-level=1";
+    let target = ["--target", TARGET, "--target-dir", &folder];
+    let compiler = ["--config", &flags, "--config", &linker, "--config", quick];
+    build(paths, &[&target[..], &compiler, &["--config", "build.rustc='/usr/bin/rustc'"]].concat())
+}
+
+/// Builds the release binary `profiler`, with more of cargo's arguments.
+fn build(paths: &Paths, more: &[&str]) -> Result<PathBuf> {
+    let args = ["build", "--release", "--locked", "--package", "profiler", "--bin", "profiler"];
+    executable(&messages(paths, &[&args[..], more].concat())?, "profiler")
 }
 
 /// Cargo's arguments for all tests. Always the same packages, so that dependencies are built once: cargo selects their
@@ -87,37 +84,21 @@ pub(crate) struct Tested {
     pub(crate) vm_tests: PathBuf,
 }
 
-/// Which tests to build.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tests {
-    /// [`TESTED`]: the unit tests, too.
-    All,
-    /// Those of [`Tested`] alone.
-    Programs,
-}
-
-/// Builds tests, and the program that they start.
-pub(crate) fn build_tests(paths: &Paths, tests: Tests) -> Result<Tested> {
+/// Builds the programs of the tests, and the unit tests, too, if asked.
+pub(crate) fn build_tests(paths: &Paths, with_unit_tests: bool) -> Result<Tested> {
     println!("build: tests, release");
     let build =
         |which: &[&str]| messages(paths, &[&["test", "--no-run"], &TESTED[..], which].concat());
-    if tests == Tests::All {
+    if with_unit_tests {
         build(&UNIT_TESTS)?;
     }
     // That for the VM has to be named, or cargo leaves it out.
     let messages = build(&["--test", "host", "--test", "vm"])?;
-    let find = |target| {
-        executable(&messages, target)
-            .with_context(|| format!("cargo built no executable `{target}`"))
-    };
-    Ok(Tested { profiler: find("profiler")?, host_tests: find("host")?, vm_tests: find("vm")? })
-}
-
-fn build(paths: &Paths, args: &[&str], target: &str) -> Result<PathBuf> {
-    let mut all = args.to_vec();
-    all.push("--locked");
-    executable(&messages(paths, &all)?, target)
-        .with_context(|| format!("`cargo {}` built no executable `{target}`", args.join(" ")))
+    Ok(Tested {
+        profiler: executable(&messages, "profiler")?,
+        host_tests: executable(&messages, "host")?,
+        vm_tests: executable(&messages, "vm")?,
+    })
 }
 
 /// Cargo's messages about a build, one JSON object per line.
@@ -133,7 +114,7 @@ fn messages(paths: &Paths, args: &[&str]) -> Result<String> {
 }
 
 /// The executable of a target in cargo's messages.
-fn executable(messages: &str, target: &str) -> Option<PathBuf> {
+fn executable(messages: &str, target: &str) -> Result<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     // Unit tests have the name of what they are in.
     let is_unit_test = |message: &Value| {
@@ -142,6 +123,7 @@ fn executable(messages: &str, target: &str) -> Option<PathBuf> {
     messages
         .filter(|message| message["target"]["name"] == target && !is_unit_test(message))
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .with_context(|| format!("cargo built no executable `{target}`"))
 }
 
 #[cfg(test)]
@@ -155,9 +137,9 @@ mod tests {
                         {\"target\":{\"name\":\"profiler\",\"kind\":[\"bin\"]},\"profile\":{\"test\":true},\"executable\":\"/t/unit\"}\n\
                         {\"target\":{\"name\":\"profiler\"},\"executable\":\"/t/profiler\"}\n\
                         {\"target\":{\"name\":\"vm\"},\"executable\":\"/t/vm-1\"}\n";
-        assert_eq!(executable(messages, "vm"), Some(PathBuf::from("/t/vm-1")));
-        assert_eq!(executable(messages, "profiler"), Some(PathBuf::from("/t/profiler")));
-        assert_eq!(executable(messages, "other"), None);
+        assert_eq!(executable(messages, "vm").unwrap(), PathBuf::from("/t/vm-1"));
+        assert_eq!(executable(messages, "profiler").unwrap(), PathBuf::from("/t/profiler"));
+        assert!(executable(messages, "other").is_err());
     }
 
     #[test]

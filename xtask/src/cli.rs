@@ -1,12 +1,10 @@
 //! The command line; clap types stay here.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
 use crate::series::Series;
-use crate::vm::VmSpec;
 
 /// Set-up, builds, VM runs and tests of the profiler.
 #[derive(Debug, Parser)]
@@ -142,10 +140,10 @@ pub(crate) struct TestbedArgs {
 
 const GATE_POWER_EXAMPLES: &str = "\
 Examples:
-  # 300 decisions on builds of equal cost, and 20 on one that is 1 % slower in a handler
-  cargo xtask gate-power --handler 'connect_*' --decisions 0=300,1=20
+  # 300 decisions on builds of equal cost, and 20 on one with 60 instructions more in a handler
+  cargo xtask gate-power --handler 'connect_*' --decisions 0=300,60=20
   # a handler with an instruction more, and a limit that allows none
-  cargo xtask gate-power --handler 'connect_*' --max-regression tp50=+0 --decisions 0=20,+1=20
+  cargo xtask gate-power --handler 'connect_*' --max-regression tp50=+0 --decisions 0=20,1=20
   # another driver, all of its handlers
   cargo xtask gate-power --driver ../driver --module my_driver.ko --build 'make KVERSION=6.1.0-56-amd64' --decisions 0=20
 Decisions stay in target/gate-power and are not made again; remove it to start again.";
@@ -154,13 +152,8 @@ Decisions stay in target/gate-power and are not made again; remove it to start a
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = GATE_POWER_EXAMPLES)]
 pub(crate) struct GatePowerArgs {
-    /// Decisions to make for each change: percent slower, or instructions more a call, and how many.
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "PERCENT=COUNT|+N=COUNT",
-        default_value = "0=40,1=20"
-    )]
+    /// Decisions to make for each change: instructions more a call of the slower handler, and how many.
+    #[arg(long, value_delimiter = ',', value_name = "N=COUNT", default_value = "0=40,60=20")]
     pub(crate) decisions: Vec<Wanted>,
     /// Handlers that the gate judges [default: all].
     #[arg(long, value_name = "GLOB")]
@@ -188,55 +181,36 @@ pub(crate) struct GatePowerArgs {
 /// How many decisions on which change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Wanted {
-    /// By how much the handler is slower.
-    pub(crate) slower: Slower,
+    /// Instructions more in each call of the slower handler; 0: builds of equal cost.
+    pub(crate) slower: u64,
     /// Number of decisions.
-    pub(crate) count: u32,
-}
-
-/// By how much a handler is slower.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Slower {
-    /// Percent of what a call takes.
-    Percent(f64),
-    /// Instructions a call.
-    Instructions(u64),
+    pub(crate) count: u64,
 }
 
 impl std::str::FromStr for Wanted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("`{text}` is neither PERCENT=COUNT, such as 2=10, nor +N=COUNT");
-        let (slower, count) = text.split_once('=').ok_or_else(bad)?;
-        let count = count.parse().map_err(|_| bad())?;
-        if let Some(instructions) = slower.strip_prefix('+') {
-            let instructions: u64 = instructions.parse().map_err(|_| bad())?;
-            let some = instructions > 0;
-            let slower = Slower::Instructions(instructions);
-            return some.then_some(Self { slower, count }).ok_or_else(bad);
-        }
-        let percent: f64 = slower.parse().map_err(|_| bad())?;
-        let slower = Slower::Percent(percent);
-        if (0.0..=1000.0).contains(&percent) { Ok(Self { slower, count }) } else { Err(bad()) }
+        let parse = || {
+            let (slower, count) = text.split_once('=')?;
+            Some(Self { slower: slower.parse().ok()?, count: count.parse().ok()? })
+        };
+        parse().ok_or_else(|| format!("`{text}` is no N=COUNT, such as 60=20"))
     }
 }
 
-/// Arguments of `vm`.
-#[derive(Debug, clap::Args)]
+/// Arguments of `vm`: what to run, and in which VM.
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct VmArgs {
     /// The kernel series.
     #[arg(long, value_enum, default_value = "6.1")]
     pub(crate) kernel: Series,
     /// Virtual time: the clock advances 1 ns for each instruction; one CPU, no KVM.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "cpus")]
     pub(crate) icount: bool,
-    /// Virtual CPUs [default: 2, or 1 with --icount].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) cpus: Option<u32>,
-    /// CPUs that could come online: the kernel's possible ones [default: as many as --cpus].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=255))]
-    pub(crate) max_cpus: Option<u32>,
+    /// Virtual CPUs.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) cpus: u32,
     /// Memory, as QEMU takes it.
     #[arg(long, default_value = "2G")]
     pub(crate) memory: String,
@@ -246,23 +220,12 @@ pub(crate) struct VmArgs {
     /// Name of the log in target/vm/logs.
     #[arg(long, default_value = "vm")]
     pub(crate) name: String,
+    /// Words for the kernel's command line.
+    #[arg(skip)]
+    pub(crate) kernel_args: Vec<String>,
     /// The command and its arguments.
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<String>,
-}
-
-impl VmArgs {
-    /// The VM these arguments ask for.
-    pub(crate) fn spec(self) -> VmSpec {
-        VmSpec {
-            cpus: self.cpus.unwrap_or(if self.icount { 1 } else { 2 }),
-            max_cpus: self.max_cpus,
-            memory: self.memory,
-            icount: self.icount,
-            timeout: Duration::from_secs(self.timeout),
-            ..VmSpec::new(self.name, self.kernel, self.command)
-        }
-    }
 }
 
 #[cfg(test)]
@@ -272,9 +235,8 @@ mod tests {
 
     #[test]
     fn decisions_are_read() {
-        assert_eq!("0.5=3".parse(), Ok(Wanted { slower: Slower::Percent(0.5), count: 3 }));
-        assert_eq!("+1=3".parse(), Ok(Wanted { slower: Slower::Instructions(1), count: 3 }));
-        for bad in ["2", "=3", "2=", "-1=3", "nan=1", "2=-1", "+=1", "+0=1", "+1.5=2"] {
+        assert_eq!("60=3".parse(), Ok(Wanted { slower: 60, count: 3 }));
+        for bad in ["2", "=3", "2=", "-1=3", "2=-1", "1.5=2"] {
             assert!(bad.parse::<Wanted>().is_err(), "{bad}");
         }
     }

@@ -6,15 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use sha2::{Digest as _, Sha256};
 
-/// The digest of bytes, in hexadecimal.
-pub(crate) fn of_bytes(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The digest of a file's content.
+/// The digest of a file's content, in hexadecimal.
 pub(crate) fn of_file(path: &Path) -> Result<String> {
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(of_bytes(&bytes))
+    Ok(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// All files below a folder, in a fixed order.

@@ -6,34 +6,24 @@ use anyhow::{Result, bail};
 
 use crate::paths::Paths;
 use crate::process;
-use crate::setup::venv::Venv;
-use crate::setup::{self, Part};
+use crate::setup;
+use crate::setup::venv::LINTERS;
 
 /// Files that run in other people's CI.
 const WORKFLOWS: [&str; 2] = ["action.yml", "docs/ci/github.yml"];
 
 /// Fails on the first file that rustfmt would change, and on any warning of clippy or of the other linters.
 pub(crate) fn run(paths: &Paths) -> Result<()> {
-    let cargo = || {
-        let mut cargo = Command::new("cargo");
-        cargo.current_dir(paths.root());
-        cargo
-    };
-    println!("lint: cargo fmt");
-    process::run(cargo().args(["fmt", "--all", "--check"]))?;
-    println!("lint: cargo clippy");
-    process::run(
-        cargo()
-            .args(["clippy", "--quiet", "--locked", "--all-targets"])
-            .args(["--", "--deny", "warnings"]),
-    )?;
     // `--all-targets` leaves the VM tests out, because they have `test = false`.
-    process::run(
-        cargo()
-            .args(["clippy", "--quiet", "--locked", "--package", "profiler", "--test", "vm"])
-            .args(["--", "--deny", "warnings"]),
-    )?;
-    setup::ensure(paths, &[Part::Linters])?;
+    for task in [
+        "fmt --all --check",
+        "clippy --quiet --locked --all-targets -- --deny warnings",
+        "clippy --quiet --locked --package profiler --test vm -- --deny warnings",
+    ] {
+        println!("lint: cargo {task}");
+        process::run(Command::new("cargo").args(task.split(' ')).current_dir(paths.root()))?;
+    }
+    setup::ensure(paths, &[setup::LINTERS])?;
     println!("lint: shellcheck");
     process::run(linter(paths, "shellcheck").args(scripts(paths)?))?;
     println!("lint: zizmor");
@@ -46,7 +36,7 @@ pub(crate) fn run(paths: &Paths) -> Result<()> {
 }
 
 fn linter(paths: &Paths, name: &str) -> Command {
-    let mut linter = Command::new(Venv::linters(paths).program(name));
+    let mut linter = Command::new(LINTERS.program(paths, name));
     linter.current_dir(paths.root());
     linter
 }

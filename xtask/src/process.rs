@@ -22,11 +22,21 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 
 /// Runs the command and returns its standard output; its error output is part of the error.
 pub(crate) fn stdout(command: &mut Command) -> Result<String> {
+    stdout_if(command, &[0])
+}
+
+/// Runs `profiler gate`; its standard output. Anything but a decision is an error.
+pub(crate) fn decision(command: &mut Command) -> Result<String> {
+    // Pass, fail, inconclusive.
+    stdout_if(command, &[0, 10, 11])
+}
+
+/// The standard output of a command that ends with one of these exit codes.
+fn stdout_if(command: &mut Command, codes: &[i32]) -> Result<String> {
     let output = capture(command)?;
-    if !output.status.success() {
-        let text = text(command);
+    if !output.status.code().is_some_and(|code| codes.contains(&code)) {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        bail!("`{text}` failed: {}\n{}", output.status, stderr.trim_end());
+        bail!("`{}` failed: {}\n{}", text(command), output.status, stderr.trim_end());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -35,17 +45,6 @@ pub(crate) fn stdout(command: &mut Command) -> Result<String> {
 pub(crate) fn capture(command: &mut Command) -> Result<Output> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     stop::start(command)?.output()
-}
-
-/// Runs `profiler gate`; its standard output. Anything but a decision is an error.
-pub(crate) fn decision(command: &mut Command) -> Result<String> {
-    let output = capture(command)?;
-    // 0 pass, 10 fail, 11 inconclusive.
-    if !matches!(output.status.code(), Some(0 | 10 | 11)) {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        bail!("`{}` ended with {}: {}", text(command), output.status, stderr.trim_end());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Today's date, such as 2026-11-21.
@@ -99,6 +98,12 @@ pub(crate) fn empty_dir(folder: &Path) -> Result<()> {
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     let copied = fs::copy(from, to).map(drop);
     copied.with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
+}
+
+/// Moves a file.
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to)
+        .with_context(|| format!("cannot move {} to {}", from.display(), to.display()))
 }
 
 /// Writes a file whole.

@@ -49,7 +49,7 @@ pub(super) fn render(paths: &Paths, profiler: &Path, decisions: &[Decision]) -> 
         setup::kernel(paths, SERIES)?.release,
         machine(),
     );
-    let equal = decisions.iter().filter(|one| one.kind.slower.is_none());
+    let equal = decisions.iter().filter(|one| one.kind.slower == 0);
     let mut pairs: BTreeMap<_, bool> = BTreeMap::new();
     for one in equal {
         *pairs.entry((&one.kind.driver, one.seed)).or_default() |= !one.false_alarms.is_empty();
@@ -63,7 +63,7 @@ pub(super) fn render(paths: &Paths, profiler: &Path, decisions: &[Decision]) -> 
     );
     let _ = writeln!(
         text,
-        "| driver | handlers | slower: `{HANDLER}` by instructions or % | limit | decisions | false alarms | at most | found | at least | inconclusive | placements | change of `{HANDLER}`, instructions | largest change of a figure | seconds a decision, median (longest) |\n\
+        "| driver | handlers | slower: `{HANDLER}` by instructions | limit | decisions | false alarms | at most | found | at least | inconclusive | placements | change of `{HANDLER}`, instructions | largest change of a figure | seconds a decision, median (longest) |\n\
          |---|---|---|---|---:|---:|---:|---:|---:|---:|---|---|---:|---:|"
     );
     let mut kinds: BTreeMap<&Kind, Vec<&Decision>> = BTreeMap::new();
@@ -81,18 +81,16 @@ fn row(kind: &Kind, decisions: &[&Decision]) -> String {
     let count = |is: fn(&Decision) -> bool| decisions.iter().filter(|one| is(one)).count();
     let alarms = count(|one| !one.false_alarms.is_empty());
     let found = count(|one| one.found);
-    let (by, found, at_least) = match &kind.slower {
-        None => ("-".to_owned(), "-".to_owned(), "-".to_owned()),
-        Some(by) => (format!("+{by}"), found.to_string(), share(lowest(found, all))),
+    let (by, found, at_least) = match kind.slower {
+        0 => ("-".to_owned(), "-".to_owned(), "-".to_owned()),
+        by => (format!("+{by}"), found.to_string(), share(lowest(found, all))),
     };
     let mut placements: BTreeMap<u64, usize> = BTreeMap::new();
     for one in decisions {
         *placements.entry(one.placements).or_default() += 1;
     }
-    let placements: Vec<String> = placements
-        .iter()
-        .map(|(placements, decisions)| format!("{placements}: {decisions}"))
-        .collect();
+    let placements: Vec<String> =
+        placements.iter().map(|(placements, times)| format!("{placements}: {times}")).collect();
     let sorted = |values: &dyn Fn(&Decision) -> Option<f64>| {
         let mut values: Vec<f64> = decisions.iter().filter_map(|one| values(one)).collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -106,11 +104,14 @@ fn row(kind: &Kind, decisions: &[&Decision]) -> String {
     let largest = sorted(&|one| one.largest);
     let largest = largest.last().map_or("-".to_owned(), |percent| format!("{percent:+.3} %"));
     let seconds = sorted(&|one| Some(one.seconds));
+    let code = |of: &Option<String>, none: &str| {
+        of.as_ref().map_or(none.to_owned(), |of| format!("`{of}`"))
+    };
     let driver = if kind.driver == MODULE { "test module" } else { &kind.driver };
     format!(
         "| {driver} | {} | {by} | {} | {all} | {alarms} | {} | {found} | {at_least} | {} | {} | {change} | {largest} | {:.0} ({:.0}) |\n",
-        kind.handler.as_ref().map_or("all".to_owned(), |glob| format!("`{glob}`")),
-        kind.limit.as_ref().map_or("default".to_owned(), |limit| format!("`{limit}`")),
+        code(&kind.handler, "all"),
+        code(&kind.limit, "default"),
         share(highest(alarms, all)),
         count(|one| one.outcome == "inconclusive"),
         placements.join(", "),
@@ -138,12 +139,8 @@ fn lowest(some: usize, all: usize) -> f64 {
 /// CPU model and count; no names.
 pub(crate) fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let models: Vec<&str> = cpuinfo
-        .lines()
-        .filter(|line| line.starts_with("model name"))
-        .filter_map(|line| line.split_once(':'))
-        .map(|(_, model)| model.trim())
-        .collect();
+    let lines = cpuinfo.lines().filter_map(|line| line.strip_prefix("model name"));
+    let models: Vec<&str> = lines.map(|line| line.trim_matches([' ', '\t', ':'])).collect();
     format!("{} CPUs of {}", models.len(), models.first().unwrap_or(&"unknown model"))
 }
 

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use profiler_vm::Arch;
 
-use super::mirror;
+use super::{Tool, mirror};
 use crate::paths::Paths;
+use crate::series::Series;
 
 /// auditctl.
 pub(crate) const AUDIT: UnpackedTool =
@@ -33,17 +35,21 @@ impl UnpackedTool {
     pub(crate) fn programs(&self, paths: &Paths) -> PathBuf {
         paths.tools().join(self.name).join(self.folder)
     }
+}
 
-    pub(super) fn describe(&self, paths: &Paths) -> String {
+impl Tool for UnpackedTool {
+    fn describe(&self, paths: &Paths) -> String {
         let (folder, programs) = (paths.tools(), self.programs.join(" and "));
         format!("{}: Debian's {programs}, unpacked, not installed", folder.display())
     }
 
-    pub(super) fn is_ready(&self, paths: &Paths) -> bool {
+    fn is_ready(&self, paths: &Paths) -> bool {
         self.programs.iter().all(|program| self.programs(paths).join(program).exists())
     }
 
-    pub(super) fn install(&self, paths: &Paths) -> Result<()> {
-        mirror::unpack(paths, self.package, &paths.tools().join(self.name))
+    fn install(&self, paths: &Paths) -> Result<()> {
+        // All of these are of Debian 12.
+        let apt = mirror::apt(&paths.target().join("apt"), &[Series::V6_1], Arch::HERE)?;
+        mirror::unpack(&apt, self.package, &paths.tools().join(self.name))
     }
 }
