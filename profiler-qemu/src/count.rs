@@ -134,15 +134,6 @@ pub(crate) enum Event {
     Back(u64),
 }
 
-impl Event {
-    fn slot(self) -> Option<u64> {
-        match self {
-            Self::None | Self::Link(_) | Self::Back(_) => None,
-            Self::Call(slot) | Self::Return(slot) => Some(slot),
-        }
-    }
-}
-
 /// A function as it was called from its parent.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Node {
@@ -234,6 +225,12 @@ struct Level {
 struct Task {
     stack: u64,
     levels: Vec<Level>,
+}
+
+impl Task {
+    fn level_mut(&mut self) -> Option<&mut Level> {
+        self.levels.last_mut()
+    }
 }
 
 /// What the instructions of a block count for.
@@ -377,19 +374,14 @@ impl Counter {
     /// interrupt after it: QEMU 7.2 tells of them as if the last call or return had made them.
     #[inline]
     pub(crate) fn record_event(&mut self, event: Event) {
-        let expected = match event {
-            Event::Call(_) => Kind::Call,
-            Event::Return(_) => Kind::Return,
+        let (expected, slot) = match event {
+            Event::Call(slot) => (Kind::Call, slot),
+            Event::Return(slot) => (Kind::Return, slot.wrapping_add(SLOT)),
             Event::None | Event::Link(_) | Event::Back(_) => return,
         };
-        if self.event != Event::None || self.end != expected {
-            return;
-        }
-        self.event = event;
-        match event {
-            Event::Call(slot) => self.last_slot = slot,
-            Event::Return(slot) => self.last_slot = slot + SLOT,
-            Event::None | Event::Link(_) | Event::Back(_) => {}
+        if self.event == Event::None && self.end == expected {
+            self.event = event;
+            self.last_slot = slot;
         }
     }
 
@@ -475,7 +467,11 @@ impl Counter {
             false => event,
         };
         let event = self.with_slot(event, place);
-        self.apply(event);
+        match event {
+            Event::None | Event::Link(_) | Event::Back(_) => {}
+            Event::Call(slot) => self.call(slot),
+            Event::Return(slot) => self.ret(slot),
+        }
         if place.interrupt && !(self.previous.interrupt && event == Event::None) {
             self.interrupt(place, returns);
         }
@@ -511,9 +507,7 @@ impl Counter {
         if fault && !previous.goes_on {
             self.previous.last = 0;
         }
-        let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
-            return whole;
-        };
+        let Some(level) = self.current.as_mut().and_then(Task::level_mut) else { return whole };
         let beside = now.beside - self.started.beside;
         level.clock += executed;
         level.beside += beside;
@@ -562,7 +556,9 @@ impl Counter {
         if let Some((from, to)) = self.exchanged.take() {
             return self.exchange(from, to);
         }
-        let (Some(from), Some(slot)) = (self.switching, event.slot()) else { return };
+        let (Some(from), Event::Call(slot) | Event::Return(slot)) = (self.switching, event) else {
+            return;
+        };
         let stack = self.symbols.arch.stack_of(slot);
         if stack == from {
             return;
@@ -598,9 +594,7 @@ impl Counter {
         if let Some(entry) = entries.find(|entry| entry.sure && entry.back == to) {
             return Event::Return(entry.slot);
         }
-        let name =
-            self.symbols.functions.get(place.function as usize).map_or("", Function::own_name);
-        let replaces = place.entry && arch::is_return_trampoline(name);
+        let replaces = place.entry && arch::is_return_trampoline(self.name(place.function));
         let Some(top) = self.top() else { return Event::None };
         let (slot, back, sure) = (top.slot, top.back, top.sure);
         if replaces || !sure {
@@ -611,14 +605,6 @@ impl Counter {
             self.abandon();
         }
         Event::None
-    }
-
-    fn apply(&mut self, event: Event) {
-        match event {
-            Event::None | Event::Link(_) | Event::Back(_) => {}
-            Event::Call(slot) => self.call(slot),
-            Event::Return(slot) => self.ret(slot),
-        }
     }
 
     fn call(&mut self, slot: u64) {
@@ -633,7 +619,7 @@ impl Counter {
             }
             self.pop(false);
         }
-        if let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut())
+        if let Some(level) = self.level_mut()
             && !level.entries.is_empty()
         {
             if level.entries.len() >= MOST_ENTRIES {
@@ -684,15 +670,26 @@ impl Counter {
         self.current.as_ref()?.levels.last()
     }
 
+    fn level_mut(&mut self) -> Option<&mut Level> {
+        self.current.as_mut()?.level_mut()
+    }
+
     fn top(&mut self) -> Option<&mut Entry> {
-        self.current.as_mut()?.levels.last_mut()?.entries.last_mut()
+        self.level_mut()?.entries.last_mut()
+    }
+
+    /// The name of one of the kernel's own functions.
+    fn name(&self, function: u32) -> &str {
+        self.symbols.functions.get(function as usize).map_or("", Function::own_name)
+    }
+
+    fn is_thunk(&self, function: u32) -> bool {
+        (self.symbols.arch.is_thunk)(self.name(function))
     }
 
     /// The innermost call is over: it returned, or its stack was left otherwise.
     fn pop(&mut self, returned: bool) {
-        let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
-            return;
-        };
+        let Some(level) = self.current.as_mut().and_then(Task::level_mut) else { return };
         let popped = level.entries.pop();
         self.by_system_call |= returned && level.system_call && level.entries.is_empty();
         let Some(Some(frame)) = popped.map(|entry| entry.frame) else { return };
@@ -717,11 +714,8 @@ impl Counter {
     }
 
     fn leave_if_empty(&mut self) {
-        if self
-            .current
-            .as_ref()
-            .is_some_and(|task| task.levels.len() == 1 && task.levels[0].entries.is_empty())
-        {
+        let is_left = |task: &Task| matches!(&task.levels[..], [level] if level.entries.is_empty());
+        if self.current.as_ref().is_some_and(is_left) {
             self.current = None;
         }
     }
@@ -769,15 +763,9 @@ impl Counter {
         if place.entry || !self.symbols.is_watched(address) || self.node()? == ROOT {
             return None;
         }
-        let called = match &self.top()?.frame {
+        let called = match self.top()?.frame.as_ref().map(|frame| frame.function) {
             None => matches!(event, Event::Call(_)),
-            Some(frame) => {
-                let function = frame.function;
-                place.function != function
-                    && (self.symbols.arch.is_thunk)(
-                        self.symbols.functions[function as usize].own_name(),
-                    )
-            }
+            Some(function) => place.function != function && self.is_thunk(function),
         };
         self.kept += usize::from(called);
         if called { self.symbols.add(address) } else { None }
@@ -806,19 +794,11 @@ impl Counter {
         let (slot, sure, back) = (top.slot, top.sure, top.back);
         match top.frame.as_ref().map(|frame| frame.function) {
             None => {
-                if let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) {
-                    level.entries.pop();
-                }
+                self.level_mut().and_then(|level| level.entries.pop());
             }
             // A loop whose first instruction is the function's.
             Some(function) if function == place.function => return,
-            Some(function)
-                if (self.symbols.arch.is_thunk)(
-                    self.symbols.functions[function as usize].own_name(),
-                ) =>
-            {
-                self.pop(true)
-            }
+            Some(function) if self.is_thunk(function) => self.pop(true),
             Some(_) => {}
         }
         self.back = back;
@@ -861,9 +841,7 @@ impl Counter {
     }
 
     fn push_below(&mut self, parent: u32, place: BlockPlace, slot: u64, sure: bool) {
-        let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
-            return;
-        };
+        let Some(level) = self.current.as_mut().and_then(Task::level_mut) else { return };
         let node = match self.children.entry((parent, place.function)) {
             // Of a system call only what watched functions do is told apart.
             _ if parent == ROOT && !place.watched => ROOT,

@@ -1,6 +1,7 @@
 //! The functions of the guest's kernel, as its `/proc/kallsyms` names them.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use crate::arch::{self, Arch, Interrupt};
 
@@ -56,11 +57,11 @@ pub(crate) struct Symbols {
     pub(crate) arch: &'static Arch,
     pub(crate) functions: Vec<Function>,
     places: Vec<(u64, BlockPlace)>,
-    entry_text: (u64, u64),
+    entry_text: Range<u64>,
     /// Where the CPU goes by a vector.
     vectors: HashMap<u64, Interrupt>,
-    /// Where modules that are watched lie: first address, the one after the last, name.
-    modules: Vec<(u64, u64, String)>,
+    /// Where modules that are watched lie, and their names.
+    modules: Vec<(Range<u64>, String)>,
     /// Functions from here on were added.
     given: usize,
 }
@@ -71,7 +72,7 @@ struct Request {
     /// Names of modules whose functions are watched.
     modules: Vec<String>,
     /// As in [`Symbols::modules`].
-    ranges: Vec<(u64, u64, String)>,
+    ranges: Vec<(Range<u64>, String)>,
     /// Names of other functions that are watched.
     named: Vec<String>,
     functions: Vec<Function>,
@@ -91,7 +92,8 @@ impl Request {
                 let address = words.next().and_then(|word| u64::from_str_radix(word, 16).ok());
                 let bytes = words.next().and_then(|word| word.parse().ok());
                 if let (Some(address), Some(bytes)) = (address, bytes) {
-                    self.ranges.push((address, address.saturating_add(bytes), second.to_owned()));
+                    let range = address..address.saturating_add(bytes);
+                    self.ranges.push((range, second.to_owned()));
                 }
             }
             "function" => self.named.push(second.to_owned()),
@@ -103,14 +105,14 @@ impl Request {
                 let address = u64::from_str_radix(first, 16).ok()?;
                 let name = words.next()?;
                 let module = words.next().unwrap_or("").trim_matches(['[', ']']).to_owned();
-                if !module.is_empty() {
-                    if is_function(second) && !name.starts_with('$') {
-                        self.functions.push(Function { address, name: name.to_owned(), module });
-                    }
-                } else if let Some(index) = arch::ENTRY_TEXT.iter().position(|bound| *bound == name)
-                {
+                let kernel = module.is_empty();
+                let bound = arch::ENTRY_TEXT.iter().position(|bound| kernel && *bound == name);
+                if let Some(index) = bound {
                     self.entry_text[index] = address;
-                } else if is_function(second) && !is_bound(name) {
+                } else if matches!(second, "t" | "T" | "w" | "W")
+                    // Of arm64: whether code or data follows.
+                    && !(name.starts_with('$') || kernel && is_bound(name))
+                {
                     self.functions.push(Function { address, name: name.to_owned(), module });
                 }
             }
@@ -176,7 +178,7 @@ pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> 
         given: functions.len(),
         functions,
         places,
-        entry_text: (entry_text[0], entry_text[1]),
+        entry_text: entry_text[0]..entry_text[1],
         modules: ranges,
         vectors: vectors
             .into_iter()
@@ -185,15 +187,9 @@ pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> 
     })
 }
 
-fn is_function(kind: &str) -> bool {
-    matches!(kind, "t" | "T" | "w" | "W")
-}
-
 /// Names of addresses that are no functions and would hide one.
 fn is_bound(name: &str) -> bool {
     matches!(name, "_text" | "_stext" | "_etext")
-        // Of arm64: whether code or data follows.
-        || name.starts_with('$')
         || name.ends_with("_text_start")
         || name.ends_with("_text_end")
 }
@@ -225,15 +221,21 @@ impl Symbols {
             && self.functions[place.function as usize].module == BPF
     }
 
+    /// First address and name of the watched module that an address is in.
+    fn watched(&self, address: u64) -> Option<(u64, &str)> {
+        let module = self.modules.iter().find(|(range, _)| range.contains(&address));
+        module.map(|(range, name)| (range.start, &**name))
+    }
+
     /// Whether it is in a module that is watched.
     pub(crate) fn is_watched(&self, address: u64) -> bool {
-        self.modules.iter().any(|(begin, end, _)| (*begin..*end).contains(&address))
+        self.watched(address).is_some()
     }
 
     /// Adds a function of a watched module that has no symbol: its name is its distance from the module's first byte.
     pub(crate) fn add(&mut self, address: u64) -> Option<BlockPlace> {
-        let (begin, _, module) =
-            self.modules.iter().find(|(begin, end, _)| (*begin..*end).contains(&address))?;
+        let (begin, module) = self.watched(address)?;
+        let module = module.to_owned();
         let name = format!("{:#x}", address - begin);
         let place = BlockPlace {
             function: self.functions.len() as u32,
@@ -241,7 +243,7 @@ impl Symbols {
             watched: true,
             ..BlockPlace::default()
         };
-        self.functions.push(Function { address, name, module: module.clone() });
+        self.functions.push(Function { address, name, module });
         // Behind a part that begins there, so that the function is found and not added again.
         let at = self.places.partition_point(|(begin, _)| *begin <= address);
         self.places.insert(at, (address, place));
@@ -257,6 +259,6 @@ impl Symbols {
 
     /// Whether code there is the kernel's entry: an `iret` there ends an interrupt, and what it calls is a system call.
     pub(crate) fn is_entry_text(&self, address: u64) -> bool {
-        (self.entry_text.0..self.entry_text.1).contains(&address)
+        self.entry_text.contains(&address)
     }
 }
