@@ -1,7 +1,7 @@
 //! Builds by cargo. Outputs are found in cargo's messages, not by guessed paths.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -106,7 +106,7 @@ fn messages(paths: &Paths, args: &[&str]) -> Result<String> {
     let mut cargo = Command::new("cargo");
     cargo.args(args).args(["--quiet", "--message-format=json-render-diagnostics"]);
     cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
-    let output = stop::start(&mut cargo)?.output()?;
+    let output = stop::run(&mut cargo, Child::wait_with_output)?;
     if !output.status.success() {
         bail!("`{}` failed: {}", process::text(&cargo), output.status);
     }

@@ -1,8 +1,9 @@
 //! Running other programs. An error always carries the text of the command.
 
 use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -13,7 +14,7 @@ use crate::stop;
 /// Runs the command without input; it inherits our output.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let text = text(command);
-    let status = stop::start(command.stdin(Stdio::null()))?.wait()?;
+    let status = stop::run(command.stdin(Stdio::null()), |mut child| child.wait())?;
     if !status.success() {
         bail!("`{text}` failed: {status}");
     }
@@ -41,10 +42,24 @@ fn stdout_if(command: &mut Command, codes: &[i32]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Runs the command, prints its standard output as it comes, and returns its lines, whatever the exit status.
+pub(crate) fn printed(command: &mut Command) -> Result<(ExitStatus, Vec<String>)> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    stop::run(command, |mut child| {
+        let mut lines = Vec::new();
+        for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
+            let line = line?;
+            println!("{line}");
+            lines.push(line);
+        }
+        Ok((child.wait()?, lines))
+    })
+}
+
 /// Runs the command and returns its output, whatever its exit status.
 pub(crate) fn capture(command: &mut Command) -> Result<Output> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    stop::start(command)?.output()
+    stop::run(command, Child::wait_with_output)
 }
 
 /// Today's date, such as 2026-11-21.
@@ -62,7 +77,7 @@ pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Result<()> {
     let file = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
     command.stdin(Stdio::null());
     command.stdout(file.try_clone().context("cannot share the log file")?).stderr(file);
-    let status = stop::start(command)?.wait()?;
+    let status = stop::run(command, |mut child| child.wait())?;
     if !status.success() {
         let written = fs::read(log).unwrap_or_default();
         let written = String::from_utf8_lossy(&written);

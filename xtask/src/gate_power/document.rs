@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use statrs::distribution::{Beta, ContinuousCDF as _};
 
 use crate::paths::Paths;
@@ -15,34 +15,25 @@ use crate::setup;
 
 use super::{Decision, HANDLER, Kind, SERIES, variant::MODULE};
 
-const HEAD: &str = "\
-# How well the gate judges
+/// The head of what is measured; the text above it is written by hand.
+const MEASURED: &str = "\nMeasured until ";
 
-Decisions of `profiler gate --baseline A --candidate B --cache C`, each on two builds of a driver with different
-bytes. If no handler is slower, both *cost the same*: every function has the same instructions, which is checked, at
-another address. A seed decides in which order objects are linked, among them three more with a function that nothing
-calls and data that nothing reads, of other names and sizes (1 to 3,000 bytes), and whether functions are aligned to
-16, 32 or 64 bytes, or not reordered by how hot they are. If a handler is slower, that many more
-instructions are compiled into the candidate. Up to 32 candidates share a baseline, which the gate measures once.
-
-A *false alarm* is a decision in which something failed that is not slower. *Found* are decisions in which the slower
-handler failed. Bounds are exact (Clopper and Pearson), one-sided, at 95 %: at most so many false alarms, and at least
-so many found, for builds that are varied in this way. A limit does not find what it allows: one instruction is less
-than the default floor of four; `tp50=+0` allows none. *Placements* has the number of decisions that took so many.
-
-Written by `cargo xtask gate-power` (see its help); [gate-rule.md](gate-rule.md) has the rule.
-";
-
-/// The document.
-pub(super) fn render(paths: &Paths, profiler: &Path, decisions: &[Decision]) -> Result<String> {
-    let mut text = HEAD.to_owned();
+/// The document with the table of these decisions.
+pub(super) fn render(
+    paths: &Paths,
+    old: &str,
+    profiler: &Path,
+    decisions: &[Decision],
+) -> Result<String> {
+    let (head, _) = old.split_once(MEASURED).context("docs/gate-power.md has no `Measured`")?;
+    let mut text = head.to_owned();
     let version = |program: &Path| -> Result<String> {
         let text = process::stdout(Command::new(program).arg("--version"))?;
         Ok(text.lines().next().unwrap_or_default().to_owned())
     };
     let _ = writeln!(
         text,
-        "\nMeasured until {} by {} with {}\nand Linux {} on {}.\nSeconds are without the builds; the machine did other work meanwhile.\n",
+        "{MEASURED}{} by {} with {}\nand Linux {} on {}.\nSeconds are without the builds; the machine did other work meanwhile.\n",
         decisions.iter().map(|one| &*one.date).max().unwrap_or("now"),
         version(profiler)?,
         version(Path::new("qemu-system-x86_64"))?,

@@ -103,7 +103,8 @@ pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
         }
     }
     let document = paths.root().join("docs/gate-power.md");
-    process::write(&document, document::render(paths, &profiler, &decisions)?)?;
+    let text = document::render(paths, &process::read(&document)?, &profiler, &decisions)?;
+    process::write(&document, text)?;
     println!("gate-power: {} decisions, {}", decisions.len(), document.display());
     Ok(decisions
         .iter()

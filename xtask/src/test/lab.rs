@@ -80,11 +80,9 @@ pub(super) fn run(
         arm64.push(testbed::build_for_arm64(paths, series, &slow)?);
     }
     command.env("PROFILER_LAB_ARM64", std::env::join_paths(arm64)?);
-    let output = process::capture(&mut command)?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    println!("{text}{}", String::from_utf8_lossy(&output.stderr));
-    let endings = libtest::endings(text.lines());
-    let early = format!("the test binary ended early: {}", output.status);
+    let (status, lines) = process::printed(&mut command)?;
+    let endings = libtest::endings(lines.iter().map(String::as_str));
+    let early = format!("the test binary ended early: {status}");
     report.add_run(PLACE, &listed, &endings, &early);
     Ok(())
 }

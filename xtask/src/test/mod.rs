@@ -21,9 +21,8 @@ mod report;
 mod side_by_side;
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::Instant;
 
@@ -39,7 +38,6 @@ use crate::series::Series;
 use crate::setup;
 use crate::setup::venv::{BROWSER, READERS};
 use crate::speed;
-use crate::stop;
 use crate::testbed::{self, Variant};
 use crate::vm;
 
@@ -246,18 +244,7 @@ fn cargo_test(
     cargo.env("PROFILER_READERS_PYTHON", READERS.program(paths, "python3"));
     cargo.env("PROFILER_BROWSER", BROWSER);
     cargo.env("PROFILER_PROMTOOL", setup::PROMETHEUS.programs(paths).join("promtool"));
-    cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
-    let text = process::text(&cargo);
-    let mut child = stop::start(&mut cargo)?;
-    let mut lines = Vec::new();
-    if let Some(stdout) = child.stdout() {
-        for line in BufReader::new(stdout).lines() {
-            let line = line.with_context(|| format!("cannot read the output of `{text}`"))?;
-            println!("{line}");
-            lines.push(line);
-        }
-    }
-    let status = child.wait()?;
+    let (status, lines) = process::printed(cargo.current_dir(paths.root()))?;
     let endings = libtest::endings(lines.iter().map(String::as_str));
     for (test, ending) in &endings {
         report.add(HOST, test, ending.clone());
@@ -265,7 +252,8 @@ fn cargo_test(
     let failed = endings.iter().any(|(_, ending)| *ending == Status::Failed);
     if !status.success() && !failed {
         // It did not build, or a test binary died.
-        report.add(HOST, "cargo test", Status::NotRun(format!("`{text}` failed: {status}")));
+        let why = format!("`{}` failed: {status}", process::text(&cargo));
+        report.add(HOST, "cargo test", Status::NotRun(why));
     }
     Ok(endings.len())
 }
@@ -304,13 +292,12 @@ impl<'a> BootContext<'a> {
     /// Compares boots with those that they repeat.
     fn agreement(&self, boots: &[Boot], report: &mut Report) {
         for second in boots {
-            let first = second.name.strip_suffix(plan::TWICE);
-            let Some(first) = boots.iter().find(|boot| Some(boot.name.as_str()) == first) else {
-                continue;
+            let name = second.name.strip_suffix(plan::TWICE);
+            let is_first = |boot: &&Boot| {
+                Some(&*boot.name) == name
+                    && second.tests.iter().all(|test| boot.tests.contains(test))
             };
-            if !second.tests.iter().all(|test| first.tests.contains(test)) {
-                continue;
-            }
+            let Some(first) = boots.iter().find(is_first) else { continue };
             let agreement = agreement::check(&self.out(&first.name), &self.out(&second.name));
             let name = format!("{} and {} agree", first.name, second.name);
             if let Some(values) = report.step("virtual time", &name, agreement) {
