@@ -5,10 +5,9 @@
 //! Everything here is safe code without QEMU, so that tests can play any order of events.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry as Slot;
 use std::ops::{AddAssign, Sub};
 
-use crate::arch::{self, Kind, SLOT};
+use crate::arch::{self, Interrupt, Kind, SLOT};
 use crate::symbols::{BlockPlace, Function, Symbols};
 
 /// No parent: a call from outside of all watched functions.
@@ -418,7 +417,7 @@ impl Counter {
         };
         let from = std::mem::replace(&mut self.last, block.last);
         let mut place = block.place.unwrap_or_default();
-        self.by_system_call &= !place.interrupt;
+        self.by_system_call &= place.interrupt.is_none();
         place.system_call |= place.entry
             && self.by_system_call
             && matches!(event, Event::Call(_))
@@ -462,7 +461,7 @@ impl Counter {
         let ended = std::mem::take(&mut self.previous.ends_interrupt) && self.end_interrupt();
         let returns = ended || matches!(event, Event::Back(_));
         let event = match returns {
-            true if place.interrupt => Event::None,
+            true if place.interrupt.is_some() => Event::None,
             true => Event::Back(block.address),
             false => event,
         };
@@ -472,7 +471,7 @@ impl Counter {
             Event::Call(slot) => self.call(slot),
             Event::Return(slot) => self.ret(slot),
         }
-        if place.interrupt && !(self.previous.interrupt && event == Event::None) {
+        if place.interrupt.is_some() && !(self.previous.interrupt && event == Event::None) {
             self.interrupt(place, returns);
         }
         let place = match self.unnamed(block.address, place, event) {
@@ -498,7 +497,7 @@ impl Counter {
         let whole = begun == u64::from(previous.instructions);
         // A fault's instruction is begun again afterwards.
         let executed = begun - u64::from(previous.goes_on && begun > 0);
-        let fault = place.fault && !(whole && previous.breaks);
+        let fault = place.interrupt == Some(Interrupt::Fault) && !(whole && previous.breaks);
         let executed = executed - u64::from(fault && executed > 0);
         let whole = whole && !fault;
         if !whole {
@@ -542,12 +541,12 @@ impl Counter {
 
     /// The first instructions of `code`.
     fn part(&mut self, code: u32, instructions: u32) -> u32 {
-        if let Some(part) = self.parts.get(&(code, instructions)) {
-            return *part;
+        let next = self.code.len() as u32;
+        let part = *self.parts.entry((code, instructions)).or_insert(next);
+        if part == next {
+            let Code { address, sizes } = self.code[code as usize].clone();
+            self.new_code(address, &sizes[..instructions as usize]);
         }
-        let Code { address, sizes } = self.code[code as usize].clone();
-        let part = self.new_code(address, &sizes[..instructions as usize]);
-        self.parts.insert((code, instructions), part);
         part
     }
 
@@ -713,6 +712,13 @@ impl Counter {
         calls.beside += level.beside - frame.beside_before;
     }
 
+    /// All calls of the innermost level are over without a return.
+    fn leave_level(&mut self) {
+        while self.level().is_some_and(|level| !level.entries.is_empty()) {
+            self.pop(false);
+        }
+    }
+
     fn leave_if_empty(&mut self) {
         let is_left = |task: &Task| matches!(&task.levels[..], [level] if level.entries.is_empty());
         if self.current.as_ref().is_some_and(is_left) {
@@ -724,8 +730,9 @@ impl Counter {
         let (interrupted, by) = (self.previous.last, self.node());
         if let Some(task) = &mut self.current {
             let within = task.levels.last().is_some_and(|level| level.system_call);
-            let system_call = within && place.exception;
-            let caused = place.exception && by.is_some_and(|node| node != ROOT);
+            let exception = place.interrupt != Some(Interrupt::Asynchronous);
+            let system_call = within && exception;
+            let caused = exception && by.is_some_and(|node| node != ROOT);
             let level = Level { interrupted, system_call, caused, returns, ..Level::default() };
             task.levels.push(level);
             self.back = 0;
@@ -740,9 +747,7 @@ impl Counter {
         if self.current.as_ref().is_none_or(|task| task.levels.len() < 2) {
             return false;
         }
-        while self.level().is_some_and(|level| !level.entries.is_empty()) {
-            self.pop(false);
-        }
+        self.leave_level();
         let Some(task) = &mut self.current else { return false };
         let Some(ended) = task.levels.pop() else { return false };
         self.previous.last = ended.interrupted;
@@ -826,9 +831,7 @@ impl Counter {
 
     fn abandon(&mut self) {
         while self.current.as_ref().is_some_and(|task| !task.levels.is_empty()) {
-            while self.level().is_some_and(|level| !level.entries.is_empty()) {
-                self.pop(false);
-            }
+            self.leave_level();
             if let Some(task) = &mut self.current {
                 task.levels.pop();
             }
@@ -842,16 +845,16 @@ impl Counter {
 
     fn push_below(&mut self, parent: u32, place: BlockPlace, slot: u64, sure: bool) {
         let Some(level) = self.current.as_mut().and_then(Task::level_mut) else { return };
-        let node = match self.children.entry((parent, place.function)) {
+        let next = self.nodes.len() as u32;
+        let node = match (parent, place.watched) {
             // Of a system call only what watched functions do is told apart.
-            _ if parent == ROOT && !place.watched => ROOT,
-            Slot::Occupied(node) => *node.get(),
-            Slot::Vacant(vacant) => {
-                self.kept += 1;
-                self.nodes.push(Node { parent, function: place.function, ..Node::default() });
-                *vacant.insert(self.nodes.len() as u32 - 1)
-            }
+            (ROOT, false) => ROOT,
+            _ => *self.children.entry((parent, place.function)).or_insert(next),
         };
+        if node == next {
+            self.kept += 1;
+            self.nodes.push(Node { parent, function: place.function, ..Node::default() });
+        }
         if let Some(node) = self.nodes.get_mut(node as usize) {
             node.calls += 1;
         }
@@ -896,7 +899,7 @@ impl Counter {
             instructions: block.instructions,
             last: block.last,
             ends_interrupt: block.ends_interrupt,
-            interrupt: place.interrupt,
+            interrupt: place.interrupt.is_some(),
             goes_on: block.repeats && self.previous.last == block.address,
             breaks: block.end == Kind::Breakpoint,
             code: cell.and(block.code),
@@ -919,14 +922,13 @@ impl Counter {
     }
 
     fn cell(&mut self, node: u32, code: u32) -> u32 {
-        match self.cell_of.entry((node, code)) {
-            Slot::Occupied(cell) => *cell.get(),
-            Slot::Vacant(vacant) => {
-                self.kept += 1 + self.code[code as usize].sizes.len() / CODE_KEPT;
-                self.cells.push(Cell { node, code, times: 0 });
-                *vacant.insert(self.cells.len() as u32 - 1)
-            }
+        let next = self.cells.len() as u32;
+        let cell = *self.cell_of.entry((node, code)).or_insert(next);
+        if cell == next {
+            self.kept += 1 + self.code[code as usize].sizes.len() / CODE_KEPT;
+            self.cells.push(Cell { node, code, times: 0 });
         }
+        cell
     }
 }
 

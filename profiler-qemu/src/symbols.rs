@@ -15,12 +15,8 @@ pub(crate) struct BlockPlace {
     pub(crate) function: u32,
     /// It is the function's first instruction.
     pub(crate) entry: bool,
-    /// An interrupt or exception begins here.
-    pub(crate) interrupt: bool,
-    /// That is an exception.
-    pub(crate) exception: bool,
-    /// That is a fault.
-    pub(crate) fault: bool,
+    /// The interrupt or exception that begins here.
+    pub(crate) interrupt: Option<Interrupt>,
     /// Calls of the function are recorded one by one.
     pub(crate) watched: bool,
     /// System calls are made in the function.
@@ -67,18 +63,12 @@ pub(crate) struct Symbols {
 }
 
 /// What a request says.
-#[derive(Debug, Default)]
 struct Request {
     /// Names of modules whose functions are watched.
     modules: Vec<String>,
-    /// As in [`Symbols::modules`].
-    ranges: Vec<(Range<u64>, String)>,
     /// Names of other functions that are watched.
     named: Vec<String>,
-    functions: Vec<Function>,
-    entry_text: [u64; 2],
-    /// Addresses that the CPU goes to, by number.
-    vectors: Vec<(u64, u8)>,
+    symbols: Symbols,
 }
 
 impl Request {
@@ -93,27 +83,30 @@ impl Request {
                 let bytes = words.next().and_then(|word| word.parse().ok());
                 if let (Some(address), Some(bytes)) = (address, bytes) {
                     let range = address..address.saturating_add(bytes);
-                    self.ranges.push((range, second.to_owned()));
+                    self.symbols.modules.push((range, second.to_owned()));
                 }
             }
             "function" => self.named.push(second.to_owned()),
             "vector" => {
                 let address = u64::from_str_radix(words.next()?, 16).ok()?;
-                self.vectors.push((address, second.parse().ok()?));
+                let interrupt = (self.symbols.arch.vector)(second.parse().ok()?);
+                self.symbols.vectors.extend(interrupt.map(|interrupt| (address, interrupt)));
             }
             _ => {
                 let address = u64::from_str_radix(first, 16).ok()?;
                 let name = words.next()?;
                 let module = words.next().unwrap_or("").trim_matches(['[', ']']).to_owned();
                 let kernel = module.is_empty();
-                let bound = arch::ENTRY_TEXT.iter().position(|bound| kernel && *bound == name);
-                if let Some(index) = bound {
-                    self.entry_text[index] = address;
+                if kernel && name == arch::ENTRY_TEXT[0] {
+                    self.symbols.entry_text.start = address;
+                } else if kernel && name == arch::ENTRY_TEXT[1] {
+                    self.symbols.entry_text.end = address;
                 } else if matches!(second, "t" | "T" | "w" | "W")
                     // Of arm64: whether code or data follows.
                     && !(name.starts_with('$') || kernel && is_bound(name))
                 {
-                    self.functions.push(Function { address, name: name.to_owned(), module });
+                    let name = name.to_owned();
+                    self.symbols.functions.push(Function { address, name, module });
                 }
             }
         }
@@ -130,11 +123,21 @@ impl Request {
 /// # Errors
 /// If there is no function, or none of those to watch.
 pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> {
-    let mut request = Request::default();
+    let symbols = Symbols {
+        arch,
+        functions: Vec::new(),
+        places: Vec::new(),
+        entry_text: 0..0,
+        vectors: HashMap::new(),
+        modules: Vec::new(),
+        given: 0,
+    };
+    let mut request = Request { modules: Vec::new(), named: Vec::new(), symbols };
     for line in text.lines() {
         request.line(line).ok_or_else(|| format!("not a line of /proc/kallsyms: {line}"))?;
     }
-    let Request { modules, ranges, named, mut functions, entry_text, vectors } = request;
+    let Request { modules, named, mut symbols } = request;
+    let functions = &mut symbols.functions;
     if functions.iter().all(|function| function.address == 0) {
         return Err("the addresses of /proc/kallsyms are hidden: kernel.kptr_restrict".to_owned());
     }
@@ -144,7 +147,7 @@ pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> 
     // Of all names few are looked up, and each run waits for this.
     let split: HashSet<(&str, &str)> = functions.iter().filter_map(Function::split_from).collect();
     let whole: HashMap<(&str, &str), u32> = (0..)
-        .zip(&functions)
+        .zip(&*functions)
         .map(|(index, function)| ((&*function.module, &*function.name), index))
         .filter(|(name, _)| split.contains(name))
         .collect();
@@ -165,26 +168,16 @@ pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> 
             },
         )
     };
-    let places: Vec<_> = (0..).zip(&functions).map(place).collect();
+    symbols.places = (0..).zip(&*functions).map(place).collect();
     let asked = !modules.is_empty() || !named.is_empty();
-    if asked && !places.iter().any(|(_, place)| place.watched) {
+    if asked && !symbols.places.iter().any(|(_, place)| place.watched) {
         return Err(format!(
             "no function of {} is in /proc/kallsyms",
             modules.iter().chain(&named).cloned().collect::<Vec<_>>().join(", ")
         ));
     }
-    Ok(Symbols {
-        arch,
-        given: functions.len(),
-        functions,
-        places,
-        entry_text: entry_text[0]..entry_text[1],
-        modules: ranges,
-        vectors: vectors
-            .into_iter()
-            .filter_map(|(address, number)| Some((address, (arch.vector)(number)?)))
-            .collect(),
-    })
+    symbols.given = symbols.functions.len();
+    Ok(symbols)
 }
 
 /// Names of addresses that are no functions and would hide one.
@@ -205,9 +198,7 @@ impl Symbols {
         let at = begin == address || self.is_tail_call(place, address - begin);
         Some(BlockPlace {
             entry: place.entry && at,
-            interrupt: interrupt.is_some(),
-            exception: interrupt.is_some_and(|it| it != Interrupt::Asynchronous),
-            fault: interrupt == Some(Interrupt::Fault),
+            interrupt,
             watched: place.watched && at,
             system_call: place.system_call && at,
             switch: place.switch && at,

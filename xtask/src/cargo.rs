@@ -54,24 +54,14 @@ fn build(paths: &Paths, more: &[&str]) -> Result<PathBuf> {
 
 /// Cargo's arguments for all tests. Always the same packages, so that dependencies are built once: cargo selects their
 /// features by what is built together. Release, because a debug build is slow under TCG and would be a second build.
-pub(crate) const TESTED: [&str; 5] =
-    ["--release", "--workspace", "--exclude", "profiler-ebpf", "--locked"];
+pub(crate) const TESTED: &str = "--release --workspace --exclude profiler-ebpf --locked";
 
 /// More of cargo's arguments, for the unit tests. They compile the library a second time in any case: without optimisation that
 /// takes a quarter of the time, and the arithmetic of `profiler` is checked. Of the programs, xtask alone has unit tests.
-pub(crate) const UNIT_TESTS: [&str; 11] = [
-    "--lib",
-    "--bin",
-    "xtask",
-    "--test",
-    "pairing",
-    "--config",
-    "profile.release.package.profiler.opt-level=0",
-    "--config",
-    "profile.release.package.profiler.overflow-checks=true",
-    "--config",
-    "profile.release.package.profiler.debug-assertions=true",
-];
+pub(crate) const UNIT_TESTS: &str = "--lib --bin xtask --test pairing \
+    --config profile.release.package.profiler.opt-level=0 \
+    --config profile.release.package.profiler.overflow-checks=true \
+    --config profile.release.package.profiler.debug-assertions=true";
 
 /// Programs of the tests.
 #[derive(Debug, Clone)]
@@ -87,13 +77,15 @@ pub(crate) struct Tested {
 /// Builds the programs of the tests, and the unit tests, too, if asked.
 pub(crate) fn build_tests(paths: &Paths, with_unit_tests: bool) -> Result<Tested> {
     println!("build: tests, release");
-    let build =
-        |which: &[&str]| messages(paths, &[&["test", "--no-run"], &TESTED[..], which].concat());
+    let build = |which: &str| {
+        let args = format!("test --no-run {TESTED} {which}");
+        messages(paths, &args.split(' ').collect::<Vec<_>>())
+    };
     if with_unit_tests {
-        build(&UNIT_TESTS)?;
+        build(UNIT_TESTS)?;
     }
     // That for the VM has to be named, or cargo leaves it out.
-    let messages = build(&["--test", "host", "--test", "vm"])?;
+    let messages = build("--test host --test vm")?;
     Ok(Tested {
         profiler: executable(&messages, "profiler")?,
         host_tests: executable(&messages, "host")?,

@@ -23,17 +23,29 @@ pub(crate) enum Task {
     /// Run a command as root in a VM with a stock Debian kernel on this machine's files.
     Vm(VmArgs),
     /// Build the BPF object and its record into profiler-ebpf/prebuilt.
-    Ebpf(EbpfArgs),
+    Ebpf {
+        /// Write nothing; fail if the committed object does not match its sources.
+        #[arg(long)]
+        check: bool,
+    },
     /// Build the testbed module.
     Testbed(TestbedArgs),
     /// Build the program that runs in a lab's guests of arm64, and put it where `profiler` looks for it.
     Guest,
     /// The main job: handlers of the test module under load in a VM; table and JSON.
-    Demo(DemoArgs),
+    Demo {
+        /// The kernel series.
+        #[arg(long, value_enum, default_value = "6.1")]
+        kernel: Series,
+    },
     /// Build the book out of docs/ into target/book/html, and follow its links.
     Book,
     /// Make a Debian package and an archive with a static binary in target/dist.
-    Dist(DistArgs),
+    Dist {
+        /// Install and run both in a clean Debian root, as root.
+        #[arg(long)]
+        check: bool,
+    },
     /// Count the instructions that the probes add to a call, in a VM under virtual time.
     Bench(BenchArgs),
     /// Measure the gate's false alarms, and its detection of slow-downs of known size.
@@ -65,14 +77,6 @@ pub(crate) struct TestArgs {
     pub(crate) filters: Vec<String>,
 }
 
-/// Arguments of `demo`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct DemoArgs {
-    /// The kernel series.
-    #[arg(long, value_enum, default_value = "6.1")]
-    pub(crate) kernel: Series,
-}
-
 /// Arguments of `bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
@@ -88,14 +92,6 @@ pub(crate) struct BenchArgs {
     pub(crate) gate: Option<Vec<PathBuf>>,
 }
 
-/// Arguments of `dist`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct DistArgs {
-    /// Install and run both in a clean Debian root, as root.
-    #[arg(long)]
-    pub(crate) check: bool,
-}
-
 /// Arguments of `fuzz`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FuzzArgs {
@@ -108,17 +104,6 @@ pub(crate) struct FuzzArgs {
     /// Only these targets.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(crate::fuzz::targets()))]
     pub(crate) targets: Vec<String>,
-}
-
-/// Arguments of `ebpf`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct EbpfArgs {
-    /// Write nothing; fail if the committed object does not match its sources.
-    #[arg(long)]
-    pub(crate) check: bool,
-    /// With --check: also build below target/ and compare.
-    #[arg(long, requires = "check")]
-    pub(crate) rebuild: bool,
 }
 
 /// Arguments of `testbed`.
@@ -173,9 +158,6 @@ pub(crate) struct GatePowerArgs {
     /// Program that the driver hooks the kernel for, as `profiler gate --agent` takes it.
     #[arg(long, value_name = "COMMAND", requires = "driver")]
     pub(crate) agent: Option<String>,
-    /// Program to measure [default: a release build].
-    #[arg(long)]
-    pub(crate) profiler: Option<PathBuf>,
 }
 
 /// How many decisions on which change.

@@ -8,7 +8,7 @@ use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
 use crate::vm::{self, word};
-use ten::TEN;
+pub(crate) use ten::TEN;
 
 #[path = "../../profiler/tests/common/ten.rs"]
 mod ten;

@@ -3,16 +3,15 @@
 //! The object is committed so that users need neither nightly Rust nor LLVM. Its record,
 //! `SOURCES.sha256`, is what `sha256sum -c` reads; lines with `#` name the tools.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 
-use crate::cli::EbpfArgs;
-use crate::digest;
 use crate::paths::Paths;
 use crate::process;
-use crate::setup::{self, LLVM_MAJOR, LLVM_PREFIX};
+use crate::setup::{self, LLVM_PREFIX};
 
 const OBJECT: &str = "profiler-bpf.o";
 const RECORD: &str = "SOURCES.sha256";
@@ -23,12 +22,8 @@ const TOOLS: &str = "# tools: ";
 /// The dependency that is compiled into the object.
 const DEPENDENCY: &str = "aya-ebpf";
 
-/// Updates the committed object and its record, or checks them.
-pub(crate) fn run(paths: &Paths, args: &EbpfArgs) -> Result<()> {
-    if args.check {
-        check(paths)?;
-        return if args.rebuild { rebuild(paths) } else { Ok(()) };
-    }
+/// Updates the committed object and its record.
+pub(crate) fn update(paths: &Paths) -> Result<()> {
     let (object, tools) = build(paths)?;
     let committed = prebuilt(paths).join(OBJECT);
     process::copy(&object, &committed)?;
@@ -44,7 +39,8 @@ pub(crate) fn run(paths: &Paths, args: &EbpfArgs) -> Result<()> {
 pub(crate) fn rebuild(paths: &Paths) -> Result<()> {
     let (object, tools) = build(paths)?;
     let committed = prebuilt(paths).join(OBJECT);
-    let same = digest::of_file(&object)? == digest::of_file(&committed)?;
+    let [built, known] = [&object, &committed].map(fs::read);
+    let same = built? == known?;
     let record = recorded(paths)?;
     let recorded = record.lines().find_map(|line| line.strip_prefix(TOOLS)).unwrap_or_default();
     println!("ebpf: {} {}", object.display(), compared(same, recorded, &tools)?);
@@ -92,20 +88,15 @@ fn prebuilt(paths: &Paths) -> PathBuf {
     paths.root().join("profiler-ebpf/prebuilt")
 }
 
-/// Debian's compiler, which the set-up installs: its LLVM is one that bpf-linker can read.
+/// Debian's compiler, which the set-up installs: its LLVM must not be newer than that of bpf-linker.
 const RUSTC: &str = "/usr/bin/rustc";
 
-/// The version of the compiler and of its LLVM, which bpf-linker can read.
+/// The versions of the compiler and of its LLVM.
 fn compiler() -> Result<String> {
     let version = process::stdout(Command::new(RUSTC).arg("-vV"))?;
     let llvm = version.lines().find_map(|line| line.strip_prefix("LLVM version: "));
-    let llvm = llvm.unwrap_or_default();
-    let major = llvm.split('.').next().and_then(|major| major.parse::<u32>().ok());
-    ensure!(
-        major.is_some_and(|major| major <= LLVM_MAJOR),
-        "the LLVM of {RUSTC} is newer than the {LLVM_MAJOR} of bpf-linker"
-    );
-    Ok(format!("{}, LLVM {llvm}", version.lines().next().unwrap_or("rustc")))
+    let rustc = version.lines().next().unwrap_or("rustc");
+    Ok(format!("{rustc}, LLVM {}", llvm.unwrap_or("of no version")))
 }
 
 /// The flags aya needs, instructions of Linux 5.1 and later, and paths that are the same on every machine.
@@ -165,22 +156,19 @@ fn record_of_tree(paths: &Paths, tools: &str) -> Result<String> {
     let mut files = Vec::new();
     for crate_ in ["profiler-common", "profiler-ebpf"] {
         files.push(root.join(crate_).join("Cargo.toml"));
-        files.extend(digest::files_below(&root.join(crate_).join("src"))?);
+        files.extend(process::files_below(&root.join(crate_).join("src"))?);
     }
     files.push(prebuilt(paths).join(OBJECT));
-    let version = locked_version(&process::read(&root.join("Cargo.lock"))?, DEPENDENCY)
-        .with_context(|| format!("{DEPENDENCY} is not in Cargo.lock"))?;
-    let mut text = format!(
+    let mut cargo = Command::new("cargo");
+    let dependency = process::stdout(cargo.args(["pkgid", DEPENDENCY]).current_dir(root))?;
+    let (_, version) = dependency.trim().rsplit_once('@').context("cargo names no version")?;
+    let digests = process::sha256sums(root, &files)?;
+    Ok(format!(
         "# What profiler-bpf.o was built from: `cargo xtask ebpf` writes this file,\n\
          # `cargo xtask ebpf --check` (or sha256sum -c, from the project's root) compares.\n\
          # dependency: {DEPENDENCY} {version}\n\
-         {TOOLS}{tools}\n"
-    );
-    for file in &files {
-        let name = file.strip_prefix(root).unwrap_or(file);
-        text.push_str(&format!("{}  {}\n", digest::of_file(file)?, name.display()));
-    }
-    Ok(text)
+         {TOOLS}{tools}\n{digests}"
+    ))
 }
 
 /// The lines that only one of two records has, but for that with the tools: the old ones with `-`, the new ones with `+`.
@@ -193,14 +181,6 @@ fn differences(record: &str, tree: &str) -> Vec<String> {
             .collect()
     };
     [only("-", record, tree), only("+", tree, record)].concat()
-}
-
-/// The version of a package in the text of a Cargo.lock.
-fn locked_version(lock: &str, package: &str) -> Option<String> {
-    let name = format!("name = \"{package}\"");
-    let mut lines = lock.lines().skip_while(|line| *line != name);
-    let version = lines.nth(1)?.strip_prefix("version = \"")?;
-    Some(version.trim_end_matches('"').to_owned())
 }
 
 #[cfg(test)]
@@ -235,13 +215,5 @@ mod tests {
         ];
         assert_eq!(differences(then, now), expected);
         assert!(differences(then, then).is_empty());
-    }
-
-    #[test]
-    fn the_lock_is_read() {
-        let lock = "[[package]]\nname = \"aya-ebpf-cty\"\nversion = \"9.0.0\"\n\n\
-                    [[package]]\nname = \"aya-ebpf\"\nversion = \"0.2.1\"\n";
-        assert_eq!(locked_version(lock, "aya-ebpf").as_deref(), Some("0.2.1"));
-        assert_eq!(locked_version(lock, "aya"), None);
     }
 }

@@ -102,7 +102,6 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::digest;
 
     /// How bytes come into a program, and what takes them apart.
     const READS: [&str; 12] = [
@@ -150,7 +149,7 @@ mod tests {
             );
         }
         for part in ["profiler", "profiler-common", "profiler-qemu", "profiler-vm"] {
-            for path in digest::files_below(&root.join(part).join("src")).unwrap() {
+            for path in process::files_below(&root.join(part).join("src")).unwrap() {
                 let file = path.strip_prefix(root).unwrap().to_str().unwrap();
                 let is_code = file.ends_with(".rs") && !file.ends_with("tests.rs");
                 assert!(
@@ -170,7 +169,7 @@ mod tests {
             text.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.split('"').next());
         assert_eq!(names.collect::<Vec<_>>(), targets());
         for target in targets() {
-            let corpus = digest::files_below(&paths.fuzz().join("corpus").join(target)).unwrap();
+            let corpus = process::files_below(&paths.fuzz().join("corpus").join(target)).unwrap();
             assert!(!corpus.is_empty(), "{target}");
         }
     }

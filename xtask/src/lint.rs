@@ -29,8 +29,7 @@ pub(crate) fn run(paths: &Paths) -> Result<()> {
     println!("lint: zizmor");
     process::run(linter(paths, "zizmor").args(["--offline", "--quiet"]).args(WORKFLOWS))?;
     println!("lint: cargo deny");
-    process::run(&mut deny(paths, &["licenses", "bans", "sources"]))?;
-    advisories(paths)?;
+    deny(paths)?;
     println!("lint: clean");
     Ok(())
 }
@@ -49,23 +48,18 @@ fn scripts(paths: &Paths) -> Result<Vec<String>> {
     Ok(process::stdout(&mut grep)?.lines().map(str::to_owned).collect())
 }
 
-/// By `deny.toml`.
-fn deny(paths: &Paths, checks: &[&str]) -> Command {
-    let mut deny = linter(paths, "cargo-deny");
-    deny.args(["--locked", "check", "--hide-inclusion-graph"]).args(checks);
-    deny
-}
-
-/// Their database is a repository of its own, which not every machine reaches.
-fn advisories(paths: &Paths) -> Result<()> {
-    let done = process::capture(&mut deny(paths, &["advisories"]))?;
-    let said = String::from_utf8_lossy(&done.stderr);
-    if done.status.success() {
-        println!("lint: no advisory on a dependency");
-    } else if said.contains("failed to fetch advisory database") {
-        println!("lint: advisories are NOT checked: their database cannot be reached");
-    } else {
-        bail!("`cargo deny check advisories` failed: {}\n{said}", done.status);
+/// By `deny.toml`. The database of advisories is a repository of its own, which not every machine reaches.
+fn deny(paths: &Paths) -> Result<()> {
+    for checks in [&["licenses", "bans", "sources"][..], &["advisories"]] {
+        let mut deny = linter(paths, "cargo-deny");
+        deny.args(["--locked", "check", "--hide-inclusion-graph"]).args(checks);
+        let done = process::capture(&mut deny)?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        if said.contains("failed to fetch advisory database") {
+            println!("lint: advisories are NOT checked: their database cannot be reached");
+        } else if !done.status.success() {
+            bail!("`{}` failed: {}\n{said}", process::text(&deny), done.status);
+        }
     }
     Ok(())
 }

@@ -7,7 +7,6 @@ mod cargo;
 mod ci_tests;
 mod cli;
 mod demo;
-mod digest;
 mod dist;
 mod ebpf;
 mod fuzz;
@@ -51,14 +50,15 @@ fn dispatch(task: Task) -> Result<ExitCode> {
             setup::ensure(paths, &setup::all())?;
             println!("set-up: all is there");
         }
-        Task::Ebpf(args) => ebpf::run(paths, &args)?,
+        Task::Ebpf { check: true } => ebpf::check(paths)?,
+        Task::Ebpf { check: false } => ebpf::update(paths)?,
         Task::Testbed(args) => testbed::run(paths, args)?,
         Task::Guest => guest(paths)?,
         Task::Bench(args) => return bench::run(paths, &args).map(exit_code),
         Task::Book => book::run(paths)?,
-        Task::Dist(args) => dist::run(paths, args.check)?,
+        Task::Dist { check } => dist::run(paths, check)?,
         Task::Fuzz(args) => fuzz::run_each(paths, &args)?,
-        Task::Demo(args) => return demo::run(paths, args.kernel).map(exit_code),
+        Task::Demo { kernel } => return demo::run(paths, kernel).map(exit_code),
         Task::GatePower(args) => return gate_power::run(paths, &args).map(all_well),
         Task::Lint => lint::run(paths)?,
         Task::Test(args) => return test::run(paths, &args).map(all_well),

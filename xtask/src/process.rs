@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use anyhow::{Context as _, Result, bail};
@@ -62,11 +62,6 @@ pub(crate) fn capture(command: &mut Command) -> Result<Output> {
     stop::run(command, Child::wait_with_output)
 }
 
-/// Today's date, such as 2026-11-21.
-pub(crate) fn today() -> Result<String> {
-    Ok(stdout(Command::new("date").args(["-u", "+%F"]))?.trim().to_owned())
-}
-
 /// Runs a command with its output in `log`, whose last lines are part of the error.
 pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Result<()> {
     const TAIL: usize = 30;
@@ -86,6 +81,32 @@ pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Result<()> {
         bail!("`{text}` failed: {status}; all of its output is in {}\n{tail}", log.display());
     }
     Ok(())
+}
+
+/// All files below a folder, in a fixed order.
+pub(crate) fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let entries =
+            fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
+        for entry in entries {
+            let path = entry.with_context(|| format!("cannot list {}", folder.display()))?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The SHA-256 of each file below `root`, as `sha256sum -c` reads them there.
+pub(crate) fn sha256sums(root: &Path, files: &[PathBuf]) -> Result<String> {
+    let names = files.iter().map(|file| file.strip_prefix(root).unwrap_or(file));
+    stdout(Command::new("sha256sum").arg("--").args(names).current_dir(root))
 }
 
 /// Creates a folder and those above it.

@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result};
 use profiler_vm::debian::Unpacked;
 
 use crate::cli::TestbedArgs;
-use crate::digest;
 use crate::kbuild;
 use crate::paths::Paths;
 use crate::process;
@@ -112,14 +111,11 @@ fn sources(paths: &Paths) -> Result<Vec<PathBuf>> {
         let code = name.ends_with(".c") || name.ends_with(".h");
         name == "Kbuild" || name == "Makefile" || code && !name.ends_with(".mod.c")
     };
-    Ok(digest::files_below(&paths.root().join("testbed"))?.into_iter().filter(is_source).collect())
+    Ok(process::files_below(&paths.root().join("testbed"))?.into_iter().filter(is_source).collect())
 }
 
 fn stamp(paths: &Paths, kernel: &Unpacked) -> Result<String> {
-    let mut stamp =
-        format!("{}\n{}\n{}\n", paths.root().display(), kernel.packages, kbuild::compiler(kernel)?);
-    for file in sources(paths)? {
-        stamp.push_str(&format!("{}  {}\n", digest::of_file(&file)?, file.display()));
-    }
-    Ok(stamp)
+    let (root, compiler) = (paths.root(), kbuild::compiler(kernel)?);
+    let digests = process::sha256sums(root, &sources(paths)?)?;
+    Ok(format!("{}\n{}\n{compiler}\n{digests}", root.display(), kernel.packages))
 }

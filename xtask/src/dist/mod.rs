@@ -104,10 +104,6 @@ impl CleanRoot {
 }
 
 impl Tool for CleanRoot {
-    fn describe(&self, paths: &Paths) -> String {
-        format!("{}: a clean Debian root", Self::file(paths).display())
-    }
-
     fn is_ready(&self, paths: &Paths) -> bool {
         Self::file(paths).exists()
     }

@@ -73,10 +73,7 @@ struct Kind {
 /// handler was found.
 pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
     setup::ensure(paths, &[setup::MODULE_BUILD, Part::kernel(&SERIES)])?;
-    let profiler = match &args.profiler {
-        Some(profiler) => profiler.clone(),
-        None => cargo::build_profiler(paths)?,
-    };
+    let profiler = cargo::build_profiler(paths)?;
     let driver = Driver::of(paths, args)?;
     // Two at once would build in the same trees.
     let _lock = setup::lock(paths)?;
@@ -130,7 +127,7 @@ impl Decision {
         let largest = changes.filter_map(|change| change["percent"].as_f64());
         Ok(Self {
             seed,
-            date: process::today()?,
+            date: process::stdout(Command::new("date").args(["-u", "+%F"]))?.trim().to_owned(),
             found,
             false_alarms: failed,
             outcome: report["outcome"].as_str().context("no outcome")?.to_owned(),

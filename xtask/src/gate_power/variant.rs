@@ -4,11 +4,11 @@
 //! and data that nothing reads, of other names and sizes; and how functions are aligned and ordered.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use sha2::{Digest as _, Sha256};
 
 use crate::cli::GatePowerArgs;
 use crate::kbuild;
@@ -107,8 +107,9 @@ impl Driver {
 
 /// A number that depends on the seed.
 fn number(seed: u64, what: &str) -> u64 {
-    let hash = Sha256::digest(format!("{seed} {what}"));
-    hash.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    let mut hasher = DefaultHasher::new();
+    (seed, what).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The makefile with more objects, in another order, and with flags; `None` if no line has objects.

@@ -42,10 +42,6 @@ pub(crate) fn kernel(paths: &Paths, series: Series) -> Result<Unpacked> {
 pub(super) struct Arm64;
 
 impl Tool for Arm64 {
-    fn describe(&self, paths: &Paths) -> String {
-        format!("{}: kernels and a Rust library of arm64", paths.arm64().display())
-    }
-
     fn is_ready(&self, paths: &Paths) -> bool {
         KERNELS.iter().all(|series| kernel(paths, *series).is_ok()) && library(paths).exists()
     }

@@ -10,14 +10,11 @@ use super::Tool;
 use crate::paths::Paths;
 use crate::process;
 
-/// The major version of LLVM that bpf-linker is built with. A compiler with a newer one writes
-/// bitcode that it cannot read.
-pub(crate) const LLVM_MAJOR: u32 = 22;
-
-/// Where Debian puts that LLVM.
+/// Where Debian puts the LLVM that bpf-linker is built with. A compiler with a newer one writes bitcode that it cannot
+/// read.
 pub(crate) const LLVM_PREFIX: &str = "/usr/lib/llvm-22";
 
-/// Links BPF objects. The version reads the bitcode of the compilers in use; the feature is that of [`LLVM_MAJOR`].
+/// Links BPF objects. The version reads the bitcode of the compilers in use; the feature is that of [`LLVM_PREFIX`].
 pub(crate) const BPF_LINKER: CargoTool =
     CargoTool { name: "bpf-linker", version: "0.13.0", features: "llvm-22" };
 
@@ -45,10 +42,6 @@ impl CargoTool {
 }
 
 impl Tool for CargoTool {
-    fn describe(&self, paths: &Paths) -> String {
-        format!("{}: {} {}, by cargo (minutes)", paths.tools().display(), self.name, self.version)
-    }
-
     fn is_ready(&self, paths: &Paths) -> bool {
         let entry = format!("\"{} {} ", self.name, self.version);
         let manifest = paths.tools().join(".crates.toml");
@@ -68,16 +61,5 @@ impl Tool for CargoTool {
         let log = paths.target().join("logs").join(format!("{}.log", self.name));
         process::run_logged(&mut cargo, &log)?;
         process::remove_dir(&build)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bpf_linker_has_the_llvm_that_is_installed() {
-        assert_eq!(BPF_LINKER.features, format!("llvm-{LLVM_MAJOR}"));
-        assert!(LLVM_PREFIX.ends_with(&format!("-{LLVM_MAJOR}")));
     }
 }

@@ -42,10 +42,6 @@ pub(crate) fn has_own_tools(kernel: &Unpacked) -> bool {
 }
 
 impl Tool for Series {
-    fn describe(&self, paths: &Paths) -> String {
-        format!("{}: Debian's Linux {self}, unpacked, not installed", paths.kernel(*self).display())
-    }
-
     fn is_ready(&self, paths: &Paths) -> bool {
         kernel(paths, *self).is_ok()
     }
@@ -85,7 +81,7 @@ pub(super) fn install(apt: &Apt, series: Series, arch: Arch, to: &Path) -> Resul
 
 /// The newest kernel of the series: its release, and its packages with those of its headers.
 fn resolve(apt: &Apt, series: Series, arch: Arch) -> Result<(String, Vec<Entry>)> {
-    let is_of_series = |version: &str| series.has_version(version);
+    let is_of_series = |version: &str| debian::is_of(version, series.as_str());
     let name = format!("linux-image-{}", arch.debian());
     let image = apt.newest(&name, &is_of_series)?.depends_on("linux-image-")?;
     let release = image.trim_start_matches("linux-image-");

@@ -22,63 +22,74 @@ use crate::process;
 use crate::series::Series;
 use crate::stop;
 
-pub(crate) use cargo_tool::{BPF_LINKER, CARGO_DEB, LLVM_MAJOR, LLVM_PREFIX, MDBOOK};
+pub(crate) use cargo_tool::{BPF_LINKER, CARGO_DEB, LLVM_PREFIX, MDBOOK};
 pub(crate) use kernels::{BUILD_FOLDER, has_own_tools, kernel};
 pub(crate) use unpacked::{AUDIT, PROMETHEUS};
 
 /// A part of the set-up.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
+    what: &'static str,
     /// Packages of this machine.
     packages: &'static str,
     /// What lands below `target/`.
-    tool: Option<&'a dyn Tool>,
+    tool: &'a dyn Tool,
 }
 
 /// What is installed below `target/`.
 pub(crate) trait Tool: Sync {
-    /// What it is, and its folder.
-    fn describe(&self, paths: &Paths) -> String;
     /// Whether it is there, in the right version.
     fn is_ready(&self, paths: &Paths) -> bool;
     fn install(&self, paths: &Paths) -> Result<()>;
 }
 
+/// For parts that are packages alone.
+impl Tool for () {
+    fn is_ready(&self, _: &Paths) -> bool {
+        true
+    }
+
+    fn install(&self, _: &Paths) -> Result<()> {
+        Ok(())
+    }
+}
+
 impl<'a> Part<'a> {
-    const fn new(packages: &'static str, tool: &'a dyn Tool) -> Self {
-        Self { packages, tool: Some(tool) }
+    const fn new(what: &'static str, packages: &'static str, tool: &'a dyn Tool) -> Self {
+        Self { what, packages, tool }
     }
 
     /// One kernel: image, modules and headers.
     pub(crate) const fn kernel(series: &'a Series) -> Self {
-        Self::new(apt::KERNEL, series)
+        Self::new("a kernel of Debian with its headers", apt::KERNEL, series)
     }
 }
 
-/// QEMU, virtme-ng and what they need on the host.
-pub(crate) const VM: Part<'_> = Part::new(apt::VM, &venv::VIRTME);
-/// Compiler and tools for kernel modules.
-pub(crate) const MODULE_BUILD: Part<'_> = Part { packages: apt::MODULE_BUILD, tool: None };
+pub(crate) const VM: Part<'_> = Part::new("virtme-ng, by pip", apt::VM, &venv::VIRTME);
+pub(crate) const MODULE_BUILD: Part<'_> = Part::new("", apt::MODULE_BUILD, &());
 /// What tests of agents need: compiler and library of a BPF program, and auditctl.
-pub(crate) const AGENTS: Part<'_> = Part::new(apt::AGENTS, &AUDIT);
-/// Other programs that read what is exported, a browser among them.
-pub(crate) const READERS: Part<'_> = Part::new(apt::READERS, &venv::READERS);
-/// Linters of scripts, workflows and dependencies.
-pub(crate) const LINTERS: Part<'_> = Part::new(apt::PYTHON, &venv::LINTERS);
-/// Prometheus, which scrapes what `profiler serve` exposes.
-pub(crate) const SCRAPER: Part<'_> = Part::new("", &PROMETHEUS);
+pub(crate) const AGENTS: Part<'_> = Part::new("auditctl", apt::AGENTS, &AUDIT);
+pub(crate) const READERS: Part<'_> = Part::new(
+    "other readers of exported files, and Playwright, by pip",
+    apt::READERS,
+    &venv::READERS,
+);
+pub(crate) const LINTERS: Part<'_> = Part::new(
+    "linters of scripts, workflows and dependencies, by pip",
+    apt::PYTHON,
+    &venv::LINTERS,
+);
+pub(crate) const SCRAPER: Part<'_> = Part::new("Prometheus", "", &PROMETHEUS);
 /// Tools that fuzz the parsers and measure their speed.
-pub(crate) const PARSERS: Part<'_> = Part { packages: apt::PARSERS, tool: None };
-/// Debian's Rust with its library sources, LLVM and bpf-linker.
-pub(crate) const BPF_BUILD: Part<'_> = Part::new(apt::BPF_BUILD, &BPF_LINKER);
-/// Compilers for arm64, its emulator and kernels.
-pub(crate) const ARM64: Part<'_> = Part::new(apt::ARM64, &arm64::Arm64);
-/// mdBook.
-pub(crate) const BOOK: Part<'_> = Part::new("", &MDBOOK);
-/// cargo-deb.
-pub(crate) const DIST: Part<'_> = Part::new(apt::DIST, &CARGO_DEB);
-/// A Debian root that packages are tried in.
-pub(crate) const CLEAN_ROOT: Part<'_> = Part::new(apt::CLEAN_ROOT, &CleanRoot);
+pub(crate) const PARSERS: Part<'_> = Part::new("", apt::PARSERS, &());
+pub(crate) const BPF_BUILD: Part<'_> =
+    Part::new("bpf-linker, by cargo (minutes)", apt::BPF_BUILD, &BPF_LINKER);
+pub(crate) const ARM64: Part<'_> =
+    Part::new("kernels and a Rust library of arm64", apt::ARM64, &arm64::Arm64);
+pub(crate) const BOOK: Part<'_> = Part::new("mdBook, by cargo (minutes)", "", &MDBOOK);
+pub(crate) const DIST: Part<'_> = Part::new("cargo-deb, by cargo (minutes)", apt::DIST, &CARGO_DEB);
+pub(crate) const CLEAN_ROOT: Part<'_> =
+    Part::new("a clean Debian root", apt::CLEAN_ROOT, &CleanRoot);
 
 /// All parts but those that only `book` and `dist` need.
 pub(crate) fn all() -> Vec<Part<'static>> {
@@ -95,8 +106,7 @@ pub(crate) fn ensure(paths: &Paths, parts: &[Part<'_>]) -> Result<()> {
     stop::check()?;
     let find = || -> Result<_> {
         let packages = apt::missing(parts.iter().flat_map(|part| part.packages.split(' ')))?;
-        let tools = parts.iter().filter_map(|part| part.tool);
-        let missing: Vec<_> = tools.filter(|tool| !tool.is_ready(paths)).collect();
+        let missing: Vec<_> = parts.iter().filter(|part| !part.tool.is_ready(paths)).collect();
         Ok((!packages.is_empty() || !missing.is_empty()).then_some((packages, missing)))
     };
     if find()?.is_none() {
@@ -109,14 +119,14 @@ pub(crate) fn ensure(paths: &Paths, parts: &[Part<'_>]) -> Result<()> {
     if !packages.is_empty() {
         println!("  on this machine, by apt: {}", packages.join(" "));
     }
-    missing.iter().for_each(|tool| println!("  {}", tool.describe(paths)));
+    missing.iter().for_each(|part| println!("  below target/: {}", part.what));
     if !packages.is_empty() {
         println!("set-up: apt-get install ({} packages and what they need)", packages.len());
         apt::install(paths, &packages)?;
     }
-    for tool in &missing {
-        println!("set-up: {}", tool.describe(paths));
-        tool.install(paths)?;
+    for part in &missing {
+        println!("set-up: {}", part.what);
+        part.tool.install(paths)?;
     }
     println!("set-up: done");
     Ok(())

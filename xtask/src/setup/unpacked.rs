@@ -11,15 +11,11 @@ use crate::series::Series;
 
 /// auditctl.
 pub(crate) const AUDIT: UnpackedTool =
-    UnpackedTool { package: "auditd", name: "audit", folder: "sbin", programs: &["auditctl"] };
+    UnpackedTool { package: "auditd", name: "audit", folder: "sbin" };
 
 /// Prometheus and promtool. Of Debian 12: its version is the first of a stable release that has native histograms.
-pub(crate) const PROMETHEUS: UnpackedTool = UnpackedTool {
-    package: "prometheus",
-    name: "prometheus",
-    folder: "usr/bin",
-    programs: &["prometheus", "promtool"],
-};
+pub(crate) const PROMETHEUS: UnpackedTool =
+    UnpackedTool { package: "prometheus", name: "prometheus", folder: "usr/bin" };
 
 /// A package, and what is needed of it.
 pub(crate) struct UnpackedTool {
@@ -27,7 +23,6 @@ pub(crate) struct UnpackedTool {
     /// Its folder in `target/tools`, and in that the one with its programs.
     name: &'static str,
     folder: &'static str,
-    programs: &'static [&'static str],
 }
 
 impl UnpackedTool {
@@ -38,13 +33,8 @@ impl UnpackedTool {
 }
 
 impl Tool for UnpackedTool {
-    fn describe(&self, paths: &Paths) -> String {
-        let (folder, programs) = (paths.tools(), self.programs.join(" and "));
-        format!("{}: Debian's {programs}, unpacked, not installed", folder.display())
-    }
-
     fn is_ready(&self, paths: &Paths) -> bool {
-        self.programs.iter().all(|program| self.programs(paths).join(program).exists())
+        self.programs(paths).exists()
     }
 
     fn install(&self, paths: &Paths) -> Result<()> {

@@ -51,11 +51,6 @@ impl Venv {
 }
 
 impl Tool for Venv {
-    fn describe(&self, paths: &Paths) -> String {
-        let wanted = self.requirements.lines().next().unwrap_or_default();
-        format!("{}: {}, by pip", self.folder(paths).display(), wanted.trim_start_matches("# "))
-    }
-
     fn is_ready(&self, paths: &Paths) -> bool {
         let found = fs::read_to_string(self.folder(paths).join("stamp"));
         // The interpreter is a link to the host's, which may have gone with an upgrade.

@@ -27,7 +27,7 @@ fn tolerance(name: &str, a: f64, b: f64) -> f64 {
 }
 
 /// Fails if a value of one boot differs too much from the other's, or is missing there.
-pub(crate) fn check(first: &Path, second: &Path) -> Result<usize> {
+pub(crate) fn check(first: &Path, second: &Path) -> Result<()> {
     let read = |folder: &Path| {
         let path = folder.join(FILE);
         let text = process::read(&path)?;
@@ -46,7 +46,7 @@ fn parse(text: &str) -> Result<Values> {
     text.lines().map(value).collect()
 }
 
-fn compare(first: &Values, second: &Values) -> Result<usize> {
+fn compare(first: &Values, second: &Values) -> Result<()> {
     ensure!(!first.is_empty(), "the first boot wrote no values");
     let mut apart = Vec::new();
     for name in first.keys().chain(second.keys().filter(|name| !first.contains_key(*name))) {
@@ -60,7 +60,7 @@ fn compare(first: &Values, second: &Values) -> Result<usize> {
         }
     }
     ensure!(apart.is_empty(), "two boots are more than 1 % apart:\n  {}", apart.join("\n  "));
-    Ok(first.len())
+    Ok(())
 }
 
 #[cfg(test)]
@@ -75,13 +75,13 @@ mod tests {
         assert!(compare(&one("a.tp99", 427.0), &one("a.tp99", 432.1)).is_err());
     }
 
-    fn agree(first: &str, second: &str) -> Result<usize> {
+    fn agree(first: &str, second: &str) -> Result<()> {
         compare(&parse(first)?, &parse(second)?)
     }
 
     #[test]
     fn one_percent_is_the_limit() {
-        assert_eq!(agree("a\t1000\nb\t5", "b\t5\na\t1009").unwrap(), 2);
+        assert!(agree("a\t1000\nb\t5", "b\t5\na\t1009").is_ok());
         let error = agree("a\t1000\nb\t5", "a\t1011\nb\t5").unwrap_err().to_string();
         assert!(error.ends_with("\n  a: 1000 and 1011"), "{error}");
     }

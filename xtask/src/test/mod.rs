@@ -20,7 +20,7 @@ mod plan;
 mod report;
 mod side_by_side;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -58,16 +58,6 @@ const FUZZ_SECONDS: u32 = 2;
 /// Size of the imported trace: large enough for start and end to be negligible, small enough for the script.
 const MEGABYTES: u64 = 256;
 
-/// See the table above; passed on from this process's environment.
-const BY_HAND: [&str; 6] = [
-    "PROFILER_VM_KILLS",
-    "PROFILER_VM_UPGRADES",
-    "PROFILER_VM_SCRAPE",
-    "PROFILER_VM_SOAK",
-    "PROFILER_VM_HOURS",
-    "PROFILER_VM_IDLE",
-];
-
 /// Programs lie at the same addresses in each process. The emulator translates code for an address: with random ones, all that
 /// a process runs, and its start takes four times as long. The lab has it, too; [`AS_USUAL`] does without.
 const SAME_ADDRESSES: &str = "norandmaps";
@@ -91,13 +81,6 @@ const AS_USUAL: Series = Series::V6_12;
 const TOOLS: [&str; 4] = ["/bin/sh", "/bin/bash", "/sbin/insmod", "/bin/udevadm"];
 
 impl TestArgs {
-    /// Whether to run `place`, whose tests boot VMs themselves: it has a name like a boot, but no
-    /// filters.
-    fn wants(&self, place: &str) -> bool {
-        self.boot.iter().any(|name| name == place)
-            || (self.boot.is_empty() && self.filters.is_empty())
-    }
-
     /// The selected boots with their selected tests. A name or filter that matches nothing is an
     /// error.
     fn of(&self, mut boots: Vec<Boot>) -> Result<Vec<Boot>> {
@@ -177,13 +160,18 @@ fn all(
     // The longest first: at the end it would leave the other CPU idle.
     boots.sort_by_key(|boot| std::cmp::Reverse(boot.length()));
     boots = boots.into_iter().flat_map(Boot::parts).collect();
-    let bench = BootContext::build(paths, tested, &boots, wanted.timeout, report);
+    if !boots.is_empty() {
+        report.step(BUILD, "the BPF object anew", ebpf::rebuild(paths));
+    }
+    let bench = BootContext { paths, tested, timeout: wanted.timeout };
     // That which waits the most, beside the longest of those that do not.
     let mut jobs = Vec::new();
     if on_host {
         jobs.push(Job::new(HOST, |only, report| host_tests(paths, only, report)));
     }
-    if in_vm && wanted.wants(lab::PLACE) {
+    // Its tests boot VMs themselves: it has a name like a boot, but no filters.
+    let is_all = wanted.boot.is_empty() && wanted.filters.is_empty();
+    if in_vm && (is_all || wanted.boot.iter().any(|name| name == lab::PLACE)) {
         let run = |only: &[String], report: &mut Report| {
             lab::run(paths, &tested.host_tests, only, report)
         };
@@ -216,26 +204,21 @@ fn fuzzed(paths: &Paths, report: &mut Report) -> Result<()> {
 /// The tests that need neither root nor a kernel of their own: all, or those of these names.
 fn host_tests(paths: &Paths, only: &[String], report: &mut Report) -> Result<()> {
     println!("test: on this machine");
-    let [unit, host, doc] = [&cargo::UNIT_TESTS[..], &["--test", "host"], &["--doc"]];
-    for which in [unit, host, doc] {
+    for which in [cargo::UNIT_TESTS, "--test host", "--doc"] {
         let tests = cargo_test(paths, which, only, report)?;
-        if tests == 0 && only.is_empty() && which != doc {
-            report.add(HOST, &which.join(" "), Status::NotRun("no test ran".to_owned()));
+        if tests == 0 && only.is_empty() && which != "--doc" {
+            report.add(HOST, which, Status::NotRun("no test ran".to_owned()));
         }
     }
     Ok(())
 }
 
 /// Runs the tests that cargo selects by `which`, or those of these names; their number.
-fn cargo_test(
-    paths: &Paths,
-    which: &[&str],
-    only: &[String],
-    report: &mut Report,
-) -> Result<usize> {
+fn cargo_test(paths: &Paths, which: &str, only: &[String], report: &mut Report) -> Result<usize> {
     // They check times, beside VMs that do not.
     let mut cargo = Command::new("nice");
-    cargo.args(["-n", "-10", "cargo", "test"]).args(cargo::TESTED).args(which);
+    cargo.args(["-n", "-10", "cargo", "test"]);
+    cargo.args(cargo::TESTED.split(' ')).args(which.split(' '));
     // Ignored tests need programs, which are installed here. Those of the lab run beside the other boots.
     cargo.args(["--no-fail-fast", "--", "--include-ignored", "--skip", lab::TESTS]);
     if !only.is_empty() {
@@ -262,33 +245,11 @@ fn cargo_test(
 struct BootContext<'a> {
     paths: &'a Paths,
     tested: &'a cargo::Tested,
-    testbeds: HashMap<Series, PathBuf>,
     /// Seconds.
     timeout: u64,
 }
 
-impl<'a> BootContext<'a> {
-    /// Builds what the boots share; a failed build is a failure in the report.
-    fn build(
-        paths: &'a Paths,
-        tested: &'a cargo::Tested,
-        boots: &[Boot],
-        timeout: u64,
-        report: &mut Report,
-    ) -> Self {
-        if !boots.is_empty() {
-            report.step(BUILD, "the BPF object anew", ebpf::rebuild(paths));
-        }
-        let mut testbeds = HashMap::new();
-        let needs = |series: &Series| boots.iter().any(|boot| boot.series == *series);
-        for series in Series::ALL.into_iter().filter(needs) {
-            let name = format!("testbed for {series}");
-            let built = testbed::build(paths, series, &Variant::default());
-            testbeds.extend(report.step(BUILD, &name, built).map(|module| (series, module)));
-        }
-        Self { paths, tested, testbeds, timeout }
-    }
-
+impl BootContext<'_> {
     /// Compares boots with those that they repeat.
     fn agreement(&self, boots: &[Boot], report: &mut Report) {
         for second in boots {
@@ -300,9 +261,7 @@ impl<'a> BootContext<'a> {
             let Some(first) = boots.iter().find(is_first) else { continue };
             let agreement = agreement::check(&self.out(&first.name), &self.out(&second.name));
             let name = format!("{} and {} agree", first.name, second.name);
-            if let Some(values) = report.step("virtual time", &name, agreement) {
-                println!("test: {values} values of two boots agree within 1 %");
-            }
+            report.step("virtual time", &name, agreement);
         }
     }
 
@@ -318,12 +277,16 @@ impl<'a> BootContext<'a> {
             only => (format!("{}-alone", boot.name), only),
         };
         let place = place(boot);
-        let Some(testbed) = self.testbeds.get(&boot.series) else {
-            report.add_run(&place, tests, &[], &format!("no testbed for {}", boot.series));
-            return Ok(());
+        let testbed = match testbed::build(self.paths, boot.series, &Variant::default()) {
+            Ok(testbed) => testbed,
+            Err(error) => {
+                eprintln!("error: {place}: {error:#}");
+                report.add_run(&place, tests, &[], &format!("no testbed for {}", boot.series));
+                return Ok(());
+            }
         };
         println!("test: boot {vm}, {} tests", tests.len());
-        let script = self.in_memory()? + &self.tests(boot, &vm, tests, testbed)?;
+        let script = self.in_memory()? + &self.tests(boot, &vm, tests, &testbed)?;
         let args = VmArgs {
             icount: boot.virtual_time,
             kernel_args: kernel_args(boot),
@@ -377,15 +340,16 @@ impl<'a> BootContext<'a> {
         let out = self.out(vm);
         process::empty_dir(&out)?;
         let prometheus = setup::PROMETHEUS.programs(self.paths).join("prometheus");
-        let mut env = vec![
+        // Those of the table above that are set by hand.
+        let by_hand = std::env::vars().filter(|(name, _)| name.starts_with("PROFILER_VM_"));
+        let mut env: Vec<String> =
+            by_hand.map(|(name, value)| format!("{name}={}", vm::quote(&value))).collect();
+        env.extend([
             format!("PROFILER_VM_KERNEL={}", boot.series),
             format!("PROFILER_VM_TESTBED={}", vm::word(testbed)),
             format!("PROFILER_VM_OUT={}", vm::word(&out)),
             format!("PROFILER_VM_PROMETHEUS={}", vm::word(&prometheus)),
-        ];
-        env.extend(BY_HAND.iter().filter_map(|name| {
-            std::env::var(name).ok().map(|value| format!("{name}={}", vm::quote(&value)))
-        }));
+        ]);
         let names: Vec<String> = tests.iter().map(|name| vm::quote(name)).collect();
         // Tests in one VM share its module and its clock, so they run one at a time.
         Ok(format!(

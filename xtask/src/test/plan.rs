@@ -140,7 +140,7 @@ mod tests {
     fn each_vm_test_says_where_it_runs() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler/tests/vm");
         let mut said = 0;
-        for file in crate::digest::files_below(&root).unwrap() {
+        for file in crate::process::files_below(&root).unwrap() {
             if file.extension().is_none_or(|extension| extension != "rs") {
                 continue;
             }
