@@ -1,8 +1,8 @@
 //! Which function, called by whom, each instruction belongs to.
 //!
-//! Blocks come in the order in which they are executed. What the last instruction of one did to the stack is told
-//! before the next. From both this follows the stack of calls of each task that is inside a watched function.
-//! Everything here is safe code without QEMU, so that tests can play any order of events.
+//! Blocks arrive in execution order; what the last instruction of one did to the stack is reported before the next. From
+//! both this follows the call stack of each task that is inside a watched function. Everything here is safe code without
+//! QEMU, so that tests can play any order of events.
 
 use std::collections::HashMap;
 use std::ops::{AddAssign, Sub};
@@ -13,24 +13,24 @@ use crate::symbols::{BlockPlace, Function, Symbols};
 /// No parent: a call from outside of all watched functions.
 pub(crate) const ROOT: u32 = u32::MAX;
 
-/// No cell: its lines are not asked for.
+/// No cell: the source lines of this code are not counted.
 const NONE: u32 = u32::MAX;
 
-/// The slot of what is on a level from its begin to its end: no call or return is by it.
+/// The slot of an entry that stays on its level to the end: no call or return uses it.
 const OUTERMOST: u64 = u64::MAX;
 
-/// Most calls within each other that are followed: more than fit on a stack of the kernel's. Where a call leaves nothing there, code that
-/// calls and does not return would take the host's memory.
+/// The deepest nesting of calls that is followed: more than fits on a kernel stack. Where calls leave nothing on the stack, code
+/// that calls and never returns would fill the host's memory.
 const MOST_ENTRIES: usize = 1 << 14;
 
-/// Most of what is kept of a count: nodes, values of distributions, functions without a symbol, and code by its length. A driver may
-/// make any number of them, in the host's memory.
+/// The most that a count keeps in the host's memory: nodes, values of distributions, functions without a symbol, and code by
+/// its length. A driver could make any number of them.
 const MOST_KEPT: usize = 1 << 20;
 
-/// Instructions of code that count as one kept.
+/// So many instructions of code count as one kept item.
 const CODE_KEPT: usize = 16;
 
-/// The slot of a call that is not within another, where slots are only numbers.
+/// The slot of an outermost call, where slots are only numbers.
 const FIRST_SLOT: u64 = 1 << 40;
 
 /// Sums over all instructions of the kernel so far.
@@ -47,7 +47,7 @@ pub(crate) struct Sums {
 pub(crate) struct Beside {
     /// Halves of iterations of string instructions.
     pub(crate) half_iterations: u64,
-    /// Instructions that wait for others: see [`arch::Arch::orders`].
+    /// Ordering instructions: see [`arch::Arch::orders`].
     pub(crate) ordering: u64,
 }
 
@@ -69,8 +69,8 @@ impl Sub for Beside {
     }
 }
 
-/// Instructions that are executed one after the other. There are tens of thousands, and one is looked at for each that is executed:
-/// it fills a line of the cache.
+/// Instructions that are executed one after the other. There are tens of thousands of blocks, and each execution reads one:
+/// it fills a cache line.
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 pub(crate) struct Block {
@@ -81,17 +81,17 @@ pub(crate) struct Block {
     pub(crate) place: Option<BlockPlace>,
     /// What the last one does.
     pub(crate) end: Kind,
-    /// It goes back to what an interrupt interrupted.
+    /// It returns from an interrupt.
     pub(crate) ends_interrupt: bool,
     /// The first one is a string instruction that repeats, and thus the only one.
     pub(crate) repeats: bool,
     /// Bytes of each instruction; rarely looked at.
     sizes: Box<Box<[u8]>>,
-    /// The count that knows it; what follows, `place` and `ends_interrupt` hold for that one alone.
+    /// The count that looked it up; what follows, `place` and `ends_interrupt` are valid for that one alone.
     count: u32,
-    /// Index in [`Counter::code`], once it has run in a function of a module: others' source lines are not asked for.
+    /// Index in [`Counter::code`], once it has run in a function of a module: source lines of others are not counted.
     pub(crate) code: Option<u32>,
-    /// The node that it ran in last, and its cell there, or [`NONE`].
+    /// The node that it last ran in, and its cell there, or [`NONE`].
     cell: (u32, u32),
 }
 
@@ -163,9 +163,9 @@ pub(crate) struct Cell {
 pub(crate) struct Calls {
     pub(crate) entered: u64,
     pub(crate) ended: u64,
-    /// Whose stack was left without a return.
+    /// Calls whose stack was left without a return.
     pub(crate) abandoned: u64,
-    /// Into which an interrupt fell.
+    /// Calls that an interrupt fell into.
     pub(crate) interrupted: u64,
     /// Instructions of these interrupts, which are in no other figure.
     pub(crate) interrupts: u64,
@@ -216,7 +216,7 @@ struct Level {
     system_call: bool,
     /// It is an exception that a call on the level below caused, whose part it is.
     caused: bool,
-    /// It came before the first instruction behind a return by a register: where that goes is known when it has ended.
+    /// It came between a return by register and the first instruction there: where that goes is known at its end.
     returns: bool,
 }
 
@@ -235,10 +235,11 @@ impl Task {
 /// What the instructions of a block count for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Running {
-    Outside,
-    Interrupt,
-    /// A system call, outside of watched functions.
-    SystemCall,
+    /// No task that is inside a watched function.
+    Nothing,
+    /// An interrupt, or a system call outside of watched functions.
+    Level,
+    /// And for this node.
     Node(u32),
 }
 
@@ -248,7 +249,7 @@ struct Previous {
     last: u64,
     ends_interrupt: bool,
     interrupt: bool,
-    /// It went on with a string instruction that was counted before.
+    /// It continued a string instruction that was counted before.
     goes_on: bool,
     /// Its last instruction causes an exception, after which it is not executed again.
     breaks: bool,
@@ -296,12 +297,12 @@ pub(crate) struct Counter {
     /// Where that one lies.
     last: u64,
     last_slot: u64,
-    /// The way into the kernel was a system call: what the entry code calls is a part of it.
+    /// The kernel was entered by a system call: what the entry code calls is part of it.
     by_system_call: bool,
     /// Return address of the call that is entered.
     back: u64,
     switching: Option<u64>,
-    /// The task that is stopped, and it and the one that takes its place.
+    /// The task that is switched out; that task and the one that is switched in.
     suspended: Option<u64>,
     exchanged: Option<(u64, u64)>,
     running: Running,
@@ -339,7 +340,7 @@ impl Counter {
             switching: None,
             suspended: None,
             exchanged: None,
-            running: Running::Outside,
+            running: Running::Nothing,
             started: Sums::default(),
             previous: Previous::default(),
             kept: 0,
@@ -351,7 +352,7 @@ impl Counter {
         self.symbols.without_added()
     }
 
-    /// Finds out where a block lies that an earlier count knew, or none.
+    /// Looks a block up that this count has not met.
     #[cold]
     fn meet(&mut self, block: &mut Block) {
         let place = self.symbols.place(block.address);
@@ -369,8 +370,8 @@ impl Counter {
         self.code.len() as u32 - 1
     }
 
-    /// Tells what the last instruction of the block does. Other accesses are the processor's own, such as those of an
-    /// interrupt after it: QEMU 7.2 tells of them as if the last call or return had made them.
+    /// Reports what the last instruction of the block does. Other accesses are the processor's own, such as those of an
+    /// interrupt after it: QEMU 7.2 reports them as if the last call or return had made them.
     #[inline]
     pub(crate) fn record_event(&mut self, event: Event) {
         let (expected, slot) = match event {
@@ -384,12 +385,12 @@ impl Counter {
         }
     }
 
-    /// The task whose registers are stored here is stopped. Of two registers QEMU may tell one by one: the first is taken.
+    /// The task whose registers are stored here is switched out. QEMU may report two registers one by one: the first counts.
     pub(crate) fn suspend(&mut self, registers: u64) {
         self.suspended.get_or_insert(registers);
     }
 
-    /// The task whose registers are loaded from here goes on in its place.
+    /// The task whose registers are loaded from here is switched in.
     pub(crate) fn resume(&mut self, registers: u64) {
         let follows = self.current.is_some() || !self.tasks.is_empty();
         if let Some(from) = self.suspended.take().filter(|_| follows) {
@@ -397,7 +398,7 @@ impl Counter {
         }
     }
 
-    /// Whether it has to end, as it has more than is kept.
+    /// Whether the count has to end, as it has reached [`MOST_KEPT`].
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.kept > MOST_KEPT
@@ -490,7 +491,7 @@ impl Counter {
     /// Counts the block before this one; whether it was executed as a whole, as far as is known.
     fn settle(&mut self, now: Sums, place: BlockPlace) -> bool {
         let previous = self.previous;
-        if self.running == Running::Outside {
+        if self.running == Running::Nothing {
             return true;
         }
         let begun = now.instructions - self.started.instructions;
@@ -550,7 +551,7 @@ impl Counter {
         part
     }
 
-    /// After `__switch_to_asm` the first access to another stack tells which task runs.
+    /// After `__switch_to_asm` the first access to another stack shows which task runs.
     fn finish_switch(&mut self, event: Event) {
         if let Some((from, to)) = self.exchanged.take() {
             return self.exchange(from, to);
@@ -847,7 +848,7 @@ impl Counter {
         let Some(level) = self.current.as_mut().and_then(Task::level_mut) else { return };
         let next = self.nodes.len() as u32;
         let node = match (parent, place.watched) {
-            // Of a system call only what watched functions do is told apart.
+            // In a system call only the work of watched functions is broken down.
             (ROOT, false) => ROOT,
             _ => *self.children.entry((parent, place.function)).or_insert(next),
         };
@@ -883,9 +884,8 @@ impl Counter {
     fn start(&mut self, block: &mut Block, place: BlockPlace, now: Sums) {
         let node = self.node();
         self.running = match (&self.current, node) {
-            (None, _) => Running::Outside,
-            (Some(_), None) => Running::Interrupt,
-            (Some(_), Some(ROOT)) => Running::SystemCall,
+            (None, _) => Running::Nothing,
+            (Some(_), None | Some(ROOT)) => Running::Level,
             (Some(_), Some(node)) => Running::Node(node),
         };
         let cell = node.filter(|node| *node != ROOT).and_then(|node| {

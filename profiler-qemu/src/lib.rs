@@ -4,9 +4,9 @@
 //! functions, [`count`] says to which function and caller each instruction belongs, [`report`] writes it down, by
 //! [`files`]. This file joins them: it sees each block when it is translated, and each of the kernel's when it runs.
 //!
-//! Until the guest asks for it by a NOP (request 1) nothing is counted and no code is changed; request 2 writes the
-//! counts and ends that. With request 3 a load begins an operation, with 4 it has ended the last. To translate all code anew takes
-//! longer than most counts, so after request 2 it stays as it is, for the next count, until request 5.
+//! Until the guest asks for it by a NOP (request 1) nothing is counted and no code is changed; request 2 writes the counts
+//! and ends the count. With request 3 a load begins an operation, with 4 it has ended the last. Translating all code anew
+//! takes longer than most counts, so after request 2 the code keeps its callbacks for the next count, until request 5.
 //! `-plugin FILE,symbols=FILE,counts=FILE` has the files. Later counts than the first, if that is still there, get files of their own
 //! with their numbers as extension.
 //! With `instruments=on` code has callbacks from the start, so that a guest that is restored for counts has its code translated once.
@@ -56,7 +56,7 @@ struct Plugin {
     instruments: bool,
 }
 
-/// What ends a count of which the host would keep too much.
+/// Why a count ended of which the host would keep too much.
 const FULL: &str = "functions are called in more ways than are kept (a million) under this load: leave it out, by --builtin, or by \
      --handler with handlers of other loads";
 

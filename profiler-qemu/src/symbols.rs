@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::arch::{self, Arch, Interrupt};
 
-/// The module of BPF programs, whose names are those of a program under judgement.
+/// The module of BPF programs, whose names the measured program chooses.
 const BPF: &str = "bpf";
 
 /// Where a block's first instruction lies.
@@ -41,7 +41,7 @@ impl Function {
         Some((&self.module, &self.name[..end]))
     }
 
-    /// The name by which the kernel's own code is known; that of a module's function, which anybody chooses, means nothing.
+    /// The name of the kernel's own code; empty for a module's function, whose name may be anything.
     pub(crate) fn own_name(&self) -> &str {
         if self.module.is_empty() { &self.name } else { "" }
     }
@@ -72,7 +72,7 @@ struct Request {
 }
 
 impl Request {
-    /// Takes a line; `None` if it is none of a request.
+    /// Reads a line; `None` if it is not a line of a request.
     fn line(&mut self, line: &str) -> Option<()> {
         let mut words = line.split_ascii_whitespace();
         let (Some(first), Some(second)) = (words.next(), words.next()) else { return Some(()) };
@@ -114,8 +114,8 @@ impl Request {
     }
 }
 
-/// What a request says: the module whose functions are watched, others that are, and the kernel's symbols. Without any to
-/// watch only operations are counted.
+/// Reads a request: the modules and functions to watch, and the kernel's symbols. Without any to watch only operations are
+/// counted.
 ///
 /// Lines `module NAME`, or `module NAME ADDRESS BYTES` as in `/proc/modules`, `function NAME`, and `vector NUMBER ADDRESS`, and those
 /// of `/proc/kallsyms`.
@@ -192,10 +192,13 @@ impl Symbols {
     pub(crate) fn place(&self, address: u64) -> Option<BlockPlace> {
         let after = self.places.partition_point(|(begin, _)| *begin <= address);
         let (begin, place) = *self.places.get(after.checked_sub(1)?)?;
-        let name = self.functions[place.function as usize].own_name();
+        let function = &self.functions[place.function as usize];
         let interrupt = self.vectors.get(&address).copied();
-        let interrupt = interrupt.or_else(|| (self.arch.interrupt)(name, address - begin));
-        let at = begin == address || self.is_tail_call(place, address - begin);
+        let interrupt =
+            interrupt.or_else(|| (self.arch.interrupt)(function.own_name(), address - begin));
+        // A tail call enters a BPF program behind its beginning.
+        let tail_calls = if function.module == BPF { self.arch.tail_calls } else { &[] };
+        let at = begin == address || tail_calls.contains(&(address - begin));
         Some(BlockPlace {
             entry: place.entry && at,
             interrupt,
@@ -204,12 +207,6 @@ impl Symbols {
             switch: place.switch && at,
             ..place
         })
-    }
-
-    /// Whether a tail call enters a BPF program so many bytes behind its beginning.
-    fn is_tail_call(&self, place: BlockPlace, offset: u64) -> bool {
-        self.arch.tail_calls.contains(&offset)
-            && self.functions[place.function as usize].module == BPF
     }
 
     /// First address and name of the watched module that an address is in.

@@ -1,12 +1,17 @@
-//! Cost of a hit: instructions that the probes add to a call, counted in a VM under virtual time.
+//! Benchmarks: what the probes add to a call, and how long imports and decisions of the gate take.
 
-use anyhow::Result;
+use std::path::PathBuf;
 
+use anyhow::{Context as _, Result, bail};
+
+use crate::cargo;
 use crate::cli::BenchArgs;
-use crate::gate_speed;
+use crate::gate_power::machine;
 use crate::paths::Paths;
 use crate::process;
-use crate::speed;
+use crate::series::Series;
+use crate::setup::{self, Part};
+use crate::speed::{self, Timed};
 use crate::vm::{self, word};
 
 /// The measured handler is called once in each operation of the load. By this many operations the result repeats within
@@ -20,7 +25,7 @@ pub(crate) fn run(paths: &Paths, args: &BenchArgs) -> Result<i32> {
         return speed::run(paths, megabytes).map(|()| 0);
     }
     if let Some(builds) = &args.gate {
-        return gate_speed::run(paths, builds, args.kernel).map(|()| 0);
+        return gate(paths, builds, args.kernel).map(|()| 0);
     }
     let out = paths.target().join("bench");
     process::create_dir(&out)?;
@@ -29,4 +34,35 @@ pub(crate) fn run(paths: &Paths, args: &BenchArgs) -> Result<i32> {
     let code = vm::run_with_module(paths, "bench", args.kernel, &script)?;
     println!("bench: {} under virtual time, {}", args.kernel, json.display());
     Ok(code)
+}
+
+/// Measures how long `profiler gate` takes for two builds of a driver, and prints a table: CPU, QEMU and kernel are those
+/// of this machine.
+fn gate(paths: &Paths, builds: &[PathBuf], series: Series) -> Result<()> {
+    let [baseline, candidate] = builds else { bail!("two builds are needed") };
+    setup::ensure(paths, &[setup::PARSERS, Part::kernel(&series)])?;
+    let profiler = cargo::build_profiler(paths)?;
+    let folder = tempfile::tempdir().context("no folder for snapshots")?;
+    println!("Linux {} on {}\n", setup::kernel(paths, series)?.release, machine());
+    println!("| two builds, and | seconds | of CPU time | largest process, MiB | outcome |");
+    println!("|---|---:|---:|---:|---|");
+    for (what, more, candidate) in [
+        ("all loads, no snapshot yet", &[][..], candidate),
+        ("all loads", &[], candidate),
+        ("`--changed-only`", &["--changed-only"], candidate),
+        // Those of one system call in Elkeid's driver and in the test module.
+        ("handlers `connect_*`", &["--handler", "connect_*"], candidate),
+        ("equal code", &[], baseline),
+    ] {
+        let timed = Timed::new(folder.path().join("took"));
+        let mut gate = timed.command();
+        gate.arg(&profiler).arg("gate").args([baseline, candidate]).args(more).arg("--quiet");
+        gate.arg("--kernel").arg(paths.kernel(series)).env("XDG_CACHE_HOME", folder.path());
+        let said = process::decision(&mut gate)?;
+        let [seconds, cpu_seconds, kib] = timed.took()?;
+        let outcome = said.lines().next().and_then(|line| line.split(';').next());
+        let outcome = outcome.unwrap_or_default().trim_start_matches("gate: ");
+        println!("| {what} | {seconds:.1} | {cpu_seconds:.1} | {:.0} | {outcome} |", kib / 1024.0);
+    }
+    Ok(())
 }

@@ -127,8 +127,6 @@ const GATE_POWER_EXAMPLES: &str = "\
 Examples:
   # 300 decisions on builds of equal cost, and 20 on one with 60 instructions more in a handler
   cargo xtask gate-power --handler 'connect_*' --decisions 0=300,60=20
-  # a handler with an instruction more, and a limit that allows none
-  cargo xtask gate-power --handler 'connect_*' --max-regression tp50=+0 --decisions 0=20,1=20
   # another driver, all of its handlers
   cargo xtask gate-power --driver ../driver --module my_driver.ko --build 'make KVERSION=6.1.0-56-amd64' --decisions 0=20
 Decisions stay in target/gate-power and are not made again; remove it to start again.";

@@ -55,12 +55,8 @@ pub(crate) fn make(kernel: &Unpacked, source: &Path, log: &Path) -> Result<()> {
     process::run_logged(&mut command, log)?;
     let text = process::read(log)?;
     let warnings: Vec<&str> = text.lines().filter(|line| is_warning(line)).collect();
-    ensure!(
-        warnings.is_empty(),
-        "{} builds with warnings:\n{}",
-        source.display(),
-        warnings.join("\n")
-    );
+    let (source, text) = (source.display(), warnings.join("\n"));
+    ensure!(warnings.is_empty(), "{source} builds with warnings:\n{text}");
     Ok(())
 }
 
@@ -92,16 +88,16 @@ pub(crate) fn kernel_takes_module_btf(kernel: &Unpacked) -> Result<bool> {
 
 /// Adds split BTF, unless the kernel's makefiles did.
 pub(crate) fn add_btf(kernel: &Unpacked, module: &Path, folder: &Path) -> Result<()> {
-    if !has_btf(module)? {
-        let btf = KernelImage::open(&kernel.image())?.btf()?;
-        let btf = btf.context("the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)")?;
-        let base = folder.join("vmlinux.btf");
-        process::write(&base, btf)?;
-        let mut pahole = Command::new("pahole");
-        // pahole's default is llvm-objcopy; that of binutils will do.
-        pahole.env("LLVM_OBJCOPY", "objcopy");
-        process::run(pahole.arg("-J").arg("--btf_base").arg(&base).arg(module))?;
+    if has_btf(module)? {
+        return Ok(());
     }
+    let btf = KernelImage::open(&kernel.image())?.btf()?;
+    let base = folder.join("vmlinux.btf");
+    process::write(&base, btf.context("the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)")?)?;
+    let mut pahole = Command::new("pahole");
+    // pahole's default is llvm-objcopy; that of binutils will do.
+    pahole.env("LLVM_OBJCOPY", "objcopy");
+    process::run(pahole.arg("-J").arg("--btf_base").arg(&base).arg(module))?;
     ensure!(has_btf(module)?, "pahole gave {} no BTF", module.display());
     Ok(())
 }

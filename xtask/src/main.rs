@@ -11,7 +11,6 @@ mod dist;
 mod ebpf;
 mod fuzz;
 mod gate_power;
-mod gate_speed;
 mod kbuild;
 mod lint;
 mod paths;
@@ -65,13 +64,10 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         Task::Vm(args) => {
             let begun = Instant::now();
             let outcome = vm::run(paths, &args)?;
-            println!(
-                "vm: exit code {} after {:.1} s; log: {}",
-                outcome.code,
-                begun.elapsed().as_secs_f64(),
-                outcome.log.display()
-            );
-            return Ok(exit_code(outcome.code));
+            let (code, log) = (outcome.code, outcome.log.display());
+            let seconds = begun.elapsed().as_secs_f64();
+            println!("vm: exit code {code} after {seconds:.1} s; log: {log}");
+            return Ok(exit_code(code));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -23,6 +23,7 @@ pub(super) fn render(
     paths: &Paths,
     old: &str,
     profiler: &Path,
+    date: &str,
     decisions: &[Decision],
 ) -> Result<String> {
     let (head, _) = old.split_once(MEASURED).context("docs/gate-power.md has no `Measured`")?;
@@ -33,8 +34,7 @@ pub(super) fn render(
     };
     let _ = writeln!(
         text,
-        "{MEASURED}{} by {} with {}\nand Linux {} on {}.\nSeconds are without the builds; the machine did other work meanwhile.\n",
-        decisions.iter().map(|one| &*one.date).max().unwrap_or("now"),
+        "{MEASURED}{date} by {} with {}\nand Linux {} on {}.\nSeconds are without the builds; the machine did other work meanwhile.\n",
         version(profiler)?,
         version(Path::new("qemu-system-x86_64"))?,
         setup::kernel(paths, SERIES)?.release,

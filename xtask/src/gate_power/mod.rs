@@ -40,7 +40,6 @@ struct Decision {
     kind: Kind,
     /// Number of the pair of builds.
     seed: u64,
-    date: String,
     /// Whether the slower handler failed.
     found: bool,
     /// What failed though it is not slower.
@@ -100,7 +99,9 @@ pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
         }
     }
     let document = paths.root().join("docs/gate-power.md");
-    let text = document::render(paths, &process::read(&document)?, &profiler, &decisions)?;
+    let date = process::stdout(Command::new("date").args(["-u", "+%F", "-r"]).arg(&kept))?;
+    let old = process::read(&document)?;
+    let text = document::render(paths, &old, &profiler, date.trim(), &decisions)?;
     process::write(&document, text)?;
     println!("gate-power: {} decisions, {}", decisions.len(), document.display());
     Ok(decisions
@@ -127,7 +128,6 @@ impl Decision {
         let largest = changes.filter_map(|change| change["percent"].as_f64());
         Ok(Self {
             seed,
-            date: process::stdout(Command::new("date").args(["-u", "+%F"]))?.trim().to_owned(),
             found,
             false_alarms: failed,
             outcome: report["outcome"].as_str().context("no outcome")?.to_owned(),
@@ -167,7 +167,7 @@ fn decide(
     let decision = Decision { seconds, ..Decision::of(kind, seed, &process::read_json(&json)?)? };
     if !decision.false_alarms.is_empty() {
         // The builds stay, too.
-        let kept = candidate.with_extension(format!("{}.gate.json", decision.date));
+        let kept = candidate.with_extension("gate.json");
         process::copy(&json, &kept)?;
         println!("gate-power: a false alarm: {}", kept.display());
     }

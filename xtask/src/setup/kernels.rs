@@ -57,8 +57,7 @@ impl Tool for Series {
 pub(super) fn install(apt: &Apt, series: Series, arch: Arch, to: &Path) -> Result<()> {
     let (release, packages) = resolve(apt, series, arch).with_context(|| {
         format!(
-            "no Linux {series} in the suite {} of this machine's mirror: if it has moved \
-             on to a newer kernel, xtask/src/series.rs has to follow",
+            "no Linux {series} in the suite {} of this machine's mirror; see xtask/src/series.rs",
             series.suite().0
         )
     })?;

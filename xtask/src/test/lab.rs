@@ -27,7 +27,7 @@ use crate::testbed::{self, Variant};
 /// The place of these tests in the report, and their name as a boot.
 pub(super) const PLACE: &str = "lab";
 
-/// What is in the name of these tests alone.
+/// The part of a name that these tests alone have.
 pub(super) const TESTS: &str = "lab_in_vm::";
 
 const SERIES: Series = Series::V6_1;

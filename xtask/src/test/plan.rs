@@ -70,8 +70,8 @@ impl Boot {
 
     /// This boot, split into VMs with equal numbers of tests.
     pub(super) fn parts(self) -> Vec<Self> {
-        let vms = self.tests.len().div_ceil(PART).max(1);
-        let each = self.tests.len().div_ceil(vms).max(1);
+        let vms = self.tests.len().div_ceil(PART);
+        let each = self.tests.len().div_ceil(vms);
         let part = |(number, tests): (usize, &[String])| {
             let end = if number == 1 { String::new() } else { format!("-part{number}") };
             Self { name: self.name.clone() + &end, tests: tests.to_vec(), ..self }

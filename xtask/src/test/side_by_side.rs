@@ -11,7 +11,7 @@ use anyhow::Result;
 use super::report::{Report, Status};
 use crate::stop;
 
-/// Runs tests and reports each: all, or only those of these names.
+/// Runs all tests, or those of these names, and reports each.
 type Run<'a> = Box<dyn Fn(&[String], &mut Report) -> Result<()> + Send + Sync + 'a>;
 
 /// Tests of one place.
