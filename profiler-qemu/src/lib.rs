@@ -27,7 +27,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use api::{Access, Api, Id, Sum, Tb};
+use api::{Access, Api, Id, Sum, Tb, Translation};
 use arch::Kind;
 use count::{Beside, Block, Counter, Event, Sums};
 use symbols::Symbols;
@@ -88,36 +88,43 @@ impl Meters {
 }
 
 impl Plugin {
-    fn translated(&mut self, tb: *mut Tb) {
-        let arch = self.api.arch;
+    fn translated(&self, tb: *mut Tb) {
         // SAFETY: of the callback that is running.
         let block = unsafe { self.api.block(tb) };
-        let (address, length) = (block.address(), block.len());
+        if !arch::is_kernel(block.address()) {
+            self.translated_program(&block);
+        } else if self.instruments {
+            self.translated_kernel(&block);
+        }
+    }
+
+    fn translated_program(&self, block: &Translation<'_>) {
+        let arch = self.api.arch;
         let mut bytes = [0; 16];
-        if !arch::is_kernel(address) {
-            let mut requests = false;
-            for index in 0..length {
-                let size = block.bytes(index, &mut bytes);
-                match (arch.kind)(&bytes[..size]) {
-                    Kind::Request(number) => {
-                        block.on_instruction(index, on_request, usize::from(number));
-                        requests = true;
-                    }
-                    Kind::SystemCall if self.instruments => {
-                        block.on_instruction(index, on_system_call, 0);
-                    }
-                    // Resets QEMU's pointer to the callbacks that the request frees.
-                    _ if requests && (arch.is_helped)(&bytes[..size]) => {
-                        block.on_access(index, Access::Write, on_nothing);
-                    }
-                    _ => {}
+        let mut requests = false;
+        for index in 0..block.len() {
+            let size = block.bytes(index, &mut bytes);
+            match (arch.kind)(&bytes[..size]) {
+                Kind::Request(number) => {
+                    block.on_instruction(index, on_request, usize::from(number));
+                    requests = true;
                 }
+                Kind::SystemCall if self.instruments => {
+                    block.on_instruction(index, on_system_call, 0);
+                }
+                // Resets QEMU's pointer to the callbacks that the request frees.
+                _ if requests && (arch.is_helped)(&bytes[..size]) => {
+                    block.on_access(index, Access::Write, on_nothing);
+                }
+                _ => {}
             }
-            return;
         }
-        if !self.instruments {
-            return;
-        }
+    }
+
+    fn translated_kernel(&self, block: &Translation<'_>) {
+        let arch = self.api.arch;
+        let length = block.len();
+        let mut bytes = [0; 16];
         let mut sizes = Vec::with_capacity(length);
         let mut last = Kind::Other;
         let mut repeats = false;
@@ -145,7 +152,7 @@ impl Plugin {
             Kind::Return => block.on_access(length - 1, Access::Any, on_return),
             _ => {}
         }
-        let known = Block::new(address, sizes, last, repeats);
+        let known = Block::new(block.address(), sizes, last, repeats);
         // QEMU keeps the pointer as long as the code; there are as many as the kernel has blocks.
         block.on_start(on_block, Box::into_raw(Box::new(known)).cast());
     }

@@ -191,9 +191,6 @@ pub(crate) struct VmArgs {
     /// Virtual CPUs.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) cpus: u32,
-    /// Memory, as QEMU takes it.
-    #[arg(long, default_value = "2G")]
-    pub(crate) memory: String,
     /// Stop the VM after this many seconds.
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: u64,
@@ -224,5 +221,8 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+        let vm = |args: &str| Cli::try_parse_from(format!("x vm {args} -- true").split(' '));
+        assert!(vm("--icount").is_ok() && vm("--cpus 4").is_ok());
+        assert!(vm("--icount --cpus 4").is_err());
     }
 }

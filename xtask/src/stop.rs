@@ -24,6 +24,15 @@ struct State {
     groups: BTreeSet<i32>,
 }
 
+impl State {
+    fn check(&self) -> Result<()> {
+        match self.signal {
+            None => Ok(()),
+            Some(signal) => bail!("ended by signal {signal}"),
+        }
+    }
+}
+
 static STATE: Mutex<State> = Mutex::new(State { signal: None, groups: BTreeSet::new() });
 
 fn state() -> MutexGuard<'static, State> {
@@ -56,10 +65,7 @@ pub(crate) fn code() -> Option<u8> {
 
 /// An error once a signal has come.
 pub(crate) fn check() -> Result<()> {
-    match state().signal {
-        None => Ok(()),
-        Some(signal) => bail!("ended by signal {signal}"),
-    }
+    state().check()
 }
 
 /// Starts a program, unless a signal has come, and waits for its end by `wait`. It has a process group of its own: a
@@ -68,10 +74,10 @@ pub(crate) fn run<R>(
     command: &mut Command,
     wait: impl FnOnce(Child) -> io::Result<R>,
 ) -> Result<R> {
-    check()?;
     let text = text(command);
-    // Held meanwhile: a signal that comes now ends this program, too.
+    // Locked from the check until the group is known: a signal that comes meanwhile ends this program, too.
     let mut running = state();
+    running.check()?;
     let child = command.process_group(0).spawn();
     let child = child.with_context(|| format!("cannot run `{text}`"))?;
     let group = i32::try_from(child.id()).context("a process id too large")?;

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use profiler_vm::debian::Unpacked;
 use profiler_vm::{Accel, KernelImage, Time, VmSpec, kvm};
 use tempfile::TempDir;
 
@@ -26,7 +27,6 @@ impl VmArgs {
             kernel,
             icount: false,
             cpus: 2,
-            memory: "2G".to_owned(),
             timeout: 600,
             name: name.to_owned(),
             kernel_args: Vec::new(),
@@ -77,17 +77,14 @@ pub(crate) fn word(path: &Path) -> String {
 
 static KVM_PROBE: Mutex<()> = Mutex::new(());
 
-/// Boots and runs. Everything but a command that ran to its end is an error.
-pub(crate) fn run(paths: &Paths, args: &VmArgs) -> Result<VmOutcome> {
-    setup::ensure(paths, &[setup::VM, Part::kernel(&args.kernel)])?;
-    let kernel = setup::kernel(paths, args.kernel)?;
-    let cpus = if args.icount { 1 } else { args.cpus };
+/// The VM of these arguments.
+fn spec(paths: &Paths, args: &VmArgs, kernel: &Unpacked) -> Result<VmSpec> {
     let home = paths.vm().join("home");
     process::create_dir(&home)?;
-    let mut vm = VmSpec {
+    Ok(VmSpec {
         kernel: KernelImage::open(&kernel.image())?,
-        cpus,
-        memory: args.memory.clone(),
+        cpus: if args.icount { 1 } else { args.cpus },
+        memory: "2G".to_owned(),
         time: if args.icount { Time::Virtual } else { Time::Wall },
         timeout: Duration::from_secs(args.timeout),
         env: Vec::new(),
@@ -100,7 +97,17 @@ pub(crate) fn run(paths: &Paths, args: &VmArgs) -> Result<VmOutcome> {
         home,
         kernel_args: args.kernel_args.clone(),
         qemu_args: Vec::new(),
-    };
+    })
+}
+
+/// Boots and runs. Everything but a command that ran to its end is an error.
+pub(crate) fn run(paths: &Paths, args: &VmArgs) -> Result<VmOutcome> {
+    // What an earlier VM of this name wrote must not pass for this one's, whatever fails below.
+    process::create_dir(&paths.vm().join("logs"))?;
+    process::write(&log_path(paths, args), "")?;
+    setup::ensure(paths, &[setup::VM, Part::kernel(&args.kernel)])?;
+    let kernel = setup::kernel(paths, args.kernel)?;
+    let mut vm = spec(paths, args, &kernel)?;
     let counting = args.icount.then(|| counting(paths)).transpose()?;
     if let Some(counting) = &counting {
         let counting = counting.path().to_string_lossy();
@@ -114,12 +121,13 @@ pub(crate) fn run(paths: &Paths, args: &VmArgs) -> Result<VmOutcome> {
     let choosing = KVM_PROBE.lock().unwrap_or_else(|broken| broken.into_inner());
     let (accel, reason) = kvm::choose(&vm, &paths.vm().join("kvm-probe"), say)?;
     drop(choosing);
-    if accel == Accel::Tcg && cpus > 1 {
+    if accel == Accel::Tcg && vm.cpus > 1 {
         vm.qemu_args = TURNS.map(str::to_owned).to_vec();
     }
     println!(
-        "vm: Linux {}, CPUs: {cpus}{}, {accel} ({reason})",
+        "vm: Linux {}, CPUs: {}{}, {accel} ({reason})",
         kernel.release,
+        vm.cpus,
         if args.icount { ", virtual time" } else { "" },
     );
     // Each test's line gets its time by this machine's clock: the guest's may be virtual.

@@ -175,12 +175,10 @@ fn decide(
 }
 
 fn read(kept: &Path) -> Result<Vec<Decision>> {
-    if !kept.exists() {
-        return Ok(Vec::new());
-    }
-    let line =
-        |line| serde_json::from_str(line).with_context(|| format!("a line of {}", kept.display()));
-    process::read(kept)?.lines().map(line).collect()
+    let text = if kept.exists() { process::read(kept)? } else { String::new() };
+    let decisions = serde_json::Deserializer::from_str(&text).into_iter();
+    let failed = || format!("{} has another form; remove it to start again", kept.display());
+    decisions.collect::<Result<_, _>>().with_context(failed)
 }
 
 fn keep(kept: &Path, decision: &Decision) -> Result<()> {
