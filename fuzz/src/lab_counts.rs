@@ -31,15 +31,8 @@ pub fn target(text: &[u8]) {
     });
     let mut profile = BARE.clone();
     let lines = Lines::default();
-    if exact::fill(
-        &mut profile,
-        &counts,
-        handlers.into_iter().collect(),
-        &lines,
-        &Symbols::default(),
-    )
-    .is_err()
-    {
+    let handlers = handlers.into_iter().collect();
+    if exact::fill(&mut profile, &counts, handlers, &lines, &Symbols::default()).is_err() {
         return;
     }
     let bytes = profile.to_json();

@@ -11,23 +11,19 @@ pub fn target(bytes: &[u8]) {
         bytes.split(|byte| *byte == 0).map(|file| Series::parse(file, Path::new("fuzz")));
     let (Some(Ok(first)), Some(Ok(second))) = (files.next(), files.next()) else { return };
     let mut merge = Merge::new(&[]);
-    let runs = first.runs.iter().chain(&second.runs);
-    let mut names = 0..;
-    let merged = runs
-        .clone()
-        .all(|run| merge.add(run.clone(), &names.next().unwrap_or(0).to_string()).is_ok());
+    let mut runs = (0..).zip(first.runs.iter().chain(&second.runs));
+    let merged =
+        runs.all(|(name, run): (u32, _)| merge.add(run.clone(), &name.to_string()).is_ok());
     if merged && let Ok(sum) = merge.finish() {
         sum.check().expect("a sum of sound recordings is sound");
     }
     let side = |of: Series, name: &str| -> Vec<Run> {
-        let run = |recording| Run { name: name.to_owned(), recording };
-        of.runs.into_iter().map(run).collect()
+        of.runs.into_iter().map(|recording| Run { name: name.to_owned(), recording }).collect()
     };
     let (base, candidate) = (side(first, "base"), side(second, "candidate"));
     let sides = || Sides::new(&base, &candidate, &[], true);
     if let Ok(sides) = sides() {
-        let report = CompareReport::of(&sides);
-        let document = compare::document(&report);
+        let document = compare::document(&CompareReport::of(&sides));
         document.markdown();
         assert!(!document.text(Some(80)).contains('\u{1b}'));
     }

@@ -99,16 +99,17 @@ static qemu_plugin_version: AtomicI32 = AtomicI32::new(1);
 static CHOOSE_VERSION: extern "C" fn() = choose_version;
 
 extern "C" fn choose_version() {
-    if find(c"qemu_plugin_scoreboard_new").is_some() {
+    if find(c"qemu_plugin_scoreboard_new").is_ok() {
         qemu_plugin_version.store(2, Ordering::Relaxed);
     }
 }
 
-/// A function of QEMU, if this version has it.
-fn find(name: &CStr) -> Option<*mut c_void> {
+/// A function of QEMU, or why the plugin cannot count.
+fn find(name: &CStr) -> Result<*mut c_void, String> {
     // SAFETY: the default handle (0) searches the process, and the name ends with a NUL.
     let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
-    (!found.is_null()).then_some(found)
+    let missing = || format!("this QEMU has no {}", name.to_string_lossy());
+    if found.is_null() { Err(missing()) } else { Ok(found) }
 }
 
 /// Whether the access reported to a callback is a write. QEMU 7.2 does not keep to what was asked for.
@@ -119,17 +120,14 @@ pub(crate) fn is_store(info: u32) -> bool {
 
 /// A number that the translated code itself adds to, without a call.
 #[derive(Clone, Copy)]
-pub(crate) enum Sum {
-    /// Before version 2: anywhere in memory.
-    Here(*mut u64),
-    /// Since version 2: in a scoreboard.
-    OfVcpu(PerVcpuSum),
-}
+pub(crate) struct Sum(Place);
 
 #[derive(Clone, Copy)]
-pub(crate) struct PerVcpuSum {
-    entry: PerVcpu,
-    at: extern "C" fn(*mut c_void, c_uint) -> *mut c_void,
+enum Place {
+    /// Before version 2: anywhere in memory.
+    Here(*mut u64),
+    /// Since version 2: in a scoreboard, and QEMU's function that finds it there.
+    Scoreboard(PerVcpu, extern "C" fn(*mut c_void, c_uint) -> *mut c_void),
 }
 
 /// What depends on the version of QEMU.
@@ -142,30 +140,21 @@ pub(crate) struct Api {
     memory_sum: *mut c_void,
 }
 
-/// What keeps the plugin from counting.
-pub(crate) enum Unfit {
-    /// Not a system emulation of one vCPU.
-    Vcpus(c_int),
-    /// An architecture that is not known here.
-    Target(String),
-    /// A function that the interface had is gone.
-    Missing(&'static CStr),
-}
-
 impl Api {
-    /// `info` is what QEMU gave to `qemu_plugin_install`.
+    /// `info` is what QEMU gave to `qemu_plugin_install`. An error says why the plugin cannot count.
     ///
     /// # Safety
     /// `info` points to QEMU's description of itself.
-    pub(crate) unsafe fn new(id: Id, info: *const Info) -> Result<Self, Unfit> {
+    pub(crate) unsafe fn new(id: Id, info: *const Info) -> Result<Self, String> {
         // SAFETY: as the caller promises.
         let info = unsafe { &*info };
         if !info.system || info.vcpus != 1 {
-            return Err(Unfit::Vcpus(info.vcpus));
+            return Err(format!("counts one vCPU of a whole machine, and this has {}", info.vcpus));
         }
         // SAFETY: QEMU's name for what it emulates, which ends with a NUL.
         let target = unsafe { CStr::from_ptr(info.target) }.to_string_lossy();
-        let arch = Arch::of(&target).ok_or_else(|| Unfit::Target(target.into_owned()))?;
+        let arch = Arch::of(&target)
+            .ok_or_else(|| format!("does not know the instructions of {target}"))?;
         let (insn, memory) = if qemu_plugin_version.load(Ordering::Relaxed) < 2 {
             (c"qemu_plugin_register_vcpu_insn_exec_inline", c"qemu_plugin_register_vcpu_mem_inline")
         } else {
@@ -178,27 +167,25 @@ impl Api {
             id,
             arch,
             version: info.current,
-            insn_sum: find(insn).ok_or(Unfit::Missing(insn))?,
-            memory_sum: find(memory).ok_or(Unfit::Missing(memory))?,
+            insn_sum: find(insn)?,
+            memory_sum: find(memory)?,
         })
     }
 
     /// A new sum.
-    pub(crate) fn sum(&self) -> Result<Sum, Unfit> {
+    pub(crate) fn sum(&self) -> Result<Sum, String> {
         if qemu_plugin_version.load(Ordering::Relaxed) < 2 {
-            return Ok(Sum::Here(Box::into_raw(Box::new(0))));
+            return Ok(Sum(Place::Here(Box::into_raw(Box::new(0)))));
         }
-        let (new, at) = (c"qemu_plugin_scoreboard_new", c"qemu_plugin_scoreboard_find");
-        let make = find(new).ok_or(Unfit::Missing(new))?;
-        let look = find(at).ok_or(Unfit::Missing(at))?;
         type New = extern "C" fn(usize) -> *mut c_void;
         type Find = extern "C" fn(*mut c_void, c_uint) -> *mut c_void;
         // SAFETY: the forms of these functions since version 2.
         let (make, at) = unsafe {
-            let make = std::mem::transmute::<*mut c_void, New>(make);
-            (make, std::mem::transmute::<*mut c_void, Find>(look))
+            let make =
+                std::mem::transmute::<*mut c_void, New>(find(c"qemu_plugin_scoreboard_new")?);
+            (make, std::mem::transmute::<*mut c_void, Find>(find(c"qemu_plugin_scoreboard_find")?))
         };
-        Ok(Sum::OfVcpu(PerVcpuSum { entry: PerVcpu { scoreboard: make(8), offset: 0 }, at }))
+        Ok(Sum(Place::Scoreboard(PerVcpu { scoreboard: make(8), offset: 0 }, at)))
     }
 
     /// Calls `callback` for each block that is translated.
@@ -239,12 +226,17 @@ impl Translation<'_> {
         unsafe { qemu_plugin_tb_n_insns(self.tb) }
     }
 
+    fn insn(&self, index: usize) -> *mut Insn {
+        // SAFETY: see above.
+        unsafe { qemu_plugin_tb_get_insn(self.tb, index) }
+    }
+
     /// The instruction's bytes, at most 16, into `bytes`; returns their number.
     pub(crate) fn bytes(&self, index: usize, bytes: &mut [u8; 16]) -> usize {
         // SAFETY: see above, and `index` is below `len`. Before version 3 the function returns where the
         // bytes are, and since then it copies them to where the caller says.
         unsafe {
-            let insn = qemu_plugin_tb_get_insn(self.tb, index);
+            let insn = self.insn(index);
             let size = qemu_plugin_insn_size(insn).min(16);
             *bytes = [0; 16];
             if self.api.version >= 3 {
@@ -261,62 +253,39 @@ impl Translation<'_> {
     }
 
     /// Calls `callback` with `data` when the block begins.
-    pub(crate) fn on_start(&self, callback: OnExecution, data: usize) {
+    pub(crate) fn on_start(&self, callback: OnExecution, data: *mut c_void) {
         // SAFETY: see above; `data` is not read through by QEMU.
-        unsafe {
-            qemu_plugin_register_vcpu_tb_exec_cb(
-                self.tb,
-                callback,
-                NO_REGISTERS,
-                data as *mut c_void,
-            )
-        }
+        unsafe { qemu_plugin_register_vcpu_tb_exec_cb(self.tb, callback, NO_REGISTERS, data) }
     }
 
     /// Calls `callback` with `data` before the instruction.
     pub(crate) fn on_instruction(&self, index: usize, callback: OnExecution, data: usize) {
+        let (insn, data) = (self.insn(index), data as *mut c_void);
         // SAFETY: see above.
-        unsafe {
-            let insn = qemu_plugin_tb_get_insn(self.tb, index);
-            qemu_plugin_register_vcpu_insn_exec_cb(
-                insn,
-                callback,
-                NO_REGISTERS,
-                data as *mut c_void,
-            );
-        }
+        unsafe { qemu_plugin_register_vcpu_insn_exec_cb(insn, callback, NO_REGISTERS, data) }
     }
 
     /// Calls `callback` for the instruction's accesses to memory.
     pub(crate) fn on_access(&self, index: usize, access: Access, callback: OnAccess) {
+        let (insn, access, data) = (self.insn(index), access as c_int, std::ptr::null_mut());
         // SAFETY: see above.
-        unsafe {
-            let insn = qemu_plugin_tb_get_insn(self.tb, index);
-            qemu_plugin_register_vcpu_mem_cb(
-                insn,
-                callback,
-                NO_REGISTERS,
-                access as c_int,
-                std::ptr::null_mut(),
-            );
-        }
+        unsafe { qemu_plugin_register_vcpu_mem_cb(insn, callback, NO_REGISTERS, access, data) }
     }
 
     /// Adds 1 to `sum` when the instruction is executed.
     pub(crate) fn count(&self, index: usize, sum: Sum) {
         // SAFETY: see above; the function has the form of the version that `Api::new` and `Api::sum` took.
         unsafe {
-            let insn = qemu_plugin_tb_get_insn(self.tb, index);
-            match sum {
-                Sum::Here(at) => {
+            match sum.0 {
+                Place::Here(at) => {
                     let add: extern "C" fn(*mut Insn, c_int, *mut u64, u64) =
                         std::mem::transmute(self.api.insn_sum);
-                    add(insn, ADD, at, 1);
+                    add(self.insn(index), ADD, at, 1);
                 }
-                Sum::OfVcpu(sum) => {
+                Place::Scoreboard(entry, _) => {
                     let add: extern "C" fn(*mut Insn, c_int, PerVcpu, u64) =
                         std::mem::transmute(self.api.insn_sum);
-                    add(insn, ADD, sum.entry, 1);
+                    add(self.insn(index), ADD, entry, 1);
                 }
             }
         }
@@ -326,17 +295,16 @@ impl Translation<'_> {
     pub(crate) fn count_accesses(&self, index: usize, access: Access, sum: Sum, weight: u64) {
         // SAFETY: as for `count`.
         unsafe {
-            let insn = qemu_plugin_tb_get_insn(self.tb, index);
-            match sum {
-                Sum::Here(at) => {
+            match sum.0 {
+                Place::Here(at) => {
                     let add: extern "C" fn(*mut Insn, c_int, c_int, *mut u64, u64) =
                         std::mem::transmute(self.api.memory_sum);
-                    add(insn, access as c_int, ADD, at, weight);
+                    add(self.insn(index), access as c_int, ADD, at, weight);
                 }
-                Sum::OfVcpu(sum) => {
+                Place::Scoreboard(entry, _) => {
                     let add: extern "C" fn(*mut Insn, c_int, c_int, PerVcpu, u64) =
                         std::mem::transmute(self.api.memory_sum);
-                    add(insn, access as c_int, ADD, sum.entry, weight);
+                    add(self.insn(index), access as c_int, ADD, entry, weight);
                 }
             }
         }
@@ -354,10 +322,10 @@ impl Sum {
     pub(crate) fn get(self) -> u64 {
         // SAFETY: the memory is never freed; only the one vCPU's code, which waits for this callback, writes to it.
         unsafe {
-            match self {
-                Self::Here(at) => at.read_volatile(),
-                Self::OfVcpu(sum) => {
-                    (sum.at)(sum.entry.scoreboard, 0).cast::<u64>().read_volatile()
+            match self.0 {
+                Place::Here(at) => at.read_volatile(),
+                Place::Scoreboard(entry, at) => {
+                    at(entry.scoreboard, 0).cast::<u64>().read_volatile()
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What the counter has to know of a guest's architecture; each has a file of its own, such as [`crate::x86`].
+//! What the counter needs to know about a guest's architecture. Each one has its own file, such as [`crate::x86`].
 
 use crate::{arm64, x86};
 
@@ -9,24 +9,23 @@ pub(crate) struct Arch {
     pub(crate) target: &'static str,
     /// The kind of the instruction with these bytes.
     pub(crate) kind: fn(&[u8]) -> Kind,
-    /// Whether an instruction, which does nothing to memory, is done by a function of QEMU.
+    /// Whether QEMU executes the instruction by a helper function although it does not access memory.
     pub(crate) is_helped: fn(&[u8]) -> bool,
-    /// Whether an instruction waits for others or has others wait: one that is atomic, a barrier, or one that serialises. It takes as
-    /// long as tens of others.
+    /// Whether an instruction orders others: it is atomic, a barrier, or serialising. It takes as long as tens of others.
     pub(crate) orders: fn(&[u8]) -> bool,
-    /// A task's stack has so many bytes, as a power of two, and is aligned to them; 63 where slots are only numbers.
+    /// Log2 of the size of a task's stack, which is aligned to its size; 63 where slots are only numbers.
     pub(crate) stack_bits: u32,
-    /// Where a tail call enters a BPF program, in bytes behind its beginning.
+    /// Offsets at which a tail call enters a BPF program.
     pub(crate) tail_calls: &'static [u64],
-    /// The interrupt or exception that comes by the vector of this number.
+    /// The interrupt or exception of a vector.
     pub(crate) vector: fn(u8) -> Option<Interrupt>,
-    /// The interrupt or exception that begins so many bytes into the kernel's function of this name.
+    /// The interrupt or exception that begins at this offset in the kernel's function of this name.
     pub(crate) interrupt: fn(&str, u64) -> Option<Interrupt>,
-    /// Whether system calls are made in the function of this name, where the instruction that makes one is not seen.
+    /// Whether the function of this name makes system calls, where the instruction that makes one is not seen.
     pub(crate) is_system_call: fn(&str) -> bool,
-    /// The function in which a task's stack is exchanged for another's, where nothing else shows that.
+    /// The function that switches stacks between tasks, where nothing else shows the switch.
     pub(crate) switch: &'static str,
-    /// Whether the function of this name goes on to one that its caller chose. Its own return is that function's.
+    /// Whether the function of this name jumps to one that its caller chose, which then returns for both.
     pub(crate) is_thunk: fn(&str) -> bool,
 }
 
@@ -52,15 +51,15 @@ pub(crate) enum Kind {
     Link,
     /// Goes to the return address that it finds in a register.
     Back,
-    /// Stores the first register of a task that another takes the place of.
+    /// Stores the first register of the task that is switched out.
     Suspend,
-    /// Loads the first register of the task that takes its place.
+    /// Loads the first register of the task that is switched in.
     Resume,
     /// Causes an exception, and is not executed again.
     Breakpoint,
     /// Goes back to what an interrupt or exception interrupted.
     InterruptReturn,
-    /// A program's way into the kernel.
+    /// Enters the kernel from a program.
     SystemCall,
     /// A string instruction with a prefix that repeats it, and the number of its accesses per iteration.
     Repeat(u8),
@@ -107,8 +106,8 @@ pub(crate) fn is_kernel(address: u64) -> bool {
 /// Bytes of a return address on the stack.
 pub(crate) const SLOT: u64 = 8;
 
-/// Whether the function of this name runs in the place of a function's return: a probe of returns has replaced the return
-/// address (`kernel/rethook.c` and `kernel/kprobes.c` of an architecture).
+/// Whether the function of this name runs instead of a return: a probe of returns has replaced the return address
+/// (`kernel/rethook.c` and `kernel/kprobes.c` of an architecture).
 pub(crate) fn is_return_trampoline(name: &str) -> bool {
     matches!(name, "arch_rethook_trampoline" | "kretprobe_trampoline" | "__kretprobe_trampoline")
 }

@@ -1,5 +1,5 @@
-//! What is of arm64. A call leaves its return address in a register, and the plugin interface of QEMU 7.2 has none: a call ends when
-//! the code behind it runs by a `ret`, and the register file of a task, which an exchange of tasks stores, tells which one runs.
+//! arm64. A call leaves its return address in a register, which the plugin interface of QEMU 7.2 does not show: a call ends when a
+//! `ret` leads to the code behind it. A task is known by the address where a task switch stores its registers.
 
 use crate::arch::{Arch, Interrupt, Kind};
 

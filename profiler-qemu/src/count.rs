@@ -1,37 +1,36 @@
 //! Which function, called by whom, each instruction belongs to.
 //!
-//! Blocks come in the order in which they are executed. What the last instruction of one did to the stack is told
-//! before the next. From both this follows the stack of calls of each task that is inside a watched function.
-//! Everything here is safe code without QEMU, so that tests can play any order of events.
+//! Blocks arrive in execution order; what the last instruction of one did to the stack is reported before the next. From
+//! both this follows the call stack of each task that is inside a watched function. Everything here is safe code without
+//! QEMU, so that tests can play any order of events.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry as Slot;
 use std::ops::{AddAssign, Sub};
 
-use crate::arch::{self, Kind, SLOT};
+use crate::arch::{self, Interrupt, Kind, SLOT};
 use crate::symbols::{BlockPlace, Function, Symbols};
 
 /// No parent: a call from outside of all watched functions.
 pub(crate) const ROOT: u32 = u32::MAX;
 
-/// No cell: its lines are not asked for.
+/// No cell: the source lines of this code are not counted.
 const NONE: u32 = u32::MAX;
 
-/// The slot of what is on a level from its begin to its end: no call or return is by it.
+/// The slot of an entry that stays on its level to the end: no call or return uses it.
 const OUTERMOST: u64 = u64::MAX;
 
-/// Most calls within each other that are followed: more than fit on a stack of the kernel's. Where a call leaves nothing there, code that
-/// calls and does not return would take the host's memory.
+/// The deepest nesting of calls that is followed: more than fits on a kernel stack. Where calls leave nothing on the stack, code
+/// that calls and never returns would fill the host's memory.
 const MOST_ENTRIES: usize = 1 << 14;
 
-/// Most of what is kept of a count: nodes, values of distributions, functions without a symbol, and code by its length. A driver may
-/// make any number of them, in the host's memory.
+/// The most that a count keeps in the host's memory: nodes, values of distributions, functions without a symbol, and code by
+/// its length. A driver could make any number of them.
 const MOST_KEPT: usize = 1 << 20;
 
-/// Instructions of code that count as one kept.
+/// So many instructions of code count as one kept item.
 const CODE_KEPT: usize = 16;
 
-/// The slot of a call that is not within another, where slots are only numbers.
+/// The slot of an outermost call, where slots are only numbers.
 const FIRST_SLOT: u64 = 1 << 40;
 
 /// Sums over all instructions of the kernel so far.
@@ -48,7 +47,7 @@ pub(crate) struct Sums {
 pub(crate) struct Beside {
     /// Halves of iterations of string instructions.
     pub(crate) half_iterations: u64,
-    /// Instructions that wait for others: see [`arch::Arch::orders`].
+    /// Ordering instructions: see [`arch::Arch::orders`].
     pub(crate) ordering: u64,
 }
 
@@ -70,8 +69,8 @@ impl Sub for Beside {
     }
 }
 
-/// Instructions that are executed one after the other. There are tens of thousands, and one is looked at for each that is executed:
-/// it fills a line of the cache.
+/// Instructions that are executed one after the other. There are tens of thousands of blocks, and each execution reads one:
+/// it fills a cache line.
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 pub(crate) struct Block {
@@ -82,17 +81,17 @@ pub(crate) struct Block {
     pub(crate) place: Option<BlockPlace>,
     /// What the last one does.
     pub(crate) end: Kind,
-    /// It goes back to what an interrupt interrupted.
+    /// It returns from an interrupt.
     pub(crate) ends_interrupt: bool,
     /// The first one is a string instruction that repeats, and thus the only one.
     pub(crate) repeats: bool,
     /// Bytes of each instruction; rarely looked at.
     sizes: Box<Box<[u8]>>,
-    /// The count that knows it; what follows, `place` and `ends_interrupt` hold for that one alone.
+    /// The count that looked it up; what follows, `place` and `ends_interrupt` are valid for that one alone.
     count: u32,
-    /// Index in [`Counter::code`], once it has run in a function of a module: others' source lines are not asked for.
+    /// Index in [`Counter::code`], once it has run in a function of a module: source lines of others are not counted.
     pub(crate) code: Option<u32>,
-    /// The node that it ran in last, and its cell there, or [`NONE`].
+    /// The node that it last ran in, and its cell there, or [`NONE`].
     cell: (u32, u32),
 }
 
@@ -134,15 +133,6 @@ pub(crate) enum Event {
     Back(u64),
 }
 
-impl Event {
-    fn slot(self) -> Option<u64> {
-        match self {
-            Self::None | Self::Link(_) | Self::Back(_) => None,
-            Self::Call(slot) | Self::Return(slot) => Some(slot),
-        }
-    }
-}
-
 /// A function as it was called from its parent.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Node {
@@ -173,9 +163,9 @@ pub(crate) struct Cell {
 pub(crate) struct Calls {
     pub(crate) entered: u64,
     pub(crate) ended: u64,
-    /// Whose stack was left without a return.
+    /// Calls whose stack was left without a return.
     pub(crate) abandoned: u64,
-    /// Into which an interrupt fell.
+    /// Calls that an interrupt fell into.
     pub(crate) interrupted: u64,
     /// Instructions of these interrupts, which are in no other figure.
     pub(crate) interrupts: u64,
@@ -226,7 +216,7 @@ struct Level {
     system_call: bool,
     /// It is an exception that a call on the level below caused, whose part it is.
     caused: bool,
-    /// It came before the first instruction behind a return by a register: where that goes is known when it has ended.
+    /// It came between a return by register and the first instruction there: where that goes is known at its end.
     returns: bool,
 }
 
@@ -236,13 +226,20 @@ struct Task {
     levels: Vec<Level>,
 }
 
+impl Task {
+    fn level_mut(&mut self) -> Option<&mut Level> {
+        self.levels.last_mut()
+    }
+}
+
 /// What the instructions of a block count for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Running {
-    Outside,
-    Interrupt,
-    /// A system call, outside of watched functions.
-    SystemCall,
+    /// No task that is inside a watched function.
+    Nothing,
+    /// An interrupt, or a system call outside of watched functions.
+    Level,
+    /// And for this node.
     Node(u32),
 }
 
@@ -252,7 +249,7 @@ struct Previous {
     last: u64,
     ends_interrupt: bool,
     interrupt: bool,
-    /// It went on with a string instruction that was counted before.
+    /// It continued a string instruction that was counted before.
     goes_on: bool,
     /// Its last instruction causes an exception, after which it is not executed again.
     breaks: bool,
@@ -300,12 +297,12 @@ pub(crate) struct Counter {
     /// Where that one lies.
     last: u64,
     last_slot: u64,
-    /// The way into the kernel was a system call: what the entry code calls is a part of it.
+    /// The kernel was entered by a system call: what the entry code calls is part of it.
     by_system_call: bool,
     /// Return address of the call that is entered.
     back: u64,
     switching: Option<u64>,
-    /// The task that is stopped, and it and the one that takes its place.
+    /// The task that is switched out; that task and the one that is switched in.
     suspended: Option<u64>,
     exchanged: Option<(u64, u64)>,
     running: Running,
@@ -343,7 +340,7 @@ impl Counter {
             switching: None,
             suspended: None,
             exchanged: None,
-            running: Running::Outside,
+            running: Running::Nothing,
             started: Sums::default(),
             previous: Previous::default(),
             kept: 0,
@@ -355,7 +352,7 @@ impl Counter {
         self.symbols.without_added()
     }
 
-    /// Finds out where a block lies that an earlier count knew, or none.
+    /// Looks a block up that this count has not met.
     #[cold]
     fn meet(&mut self, block: &mut Block) {
         let place = self.symbols.place(block.address);
@@ -373,32 +370,27 @@ impl Counter {
         self.code.len() as u32 - 1
     }
 
-    /// Tells what the last instruction of the block does. Other accesses are the processor's own, such as those of an
-    /// interrupt after it: QEMU 7.2 tells of them as if the last call or return had made them.
+    /// Reports what the last instruction of the block does. Other accesses are the processor's own, such as those of an
+    /// interrupt after it: QEMU 7.2 reports them as if the last call or return had made them.
     #[inline]
     pub(crate) fn record_event(&mut self, event: Event) {
-        let expected = match event {
-            Event::Call(_) => Kind::Call,
-            Event::Return(_) => Kind::Return,
+        let (expected, slot) = match event {
+            Event::Call(slot) => (Kind::Call, slot),
+            Event::Return(slot) => (Kind::Return, slot.wrapping_add(SLOT)),
             Event::None | Event::Link(_) | Event::Back(_) => return,
         };
-        if self.event != Event::None || self.end != expected {
-            return;
-        }
-        self.event = event;
-        match event {
-            Event::Call(slot) => self.last_slot = slot,
-            Event::Return(slot) => self.last_slot = slot + SLOT,
-            Event::None | Event::Link(_) | Event::Back(_) => {}
+        if self.event == Event::None && self.end == expected {
+            self.event = event;
+            self.last_slot = slot;
         }
     }
 
-    /// The task whose registers are stored here is stopped. Of two registers QEMU may tell one by one: the first is taken.
+    /// The task whose registers are stored here is switched out. QEMU may report two registers one by one: the first counts.
     pub(crate) fn suspend(&mut self, registers: u64) {
         self.suspended.get_or_insert(registers);
     }
 
-    /// The task whose registers are loaded from here goes on in its place.
+    /// The task whose registers are loaded from here is switched in.
     pub(crate) fn resume(&mut self, registers: u64) {
         let follows = self.current.is_some() || !self.tasks.is_empty();
         if let Some(from) = self.suspended.take().filter(|_| follows) {
@@ -406,7 +398,7 @@ impl Counter {
         }
     }
 
-    /// Whether it has to end, as it has more than is kept.
+    /// Whether the count has to end, as it has reached [`MOST_KEPT`].
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.kept > MOST_KEPT
@@ -426,7 +418,7 @@ impl Counter {
         };
         let from = std::mem::replace(&mut self.last, block.last);
         let mut place = block.place.unwrap_or_default();
-        self.by_system_call &= !place.interrupt;
+        self.by_system_call &= place.interrupt.is_none();
         place.system_call |= place.entry
             && self.by_system_call
             && matches!(event, Event::Call(_))
@@ -470,13 +462,17 @@ impl Counter {
         let ended = std::mem::take(&mut self.previous.ends_interrupt) && self.end_interrupt();
         let returns = ended || matches!(event, Event::Back(_));
         let event = match returns {
-            true if place.interrupt => Event::None,
+            true if place.interrupt.is_some() => Event::None,
             true => Event::Back(block.address),
             false => event,
         };
         let event = self.with_slot(event, place);
-        self.apply(event);
-        if place.interrupt && !(self.previous.interrupt && event == Event::None) {
+        match event {
+            Event::None | Event::Link(_) | Event::Back(_) => {}
+            Event::Call(slot) => self.call(slot),
+            Event::Return(slot) => self.ret(slot),
+        }
+        if place.interrupt.is_some() && !(self.previous.interrupt && event == Event::None) {
             self.interrupt(place, returns);
         }
         let place = match self.unnamed(block.address, place, event) {
@@ -495,14 +491,14 @@ impl Counter {
     /// Counts the block before this one; whether it was executed as a whole, as far as is known.
     fn settle(&mut self, now: Sums, place: BlockPlace) -> bool {
         let previous = self.previous;
-        if self.running == Running::Outside {
+        if self.running == Running::Nothing {
             return true;
         }
         let begun = now.instructions - self.started.instructions;
         let whole = begun == u64::from(previous.instructions);
         // A fault's instruction is begun again afterwards.
         let executed = begun - u64::from(previous.goes_on && begun > 0);
-        let fault = place.fault && !(whole && previous.breaks);
+        let fault = place.interrupt == Some(Interrupt::Fault) && !(whole && previous.breaks);
         let executed = executed - u64::from(fault && executed > 0);
         let whole = whole && !fault;
         if !whole {
@@ -511,9 +507,7 @@ impl Counter {
         if fault && !previous.goes_on {
             self.previous.last = 0;
         }
-        let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
-            return whole;
-        };
+        let Some(level) = self.current.as_mut().and_then(Task::level_mut) else { return whole };
         let beside = now.beside - self.started.beside;
         level.clock += executed;
         level.beside += beside;
@@ -548,21 +542,23 @@ impl Counter {
 
     /// The first instructions of `code`.
     fn part(&mut self, code: u32, instructions: u32) -> u32 {
-        if let Some(part) = self.parts.get(&(code, instructions)) {
-            return *part;
+        let next = self.code.len() as u32;
+        let part = *self.parts.entry((code, instructions)).or_insert(next);
+        if part == next {
+            let Code { address, sizes } = self.code[code as usize].clone();
+            self.new_code(address, &sizes[..instructions as usize]);
         }
-        let Code { address, sizes } = self.code[code as usize].clone();
-        let part = self.new_code(address, &sizes[..instructions as usize]);
-        self.parts.insert((code, instructions), part);
         part
     }
 
-    /// After `__switch_to_asm` the first access to another stack tells which task runs.
+    /// After `__switch_to_asm` the first access to another stack shows which task runs.
     fn finish_switch(&mut self, event: Event) {
         if let Some((from, to)) = self.exchanged.take() {
             return self.exchange(from, to);
         }
-        let (Some(from), Some(slot)) = (self.switching, event.slot()) else { return };
+        let (Some(from), Event::Call(slot) | Event::Return(slot)) = (self.switching, event) else {
+            return;
+        };
         let stack = self.symbols.arch.stack_of(slot);
         if stack == from {
             return;
@@ -598,9 +594,7 @@ impl Counter {
         if let Some(entry) = entries.find(|entry| entry.sure && entry.back == to) {
             return Event::Return(entry.slot);
         }
-        let name =
-            self.symbols.functions.get(place.function as usize).map_or("", Function::own_name);
-        let replaces = place.entry && arch::is_return_trampoline(name);
+        let replaces = place.entry && arch::is_return_trampoline(self.name(place.function));
         let Some(top) = self.top() else { return Event::None };
         let (slot, back, sure) = (top.slot, top.back, top.sure);
         if replaces || !sure {
@@ -611,14 +605,6 @@ impl Counter {
             self.abandon();
         }
         Event::None
-    }
-
-    fn apply(&mut self, event: Event) {
-        match event {
-            Event::None | Event::Link(_) | Event::Back(_) => {}
-            Event::Call(slot) => self.call(slot),
-            Event::Return(slot) => self.ret(slot),
-        }
     }
 
     fn call(&mut self, slot: u64) {
@@ -633,7 +619,7 @@ impl Counter {
             }
             self.pop(false);
         }
-        if let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut())
+        if let Some(level) = self.level_mut()
             && !level.entries.is_empty()
         {
             if level.entries.len() >= MOST_ENTRIES {
@@ -684,15 +670,26 @@ impl Counter {
         self.current.as_ref()?.levels.last()
     }
 
+    fn level_mut(&mut self) -> Option<&mut Level> {
+        self.current.as_mut()?.level_mut()
+    }
+
     fn top(&mut self) -> Option<&mut Entry> {
-        self.current.as_mut()?.levels.last_mut()?.entries.last_mut()
+        self.level_mut()?.entries.last_mut()
+    }
+
+    /// The name of one of the kernel's own functions.
+    fn name(&self, function: u32) -> &str {
+        self.symbols.functions.get(function as usize).map_or("", Function::own_name)
+    }
+
+    fn is_thunk(&self, function: u32) -> bool {
+        (self.symbols.arch.is_thunk)(self.name(function))
     }
 
     /// The innermost call is over: it returned, or its stack was left otherwise.
     fn pop(&mut self, returned: bool) {
-        let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
-            return;
-        };
+        let Some(level) = self.current.as_mut().and_then(Task::level_mut) else { return };
         let popped = level.entries.pop();
         self.by_system_call |= returned && level.system_call && level.entries.is_empty();
         let Some(Some(frame)) = popped.map(|entry| entry.frame) else { return };
@@ -716,12 +713,16 @@ impl Counter {
         calls.beside += level.beside - frame.beside_before;
     }
 
+    /// All calls of the innermost level are over without a return.
+    fn leave_level(&mut self) {
+        while self.level().is_some_and(|level| !level.entries.is_empty()) {
+            self.pop(false);
+        }
+    }
+
     fn leave_if_empty(&mut self) {
-        if self
-            .current
-            .as_ref()
-            .is_some_and(|task| task.levels.len() == 1 && task.levels[0].entries.is_empty())
-        {
+        let is_left = |task: &Task| matches!(&task.levels[..], [level] if level.entries.is_empty());
+        if self.current.as_ref().is_some_and(is_left) {
             self.current = None;
         }
     }
@@ -730,8 +731,9 @@ impl Counter {
         let (interrupted, by) = (self.previous.last, self.node());
         if let Some(task) = &mut self.current {
             let within = task.levels.last().is_some_and(|level| level.system_call);
-            let system_call = within && place.exception;
-            let caused = place.exception && by.is_some_and(|node| node != ROOT);
+            let exception = place.interrupt != Some(Interrupt::Asynchronous);
+            let system_call = within && exception;
+            let caused = exception && by.is_some_and(|node| node != ROOT);
             let level = Level { interrupted, system_call, caused, returns, ..Level::default() };
             task.levels.push(level);
             self.back = 0;
@@ -746,9 +748,7 @@ impl Counter {
         if self.current.as_ref().is_none_or(|task| task.levels.len() < 2) {
             return false;
         }
-        while self.level().is_some_and(|level| !level.entries.is_empty()) {
-            self.pop(false);
-        }
+        self.leave_level();
         let Some(task) = &mut self.current else { return false };
         let Some(ended) = task.levels.pop() else { return false };
         self.previous.last = ended.interrupted;
@@ -769,15 +769,9 @@ impl Counter {
         if place.entry || !self.symbols.is_watched(address) || self.node()? == ROOT {
             return None;
         }
-        let called = match &self.top()?.frame {
+        let called = match self.top()?.frame.as_ref().map(|frame| frame.function) {
             None => matches!(event, Event::Call(_)),
-            Some(frame) => {
-                let function = frame.function;
-                place.function != function
-                    && (self.symbols.arch.is_thunk)(
-                        self.symbols.functions[function as usize].own_name(),
-                    )
-            }
+            Some(function) => place.function != function && self.is_thunk(function),
         };
         self.kept += usize::from(called);
         if called { self.symbols.add(address) } else { None }
@@ -806,19 +800,11 @@ impl Counter {
         let (slot, sure, back) = (top.slot, top.sure, top.back);
         match top.frame.as_ref().map(|frame| frame.function) {
             None => {
-                if let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) {
-                    level.entries.pop();
-                }
+                self.level_mut().and_then(|level| level.entries.pop());
             }
             // A loop whose first instruction is the function's.
             Some(function) if function == place.function => return,
-            Some(function)
-                if (self.symbols.arch.is_thunk)(
-                    self.symbols.functions[function as usize].own_name(),
-                ) =>
-            {
-                self.pop(true)
-            }
+            Some(function) if self.is_thunk(function) => self.pop(true),
             Some(_) => {}
         }
         self.back = back;
@@ -846,9 +832,7 @@ impl Counter {
 
     fn abandon(&mut self) {
         while self.current.as_ref().is_some_and(|task| !task.levels.is_empty()) {
-            while self.level().is_some_and(|level| !level.entries.is_empty()) {
-                self.pop(false);
-            }
+            self.leave_level();
             if let Some(task) = &mut self.current {
                 task.levels.pop();
             }
@@ -861,19 +845,17 @@ impl Counter {
     }
 
     fn push_below(&mut self, parent: u32, place: BlockPlace, slot: u64, sure: bool) {
-        let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
-            return;
+        let Some(level) = self.current.as_mut().and_then(Task::level_mut) else { return };
+        let next = self.nodes.len() as u32;
+        let node = match (parent, place.watched) {
+            // In a system call only the work of watched functions is broken down.
+            (ROOT, false) => ROOT,
+            _ => *self.children.entry((parent, place.function)).or_insert(next),
         };
-        let node = match self.children.entry((parent, place.function)) {
-            // Of a system call only what watched functions do is told apart.
-            _ if parent == ROOT && !place.watched => ROOT,
-            Slot::Occupied(node) => *node.get(),
-            Slot::Vacant(vacant) => {
-                self.kept += 1;
-                self.nodes.push(Node { parent, function: place.function, ..Node::default() });
-                *vacant.insert(self.nodes.len() as u32 - 1)
-            }
-        };
+        if node == next {
+            self.kept += 1;
+            self.nodes.push(Node { parent, function: place.function, ..Node::default() });
+        }
         if let Some(node) = self.nodes.get_mut(node as usize) {
             node.calls += 1;
         }
@@ -902,9 +884,8 @@ impl Counter {
     fn start(&mut self, block: &mut Block, place: BlockPlace, now: Sums) {
         let node = self.node();
         self.running = match (&self.current, node) {
-            (None, _) => Running::Outside,
-            (Some(_), None) => Running::Interrupt,
-            (Some(_), Some(ROOT)) => Running::SystemCall,
+            (None, _) => Running::Nothing,
+            (Some(_), None | Some(ROOT)) => Running::Level,
             (Some(_), Some(node)) => Running::Node(node),
         };
         let cell = node.filter(|node| *node != ROOT).and_then(|node| {
@@ -918,7 +899,7 @@ impl Counter {
             instructions: block.instructions,
             last: block.last,
             ends_interrupt: block.ends_interrupt,
-            interrupt: place.interrupt,
+            interrupt: place.interrupt.is_some(),
             goes_on: block.repeats && self.previous.last == block.address,
             breaks: block.end == Kind::Breakpoint,
             code: cell.and(block.code),
@@ -941,14 +922,13 @@ impl Counter {
     }
 
     fn cell(&mut self, node: u32, code: u32) -> u32 {
-        match self.cell_of.entry((node, code)) {
-            Slot::Occupied(cell) => *cell.get(),
-            Slot::Vacant(vacant) => {
-                self.kept += 1 + self.code[code as usize].sizes.len() / CODE_KEPT;
-                self.cells.push(Cell { node, code, times: 0 });
-                *vacant.insert(self.cells.len() as u32 - 1)
-            }
+        let next = self.cells.len() as u32;
+        let cell = *self.cell_of.entry((node, code)).or_insert(next);
+        if cell == next {
+            self.kept += 1 + self.code[code as usize].sizes.len() / CODE_KEPT;
+            self.cells.push(Cell { node, code, times: 0 });
         }
+        cell
     }
 }
 

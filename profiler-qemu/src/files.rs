@@ -1,5 +1,5 @@
 //! Files in the folder that the guest may write to. The driver that is measured runs there as root, and QEMU on the host as
-//! the user: whatever the guest puts in a file's place must not lead QEMU to another file, or keep it waiting.
+//! the user: whatever the guest puts in a file's place must neither lead QEMU to another file nor block it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};

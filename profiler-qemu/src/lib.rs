@@ -4,9 +4,9 @@
 //! functions, [`count`] says to which function and caller each instruction belongs, [`report`] writes it down, by
 //! [`files`]. This file joins them: it sees each block when it is translated, and each of the kernel's when it runs.
 //!
-//! Until the guest asks for it by a NOP (request 1) nothing is counted and no code is changed; request 2 writes the
-//! counts and ends that. With request 3 a load begins an operation, with 4 it has ended the last. To translate all code anew takes
-//! longer than most counts, so after request 2 it stays as it is, for the next count, until request 5.
+//! Until the guest asks for it by a NOP (request 1) nothing is counted and no code is changed; request 2 writes the counts
+//! and ends the count. With request 3 a load begins an operation, with 4 it has ended the last. Translating all code anew
+//! takes longer than most counts, so after request 2 the code keeps its callbacks for the next count, until request 5.
 //! `-plugin FILE,symbols=FILE,counts=FILE` has the files. Later counts than the first, if that is still there, get files of their own
 //! with their numbers as extension.
 //! With `instruments=on` code has callbacks from the start, so that a guest that is restored for counts has its code translated once.
@@ -27,8 +27,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use api::{Access, Api, Id, Sum, Tb, Unfit};
-use arch::{Arch, Kind};
+use api::{Access, Api, Id, Sum, Tb, Translation};
+use arch::Kind;
 use count::{Beside, Block, Counter, Event, Sums};
 use symbols::Symbols;
 
@@ -42,7 +42,6 @@ struct Meters {
 
 struct Plugin {
     api: Api,
-    arch: &'static Arch,
     meters: Meters,
     symbols: PathBuf,
     counts: PathBuf,
@@ -57,7 +56,7 @@ struct Plugin {
     instruments: bool,
 }
 
-/// What ends a count of which the host would keep too much.
+/// Why a count ended of which the host would keep too much.
 const FULL: &str = "functions are called in more ways than are kept (a million) under this load: leave it out, by --builtin, or by \
      --handler with handlers of other loads";
 
@@ -67,6 +66,11 @@ struct Only(UnsafeCell<Option<Plugin>>);
 unsafe impl Sync for Only {}
 
 static PLUGIN: Only = Only(UnsafeCell::new(None));
+
+/// Runs `then` on the count that is under way.
+fn counting(then: impl FnOnce(&mut Counter)) {
+    with(|plugin| plugin.counter.as_mut().map(then));
+}
 
 /// Runs `then` on the plugin.
 fn with<R>(then: impl FnOnce(&mut Plugin) -> R) -> Option<R> {
@@ -84,43 +88,51 @@ impl Meters {
 }
 
 impl Plugin {
-    fn translated(&mut self, tb: *mut Tb) {
+    fn translated(&self, tb: *mut Tb) {
         // SAFETY: of the callback that is running.
         let block = unsafe { self.api.block(tb) };
-        let (address, length) = (block.address(), block.len());
+        if !arch::is_kernel(block.address()) {
+            self.translated_program(&block);
+        } else if self.instruments {
+            self.translated_kernel(&block);
+        }
+    }
+
+    fn translated_program(&self, block: &Translation<'_>) {
+        let arch = self.api.arch;
         let mut bytes = [0; 16];
-        if !arch::is_kernel(address) {
-            let mut requests = false;
-            for index in 0..length {
-                let size = block.bytes(index, &mut bytes);
-                match (self.arch.kind)(&bytes[..size]) {
-                    Kind::Request(number) => {
-                        block.on_instruction(index, on_request, usize::from(number));
-                        requests = true;
-                    }
-                    Kind::SystemCall if self.instruments => {
-                        block.on_instruction(index, on_system_call, 0);
-                    }
-                    // Resets QEMU's pointer to the callbacks that the request frees.
-                    _ if requests && (self.arch.is_helped)(&bytes[..size]) => {
-                        block.on_access(index, Access::Write, on_nothing);
-                    }
-                    _ => {}
+        let mut requests = false;
+        for index in 0..block.len() {
+            let size = block.bytes(index, &mut bytes);
+            match (arch.kind)(&bytes[..size]) {
+                Kind::Request(number) => {
+                    block.on_instruction(index, on_request, usize::from(number));
+                    requests = true;
                 }
+                Kind::SystemCall if self.instruments => {
+                    block.on_instruction(index, on_system_call, 0);
+                }
+                // Resets QEMU's pointer to the callbacks that the request frees.
+                _ if requests && (arch.is_helped)(&bytes[..size]) => {
+                    block.on_access(index, Access::Write, on_nothing);
+                }
+                _ => {}
             }
-            return;
         }
-        if !self.instruments {
-            return;
-        }
+    }
+
+    fn translated_kernel(&self, block: &Translation<'_>) {
+        let arch = self.api.arch;
+        let length = block.len();
+        let mut bytes = [0; 16];
         let mut sizes = Vec::with_capacity(length);
         let mut last = Kind::Other;
         let mut repeats = false;
         for index in 0..length {
             let size = block.bytes(index, &mut bytes);
-            last = (self.arch.kind)(&bytes[..size]);
+            last = (arch.kind)(&bytes[..size]);
             block.count(index, self.meters.instructions);
-            if (self.arch.orders)(&bytes[..size]) {
+            if (arch.orders)(&bytes[..size]) {
                 block.count(index, self.meters.ordering);
             }
             match last {
@@ -140,9 +152,9 @@ impl Plugin {
             Kind::Return => block.on_access(length - 1, Access::Any, on_return),
             _ => {}
         }
-        let known = Block::new(address, sizes, last, repeats);
+        let known = Block::new(block.address(), sizes, last, repeats);
         // QEMU keeps the pointer as long as the code; there are as many as the kernel has blocks.
-        block.on_start(on_block, Box::into_raw(Box::new(known)) as usize);
+        block.on_start(on_block, Box::into_raw(Box::new(known)).cast());
     }
 
     fn arm(&mut self) {
@@ -155,7 +167,7 @@ impl Plugin {
         };
         let symbols = match self.known.take() {
             Some(symbols) if self.text == text => symbols,
-            _ => match symbols::parse(&text, self.arch) {
+            _ => match symbols::parse(&text, self.api.arch) {
                 Ok(symbols) => symbols,
                 Err(error) => return self.fail(&error),
             },
@@ -180,8 +192,7 @@ impl Plugin {
                 false => self.counts.clone(),
             };
             if let Err(error) = report::write(&counter, &file) {
-                let file = file.display();
-                self.fail(&format!("{file} cannot be written: {error}"));
+                self.fail(&format!("{} cannot be written: {error}", file.display()));
             }
             self.known = Some(counter.into_symbols());
         }
@@ -219,50 +230,43 @@ extern "C" fn on_block(_: c_uint, block: *mut c_void) {
 
 extern "C" fn on_call(_: c_uint, info: u32, slot: u64, _: *mut c_void) {
     if api::is_store(info) {
-        with(|plugin| {
-            plugin.counter.as_mut().map(|counter| counter.record_event(Event::Call(slot)))
-        });
+        counting(|counter| counter.record_event(Event::Call(slot)));
     }
 }
 
 extern "C" fn on_return(_: c_uint, info: u32, slot: u64, _: *mut c_void) {
     if !api::is_store(info) {
-        with(|plugin| {
-            plugin.counter.as_mut().map(|counter| counter.record_event(Event::Return(slot)))
-        });
+        counting(|counter| counter.record_event(Event::Return(slot)));
     }
 }
 
 extern "C" fn on_suspend(_: c_uint, info: u32, registers: u64, _: *mut c_void) {
     if api::is_store(info) {
-        with(|plugin| plugin.counter.as_mut().map(|counter| counter.suspend(registers)));
+        counting(|counter| counter.suspend(registers));
     }
 }
 
 extern "C" fn on_resume(_: c_uint, info: u32, registers: u64, _: *mut c_void) {
     if !api::is_store(info) {
-        with(|plugin| plugin.counter.as_mut().map(|counter| counter.resume(registers)));
+        counting(|counter| counter.resume(registers));
     }
 }
 
 extern "C" fn on_nothing(_: c_uint, _: u32, _: u64, _: *mut c_void) {}
 
 extern "C" fn on_request(_: c_uint, number: *mut c_void) {
-    with(|plugin| match number as usize {
-        1 => plugin.arm(),
-        2 => plugin.disarm(),
-        5 if plugin.counter.is_none() => plugin.instrument(false),
-        3 | 4 => {
-            if let Some(counter) = &mut plugin.counter {
-                counter.operation(number as usize == 3);
-            }
-        }
+    with(|plugin| match (number as usize, &mut plugin.counter) {
+        (1, _) => plugin.arm(),
+        (2, _) => plugin.disarm(),
+        (3, Some(counter)) => counter.operation(true),
+        (4, Some(counter)) => counter.operation(false),
+        (5, None) => plugin.instrument(false),
         _ => {}
     });
 }
 
 extern "C" fn on_system_call(_: c_uint, _: *mut c_void) {
-    with(|plugin| plugin.counter.as_mut().map(Counter::system_call));
+    counting(Counter::system_call);
 }
 
 /// Without a reader `eprintln!` would panic, and QEMU end with it.
@@ -300,7 +304,6 @@ pub unsafe extern "C" fn qemu_plugin_install(
     // SAFETY: as the caller promises.
     let made = unsafe { Api::new(id, info.cast()) }.and_then(|api| {
         Ok(Plugin {
-            arch: api.arch,
             meters: Meters {
                 instructions: api.sum()?,
                 half_iterations: api.sum()?,
@@ -323,16 +326,8 @@ pub unsafe extern "C" fn qemu_plugin_install(
             unsafe { *PLUGIN.0.get() = Some(plugin) };
             0
         }
-        Err(Unfit::Vcpus(count)) => {
-            say(&format!("counts one vCPU of a whole machine, and this has {count}"));
-            1
-        }
-        Err(Unfit::Target(target)) => {
-            say(&format!("does not know the instructions of {target}"));
-            1
-        }
-        Err(Unfit::Missing(name)) => {
-            say(&format!("this QEMU has no {}", name.to_string_lossy()));
+        Err(why) => {
+            say(&why);
             1
         }
     }

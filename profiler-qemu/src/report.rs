@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use crate::count::{Counter, ROOT};
+use crate::count::{Beside, Calls, Counter, Node, ROOT};
 use crate::files;
 
 /// Writes all counts to `path`, which is complete or not there.
@@ -30,31 +30,19 @@ fn write_all(counter: &Counter, path: &Path) -> io::Result<()> {
     let mut watched: Vec<_> = counter.calls.iter().collect();
     watched.sort_unstable_by_key(|(id, _)| **id);
     for (id, calls) in watched {
-        writeln!(
-            out,
-            "calls {id} {} {} {} {} {} {} {}",
-            calls.entered,
-            calls.ended,
-            calls.abandoned,
-            calls.interrupted,
-            calls.interrupts,
-            calls.beside.half_iterations / 2,
-            calls.beside.ordering
-        )?;
+        let Calls { entered, ended, abandoned, interrupted, interrupts, beside, .. } = calls;
+        let Beside { half_iterations, ordering } = beside;
+        let iterations = half_iterations / 2;
+        write!(out, "calls {id} {entered} {ended} {abandoned} {interrupted} {interrupts} ")?;
+        writeln!(out, "{iterations} {ordering}")?;
         distribution(&mut out, &format!("inclusive {id}"), &calls.inclusive)?;
         distribution(&mut out, &format!("own {id}"), &calls.own)?;
     }
     for (id, node) in counter.nodes.iter().enumerate() {
         let parent = if node.parent == ROOT { "-".to_owned() } else { node.parent.to_string() };
-        let sums = node.sums;
-        writeln!(
-            out,
-            "node {id} {parent} {} {} {} {}",
-            node.function,
-            node.calls,
-            sums.instructions,
-            sums.beside.half_iterations / 2
-        )?;
+        let Node { function, calls, sums, .. } = node;
+        let (instructions, iterations) = (sums.instructions, sums.beside.half_iterations / 2);
+        writeln!(out, "node {id} {parent} {function} {calls} {instructions} {iterations}")?;
     }
     for cell in counter.cells.iter().filter(|cell| cell.times > 0) {
         let code = &counter.code[cell.code as usize];

@@ -1,10 +1,11 @@
 //! The functions of the guest's kernel, as its `/proc/kallsyms` names them.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use crate::arch::{self, Arch, Interrupt};
 
-/// The module of BPF programs, whose names are those of a program under judgement.
+/// The module of BPF programs, whose names the measured program chooses.
 const BPF: &str = "bpf";
 
 /// Where a block's first instruction lies.
@@ -14,12 +15,8 @@ pub(crate) struct BlockPlace {
     pub(crate) function: u32,
     /// It is the function's first instruction.
     pub(crate) entry: bool,
-    /// An interrupt or exception begins here.
-    pub(crate) interrupt: bool,
-    /// That is an exception.
-    pub(crate) exception: bool,
-    /// That is a fault.
-    pub(crate) fault: bool,
+    /// The interrupt or exception that begins here.
+    pub(crate) interrupt: Option<Interrupt>,
     /// Calls of the function are recorded one by one.
     pub(crate) watched: bool,
     /// System calls are made in the function.
@@ -44,7 +41,7 @@ impl Function {
         Some((&self.module, &self.name[..end]))
     }
 
-    /// The name by which the kernel's own code is known; that of a module's function, which anybody chooses, means nothing.
+    /// The name of the kernel's own code; empty for a module's function, whose name may be anything.
     pub(crate) fn own_name(&self) -> &str {
         if self.module.is_empty() { &self.name } else { "" }
     }
@@ -56,32 +53,26 @@ pub(crate) struct Symbols {
     pub(crate) arch: &'static Arch,
     pub(crate) functions: Vec<Function>,
     places: Vec<(u64, BlockPlace)>,
-    entry_text: (u64, u64),
+    entry_text: Range<u64>,
     /// Where the CPU goes by a vector.
     vectors: HashMap<u64, Interrupt>,
-    /// Where modules that are watched lie: first address, the one after the last, name.
-    modules: Vec<(u64, u64, String)>,
+    /// Where modules that are watched lie, and their names.
+    modules: Vec<(Range<u64>, String)>,
     /// Functions from here on were added.
     given: usize,
 }
 
 /// What a request says.
-#[derive(Debug, Default)]
 struct Request {
     /// Names of modules whose functions are watched.
     modules: Vec<String>,
-    /// As in [`Symbols::modules`].
-    ranges: Vec<(u64, u64, String)>,
     /// Names of other functions that are watched.
     named: Vec<String>,
-    functions: Vec<Function>,
-    entry_text: [u64; 2],
-    /// Addresses that the CPU goes to, by number.
-    vectors: Vec<(u64, u8)>,
+    symbols: Symbols,
 }
 
 impl Request {
-    /// Takes a line; `None` if it is none of a request.
+    /// Reads a line; `None` if it is not a line of a request.
     fn line(&mut self, line: &str) -> Option<()> {
         let mut words = line.split_ascii_whitespace();
         let (Some(first), Some(second)) = (words.next(), words.next()) else { return Some(()) };
@@ -91,27 +82,31 @@ impl Request {
                 let address = words.next().and_then(|word| u64::from_str_radix(word, 16).ok());
                 let bytes = words.next().and_then(|word| word.parse().ok());
                 if let (Some(address), Some(bytes)) = (address, bytes) {
-                    self.ranges.push((address, address.saturating_add(bytes), second.to_owned()));
+                    let range = address..address.saturating_add(bytes);
+                    self.symbols.modules.push((range, second.to_owned()));
                 }
             }
             "function" => self.named.push(second.to_owned()),
             "vector" => {
                 let address = u64::from_str_radix(words.next()?, 16).ok()?;
-                self.vectors.push((address, second.parse().ok()?));
+                let interrupt = (self.symbols.arch.vector)(second.parse().ok()?);
+                self.symbols.vectors.extend(interrupt.map(|interrupt| (address, interrupt)));
             }
             _ => {
                 let address = u64::from_str_radix(first, 16).ok()?;
                 let name = words.next()?;
                 let module = words.next().unwrap_or("").trim_matches(['[', ']']).to_owned();
-                if !module.is_empty() {
-                    if is_function(second) && !name.starts_with('$') {
-                        self.functions.push(Function { address, name: name.to_owned(), module });
-                    }
-                } else if let Some(index) = arch::ENTRY_TEXT.iter().position(|bound| *bound == name)
+                let kernel = module.is_empty();
+                if kernel && name == arch::ENTRY_TEXT[0] {
+                    self.symbols.entry_text.start = address;
+                } else if kernel && name == arch::ENTRY_TEXT[1] {
+                    self.symbols.entry_text.end = address;
+                } else if matches!(second, "t" | "T" | "w" | "W")
+                    // Of arm64: whether code or data follows.
+                    && !(name.starts_with('$') || kernel && is_bound(name))
                 {
-                    self.entry_text[index] = address;
-                } else if is_function(second) && !is_bound(name) {
-                    self.functions.push(Function { address, name: name.to_owned(), module });
+                    let name = name.to_owned();
+                    self.symbols.functions.push(Function { address, name, module });
                 }
             }
         }
@@ -119,8 +114,8 @@ impl Request {
     }
 }
 
-/// What a request says: the module whose functions are watched, others that are, and the kernel's symbols. Without any to
-/// watch only operations are counted.
+/// Reads a request: the modules and functions to watch, and the kernel's symbols. Without any to watch only operations are
+/// counted.
 ///
 /// Lines `module NAME`, or `module NAME ADDRESS BYTES` as in `/proc/modules`, `function NAME`, and `vector NUMBER ADDRESS`, and those
 /// of `/proc/kallsyms`.
@@ -128,11 +123,21 @@ impl Request {
 /// # Errors
 /// If there is no function, or none of those to watch.
 pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> {
-    let mut request = Request::default();
+    let symbols = Symbols {
+        arch,
+        functions: Vec::new(),
+        places: Vec::new(),
+        entry_text: 0..0,
+        vectors: HashMap::new(),
+        modules: Vec::new(),
+        given: 0,
+    };
+    let mut request = Request { modules: Vec::new(), named: Vec::new(), symbols };
     for line in text.lines() {
         request.line(line).ok_or_else(|| format!("not a line of /proc/kallsyms: {line}"))?;
     }
-    let Request { modules, ranges, named, mut functions, entry_text, vectors } = request;
+    let Request { modules, named, mut symbols } = request;
+    let functions = &mut symbols.functions;
     if functions.iter().all(|function| function.address == 0) {
         return Err("the addresses of /proc/kallsyms are hidden: kernel.kptr_restrict".to_owned());
     }
@@ -142,7 +147,7 @@ pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> 
     // Of all names few are looked up, and each run waits for this.
     let split: HashSet<(&str, &str)> = functions.iter().filter_map(Function::split_from).collect();
     let whole: HashMap<(&str, &str), u32> = (0..)
-        .zip(&functions)
+        .zip(&*functions)
         .map(|(index, function)| ((&*function.module, &*function.name), index))
         .filter(|(name, _)| split.contains(name))
         .collect();
@@ -163,37 +168,21 @@ pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> 
             },
         )
     };
-    let places: Vec<_> = (0..).zip(&functions).map(place).collect();
+    symbols.places = (0..).zip(&*functions).map(place).collect();
     let asked = !modules.is_empty() || !named.is_empty();
-    if asked && !places.iter().any(|(_, place)| place.watched) {
+    if asked && !symbols.places.iter().any(|(_, place)| place.watched) {
         return Err(format!(
             "no function of {} is in /proc/kallsyms",
             modules.iter().chain(&named).cloned().collect::<Vec<_>>().join(", ")
         ));
     }
-    Ok(Symbols {
-        arch,
-        given: functions.len(),
-        functions,
-        places,
-        entry_text: (entry_text[0], entry_text[1]),
-        modules: ranges,
-        vectors: vectors
-            .into_iter()
-            .filter_map(|(address, number)| Some((address, (arch.vector)(number)?)))
-            .collect(),
-    })
-}
-
-fn is_function(kind: &str) -> bool {
-    matches!(kind, "t" | "T" | "w" | "W")
+    symbols.given = symbols.functions.len();
+    Ok(symbols)
 }
 
 /// Names of addresses that are no functions and would hide one.
 fn is_bound(name: &str) -> bool {
     matches!(name, "_text" | "_stext" | "_etext")
-        // Of arm64: whether code or data follows.
-        || name.starts_with('$')
         || name.ends_with("_text_start")
         || name.ends_with("_text_end")
 }
@@ -203,15 +192,16 @@ impl Symbols {
     pub(crate) fn place(&self, address: u64) -> Option<BlockPlace> {
         let after = self.places.partition_point(|(begin, _)| *begin <= address);
         let (begin, place) = *self.places.get(after.checked_sub(1)?)?;
-        let name = self.functions[place.function as usize].own_name();
+        let function = &self.functions[place.function as usize];
         let interrupt = self.vectors.get(&address).copied();
-        let interrupt = interrupt.or_else(|| (self.arch.interrupt)(name, address - begin));
-        let at = begin == address || self.is_tail_call(place, address - begin);
+        let interrupt =
+            interrupt.or_else(|| (self.arch.interrupt)(function.own_name(), address - begin));
+        // A tail call enters a BPF program behind its beginning.
+        let tail_calls = if function.module == BPF { self.arch.tail_calls } else { &[] };
+        let at = begin == address || tail_calls.contains(&(address - begin));
         Some(BlockPlace {
             entry: place.entry && at,
-            interrupt: interrupt.is_some(),
-            exception: interrupt.is_some_and(|it| it != Interrupt::Asynchronous),
-            fault: interrupt == Some(Interrupt::Fault),
+            interrupt,
             watched: place.watched && at,
             system_call: place.system_call && at,
             switch: place.switch && at,
@@ -219,21 +209,21 @@ impl Symbols {
         })
     }
 
-    /// Whether a tail call enters a BPF program so many bytes behind its beginning.
-    fn is_tail_call(&self, place: BlockPlace, offset: u64) -> bool {
-        self.arch.tail_calls.contains(&offset)
-            && self.functions[place.function as usize].module == BPF
+    /// First address and name of the watched module that an address is in.
+    fn watched(&self, address: u64) -> Option<(u64, &str)> {
+        let module = self.modules.iter().find(|(range, _)| range.contains(&address));
+        module.map(|(range, name)| (range.start, &**name))
     }
 
     /// Whether it is in a module that is watched.
     pub(crate) fn is_watched(&self, address: u64) -> bool {
-        self.modules.iter().any(|(begin, end, _)| (*begin..*end).contains(&address))
+        self.watched(address).is_some()
     }
 
     /// Adds a function of a watched module that has no symbol: its name is its distance from the module's first byte.
     pub(crate) fn add(&mut self, address: u64) -> Option<BlockPlace> {
-        let (begin, _, module) =
-            self.modules.iter().find(|(begin, end, _)| (*begin..*end).contains(&address))?;
+        let (begin, module) = self.watched(address)?;
+        let module = module.to_owned();
         let name = format!("{:#x}", address - begin);
         let place = BlockPlace {
             function: self.functions.len() as u32,
@@ -241,7 +231,7 @@ impl Symbols {
             watched: true,
             ..BlockPlace::default()
         };
-        self.functions.push(Function { address, name, module: module.clone() });
+        self.functions.push(Function { address, name, module });
         // Behind a part that begins there, so that the function is found and not added again.
         let at = self.places.partition_point(|(begin, _)| *begin <= address);
         self.places.insert(at, (address, place));
@@ -257,6 +247,6 @@ impl Symbols {
 
     /// Whether code there is the kernel's entry: an `iret` there ends an interrupt, and what it calls is a system call.
     pub(crate) fn is_entry_text(&self, address: u64) -> bool {
-        (self.entry_text.0..self.entry_text.1).contains(&address)
+        self.entry_text.contains(&address)
     }
 }

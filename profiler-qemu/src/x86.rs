@@ -1,4 +1,4 @@
-//! What is of x86-64: opcodes of calls and returns, vectors of interrupts, where return addresses lie.
+//! x86-64: opcodes of calls and returns, vectors of interrupts, where return addresses lie.
 
 use crate::arch::{Arch, Interrupt, Kind};
 
@@ -17,7 +17,7 @@ pub(crate) static ARCH: Arch = Arch {
     ..Arch::new("x86_64")
 };
 
-/// The guest speaks to the plugin by a NOP of eight bytes, whose operand is a request's number and `ROF`.
+/// The guest makes requests to the plugin by a NOP of eight bytes, whose operand is the request's number and `ROF`.
 fn request(bytes: &[u8]) -> Option<u8> {
     match bytes {
         [0x0f, 0x1f, 0x84, 0x00, number, b'R', b'O', b'F'] => Some(*number),

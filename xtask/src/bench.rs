@@ -1,59 +1,68 @@
-//! Cost of a hit: instructions that the probes add to a call, counted in a VM under virtual time.
+//! Benchmarks: what the probes add to a call, and how long imports and decisions of the gate take.
 
-use std::path::Path;
+use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::cargo;
+use crate::cli::BenchArgs;
+use crate::gate_power::machine;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
-use crate::testbed;
-use crate::vm::{self, VmSpec, word};
+use crate::speed::{self, Timed};
+use crate::vm::{self, word};
 
-/// The handler that is measured, and the built-in load that calls it once an operation.
-const HANDLER: &str = "connect_syscall_entry_handler";
-const LOAD: &str = "connect";
+/// The measured handler is called once in each operation of the load. By this many operations the result repeats within
+/// an instruction or two.
+const COST: &str = "\"$profiler\" cost --module hids_testbed --handler connect_syscall_entry_handler \
+    --builtin connect --operations 20000 --rounds 3 --clock virtual --json";
 
-/// Operations in each measurement: the result repeats within an instruction or two.
-const OPERATIONS: u32 = 20_000;
-
-/// Runs `profiler cost` under virtual time; gives its exit code.
-pub(crate) fn run(paths: &Paths, series: Series) -> Result<i32> {
-    setup::ensure(paths, &[Part::Vm, Part::ModuleBuild, Part::Kernel(series)])?;
-    let profiler = cargo::build_profiler(paths)?;
-    let testbed = testbed::build(paths, series)?;
+/// Runs the benchmark that is asked for; returns the exit code of `profiler cost` by default.
+pub(crate) fn run(paths: &Paths, args: &BenchArgs) -> Result<i32> {
+    if let Some(megabytes) = args.import {
+        return speed::run(paths, megabytes).map(|()| 0);
+    }
+    if let Some(builds) = &args.gate {
+        return gate(paths, builds, args.kernel).map(|()| 0);
+    }
     let out = paths.target().join("bench");
     process::create_dir(&out)?;
-    let json = out.join(format!("cost-{series}.json"));
-    let script = script(&profiler, &testbed, &json);
-    let outcome = vm::run(paths, &VmSpec::virtual_time("bench", series, &script))?;
-    if outcome.code == 0 && !json.exists() {
-        bail!("profiler cost left no {}", json.display());
-    }
-    println!("bench: {} under virtual time, {}", series, json.display());
-    Ok(outcome.code)
+    let json = out.join(format!("cost-{}.json", args.kernel));
+    let script = format!("{COST} {}", word(&json));
+    let code = vm::run_with_module(paths, "bench", args.kernel, &script)?;
+    println!("bench: {} under virtual time, {}", args.kernel, json.display());
+    Ok(code)
 }
 
-fn script(profiler: &Path, testbed: &Path, json: &Path) -> String {
-    format!(
-        "insmod {} || exit\n{} cost --module hids_testbed --handler {HANDLER} --builtin {LOAD} \
-         --operations {OPERATIONS} --rounds 3 --clock virtual --json {}\n",
-        word(testbed),
-        word(profiler),
-        word(json),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_clock_is_virtual() {
-        let script = script(Path::new("/t/profiler"), Path::new("/t/m.ko"), Path::new("/t/c.json"));
-        assert!(script.starts_with("insmod '/t/m.ko' || exit\n'/t/profiler' cost --module "));
-        assert!(script.contains(" --clock virtual --json '/t/c.json'"), "{script}");
+/// Measures how long `profiler gate` takes for two builds of a driver, and prints a table: CPU, QEMU and kernel are those
+/// of this machine.
+fn gate(paths: &Paths, builds: &[PathBuf], series: Series) -> Result<()> {
+    let [baseline, candidate] = builds else { bail!("two builds are needed") };
+    setup::ensure(paths, &[setup::PARSERS, Part::kernel(&series)])?;
+    let profiler = cargo::build_profiler(paths)?;
+    let folder = tempfile::tempdir().context("no folder for snapshots")?;
+    println!("Linux {} on {}\n", setup::kernel(paths, series)?.release, machine());
+    println!("| two builds, and | seconds | of CPU time | largest process, MiB | outcome |");
+    println!("|---|---:|---:|---:|---|");
+    for (what, more, candidate) in [
+        ("all loads, no snapshot yet", &[][..], candidate),
+        ("all loads", &[], candidate),
+        ("`--changed-only`", &["--changed-only"], candidate),
+        // Those of one system call in Elkeid's driver and in the test module.
+        ("handlers `connect_*`", &["--handler", "connect_*"], candidate),
+        ("equal code", &[], baseline),
+    ] {
+        let timed = Timed::new(folder.path().join("took"));
+        let mut gate = timed.command();
+        gate.arg(&profiler).arg("gate").args([baseline, candidate]).args(more).arg("--quiet");
+        gate.arg("--kernel").arg(paths.kernel(series)).env("XDG_CACHE_HOME", folder.path());
+        let said = process::decision(&mut gate)?;
+        let [seconds, cpu_seconds, kib] = timed.took()?;
+        let outcome = said.lines().next().and_then(|line| line.split(';').next());
+        let outcome = outcome.unwrap_or_default().trim_start_matches("gate: ");
+        println!("| {what} | {seconds:.1} | {cpu_seconds:.1} | {:.0} | {outcome} |", kib / 1024.0);
     }
+    Ok(())
 }

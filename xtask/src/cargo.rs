@@ -1,7 +1,7 @@
 //! Builds by cargo. Outputs are found in cargo's messages, not by guessed paths.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -14,7 +14,7 @@ use crate::stop;
 /// Builds the release binary `profiler` with stable Rust.
 pub(crate) fn build_profiler(paths: &Paths) -> Result<PathBuf> {
     println!("build: profiler, release");
-    build(paths, &["build", "--release", "--package", "profiler", "--bin", "profiler"], "profiler")
+    build(paths, &[])
 }
 
 /// What a release is built for: named, so that its flags are not those of build scripts.
@@ -26,55 +26,42 @@ pub(crate) fn build_static(paths: &Paths) -> Result<PathBuf> {
     let flags = format!(
         "target.{STATIC_TARGET}.rustflags=['-Ctarget-feature=+crt-static', '-Cstrip=symbols']"
     );
-    let args = ["build", "--release", "--package", "profiler", "--bin", "profiler"];
-    build(
-        paths,
-        &[&args[..], &["--target", STATIC_TARGET, "--config", &flags]].concat(),
-        "profiler",
-    )
+    build(paths, &["--target", STATIC_TARGET, "--config", &flags])
 }
-
-/// What the program of arm64's guests is built for.
-const ARM64_TARGET: &str = "aarch64-unknown-linux-gnu";
 
 /// Builds the program that runs in guests of arm64, without shared libraries, by Debian's Rust.
 pub(crate) fn build_for_arm64(paths: &Paths) -> Result<PathBuf> {
+    const TARGET: &str = "aarch64-unknown-linux-gnu";
     println!("build: profiler for arm64, release, static");
-    let sysroot = setup::arm64::sysroot(paths);
     let flags = format!(
-        "target.{ARM64_TARGET}.rustflags=['--sysroot={}', '-Ctarget-feature=+crt-static', '-Cstrip=symbols']",
-        sysroot.display()
+        "target.{TARGET}.rustflags=['--sysroot={}', '-Ctarget-feature=+crt-static', '-Cstrip=symbols']",
+        setup::arm64::sysroot(paths).display()
     );
-    let linker = format!("target.{ARM64_TARGET}.linker='aarch64-linux-gnu-gcc'");
+    let linker = format!("target.{TARGET}.linker='aarch64-linux-gnu-gcc'");
     let folder = paths.arm64().join("build").display().to_string();
-    let args = ["build", "--release", "--package", "profiler", "--bin", "profiler"];
-    let more = ["--target", ARM64_TARGET, "--target-dir", &folder, "--config", &flags];
-    let compiler = ["--config", &linker, "--config", "build.rustc='/usr/bin/rustc'"];
     // To optimise takes most of the minutes, and what is counted is the guest's kernel.
-    let quick = ["--config", "profile.release.opt-level=1"];
-    build(paths, &[&args[..], &more, &compiler, &quick].concat(), "profiler")
+    let quick = "profile.release.opt-level=1";
+    let target = ["--target", TARGET, "--target-dir", &folder];
+    let compiler = ["--config", &flags, "--config", &linker, "--config", quick];
+    build(paths, &[&target[..], &compiler, &["--config", "build.rustc='/usr/bin/rustc'"]].concat())
+}
+
+/// Builds the release binary `profiler`, with more of cargo's arguments.
+fn build(paths: &Paths, more: &[&str]) -> Result<PathBuf> {
+    let args = ["build", "--release", "--locked", "--package", "profiler", "--bin", "profiler"];
+    executable(&messages(paths, &[&args[..], more].concat())?, "profiler")
 }
 
 /// Cargo's arguments for all tests. Always the same packages, so that dependencies are built once: cargo selects their
 /// features by what is built together. Release, because a debug build is slow under TCG and would be a second build.
-pub(crate) const TESTED: [&str; 5] =
-    ["--release", "--workspace", "--exclude", "profiler-ebpf", "--locked"];
+pub(crate) const TESTED: &str = "--release --workspace --exclude profiler-ebpf --locked";
 
 /// More of cargo's arguments, for the unit tests. They compile the library a second time in any case: without optimisation that
 /// takes a quarter of the time, and the arithmetic of `profiler` is checked. Of the programs, xtask alone has unit tests.
-pub(crate) const UNIT_TESTS: [&str; 11] = [
-    "--lib",
-    "--bin",
-    "xtask",
-    "--test",
-    "pairing",
-    "--config",
-    "profile.release.package.profiler.opt-level=0",
-    "--config",
-    "profile.release.package.profiler.overflow-checks=true",
-    "--config",
-    "profile.release.package.profiler.debug-assertions=true",
-];
+pub(crate) const UNIT_TESTS: &str = "--lib --bin xtask --test pairing \
+    --config profile.release.package.profiler.opt-level=0 \
+    --config profile.release.package.profiler.overflow-checks=true \
+    --config profile.release.package.profiler.debug-assertions=true";
 
 /// Programs of the tests.
 #[derive(Debug, Clone)]
@@ -87,37 +74,23 @@ pub(crate) struct Tested {
     pub(crate) vm_tests: PathBuf,
 }
 
-/// Which tests to build.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tests {
-    /// [`TESTED`]: the unit tests, too.
-    All,
-    /// Those of [`Tested`] alone.
-    Programs,
-}
-
-/// Builds tests, and the program that they start.
-pub(crate) fn build_tests(paths: &Paths, tests: Tests) -> Result<Tested> {
+/// Builds the programs of the tests, and the unit tests, too, if asked.
+pub(crate) fn build_tests(paths: &Paths, with_unit_tests: bool) -> Result<Tested> {
     println!("build: tests, release");
-    let build =
-        |which: &[&str]| messages(paths, &[&["test", "--no-run"], &TESTED[..], which].concat());
-    if tests == Tests::All {
-        build(&UNIT_TESTS)?;
+    let build = |which: &str| {
+        let args = format!("test --no-run {TESTED} {which}");
+        messages(paths, &args.split(' ').collect::<Vec<_>>())
+    };
+    if with_unit_tests {
+        build(UNIT_TESTS)?;
     }
     // That for the VM has to be named, or cargo leaves it out.
-    let messages = build(&["--test", "host", "--test", "vm"])?;
-    let find = |target| {
-        executable(&messages, target)
-            .with_context(|| format!("cargo built no executable `{target}`"))
-    };
-    Ok(Tested { profiler: find("profiler")?, host_tests: find("host")?, vm_tests: find("vm")? })
-}
-
-fn build(paths: &Paths, args: &[&str], target: &str) -> Result<PathBuf> {
-    let mut all = args.to_vec();
-    all.push("--locked");
-    executable(&messages(paths, &all)?, target)
-        .with_context(|| format!("`cargo {}` built no executable `{target}`", args.join(" ")))
+    let messages = build("--test host --test vm")?;
+    Ok(Tested {
+        profiler: executable(&messages, "profiler")?,
+        host_tests: executable(&messages, "host")?,
+        vm_tests: executable(&messages, "vm")?,
+    })
 }
 
 /// Cargo's messages about a build, one JSON object per line.
@@ -125,7 +98,7 @@ fn messages(paths: &Paths, args: &[&str]) -> Result<String> {
     let mut cargo = Command::new("cargo");
     cargo.args(args).args(["--quiet", "--message-format=json-render-diagnostics"]);
     cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
-    let output = stop::start(&mut cargo)?.output()?;
+    let output = stop::run(&mut cargo, Child::wait_with_output)?;
     if !output.status.success() {
         bail!("`{}` failed: {}", process::text(&cargo), output.status);
     }
@@ -133,7 +106,7 @@ fn messages(paths: &Paths, args: &[&str]) -> Result<String> {
 }
 
 /// The executable of a target in cargo's messages.
-fn executable(messages: &str, target: &str) -> Option<PathBuf> {
+fn executable(messages: &str, target: &str) -> Result<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     // Unit tests have the name of what they are in.
     let is_unit_test = |message: &Value| {
@@ -142,6 +115,7 @@ fn executable(messages: &str, target: &str) -> Option<PathBuf> {
     messages
         .filter(|message| message["target"]["name"] == target && !is_unit_test(message))
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .with_context(|| format!("cargo built no executable `{target}`"))
 }
 
 #[cfg(test)]
@@ -155,9 +129,9 @@ mod tests {
                         {\"target\":{\"name\":\"profiler\",\"kind\":[\"bin\"]},\"profile\":{\"test\":true},\"executable\":\"/t/unit\"}\n\
                         {\"target\":{\"name\":\"profiler\"},\"executable\":\"/t/profiler\"}\n\
                         {\"target\":{\"name\":\"vm\"},\"executable\":\"/t/vm-1\"}\n";
-        assert_eq!(executable(messages, "vm"), Some(PathBuf::from("/t/vm-1")));
-        assert_eq!(executable(messages, "profiler"), Some(PathBuf::from("/t/profiler")));
-        assert_eq!(executable(messages, "other"), None);
+        assert_eq!(executable(messages, "vm").unwrap(), PathBuf::from("/t/vm-1"));
+        assert_eq!(executable(messages, "profiler").unwrap(), PathBuf::from("/t/profiler"));
+        assert!(executable(messages, "other").is_err());
     }
 
     #[test]

@@ -1,12 +1,10 @@
 //! The command line; clap types stay here.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
 use crate::series::Series;
-use crate::vm::VmSpec;
 
 /// Set-up, builds, VM runs and tests of the profiler.
 #[derive(Debug, Parser)]
@@ -25,17 +23,29 @@ pub(crate) enum Task {
     /// Run a command as root in a VM with a stock Debian kernel on this machine's files.
     Vm(VmArgs),
     /// Build the BPF object and its record into profiler-ebpf/prebuilt.
-    Ebpf(EbpfArgs),
+    Ebpf {
+        /// Write nothing; fail if the committed object does not match its sources.
+        #[arg(long)]
+        check: bool,
+    },
     /// Build the testbed module.
     Testbed(TestbedArgs),
     /// Build the program that runs in a lab's guests of arm64, and put it where `profiler` looks for it.
     Guest,
     /// The main job: handlers of the test module under load in a VM; table and JSON.
-    Demo(DemoArgs),
+    Demo {
+        /// The kernel series.
+        #[arg(long, value_enum, default_value = "6.1")]
+        kernel: Series,
+    },
     /// Build the book out of docs/ into target/book/html, and follow its links.
     Book,
     /// Make a Debian package and an archive with a static binary in target/dist.
-    Dist(DistArgs),
+    Dist {
+        /// Install and run both in a clean Debian root, as root.
+        #[arg(long)]
+        check: bool,
+    },
     /// Count the instructions that the probes add to a call, in a VM under virtual time.
     Bench(BenchArgs),
     /// Measure the gate's false alarms, and its detection of slow-downs of known size.
@@ -67,14 +77,6 @@ pub(crate) struct TestArgs {
     pub(crate) filters: Vec<String>,
 }
 
-/// Arguments of `demo`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct DemoArgs {
-    /// The kernel series.
-    #[arg(long, value_enum, default_value = "6.1")]
-    pub(crate) kernel: Series,
-}
-
 /// Arguments of `bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
@@ -90,14 +92,6 @@ pub(crate) struct BenchArgs {
     pub(crate) gate: Option<Vec<PathBuf>>,
 }
 
-/// Arguments of `dist`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct DistArgs {
-    /// Install and run both in a clean Debian root, as root.
-    #[arg(long)]
-    pub(crate) check: bool,
-}
-
 /// Arguments of `fuzz`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FuzzArgs {
@@ -110,17 +104,6 @@ pub(crate) struct FuzzArgs {
     /// Only these targets.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(crate::fuzz::targets()))]
     pub(crate) targets: Vec<String>,
-}
-
-/// Arguments of `ebpf`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct EbpfArgs {
-    /// Write nothing; fail if the committed object does not match its sources.
-    #[arg(long)]
-    pub(crate) check: bool,
-    /// With --check: also build below target/ and compare.
-    #[arg(long, requires = "check")]
-    pub(crate) rebuild: bool,
 }
 
 /// Arguments of `testbed`.
@@ -142,10 +125,8 @@ pub(crate) struct TestbedArgs {
 
 const GATE_POWER_EXAMPLES: &str = "\
 Examples:
-  # 300 decisions on builds of equal cost, and 20 on one that is 1 % slower in a handler
-  cargo xtask gate-power --handler 'connect_*' --decisions 0=300,1=20
-  # a handler with an instruction more, and a limit that allows none
-  cargo xtask gate-power --handler 'connect_*' --max-regression tp50=+0 --decisions 0=20,+1=20
+  # 300 decisions on builds of equal cost, and 20 on one with 60 instructions more in a handler
+  cargo xtask gate-power --handler 'connect_*' --decisions 0=300,60=20
   # another driver, all of its handlers
   cargo xtask gate-power --driver ../driver --module my_driver.ko --build 'make KVERSION=6.1.0-56-amd64' --decisions 0=20
 Decisions stay in target/gate-power and are not made again; remove it to start again.";
@@ -154,13 +135,8 @@ Decisions stay in target/gate-power and are not made again; remove it to start a
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = GATE_POWER_EXAMPLES)]
 pub(crate) struct GatePowerArgs {
-    /// Decisions to make for each change: percent slower, or instructions more a call, and how many.
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "PERCENT=COUNT|+N=COUNT",
-        default_value = "0=40,1=20"
-    )]
+    /// Decisions to make for each change: instructions more a call of the slower handler, and how many.
+    #[arg(long, value_delimiter = ',', value_name = "N=COUNT", default_value = "0=40,60=20")]
     pub(crate) decisions: Vec<Wanted>,
     /// Handlers that the gate judges [default: all].
     #[arg(long, value_name = "GLOB")]
@@ -180,89 +156,53 @@ pub(crate) struct GatePowerArgs {
     /// Program that the driver hooks the kernel for, as `profiler gate --agent` takes it.
     #[arg(long, value_name = "COMMAND", requires = "driver")]
     pub(crate) agent: Option<String>,
-    /// Program to measure [default: a release build].
-    #[arg(long)]
-    pub(crate) profiler: Option<PathBuf>,
 }
 
 /// How many decisions on which change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Wanted {
-    /// By how much the handler is slower.
-    pub(crate) slower: Slower,
+    /// Instructions more in each call of the slower handler; 0: builds of equal cost.
+    pub(crate) slower: u64,
     /// Number of decisions.
-    pub(crate) count: u32,
-}
-
-/// By how much a handler is slower.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Slower {
-    /// Percent of what a call takes.
-    Percent(f64),
-    /// Instructions a call.
-    Instructions(u64),
+    pub(crate) count: u64,
 }
 
 impl std::str::FromStr for Wanted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("`{text}` is neither PERCENT=COUNT, such as 2=10, nor +N=COUNT");
-        let (slower, count) = text.split_once('=').ok_or_else(bad)?;
-        let count = count.parse().map_err(|_| bad())?;
-        if let Some(instructions) = slower.strip_prefix('+') {
-            let instructions: u64 = instructions.parse().map_err(|_| bad())?;
-            let some = instructions > 0;
-            let slower = Slower::Instructions(instructions);
-            return some.then_some(Self { slower, count }).ok_or_else(bad);
-        }
-        let percent: f64 = slower.parse().map_err(|_| bad())?;
-        let slower = Slower::Percent(percent);
-        if (0.0..=1000.0).contains(&percent) { Ok(Self { slower, count }) } else { Err(bad()) }
+        let parse = || {
+            let (slower, count) = text.split_once('=')?;
+            Some(Self { slower: slower.parse().ok()?, count: count.parse().ok()? })
+        };
+        parse().ok_or_else(|| format!("`{text}` is no N=COUNT, such as 60=20"))
     }
 }
 
-/// Arguments of `vm`.
-#[derive(Debug, clap::Args)]
+/// Arguments of `vm`: what to run, and in which VM.
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct VmArgs {
     /// The kernel series.
     #[arg(long, value_enum, default_value = "6.1")]
     pub(crate) kernel: Series,
     /// Virtual time: the clock advances 1 ns for each instruction; one CPU, no KVM.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "cpus")]
     pub(crate) icount: bool,
-    /// Virtual CPUs [default: 2, or 1 with --icount].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) cpus: Option<u32>,
-    /// CPUs that could come online: the kernel's possible ones [default: as many as --cpus].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=255))]
-    pub(crate) max_cpus: Option<u32>,
-    /// Memory, as QEMU takes it.
-    #[arg(long, default_value = "2G")]
-    pub(crate) memory: String,
+    /// Virtual CPUs.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) cpus: u32,
     /// Stop the VM after this many seconds.
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: u64,
     /// Name of the log in target/vm/logs.
     #[arg(long, default_value = "vm")]
     pub(crate) name: String,
+    /// Words for the kernel's command line.
+    #[arg(skip)]
+    pub(crate) kernel_args: Vec<String>,
     /// The command and its arguments.
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<String>,
-}
-
-impl VmArgs {
-    /// The VM these arguments ask for.
-    pub(crate) fn spec(self) -> VmSpec {
-        VmSpec {
-            cpus: self.cpus.unwrap_or(if self.icount { 1 } else { 2 }),
-            max_cpus: self.max_cpus,
-            memory: self.memory,
-            icount: self.icount,
-            timeout: Duration::from_secs(self.timeout),
-            ..VmSpec::new(self.name, self.kernel, self.command)
-        }
-    }
 }
 
 #[cfg(test)]
@@ -272,9 +212,8 @@ mod tests {
 
     #[test]
     fn decisions_are_read() {
-        assert_eq!("0.5=3".parse(), Ok(Wanted { slower: Slower::Percent(0.5), count: 3 }));
-        assert_eq!("+1=3".parse(), Ok(Wanted { slower: Slower::Instructions(1), count: 3 }));
-        for bad in ["2", "=3", "2=", "-1=3", "nan=1", "2=-1", "+=1", "+0=1", "+1.5=2"] {
+        assert_eq!("60=3".parse(), Ok(Wanted { slower: 60, count: 3 }));
+        for bad in ["2", "=3", "2=", "-1=3", "2=-1", "1.5=2"] {
             assert!(bad.parse::<Wanted>().is_err(), "{bad}");
         }
     }
@@ -282,5 +221,8 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+        let vm = |args: &str| Cli::try_parse_from(format!("x vm {args} -- true").split(' '));
+        assert!(vm("--icount").is_ok() && vm("--cpus 4").is_ok());
+        assert!(vm("--icount --cpus 4").is_err());
     }
 }

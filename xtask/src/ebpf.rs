@@ -3,20 +3,21 @@
 //! The object is committed so that users need neither nightly Rust nor LLVM. Its record,
 //! `SOURCES.sha256`, is what `sha256sum -c` reads; lines with `#` name the tools.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::digest;
 use crate::paths::Paths;
 use crate::process;
-use crate::setup::{self, LLVM_MAJOR, LLVM_PREFIX, Part};
+use crate::setup::{self, LLVM_PREFIX};
 
 const OBJECT: &str = "profiler-bpf.o";
 const RECORD: &str = "SOURCES.sha256";
+
+/// Begins the record's line with the tools that built the object.
+const TOOLS: &str = "# tools: ";
 
 /// The dependency that is compiled into the object.
 const DEPENDENCY: &str = "aya-ebpf";
@@ -24,11 +25,9 @@ const DEPENDENCY: &str = "aya-ebpf";
 /// Updates the committed object and its record.
 pub(crate) fn update(paths: &Paths) -> Result<()> {
     let (object, tools) = build(paths)?;
-    let prebuilt = prebuilt(paths);
-    process::create_dir(&prebuilt)?;
-    let committed = prebuilt.join(OBJECT);
+    let committed = prebuilt(paths).join(OBJECT);
     process::copy(&object, &committed)?;
-    process::write(&prebuilt.join(RECORD), record_of_tree(paths, &tools)?)?;
+    process::write(&prebuilt(paths).join(RECORD), record_of_tree(paths, &tools)?)?;
     println!("ebpf: {} and {RECORD} written", committed.display());
     Ok(())
 }
@@ -40,9 +39,10 @@ pub(crate) fn update(paths: &Paths) -> Result<()> {
 pub(crate) fn rebuild(paths: &Paths) -> Result<()> {
     let (object, tools) = build(paths)?;
     let committed = prebuilt(paths).join(OBJECT);
-    let same = committed.exists() && digest::of_file(&object)? == digest::of_file(&committed)?;
+    let [built, known] = [&object, &committed].map(fs::read);
+    let same = built? == known?;
     let record = recorded(paths)?;
-    let recorded = entries(&record).get("tools").copied().unwrap_or_default();
+    let recorded = record.lines().find_map(|line| line.strip_prefix(TOOLS)).unwrap_or_default();
     println!("ebpf: {} {}", object.display(), compared(same, recorded, &tools)?);
     Ok(())
 }
@@ -88,65 +88,40 @@ fn prebuilt(paths: &Paths) -> PathBuf {
     paths.root().join("profiler-ebpf/prebuilt")
 }
 
-/// Debian's compiler, which the set-up installs: its LLVM is one that bpf-linker can read.
+/// Debian's compiler, which the set-up installs: its LLVM must not be newer than that of bpf-linker.
 const RUSTC: &str = "/usr/bin/rustc";
 
-/// A compiler that can build the standard library's core.
-struct Compiler {
-    /// Its version, and that of its LLVM.
-    name: String,
-    sysroot: PathBuf,
+/// The versions of the compiler and of its LLVM.
+fn compiler() -> Result<String> {
+    let version = process::stdout(Command::new(RUSTC).arg("-vV"))?;
+    let llvm = version.lines().find_map(|line| line.strip_prefix("LLVM version: "));
+    let rustc = version.lines().next().unwrap_or("rustc");
+    Ok(format!("{rustc}, LLVM {}", llvm.unwrap_or("of no version")))
 }
 
-impl Compiler {
-    fn find() -> Result<Self> {
-        let version = process::stdout(Command::new(RUSTC).arg("-vV"))?;
-        let llvm = version.lines().find_map(|line| line.strip_prefix("LLVM version: "));
-        let llvm = llvm.unwrap_or_default();
-        match llvm.split('.').next().and_then(|major| major.parse::<u32>().ok()) {
-            Some(major) if major <= LLVM_MAJOR => {}
-            _ => bail!("the LLVM of {RUSTC} is newer than the {LLVM_MAJOR} of bpf-linker"),
-        }
-        let sysroot = process::stdout(Command::new(RUSTC).args(["--print", "sysroot"]))?;
-        let sysroot = PathBuf::from(sysroot.trim());
-        if !sysroot.join("lib/rustlib/src/rust/library/core").exists() {
-            bail!("{} has no library sources (package rust-web-src)", sysroot.display());
-        }
-        let name = format!("{}, LLVM {llvm}", version.lines().next().unwrap_or("rustc"));
-        Ok(Self { name, sysroot })
-    }
-
-    /// The flags aya needs, instructions of Linux 5.1 and later, and paths that are the same on
-    /// every machine.
-    fn flags(&self, paths: &Paths) -> Result<OsString> {
-        let home = std::env::var_os("HOME").context("HOME is not set")?;
-        let cargo_home = std::env::var_os("CARGO_HOME")
-            .map_or_else(|| Path::new(&home).join(".cargo"), PathBuf::from);
-        let mut flags = OsString::from(
-            "--cfg=bpf_target_arch=\"x86_64\"\x1f-Cdebuginfo=2\x1f-Ctarget-cpu=v3\x1f-Clink-arg=--btf",
-        );
-        let library = self.sysroot.join("lib/rustlib/src/rust");
-        for (from, to) in
-            [(paths.root(), "."), (cargo_home.as_path(), "cargo"), (library.as_path(), "rust")]
-        {
-            flags.push("\x1f--remap-path-prefix=");
-            flags.push(from);
-            flags.push("=");
-            flags.push(to);
-        }
-        Ok(flags)
-    }
+/// The flags aya needs, instructions of Linux 5.1 and later, and paths that are the same on every machine.
+fn flags(paths: &Paths) -> Result<String> {
+    let sysroot = process::stdout(Command::new(RUSTC).args(["--print", "sysroot"]))?;
+    let library = format!("{}/lib/rustlib/src/rust", sysroot.trim());
+    let cargo_home = std::env::var("CARGO_HOME")
+        .or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"))
+        .context("HOME is not set")?;
+    Ok(format!(
+        "--cfg=bpf_target_arch=\"x86_64\"\x1f-Cdebuginfo=2\x1f-Ctarget-cpu=v3\x1f-Clink-arg=--btf\x1f\
+         --remap-path-prefix={}=.\x1f--remap-path-prefix={cargo_home}=cargo\x1f\
+         --remap-path-prefix={library}=rust",
+        paths.root().display()
+    ))
 }
 
 /// Builds the object at `target/bpf/profiler-bpf.o`; gives its path and the versions of all tools that its bytes depend on.
 fn build(paths: &Paths) -> Result<(PathBuf, String)> {
-    setup::ensure(paths, &[Part::BpfBuild])?;
-    let compiler = Compiler::find()?;
-    let flags = compiler.flags(paths)?;
+    setup::ensure(paths, &[setup::BPF_BUILD])?;
+    let compiler = compiler()?;
     let folder = paths.target().join("bpf");
     let linker = paths.tools().join("bin");
     let path = std::env::var("PATH").unwrap_or_default();
-    println!("ebpf: building with {}", compiler.name);
+    println!("ebpf: building with {compiler}");
     let mut cargo = Command::new("cargo");
     cargo
         .args(["build", "--quiet", "--locked", "--release", "--package", "profiler-ebpf"])
@@ -157,7 +132,7 @@ fn build(paths: &Paths) -> Result<(PathBuf, String)> {
         .current_dir(paths.root())
         .env("RUSTC", RUSTC)
         .env("RUSTC_BOOTSTRAP", "1")
-        .env("CARGO_ENCODED_RUSTFLAGS", flags)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(paths)?)
         .env("PATH", format!("{}:{path}", linker.display()))
         // Set by the cargo that runs us, for another compiler.
         .env_remove("RUSTUP_TOOLCHAIN")
@@ -172,7 +147,7 @@ fn build(paths: &Paths) -> Result<(PathBuf, String)> {
     let llvm = Path::new(LLVM_PREFIX).join("bin/llvm-config");
     let llvm = process::stdout(Command::new(llvm).arg("--version"))?;
     let linker = format!("bpf-linker {} with LLVM {}", setup::BPF_LINKER.version, llvm.trim());
-    Ok((object, format!("{}, {linker}", compiler.name)))
+    Ok((object, format!("{compiler}, {linker}")))
 }
 
 /// What the object is built from: the record's text.
@@ -181,56 +156,31 @@ fn record_of_tree(paths: &Paths, tools: &str) -> Result<String> {
     let mut files = Vec::new();
     for crate_ in ["profiler-common", "profiler-ebpf"] {
         files.push(root.join(crate_).join("Cargo.toml"));
-        files.extend(digest::files_below(&root.join(crate_).join("src"))?);
+        files.extend(process::files_below(&root.join(crate_).join("src"))?);
     }
     files.push(prebuilt(paths).join(OBJECT));
-    let version = locked_version(&process::read(&root.join("Cargo.lock"))?, DEPENDENCY)
-        .with_context(|| format!("{DEPENDENCY} is not in Cargo.lock"))?;
-    let mut text = format!(
+    let mut cargo = Command::new("cargo");
+    let dependency = process::stdout(cargo.args(["pkgid", DEPENDENCY]).current_dir(root))?;
+    let (_, version) = dependency.trim().rsplit_once('@').context("cargo names no version")?;
+    let digests = process::sha256sums(root, &files)?;
+    Ok(format!(
         "# What profiler-bpf.o was built from: `cargo xtask ebpf` writes this file,\n\
          # `cargo xtask ebpf --check` (or sha256sum -c, from the project's root) compares.\n\
          # dependency: {DEPENDENCY} {version}\n\
-         # tools: {tools}\n"
-    );
-    for file in &files {
-        let name = file.strip_prefix(root).unwrap_or(file);
-        text.push_str(&format!("{}  {}\n", digest::of_file(file)?, name.display()));
-    }
-    Ok(text)
+         {TOOLS}{tools}\n{digests}"
+    ))
 }
 
-/// The digest of each file of a record, and the values of its `# name: value`.
-fn entries(record: &str) -> BTreeMap<&str, &str> {
-    record.lines().filter_map(entry).collect()
-}
-
-fn entry(line: &str) -> Option<(&str, &str)> {
-    match line.strip_prefix("# ") {
-        Some(value) => value.split_once(": "),
-        None => line.split_once("  ").map(|(digest, file)| (file, digest)),
-    }
-}
-
-/// One line per difference of the tree from the record.
+/// The lines that only one of two records has, but for that with the tools: the old ones with `-`, the new ones with `+`.
 fn differences(record: &str, tree: &str) -> Vec<String> {
-    let [then, now] = [entries(record), entries(tree)];
-    let names: BTreeSet<&str> = then.keys().chain(now.keys()).copied().collect();
-    let change = |name: &&str| match (then.get(name), now.get(name)) {
-        _ if *name == "tools" => None,
-        (Some(_), None) => Some(format!("{name} is gone")),
-        (None, Some(_)) => Some(format!("{name} is new")),
-        (then, now) if then != now => Some(format!("{name} has changed")),
-        _ => None,
+    let only = |sign: &'static str, of: &str, other: &str| -> Vec<String> {
+        let others: Vec<&str> = other.lines().collect();
+        of.lines()
+            .filter(|line| !line.starts_with(TOOLS) && !others.contains(line))
+            .map(|line| format!("{sign} {line}"))
+            .collect()
     };
-    names.iter().filter_map(change).collect()
-}
-
-/// The version of a package in the text of a Cargo.lock.
-fn locked_version(lock: &str, package: &str) -> Option<String> {
-    let name = format!("name = \"{package}\"");
-    let mut lines = lock.lines().skip_while(|line| *line != name);
-    let version = lines.nth(1)?.strip_prefix("version = \"")?;
-    Some(version.trim_end_matches('"').to_owned())
+    [only("-", record, tree), only("+", tree, record)].concat()
 }
 
 #[cfg(test)]
@@ -255,18 +205,15 @@ mod tests {
         let then =
             "# dependency: aya-ebpf 0.2.1\n# tools: rustc 1\na  same\nb  edited\nc  deleted\n";
         let now = "# dependency: aya-ebpf 0.3.0\n# tools: \na  same\nx  edited\nd  added\n";
-        let expected =
-            ["added is new", "deleted is gone", "dependency has changed", "edited has changed"];
+        let expected = [
+            "- # dependency: aya-ebpf 0.2.1",
+            "- b  edited",
+            "- c  deleted",
+            "+ # dependency: aya-ebpf 0.3.0",
+            "+ x  edited",
+            "+ d  added",
+        ];
         assert_eq!(differences(then, now), expected);
         assert!(differences(then, then).is_empty());
-        assert_eq!(entries(then)["tools"], "rustc 1");
-    }
-
-    #[test]
-    fn the_lock_is_read() {
-        let lock = "[[package]]\nname = \"aya-ebpf-cty\"\nversion = \"9.0.0\"\n\n\
-                    [[package]]\nname = \"aya-ebpf\"\nversion = \"0.2.1\"\n";
-        assert_eq!(locked_version(lock, "aya-ebpf").as_deref(), Some("0.2.1"));
-        assert_eq!(locked_version(lock, "aya"), None);
     }
 }

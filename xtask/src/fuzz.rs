@@ -5,12 +5,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, ensure};
 
 use crate::cli::FuzzArgs;
 use crate::paths::Paths;
 use crate::process;
-use crate::setup::{self, Part};
+use crate::setup;
 
 const README: &str = include_str!("../../fuzz/README.md");
 
@@ -46,17 +46,13 @@ pub(crate) fn targets() -> Vec<&'static str> {
 
 /// Builds the targets; gives their program.
 pub(crate) fn build(paths: &Paths, sanitize: bool) -> Result<PathBuf> {
-    let (folder, flags) = if sanitize {
-        ("fuzz-address", format!("{FLAGS} {SANITIZER}"))
-    } else {
-        ("fuzz", FLAGS.to_owned())
-    };
+    let (folder, more) = if sanitize { ("fuzz-address", SANITIZER) } else { ("fuzz", "") };
     let target = paths.target().join(folder);
     let mut cargo = Command::new("cargo");
     // Not --locked: the file there follows the dependencies of the profiler, which change without it.
     cargo.args(["build", "--release", "--quiet", "--target", TRIPLE]);
     cargo.arg("--target-dir").arg(&target);
-    cargo.env("RUSTFLAGS", flags).current_dir(paths.fuzz());
+    cargo.env("RUSTFLAGS", format!("{FLAGS} {more}")).current_dir(paths.fuzz());
     if sanitize {
         cargo.env("RUSTC_BOOTSTRAP", "1");
     }
@@ -67,12 +63,12 @@ pub(crate) fn build(paths: &Paths, sanitize: bool) -> Result<PathBuf> {
 
 /// Builds the targets, and runs those of the arguments, or all if there are none, one after another.
 pub(crate) fn run_each(paths: &Paths, args: &FuzzArgs) -> Result<()> {
-    setup::ensure(paths, &[Part::Parsers])?;
+    setup::ensure(paths, &[setup::PARSERS])?;
     let program = build(paths, args.sanitize)?;
-    let FuzzArgs { seconds, ref targets, .. } = *args;
-    let is_wanted = |target: &&str| targets.is_empty() || targets.iter().any(|name| name == target);
-    for target in self::targets().into_iter().filter(is_wanted) {
-        println!("fuzz: {target}: {}", run(paths, &program, target, seconds)?);
+    for target in targets() {
+        if args.targets.is_empty() || args.targets.iter().any(|name| name == target) {
+            println!("fuzz: {target}: {}", run(paths, &program, target, args.seconds)?);
+        }
     }
     Ok(())
 }
@@ -95,12 +91,8 @@ pub(crate) fn run(paths: &Paths, program: &Path, target: &str, seconds: u32) -> 
     let said = process::read(&log)?;
     let executed =
         said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
-    let executed: u64 = executed
-        .and_then(|count| count.trim().parse().ok())
-        .with_context(|| format!("{target} does not say how many inputs it tried"))?;
-    if executed == 0 {
-        bail!("{target} tried no input");
-    }
+    let executed: u64 = executed.and_then(|count| count.trim().parse().ok()).unwrap_or(0);
+    ensure!(executed > 0, "{target} tried no input");
     Ok(format!("{executed} inputs in {seconds} s"))
 }
 
@@ -110,7 +102,6 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::digest;
 
     /// How bytes come into a program, and what takes them apart.
     const READS: [&str; 12] = [
@@ -158,7 +149,7 @@ mod tests {
             );
         }
         for part in ["profiler", "profiler-common", "profiler-qemu", "profiler-vm"] {
-            for path in digest::files_below(&root.join(part).join("src")).unwrap() {
+            for path in process::files_below(&root.join(part).join("src")).unwrap() {
                 let file = path.strip_prefix(root).unwrap().to_str().unwrap();
                 let is_code = file.ends_with(".rs") && !file.ends_with("tests.rs");
                 assert!(
@@ -178,7 +169,7 @@ mod tests {
             text.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.split('"').next());
         assert_eq!(names.collect::<Vec<_>>(), targets());
         for target in targets() {
-            let corpus = digest::files_below(&paths.fuzz().join("corpus").join(target)).unwrap();
+            let corpus = process::files_below(&paths.fuzz().join("corpus").join(target)).unwrap();
             assert!(!corpus.is_empty(), "{target}");
         }
     }

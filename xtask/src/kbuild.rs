@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use profiler_vm::KernelImage;
 use profiler_vm::debian::Unpacked;
 
@@ -40,16 +40,12 @@ exec chroot "$1" env -i PATH=/usr/bin HOME=/root LC_ALL=C make -C "/usr/src/linu
 /// Tools that came with the kernel need another C library than this machine's: they run in a chroot and a mount
 /// namespace.
 pub(crate) fn make(kernel: &Unpacked, source: &Path, log: &Path) -> Result<()> {
-    let mut command;
+    let mut command = Command::new(if setup::has_own_tools(kernel) { "unshare" } else { "make" });
     if setup::has_own_tools(kernel) {
-        command = Command::new("unshare");
-        if !nix::unistd::geteuid().is_root() {
-            command.arg("--map-root-user");
-        }
+        command.args((!nix::unistd::geteuid().is_root()).then_some("--map-root-user"));
         command.args(["--mount", "--", "sh", "-c", IN_KERNELS_ROOT, "sh"]);
         command.arg(&kernel.root).arg(source).arg(&kernel.release).arg(BUILD_FOLDER);
     } else {
-        command = Command::new("make");
         command.arg("-C").arg(kernel.headers()).arg(format!("M={}", source.display()));
         if is_arm64(kernel) {
             command.args(["ARCH=arm64", &format!("CROSS_COMPILE={CROSS}")]);
@@ -59,9 +55,8 @@ pub(crate) fn make(kernel: &Unpacked, source: &Path, log: &Path) -> Result<()> {
     process::run_logged(&mut command, log)?;
     let text = process::read(log)?;
     let warnings: Vec<&str> = text.lines().filter(|line| is_warning(line)).collect();
-    if !warnings.is_empty() {
-        bail!("{} builds with warnings:\n{}", source.display(), warnings.join("\n"));
-    }
+    let (source, text) = (source.display(), warnings.join("\n"));
+    ensure!(warnings.is_empty(), "{source} builds with warnings:\n{text}");
     Ok(())
 }
 
@@ -87,27 +82,23 @@ pub(crate) fn kernel_takes_module_btf(kernel: &Unpacked) -> Result<bool> {
     if is_arm64(kernel) {
         return Ok(false);
     }
-    let config = kernel.headers().join(".config");
-    let text = process::read(&config)?;
+    let text = process::read(&kernel.headers().join(".config"))?;
     Ok(text.lines().any(|line| line == "CONFIG_DEBUG_INFO_BTF_MODULES=y"))
 }
 
 /// Adds split BTF, unless the kernel's makefiles did.
 pub(crate) fn add_btf(kernel: &Unpacked, module: &Path, folder: &Path) -> Result<()> {
-    if !has_btf(module)? {
-        let image = kernel.image();
-        let missing = || format!("{} has no BTF (CONFIG_DEBUG_INFO_BTF)", image.display());
-        let btf = KernelImage::open(&image)?.btf()?.with_context(missing)?;
-        let base = folder.join("vmlinux.btf");
-        process::write(&base, btf)?;
-        let mut pahole = Command::new("pahole");
-        // pahole's default is llvm-objcopy; that of binutils will do.
-        pahole.env("LLVM_OBJCOPY", "objcopy");
-        process::run(pahole.arg("-J").arg("--btf_base").arg(&base).arg(module))?;
+    if has_btf(module)? {
+        return Ok(());
     }
-    if !has_btf(module)? {
-        bail!("pahole gave {} no BTF, so fentry cannot reach it", module.display());
-    }
+    let btf = KernelImage::open(&kernel.image())?.btf()?;
+    let base = folder.join("vmlinux.btf");
+    process::write(&base, btf.context("the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)")?)?;
+    let mut pahole = Command::new("pahole");
+    // pahole's default is llvm-objcopy; that of binutils will do.
+    pahole.env("LLVM_OBJCOPY", "objcopy");
+    process::run(pahole.arg("-J").arg("--btf_base").arg(&base).arg(module))?;
+    ensure!(has_btf(module)?, "pahole gave {} no BTF", module.display());
     Ok(())
 }
 

@@ -6,47 +6,36 @@ use anyhow::{Result, bail};
 
 use crate::paths::Paths;
 use crate::process;
-use crate::setup::venv::Venv;
-use crate::setup::{self, Part};
+use crate::setup;
+use crate::setup::venv::LINTERS;
 
 /// Files that run in other people's CI.
 const WORKFLOWS: [&str; 2] = ["action.yml", "docs/ci/github.yml"];
 
 /// Fails on the first file that rustfmt would change, and on any warning of clippy or of the other linters.
 pub(crate) fn run(paths: &Paths) -> Result<()> {
-    let cargo = || {
-        let mut cargo = Command::new("cargo");
-        cargo.current_dir(paths.root());
-        cargo
-    };
-    println!("lint: cargo fmt");
-    process::run(cargo().args(["fmt", "--all", "--check"]))?;
-    println!("lint: cargo clippy");
-    process::run(
-        cargo()
-            .args(["clippy", "--quiet", "--locked", "--all-targets"])
-            .args(["--", "--deny", "warnings"]),
-    )?;
     // `--all-targets` leaves the VM tests out, because they have `test = false`.
-    process::run(
-        cargo()
-            .args(["clippy", "--quiet", "--locked", "--package", "profiler", "--test", "vm"])
-            .args(["--", "--deny", "warnings"]),
-    )?;
-    setup::ensure(paths, &[Part::Linters])?;
+    for task in [
+        "fmt --all --check",
+        "clippy --quiet --locked --all-targets -- --deny warnings",
+        "clippy --quiet --locked --package profiler --test vm -- --deny warnings",
+    ] {
+        println!("lint: cargo {task}");
+        process::run(Command::new("cargo").args(task.split(' ')).current_dir(paths.root()))?;
+    }
+    setup::ensure(paths, &[setup::LINTERS])?;
     println!("lint: shellcheck");
     process::run(linter(paths, "shellcheck").args(scripts(paths)?))?;
     println!("lint: zizmor");
     process::run(linter(paths, "zizmor").args(["--offline", "--quiet"]).args(WORKFLOWS))?;
     println!("lint: cargo deny");
-    process::run(&mut deny(paths, &["licenses", "bans", "sources"]))?;
-    advisories(paths)?;
+    deny(paths)?;
     println!("lint: clean");
     Ok(())
 }
 
 fn linter(paths: &Paths, name: &str) -> Command {
-    let mut linter = Command::new(Venv::linters(paths).program(name));
+    let mut linter = Command::new(LINTERS.program(paths, name));
     linter.current_dir(paths.root());
     linter
 }
@@ -59,23 +48,18 @@ fn scripts(paths: &Paths) -> Result<Vec<String>> {
     Ok(process::stdout(&mut grep)?.lines().map(str::to_owned).collect())
 }
 
-/// By `deny.toml`.
-fn deny(paths: &Paths, checks: &[&str]) -> Command {
-    let mut deny = linter(paths, "cargo-deny");
-    deny.args(["--locked", "check", "--hide-inclusion-graph"]).args(checks);
-    deny
-}
-
-/// Their database is a repository of its own, which not every machine reaches.
-fn advisories(paths: &Paths) -> Result<()> {
-    let done = process::capture(&mut deny(paths, &["advisories"]))?;
-    let said = String::from_utf8_lossy(&done.stderr);
-    if done.status.success() {
-        println!("lint: no advisory on a dependency");
-    } else if said.contains("failed to fetch advisory database") {
-        println!("lint: advisories are NOT checked: their database cannot be reached");
-    } else {
-        bail!("`cargo deny check advisories` failed: {}\n{said}", done.status);
+/// By `deny.toml`. The database of advisories is a repository of its own, which not every machine reaches.
+fn deny(paths: &Paths) -> Result<()> {
+    for checks in [&["licenses", "bans", "sources"][..], &["advisories"]] {
+        let mut deny = linter(paths, "cargo-deny");
+        deny.args(["--locked", "check", "--hide-inclusion-graph"]).args(checks);
+        let done = process::capture(&mut deny)?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        if said.contains("failed to fetch advisory database") {
+            println!("lint: advisories are NOT checked: their database cannot be reached");
+        } else if !done.status.success() {
+            bail!("`{}` failed: {}\n{said}", process::text(&deny), done.status);
+        }
     }
     Ok(())
 }

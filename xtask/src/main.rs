@@ -7,12 +7,10 @@ mod cargo;
 mod ci_tests;
 mod cli;
 mod demo;
-mod digest;
 mod dist;
 mod ebpf;
 mod fuzz;
 mod gate_power;
-mod gate_speed;
 mod kbuild;
 mod lint;
 mod paths;
@@ -31,9 +29,8 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
 
-use cli::{BenchArgs, Cli, EbpfArgs, Task};
+use cli::{Cli, Task};
 use paths::Paths;
-use setup::Part;
 
 fn main() -> ExitCode {
     let arguments = Cli::parse();
@@ -46,43 +43,31 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(task: Task) -> Result<ExitCode> {
-    let paths = Paths::find()?;
+    let paths = &Paths::find()?;
     match task {
         Task::Setup => {
-            setup::ensure(&paths, &Part::all())?;
+            setup::ensure(paths, &setup::all())?;
             println!("set-up: all is there");
         }
-        Task::Ebpf(EbpfArgs { check: false, .. }) => ebpf::update(&paths)?,
-        Task::Ebpf(EbpfArgs { check: true, rebuild }) => {
-            ebpf::check(&paths)?;
-            if rebuild {
-                ebpf::rebuild(&paths)?;
-            }
-        }
-        Task::Testbed(args) => testbed::run(&paths, args)?,
-        Task::Guest => guest(&paths)?,
-        Task::Bench(BenchArgs { import: Some(megabytes), .. }) => speed::run(&paths, megabytes)?,
-        Task::Bench(BenchArgs { gate: Some(builds), kernel, .. }) => {
-            gate_speed::run(&paths, &builds, kernel)?;
-        }
-        Task::Book => book::run(&paths)?,
-        Task::Dist(args) => dist::run(&paths, args.check)?,
-        Task::Bench(args) => return bench::run(&paths, args.kernel).map(exit_code),
-        Task::Fuzz(args) => fuzz::run_each(&paths, &args)?,
-        Task::Demo(args) => return demo::run(&paths, args.kernel).map(exit_code),
-        Task::GatePower(args) => return gate_power::run(&paths, &args).map(all_well),
-        Task::Lint => lint::run(&paths)?,
-        Task::Test(args) => return test::run(&paths, &args).map(all_well),
+        Task::Ebpf { check: true } => ebpf::check(paths)?,
+        Task::Ebpf { check: false } => ebpf::update(paths)?,
+        Task::Testbed(args) => testbed::run(paths, args)?,
+        Task::Guest => guest(paths)?,
+        Task::Bench(args) => return bench::run(paths, &args).map(exit_code),
+        Task::Book => book::run(paths)?,
+        Task::Dist { check } => dist::run(paths, check)?,
+        Task::Fuzz(args) => fuzz::run_each(paths, &args)?,
+        Task::Demo { kernel } => return demo::run(paths, kernel).map(exit_code),
+        Task::GatePower(args) => return gate_power::run(paths, &args).map(all_well),
+        Task::Lint => lint::run(paths)?,
+        Task::Test(args) => return test::run(paths, &args).map(all_well),
         Task::Vm(args) => {
             let begun = Instant::now();
-            let outcome = vm::run(&paths, &args.spec())?;
-            println!(
-                "vm: exit code {} after {:.1} s; log: {}",
-                outcome.code,
-                begun.elapsed().as_secs_f64(),
-                outcome.log.display()
-            );
-            return Ok(exit_code(outcome.code));
+            let outcome = vm::run(paths, &args)?;
+            let (code, log) = (outcome.code, outcome.log.display());
+            let seconds = begun.elapsed().as_secs_f64();
+            println!("vm: exit code {code} after {seconds:.1} s; log: {log}");
+            return Ok(exit_code(code));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -90,12 +75,8 @@ fn dispatch(task: Task) -> Result<ExitCode> {
 
 /// Builds the program of arm64's guests.
 pub(crate) fn guest(paths: &Paths) -> Result<()> {
-    setup::ensure(paths, &[Part::Arm64])?;
-    let program = cargo::build_for_arm64(paths)?;
-    for kept in setup::arm64::keep_program(paths, &program)? {
-        println!("guest: {}", kept.display());
-    }
-    Ok(())
+    setup::ensure(paths, &[setup::ARM64])?;
+    setup::arm64::keep_program(paths, &cargo::build_for_arm64(paths)?)
 }
 
 fn all_well(well: bool) -> ExitCode {

@@ -35,11 +35,6 @@ impl Paths {
         self.target().join("tools")
     }
 
-    /// The Python environment of virtme-ng.
-    pub(crate) fn venv(&self) -> PathBuf {
-        self.target().join("venv")
-    }
-
     /// The unpacked packages of one kernel.
     pub(crate) fn kernel(&self, series: Series) -> PathBuf {
         self.target().join("kernels").join(series.as_str())

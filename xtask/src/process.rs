@@ -1,8 +1,9 @@
 //! Running other programs. An error always carries the text of the command.
 
 use std::fs::{self, File};
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -13,7 +14,7 @@ use crate::stop;
 /// Runs the command without input; it inherits our output.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let text = text(command);
-    let status = stop::start(command.stdin(Stdio::null()))?.wait()?;
+    let status = stop::run(command.stdin(Stdio::null()), |mut child| child.wait())?;
     if !status.success() {
         bail!("`{text}` failed: {status}");
     }
@@ -22,35 +23,43 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 
 /// Runs the command and returns its standard output; its error output is part of the error.
 pub(crate) fn stdout(command: &mut Command) -> Result<String> {
+    stdout_if(command, &[0])
+}
+
+/// Runs `profiler gate`; its standard output. Anything but a decision is an error.
+pub(crate) fn decision(command: &mut Command) -> Result<String> {
+    // Pass, fail, inconclusive.
+    stdout_if(command, &[0, 10, 11])
+}
+
+/// The standard output of a command that ends with one of these exit codes.
+fn stdout_if(command: &mut Command, codes: &[i32]) -> Result<String> {
     let output = capture(command)?;
-    if !output.status.success() {
-        let text = text(command);
+    if !output.status.code().is_some_and(|code| codes.contains(&code)) {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        bail!("`{text}` failed: {}\n{}", output.status, stderr.trim_end());
+        bail!("`{}` failed: {}\n{}", text(command), output.status, stderr.trim_end());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs the command, prints its standard output as it comes, and returns its lines, whatever the exit status.
+pub(crate) fn printed(command: &mut Command) -> Result<(ExitStatus, Vec<String>)> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    stop::run(command, |mut child| {
+        let mut lines = Vec::new();
+        for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
+            let line = line?;
+            println!("{line}");
+            lines.push(line);
+        }
+        Ok((child.wait()?, lines))
+    })
 }
 
 /// Runs the command and returns its output, whatever its exit status.
 pub(crate) fn capture(command: &mut Command) -> Result<Output> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    stop::start(command)?.output()
-}
-
-/// Runs `profiler gate`; its standard output. Anything but a decision is an error.
-pub(crate) fn decision(command: &mut Command) -> Result<String> {
-    let output = capture(command)?;
-    // 0 pass, 10 fail, 11 inconclusive.
-    if !matches!(output.status.code(), Some(0 | 10 | 11)) {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        bail!("`{}` ended with {}: {}", text(command), output.status, stderr.trim_end());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// Today's date, such as 2026-11-21.
-pub(crate) fn today() -> Result<String> {
-    Ok(stdout(Command::new("date").args(["-u", "+%F"]))?.trim().to_owned())
+    stop::run(command, Child::wait_with_output)
 }
 
 /// Runs a command with its output in `log`, whose last lines are part of the error.
@@ -63,7 +72,7 @@ pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Result<()> {
     let file = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
     command.stdin(Stdio::null());
     command.stdout(file.try_clone().context("cannot share the log file")?).stderr(file);
-    let status = stop::start(command)?.wait()?;
+    let status = stop::run(command, |mut child| child.wait())?;
     if !status.success() {
         let written = fs::read(log).unwrap_or_default();
         let written = String::from_utf8_lossy(&written);
@@ -72,6 +81,32 @@ pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Result<()> {
         bail!("`{text}` failed: {status}; all of its output is in {}\n{tail}", log.display());
     }
     Ok(())
+}
+
+/// All files below a folder, in a fixed order.
+pub(crate) fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let entries =
+            fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
+        for entry in entries {
+            let path = entry.with_context(|| format!("cannot list {}", folder.display()))?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The SHA-256 of each file below `root`, as `sha256sum -c` reads them there.
+pub(crate) fn sha256sums(root: &Path, files: &[PathBuf]) -> Result<String> {
+    let names = files.iter().map(|file| file.strip_prefix(root).unwrap_or(file));
+    stdout(Command::new("sha256sum").arg("--").args(names).current_dir(root))
 }
 
 /// Creates a folder and those above it.
@@ -99,6 +134,12 @@ pub(crate) fn empty_dir(folder: &Path) -> Result<()> {
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     let copied = fs::copy(from, to).map(drop);
     copied.with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
+}
+
+/// Moves a file.
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to)
+        .with_context(|| format!("cannot move {} to {}", from.display(), to.display()))
 }
 
 /// Writes a file whole.

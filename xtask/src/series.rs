@@ -50,30 +50,10 @@ impl Series {
     pub(crate) fn has_own_tools(self) -> bool {
         self == Self::V7_2
     }
-
-    /// True for a package version of this series, such as `6.1.192-2` for 6.1.
-    pub(crate) fn has_version(self, version: &str) -> bool {
-        version
-            .strip_prefix(self.as_str())
-            .is_some_and(|rest| rest.starts_with('.') || rest.starts_with('-'))
-    }
 }
 
 impl fmt::Display for Series {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_series_does_not_take_the_versions_of_another() {
-        assert!(Series::V6_1.has_version("6.1.192-2"));
-        assert!(!Series::V6_1.has_version("6.12.95-1~bpo12+1"));
-        assert!(Series::V6_12.has_version("6.12.95-1~bpo12+1"));
-        assert!(!Series::V5_10.has_version("6.1.192-2"));
     }
 }

@@ -5,14 +5,14 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::cargo;
+use crate::demo::TEN;
 use crate::paths::Paths;
 use crate::process;
-use crate::setup::{self, Part};
-use crate::vm::word;
+use crate::setup;
 
 /// The import must be so many times as fast as the script, by the clock.
 const RATIO: f64 = 5.0;
@@ -21,27 +21,15 @@ const RATIO: f64 = 5.0;
 const TRIES: usize = 7;
 /// The most memory that an import may take, whatever the file's size.
 const MEMORY_KIB: f64 = 97_000.0;
-/// The handlers of a generated trace.
-const HANDLERS: [&str; 8] = [
-    "connect_syscall_handler",
-    "connect_syscall_entry_handler",
-    "bind_handler",
-    "bind_entry_handler",
-    "execve_entry_handler",
-    "execve_handler",
-    "security_inode_create_pre_handler",
-    "ptrace_pre_handler",
-];
-
 /// Builds the profiler, measures its import, and prints the figures.
 pub(crate) fn run(paths: &Paths, megabytes: u64) -> Result<()> {
-    setup::ensure(paths, &[Part::Parsers])?;
+    setup::ensure(paths, &[setup::PARSERS])?;
     let profiler = cargo::build_profiler(paths)?;
     println!("import: {}", import(paths, &profiler, megabytes)?);
     Ok(())
 }
 
-/// Imports a generated trace of `megabytes` with `profiler` and with the script; gives the figures.
+/// Imports a generated trace of `megabytes` with `profiler` and with the script; returns the figures.
 ///
 /// # Errors
 /// If their results differ, or the profiler is too slow or takes too much memory.
@@ -49,29 +37,27 @@ pub(crate) fn import(paths: &Paths, profiler: &Path, megabytes: u64) -> Result<S
     let folder = paths.target().join("speed");
     process::create_dir(&folder)?;
     let trace = folder.join(format!("trace-{megabytes}.txt"));
-    let lines = generate(&trace, megabytes << 20)?;
-    let [ours, table, theirs, took] =
-        ["import.json", "import.txt", "script.json", "took"].map(|name| folder.join(name));
-    let import = format!(
-        "{} import trace-cmd --quiet --json {} {} >{}",
-        word(profiler),
-        word(&ours),
-        word(&trace),
-        word(&table)
-    );
-    let script = paths.root().join("xtask/src/speed/script.py");
-    let script = format!("python3 {} {} {}", word(&script), word(&trace), word(&theirs));
-    let mut best = [[f64::MAX; 2]; 2];
+    let lines = generate(&trace, megabytes << 20)
+        .with_context(|| format!("cannot write {}", trace.display()))?;
+    let [ours, theirs] = ["import.json", "script.json"].map(|name| folder.join(name));
+    let timed = Timed::new(folder.join("took"));
+    let mut import = [f64::MAX; 2];
+    let mut script = f64::MAX;
     for _ in 0..TRIES {
-        for (best, command) in best.iter_mut().zip([&import, &script]) {
-            let [seconds, kib] = timed(command, &took)?;
-            *best = [best[0].min(seconds), kib];
-        }
+        let mut command = timed.command();
+        command.arg(profiler).args(["import", "trace-cmd", "--quiet", "--json"]);
+        process::stdout(command.args([&ours, &trace]))?;
+        let [seconds, _, kib] = timed.took()?;
+        import = [import[0].min(seconds), kib];
+        let mut command = timed.command();
+        command.arg("python3").arg(paths.root().join("xtask/src/speed/script.py"));
+        process::stdout(command.args([&trace, &theirs]))?;
+        script = script.min(timed.took()?[0]);
     }
-    same(&process::read_json(&ours)?, &process::read(&table)?, &process::read_json(&theirs)?)?;
+    same(&process::read_json(&ours)?, &process::read_json(&theirs)?)?;
     fs::remove_file(&trace).with_context(|| format!("cannot remove {}", trace.display()))?;
 
-    let [[import, kib], [script, _]] = best;
+    let [import, kib] = import;
     let ratio = script / import;
     let figures = format!(
         "{megabytes} MiB, {lines} lines, best of {TRIES}: {import:.2} s, {kib} KiB; the script {script:.2} s: \
@@ -82,84 +68,72 @@ pub(crate) fn import(paths: &Paths, profiler: &Path, megabytes: u64) -> Result<S
     Ok(figures)
 }
 
-/// Seconds that a shell command takes, and its highest resident memory in KiB.
-fn timed(command: &str, took: &Path) -> Result<[f64; 2]> {
-    // `time` without `env` is a word of some shells.
-    let mut time = Command::new("env");
-    time.args(["time", "-f", "%e %M", "-o"]).arg(took).args(["sh", "-c", command]);
-    process::stdout(&mut time)?;
-    let text = process::read(took)?;
-    let (seconds, kib) = text.trim().split_once(' ').context("GNU time wrote nothing")?;
-    Ok([seconds.parse()?, kib.parse()?])
+/// What GNU time measures of commands: `file` has the figures of the last one.
+pub(crate) struct Timed {
+    file: PathBuf,
 }
 
-/// Writes what `trace-cmd report` prints of calls of eight handlers; gives the number of lines.
-fn generate(path: &PathBuf, bytes: u64) -> Result<u64> {
-    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-    let mut out = BufWriter::with_capacity(1 << 20, file);
-    let (mut written, mut lines) = (0, 0);
-    // A linear congruential generator: the same file everywhere.
-    let mut state = 20_261_121_u64;
-    let mut random = move || {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        state >> 33
-    };
-    let mut line = String::new();
+impl Timed {
+    pub(crate) fn new(file: PathBuf) -> Self {
+        Self { file }
+    }
+
+    /// A command that runs the one in its further arguments.
+    pub(crate) fn command(&self) -> Command {
+        let mut time = Command::new("time");
+        time.args(["--quiet", "-f", "%e %U %S %M", "-o"]).arg(&self.file);
+        time
+    }
+
+    /// Seconds, seconds of CPU time, and KiB of the largest process.
+    pub(crate) fn took(&self) -> Result<[f64; 3]> {
+        let text = process::read(&self.file)?;
+        let figures: Vec<f64> =
+            text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+        let [seconds, user, system, kib] = figures[..] else { bail!("GNU time wrote `{text}`") };
+        Ok([seconds, user + system, kib])
+    }
+}
+
+/// Writes what `trace-cmd report` prints of calls of ten handlers; returns the number of lines.
+fn generate(path: &Path, bytes: u64) -> Result<u64> {
+    let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    let (mut written, mut lines) = (0, 0_u64);
     while written < bytes {
-        let (a, b) = (random(), random());
-        let handler = HANDLERS[(a % HANDLERS.len() as u64) as usize];
+        // Numbers that look random and are the same everywhere.
+        let a = lines.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+        let b = lines.wrapping_mul(0xd1b5_4a32_d192_ed03) >> 33;
+        let handler = TEN[(a % TEN.len() as u64) as usize];
         // Mostly some hundred nanoseconds, and a tail.
         let ns = 80 + b % 900 + if b % 50 == 0 { a % 40_000 } else { 0 };
         let mark = if ns > 10_000 { '+' } else { ' ' };
-        line.clear();
-        use std::fmt::Write as _;
-        writeln!(
-            line,
-            "          worker-{:<5} [{:03}] {:6}.{:06}: funcgraph_entry:      {mark} {:3}.{:03} us   |  {handler}();",
+        let line = format!(
+            "          worker-{:<5} [{:03}] {:6}.{:06}: funcgraph_entry:      {mark} {:3}.{:03} us   |  {handler}();\n",
             4000 + a % 7,
             a % 8,
             14_000 + lines / 100_000,
             lines * 10 % 1_000_000,
             ns / 1000,
             ns % 1000,
-        )?;
-        out.write_all(line.as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        );
+        out.write_all(line.as_bytes())?;
         written += line.len() as u64;
         lines += 1;
     }
-    out.flush().with_context(|| format!("cannot write {}", path.display()))?;
+    out.flush()?;
     Ok(lines)
 }
 
-/// Each function has the same count, average and percentiles in both: ours are in the recording, and below the table.
-fn same(ours: &Value, table: &str, theirs: &Value) -> Result<()> {
+/// Each function has the same count and average in both.
+fn same(ours: &Value, theirs: &Value) -> Result<()> {
     let handlers = ours["handlers"].as_array().context("no handlers")?;
-    ensure!(handlers.len() == HANDLERS.len(), "{} handlers", handlers.len());
-    let (_, percentiles) = table.split_once("\npercentiles ").context("no percentiles")?;
+    ensure!(handlers.len() == TEN.len(), "{} handlers", handlers.len());
     for handler in handlers {
         let name = handler["name"].as_str().context("no name")?;
-        let other = &theirs[name];
-        ensure!(
-            handler["count"] == other["count"],
-            "{name}: {} calls, not {}",
-            handler["count"],
-            other["count"]
-        );
-        let mean = handler["sum"].as_f64().zip(handler["count"].as_f64());
-        let mean = mean.map(|(sum, count)| sum / count / 1000.0).context("no average")?;
-        let row = percentiles.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        let row = row.with_context(|| format!("no percentiles of {name}"))?.split_whitespace();
-        let figures: Result<Vec<f64>, _> = row.map(str::parse).collect();
-        let figures = figures.with_context(|| format!("{name}: no figures"))?;
-        ensure!(figures.len() == 3, "{name}: {} percentiles", figures.len());
-        for (us, other) in
-            [mean].iter().chain(&figures).zip(["average", "p90", "p95", "p99"].map(|of| &other[of]))
-        {
-            // The table has four decimals.
-            let same = other.as_f64().is_some_and(|other| (us - other).abs() < 6e-5);
-            ensure!(same, "{name}: {us} us, not {other}");
+        let [count, sum] = ["count", "sum"].map(|of| handler[of].as_f64().unwrap_or(f64::NAN));
+        for (ours, of) in [(count, "count"), (sum / count / 1000.0, "average")] {
+            let other = theirs[name][of].as_f64().unwrap_or(f64::NAN);
+            ensure!((ours - other).abs() < 6e-5, "{name}: {of} {ours}, not {other}");
         }
     }
     Ok(())

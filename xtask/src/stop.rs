@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Output};
+use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
@@ -22,6 +22,15 @@ struct State {
     signal: Option<i32>,
     /// Process groups of programs that run.
     groups: BTreeSet<i32>,
+}
+
+impl State {
+    fn check(&self) -> Result<()> {
+        match self.signal {
+            None => Ok(()),
+            Some(signal) => bail!("ended by signal {signal}"),
+        }
+    }
 }
 
 static STATE: Mutex<State> = Mutex::new(State { signal: None, groups: BTreeSet::new() });
@@ -56,51 +65,25 @@ pub(crate) fn code() -> Option<u8> {
 
 /// An error once a signal has come.
 pub(crate) fn check() -> Result<()> {
-    match state().signal {
-        None => Ok(()),
-        Some(signal) => bail!("ended by signal {signal}"),
-    }
+    state().check()
 }
 
-/// A program that runs in a process group of its own: a terminal's Ctrl-C reaches it through this program alone.
-pub(crate) struct Started {
-    child: Option<Child>,
-    group: i32,
-    text: String,
-}
-
-impl Started {
-    /// Its standard output, if it is a pipe.
-    pub(crate) fn stdout(&mut self) -> Option<ChildStdout> {
-        self.child.as_mut()?.stdout.take()
-    }
-
-    /// Waits for its end.
-    pub(crate) fn wait(self) -> Result<ExitStatus> {
-        Ok(self.output()?.status)
-    }
-
-    /// Waits for its end and reads its pipes meanwhile.
-    pub(crate) fn output(mut self) -> Result<Output> {
-        let child = self.child.take().context("it was waited for already")?;
-        child.wait_with_output().with_context(|| format!("cannot wait for `{}`", self.text))
-    }
-}
-
-/// Starts a program, unless a signal has come.
-pub(crate) fn start(command: &mut Command) -> Result<Started> {
-    check()?;
-    // Held meanwhile: a signal that comes now ends this program, too.
-    let mut state = state();
+/// Starts a program, unless a signal has come, and waits for its end by `wait`. It has a process group of its own: a
+/// terminal's Ctrl-C reaches it through this program alone.
+pub(crate) fn run<R>(
+    command: &mut Command,
+    wait: impl FnOnce(Child) -> io::Result<R>,
+) -> Result<R> {
+    let text = text(command);
+    // Locked from the check until the group is known: a signal that comes meanwhile ends this program, too.
+    let mut running = state();
+    running.check()?;
     let child = command.process_group(0).spawn();
-    let child = child.with_context(|| format!("cannot run `{}`", text(command)))?;
+    let child = child.with_context(|| format!("cannot run `{text}`"))?;
     let group = i32::try_from(child.id()).context("a process id too large")?;
-    state.groups.insert(group);
-    Ok(Started { child: Some(child), group, text: text(command) })
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        state().groups.remove(&self.group);
-    }
+    running.groups.insert(group);
+    drop(running);
+    let ended = wait(child);
+    state().groups.remove(&group);
+    ended.with_context(|| format!("cannot wait for `{text}`"))
 }

@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result};
 use profiler_vm::debian::Unpacked;
 
 use crate::cli::TestbedArgs;
-use crate::digest;
 use crate::kbuild;
 use crate::paths::Paths;
 use crate::process;
@@ -16,75 +15,63 @@ use crate::setup::{self, Part};
 
 const MODULE: &str = "hids_testbed.ko";
 
-/// A build in which one handler takes longer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Slow {
-    /// The handler.
-    pub(crate) handler: String,
-    /// Iterations of the testbed's loop that each of its calls does more: two instructions each, and three besides.
-    pub(crate) iterations: u64,
+/// How a build differs from the plain one.
+#[derive(Debug, Default)]
+pub(crate) struct Variant {
+    /// The end of its folder's name.
+    name: String,
+    /// Variables of its Kbuild.
+    variables: String,
 }
 
-impl Slow {
-    /// The end of a folder's name, and variables of the Kbuild.
-    fn variant(&self) -> (String, String) {
-        let Self { handler, iterations } = self;
-        let variables =
-            format!("TB_SLOW_HANDLER := {handler}\nTB_SLOW_ITERATIONS := {iterations}\n");
-        (format!("-{handler}-{iterations}"), variables)
+impl Variant {
+    /// Each call of `handler` does so many iterations more of the testbed's loop: two instructions each, and three
+    /// besides.
+    pub(crate) fn slow(handler: &str, iterations: u64) -> Self {
+        Self {
+            name: format!("-{handler}-{iterations}"),
+            variables: format!(
+                "TB_SLOW_HANDLER := {handler}\nTB_SLOW_ITERATIONS := {iterations}\n"
+            ),
+        }
+    }
+
+    /// With planted changes.
+    pub(crate) fn planted() -> Self {
+        Self { name: "-planted".to_owned(), variables: "TB_PLANTED := 1\n".to_owned() }
+    }
+
+    /// The planted build with harmless changes besides.
+    pub(crate) fn harmless() -> Self {
+        let variables = "TB_PLANTED := 1\nTB_HARMLESS := 1\n".to_owned();
+        Self { name: "-harmless".to_owned(), variables }
     }
 }
 
 /// Builds the module for each kernel that is named, or for all, and prints its path.
 pub(crate) fn run(paths: &Paths, args: TestbedArgs) -> Result<()> {
-    let TestbedArgs { kernel: kernels, arm64, slow, handler } = args;
-    let slow = slow.map(|iterations| Slow { handler, iterations });
-    let all = if arm64 { &setup::arm64::KERNELS[..] } else { &Series::ALL };
-    for series in if kernels.is_empty() { all } else { &kernels } {
-        let module = match &slow {
-            slow if arm64 => build_for_arm64(paths, *series, slow.as_ref())?,
-            Some(slow) => build_slow(paths, *series, slow)?,
-            None => build(paths, *series)?,
-        };
-        println!("testbed: {}", module.display());
+    let slow = args.slow.map(|iterations| Variant::slow(&args.handler, iterations));
+    let variant = slow.unwrap_or_default();
+    let all = if args.arm64 { &setup::arm64::KERNELS[..] } else { &Series::ALL };
+    let build = if args.arm64 { build_for_arm64 } else { build };
+    for series in if args.kernel.is_empty() { all } else { &args.kernel } {
+        println!("testbed: {}", build(paths, *series, &variant)?.display());
     }
     Ok(())
 }
 
 /// The path of the module for one kernel; builds it if its sources or the kernel have changed.
-pub(crate) fn build(paths: &Paths, series: Series) -> Result<PathBuf> {
-    build_variant(paths, series, "", "")
+pub(crate) fn build(paths: &Paths, series: Series, variant: &Variant) -> Result<PathBuf> {
+    setup::ensure(paths, &[setup::MODULE_BUILD, Part::kernel(&series)])?;
+    let folder = paths.target().join(format!("testbed/{series}{}", variant.name));
+    build_in(paths, &setup::kernel(paths, series)?, &folder, &variant.variables)
 }
 
-/// As [`build`], of a slower module.
-pub(crate) fn build_slow(paths: &Paths, series: Series, slow: &Slow) -> Result<PathBuf> {
-    let (name, variables) = slow.variant();
-    build_variant(paths, series, &name, &variables)
-}
-
-/// As [`build`], for a kernel of arm64; of a slower module, if one is named.
-pub(crate) fn build_for_arm64(
-    paths: &Paths,
-    series: Series,
-    slow: Option<&Slow>,
-) -> Result<PathBuf> {
-    setup::ensure(paths, &[Part::ModuleBuild, Part::Arm64])?;
-    let (name, variables) = slow.map(Slow::variant).unwrap_or_default();
-    let folder = paths.arm64().join(format!("testbed-{series}{name}"));
-    build_in(paths, &setup::arm64::kernel(paths, series)?, &folder, &variables)
-}
-
-/// As [`build`], of a module with planted changes; or of one with harmless ones besides.
-pub(crate) fn build_planted(paths: &Paths, series: Series, harmless: bool) -> Result<PathBuf> {
-    let (name, more) = if harmless { ("harmless", "TB_HARMLESS := 1\n") } else { ("planted", "") };
-    build_variant(paths, series, &format!("-{name}"), &format!("TB_PLANTED := 1\n{more}"))
-}
-
-/// Builds it with these variables of its Kbuild, in a folder whose name ends in `name`.
-fn build_variant(paths: &Paths, series: Series, name: &str, variables: &str) -> Result<PathBuf> {
-    setup::ensure(paths, &[Part::ModuleBuild, Part::Kernel(series)])?;
-    let folder = paths.target().join("testbed").join(format!("{series}{name}"));
-    build_in(paths, &setup::kernel(paths, series)?, &folder, variables)
+/// As [`build`], for a kernel of arm64.
+pub(crate) fn build_for_arm64(paths: &Paths, series: Series, variant: &Variant) -> Result<PathBuf> {
+    setup::ensure(paths, &[setup::MODULE_BUILD, setup::ARM64])?;
+    let folder = paths.arm64().join(format!("testbed-{series}{}", variant.name));
+    build_in(paths, &setup::arm64::kernel(paths, series)?, &folder, &variant.variables)
 }
 
 fn build_in(paths: &Paths, kernel: &Unpacked, folder: &Path, variables: &str) -> Result<PathBuf> {
@@ -112,7 +99,7 @@ fn build_in(paths: &Paths, kernel: &Unpacked, folder: &Path, variables: &str) ->
     if kbuild::kernel_takes_module_btf(kernel)? {
         kbuild::add_btf(kernel, &built, folder)?;
     }
-    fs::rename(&built, &module).with_context(|| format!("cannot move {}", built.display()))?;
+    process::rename(&built, &module)?;
     process::write(&stamp_path, stamp)?;
     Ok(module)
 }
@@ -124,14 +111,11 @@ fn sources(paths: &Paths) -> Result<Vec<PathBuf>> {
         let code = name.ends_with(".c") || name.ends_with(".h");
         name == "Kbuild" || name == "Makefile" || code && !name.ends_with(".mod.c")
     };
-    Ok(digest::files_below(&paths.root().join("testbed"))?.into_iter().filter(is_source).collect())
+    Ok(process::files_below(&paths.root().join("testbed"))?.into_iter().filter(is_source).collect())
 }
 
 fn stamp(paths: &Paths, kernel: &Unpacked) -> Result<String> {
-    let mut stamp =
-        format!("{}\n{}\n{}\n", paths.root().display(), kernel.packages, kbuild::compiler(kernel)?);
-    for file in sources(paths)? {
-        stamp.push_str(&format!("{}  {}\n", digest::of_file(&file)?, file.display()));
-    }
-    Ok(stamp)
+    let (root, compiler) = (paths.root(), kbuild::compiler(kernel)?);
+    let digests = process::sha256sums(root, &sources(paths)?)?;
+    Ok(format!("{}\n{}\n{compiler}\n{digests}", root.display(), kernel.packages))
 }

@@ -5,75 +5,62 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
-use profiler_vm::{Accel, KernelImage, Time, kvm};
+use anyhow::{Context as _, Result};
+use profiler_vm::debian::Unpacked;
+use profiler_vm::{Accel, KernelImage, Time, VmSpec, kvm};
 use tempfile::TempDir;
 
+use crate::cargo;
+use crate::cli::VmArgs;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
+use crate::testbed::{self, Variant};
 
 pub(crate) use profiler_vm::{VmOutcome, quote};
 
-/// What to run, and where.
-#[derive(Debug, Clone)]
-pub(crate) struct VmSpec {
-    /// Names the log.
-    pub(crate) name: String,
-    /// The kernel.
-    pub(crate) series: Series,
-    /// Virtual CPUs; `icount` wants one.
-    pub(crate) cpus: u32,
-    /// Those that the kernel takes for possible, if more.
-    pub(crate) max_cpus: Option<u32>,
-    /// Memory as QEMU takes it, such as `2G`.
-    pub(crate) memory: String,
-    /// Virtual time: the guest's clock advances 1 ns for each instruction.
-    pub(crate) icount: bool,
-    /// The VM is stopped after this time on the host's clock.
-    pub(crate) timeout: Duration,
-    /// Words for the kernel's command line.
-    pub(crate) kernel_args: Vec<String>,
-    /// The command and its arguments; it runs as root in the checkout's root.
-    pub(crate) command: Vec<String>,
-}
-
-impl VmSpec {
-    /// Two CPUs, 2 GiB, ten minutes.
-    pub(crate) fn new(
-        name: impl Into<String>,
-        series: Series,
-        command: impl IntoIterator<Item = impl Into<String>>,
-    ) -> Self {
+impl VmArgs {
+    /// A shell script in a VM with two CPUs and 2 GiB, for ten minutes at most.
+    pub(crate) fn script(name: &str, kernel: Series, script: &str) -> Self {
         Self {
-            name: name.into(),
-            series,
-            cpus: 2,
-            max_cpus: None,
-            memory: "2G".to_owned(),
+            kernel,
             icount: false,
-            timeout: Duration::from_secs(600),
+            cpus: 2,
+            timeout: 600,
+            name: name.to_owned(),
             kernel_args: Vec::new(),
-            command: command.into_iter().map(Into::into).collect(),
+            command: ["sh", "-c", script].map(str::to_owned).to_vec(),
         }
     }
-
-    /// A shell script under virtual time.
-    pub(crate) fn virtual_time(name: &str, series: Series, script: &str) -> Self {
-        Self { cpus: 1, icount: true, ..Self::new(name, series, ["sh", "-c", script]) }
-    }
 }
 
-/// Has the CPUs of a guest take turns on one CPU of the host. Where QEMU 7.2 translates for two at once, now
-/// and then it runs code that the kernel has changed meanwhile: a breakpoint that was taken back is an oops
-/// `int3` on 6.12 and 7.2, and on 6.1 a CPU that comes back to it for ever.
+/// Runs a shell script under virtual time, with the test module loaded and the path of a release build in `$profiler`;
+/// returns its exit code.
+pub(crate) fn run_with_module(
+    paths: &Paths,
+    name: &str,
+    kernel: Series,
+    script: &str,
+) -> Result<i32> {
+    setup::ensure(paths, &[setup::VM, setup::MODULE_BUILD, Part::kernel(&kernel)])?;
+    let profiler = word(&cargo::build_profiler(paths)?);
+    let module = word(&testbed::build(paths, kernel, &Variant::default())?);
+    let script = format!("insmod {module} || exit\nprofiler={profiler}\n{script}\n");
+    let outcome = run(paths, &VmArgs { icount: true, ..VmArgs::script(name, kernel, &script) })?;
+    println!("{name}: exit code {}; log: {}", outcome.code, outcome.log.display());
+    Ok(outcome.code)
+}
+
+/// The guest's CPUs take turns on one CPU of the host. With a thread for each, QEMU 7.2 now and then runs a stale
+/// translation of code that the kernel has patched: a removed breakpoint is an oops `int3` on 6.12 and 7.2, and on 6.1
+/// a CPU that hits it for ever.
 const TURNS: [&str; 2] = ["-accel", "tcg,thread=single"];
 
 const PLUGIN: &str = "profiler-qemu.so";
 
-/// The folder of a VM under virtual time with the plugin that counts its instructions, whose files go there. As long
-/// as nothing in the guest asks for it, the plugin changes nothing.
+/// Builds the plugin that counts a guest's instructions into a folder, which holds its files, too. It changes nothing
+/// until the guest asks for counts.
 fn counting(paths: &Paths) -> Result<TempDir> {
     let folder = TempDir::with_prefix_in("counting-", paths.vm())?;
     let mut rustc = Command::new("rustc");
@@ -90,61 +77,60 @@ pub(crate) fn word(path: &Path) -> String {
 
 static KVM_PROBE: Mutex<()> = Mutex::new(());
 
-/// Boots and runs. Everything but a command that ran to its end is an error.
-pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
-    setup::ensure(paths, &[Part::Vm, Part::Kernel(spec.series)])?;
-    let kernel = setup::kernel(paths, spec.series)?;
-    if spec.icount && spec.cpus != 1 {
-        bail!("virtual time needs one CPU, not {}: leave out --cpus or say --cpus 1", spec.cpus);
-    }
+/// The VM of these arguments.
+fn spec(paths: &Paths, args: &VmArgs, kernel: &Unpacked) -> Result<VmSpec> {
     let home = paths.vm().join("home");
     process::create_dir(&home)?;
-    let mut vm = profiler_vm::VmSpec {
+    Ok(VmSpec {
         kernel: KernelImage::open(&kernel.image())?,
-        cpus: spec.cpus,
-        memory: spec.memory.clone(),
-        time: if spec.icount { Time::Virtual } else { Time::Wall },
-        timeout: spec.timeout,
+        cpus: if args.icount { 1 } else { args.cpus },
+        memory: "2G".to_owned(),
+        time: if args.icount { Time::Virtual } else { Time::Wall },
+        timeout: Duration::from_secs(args.timeout),
         env: Vec::new(),
-        command: spec.command.clone(),
+        command: args.command.clone(),
         directory: paths.root().to_owned(),
         shared: paths.target(),
         scratch: std::env::temp_dir(),
-        log: log_path(paths, spec),
-        vng: paths.venv().join("bin/vng"),
+        log: log_path(paths, args),
+        vng: setup::venv::VIRTME.program(paths, "vng"),
         home,
-        kernel_args: spec.kernel_args.clone(),
+        kernel_args: args.kernel_args.clone(),
         qemu_args: Vec::new(),
-    };
-    let counting = if spec.icount { Some(counting(paths)?) } else { None };
+    })
+}
+
+/// Boots and runs. Everything but a command that ran to its end is an error.
+pub(crate) fn run(paths: &Paths, args: &VmArgs) -> Result<VmOutcome> {
+    // What an earlier VM of this name wrote must not pass for this one's, whatever fails below.
+    process::create_dir(&paths.vm().join("logs"))?;
+    process::write(&log_path(paths, args), "")?;
+    setup::ensure(paths, &[setup::VM, Part::kernel(&args.kernel)])?;
+    let kernel = setup::kernel(paths, args.kernel)?;
+    let mut vm = spec(paths, args, &kernel)?;
+    let counting = args.icount.then(|| counting(paths)).transpose()?;
     if let Some(counting) = &counting {
-        let counting = counting.path();
-        let word = |file: &str| counting.join(file).to_string_lossy().replace(',', ",,");
-        let (plugin, symbols, counts) = (word(PLUGIN), word("symbols"), word("counts"));
-        let files = format!("{plugin},symbols={symbols},counts={counts}");
+        let counting = counting.path().to_string_lossy();
+        let folder = counting.replace(',', ",,");
+        let files = format!("{folder}/{PLUGIN},symbols={folder}/symbols,counts={folder}/counts");
         vm.qemu_args.extend(["-plugin".to_owned(), files]);
-        vm.env.push(("PROFILER_VM_COUNTING".to_owned(), counting.to_string_lossy().into_owned()));
+        vm.env.push(("PROFILER_VM_COUNTING".to_owned(), counting.into_owned()));
     }
     let say = &mut |text: &str| println!("vm: {text}");
-    // One at a time: the first finds it out for all.
+    // One at a time: the first trial boot decides for all.
     let choosing = KVM_PROBE.lock().unwrap_or_else(|broken| broken.into_inner());
     let (accel, reason) = kvm::choose(&vm, &paths.vm().join("kvm-probe"), say)?;
     drop(choosing);
-    if accel == Accel::Tcg && spec.cpus > 1 {
+    if accel == Accel::Tcg && vm.cpus > 1 {
         vm.qemu_args = TURNS.map(str::to_owned).to_vec();
     }
-    if let Some(max) = spec.max_cpus {
-        // QEMU takes both together with virtme-ng's own.
-        vm.qemu_args.extend(["-smp".to_owned(), format!("{},maxcpus={max}", spec.cpus)]);
-    }
     println!(
-        "vm: Linux {}, {} CPU{}{}, {accel} ({reason})",
+        "vm: Linux {}, CPUs: {}{}, {accel} ({reason})",
         kernel.release,
-        spec.cpus,
-        if spec.cpus == 1 { "" } else { "s" },
-        if spec.icount { ", virtual time" } else { "" },
+        vm.cpus,
+        if args.icount { ", virtual time" } else { "" },
     );
-    // Lines of tests with what each took by this machine's clock: a guest's may be virtual.
+    // Each test's line gets its time by this machine's clock: the guest's may be virtual.
     let mut last = Instant::now();
     let mut print = |line: &str| {
         if !line.starts_with("test ") {
@@ -157,11 +143,11 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
         .with_context(|| format!("VM failed; its log is {}", vm.log.display()))
 }
 
-/// What the command of a VM has written according to its log, also if the VM failed.
-pub(crate) fn logged_lines(paths: &Paths, spec: &VmSpec) -> Vec<String> {
-    profiler_vm::logged_lines(&log_path(paths, spec))
+/// What the command wrote according to the log, also if the VM failed.
+pub(crate) fn logged_lines(paths: &Paths, args: &VmArgs) -> Vec<String> {
+    profiler_vm::logged_lines(&log_path(paths, args))
 }
 
-fn log_path(paths: &Paths, spec: &VmSpec) -> PathBuf {
-    paths.vm().join("logs").join(format!("{}.log", spec.name))
+fn log_path(paths: &Paths, args: &VmArgs) -> PathBuf {
+    paths.vm().join("logs").join(format!("{}.log", args.name))
 }

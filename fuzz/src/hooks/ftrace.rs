@@ -11,25 +11,16 @@ use crate::probe::Precision;
 /// What [`Layout::read`] asks for, by kernel.
 const FILES: [&str; 3] = ["header_page", "funcgraph_entry", "funcgraph_exit"];
 
-macro_rules! texts {
-    ($kernel:literal) => {
-        [
-            include_str!(concat!("../../../profiler/tests/data/ftrace/", $kernel, "/header_page")),
-            include_str!(concat!(
-                "../../../profiler/tests/data/ftrace/",
-                $kernel,
-                "/funcgraph_entry"
-            )),
-            include_str!(concat!(
-                "../../../profiler/tests/data/ftrace/",
-                $kernel,
-                "/funcgraph_exit"
-            )),
-        ]
+macro_rules! text {
+    ($file:literal) => {
+        include_str!(concat!("../../../profiler/tests/data/ftrace/", $file))
     };
 }
 
-const TEXTS: [[&str; 3]; 2] = [texts!("5.10"), texts!("6.1")];
+const TEXTS: [[&str; 3]; 2] = [
+    [text!("5.10/header_page"), text!("5.10/funcgraph_entry"), text!("5.10/funcgraph_exit")],
+    [text!("6.1/header_page"), text!("6.1/funcgraph_entry"), text!("6.1/funcgraph_exit")],
+];
 
 fn read(texts: [&str; 3]) -> Result<Layout, FtraceError> {
     Layout::read(&|file| {

@@ -32,14 +32,17 @@ pub(crate) const LAYOUT: HistogramLayout = HistogramLayout {
 
 /// Fails with every violation if `json` is not what the committed schema describes.
 pub(crate) fn assert_valid(json: &Value) {
-    // To compile it takes longer than most that is tested, under a translator.
+    // Compiling it takes longer than most tests, under a translator.
     static SCHEMA: OnceLock<Validator> = OnceLock::new();
-    let schema = SCHEMA.get_or_init(validator);
+    assert_matches(SCHEMA.get_or_init(validator), json);
+}
+
+fn assert_matches(schema: &Validator, json: &Value) {
     let errors: Vec<String> = schema
         .iter_errors(json)
         .map(|error| format!("{} at {}", error, error.instance_path()))
         .collect();
-    assert!(errors.is_empty(), "the schema refuses this recording:\n{}", errors.join("\n"));
+    assert!(errors.is_empty(), "the schema refuses it:\n{}", errors.join("\n"));
 }
 
 /// The committed schema.
@@ -50,10 +53,8 @@ pub(crate) fn validator() -> Validator {
 /// Panics unless `json` is valid by the committed schema of series.
 pub(crate) fn assert_valid_series(json: &Value) {
     static SCHEMA: OnceLock<Validator> = OnceLock::new();
-    let validator =
-        SCHEMA.get_or_init(|| compiled(include_str!("../../schema/series-v1.schema.json")));
-    let errors: Vec<String> = validator.iter_errors(json).map(|error| error.to_string()).collect();
-    assert!(errors.is_empty(), "{errors:?}");
+    let schema = || compiled(include_str!("../../schema/series-v1.schema.json"));
+    assert_matches(SCHEMA.get_or_init(schema), json);
 }
 
 fn compiled(schema: &str) -> Validator {

@@ -111,12 +111,7 @@ impl Folder {
 
     /// Names of the files there, in order.
     fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = fs::read_dir(self.0.path())
-            .expect("list")
-            .map(|entry| entry.expect("entry").file_name().into_string().expect("UTF-8"))
-            .collect();
-        names.sort();
-        names
+        crate::common::names(self.0.path())
     }
 }
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use profiler::recording::Recording;
-use serde_json::Value;
+
+use crate::common::assert_valid;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
@@ -40,12 +41,7 @@ fn table(text: &[u8], args: &[&str]) -> String {
 /// The recording, as a reader of files reads it.
 fn recording(text: &[u8]) -> Recording {
     let json = table(text, &["--json", "-"]);
-    let schema: Value =
-        serde_json::from_str(include_str!("../../schema/recording-v1.schema.json")).unwrap();
-    let schema = jsonschema::draft202012::new(&schema).unwrap();
-    let value: Value = serde_json::from_str(&json).unwrap();
-    let errors: Vec<String> = schema.iter_errors(&value).map(|error| error.to_string()).collect();
-    assert!(errors.is_empty(), "{errors:?}");
+    assert_valid(&serde_json::from_str(&json).unwrap());
     Recording::parse(json.as_bytes(), Path::new("import.json")).unwrap()
 }
 

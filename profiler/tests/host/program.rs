@@ -1,5 +1,6 @@
 //! The program as tests start it, and this one.
 
+use std::io::{BufRead as _, BufReader, Read};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,17 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 pub(crate) fn lives(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z'))
+}
+
+/// Reads a run's standard error until it measures; the rest is in the reader.
+pub(crate) fn wait_measuring<R: Read>(stderr: R) -> BufReader<R> {
+    let mut lines = BufReader::new(stderr);
+    let mut line = String::new();
+    while !line.starts_with("measuring") {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "it ended before it measured");
+    }
+    lines
 }
 
 /// Waits a minute at most.

@@ -1,7 +1,7 @@
 //! `profiler run --no-probe`: loads, without privileges or probes.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -13,7 +13,7 @@ use profiler::load::{LoadRun, LoadSpec, LoadStatus};
 use profiler::recording::{Recording, Series};
 use tempfile::TempDir;
 
-use crate::program::wait_for;
+use crate::program::{wait_for, wait_measuring};
 
 /// A folder that everybody may look into, with a link to the program: what runs from there, or has the
 /// folder for its temporary files, is this test's.
@@ -92,17 +92,6 @@ fn processes_of(folder: &Path) -> Vec<String> {
 
 fn signal(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
-}
-
-/// Reads standard error up to the line that says that the window has begun.
-fn wait_measuring(child: &mut Child) -> BufReader<std::process::ChildStderr> {
-    let mut lines = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.starts_with("measuring") {
-        line.clear();
-        assert!(lines.read_line(&mut line).unwrap() > 0, "it ended before it measured");
-    }
-    lines
 }
 
 fn codes(profile: &Recording) -> Vec<&str> {
@@ -235,7 +224,7 @@ fn nothing_is_left_of_loads_however_they_end() {
     let scene = Scene::new();
     for how in [Signal::SIGINT, Signal::SIGKILL] {
         let mut run = scene.start(LEAVING);
-        let said = wait_measuring(&mut run);
+        let said = wait_measuring(run.stderr.take().unwrap());
         wait_for("all loads to run", || {
             let running = processes_of(scene.0.path());
             let of = |role: &str| running.iter().filter(|line| line.contains(role)).count();
@@ -323,7 +312,7 @@ fn repetitions_that_are_interrupted_keep_what_was_measured() {
 
     // Without a whole run before it, what there is of the first is kept.
     let mut run = scene.start("--builtin kill --duration 60s --repeat 5");
-    let said = wait_measuring(&mut run);
+    let said = wait_measuring(run.stderr.take().unwrap());
     std::thread::sleep(Duration::from_millis(100));
     signal(&run, Signal::SIGTERM);
     let ended = run.wait().unwrap();

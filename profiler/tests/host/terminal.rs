@@ -16,7 +16,7 @@ use profiler::recording::Recording;
 use tempfile::TempDir;
 
 use crate::common::sample;
-use crate::program::{profiler, text, wait_for};
+use crate::program::{profiler, text, wait_for, wait_measuring};
 
 const LOAD: [&str; 4] = ["run", "--no-probe", "--builtin", "nanosleep"];
 
@@ -171,12 +171,6 @@ fn measuring(mut command: Command) -> (TempDir, PathBuf, Child) {
     (folder, json, child)
 }
 
-/// Reads up to the line that the window begins with.
-fn wait_measuring(from: impl std::io::Read) {
-    let mut lines = BufReader::new(from).lines().map(Result::unwrap);
-    assert!(lines.any(|line| line.starts_with("measuring")), "it ended before it measured");
-}
-
 fn assert_interrupted(json: &Path) {
     let recording = Recording::read(json).unwrap();
     assert!(recording.interrupted && recording.window_ns < 55_000_000_000);
@@ -194,8 +188,7 @@ fn sighup_ends_a_run_with_its_report() {
     let mut command = Command::new("env");
     command.args(HEARS_HANGUP).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (_folder, json, mut child) = measuring(command);
-    let mut said = child.stderr.take().unwrap();
-    wait_measuring(&mut said);
+    let mut said = wait_measuring(child.stderr.take().unwrap());
     hang_up(&child);
     let mut rest = String::new();
     said.read_to_string(&mut rest).unwrap();
@@ -211,8 +204,7 @@ fn a_run_under_nohup_outlives_sighup() {
     command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_profiler")]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let (_folder, json, mut child) = measuring(command);
-    let mut said = child.stderr.take().unwrap();
-    wait_measuring(&mut said);
+    let mut said = wait_measuring(child.stderr.take().unwrap());
     hang_up(&child);
     std::thread::sleep(Duration::from_millis(500));
     assert!(child.try_wait().unwrap().is_none(), "it goes on");

@@ -1,7 +1,6 @@
 //! What is released: a Debian package and a static binary, both of the same build.
 
 use std::env::consts::ARCH;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,7 +9,9 @@ use anyhow::{Context as _, Result};
 use crate::cargo::{self, STATIC_TARGET};
 use crate::paths::Paths;
 use crate::process;
-use crate::setup::{self, CARGO_DEB, Part};
+use crate::setup::{self, CARGO_DEB, Tool};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The Debian release that both are tried in.
 const SUITE: &str = "bookworm";
@@ -34,8 +35,8 @@ const FILES: [&str; 5] =
 
 /// Makes both in `target/dist`; with `check` installs and runs them.
 pub(crate) fn run(paths: &Paths, check: bool) -> Result<()> {
-    let parts: &[Part] = &[Part::Dist, Part::Arm64, Part::CleanRoot];
-    setup::ensure(paths, if check { parts } else { &parts[..2] })?;
+    let parts = [setup::DIST, setup::ARM64, setup::CLEAN_ROOT];
+    setup::ensure(paths, if check { &parts } else { &parts[..2] })?;
     let program = cargo::build_static(paths)?;
     let dist = paths.target().join("dist");
     process::empty_dir(&dist)?;
@@ -60,10 +61,8 @@ fn share(program: &Path, share: &Path) -> Result<()> {
     for (shell, file) in COMPLETIONS {
         let file = share.join(file);
         process::create_dir(file.parent().unwrap_or(share))?;
-        process::write(
-            &file,
-            process::stdout(Command::new(program).args(["completions", shell]))?,
-        )?;
+        let completions = process::stdout(Command::new(program).args(["completions", shell]))?;
+        process::write(&file, completions)?;
     }
     Ok(())
 }
@@ -78,13 +77,9 @@ fn package(paths: &Paths, dist: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-fn version() -> &'static str {
-    env!("CARGO_PKG_VERSION")
-}
-
 /// The archive with the static binary.
 fn archive(paths: &Paths, program: &Path, dist: &Path) -> Result<PathBuf> {
-    let name = format!("profiler-{}-{ARCH}", version());
+    let name = format!("profiler-{}-{ARCH}", VERSION);
     let folder = dist.join(&name);
     process::create_dir(&folder)?;
     let files = FILES.map(|file| paths.root().join(file));
@@ -99,20 +94,29 @@ fn archive(paths: &Paths, program: &Path, dist: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The archive of the clean root, which is made once.
-pub(crate) fn clean_root(paths: &Paths) -> PathBuf {
-    paths.target().join("roots").join(format!("{SUITE}.tar"))
+/// The archive of a clean Debian root, made once.
+pub(crate) struct CleanRoot;
+
+impl CleanRoot {
+    fn file(paths: &Paths) -> PathBuf {
+        paths.target().join("roots").join(format!("{SUITE}.tar"))
+    }
 }
 
-/// Makes the clean root.
-pub(crate) fn make_clean_root(paths: &Paths) -> Result<()> {
-    let root = clean_root(paths);
-    process::create_dir(root.parent().context("the root has no folder")?)?;
-    let partial = root.with_extension("partial");
-    let mut make = Command::new("mmdebstrap");
-    make.args(["--variant=minbase", "--format=tar", IN_ROOT, SUITE]).arg(&partial);
-    process::run_logged(&mut make, &paths.target().join("logs/clean-root.log"))?;
-    fs::rename(&partial, &root).with_context(|| format!("cannot create {}", root.display()))
+impl Tool for CleanRoot {
+    fn is_ready(&self, paths: &Paths) -> bool {
+        Self::file(paths).exists()
+    }
+
+    fn install(&self, paths: &Paths) -> Result<()> {
+        let root = Self::file(paths);
+        process::create_dir(&paths.target().join("roots"))?;
+        let partial = root.with_extension("partial");
+        let mut make = Command::new("mmdebstrap");
+        make.args(["--variant=minbase", "--format=tar", IN_ROOT, SUITE]).arg(&partial);
+        process::run_logged(&mut make, &paths.target().join("logs/clean-root.log"))?;
+        process::rename(&partial, &root)
+    }
 }
 
 /// Installs and runs both in a clean root; needs root.
@@ -120,7 +124,7 @@ fn try_out(paths: &Paths, package: &Path, archive: &Path) -> Result<()> {
     let folder = tempfile::tempdir_in(paths.target()).context("cannot make a folder")?;
     let root = folder.path();
     let mut tar = Command::new("tar");
-    tar.arg("--extract").arg("--file").arg(clean_root(paths)).arg("--directory").arg(root);
+    tar.arg("--extract").arg("--file").arg(CleanRoot::file(paths)).arg("--directory").arg(root);
     // An unprivileged container can make no devices; the root needs /dev/null alone.
     process::run(tar.args(["--exclude=./dev/*", "--numeric-owner"]))?;
     for (from, to) in [(package, "profiler.deb"), (archive, "profiler.tar.gz")] {
@@ -133,7 +137,7 @@ fn try_out(paths: &Paths, package: &Path, archive: &Path) -> Result<()> {
         "mount -t proc proc \"$0/proc\"; mount --rbind /dev \"$0/dev\"; \
          exec chroot \"$0\" sh /check.sh \"$1\" \"$2\"",
     );
-    enter.arg(root).args([version(), ARCH]);
+    enter.arg(root).args([VERSION, ARCH]);
     enter.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
     process::run_logged(&mut enter, &paths.target().join("logs/dist-check.log"))
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use statrs::distribution::{Beta, ContinuousCDF as _};
 
 use crate::paths::Paths;
@@ -15,41 +15,32 @@ use crate::setup;
 
 use super::{Decision, HANDLER, Kind, SERIES, variant::MODULE};
 
-const HEAD: &str = "\
-# How well the gate judges
+/// The head of what is measured; the text above it is written by hand.
+const MEASURED: &str = "\nMeasured until ";
 
-Decisions of `profiler gate --baseline A --candidate B --cache C`, each on two builds of a driver with different
-bytes. If no handler is slower, both *cost the same*: every function has the same instructions, which is checked, at
-another address. A seed decides in which order objects are linked, among them three more with a function that nothing
-calls and data that nothing reads, of other names and sizes (1 to 3,000 bytes), and whether functions are aligned to
-16, 32 or 64 bytes, or not reordered by how hot they are. If a handler is slower, that many more
-instructions are compiled into the candidate. Up to 32 candidates share a baseline, which the gate measures once.
-
-A *false alarm* is a decision in which something failed that is not slower. *Found* are decisions in which the slower
-handler failed. Bounds are exact (Clopper and Pearson), one-sided, at 95 %: at most so many false alarms, and at least
-so many found, for builds that are varied in this way. A limit does not find what it allows: one instruction is less
-than the default floor of four; `tp50=+0` allows none. *Placements* has the number of decisions that took so many.
-
-Written by `cargo xtask gate-power` (see its help); [gate-rule.md](gate-rule.md) has the rule.
-";
-
-/// The document.
-pub(super) fn render(paths: &Paths, profiler: &Path, decisions: &[Decision]) -> Result<String> {
-    let mut text = HEAD.to_owned();
+/// The document with the table of these decisions.
+pub(super) fn render(
+    paths: &Paths,
+    old: &str,
+    profiler: &Path,
+    date: &str,
+    decisions: &[Decision],
+) -> Result<String> {
+    let (head, _) = old.split_once(MEASURED).context("docs/gate-power.md has no `Measured`")?;
+    let mut text = head.to_owned();
     let version = |program: &Path| -> Result<String> {
         let text = process::stdout(Command::new(program).arg("--version"))?;
         Ok(text.lines().next().unwrap_or_default().to_owned())
     };
     let _ = writeln!(
         text,
-        "\nMeasured until {} by {} with {}\nand Linux {} on {}.\nSeconds are without the builds; the machine did other work meanwhile.\n",
-        decisions.iter().map(|one| &*one.date).max().unwrap_or("now"),
+        "{MEASURED}{date} by {} with {}\nand Linux {} on {}.\nSeconds are without the builds; the machine did other work meanwhile.\n",
         version(profiler)?,
         version(Path::new("qemu-system-x86_64"))?,
         setup::kernel(paths, SERIES)?.release,
         machine(),
     );
-    let equal = decisions.iter().filter(|one| one.kind.slower.is_none());
+    let equal = decisions.iter().filter(|one| one.kind.slower == 0);
     let mut pairs: BTreeMap<_, bool> = BTreeMap::new();
     for one in equal {
         *pairs.entry((&one.kind.driver, one.seed)).or_default() |= !one.false_alarms.is_empty();
@@ -63,7 +54,7 @@ pub(super) fn render(paths: &Paths, profiler: &Path, decisions: &[Decision]) -> 
     );
     let _ = writeln!(
         text,
-        "| driver | handlers | slower: `{HANDLER}` by instructions or % | limit | decisions | false alarms | at most | found | at least | inconclusive | placements | change of `{HANDLER}`, instructions | largest change of a figure | seconds a decision, median (longest) |\n\
+        "| driver | handlers | slower: `{HANDLER}` by instructions | limit | decisions | false alarms | at most | found | at least | inconclusive | placements | change of `{HANDLER}`, instructions | largest change of a figure | seconds a decision, median (longest) |\n\
          |---|---|---|---|---:|---:|---:|---:|---:|---:|---|---|---:|---:|"
     );
     let mut kinds: BTreeMap<&Kind, Vec<&Decision>> = BTreeMap::new();
@@ -81,18 +72,16 @@ fn row(kind: &Kind, decisions: &[&Decision]) -> String {
     let count = |is: fn(&Decision) -> bool| decisions.iter().filter(|one| is(one)).count();
     let alarms = count(|one| !one.false_alarms.is_empty());
     let found = count(|one| one.found);
-    let (by, found, at_least) = match &kind.slower {
-        None => ("-".to_owned(), "-".to_owned(), "-".to_owned()),
-        Some(by) => (format!("+{by}"), found.to_string(), share(lowest(found, all))),
+    let (by, found, at_least) = match kind.slower {
+        0 => ("-".to_owned(), "-".to_owned(), "-".to_owned()),
+        by => (format!("+{by}"), found.to_string(), share(lowest(found, all))),
     };
     let mut placements: BTreeMap<u64, usize> = BTreeMap::new();
     for one in decisions {
         *placements.entry(one.placements).or_default() += 1;
     }
-    let placements: Vec<String> = placements
-        .iter()
-        .map(|(placements, decisions)| format!("{placements}: {decisions}"))
-        .collect();
+    let placements: Vec<String> =
+        placements.iter().map(|(placements, times)| format!("{placements}: {times}")).collect();
     let sorted = |values: &dyn Fn(&Decision) -> Option<f64>| {
         let mut values: Vec<f64> = decisions.iter().filter_map(|one| values(one)).collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -106,11 +95,14 @@ fn row(kind: &Kind, decisions: &[&Decision]) -> String {
     let largest = sorted(&|one| one.largest);
     let largest = largest.last().map_or("-".to_owned(), |percent| format!("{percent:+.3} %"));
     let seconds = sorted(&|one| Some(one.seconds));
+    let code = |of: &Option<String>, none: &str| {
+        of.as_ref().map_or(none.to_owned(), |of| format!("`{of}`"))
+    };
     let driver = if kind.driver == MODULE { "test module" } else { &kind.driver };
     format!(
         "| {driver} | {} | {by} | {} | {all} | {alarms} | {} | {found} | {at_least} | {} | {} | {change} | {largest} | {:.0} ({:.0}) |\n",
-        kind.handler.as_ref().map_or("all".to_owned(), |glob| format!("`{glob}`")),
-        kind.limit.as_ref().map_or("default".to_owned(), |limit| format!("`{limit}`")),
+        code(&kind.handler, "all"),
+        code(&kind.limit, "default"),
         share(highest(alarms, all)),
         count(|one| one.outcome == "inconclusive"),
         placements.join(", "),
@@ -138,12 +130,8 @@ fn lowest(some: usize, all: usize) -> f64 {
 /// CPU model and count; no names.
 pub(crate) fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let models: Vec<&str> = cpuinfo
-        .lines()
-        .filter(|line| line.starts_with("model name"))
-        .filter_map(|line| line.split_once(':'))
-        .map(|(_, model)| model.trim())
-        .collect();
+    let lines = cpuinfo.lines().filter_map(|line| line.strip_prefix("model name"));
+    let models: Vec<&str> = lines.map(|line| line.trim_matches([' ', '\t', ':'])).collect();
     format!("{} CPUs of {}", models.len(), models.first().unwrap_or(&"unknown model"))
 }
 

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cargo;
-use crate::cli::{GatePowerArgs, Slower};
+use crate::cli::{GatePowerArgs, Wanted};
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
@@ -40,7 +40,6 @@ struct Decision {
     kind: Kind,
     /// Number of the pair of builds.
     seed: u64,
-    date: String,
     /// Whether the slower handler failed.
     found: bool,
     /// What failed though it is not slower.
@@ -49,8 +48,7 @@ struct Decision {
     outcome: String,
     /// The most placements that a figure was decided by.
     placements: u64,
-    /// Instructions of [`HANDLER`] in the baseline, if it was judged, and the change.
-    cost: Option<f64>,
+    /// The change of [`HANDLER`] in instructions, if it was judged.
     change: Option<f64>,
     /// The largest change of any figure to the worse, in percent.
     largest: Option<f64>,
@@ -66,140 +64,100 @@ struct Kind {
     handler: Option<String>,
     /// `--max-regression` of the gate; none: its defaults.
     limit: Option<String>,
-    /// Instructions or percent more in each call of [`HANDLER`]; none: builds of equal cost.
-    slower: Option<String>,
+    /// Instructions more in each call of [`HANDLER`]; 0: builds of equal cost.
+    slower: u64,
 }
 
-/// Makes the decisions that are not there yet, and writes the table of all. True if there is no false alarm, and what is
-/// above a limit was found.
+/// Makes the decisions that are not there yet, and writes the table of all. True if there is no false alarm, and each slower
+/// handler was found.
 pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
-    setup::ensure(paths, &[Part::ModuleBuild, Part::Kernel(SERIES)])?;
-    let profiler = match &args.profiler {
-        Some(profiler) => profiler.clone(),
-        None => cargo::build_profiler(paths)?,
-    };
+    setup::ensure(paths, &[setup::MODULE_BUILD, Part::kernel(&SERIES)])?;
+    let profiler = cargo::build_profiler(paths)?;
     let driver = Driver::of(paths, args)?;
     // Two at once would build in the same trees.
     let _lock = setup::lock(paths)?;
     let kept = paths.target().join("gate-power/decisions.jsonl");
     let mut decisions = read(&kept)?;
-    for wanted in &args.decisions {
-        let slower = match wanted.slower {
-            Slower::Percent(0.0) => None,
-            Slower::Percent(percent) => Some(format!("{percent} %")),
-            Slower::Instructions(count) => Some(format!("{count}")),
-        };
-        ensure!(
-            slower.is_none() || args.driver.is_none(),
-            "only the test module can be made slower"
-        );
+    for &Wanted { slower, count } in &args.decisions {
+        ensure!(slower == 0 || args.driver.is_none(), "only the test module can be made slower");
         let kind = Kind {
             driver: args.module.clone(),
             handler: args.handler.clone(),
             limit: args.max_regression.clone(),
             slower,
         };
-        let gate = Gate { profiler: &profiler, agent: args.agent.as_deref() };
-        let nops = nops(wanted.slower, &decisions)?;
-        for seed in 0..u64::from(wanted.count) {
+        for seed in 0..count {
             if decisions.iter().any(|one| one.kind == kind && one.seed == seed) {
                 continue;
             }
-            let builds = driver.pair(seed, nops)?;
-            let decision = decide(paths, &gate, kind.clone(), seed, &builds)?;
+            let builds = driver.pair(seed, slower)?;
+            let agent = args.agent.as_deref();
+            let decision = decide(paths, (&profiler, agent), kind.clone(), seed, &builds)?;
             println!("gate-power: {}", serde_json::to_string(&decision)?);
             keep(&kept, &decision)?;
             decisions.push(decision);
         }
     }
     let document = paths.root().join("docs/gate-power.md");
-    process::write(&document, document::render(paths, &profiler, &decisions)?)?;
+    let date = process::stdout(Command::new("date").args(["-u", "+%F", "-r"]).arg(&kept))?;
+    let old = process::read(&document)?;
+    let text = document::render(paths, &old, &profiler, date.trim(), &decisions)?;
+    process::write(&document, text)?;
     println!("gate-power: {} decisions, {}", decisions.len(), document.display());
-    Ok(decisions.iter().all(|one| one.false_alarms.is_empty() && (one.found || !one.is_above())))
-}
-
-/// Instructions for a change: a percent is of the handler's cost in a decision that is there, rounded up.
-fn nops(slower: Slower, decisions: &[Decision]) -> Result<u64> {
-    match slower {
-        Slower::Instructions(count) => Ok(count),
-        Slower::Percent(0.0) => Ok(0),
-        Slower::Percent(percent) => {
-            let cost = decisions.iter().find_map(|one| one.cost);
-            let cost = cost
-                .with_context(|| format!("what {HANDLER} costs is not known: ask for 0=1, too"))?;
-            Ok((cost * percent / 100.0).ceil() as u64)
-        }
-    }
+    Ok(decisions
+        .iter()
+        .all(|one| one.false_alarms.is_empty() && (one.found || one.kind.slower == 0)))
 }
 
 impl Decision {
-    /// Whether a handler is slower by more than the limit allows.
-    fn is_above(&self) -> bool {
-        self.kind
-            .slower
-            .as_ref()
-            .is_some_and(|slower| slower.ends_with('%') || self.kind.limit.is_some())
-    }
-
     fn of(kind: Kind, seed: u64, report: &Value) -> Result<Self> {
         let lines = report["lines"].as_array().context("no lines in the gate's report")?;
         let name = |line: &Value| line["handler"].as_str().unwrap_or_default().to_owned();
         let mut failed: Vec<String> =
             lines.iter().filter(|line| line["verdict"] == "fail").map(name).collect();
         failed.dedup();
-        let found = kind.slower.is_some() && failed.iter().any(|name| name == HANDLER);
-        if kind.slower.is_some() {
+        let found = kind.slower > 0 && failed.iter().any(|name| name == HANDLER);
+        if kind.slower > 0 {
             failed.retain(|name| name != HANDLER && name != OPERATION);
         }
         // The average, or the only cost that a limit judges: the number of calls is none.
         let is_cost = |line: &&Value| ["avg", "tp50"].iter().any(|it| line["statistic"] == *it);
-        let first = lines.iter().filter(is_cost).find(|line| line["handler"] == HANDLER);
-        let figure = |key: &str| first.and_then(|line| line["change"][key].as_f64());
+        let cost = lines.iter().filter(is_cost).find(|line| line["handler"] == HANDLER);
+        let changes = lines.iter().map(|line| &line["change"]);
+        let placements = changes.clone().filter_map(|change| change["placements"].as_u64()).max();
+        let largest = changes.filter_map(|change| change["percent"].as_f64());
         Ok(Self {
             seed,
-            date: process::today()?,
             found,
             false_alarms: failed,
             outcome: report["outcome"].as_str().context("no outcome")?.to_owned(),
-            placements: lines
-                .iter()
-                .filter_map(|line| line["change"]["placements"].as_u64())
-                .max()
-                .unwrap_or(0),
-            cost: figure("base").filter(|_| kind.driver == variant::MODULE),
-            change: figure("change"),
-            largest: lines
-                .iter()
-                .filter_map(|line| line["change"]["percent"].as_f64())
-                .max_by(f64::total_cmp),
+            placements: placements.unwrap_or(0),
+            change: cost.and_then(|line| line["change"]["change"].as_f64()),
+            largest: largest.max_by(f64::total_cmp),
             seconds: 0.0,
             kind,
         })
     }
 }
 
-/// The gate that decides.
-struct Gate<'a> {
-    profiler: &'a Path,
-    agent: Option<&'a str>,
-}
-
+/// Lets `profiler gate`, with an agent if there is one, decide on a pair of builds.
 fn decide(
     paths: &Paths,
-    gate: &Gate<'_>,
+    (profiler, agent): (&Path, Option<&str>),
     kind: Kind,
     seed: u64,
     [baseline, candidate]: &[PathBuf; 2],
 ) -> Result<Decision> {
-    let json = paths.target().join("gate-power/gate.json");
-    let mut command = Command::new(gate.profiler);
+    let folder = paths.target().join("gate-power");
+    let json = folder.join("gate.json");
+    let mut command = Command::new(profiler);
     command.arg("gate").arg("--baseline").arg(baseline).arg("--candidate").arg(candidate);
     command.arg("--kernel").arg(paths.kernel(SERIES)).arg("--json").arg(&json);
     // As CI does: a baseline is measured once.
-    command.arg("--cache").arg(paths.target().join("gate-power/cache"));
+    command.arg("--cache").arg(folder.join("cache"));
     // Builds of equal code would pass without a measurement.
-    command.arg("--update-baseline").arg(paths.target().join("gate-power/next.json"));
-    command.args(gate.agent.iter().flat_map(|agent| ["--agent", agent]));
+    command.arg("--update-baseline").arg(folder.join("next.json"));
+    command.args(agent.iter().flat_map(|agent| ["--agent", agent]));
     command.args(kind.handler.iter().flat_map(|glob| ["--handler", glob]));
     command.args(kind.limit.iter().flat_map(|limit| ["--max-regression", limit]));
     command.env_remove("GITHUB_STEP_SUMMARY").env_remove("GITHUB_ACTIONS");
@@ -208,24 +166,19 @@ fn decide(
     let seconds = started.elapsed().as_secs_f64();
     let decision = Decision { seconds, ..Decision::of(kind, seed, &process::read_json(&json)?)? };
     if !decision.false_alarms.is_empty() {
-        let place = (1..).map(|n| paths.target().join(format!("gate-power/false-alarm-{n}")));
-        let place = place.into_iter().find(|place| !place.exists()).context("no free name")?;
-        process::create_dir(&place)?;
-        process::copy(baseline, &place.join("baseline.ko"))?;
-        process::copy(candidate, &place.join("candidate.ko"))?;
-        process::copy(&json, &place.join("gate.json"))?;
-        println!("gate-power: a false alarm: {}", place.display());
+        // The builds stay, too.
+        let kept = candidate.with_extension("gate.json");
+        process::copy(&json, &kept)?;
+        println!("gate-power: a false alarm: {}", kept.display());
     }
     Ok(decision)
 }
 
 fn read(kept: &Path) -> Result<Vec<Decision>> {
-    if !kept.exists() {
-        return Ok(Vec::new());
-    }
-    let line =
-        |line| serde_json::from_str(line).with_context(|| format!("a line of {}", kept.display()));
-    process::read(kept)?.lines().map(line).collect()
+    let text = if kept.exists() { process::read(kept)? } else { String::new() };
+    let decisions = serde_json::Deserializer::from_str(&text).into_iter();
+    let failed = || format!("{} has another form; remove it to start again", kept.display());
+    decisions.collect::<Result<_, _>>().with_context(failed)
 }
 
 fn keep(kept: &Path, decision: &Decision) -> Result<()> {
@@ -240,8 +193,7 @@ mod tests {
 
     use super::*;
 
-    fn kind(slower: Option<&str>) -> Kind {
-        let slower = slower.map(str::to_owned);
+    fn kind(slower: u64) -> Kind {
         Kind { driver: variant::MODULE.to_owned(), handler: None, limit: None, slower }
     }
 
@@ -256,13 +208,11 @@ mod tests {
         let lines =
             [calls, line(HANDLER, "fail"), line(OPERATION, "fail"), line("bind_handler", "pass")];
         let report = json!({"outcome": "fail", "lines": lines});
-        let slower = Decision::of(kind(Some("1 %")), 0, &report).unwrap();
-        assert!(slower.found && slower.false_alarms.is_empty() && slower.is_above());
-        assert_eq!((slower.placements, slower.cost, slower.change), (3, Some(5851.0), Some(59.0)));
+        let slower = Decision::of(kind(59), 0, &report).unwrap();
+        assert!(slower.found && slower.false_alarms.is_empty());
+        assert_eq!((slower.placements, slower.change), (3, Some(59.0)));
         assert_eq!(slower.largest, Some(1.008));
-        let equal = Decision::of(kind(None), 0, &report).unwrap();
+        let equal = Decision::of(kind(0), 0, &report).unwrap();
         assert!(!equal.found && equal.false_alarms == [HANDLER, OPERATION]);
-        assert_eq!(nops(Slower::Percent(0.5), &[equal]).unwrap(), 30);
-        assert!(nops(Slower::Percent(0.5), &[]).is_err());
     }
 }

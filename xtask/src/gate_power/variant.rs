@@ -4,11 +4,11 @@
 //! and data that nothing reads, of other names and sizes; and how functions are aligned and ordered.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use sha2::{Digest as _, Sha256};
 
 use crate::cli::GatePowerArgs;
 use crate::kbuild;
@@ -84,33 +84,32 @@ impl Driver {
             process::create_dir(&self.folder)?;
             process::run(Command::new("cp").arg("-a").arg(&self.source).arg(&tree))?;
         }
-        let makefile = ["Kbuild", "Makefile"].map(|name| self.source.join(name));
         let makefile =
-            makefile.iter().find(|path| path.exists()).context("no Kbuild or Makefile")?;
-        let text = varied(&process::read(makefile)?, seed).with_context(|| {
-            format!("no line with the module's objects in {}", makefile.display())
-        })?;
-        process::write(&tree.join(makefile.file_name().unwrap_or_default()), text)?;
+            ["Kbuild", "Makefile"].into_iter().find(|name| self.source.join(name).exists());
+        let makefile = makefile.context("no Kbuild or Makefile")?;
+        let text = varied(&process::read(&self.source.join(makefile))?, seed)
+            .with_context(|| format!("no line with the module's objects in {makefile}"))?;
+        process::write(&tree.join(makefile), text)?;
         for name in ADDED {
             process::write(&tree.join(format!("{name}.c")), added(name, seed))?;
         }
-        let mut command = Command::new("sh");
         let slower = match nops {
             0 => String::new(),
             _ => format!(" TB_SLOW_HANDLER={HANDLER} TB_SLOW_NOPS={nops}"),
         };
-        command.arg("-c").arg(format!("{}{slower}", self.build)).current_dir(&tree);
-        process::run_logged(&mut command, &self.folder.join("build.log"))?;
-        let from = tree.join(&self.module);
-        process::copy(&from, &built)?;
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("{}{slower}", self.build)).current_dir(&tree);
+        process::run_logged(&mut shell, &self.folder.join("build.log"))?;
+        process::copy(&tree.join(&self.module), &built)?;
         Ok(built)
     }
 }
 
 /// A number that depends on the seed.
 fn number(seed: u64, what: &str) -> u64 {
-    let hash = Sha256::digest(format!("{seed} {what}"));
-    hash.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    let mut hasher = DefaultHasher::new();
+    (seed, what).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The makefile with more objects, in another order, and with flags; `None` if no line has objects.
@@ -158,24 +157,19 @@ fn function(listing: &str) -> Option<String> {
     let listing = listing.trim_start();
     let (name, lines) = listing.split_once(">:\n")?;
     let (_, name) = name.split_once('<')?;
-    let mut names: Vec<&str> = lines
-        .lines()
-        .filter_map(|line| {
-            line.split_once(":\t")?
-                .1
-                .split_whitespace()
-                .find(|word| *word != "cs" && *word != "data16")
-        })
-        .collect();
-    while names
-        .last()
-        .is_some_and(|last| last.starts_with("nop") || *last == "xchg" || *last == "int3")
-    {
+    let mut names: Vec<&str> = lines.lines().filter_map(mnemonic).collect();
+    let is_fill = |name: &&str| name.starts_with("nop") || ["xchg", "int3"].contains(name);
+    while names.last().is_some_and(is_fill) {
         names.pop();
     }
     // A section's code without a function, such as the kernel's alternatives, is in the order of the objects.
     (!name.starts_with("gate_power_") && !name.starts_with('.'))
         .then(|| format!("{name}: {}", names.join(" ")))
+}
+
+fn mnemonic(line: &str) -> Option<&str> {
+    let (_, instruction) = line.split_once(":\t")?;
+    instruction.split_whitespace().find(|word| !["cs", "data16"].contains(word))
 }
 
 #[cfg(test)]

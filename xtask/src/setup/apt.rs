@@ -1,9 +1,10 @@
 //! Packages of the host.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::paths::Paths;
 use crate::process;
@@ -45,27 +46,18 @@ pub(crate) const ARM64: &str = "gcc-12-aarch64-linux-gnu gcc-aarch64-linux-gnu k
 
 /// Those of `wanted` that are not installed, each once.
 pub(crate) fn missing(wanted: impl Iterator<Item = &'static str>) -> Result<Vec<&'static str>> {
-    let mut wanted: Vec<&'static str> = wanted.collect();
-    wanted.sort_unstable();
-    wanted.dedup();
+    let mut wanted: BTreeSet<&'static str> = wanted.filter(|name| !name.is_empty()).collect();
     if wanted.is_empty() {
-        return Ok(wanted);
+        return Ok(Vec::new());
     }
     let mut query = Command::new("dpkg-query");
     query.args(["-W", "-f", "${Package} ${db:Status-Status}\n"]).args(&wanted);
     // It exits 1 as soon as one package is unknown; what it lists is what counts.
-    let Ok(output) = process::capture(&mut query) else {
-        bail!(
-            "dpkg-query is not there: the set-up knows Debian alone. \
-             Install by hand what these packages hold: {}",
-            wanted.join(" ")
-        );
-    };
-    let listed = String::from_utf8_lossy(&output.stdout);
-    let installed: Vec<&str> =
-        listed.lines().filter_map(|line| line.strip_suffix(" installed")).collect();
-    wanted.retain(|package| !installed.contains(package));
-    Ok(wanted)
+    let output = process::capture(&mut query).context("the set-up needs Debian")?;
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        wanted.remove(line.strip_suffix(" installed").unwrap_or_default());
+    }
+    Ok(wanted.into_iter().collect())
 }
 
 /// Installs packages on this machine. apt runs strictly one at a time: some images delete the
@@ -82,17 +74,13 @@ pub(crate) fn install(paths: &Paths, packages: &[&str]) -> Result<()> {
     if !release.lines().any(|line| line == "ID=debian") {
         bail!("this machine is not Debian; install what these Debian packages hold: {names}");
     }
-    let log = paths.target().join("logs").join("apt.log");
-    let apt = || {
+    let log = paths.target().join("logs/apt.log");
+    for command in [&["update"][..], &[&["install", "--no-install-recommends"], packages].concat()]
+    {
         let mut apt = Command::new("apt-get");
-        apt.env("DEBIAN_FRONTEND", "noninteractive").args([
-            "-q",
-            "-y",
-            "-o",
-            "DPkg::Lock::Timeout=600",
-        ]);
-        apt
-    };
-    process::run_logged(apt().arg("update"), &log)?;
-    process::run_logged(apt().args(["install", "--no-install-recommends"]).args(packages), &log)
+        apt.env("DEBIAN_FRONTEND", "noninteractive").args(["-q", "-y"]);
+        apt.args(["-o", "DPkg::Lock::Timeout=600"]).args(command);
+        process::run_logged(&mut apt, &log)?;
+    }
+    Ok(())
 }

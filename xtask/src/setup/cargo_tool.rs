@@ -6,17 +6,15 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use super::Tool;
 use crate::paths::Paths;
 use crate::process;
 
-/// The major version of LLVM that bpf-linker is built with. A compiler with a newer one writes
-/// bitcode that it cannot read.
-pub(crate) const LLVM_MAJOR: u32 = 22;
-
-/// Where Debian puts that LLVM.
+/// Where Debian puts the LLVM that bpf-linker is built with. A compiler with a newer one writes bitcode that it cannot
+/// read.
 pub(crate) const LLVM_PREFIX: &str = "/usr/lib/llvm-22";
 
-/// Links BPF objects. The version reads the bitcode of the compilers in use; the feature is that of [`LLVM_MAJOR`].
+/// Links BPF objects. The version reads the bitcode of the compilers in use; the feature is that of [`LLVM_PREFIX`].
 pub(crate) const BPF_LINKER: CargoTool =
     CargoTool { name: "bpf-linker", version: "0.13.0", features: "llvm-22" };
 
@@ -41,47 +39,27 @@ impl CargoTool {
     pub(crate) fn program(&self, paths: &Paths) -> PathBuf {
         paths.tools().join("bin").join(self.name)
     }
+}
 
-    /// Where it is installed, and what it is.
-    pub(super) fn describe(&self, paths: &Paths) -> String {
-        format!("{}: {} {}, by cargo (minutes)", paths.tools().display(), self.name, self.version)
-    }
-
-    /// True when the pinned version is there.
-    pub(super) fn is_ready(&self, paths: &Paths) -> bool {
+impl Tool for CargoTool {
+    fn is_ready(&self, paths: &Paths) -> bool {
         let entry = format!("\"{} {} ", self.name, self.version);
         let manifest = paths.tools().join(".crates.toml");
         self.program(paths).exists()
             && fs::read_to_string(manifest).is_ok_and(|text| text.contains(&entry))
     }
 
-    /// Builds and installs it.
-    pub(super) fn install(&self, paths: &Paths) -> Result<()> {
+    fn install(&self, paths: &Paths) -> Result<()> {
         let build = paths.target().join(format!("{}-build", self.name));
         let mut cargo = Command::new("cargo");
-        cargo
-            // Unoptimised takes half the time to build; what these do takes a moment either way.
-            .args(["install", self.name, "--locked", "--force", "--debug"])
-            .args(["--version", self.version, "--no-default-features", "--features", self.features])
-            .arg("--root")
-            .arg(paths.tools())
-            .env("LLVM_PREFIX", LLVM_PREFIX)
-            // Its own folder: the project's flags and lock do not apply.
-            .env("CARGO_TARGET_DIR", &build)
-            .current_dir("/");
+        // Unoptimised takes half the time to build; what these do takes a moment either way.
+        cargo.args(["install", self.name, "--locked", "--force", "--debug"]);
+        cargo.args(["--version", self.version, "--no-default-features"]);
+        cargo.args(["--features", self.features, "--root"]).arg(paths.tools());
+        // Its own folder: the project's flags and lock do not apply.
+        cargo.env("CARGO_TARGET_DIR", &build).current_dir("/").env("LLVM_PREFIX", LLVM_PREFIX);
         let log = paths.target().join("logs").join(format!("{}.log", self.name));
         process::run_logged(&mut cargo, &log)?;
         process::remove_dir(&build)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bpf_linker_has_the_llvm_that_is_installed() {
-        assert_eq!(BPF_LINKER.features, format!("llvm-{LLVM_MAJOR}"));
-        assert!(LLVM_PREFIX.ends_with(&format!("-{LLVM_MAJOR}")));
     }
 }

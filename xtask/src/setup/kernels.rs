@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use profiler_vm::Arch;
 use profiler_vm::debian::{self, Apt, Entry, Partial, Unpacked};
 
-use super::mirror;
+use super::{Tool, mirror};
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
@@ -30,7 +30,7 @@ pub(crate) fn kernel(paths: &Paths, series: Series) -> Result<Unpacked> {
     open(&paths.kernel(series))
 }
 
-/// That in this folder.
+/// The unpacked kernel in this folder.
 pub(super) fn open(root: &Path) -> Result<Unpacked> {
     let found = Unpacked::open(root).filter(|kernel| kernel.headers().exists());
     found.with_context(|| format!("no kernel in {}", root.display()))
@@ -41,40 +41,28 @@ pub(crate) fn has_own_tools(kernel: &Unpacked) -> bool {
     kernel.root.join(BUILD_FOLDER).exists()
 }
 
-/// Unpacks the newest kernel of a series.
-pub(super) fn install(paths: &Paths, series: Series) -> Result<()> {
-    println!("set-up: reading package lists");
-    let apt = mirror::apt(paths, &[series])?;
-    install_from(&apt, series, Arch::HERE, &paths.kernel(series))
+impl Tool for Series {
+    fn is_ready(&self, paths: &Paths) -> bool {
+        kernel(paths, *self).is_ok()
+    }
+
+    fn install(&self, paths: &Paths) -> Result<()> {
+        println!("set-up: reading package lists");
+        let apt = mirror::apt(&paths.target().join("apt"), &[*self], Arch::HERE)?;
+        install(&apt, *self, Arch::HERE, &paths.kernel(*self))
+    }
 }
 
-/// The same, of an architecture, to a folder.
-pub(super) fn install_from(apt: &Apt, series: Series, arch: Arch, to: &Path) -> Result<()> {
+/// Unpacks the newest kernel of a series to a folder.
+pub(super) fn install(apt: &Apt, series: Series, arch: Arch, to: &Path) -> Result<()> {
     let (release, packages) = resolve(apt, series, arch).with_context(|| {
         format!(
-            "no Linux {series} in the suite {} of this machine's mirror: if it has moved \
-             on to a newer kernel, xtask/src/series.rs has to follow",
+            "no Linux {series} in the suite {} of this machine's mirror; see xtask/src/series.rs",
             series.suite().0
         )
     })?;
-    let (with, size) =
-        if series.has_own_tools() { ("headers and compiler", 210) } else { ("headers", 100) };
-    println!("set-up: Linux {series}: {release} with {with} (about {size} MB)");
-    unpack(apt, series, &release, &packages, to)
-}
-
-/// The newest kernel of the series: its release, and its packages with those of its headers.
-fn resolve(apt: &Apt, series: Series, arch: Arch) -> Result<(String, Vec<Entry>)> {
-    let is_of_series = |version: &str| series.has_version(version);
-    let name = format!("linux-image-{}", arch.debian());
-    let image = apt.newest(&name, &is_of_series)?.depends_on("linux-image-")?;
-    let release = image.trim_start_matches("linux-image-");
-    let mut packages = apt.kernel(release, &is_of_series)?;
-    packages.extend(apt.headers(release, &is_of_series)?);
-    Ok((release.to_owned(), packages))
-}
-
-fn unpack(apt: &Apt, series: Series, release: &str, packages: &[Entry], to: &Path) -> Result<()> {
+    let size = if series.has_own_tools() { 210 } else { 100 };
+    println!("set-up: Linux {series}: {release} (about {size} MB)");
     let partial = Partial::new(to)?;
     let names: Vec<String> = packages.iter().map(Entry::name).collect();
     apt.download(&names, &partial.debs())?;
@@ -85,9 +73,20 @@ fn unpack(apt: &Apt, series: Series, release: &str, packages: &[Entry], to: &Pat
     if series.has_own_tools() {
         make_root(&partial.root())?;
     } else {
-        debian::use_headers_in_place(&partial.root(), release)?;
+        debian::use_headers_in_place(&partial.root(), &release)?;
     }
-    Ok(debian::place(partial, release, packages)?)
+    Ok(debian::place(partial, &release, &packages)?)
+}
+
+/// The newest kernel of the series: its release, and its packages with those of its headers.
+fn resolve(apt: &Apt, series: Series, arch: Arch) -> Result<(String, Vec<Entry>)> {
+    let is_of_series = |version: &str| debian::is_of(version, series.as_str());
+    let name = format!("linux-image-{}", arch.debian());
+    let image = apt.newest(&name, &is_of_series)?.depends_on("linux-image-")?;
+    let release = image.trim_start_matches("linux-image-");
+    let mut packages = apt.kernel(release, &is_of_series)?;
+    packages.extend(apt.headers(release, &is_of_series)?);
+    Ok((release.to_owned(), packages))
 }
 
 /// Downloads all that the headers need to `debs`.
@@ -99,10 +98,9 @@ fn download_tools(apt: &Apt, packages: &[String], debs: &Path) -> Result<()> {
     let headers = packages.iter().filter(|package| package.starts_with("linux-headers-"));
     let mut closure = apt.command("apt-get");
     closure
-        .args(["-q", "-y", "--download-only", "--no-install-recommends"])
+        .args(["-q", "-y", "--download-only", "--no-install-recommends", "install"])
         .args(["-o", &format!("Dir::State::status={}", nothing.display())])
         .args(["-o", &format!("Dir::Cache::archives={}", debs.display())])
-        .arg("install")
         .args(headers)
         .args(TOOLS.split(' '));
     process::stdout(&mut closure).map(drop)

@@ -7,35 +7,24 @@ use anyhow::{Context as _, Result};
 use profiler_vm::Arch;
 use profiler_vm::debian::{Apt, Partial};
 
-use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// apt with the suites of these series, after it has read their package lists.
-pub(super) fn apt(paths: &Paths, wanted: &[Series]) -> Result<Apt> {
-    let apt = configured(&paths.target().join("apt"), wanted, Arch::HERE)?;
+/// apt in a folder of its own with the suites of these series, after it has read their package lists.
+pub(super) fn apt(folder: &Path, wanted: &[Series], arch: Arch) -> Result<Apt> {
+    let apt = Apt::configure(folder, Some(&Mirror::of_this_machine()?.sources(wanted)), arch)?;
     apt.update()?;
     Ok(apt)
 }
 
-/// Unpacks a package of Debian 12 without installing it.
-pub(super) fn unpack(paths: &Paths, package: &str, to: &Path) -> Result<()> {
-    unpack_of(&apt(paths, &[Series::V6_1])?, package, to)
-}
-
-/// Unpacks a package that `apt` knows.
-pub(super) fn unpack_of(apt: &Apt, package: &str, to: &Path) -> Result<()> {
+/// Unpacks a package without installing it.
+pub(super) fn unpack(apt: &Apt, package: &str, to: &Path) -> Result<()> {
     let partial = Partial::new(to)?;
     apt.download(&[package.to_owned()], &partial.debs())?;
     partial.extract(1)?;
     Ok(partial.place()?)
-}
-
-/// The same in another folder, without lists.
-pub(super) fn configured(folder: &Path, wanted: &[Series], arch: Arch) -> Result<Apt> {
-    Ok(Apt::configure(folder, Some(&Mirror::of_this_machine()?.sources(wanted)), arch)?)
 }
 
 /// Where this machine has its Debian from.
@@ -58,43 +47,25 @@ impl Mirror {
     fn choose(targets: &str) -> Option<Self> {
         const RELEASES: [&str; 6] =
             ["bullseye", "bookworm", "trixie", "oldstable", "stable", "oldoldstable"];
-        let uri_of = |is_wanted: &dyn Fn(&str) -> bool| {
+        let uri_of = |suffix: &str| {
             targets.lines().find_map(|line| {
-                let mut words = line.split_whitespace();
-                let (uri, release) = (words.next()?, words.next()?);
-                is_wanted(release).then(|| uri.to_owned())
+                let (uri, rest) = line.split_once(' ')?;
+                let release = rest.split(' ').next()?.strip_suffix(suffix)?;
+                RELEASES.contains(&release).then(|| uri.to_owned())
             })
         };
-        let main = uri_of(&|release| RELEASES.contains(&release))?;
-        let security = uri_of(&|release| {
-            release.strip_suffix("-security").is_some_and(|name| RELEASES.contains(&name))
-        });
-        Some(Self { main, security })
+        Some(Self { main: uri_of("")?, security: uri_of("-security") })
     }
 
     fn sources(&self, wanted: &[Series]) -> String {
-        let mut options = Vec::new();
-        if Path::new(KEYRING).exists() {
-            options.push(format!("signed-by={KEYRING}"));
-        }
         let mut lines = String::new();
         for series in wanted {
             let (suite, security) = series.suite();
-            let mut options = options.clone();
-            if *series == Series::V5_10 {
-                // Debian 11 is at its end: its last lists may be out of date for good.
-                options.push("check-valid-until=no".to_owned());
-            }
-            let options = match options.as_slice() {
-                [] => String::new(),
-                some => format!("[{}] ", some.join(" ")),
-            };
-            let mut add = |uri: &str, suite: &str| {
-                lines.push_str(&format!("deb {options}{uri} {suite} main\n"));
-            };
-            add(&self.main, suite);
-            if let (Some(uri), Some(suite)) = (&self.security, security) {
-                add(uri, suite);
+            // Debian 11 is at its end: its last lists may be out of date for good.
+            let late = if *series == Series::V5_10 { " check-valid-until=no" } else { "" };
+            let security = self.security.as_ref().zip(security);
+            for (uri, suite) in std::iter::once((&self.main, suite)).chain(security) {
+                lines += &format!("deb [signed-by={KEYRING}{late}] {uri} {suite} main\n");
             }
         }
         lines

@@ -16,178 +16,117 @@ use std::fs::File;
 use anyhow::{Context as _, Result};
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::dist;
+use crate::dist::CleanRoot;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
 use crate::stop;
 
-use cargo_tool::CargoTool;
-pub(crate) use cargo_tool::{BPF_LINKER, CARGO_DEB, LLVM_MAJOR, LLVM_PREFIX, MDBOOK};
+pub(crate) use cargo_tool::{BPF_LINKER, CARGO_DEB, LLVM_PREFIX, MDBOOK};
 pub(crate) use kernels::{BUILD_FOLDER, has_own_tools, kernel};
-use unpacked::UnpackedTool;
 pub(crate) use unpacked::{AUDIT, PROMETHEUS};
-use venv::Venv;
 
 /// A part of the set-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// QEMU, virtme-ng and what they need on the host.
-    Vm,
-    /// Compiler and tools for kernel modules.
-    ModuleBuild,
-    /// What tests of agents need: compiler and library of a BPF program, and auditctl.
-    Agents,
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    what: &'static str,
+    /// Packages of this machine.
+    packages: &'static str,
+    /// What lands below `target/`.
+    tool: &'a dyn Tool,
+}
+
+/// What is installed below `target/`.
+pub(crate) trait Tool: Sync {
+    /// Whether it is there, in the right version.
+    fn is_ready(&self, paths: &Paths) -> bool;
+    fn install(&self, paths: &Paths) -> Result<()>;
+}
+
+/// For parts that are packages alone.
+impl Tool for () {
+    fn is_ready(&self, _: &Paths) -> bool {
+        true
+    }
+
+    fn install(&self, _: &Paths) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> Part<'a> {
+    const fn new(what: &'static str, packages: &'static str, tool: &'a dyn Tool) -> Self {
+        Self { what, packages, tool }
+    }
+
     /// One kernel: image, modules and headers.
-    Kernel(Series),
-    /// Other programs that read what is exported, a browser among them.
-    Readers,
-    /// What looks at scripts, workflows and dependencies.
-    Linters,
-    /// Prometheus, which scrapes what `profiler serve` exposes.
-    Prometheus,
-    /// Tools that fuzz the parsers and measure their speed.
-    Parsers,
-    /// Debian's Rust with its library sources, LLVM and bpf-linker.
-    BpfBuild,
-    /// Compilers for arm64, its emulator and kernels.
-    Arm64,
-    /// mdBook.
-    Book,
-    /// cargo-deb.
-    Dist,
-    /// A Debian root that packages are tried in.
-    CleanRoot,
-}
-
-/// What a part has beside packages of this machine.
-enum Tool {
-    Nothing,
-    Venv(fn(&Paths) -> Venv),
-    Cargo(&'static CargoTool),
-    Unpacked(&'static UnpackedTool),
-    Kernel(Series),
-    Arm64,
-    CleanRoot,
-}
-
-impl Part {
-    /// All parts but those that only `book` and `dist` need.
-    pub(crate) fn all() -> Vec<Self> {
-        let mut parts = vec![
-            Self::Vm,
-            Self::ModuleBuild,
-            Self::Agents,
-            Self::Readers,
-            Self::Linters,
-            Self::Prometheus,
-            Self::Parsers,
-        ];
-        parts.extend(Series::ALL.map(Self::Kernel));
-        parts.extend([Self::BpfBuild, Self::Arm64]);
-        parts
-    }
-
-    /// Its packages, and what else it has.
-    fn needs(self) -> (&'static str, Tool) {
-        match self {
-            Self::Vm => (apt::VM, Tool::Venv(Venv::virtme)),
-            Self::ModuleBuild => (apt::MODULE_BUILD, Tool::Nothing),
-            Self::Agents => (apt::AGENTS, Tool::Unpacked(&AUDIT)),
-            Self::Kernel(series) => (apt::KERNEL, Tool::Kernel(series)),
-            Self::Readers => (apt::READERS, Tool::Venv(Venv::readers)),
-            Self::Linters => (apt::PYTHON, Tool::Venv(Venv::linters)),
-            Self::Prometheus => ("", Tool::Unpacked(&PROMETHEUS)),
-            Self::Parsers => (apt::PARSERS, Tool::Nothing),
-            Self::BpfBuild => (apt::BPF_BUILD, Tool::Cargo(&BPF_LINKER)),
-            Self::Arm64 => (apt::ARM64, Tool::Arm64),
-            Self::Book => ("", Tool::Cargo(&MDBOOK)),
-            Self::Dist => (apt::DIST, Tool::Cargo(&CARGO_DEB)),
-            Self::CleanRoot => (apt::CLEAN_ROOT, Tool::CleanRoot),
-        }
+    pub(crate) const fn kernel(series: &'a Series) -> Self {
+        Self::new("a kernel of Debian with its headers", apt::KERNEL, series)
     }
 }
 
-impl Tool {
-    fn is_ready(&self, paths: &Paths) -> bool {
-        match self {
-            Self::Nothing => true,
-            Self::Venv(venv) => venv(paths).is_ready(),
-            Self::Cargo(tool) => tool.is_ready(paths),
-            Self::Unpacked(tool) => tool.is_ready(paths),
-            Self::Kernel(series) => kernel(paths, *series).is_ok(),
-            Self::Arm64 => arm64::is_ready(paths),
-            Self::CleanRoot => dist::clean_root(paths).exists(),
-        }
-    }
+pub(crate) const VM: Part<'_> = Part::new("virtme-ng, by pip", apt::VM, &venv::VIRTME);
+pub(crate) const MODULE_BUILD: Part<'_> = Part::new("", apt::MODULE_BUILD, &());
+/// What tests of agents need: compiler and library of a BPF program, and auditctl.
+pub(crate) const AGENTS: Part<'_> = Part::new("auditctl", apt::AGENTS, &AUDIT);
+pub(crate) const READERS: Part<'_> = Part::new(
+    "other readers of exported files, and Playwright, by pip",
+    apt::READERS,
+    &venv::READERS,
+);
+pub(crate) const LINTERS: Part<'_> = Part::new(
+    "linters of scripts, workflows and dependencies, by pip",
+    apt::PYTHON,
+    &venv::LINTERS,
+);
+pub(crate) const SCRAPER: Part<'_> = Part::new("Prometheus", "", &PROMETHEUS);
+/// Tools that fuzz the parsers and measure their speed.
+pub(crate) const PARSERS: Part<'_> = Part::new("", apt::PARSERS, &());
+pub(crate) const BPF_BUILD: Part<'_> =
+    Part::new("bpf-linker, by cargo (minutes)", apt::BPF_BUILD, &BPF_LINKER);
+pub(crate) const ARM64: Part<'_> =
+    Part::new("kernels and a Rust library of arm64", apt::ARM64, &arm64::Arm64);
+pub(crate) const BOOK: Part<'_> = Part::new("mdBook, by cargo (minutes)", "", &MDBOOK);
+pub(crate) const DIST: Part<'_> = Part::new("cargo-deb, by cargo (minutes)", apt::DIST, &CARGO_DEB);
+pub(crate) const CLEAN_ROOT: Part<'_> =
+    Part::new("a clean Debian root", apt::CLEAN_ROOT, &CleanRoot);
 
-    /// Where it is installed, and what it is.
-    fn describe(&self, paths: &Paths) -> String {
-        match self {
-            Self::Nothing => "packages alone".to_owned(),
-            Self::Venv(venv) => venv(paths).describe(),
-            Self::Cargo(tool) => tool.describe(paths),
-            Self::Unpacked(tool) => tool.describe(paths),
-            Self::Kernel(series) => {
-                let folder = paths.kernel(*series);
-                format!("{}: Debian's Linux {series}, unpacked, not installed", folder.display())
-            }
-            Self::Arm64 => {
-                format!("{}: kernels and a Rust library of arm64", paths.arm64().display())
-            }
-            Self::CleanRoot => {
-                format!("{}: a clean Debian root", dist::clean_root(paths).display())
-            }
-        }
-    }
-
-    fn install(&self, paths: &Paths) -> Result<()> {
-        match self {
-            Self::Nothing => Ok(()),
-            Self::Venv(venv) => venv(paths).install(paths),
-            Self::Cargo(tool) => tool.install(paths),
-            Self::Unpacked(tool) => tool.install(paths),
-            Self::Kernel(series) => kernels::install(paths, *series),
-            Self::Arm64 => arm64::install(paths),
-            Self::CleanRoot => dist::make_clean_root(paths),
-        }
-    }
+/// All parts but those that only `book` and `dist` need.
+pub(crate) fn all() -> Vec<Part<'static>> {
+    let kernels = Series::ALL.iter().map(Part::kernel);
+    [VM, MODULE_BUILD, AGENTS, READERS, LINTERS, SCRAPER, PARSERS]
+        .into_iter()
+        .chain(kernels)
+        .chain([BPF_BUILD, ARM64])
+        .collect()
 }
 
-/// Installs what is missing of `parts`; prints nothing if nothing is. An error after a signal: each VM asks for its parts.
-pub(crate) fn ensure(paths: &Paths, parts: &[Part]) -> Result<()> {
+/// Installs what is missing of `parts`; prints nothing if nothing is. An error after a signal: each VM checks its parts.
+pub(crate) fn ensure(paths: &Paths, parts: &[Part<'_>]) -> Result<()> {
     stop::check()?;
     let find = || -> Result<_> {
-        let (packages, tools): (Vec<_>, Vec<_>) = parts.iter().map(|part| part.needs()).unzip();
-        let packages = packages.into_iter().flat_map(str::split_whitespace);
-        let missing = tools.into_iter().filter(|tool| !tool.is_ready(paths));
-        Ok((apt::missing(packages)?, missing.collect::<Vec<Tool>>()))
+        let packages = apt::missing(parts.iter().flat_map(|part| part.packages.split(' ')))?;
+        let missing: Vec<_> = parts.iter().filter(|part| !part.tool.is_ready(paths)).collect();
+        Ok((!packages.is_empty() || !missing.is_empty()).then_some((packages, missing)))
     };
-    let (packages, missing) = find()?;
-    if packages.is_empty() && missing.is_empty() {
+    if find()?.is_none() {
         return Ok(());
     }
     let _lock = lock(paths)?;
     // Another xtask may have installed it meanwhile.
-    let (packages, missing) = find()?;
-    if packages.is_empty() && missing.is_empty() {
-        return Ok(());
-    }
+    let Some((packages, missing)) = find()? else { return Ok(()) };
     println!("set-up: this will be installed");
     if !packages.is_empty() {
         println!("  on this machine, by apt: {}", packages.join(" "));
     }
-    missing.iter().for_each(|tool| println!("  {}", tool.describe(paths)));
+    missing.iter().for_each(|part| println!("  below target/: {}", part.what));
     if !packages.is_empty() {
         println!("set-up: apt-get install ({} packages and what they need)", packages.len());
         apt::install(paths, &packages)?;
     }
-    for tool in &missing {
-        // Two parts may have the same.
-        if !tool.is_ready(paths) {
-            println!("set-up: {}", tool.describe(paths));
-            tool.install(paths)?;
-        }
+    for part in &missing {
+        println!("set-up: {}", part.what);
+        part.tool.install(paths)?;
     }
     println!("set-up: done");
     Ok(())

@@ -3,21 +3,19 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use profiler_vm::Arch;
 
-use super::mirror;
+use super::{Tool, mirror};
 use crate::paths::Paths;
+use crate::series::Series;
 
 /// auditctl.
 pub(crate) const AUDIT: UnpackedTool =
-    UnpackedTool { package: "auditd", name: "audit", folder: "sbin", programs: &["auditctl"] };
+    UnpackedTool { package: "auditd", name: "audit", folder: "sbin" };
 
 /// Prometheus and promtool. Of Debian 12: its version is the first of a stable release that has native histograms.
-pub(crate) const PROMETHEUS: UnpackedTool = UnpackedTool {
-    package: "prometheus",
-    name: "prometheus",
-    folder: "usr/bin",
-    programs: &["prometheus", "promtool"],
-};
+pub(crate) const PROMETHEUS: UnpackedTool =
+    UnpackedTool { package: "prometheus", name: "prometheus", folder: "usr/bin" };
 
 /// A package, and what is needed of it.
 pub(crate) struct UnpackedTool {
@@ -25,7 +23,6 @@ pub(crate) struct UnpackedTool {
     /// Its folder in `target/tools`, and in that the one with its programs.
     name: &'static str,
     folder: &'static str,
-    programs: &'static [&'static str],
 }
 
 impl UnpackedTool {
@@ -33,17 +30,16 @@ impl UnpackedTool {
     pub(crate) fn programs(&self, paths: &Paths) -> PathBuf {
         paths.tools().join(self.name).join(self.folder)
     }
+}
 
-    pub(super) fn describe(&self, paths: &Paths) -> String {
-        let (folder, programs) = (paths.tools(), self.programs.join(" and "));
-        format!("{}: Debian's {programs}, unpacked, not installed", folder.display())
+impl Tool for UnpackedTool {
+    fn is_ready(&self, paths: &Paths) -> bool {
+        self.programs(paths).exists()
     }
 
-    pub(super) fn is_ready(&self, paths: &Paths) -> bool {
-        self.programs.iter().all(|program| self.programs(paths).join(program).exists())
-    }
-
-    pub(super) fn install(&self, paths: &Paths) -> Result<()> {
-        mirror::unpack(paths, self.package, &paths.tools().join(self.name))
+    fn install(&self, paths: &Paths) -> Result<()> {
+        // All of these are of Debian 12.
+        let apt = mirror::apt(&paths.target().join("apt"), &[Series::V6_1], Arch::HERE)?;
+        mirror::unpack(&apt, self.package, &paths.tools().join(self.name))
     }
 }

@@ -21,13 +21,13 @@ use super::report::Report;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
-use crate::setup::{self, Part};
-use crate::testbed::{self, Slow};
+use crate::setup;
+use crate::testbed::{self, Variant};
 
 /// The place of these tests in the report, and their name as a boot.
 pub(super) const PLACE: &str = "lab";
 
-/// What is in the name of these tests alone.
+/// The part of a name that these tests alone have.
 pub(super) const TESTS: &str = "lab_in_vm::";
 
 const SERIES: Series = Series::V6_1;
@@ -43,7 +43,7 @@ pub(super) fn run(
     report: &mut Report,
 ) -> Result<()> {
     println!("test: the lab");
-    setup::ensure(paths, &[Part::Agents])?;
+    setup::ensure(paths, &[setup::AGENTS])?;
     let ignored = || {
         let mut command = Command::new(binary);
         command.arg("--ignored");
@@ -55,19 +55,20 @@ pub(super) fn run(
         command
     };
     let listed = libtest::listed(&process::stdout(ignored().arg("--list"))?);
-    let slow = Slow { handler: "connect_syscall_handler".to_owned(), iterations: 64 };
+    let slow = Variant::slow("connect_syscall_handler", 64);
+    let build = |variant: &Variant| testbed::build(paths, SERIES, variant);
+    let plain = Variant::default();
     let mut command = ignored();
     command.args(["--test-threads=1", "--show-output"]);
     command.env("PROFILER_LAB_KERNEL", setup::kernel(paths, SERIES)?.image());
-    command.env("PROFILER_LAB_BASELINE", testbed::build(paths, SERIES)?);
-    command.env("PROFILER_LAB_CANDIDATE", testbed::build_slow(paths, SERIES, &slow)?);
-    for harmless in [false, true] {
-        let variable = if harmless { "PROFILER_LAB_HARMLESS" } else { "PROFILER_LAB_PLANTED" };
-        command.env(variable, testbed::build_planted(paths, SERIES, harmless)?);
-    }
+    command.env("PROFILER_LAB_BASELINE", build(&plain)?);
+    command.env("PROFILER_LAB_CANDIDATE", build(&slow)?);
+    command.env("PROFILER_LAB_PLANTED", build(&Variant::planted())?);
+    command.env("PROFILER_LAB_HARMLESS", build(&Variant::harmless())?);
     let mut others = Vec::new();
     for series in OTHERS {
-        others.extend([setup::kernel(paths, series)?.image(), testbed::build(paths, series)?]);
+        others.push(setup::kernel(paths, series)?.image());
+        others.push(testbed::build(paths, series, &plain)?);
     }
     command.env("PROFILER_LAB_OTHERS", std::env::join_paths(others)?);
     command.env("PROFILER_LAB_AUDITCTL", setup::AUDIT.programs(paths));
@@ -75,15 +76,13 @@ pub(super) fn run(
     let mut arm64 = Vec::new();
     for series in setup::arm64::KERNELS {
         arm64.push(setup::arm64::kernel(paths, series)?.image());
-        arm64.push(testbed::build_for_arm64(paths, series, None)?);
-        arm64.push(testbed::build_for_arm64(paths, series, Some(&slow))?);
+        arm64.push(testbed::build_for_arm64(paths, series, &plain)?);
+        arm64.push(testbed::build_for_arm64(paths, series, &slow)?);
     }
     command.env("PROFILER_LAB_ARM64", std::env::join_paths(arm64)?);
-    let output = process::capture(&mut command)?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    println!("{text}{}", String::from_utf8_lossy(&output.stderr));
-    let endings = libtest::endings(text.lines());
-    let early = format!("the test binary ended early: {}", output.status);
+    let (status, lines) = process::printed(&mut command)?;
+    let endings = libtest::endings(lines.iter().map(String::as_str));
+    let early = format!("the test binary ended early: {status}");
     report.add_run(PLACE, &listed, &endings, &early);
     Ok(())
 }

@@ -16,38 +16,34 @@ mod again;
 mod agreement;
 mod lab;
 mod libtest;
-mod parsers;
 mod plan;
 mod report;
 mod side_by_side;
 
-use std::collections::{BTreeSet, HashMap};
-use std::io::{BufRead as _, BufReader};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
-use crate::cargo::{self, Tests};
-use crate::cli::TestArgs;
+use crate::cargo;
+use crate::cli::{TestArgs, VmArgs};
 use crate::ebpf;
+use crate::fuzz;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
-use crate::setup::venv::{BROWSER, Venv};
-use crate::setup::{self, Part};
-use crate::stop;
-use crate::testbed;
-use crate::vm::{self, VmSpec};
+use crate::setup;
+use crate::setup::venv::{BROWSER, READERS};
+use crate::speed;
+use crate::testbed::{self, Variant};
+use crate::vm;
 
 use plan::Boot;
 use report::{Report, Status};
 use side_by_side::Job;
-
-/// Prefix of the places of VM tests in the report.
-pub(crate) const VM_PLACE: &str = "vm ";
 
 /// The place of the tests that need no kernel of their own.
 const HOST: &str = "host";
@@ -55,15 +51,12 @@ const HOST: &str = "host";
 /// The place of builds.
 const BUILD: &str = "build";
 
-/// See the table above; passed on from this process's environment.
-const BY_HAND: [&str; 6] = [
-    "PROFILER_VM_KILLS",
-    "PROFILER_VM_UPGRADES",
-    "PROFILER_VM_SCRAPE",
-    "PROFILER_VM_SOAK",
-    "PROFILER_VM_HOURS",
-    "PROFILER_VM_IDLE",
-];
+/// The place of fuzzing, and how long each parser is fuzzed: for mistakes that a few inputs show.
+const FUZZ: &str = "fuzz";
+const FUZZ_SECONDS: u32 = 2;
+
+/// Size of the imported trace: large enough for start and end to be negligible, small enough for the script.
+const MEGABYTES: u64 = 256;
 
 /// Programs lie at the same addresses in each process. The emulator translates code for an address: with random ones, all that
 /// a process runs, and its start takes four times as long. The lab has it, too; [`AS_USUAL`] does without.
@@ -88,29 +81,17 @@ const AS_USUAL: Series = Series::V6_12;
 const TOOLS: [&str; 4] = ["/bin/sh", "/bin/bash", "/sbin/insmod", "/bin/udevadm"];
 
 impl TestArgs {
-    /// Whether to run `place`, whose tests boot VMs themselves: it has a name like a boot, but no
-    /// filters.
-    fn wants(&self, place: &str) -> bool {
-        self.boot.iter().any(|name| name == place)
-            || (self.boot.is_empty() && self.filters.is_empty())
-    }
-
     /// The selected boots with their selected tests. A name or filter that matches nothing is an
     /// error.
-    fn of(&self, boots: Vec<Boot>) -> Result<Vec<Boot>> {
-        let known: Vec<String> = boots.iter().map(|boot| boot.name.clone()).collect();
-        let is_known = |name: &&String| known.contains(name) || *name == lab::PLACE;
-        if let Some(name) = self.boot.iter().find(|name| !is_known(name)) {
-            bail!("no boot `{name}`; there are {}, {}", known.join(", "), lab::PLACE);
+    fn of(&self, mut boots: Vec<Boot>) -> Result<Vec<Boot>> {
+        let known: Vec<&str> = boots.iter().map(|boot| &*boot.name).chain([lab::PLACE]).collect();
+        if let Some(name) = self.boot.iter().find(|name| !known.contains(&&***name)) {
+            bail!("no boot `{name}`; there are {}", known.join(", "));
         }
-        let mut boots = boots;
         boots.retain(|boot| self.boot.is_empty() || self.boot.contains(&boot.name));
-        let is_in =
-            |boot: &Boot, filter: &String| boot.tests.iter().any(|test| test.contains(filter));
-        if let Some(filter) =
-            self.filters.iter().find(|part| !boots.iter().any(|boot| is_in(boot, part)))
-        {
-            bail!("no test of these boots has `{filter}` in its name");
+        for filter in &self.filters {
+            let has = |boot: &Boot| boot.tests.iter().any(|test| test.contains(filter));
+            ensure!(boots.iter().any(has), "no test of these boots has `{filter}` in its name");
         }
         if !self.filters.is_empty() {
             for boot in &mut boots {
@@ -126,7 +107,7 @@ impl TestArgs {
 pub(crate) fn run(paths: &Paths, wanted: &TestArgs) -> Result<bool> {
     let started = Instant::now();
     if wanted.list {
-        let tested = cargo::build_tests(paths, Tests::Programs)?;
+        let tested = cargo::build_tests(paths, false)?;
         for boot in wanted.of(plan::boots(&tested.vm_tests)?)? {
             boot.tests.iter().for_each(|test| println!("{}\t{test}", boot.name));
         }
@@ -136,12 +117,11 @@ pub(crate) fn run(paths: &Paths, wanted: &TestArgs) -> Result<bool> {
     let on_host = wanted.boot.is_empty();
     // Everything at once, so that the plan is printed once.
     let parts = if in_vm {
-        Part::all()
+        setup::all()
     } else {
-        vec![Part::Readers, Part::Linters, Part::Prometheus, Part::Parsers]
+        vec![setup::READERS, setup::LINTERS, setup::SCRAPER, setup::PARSERS]
     };
     let mut report = Report::default();
-    let tests = if on_host { Tests::All } else { Tests::Programs };
     // One waits for the network most of the time, the other for the CPUs.
     let (ready, built) = thread::scope(|scope| {
         let ready = scope.spawn(|| {
@@ -149,13 +129,11 @@ pub(crate) fn run(paths: &Paths, wanted: &TestArgs) -> Result<bool> {
             // The build goes on for minutes.
             done.inspect_err(|error| eprintln!("error: set-up: {error:#}"))
         });
-        let built = cargo::build_tests(paths, tests);
+        let built = cargo::build_tests(paths, on_host);
         (ready.join(), built)
     });
     ready.map_err(|_| anyhow!("a panic in the set-up, see above"))??;
-    let tested = report.step(BUILD, "tests", built);
-    report.lap("set-up, and tests built");
-    if let Some(tested) = tested {
+    if let Some(tested) = report.step(BUILD, "tests", built) {
         all(paths, wanted, (on_host, in_vm), &tested, &mut report)?;
     }
     println!("test: took {} s\n", started.elapsed().as_secs());
@@ -173,79 +151,83 @@ fn all(
 ) -> Result<()> {
     if on_host {
         report.step("object", "is that of its sources", ebpf::check(paths));
-        parsers::measured(paths, &tested.profiler, report);
-        report.lap("speed");
+        let figures = speed::import(paths, &tested.profiler, MEGABYTES);
+        if let Some(figures) = report.step("speed", "import", figures) {
+            println!("speed: import: {figures}");
+        }
     }
     let mut boots = if in_vm { wanted.of(plan::boots(&tested.vm_tests)?)? } else { Vec::new() };
     // The longest first: at the end it would leave the other CPU idle.
     boots.sort_by_key(|boot| std::cmp::Reverse(boot.length()));
     boots = boots.into_iter().flat_map(Boot::parts).collect();
-    let bench = BootContext::build(paths, tested, &boots, wanted.timeout, report);
-    report.lap("BPF object, testbeds");
+    if !boots.is_empty() {
+        report.step(BUILD, "the BPF object anew", ebpf::rebuild(paths));
+    }
+    let bench = BootContext { paths, tested, timeout: wanted.timeout };
     // That which waits the most, beside the longest of those that do not.
     let mut jobs = Vec::new();
     if on_host {
-        jobs.push(Job::new(HOST, |report| host_tests(paths, report)));
+        jobs.push(Job::new(HOST, |only, report| host_tests(paths, only, report)));
     }
-    if in_vm && wanted.wants(lab::PLACE) {
-        jobs.push(Job::new(lab::PLACE, |report| lab::run(paths, &tested.host_tests, &[], report)));
+    // Its tests boot VMs themselves: it has a name like a boot, but no filters.
+    let is_all = wanted.boot.is_empty() && wanted.filters.is_empty();
+    if in_vm && (is_all || wanted.boot.iter().any(|name| name == lab::PLACE)) {
+        let run = |only: &[String], report: &mut Report| {
+            lab::run(paths, &tested.host_tests, only, report)
+        };
+        jobs.push(Job::new(lab::PLACE, run));
     }
     for boot in &boots {
-        let place = format!("{VM_PLACE}{}", boot.vm());
-        jobs.push(Job::new(place, |report| bench.boot(boot, report)));
+        jobs.push(Job::new(place(boot), |only, report| bench.boot(boot, only, report)));
     }
     if on_host {
-        jobs.push(Job::new(parsers::FUZZ, |report| parsers::fuzzed(paths, report)));
+        jobs.push(Job::new(FUZZ, |_, report| fuzzed(paths, report)));
     }
-    side_by_side::run(jobs, report);
-    report.lap("these side by side, all");
+    side_by_side::run(&jobs, report);
     bench.agreement(&boots, report);
-    again::run(paths, &tested.host_tests, &bench, &boots, report)
+    jobs.retain(|job| job.place != FUZZ);
+    again::run(&jobs, report)
 }
 
-/// The tests that need neither root nor a kernel of their own.
-fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
+/// Builds and fuzzes each parser.
+fn fuzzed(paths: &Paths, report: &mut Report) -> Result<()> {
+    let Some(program) = report.step(FUZZ, "build", fuzz::build(paths, false)) else {
+        return Ok(());
+    };
+    for target in fuzz::targets() {
+        let figures = report.step(FUZZ, target, fuzz::run(paths, &program, target, FUZZ_SECONDS));
+        figures.iter().for_each(|figures| println!("fuzz: {target}: {figures}"));
+    }
+    Ok(())
+}
+
+/// The tests that need neither root nor a kernel of their own: all, or those of these names.
+fn host_tests(paths: &Paths, only: &[String], report: &mut Report) -> Result<()> {
     println!("test: on this machine");
-    let [unit, host, doc] = [&cargo::UNIT_TESTS[..], &["--test", "host"], &["--doc"]];
-    for (which, is_empty) in [(unit, false), (host, false), (doc, true)] {
-        let tests = cargo_test(paths, which, &[], report)?;
-        if tests == 0 && !is_empty {
-            report.add(HOST, &which.join(" "), Status::NotRun("no test ran".to_owned()));
+    for which in [cargo::UNIT_TESTS, "--test host", "--doc"] {
+        let tests = cargo_test(paths, which, only, report)?;
+        if tests == 0 && only.is_empty() && which != "--doc" {
+            report.add(HOST, which, Status::NotRun("no test ran".to_owned()));
         }
     }
     Ok(())
 }
 
 /// Runs the tests that cargo selects by `which`, or those of these names; their number.
-fn cargo_test(
-    paths: &Paths,
-    which: &[&str],
-    only: &[String],
-    report: &mut Report,
-) -> Result<usize> {
+fn cargo_test(paths: &Paths, which: &str, only: &[String], report: &mut Report) -> Result<usize> {
     // They check times, beside VMs that do not.
     let mut cargo = Command::new("nice");
-    cargo.args(["-n", "-10", "cargo", "test"]).args(cargo::TESTED).args(which);
+    cargo.args(["-n", "-10", "cargo", "test"]);
+    cargo.args(cargo::TESTED.split(' ')).args(which.split(' '));
     // Ignored tests need programs, which are installed here. Those of the lab run beside the other boots.
     cargo.args(["--no-fail-fast", "--", "--include-ignored", "--skip", lab::TESTS]);
     if !only.is_empty() {
         cargo.arg("--exact").args(only);
     }
-    cargo.env("PROFILER_READERS_PYTHON", Venv::readers(paths).python());
+    cargo.env("PROFILER_READERS_PYTHON", READERS.program(paths, "python3"));
     cargo.env("PROFILER_BROWSER", BROWSER);
     cargo.env("PROFILER_PROMTOOL", setup::PROMETHEUS.programs(paths).join("promtool"));
-    cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
-    let text = process::text(&cargo);
-    let mut child = stop::start(&mut cargo)?;
-    let mut lines = Vec::new();
-    if let Some(stdout) = child.stdout() {
-        for line in BufReader::new(stdout).lines() {
-            let line = line.with_context(|| format!("cannot read the output of `{text}`"))?;
-            println!("{line}");
-            lines.push(line);
-        }
-    }
-    let status = child.wait()?;
+    let (status, lines) = process::printed(cargo.current_dir(paths.root()))?;
     let endings = libtest::endings(lines.iter().map(String::as_str));
     for (test, ending) in &endings {
         report.add(HOST, test, ending.clone());
@@ -253,7 +235,8 @@ fn cargo_test(
     let failed = endings.iter().any(|(_, ending)| *ending == Status::Failed);
     if !status.success() && !failed {
         // It did not build, or a test binary died.
-        report.add(HOST, "cargo test", Status::NotRun(format!("`{text}` failed: {status}")));
+        let why = format!("`{}` failed: {status}", process::text(&cargo));
+        report.add(HOST, "cargo test", Status::NotRun(why));
     }
     Ok(endings.len())
 }
@@ -262,84 +245,66 @@ fn cargo_test(
 struct BootContext<'a> {
     paths: &'a Paths,
     tested: &'a cargo::Tested,
-    testbeds: HashMap<Series, PathBuf>,
     /// Seconds.
     timeout: u64,
 }
 
-impl<'a> BootContext<'a> {
-    /// Builds what the boots share; a failed build is a failure in the report.
-    fn build(
-        paths: &'a Paths,
-        tested: &'a cargo::Tested,
-        boots: &[Boot],
-        timeout: u64,
-        report: &mut Report,
-    ) -> Self {
-        if !boots.is_empty() {
-            report.step(BUILD, "the BPF object anew", ebpf::rebuild(paths));
-        }
-        let mut testbeds = HashMap::new();
-        for series in
-            Series::ALL.into_iter().filter(|series| boots.iter().any(|b| b.series == *series))
-        {
-            let name = format!("testbed for {series}");
-            let module = report.step(BUILD, &name, testbed::build(paths, series));
-            testbeds.extend(module.map(|module| (series, module)));
-        }
-        Self { paths, tested, testbeds, timeout }
-    }
-
+impl BootContext<'_> {
     /// Compares boots with those that they repeat.
     fn agreement(&self, boots: &[Boot], report: &mut Report) {
         for second in boots {
-            let first = second.name.strip_suffix(plan::TWICE);
-            let Some(first) = boots.iter().find(|boot| Some(boot.name.as_str()) == first) else {
-                continue;
+            let name = second.name.strip_suffix(plan::TWICE);
+            let is_first = |boot: &&Boot| {
+                Some(&*boot.name) == name
+                    && second.tests.iter().all(|test| boot.tests.contains(test))
             };
-            if !second.tests.iter().all(|test| first.tests.contains(test)) {
-                continue;
-            }
-            let agreement = agreement::check(&self.out(first), &self.out(second));
+            let Some(first) = boots.iter().find(is_first) else { continue };
+            let agreement = agreement::check(&self.out(&first.name), &self.out(&second.name));
             let name = format!("{} and {} agree", first.name, second.name);
-            if let Some(values) = report.step("virtual time", &name, agreement) {
-                println!("test: {values} values of two boots agree within 1 %");
-            }
+            report.step("virtual time", &name, agreement);
         }
     }
 
-    fn out(&self, boot: &Boot) -> PathBuf {
-        self.paths.target().join("test").join(boot.vm())
+    fn out(&self, vm: &str) -> PathBuf {
+        self.paths.target().join("test").join(vm)
     }
 
-    /// Boots once and runs the tests.
-    fn boot(&self, boot: &Boot, report: &mut Report) -> Result<()> {
-        let place = format!("{VM_PLACE}{}", boot.name);
-        let Some(testbed) = self.testbeds.get(&boot.series) else {
-            report.add_run(&place, &boot.tests, &[], &format!("no testbed for {}", boot.series));
-            return Ok(());
+    /// Boots once and runs the tests, or those of these names.
+    fn boot(&self, boot: &Boot, only: &[String], report: &mut Report) -> Result<()> {
+        // Files of its own: those of the first run say why it failed.
+        let (vm, tests) = match only {
+            [] => (boot.name.clone(), &boot.tests[..]),
+            only => (format!("{}-alone", boot.name), only),
         };
-        println!("test: boot {}, {} tests", boot.vm(), boot.tests.len());
-        let script = self.in_memory()? + &self.tests(boot, testbed)?;
-        let spec = VmSpec {
-            cpus: if boot.virtual_time { 1 } else { 2 },
+        let place = place(boot);
+        let testbed = match testbed::build(self.paths, boot.series, &Variant::default()) {
+            Ok(testbed) => testbed,
+            Err(error) => {
+                eprintln!("error: {place}: {error:#}");
+                report.add_run(&place, tests, &[], &format!("no testbed for {}", boot.series));
+                return Ok(());
+            }
+        };
+        println!("test: boot {vm}, {} tests", tests.len());
+        let script = self.in_memory()? + &self.tests(boot, &vm, tests, &testbed)?;
+        let args = VmArgs {
             icount: boot.virtual_time,
             kernel_args: kernel_args(boot),
-            timeout: Duration::from_secs(self.timeout),
-            ..VmSpec::new(format!("test-{}", boot.vm()), boot.series, ["sh", "-c", &script])
+            timeout: self.timeout,
+            ..VmArgs::script(&format!("test-{vm}"), boot.series, &script)
         };
-        let (lines, reason) = match vm::run(self.paths, &spec) {
+        let (lines, reason) = match vm::run(self.paths, &args) {
             Ok(outcome) => {
                 let reason = format!("the test binary ended early; see {}", outcome.log.display());
                 (outcome.lines, reason)
             }
             Err(error) => {
                 eprintln!("error: {error:#}");
-                (vm::logged_lines(self.paths, &spec), format!("{error:#}").replace('\n', " "))
+                (vm::logged_lines(self.paths, &args), format!("{error:#}").replace('\n', " "))
             }
         };
         let endings = libtest::endings(lines.iter().map(String::as_str));
-        report.add_run(&place, &boot.tests, &endings, &reason);
+        report.add_run(&place, tests, &endings, &reason);
         Ok(())
     }
 
@@ -370,21 +335,22 @@ impl<'a> BootContext<'a> {
         Ok(script)
     }
 
-    /// The shell script that runs the tests.
-    fn tests(&self, boot: &Boot, testbed: &Path) -> Result<String> {
-        let out = self.out(boot);
+    /// The shell script that runs these tests.
+    fn tests(&self, boot: &Boot, vm: &str, tests: &[String], testbed: &Path) -> Result<String> {
+        let out = self.out(vm);
         process::empty_dir(&out)?;
         let prometheus = setup::PROMETHEUS.programs(self.paths).join("prometheus");
-        let mut env = vec![
+        // Those of the table above that are set by hand.
+        let by_hand = std::env::vars().filter(|(name, _)| name.starts_with("PROFILER_VM_"));
+        let mut env: Vec<String> =
+            by_hand.map(|(name, value)| format!("{name}={}", vm::quote(&value))).collect();
+        env.extend([
             format!("PROFILER_VM_KERNEL={}", boot.series),
             format!("PROFILER_VM_TESTBED={}", vm::word(testbed)),
             format!("PROFILER_VM_OUT={}", vm::word(&out)),
             format!("PROFILER_VM_PROMETHEUS={}", vm::word(&prometheus)),
-        ];
-        env.extend(BY_HAND.iter().filter_map(|name| {
-            std::env::var(name).ok().map(|value| format!("{name}={}", vm::quote(&value)))
-        }));
-        let names: Vec<String> = boot.tests.iter().map(|name| vm::quote(name)).collect();
+        ]);
+        let names: Vec<String> = tests.iter().map(|name| vm::quote(name)).collect();
         // Tests in one VM share its module and its clock, so they run one at a time.
         Ok(format!(
             "{} {} --test-threads=1 --ignored --exact {}\n",
@@ -395,21 +361,22 @@ impl<'a> BootContext<'a> {
     }
 }
 
+/// The place of a boot's tests in the report.
+fn place(boot: &Boot) -> String {
+    format!("vm {}", boot.name)
+}
+
 /// Words for the kernel of a boot.
 fn kernel_args(boot: &Boot) -> Vec<String> {
-    let on_wall_clock = !boot.virtual_time;
-    if on_wall_clock && boot.series == AS_USUAL {
-        return PATIENT.map(str::to_owned).to_vec();
+    let mut words = PATIENT.to_vec();
+    if boot.virtual_time {
+        words.push(SAME_ADDRESSES);
+    } else if boot.series != AS_USUAL {
+        words.push(SAME_ADDRESSES);
+        words.extend(QUICK);
+        words.extend((boot.series == Series::V6_1).then_some(NO_GRACE));
     }
-    let quick = QUICK.into_iter().filter(|_| on_wall_clock);
-    let no_grace = (on_wall_clock && boot.series == Series::V6_1).then_some(NO_GRACE);
-    [SAME_ADDRESSES]
-        .into_iter()
-        .chain(PATIENT)
-        .chain(quick)
-        .chain(no_grace)
-        .map(str::to_owned)
-        .collect()
+    words.into_iter().map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -423,7 +390,6 @@ mod tests {
             series: Series::V6_1,
             virtual_time: false,
             tests: tests.iter().map(|&test| test.to_owned()).collect(),
-            part: 1,
         };
         let select = |names: &[&str], filters: &[&str]| {
             let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();

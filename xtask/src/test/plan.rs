@@ -56,8 +56,6 @@ pub(super) struct Boot {
     pub(super) series: Series,
     pub(super) virtual_time: bool,
     pub(super) tests: Vec<String>,
-    /// 1-based index among VMs that share the tests of this boot.
-    pub(super) part: usize,
 }
 
 /// Most tests in one VM. More are split among VMs that run side by side, each on one CPU of this machine; a boot takes as long
@@ -65,11 +63,6 @@ pub(super) struct Boot {
 const PART: usize = 100;
 
 impl Boot {
-    /// The name of the VM.
-    pub(super) fn vm(&self) -> String {
-        if self.part == 1 { self.name.clone() } else { format!("{}-part{}", self.name, self.part) }
-    }
-
     /// About how long it takes, in tests on the wall clock: those under virtual time are longer.
     pub(super) fn length(&self) -> usize {
         self.tests.len() * if self.virtual_time { 3 } else { 1 }
@@ -77,12 +70,13 @@ impl Boot {
 
     /// This boot, split into VMs with equal numbers of tests.
     pub(super) fn parts(self) -> Vec<Self> {
-        let vms = self.tests.len().div_ceil(PART).max(1);
-        let each = self.tests.len().div_ceil(vms).max(1);
-        (1..)
-            .zip(self.tests.chunks(each))
-            .map(|(part, tests)| Self { part, tests: tests.to_vec(), ..self.clone() })
-            .collect()
+        let vms = self.tests.len().div_ceil(PART);
+        let each = self.tests.len().div_ceil(vms);
+        let part = |(number, tests): (usize, &[String])| {
+            let end = if number == 1 { String::new() } else { format!("-part{number}") };
+            Self { name: self.name.clone() + &end, tests: tests.to_vec(), ..self }
+        };
+        (1..).zip(self.tests.chunks(each)).map(part).collect()
     }
 }
 
@@ -109,29 +103,21 @@ fn plan(said: &[(String, String)]) -> Result<Vec<Boot>> {
     };
     let places = said.iter().map(parse).collect::<Result<Vec<_>>>()?;
     let mut boots = Vec::new();
-    for (suffix, virtual_time, second) in
-        [("", false, false), ("icount-", true, false), ("icount-", true, true)]
+    for (prefix, virtual_time, suffix) in
+        [("", false, ""), ("icount-", true, ""), ("icount-", true, TWICE)]
     {
-        let here: Vec<_> = places
-            .iter()
-            .filter(|(_, place)| place.virtual_time == virtual_time && (place.twice || !second))
-            .collect();
         for series in Series::ALL {
-            let is_here = |(test, place): &&(String, TestPlace)| {
-                place.kernels.contains(&series).then(|| test.clone())
+            let is_here = |place: &TestPlace| {
+                place.virtual_time == virtual_time
+                    && (place.twice || suffix.is_empty())
+                    && place.kernels.contains(&series)
             };
-            let tests: Vec<String> = here.iter().filter_map(is_here).collect();
-            if tests.is_empty() {
-                continue;
+            let here = places.iter().filter(|(_, place)| is_here(place));
+            let tests: Vec<String> = here.map(|(test, _)| test.clone()).collect();
+            if !tests.is_empty() {
+                let name = format!("{prefix}{series}{suffix}");
+                boots.push(Boot { name, series, virtual_time, tests });
             }
-            let again = if second { TWICE } else { "" };
-            boots.push(Boot {
-                name: format!("{suffix}{series}{again}"),
-                series,
-                virtual_time,
-                tests,
-                part: 1,
-            });
         }
     }
     Ok(boots)
@@ -154,7 +140,7 @@ mod tests {
     fn each_vm_test_says_where_it_runs() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler/tests/vm");
         let mut said = 0;
-        for file in crate::digest::files_below(&root).unwrap() {
+        for file in crate::process::files_below(&root).unwrap() {
             if file.extension().is_none_or(|extension| extension != "rs") {
                 continue;
             }
@@ -198,7 +184,7 @@ mod tests {
             (0..2 * PART + 1).map(|n| (n.to_string(), "VM 6.1: why".to_owned())).collect();
         let [boot] = plan(&many).unwrap().try_into().unwrap();
         let parts = boot.clone().parts();
-        let names: Vec<String> = parts.iter().map(Boot::vm).collect();
+        let names: Vec<String> = parts.iter().map(|part| part.name.clone()).collect();
         assert_eq!(names, ["6.1", "6.1-part2", "6.1-part3"]);
         assert!(parts.iter().all(|part| (PART / 2..=PART).contains(&part.tests.len())));
         let tests: Vec<String> = parts.into_iter().flat_map(|part| part.tests).collect();

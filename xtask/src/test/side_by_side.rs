@@ -1,8 +1,9 @@
 //! Runs boots side by side. Each uses one CPU of this machine at most and waits much of the time: two at a time left two
 //! CPUs idle for 40 % of a whole run.
 
+use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::Result;
@@ -10,71 +11,65 @@ use anyhow::Result;
 use super::report::{Report, Status};
 use crate::stop;
 
-/// Runs tests and reports each.
-type Run<'a> = Box<dyn FnOnce(&mut Report) -> Result<()> + Send + 'a>;
+/// Runs all tests, or those of these names, and reports each.
+type Run<'a> = Box<dyn Fn(&[String], &mut Report) -> Result<()> + Send + Sync + 'a>;
 
 /// Tests of one place.
 pub(super) struct Job<'a> {
     /// Its name in the report.
-    place: String,
-    /// Runs them.
-    run: Run<'a>,
+    pub(super) place: String,
+    pub(super) run: Run<'a>,
 }
 
 impl<'a> Job<'a> {
     pub(super) fn new(
         place: impl Into<String>,
-        run: impl FnOnce(&mut Report) -> Result<()> + Send + 'a,
+        run: impl Fn(&[String], &mut Report) -> Result<()> + Send + Sync + 'a,
     ) -> Self {
         Self { place: place.into(), run: Box::new(run) }
     }
+
+    /// Runs all its tests. A job that returns an error or panics is a failure.
+    fn all(&self) -> Report {
+        let mut report = Report::default();
+        let run = std::panic::AssertUnwindSafe(|| (self.run)(&[], &mut report));
+        let why = match std::panic::catch_unwind(run) {
+            Ok(Ok(())) => return report,
+            Ok(Err(error)) => format!("{error:#}"),
+            Err(_) => "a panic, see above".to_owned(),
+        };
+        eprintln!("error: {}: {why}", self.place);
+        report.add(&self.place, "(all)", Status::NotRun(why));
+        report
+    }
 }
 
-/// Runs all jobs, three at a time on two CPUs, and after a signal no other. Adds their results to the report in the jobs' order. A job that returns an error
-/// or panics is a failure at its place.
-pub(super) fn run(jobs: Vec<Job<'_>>, report: &mut Report) {
+/// Runs all jobs, three at a time on two CPUs, and after a signal no other. Adds their results to the report in the jobs'
+/// order.
+pub(super) fn run(jobs: &[Job<'_>], report: &mut Report) {
     let width = thread::available_parallelism().map_or(1, NonZero::get);
     on(width + width / 2, jobs, report);
 }
 
-fn on(width: usize, jobs: Vec<Job<'_>>, report: &mut Report) {
-    let count = jobs.len();
-    let waiting = Mutex::new(jobs.into_iter().enumerate());
-    let done = Mutex::new(Vec::new());
-    let work = || {
-        loop {
-            if stop::check().is_err() {
-                break;
-            }
-            let next = waiting.lock().unwrap_or_else(|broken| broken.into_inner()).next();
-            let Some((number, job)) = next else { break };
-            let mut own = Report::default();
-            let place = job.place.clone();
-            let caught =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (job.run)(&mut own)));
-            let broken = match caught {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(format!("{error:#}")),
-                Err(_) => Some("a panic, see above".to_owned()),
-            };
-            if let Some(why) = broken {
-                eprintln!("error: {place}: {why}");
-                own.add(&place, "(all)", Status::NotRun(why));
-            }
-            own.lap(&place);
-            done.lock().unwrap_or_else(|broken| broken.into_inner()).push((number, own));
-        }
+fn on(width: usize, jobs: &[Job<'_>], report: &mut Report) {
+    let waiting = Mutex::new(jobs.iter().enumerate());
+    let done = Mutex::new(BTreeMap::new());
+    let next = || {
+        stop::check().ok()?;
+        waiting.lock().unwrap_or_else(PoisonError::into_inner).next()
     };
     thread::scope(|scope| {
-        for _ in 0..width.min(count) {
-            scope.spawn(work);
+        for _ in 0..width.min(jobs.len()) {
+            scope.spawn(|| {
+                while let Some((number, job)) = next() {
+                    let own = job.all();
+                    done.lock().unwrap_or_else(PoisonError::into_inner).insert(number, own);
+                }
+            });
         }
     });
-    let mut done = done.into_inner().unwrap_or_else(|broken| broken.into_inner());
-    done.sort_by_key(|(number, _)| *number);
-    for (_, own) in done {
-        report.append(own);
-    }
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.into_values().for_each(|own| report.append(own));
 }
 
 #[cfg(test)]
@@ -100,13 +95,13 @@ mod tests {
         stop::at_signals().unwrap();
         let job = |name: &'static str| {
             let file = folder.join(name);
-            Job::new(name, move |_| {
+            Job::new(name, move |_, _| {
                 let script = "echo $$ >$0.new; mv $0.new $0; exec sleep 1000";
-                process::run(Command::new("sh").args(["-c", script]).arg(file))
+                process::run(Command::new("sh").args(["-c", script]).arg(&file))
             })
         };
         let mut report = Report::default();
-        on(2, vec![job("first"), job("second"), job("third")], &mut report);
+        on(2, &[job("first"), job("second"), job("third")], &mut report);
         std::process::exit(stop::code().unwrap_or_default().into());
     }
 
@@ -140,14 +135,14 @@ mod tests {
         // Nobody passes the barrier unless two are at work.
         let barrier = Barrier::new(2);
         let job = |place: &str| {
-            Job::new(place, |report| {
+            Job::new(place, |_, report| {
                 barrier.wait();
                 report.add("somewhere", "a test", Status::Passed);
                 Ok(())
             })
         };
         let mut report = Report::default();
-        on(2, vec![job("a"), job("b")], &mut report);
+        on(2, &[job("a"), job("b")], &mut report);
         assert!(report.is_green());
         assert!(report.summary().contains("2 passed"), "{}", report.summary());
     }
@@ -155,14 +150,14 @@ mod tests {
     #[test]
     fn a_job_that_breaks_is_a_failure() {
         let broken: [Run<'_>; 2] =
-            [Box::new(|_| anyhow::bail!("it is broken")), Box::new(|_| panic!("on purpose"))];
+            [Box::new(|_, _| anyhow::bail!("it is broken")), Box::new(|_, _| panic!("on purpose"))];
         for run in broken {
-            let good = Job::new("good", |report| {
+            let good = Job::new("good", |_, report| {
                 report.add("good", "a test", Status::Passed);
                 Ok(())
             });
             let mut report = Report::default();
-            on(1, vec![Job { place: "bad".to_owned(), run }, good], &mut report);
+            on(1, &[Job { place: "bad".to_owned(), run }, good], &mut report);
             assert!(!report.is_green());
             assert!(report.summary().contains("1 passed"), "{}", report.summary());
         }
