@@ -38,6 +38,6 @@ pub(crate) use syscalls::{dying_with_parent, setsid_in_child};
 
 pub use crate::recording::loads::{
     BuiltinKind, CpuTime, Dimensions, Latency, LoadFailure, LoadOutcome, LoadRun, LoadSpec,
-    LoadStatus, OperationErrors, OperationTimes, OwnCalls, Points, Rate,
+    LoadStatus, OperationErrors, OperationTimes, Points, Rate,
 };
 pub use crate::stop::{StopReason, StopSignal};

@@ -14,20 +14,9 @@ use rustix::process::{WaitOptions, waitpid};
 
 use crate::limits;
 
-/// Whether the network interface `name` is up, in the network namespace of `socket`.
-///
-/// Neither from `/sys/class/net`, which may be of another network namespace, nor by `getifaddrs`, whose
-/// netlink socket would call `bind`.
-pub(super) fn interface_is_up(socket: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
-    let request = interface(socket, libc::SIOCGIFFLAGS, name_of(name))?;
-    // SAFETY: SIOCGIFFLAGS answers in this field of the union.
-    let flags = unsafe { request.ifr_ifru.ifru_flags };
-    Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
-}
-
-/// Brings a network interface up or down.
-pub(super) fn set_interface(socket: BorrowedFd<'_>, name: &str, up: bool) -> io::Result<()> {
-    let mut request = interface(socket, libc::SIOCGIFFLAGS, name_of(name))?;
+/// Brings `lo` up or down, in the network namespace of `socket`.
+pub(super) fn set_loopback(socket: BorrowedFd<'_>, up: bool) -> io::Result<()> {
+    let mut request = interface(socket, libc::SIOCGIFFLAGS, loopback())?;
     let flag = libc::IFF_UP as libc::c_short;
     // SAFETY: SIOCGIFFLAGS answered in this field of the union.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
@@ -35,13 +24,9 @@ pub(super) fn set_interface(socket: BorrowedFd<'_>, name: &str, up: bool) -> io:
     interface(socket, libc::SIOCSIFFLAGS, request).map(drop)
 }
 
-/// Gives a network interface an address, in place of the one that it had.
-pub(super) fn set_address(
-    socket: BorrowedFd<'_>,
-    name: &str,
-    address: std::net::Ipv4Addr,
-) -> io::Result<()> {
-    let mut request = name_of(name);
+/// Gives `lo` an address, in place of the one that it had.
+pub(super) fn set_address(socket: BorrowedFd<'_>, address: std::net::Ipv4Addr) -> io::Result<()> {
+    let mut request = loopback();
     request.ifr_ifru.ifru_addr = ipv4(address);
     interface(socket, libc::SIOCSIFADDR, request).map(drop)
 }
@@ -68,22 +53,18 @@ pub(super) fn set_neighbour(
     request.arp_pa = ipv4(address);
     request.arp_ha.sa_family = libc::ARPHRD_LOOPBACK;
     request.arp_flags = libc::ATF_COM | if stays { libc::ATF_PERM } else { 0 };
-    request.arp_dev = name_of("lo").ifr_name;
+    request.arp_dev = loopback().ifr_name;
     // SAFETY: the descriptor is open while borrowed, and the kernel reads one `arpreq`.
     let result =
         unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSARP as _, &raw const request) };
     checked(result.into())
 }
 
-/// A request about the network interface `name`.
-fn name_of(name: &str) -> libc::ifreq {
+/// A request about `lo`.
+fn loopback() -> libc::ifreq {
     // SAFETY: all-zero bytes are a valid `ifreq`: integers, pointers and arrays of them.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays 0 and terminates the name.
-    let room = request.ifr_name.len() - 1;
-    for (to, from) in request.ifr_name.iter_mut().take(room).zip(name.bytes()) {
-        *to = libc::c_char::from_ne_bytes([from]);
-    }
+    request.ifr_name[..2].copy_from_slice(&[b'l', b'o'].map(|byte| byte as libc::c_char));
     request
 }
 

@@ -45,14 +45,8 @@ impl Durations {
     /// Records one duration; in the last bucket if it is beyond [`HIGHEST_NS`].
     #[inline]
     pub fn record(&mut self, ns: u64) {
-        self.record_as(ns, ns.min(HIGHEST_NS));
-    }
-
-    /// Records one duration, in the bucket of `value`, or in the last one if that has none.
-    #[inline]
-    pub(crate) fn record_as(&mut self, ns: u64, value: u64) {
         self.add_exact(ns, ns, ns, u64::from(ns > HIGHEST_NS));
-        self.histogram.saturating_record(value);
+        self.histogram.saturating_record(ns.min(HIGHEST_NS));
     }
 
     /// Records `count` durations of `ns` each, which is in the range.

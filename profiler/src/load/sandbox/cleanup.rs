@@ -47,14 +47,10 @@ pub(in crate::load) fn wait_for_end_of_input() -> Vec<u8> {
     bytes
 }
 
-/// Blocks all signals: systemd, for one, sends SIGTERM to all processes of a unit, and what cleans up must be the last.
-fn ignore_signals() {
-    let _ = SigSet::all().thread_block();
-}
-
 /// The `main` of [`Role::RemoveDirectory`](super::Role::RemoveDirectory): its input is the path.
 pub(in crate::load) fn remove_directory_main() -> i32 {
-    ignore_signals();
+    // systemd sends SIGTERM to all processes of a unit, and this one has to be the last.
+    let _ = SigSet::all().thread_block();
     let directory = PathBuf::from(OsString::from_vec(wait_for_end_of_input()));
     let deadline = Instant::now() + REMOVAL_TIMEOUT;
     while let Err(error) = std::fs::remove_dir_all(&directory) {

@@ -5,10 +5,10 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::protocol::{CommandRequest, Ended, Request, Sandbox, SupervisorMessage};
+use super::protocol::{CommandRequest, Request, Sandbox, SupervisorMessage};
 use super::{ProfilerProgram, Role};
 use crate::load::syscalls::with_own_limits;
-use crate::recording::loads::{LoadFailure, LoadOutcome};
+use crate::recording::loads::{Ended, LoadFailure, LoadOutcome};
 use crate::stop::StopSignal;
 
 /// A supervisor and its sandbox. When this is dropped, the supervisor ends its command and removes the sandbox.

@@ -42,6 +42,8 @@ const FLAGS: OFlag =
 pub(super) struct LoadFolder {
     path: PathBuf,
     top: Folder,
+    /// Of the folder for files.
+    mode: Mode,
     /// Owner of the files, if not the caller.
     user: Option<LoadUser>,
 }
@@ -50,11 +52,11 @@ impl LoadFolder {
     /// Creates it at `path`, with files that have this mode and belong to `user`.
     pub(super) fn create(path: &Path, mode: Mode, user: Option<&LoadUser>) -> io::Result<Self> {
         let top = Folder::create(path)?;
-        let folder = Self { path: path.to_owned(), top, user: user.cloned() };
+        let folder = Self { path: path.to_owned(), top, mode, user: user.cloned() };
         // Others may pass through it, but neither read nor write it.
         let passable = Mode::S_IRWXU | Mode::S_IXGRP | Mode::S_IXOTH;
         let made = fchmod(&folder.top, passable).map_err(io::Error::from);
-        match made.and_then(|()| folder.refresh(mode)) {
+        match made.and_then(|()| folder.refresh()) {
             Ok(()) => Ok(folder),
             Err(error) => {
                 let _ = folder.remove();
@@ -64,11 +66,11 @@ impl LoadFolder {
     }
 
     /// The one at `path`, if nobody else can have put another in its place.
-    pub(super) fn open(path: &Path, user: Option<&LoadUser>) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, mode: Mode, user: Option<&LoadUser>) -> io::Result<Self> {
         if let Some(place) = changeable(path)? {
             return Err(io::Error::other(format!("others can change {}", place.display())));
         }
-        Ok(Self { path: path.to_owned(), top: Folder::open(path)?, user: user.cloned() })
+        Ok(Self { path: path.to_owned(), top: Folder::open(path)?, mode, user: user.cloned() })
     }
 
     /// Where the load's files are.
@@ -77,14 +79,14 @@ impl LoadFolder {
     }
 
     /// Makes the folder for files anew, or empties it.
-    pub(super) fn refresh(&self, mode: Mode) -> io::Result<()> {
+    pub(super) fn refresh(&self) -> io::Result<()> {
         match mkdirat(&self.top, FILES, Mode::S_IRWXU) {
             Ok(()) => {}
             Err(Errno::EEXIST) => self.empty_files()?,
             Err(errno) => return Err(errno.into()),
         }
         let files = self.top.child(OsStr::new(FILES))?;
-        fchmod(&files, mode)?;
+        fchmod(&files, self.mode)?;
         if let Some(user) = &self.user {
             fchown(&files, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
         }
@@ -396,7 +398,7 @@ mod tests {
         let folder = LoadFolder::create(&parent.path().join("load"), Mode::S_IRWXU, None).unwrap();
         fs::remove_dir(folder.files()).unwrap();
         symlink("../precious", folder.files()).unwrap();
-        folder.refresh(Mode::S_IRWXU).unwrap_err();
+        folder.refresh().unwrap_err();
         folder.remove().unwrap();
         assert!(parent.path().join("precious/kept").exists());
     }
@@ -469,7 +471,7 @@ mod tests {
             mount(overlay, &all, overlay, MsFlags::empty(), Some(&*options))?;
             let moved = fs::rename(all.join("load/files/a"), all.join("load/files/moved"));
             assert_eq!(moved.unwrap_err().kind(), io::ErrorKind::CrossesDevices);
-            LoadFolder::open(&all.join("load"), None)?.remove()?;
+            LoadFolder::open(&all.join("load"), Mode::S_IRWXU, None)?.remove()?;
             assert!(!all.join("load").exists());
             io::Result::Ok(())
         };
