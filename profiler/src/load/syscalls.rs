@@ -42,7 +42,7 @@ fn ipv4(address: std::net::Ipv4Addr) -> libc::sockaddr {
     unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) }
 }
 
-/// Makes an entry for a neighbour on `lo`, that stays or may be dropped: arp(7).
+/// Adds a neighbour on `lo`, permanent or not: arp(7).
 pub(super) fn set_neighbour(
     socket: BorrowedFd<'_>,
     address: std::net::Ipv4Addr,
@@ -129,8 +129,8 @@ pub(super) struct Start {
     pub(super) blocked: SigSet,
 }
 
-/// Has the process started by `command` lead a session of its own, and be killed by the kernel when the calling thread ends, which
-/// must not be before all of its process.
+/// Makes the process started by `command` lead a new session. The kernel kills it when the thread that starts it
+/// ends, which has to live as long as this process.
 pub(super) fn start_in_session(command: &mut Command, start: Start) {
     let parent = nix::unistd::getpid();
     let prepare = move || {
@@ -263,7 +263,7 @@ fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// A file that is not there, named in memory that 32-bit system calls reach, too.
+/// The path of a missing file, in memory that 32-bit system calls can address.
 pub(super) struct Missing(Page);
 
 impl Missing {
@@ -322,7 +322,7 @@ impl Missing {
     }
 }
 
-/// Whether the kernel takes system calls of 32-bit programs: one that does not kills who makes one.
+/// Whether the kernel has system calls of 32-bit programs; without, it kills the caller.
 pub(super) fn has_32_bit_calls() -> bool {
     /// `getpid` of 32-bit programs.
     const GETPID: u32 = 20;
@@ -336,7 +336,7 @@ pub(super) fn of_credentials(
     has_32_bits: bool,
 ) -> impl Iterator<Item = (&'static str, io::Result<()>, &'static [Errno])> {
     let group = libc::c_long::from(nix::unistd::getegid().as_raw());
-    // What fails because of its arguments, or as the kernel has been built without it.
+    // Invalid arguments, or a kernel built without the call.
     let fails: &[Errno] =
         &[Errno::EFAULT, Errno::EINVAL, Errno::EBADF, Errno::EOPNOTSUPP, Errno::ENOSYS];
     let made = [

@@ -173,7 +173,7 @@ impl Load {
     }
 }
 
-/// Names become part of a path, which must not lead elsewhere.
+/// Names become part of a path, so they must not leave its folder.
 fn plain_name(name: &Spanned<String>, what: &str) -> Result<(), Mistake> {
     let text = name.get_ref();
     if text.starts_with('.') || !is_of(text, 255, "_-.") {

@@ -60,7 +60,7 @@ impl Recording {
         self.driver_costs.iter().try_for_each(check_driver_cost).map_err(within("driver_costs"))
     }
 
-    /// Checks what came of the loads, and that hits are of the handlers.
+    /// Checks the loads' outcomes, and that there is one number of hits for each handler.
     fn check_loads(&self) -> Result<(), String> {
         let handlers = self.handlers.len();
         let used = self.load_profile.as_ref();
@@ -149,7 +149,7 @@ fn agrees(handler: &HandlerRecording, layout: &HistogramLayout) -> bool {
         let sum = |bucket| u128::from(edge(bucket).clamp(min, max)) * u128::from(bucket.count);
         buckets.iter().map(sum).sum()
     };
-    // Those may be as long as the longest one.
+    // Calls beyond the range may be as long as the longest one.
     let beyond = u128::from(over_range) * u128::from(max);
     let sums = bound(|bucket| bucket.from_ns)..=bound(|bucket| bucket.to_ns) + beyond;
     is_min && is_max && sums.contains(&u128::from(handler.sum_ns))

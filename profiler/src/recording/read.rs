@@ -1,4 +1,4 @@
-//! Reads a recording from a file that may be anything.
+//! Reads recordings from untrusted files.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -17,10 +17,10 @@ use crate::terminal::clean;
 /// Largest file that is read. A recording of sixty handlers takes about 3 MiB.
 pub const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// What to do about a file that is none of this program's.
+/// The remedy for a file of another program.
 const NAME_ONE: &str = "name a file that `profiler run --json` wrote";
 
-/// The two fields that every version has. Whatever else is there is skipped, not kept.
+/// The two fields that every version has.
 #[derive(Deserialize)]
 struct Head {
     schema: Option<String>,

@@ -1,5 +1,4 @@
-//! Whether the driver that is measured stays the same: addresses and BTF ids are those of one load of one
-//! build.
+//! Whether the measured driver stays the same: addresses and BTF ids are only valid until it is loaded again.
 
 use std::io;
 
@@ -19,7 +18,7 @@ pub(super) struct Driver {
     loads: Loads,
     /// Its kprobes. Where they cannot be read, `profiler doctor` says why.
     own_probes: Option<OwnProbes>,
-    /// The BPF programs, if these are what is measured.
+    /// The BPF programs, if these are measured.
     programs: Option<Programs>,
 }
 
@@ -32,7 +31,7 @@ impl Driver {
         let Some(name) = targets.first().and_then(|target| target.module.as_deref()) else {
             return Ok(None);
         };
-        // In this order: what is loaded after `now` shows at the end.
+        // In this order: a load after `now` shows at the end.
         let loads = Loads::now();
         if targets.iter().any(|target| target.program.is_some()) {
             let programs = Some(Programs::of(targets).map_err(not_listed)?);
@@ -43,7 +42,7 @@ impl Driver {
         Ok(Some(Self { facts, loads, own_probes, programs: None }))
     }
 
-    /// What is known of its kprobes before the run.
+    /// Number and missed hits of its kprobes before the run, in words.
     pub(super) fn own_probes(&self) -> Option<String> {
         let probes = &self.own_probes.as_ref()?.list;
         let most = probes.iter().filter_map(|probe| probe.maxactive);

@@ -144,7 +144,7 @@ fn module(args: &RunArgs, part: &LoadProfile) -> Result<Option<String>, Failure>
     }
 }
 
-/// The handlers that are there: versions of a driver differ, so some may be missing.
+/// The handlers that exist here: versions of a driver differ, so some may be missing.
 fn resolve(
     module: Option<&str>,
     hook: &Hook,

@@ -1,4 +1,4 @@
-//! Durations as they are measured: an HDR histogram, with what is known of them exactly.
+//! Measured durations: an HDR histogram with exact sum, minimum and maximum.
 
 use std::borrow::Cow;
 use std::ops::AddAssign;
@@ -192,7 +192,7 @@ impl AddAssign<&Self> for Durations {
     fn add_assign(&mut self, more: &Self) {
         self.add_exact(more.sum_ns, more.min_ns, more.max_ns, more.over_range);
         if self.histogram.add(&more.histogram).is_err() {
-            // Of a wider range: what is beyond this one's is counted in its last bucket.
+            // Of a wider range: count the rest in the last bucket.
             for bucket in more.histogram.iter_recorded() {
                 self.histogram
                     .saturating_record_n(bucket.value_iterated_to(), bucket.count_at_value());

@@ -129,7 +129,7 @@ impl Worker for Rmdir {
 }
 
 /// What is written each time: always to the beginning, so that the file does not grow. It ends with a NUL: a driver that
-/// takes what is written for a string, as Elkeid does, else reads on beyond it, which takes as long as chance has it.
+/// reads it as a string, as Elkeid does, would read past it otherwise, for a random time.
 const WRITTEN: &[u8; 64] = b"one operation of the built-in load `write`, of sixty-four bytes\0";
 
 struct Write(File);

@@ -63,7 +63,7 @@ pub(super) fn open_existing(shared: &Shared, index: u32) -> NewWorker {
     simple(move || syscalls::open(&path).map(drop).map_err(failed("open a file")))
 }
 
-/// A file that is there.
+/// An existing file.
 fn existing(shared: &Shared, index: u32) -> Result<CString, String> {
     let path = shared.directory()?.join(format!("worker-{index}"));
     std::fs::write(&path, BYTES).map_err(unavailable(path.to_string_lossy()))?;
@@ -140,7 +140,7 @@ impl Drop for Switch {
     }
 }
 
-/// A page that a system call writes to and that is not there: the fault is the call's.
+/// A page that is absent when a system call writes to it: the call takes the fault.
 pub(super) fn page_fault() -> NewWorker {
     let mut page = syscalls::Page::writable().map_err(unavailable("a page of memory"))?;
     simple(move || page.fault().map_err(failed("a page fault")))
@@ -159,8 +159,8 @@ pub(super) fn ipv6() -> NewWorker {
     })
 }
 
-/// Calls that fail: `open`, `execve` and `execveat` of a file that is not there, `accept` where nobody waits, a
-/// `connect` that is refused.
+/// Calls that fail: `open`, `execve` and `execveat` of a missing file, `accept` without a client, a refused
+/// `connect`.
 pub(super) fn errors() -> NewWorker {
     let sockets = "TCP sockets on 127.0.0.1";
     let missing = syscalls::Missing::new().map_err(unavailable("a page of memory"))?;
@@ -188,7 +188,7 @@ pub(super) fn errors() -> NewWorker {
     })
 }
 
-/// The same of a file that is not there, by the system calls of 32-bit programs; by 64-bit ones where the kernel has no others.
+/// The first three by the system calls of 32-bit programs, or by 64-bit ones if the kernel has no others.
 pub(super) fn errors_32() -> NewWorker {
     let missing = syscalls::Missing::new().map_err(unavailable("a page of memory"))?;
     let has_32_bits = syscalls::has_32_bit_calls();

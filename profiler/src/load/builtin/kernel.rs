@@ -33,7 +33,7 @@ pub(super) fn module(load: &BuiltinLoad) -> NewWorker {
 }
 
 /// Has the kernel patch its code there and back: for a static key, a tracepoint (which is a static call where the architecture has
-/// them), and the entry of a function that is traced. What this kernel lacks, or a driver refuses, is left out.
+/// them), and the entry of a function that is traced. Skips what this kernel lacks or a driver refuses.
 pub(super) fn text_poke(load: &BuiltinLoad) -> NewWorker {
     if load.remover != Remover::Nothing {
         return Err("it changes the kernel's code, so it runs in the lab's guest alone".to_owned());

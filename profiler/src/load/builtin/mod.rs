@@ -63,7 +63,7 @@ pub struct BuiltinLoad {
     /// What operations give handlers to walk over.
     #[serde(default, skip_serializing_if = "Dimensions::is_none")]
     pub dimensions: Dimensions,
-    /// Operations that started or were due before this time, the warm-up, are in no latency (and in all else).
+    /// Operations that started or were due before this time, the warm-up, are left out of latencies alone.
     #[serde(skip)]
     pub measured_from: Option<Instant>,
     /// Where loads on files make their private directory; by default the directory for temporary files.

@@ -20,7 +20,7 @@ use crate::recording::loads::{CpuTime, LoadFailure, LoadOutcome, LoadStatus, Ope
 use crate::stats::nanoseconds;
 use crate::stop::{StopReason, StopSignal};
 
-/// After this many failures in a row a worker gives up: it makes no load, and each failure may be slow
+/// After this many failures in a row a worker gives up: it generates no load, and each failure may be slow
 /// or flood a log.
 const MAX_FAILURES_IN_A_ROW: u32 = 100;
 
@@ -211,10 +211,10 @@ fn work(
     tally
 }
 
-/// Sleeps until the clock is at a tenth of a second. In a guest under virtual time, which has nothing else to do, the same timer
-/// interrupts then come during the same operations, whatever was done before.
+/// Sleeps until the clock is at a tenth of a second. In an otherwise idle guest under virtual time, the same timer interrupts then
+/// hit the same operations in each run.
 fn align() {
-    /// Nanoseconds; the kernel's timer interrupts come at parts of it.
+    /// In nanoseconds: a multiple of the kernel's timer period.
     const STEP: i64 = 100_000_000;
     let clock = ClockId::CLOCK_MONOTONIC;
     let Ok(now) = clock.now() else { return };

@@ -4,8 +4,7 @@
 //! what a test leaves running, and waits before and after until the handlers' counters have been read. Tests have a private folder as
 //! `TMPDIR`, which is emptied before each test. Their mounts end with them.
 //!
-//! LTP's own runners are commands: `profiler run ... -- kirk --run-suite syscalls`. So was runltp, which LTP had until
-//! February 2026.
+//! LTP's own runner is a command: `profiler run ... -- kirk --run-suite syscalls`.
 
 mod destructive;
 mod direct;
@@ -165,7 +164,7 @@ fn find_root(asked: Option<PathBuf>) -> Result<PathBuf, Failure> {
     }
 }
 
-/// LTP, or a list of its, is missing or damaged.
+/// LTP or one of its lists is missing or damaged.
 fn bad_ltp(text: String) -> Failure {
     Failure::new(exit::BAD_INPUT, text)
 }

@@ -1,7 +1,7 @@
 //! Folders that a load's user may write to.
 //!
-//! Their owner can rename what is in them, replace it by links or move other folders there at any time. So root opens them by
-//! descriptor, follows neither links nor mounts, and removes what is in them with the rights of that user.
+//! Their owner can rename their entries, replace them by links or move other folders there at any time. So root opens them by
+//! descriptor, follows neither links nor mounts, and removes the entries with the rights of that user.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -37,7 +37,7 @@ const FILES: &str = "files";
 const FLAGS: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// A load's folder, which is the caller's, with the load's own folder for files in it, which the load can therefore not rename.
+/// A load's folder. It belongs to the caller, so the load cannot rename the folder for files in it.
 #[derive(Debug)]
 pub(super) struct LoadFolder {
     path: PathBuf,
@@ -65,7 +65,7 @@ impl LoadFolder {
         }
     }
 
-    /// The one at `path`, if nobody else can have put another in its place.
+    /// Opens the one at `path`. Fails if another user can replace it.
     pub(super) fn open(path: &Path, mode: Mode, user: Option<&LoadUser>) -> io::Result<Self> {
         if let Some(place) = changeable(path)? {
             return Err(io::Error::other(format!("others can change {}", place.display())));
@@ -112,7 +112,7 @@ impl LoadFolder {
         }
     }
 
-    /// Removes the folder of another user, with no rights but that user's to what is in it.
+    /// Removes another user's folder, with that user's rights to its entries.
     fn remove_files(&self) -> io::Result<()> {
         let mut deadline = None;
         loop {
@@ -266,7 +266,7 @@ impl Folder {
             return Ok(());
         }
         let child = match self.child(name) {
-            // Its owner has put something else there meanwhile, which is seen in the next round.
+            // Its owner has replaced it meanwhile: the next round sees it.
             Err(error) if is_of_a_race(&error) => return Ok(()),
             child => child?,
         };
@@ -320,7 +320,7 @@ impl Folder {
         match unlinked {
             Ok(()) | Err(Errno::ENOENT) => Ok(true),
             Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOTDIR) => Ok(false),
-            // A mount, for one.
+            // Such as a mount.
             Err(errno) => Err(errno.into()),
         }
     }
@@ -340,7 +340,7 @@ fn of_entry(path: &Path, error: &io::Error, more: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}{more}", path.display()))
 }
 
-/// `prefix` and 16 random hexadecimal digits: the name of a folder that is created later.
+/// `prefix` and 16 random hexadecimal digits: the name of a folder to create.
 pub(super) fn unused_name(prefix: &str) -> String {
     format!("{prefix}{:016x}", RandomState::new().build_hasher().finish())
 }

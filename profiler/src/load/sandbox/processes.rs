@@ -28,7 +28,7 @@ const LONGEST_KILL: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(20);
 
 /// A command that was started, and all that it has started. This process is the parent of all orphans below it
-/// (`PR_SET_CHILD_SUBREAPER`): a daemon that has left its session becomes its child, and "no child left" means that nothing is.
+/// (`PR_SET_CHILD_SUBREAPER`): a daemon that has left its session becomes its child, and without a child no descendant is left.
 pub(super) struct Processes {
     signals: SignalFd,
     command: Option<Pid>,

@@ -26,10 +26,10 @@ pub(super) enum Request {
     Run(CommandRequest),
 }
 
-/// A sandbox by names that nothing has yet. Its supervisor makes it, so that a profiler that is killed at any moment leaves nothing.
+/// A plan of a sandbox, with unused names. The supervisor creates it, so that a profiler killed at any moment leaves nothing.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in crate::load) struct Sandbox {
-    /// The user of its commands, if not the caller.
+    /// User of its commands, if not the caller.
     pub(super) user: Option<LoadUser>,
     /// The folder in which they have their `TMPDIR`, and the mode of that.
     pub(super) folder: Option<(OsString, u32)>,
@@ -41,7 +41,7 @@ impl Sandbox {
     /// One as `options` ask for, with files of this mode.
     ///
     /// # Errors
-    /// A sentence that says what is missing here, and what to do.
+    /// If the caller may not run as that user.
     pub(in crate::load) fn plan(
         options: &SandboxOptions,
         files: Option<Mode>,

@@ -1,6 +1,5 @@
 //! The process between the profiler and the commands of a load. No descendant of a command outlives the supervisor, and the
-//! supervisor does not outlive the profiler: its standard input is a pipe from the profiler, which closes when that dies, be it by
-//! SIGKILL.
+//! supervisor does not outlive the profiler: its standard input is a pipe from the profiler, which closes even after a SIGKILL.
 
 use std::fs::File;
 use std::io::{self, Read as _};

@@ -1,4 +1,4 @@
-//! Sums of loads: what was asked for stays apart, what came of it is added up.
+//! Sums of loads: different loads stay apart, outcomes of equal loads add up.
 
 use super::{checked, checked_calls};
 use crate::recording::loads::{
