@@ -46,8 +46,13 @@ impl AsFd for Processes {
 
 impl Processes {
     /// Receives the signals of this process by a descriptor from now on.
+    ///
+    /// # Errors
+    /// If the kernel refuses, or does not list children (`CONFIG_PROC_CHILDREN`): nothing could be ended then.
     pub(super) fn new() -> io::Result<Self> {
         set_child_subreaper(true)?;
+        let children = Process::myself().and_then(|this| this.task_main_thread()?.children());
+        children.map_err(|error| io::Error::other(format!("a list of its children: {error}")))?;
         // Blocked before any process is started, so that the end of none is missed. SIGINT and SIGHUP
         // may come from the terminal; the profiler gets them too and decides what happens.
         let mut blocked = SigSet::empty();
