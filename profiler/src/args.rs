@@ -107,8 +107,8 @@ pub struct RunArgs {
     /// Operations per second of each built-in load, such as 200/s [default: as fast as possible].
     #[arg(long, requires = "builtin", value_name = "N/s")]
     pub rate: Option<Rate>,
-    /// Threads of each built-in load, or tests of LTP side by side [default: 1].
-    #[arg(long, conflicts_with = "load", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    /// Threads of each built-in load [default: 1].
+    #[arg(long, requires = "builtin", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub workers: Option<u32>,
     /// Keep each of these threads on one CPU.
     #[arg(long, requires = "builtin")]

@@ -26,6 +26,12 @@ fn joined<S: AsRef<str>>(names: &[S], by: &str) -> String {
     }
 }
 
+/// The name that is most like `wanted`.
+pub(crate) fn nearest(wanted: &str, names: impl Iterator<Item = String>) -> Option<String> {
+    let likeness = |name: &String| strsim::jaro_winkler(name, wanted);
+    names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+}
+
 /// Longest duration accepted, a year, so that sums with "now" cannot overflow.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 

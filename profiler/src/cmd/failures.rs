@@ -4,7 +4,6 @@ use crate::atomic_file::OutputError;
 use crate::error::{Failure, exit};
 use crate::kernel::module::ModuleError;
 use crate::kernel::target::ResolveError;
-use crate::load::ltp::LtpError;
 use crate::probe::ProbeError;
 use crate::toml_file::{BadToml, TomlFileError};
 
@@ -39,16 +38,6 @@ impl From<ProbeError> for Failure {
         let code = match error {
             ProbeError::ModuleGone { .. } => exit::NO_TARGET,
             _ => exit::CANNOT_MEASURE,
-        };
-        Self::new(code, error.to_string())
-    }
-}
-
-impl From<LtpError> for Failure {
-    fn from(error: LtpError) -> Self {
-        let code = match error {
-            LtpError::BadLtp(_) => exit::BAD_INPUT,
-            LtpError::BadChoice(_) => exit::USAGE,
         };
         Self::new(code, error.to_string())
     }

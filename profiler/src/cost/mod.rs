@@ -155,7 +155,7 @@ fn one_round(
 
 /// How long that many operations take, in nanoseconds.
 fn time(runtime: &Runtime, kind: BuiltinKind, operations: u64) -> Result<u64, Failure> {
-    let timed = runtime.block_on(time_builtin(kind, operations, 1));
+    let timed = runtime.block_on(time_builtin(kind, operations));
     timed.map_err(|failure| Failure::new(exit::LOAD_FAILED, failure.to_string()))
 }
 

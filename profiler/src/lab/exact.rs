@@ -121,7 +121,7 @@ pub fn fill(
     recording.call_tree = Some(tree(counts, lines, symbols));
     recording.warnings.clear();
     recording.warn();
-    recording.check().map_err(|error| error.to_string())
+    recording.check()
 }
 
 /// What is stored of a handler by the instructions of its calls.

@@ -8,9 +8,9 @@ use nix::sys::stat::Mode;
 
 use super::run::{Load, Running};
 use super::sandbox::{
-    CommandKind, CommandRequest, Ended, ProfilerProgram, Sandbox, SandboxOptions, run_once,
+    CommandKind, CommandRequest, ProfilerProgram, Sandbox, SandboxOptions, run_once,
 };
-use crate::recording::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus, TestEnd};
+use crate::recording::loads::{Ended, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, TestEnd};
 use crate::stats::nanoseconds;
 use crate::stop::{StopReason, StopSignal};
 

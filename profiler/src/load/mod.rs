@@ -12,7 +12,7 @@
 //! | [`IdleLoad`] | nothing: measures what the machine does by itself | when stopped |
 //!
 //! [`recording::loads`](crate::recording::loads) has what a recording stores of a load, `sandbox` what keeps its processes together. Loads
-//! start the program itself again as a subprocess: its `main` has to call [`run_subprocess_if_asked`].
+//! start this program again as a subprocess: its `main` has to call [`run_subprocess_if_asked`].
 
 pub mod builtin;
 mod command;
@@ -38,6 +38,6 @@ pub(crate) use syscalls::{dying_with_parent, setsid_in_child};
 
 pub use crate::recording::loads::{
     BuiltinKind, CpuTime, Dimensions, Latency, LoadFailure, LoadOutcome, LoadRun, LoadSpec,
-    LoadStatus, OperationErrors, OperationTimes, OwnCalls, Points, Rate,
+    LoadStatus, OperationErrors, OperationTimes, Points, Rate,
 };
 pub use crate::stop::{StopReason, StopSignal};

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::builtin::{BuiltinLoad, Remover};
 use super::run::{Load, Running};
 use super::sandbox::{
-    CommandKind, CommandRequest, Ended, LoadUser, Role, Sandbox, SandboxOptions, SupervisorMessage,
+    CommandKind, CommandRequest, LoadUser, Role, Sandbox, SandboxOptions, SupervisorMessage,
     run_once,
 };
-use crate::recording::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus, OwnCalls, TestEnd};
+use crate::recording::loads::{Ended, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, TestEnd};
 use crate::stats::nanoseconds;
 use crate::stop::{StopReason, StopSignal};
 
@@ -84,10 +84,6 @@ impl SandboxedLoad {
             |outcome| *outcome,
         );
         outcome.left = ended.left;
-        // The supervisor, and the process itself.
-        if let Some(calls) = &mut outcome.calls {
-            *calls += OwnCalls { execve: 2, ..OwnCalls::default() };
-        }
         if let LoadStatus::Stopped { by } = &mut outcome.status {
             // The process does not know why it was stopped.
             *by = stop.reason().unwrap_or(StopReason::Interrupted);

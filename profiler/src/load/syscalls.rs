@@ -14,20 +14,9 @@ use rustix::process::{WaitOptions, waitpid};
 
 use crate::limits;
 
-/// Whether the network interface `name` is up, in the network namespace of `socket`.
-///
-/// Neither from `/sys/class/net`, which may be of another network namespace, nor by `getifaddrs`, whose
-/// netlink socket would call `bind`.
-pub(super) fn interface_is_up(socket: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
-    let request = interface(socket, libc::SIOCGIFFLAGS, name_of(name))?;
-    // SAFETY: SIOCGIFFLAGS answers in this field of the union.
-    let flags = unsafe { request.ifr_ifru.ifru_flags };
-    Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
-}
-
-/// Brings a network interface up or down.
-pub(super) fn set_interface(socket: BorrowedFd<'_>, name: &str, up: bool) -> io::Result<()> {
-    let mut request = interface(socket, libc::SIOCGIFFLAGS, name_of(name))?;
+/// Brings `lo` up or down, in the network namespace of `socket`.
+pub(super) fn set_loopback(socket: BorrowedFd<'_>, up: bool) -> io::Result<()> {
+    let mut request = interface(socket, libc::SIOCGIFFLAGS, loopback())?;
     let flag = libc::IFF_UP as libc::c_short;
     // SAFETY: SIOCGIFFLAGS answered in this field of the union.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
@@ -35,13 +24,9 @@ pub(super) fn set_interface(socket: BorrowedFd<'_>, name: &str, up: bool) -> io:
     interface(socket, libc::SIOCSIFFLAGS, request).map(drop)
 }
 
-/// Gives a network interface an address, in place of the one that it had.
-pub(super) fn set_address(
-    socket: BorrowedFd<'_>,
-    name: &str,
-    address: std::net::Ipv4Addr,
-) -> io::Result<()> {
-    let mut request = name_of(name);
+/// Gives `lo` an address, in place of the one that it had.
+pub(super) fn set_address(socket: BorrowedFd<'_>, address: std::net::Ipv4Addr) -> io::Result<()> {
+    let mut request = loopback();
     request.ifr_ifru.ifru_addr = ipv4(address);
     interface(socket, libc::SIOCSIFADDR, request).map(drop)
 }
@@ -57,7 +42,7 @@ fn ipv4(address: std::net::Ipv4Addr) -> libc::sockaddr {
     unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) }
 }
 
-/// Makes an entry for a neighbour on `lo`, that stays or may be dropped: arp(7).
+/// Adds a neighbour on `lo`, permanent or not: arp(7).
 pub(super) fn set_neighbour(
     socket: BorrowedFd<'_>,
     address: std::net::Ipv4Addr,
@@ -68,22 +53,18 @@ pub(super) fn set_neighbour(
     request.arp_pa = ipv4(address);
     request.arp_ha.sa_family = libc::ARPHRD_LOOPBACK;
     request.arp_flags = libc::ATF_COM | if stays { libc::ATF_PERM } else { 0 };
-    request.arp_dev = name_of("lo").ifr_name;
+    request.arp_dev = loopback().ifr_name;
     // SAFETY: the descriptor is open while borrowed, and the kernel reads one `arpreq`.
     let result =
         unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSARP as _, &raw const request) };
     checked(result.into())
 }
 
-/// A request about the network interface `name`.
-fn name_of(name: &str) -> libc::ifreq {
+/// A request about `lo`.
+fn loopback() -> libc::ifreq {
     // SAFETY: all-zero bytes are a valid `ifreq`: integers, pointers and arrays of them.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays 0 and terminates the name.
-    let room = request.ifr_name.len() - 1;
-    for (to, from) in request.ifr_name.iter_mut().take(room).zip(name.bytes()) {
-        *to = libc::c_char::from_ne_bytes([from]);
-    }
+    request.ifr_name[..2].copy_from_slice(&[b'l', b'o'].map(|byte| byte as libc::c_char));
     request
 }
 
@@ -148,8 +129,8 @@ pub(super) struct Start {
     pub(super) blocked: SigSet,
 }
 
-/// Has the process started by `command` lead a session of its own, and be killed by the kernel when the calling thread ends, which
-/// must not be before all of its process.
+/// Makes the process started by `command` lead a new session. The kernel kills it when the thread that starts it
+/// ends, which has to live as long as this process.
 pub(super) fn start_in_session(command: &mut Command, start: Start) {
     let parent = nix::unistd::getpid();
     let prepare = move || {
@@ -282,7 +263,7 @@ fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// A file that is not there, named in memory that 32-bit system calls reach, too.
+/// The path of a missing file, in memory that 32-bit system calls can address.
 pub(super) struct Missing(Page);
 
 impl Missing {
@@ -341,7 +322,7 @@ impl Missing {
     }
 }
 
-/// Whether the kernel takes system calls of 32-bit programs: one that does not kills who makes one.
+/// Whether the kernel has system calls of 32-bit programs; without, it kills the caller.
 pub(super) fn has_32_bit_calls() -> bool {
     /// `getpid` of 32-bit programs.
     const GETPID: u32 = 20;
@@ -355,7 +336,7 @@ pub(super) fn of_credentials(
     has_32_bits: bool,
 ) -> impl Iterator<Item = (&'static str, io::Result<()>, &'static [Errno])> {
     let group = libc::c_long::from(nix::unistd::getegid().as_raw());
-    // What fails because of its arguments, or as the kernel has been built without it.
+    // Invalid arguments, or a kernel built without the call.
     let fails: &[Errno] =
         &[Errno::EFAULT, Errno::EINVAL, Errno::EBADF, Errno::EOPNOTSUPP, Errno::ENOSYS];
     let made = [

@@ -2,14 +2,12 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::{LoadProfile, Origin, Work};
 use crate::error::{Failure, exit};
-
-/// Largest file that is read, a hundred times the largest sensible one.
-const MAX_BYTES: u64 = 1 << 20;
+use crate::text::nearest;
+use crate::toml_file;
 
 /// The profiles in this program, by name: all of `ltp-profiles/`.
 pub(super) const BUILT_IN: &[(&str, &str)] =
@@ -141,9 +139,7 @@ impl Library {
         }
         known.sort();
         known.dedup();
-        let likeness = |other: &String| strsim::jaro_winkler(other, name);
-        let near = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-        let near = near.filter(|other| likeness(other) > 0.8).cloned();
+        let near = nearest(name, known.iter().cloned());
         let near = near.map_or(String::new(), |near| format!(": did you mean `{near}`?"));
         let known = known.join(", ");
         Err(Failure::new(
@@ -182,25 +178,15 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
 }
 
 fn read(path: &Path) -> Result<LoadProfile, Failure> {
-    let unreadable = |reason: String| unusable(format!("{}: {reason}", path.display()));
-    let open = || -> std::io::Result<String> {
-        let mut text = String::new();
-        fs::File::open(path)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
-        Ok(text)
-    };
     let name = stem(path);
-    let text = open().map_err(|error| {
+    let text = toml_file::read(path).map_err(|error| {
         let built_in = BUILT_IN.iter().any(|(other, _)| *other == name);
-        let remedy = if built_in && error.kind() == std::io::ErrorKind::NotFound {
-            format!("; there is a built-in profile of that name: --profile {name}")
-        } else {
-            String::new()
+        let remedy = match built_in {
+            true => format!("; there is a built-in profile of that name: --profile {name}"),
+            false => String::new(),
         };
-        unreadable(format!("cannot read this load profile: {error}{remedy}"))
+        unusable(format!("{error}{remedy}"))
     })?;
-    if text.len() as u64 > MAX_BYTES {
-        return Err(unreadable("too large for a load profile (more than 1 MiB)".to_owned()));
-    }
     Ok(LoadProfile::parse(&name, Origin::File(path.to_owned()), &text)?)
 }
 

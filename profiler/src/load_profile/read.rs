@@ -10,8 +10,6 @@ use super::{Builtin, Hook, LoadProfile, LtpTests, Origin, Wanted, Work};
 use crate::load::{BuiltinKind, Rate};
 use crate::toml_file::{self, BadToml, Mistake};
 
-/// Most handlers, modules or parts of one profile.
-const MAX_ENTRIES: usize = 256;
 /// Most threads of a built-in load, as on the command line.
 const MAX_WORKERS: u32 = 4096;
 
@@ -74,7 +72,6 @@ impl File {
         for module in &self.module {
             plain_name(module, "a module's name")?;
         }
-        few(self.module.last(), self.module.len())?;
         let title = self.title.get_ref().clone();
         let modules = self.module.iter().map(|module| module.get_ref().clone()).collect();
         let notes = self.notes.trim().to_owned();
@@ -101,7 +98,6 @@ impl File {
         if parts.get_ref().is_empty() {
             return Err((parts.span(), "name at least one part".to_owned()));
         }
-        few(parts.get_ref().last(), parts.get_ref().len())?;
         let mut seen = HashSet::new();
         for part in parts.get_ref() {
             plain_name(part, "the name of a part (another profile, without `.toml`)")?;
@@ -117,7 +113,6 @@ impl File {
             let text = "no handler: add `[[handler]]` with name and least_hits, or `parts`";
             return Err((0..0, text.to_owned()));
         }
-        few(self.handler.last(), self.handler.len())?;
         if let (None, None) = (&self.ltp, &self.builtin) {
             return Err((0..0, "no load: add `[ltp]` or `[builtin]`".to_owned()));
         }
@@ -178,16 +173,7 @@ impl Load {
     }
 }
 
-fn few<T>(last: Option<&Spanned<T>>, count: usize) -> Result<(), Mistake> {
-    match last {
-        Some(last) if count > MAX_ENTRIES => {
-            Err((last.span(), format!("{count} entries are more than {MAX_ENTRIES}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Names become part of a path, which must not lead elsewhere.
+/// Names become part of a path, so they must not leave its folder.
 fn plain_name(name: &Spanned<String>, what: &str) -> Result<(), Mistake> {
     let text = name.get_ref();
     if text.starts_with('.') || !is_of(text, 255, "_-.") {

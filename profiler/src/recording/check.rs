@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::loads::{LoadRun, OperationTimes};
-use super::{DriverCost, HandlerRecording, HistogramLayout, Recording, SCHEMA, VERSION};
+use super::{Bucket, DriverCost, HandlerRecording, HistogramLayout, Recording, SCHEMA, VERSION};
 
 /// Longest name of a function or module (`KSYM_NAME_LEN` of the kernel is 512 with its end mark).
 pub(super) const MAX_NAME_BYTES: usize = 512;
@@ -13,22 +13,6 @@ pub(super) const MAX_COUNTERS_IN_ALL: u64 = 1 << 30;
 /// Most instructions of an operation: whole numbers up to here are exact in floating point.
 const MAX_INSTRUCTIONS: f64 = 9e15;
 
-/// A part of a recording that contradicts another.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{subject}: {reason}")]
-pub struct Inconsistent {
-    /// What is wrong: a handler by name, or a part of the file.
-    pub subject: String,
-    /// What disagrees with what.
-    pub reason: String,
-}
-
-impl Inconsistent {
-    pub(super) fn new(subject: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { subject: subject.into(), reason: reason.into() }
-    }
-}
-
 impl Recording {
     /// Checks that histograms are of the layout, and everything that is stored twice: counts, sums, ranges.
     ///
@@ -36,52 +20,47 @@ impl Recording {
     ///
     /// # Errors
     /// The first contradiction.
-    pub fn check(&self) -> Result<(), Inconsistent> {
+    pub fn check(&self) -> Result<(), String> {
         if self.schema != SCHEMA || self.version != VERSION {
-            return Err(Inconsistent::new("schema", format!("is not {SCHEMA} version {VERSION}")));
+            return Err(format!("schema: is not {SCHEMA} version {VERSION}"));
         }
         if self.window_ns == 0 {
-            return Err(Inconsistent::new("window_ns", "is 0: nothing can have been measured"));
+            return Err("window_ns: is 0: nothing can have been measured".to_owned());
         }
-        self.histogram.check().map_err(|reason| Inconsistent::new("histogram", reason))?;
+        self.histogram.check().map_err(within("histogram"))?;
         // Exports and sums make each histogram whole: bounds the time that a small file of many can take.
         let counters = self.histogram.counters().saturating_mul(self.handlers.len() as u64);
         if counters > MAX_COUNTERS_IN_ALL {
-            return Err(Inconsistent::new(
-                "handlers",
-                format!("{} histograms of that layout are more than are read", self.handlers.len()),
+            return Err(format!(
+                "handlers: {} histograms of that layout are more than are read",
+                self.handlers.len()
             ));
         }
         let mut seen = HashSet::new();
         for handler in &self.handlers {
-            let subject = format!("handler `{}`", handler.name.escape_debug());
             let bad_name = |name: &str| name.is_empty() || name.len() > MAX_NAME_BYTES;
             if bad_name(&handler.name) || handler.module.as_deref().is_some_and(bad_name) {
-                return Err(Inconsistent::new("handlers", "a name is empty or too long"));
+                return Err("handlers: a name is empty or too long".to_owned());
             }
+            let subject = format!("handler `{}`", handler.name.escape_debug());
             if !seen.insert((&handler.module, &handler.name)) {
-                return Err(Inconsistent::new(subject, "is there twice"));
+                return Err(format!("{subject}: is there twice"));
             }
-            check_handler(handler, &self.histogram)
-                .map_err(|reason| Inconsistent::new(subject, reason))?;
+            check_handler(handler, &self.histogram).map_err(within(&subject))?;
         }
         if let Some(tree) = &self.call_tree {
-            tree.check().map_err(|reason| Inconsistent::new("call_tree", reason))?;
+            tree.check().map_err(within("call_tree"))?;
         }
         let of_sources = self.sources.iter().try_fold(0_u64, |sum, s| sum.checked_add(s.calls));
         // A report of some of the handlers has fewer.
         if !self.sources.is_empty() && of_sources.is_none_or(|calls| calls < self.calls()) {
-            let reason = "have fewer calls than the handlers";
-            return Err(Inconsistent::new("sources", reason));
+            return Err("sources: have fewer calls than the handlers".to_owned());
         }
-        self.check_loads().map_err(|reason| Inconsistent::new("load", reason))?;
-        for cost in &self.driver_costs {
-            check_driver_cost(cost).map_err(|reason| Inconsistent::new("driver_costs", reason))?;
-        }
-        Ok(())
+        self.check_loads().map_err(within("load"))?;
+        self.driver_costs.iter().try_for_each(check_driver_cost).map_err(within("driver_costs"))
     }
 
-    /// Checks what came of the loads, and that hits are of the handlers.
+    /// Checks the loads' outcomes, and that there is one number of hits for each handler.
     fn check_loads(&self) -> Result<(), String> {
         let handlers = self.handlers.len();
         let used = self.load_profile.as_ref();
@@ -98,6 +77,11 @@ impl Recording {
             false => Ok(()),
         }
     }
+}
+
+/// Says in which part of a recording something is wrong.
+fn within(subject: &str) -> impl Fn(String) -> String {
+    move |reason| format!("{subject}: {reason}")
 }
 
 /// Whether 64 bits hold the sum of these figures.
@@ -133,72 +117,42 @@ fn check_handler(handler: &HandlerRecording, layout: &HistogramLayout) -> Result
     if handler.own_instructions > Some(handler.sum_ns) {
         return Err("has more instructions of its own than in all".to_owned());
     }
-    let held = handler.histogram.count();
-    if held != Some(handler.count) {
-        return Err(format!(
-            "count is {} and the histogram holds {}",
-            handler.count,
-            held.map_or("more than 2^64".to_owned(), |held| held.to_string())
-        ));
+    if handler.histogram.count() != Some(handler.count) {
+        return Err(format!("count is {}, and its histogram holds another number", handler.count));
     }
+    match agrees(handler, layout) {
+        true => Ok(()),
+        false => Err("sum, min, max or over_range contradict its histogram".to_owned()),
+    }
+}
+
+/// Whether the exact figures are possible by the histogram.
+fn agrees(handler: &HandlerRecording, layout: &HistogramLayout) -> bool {
     let buckets = &handler.histogram.buckets;
     let over_range = handler.losses.over_range;
     let (Some(first), Some(last)) = (buckets.first(), buckets.last()) else {
-        let exact = (handler.sum_ns, handler.min_ns, handler.max_ns, over_range);
-        let what = "count is 0, and yet there is a sum, a min, a max or an over_range";
-        return if exact == (0, None, None, 0) { Ok(()) } else { Err(what.to_owned()) };
+        return (handler.sum_ns, handler.min_ns, handler.max_ns, over_range) == (0, None, None, 0);
     };
-    let (Some(min), Some(max)) = (handler.min_ns, handler.max_ns) else {
-        return Err("has calls and no min or max".to_owned());
-    };
+    let (Some(min), Some(max)) = (handler.min_ns, handler.max_ns) else { return false };
     if min > max {
-        return Err(format!("min ({min}) is more than max ({max})"));
+        return false;
     }
-    let is_last = (last.from_ns..=last.to_ns).contains(&layout.highest_ns);
-    if over_range > 0 && !(is_last && over_range <= last.count) {
-        return Err(format!("over_range is {over_range} and the last bucket holds fewer calls"));
+    let is_within = |ns: u64, bucket: &Bucket| (bucket.from_ns..=bucket.to_ns).contains(&ns);
+    if over_range > 0 && !(is_within(layout.highest_ns, last) && over_range <= last.count) {
+        return false;
     }
     // Calls beyond the range are in the last bucket, and only min, max and sum know their duration.
-    let beyond = |ns: u64| over_range > 0 && ns > last.to_ns;
-    let in_first = (first.from_ns..=first.to_ns).contains(&min);
-    let in_last = (last.from_ns..=last.to_ns).contains(&max);
-    if !in_first && (buckets.len() > 1 || !beyond(min)) {
-        return Err(format!(
-            "min is {min} and the shortest call in the histogram took {} to {}",
-            first.from_ns, first.to_ns
-        ));
-    }
-    if !in_last && !beyond(max) {
-        return Err(format!(
-            "max is {max} and the longest call in the histogram took {} to {}",
-            last.from_ns, last.to_ns
-        ));
-    }
-    check_sum(handler, min, max)
-}
-
-/// The sum must lie between what the buckets allow; a sum that wrapped or was edited does not.
-fn check_sum(handler: &HandlerRecording, min: u64, max: u64) -> Result<(), String> {
-    let bound = |edge: fn(&super::Bucket) -> u64| -> u128 {
-        handler
-            .histogram
-            .buckets
-            .iter()
-            .map(|bucket| u128::from(edge(bucket).clamp(min, max)) * u128::from(bucket.count))
-            .sum()
+    let is_beyond = |ns: u64| over_range > 0 && ns > last.to_ns;
+    let is_min = is_within(min, first) || (buckets.len() == 1 && is_beyond(min));
+    let is_max = is_within(max, last) || is_beyond(max);
+    let bound = |edge: fn(&Bucket) -> u64| -> u128 {
+        let sum = |bucket| u128::from(edge(bucket).clamp(min, max)) * u128::from(bucket.count);
+        buckets.iter().map(sum).sum()
     };
-    let lowest = bound(|bucket| bucket.from_ns);
     // Calls beyond the range may be as long as the longest one.
-    let beyond = u128::from(handler.losses.over_range) * u128::from(max);
-    let highest = bound(|bucket| bucket.to_ns) + beyond;
-    if (lowest..=highest).contains(&u128::from(handler.sum_ns)) {
-        Ok(())
-    } else {
-        Err(format!(
-            "sum is {} and the histogram's calls took {lowest} to {highest} in all",
-            handler.sum_ns
-        ))
-    }
+    let beyond = u128::from(over_range) * u128::from(max);
+    let sums = bound(|bucket| bucket.from_ns)..=bound(|bucket| bucket.to_ns) + beyond;
+    is_min && is_max && sums.contains(&u128::from(handler.sum_ns))
 }
 
 /// Times of operations agree with their histogram.

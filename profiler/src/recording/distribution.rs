@@ -55,28 +55,18 @@ impl HistogramLayout {
     /// # Errors
     /// A sentence that says what is wrong.
     pub(super) fn check(&self) -> Result<(), String> {
-        if !(1..=5).contains(&self.precision_digits) {
-            return Err(format!("precision_digits is {}, not 1 to 5", self.precision_digits));
+        let Self { precision_digits, lowest_ns, highest_ns, .. } = *self;
+        let is_read = (1..=5).contains(&precision_digits)
+            && (1..=highest_ns / 2).contains(&lowest_ns)
+            && highest_ns <= MAX_HIGHEST_NS
+            && self.counters() <= MAX_COUNTERS;
+        match is_read {
+            true => Ok(()),
+            false => Err(format!(
+                "{precision_digits} digits from {lowest_ns} to {highest_ns} are no layout that is read: 1 to 5 digits, at \
+                 most a day in nanoseconds, and {MAX_COUNTERS} buckets"
+            )),
         }
-        if self.lowest_ns == 0 {
-            return Err("lowest is 0".to_owned());
-        }
-        if self.highest_ns / 2 < self.lowest_ns {
-            return Err(format!(
-                "highest ({}) is less than twice lowest ({})",
-                self.highest_ns, self.lowest_ns
-            ));
-        }
-        if self.highest_ns > MAX_HIGHEST_NS {
-            return Err(format!("highest ({}) is more than a day in nanoseconds", self.highest_ns));
-        }
-        let counters = self.counters();
-        if counters > MAX_COUNTERS {
-            return Err(format!(
-                "its histograms have {counters} buckets each, and {MAX_COUNTERS} is the most that is read"
-            ));
-        }
-        Ok(())
     }
 
     /// Counters of the first power of two, each of which is half as fine as the one before. For layouts with 1 to 5 digits.

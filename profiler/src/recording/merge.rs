@@ -17,7 +17,7 @@ use super::{HistogramLayout, Recording, SCHEMA, Source, Tool, VERSION};
 use crate::error::{Failure, exit};
 use handlers::Handlers;
 
-/// What can never be merged, whatever is allowed: the sum would mean nothing, or could not be exact.
+/// Differences that never merge, even if allowed: the sum would mean nothing or not be exact.
 const NEVER: [What; 3] = [What::Clock, What::Backend, What::Precision];
 
 fn listed(differences: &[Difference]) -> String {
@@ -58,7 +58,7 @@ struct Sum {
 }
 
 impl<'a> Merge<'a> {
-    /// A sum of nothing so far; recordings may differ in what is `allowed`.
+    /// An empty sum; recordings may differ in `allowed`.
     pub fn new(allowed: &'a [What]) -> Self {
         Self { allowed, sum: None }
     }
@@ -205,7 +205,7 @@ fn stripped(recording: Recording) -> Recording {
     }
 }
 
-/// Adds everything but handlers and sources; an error is what became too large.
+/// Adds everything but handlers and sources. The error names the figure that became too large.
 fn add_common(sum: &mut Recording, more: Recording) -> Result<(), String> {
     // Taken apart by name, so that a new field cannot be forgotten here.
     let Recording {
@@ -241,7 +241,7 @@ fn add_common(sum: &mut Recording, more: Recording) -> Result<(), String> {
     sum.left_out.extend(left_out);
     let most = &mut sum.histogram.kernel_memory_bytes;
     *most = (*most).max(kernel_memory_bytes);
-    // Of runs that differ nothing is said.
+    // Unknown if the runs differ.
     sum.histogram.direct = sum.histogram.direct.filter(|&of_sum| direct == Some(of_sum));
     facts::add_host(&mut sum.host, host);
     facts::add_modules(&mut sum.modules, modules);

@@ -28,7 +28,6 @@ use serde::{Deserialize, Serialize};
 pub(crate) use backend::way;
 pub use backend::{Backend, Clock, Meter};
 pub use call_tree::CallTree;
-pub use check::Inconsistent;
 pub use distribution::{Bucket, Distribution, HistogramLayout};
 pub use merge::Merge;
 pub use read::MAX_FILE_BYTES;

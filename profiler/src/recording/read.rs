@@ -1,4 +1,4 @@
-//! Reads a recording from a file that may be anything.
+//! Reads recordings from untrusted files.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -10,17 +10,17 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use super::series::{SERIES_SCHEMA, SERIES_VERSION};
-use super::{Inconsistent, Recording, SCHEMA, Series, VERSION};
+use super::{Recording, SCHEMA, Series, VERSION};
 use crate::error::{Failure, exit};
 use crate::terminal::clean;
 
 /// Largest file that is read. A recording of sixty handlers takes about 3 MiB.
 pub const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// What to do about a file that is none of this program's.
+/// The remedy for a file of another program.
 const NAME_ONE: &str = "name a file that `profiler run --json` wrote";
 
-/// The two fields that every version has. Whatever else is there is skipped, not kept.
+/// The two fields that every version has.
 #[derive(Deserialize)]
 struct Head {
     schema: Option<String>,
@@ -94,7 +94,9 @@ fn document(bytes: &[u8]) -> Result<Document, String> {
         return Err("is empty: the run that should have written it may have failed; look there or measure again".to_owned());
     }
     let head: Head = serde_json::from_slice(bytes).map_err(|error| without_head(bytes, &error))?;
-    let Some(schema) = head.schema else { return Err(not_a_recording(seems_to_be(bytes))) };
+    let Some(schema) = head.schema else {
+        return Err(not_a_recording("it has no `schema` field"));
+    };
     let newest = match schema.as_str() {
         SCHEMA => VERSION,
         SERIES_SCHEMA => SERIES_VERSION,
@@ -120,7 +122,7 @@ fn document(bytes: &[u8]) -> Result<Document, String> {
 
 fn checked<T: DeserializeOwned>(
     bytes: &[u8],
-    check: impl Fn(&T) -> Result<(), Inconsistent>,
+    check: impl Fn(&T) -> Result<(), String>,
 ) -> Result<T, String> {
     let read: T = serde_json::from_slice(bytes).map_err(|error| {
         let error = error.to_string();
@@ -130,7 +132,6 @@ fn checked<T: DeserializeOwned>(
         )
     })?;
     check(&read).map_err(|error| {
-        let error = error.to_string();
         format!(
             "contradicts itself: {}: it was edited or damaged; restore it, or measure again",
             clean(&error)
@@ -170,52 +171,18 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// What a file is that has no head.
 fn without_head(bytes: &[u8], error: &serde_json::Error) -> String {
-    let opens = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    let is_compressed = [&[0x1f, 0x8b][..], &[0x28, 0xb5, 0x2f, 0xfd]];
     match error.classify() {
-        Category::Eof if matches!(opens, Some(b'{' | b'[')) => format!(
+        // JSON, and not an object with such fields.
+        Category::Data => not_a_recording("it has no `schema` and `version`"),
+        Category::Eof => format!(
             "is cut off at line {}, column {}: copy it again, or measure again",
             error.line(),
             error.column()
         ),
-        // JSON, and not an object with such fields.
-        Category::Data => not_a_recording(seems_to_be(bytes)),
-        Category::Eof | Category::Syntax | Category::Io => {
-            format!("is not JSON: {error}: {}", hint(bytes))
+        _ if is_compressed.iter().any(|magic| bytes.starts_with(magic)) => {
+            "seems to be compressed: decompress it first".to_owned()
         }
-    }
-}
-
-/// What JSON without this program's `schema` seems to be.
-fn seems_to_be(bytes: &[u8]) -> &'static str {
-    let has = |needle: &[u8]| bytes.windows(needle.len()).take(1 << 20).any(|part| part == needle);
-    let opens = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
-    if opens != Some(&b'{') {
-        "it is not an object"
-    } else if has(b"\"traceEvents\"") {
-        "it seems to be a trace for a browser's trace viewer"
-    } else if has(b"\"$schema\"") {
-        "it seems to be a JSON Schema"
-    } else if has(b"\"schema\"") {
-        "its `schema` is not text, or its `version` is not a whole number"
-    } else {
-        "it has no `schema` field"
-    }
-}
-
-/// What a file that is not JSON seems to be, and what to do.
-fn hint(bytes: &[u8]) -> &'static str {
-    let has = |needle: &[u8]| bytes.windows(needle.len()).take(1 << 16).any(|part| part == needle);
-    if bytes.starts_with(&[0x1f, 0x8b]) || bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        "it seems to be compressed; decompress it first"
-    } else if bytes.starts_with(b"tracing\x00\x00") || bytes.starts_with(&[0x17, 0x08, 0x44]) {
-        "it seems to be a trace.dat of trace-cmd, not a recording"
-    } else if has(b"|  ") && has(b" us ") {
-        "it seems to be the text of a function_graph trace, not a recording"
-    } else if bytes.starts_with(b"#[") {
-        "it seems to be a HdrHistogram log, not a recording"
-    } else if std::str::from_utf8(bytes).is_err() {
-        "it is not text; name a file that `profiler run --json` wrote"
-    } else {
-        NAME_ONE
+        Category::Syntax | Category::Io => format!("is not JSON: {error}: {NAME_ONE}"),
     }
 }

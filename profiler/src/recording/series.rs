@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::json::compact;
-use super::{Inconsistent, Recording, Tool};
+use super::{Recording, Tool};
 use crate::atomic_file::{OutputError, OutputFile};
 
 /// What the field `schema` of every series says.
@@ -50,32 +50,29 @@ impl Series {
     ///
     /// # Errors
     /// The first contradiction.
-    pub fn check(&self) -> Result<(), Inconsistent> {
+    pub fn check(&self) -> Result<(), String> {
         if self.schema != SERIES_SCHEMA || self.version != SERIES_VERSION {
-            let reason = format!("is not {SERIES_SCHEMA} version {SERIES_VERSION}");
-            return Err(Inconsistent::new("schema", reason));
+            return Err(format!("schema: is not {SERIES_SCHEMA} version {SERIES_VERSION}"));
         }
         if self.runs.is_empty() {
-            return Err(Inconsistent::new("runs", "is empty: nothing was measured"));
+            return Err("runs: is empty: nothing was measured".to_owned());
         }
         let mut places = HashSet::new();
         for (number, run) in self.runs.iter().enumerate() {
-            run.check().map_err(|error| {
-                Inconsistent::new(format!("run {number}, {}", error.subject), error.reason)
-            })?;
+            run.check().map_err(|error| format!("run {number}, {error}"))?;
             if run.meter != self.runs[0].meter {
                 let [unit, first] = [run, &self.runs[0]].map(|run| run.meter.unit());
-                let reason = format!("its figures are {unit}, and those of run 0 are {first}");
-                return Err(Inconsistent::new(format!("run {number}"), reason));
+                return Err(format!(
+                    "run {number}: its figures are {unit}, and those of run 0 are {first}"
+                ));
             }
             if let Some(place) = &run.place
                 && !places.insert((place.boot, place.order, place.part.as_deref()))
             {
-                let reason = format!(
-                    "boot {}, order {} is the place of an earlier run, too",
+                return Err(format!(
+                    "run {number}: boot {}, order {} is the place of an earlier run, too",
                     place.boot, place.order
-                );
-                return Err(Inconsistent::new(format!("run {number}"), reason));
+                ));
             }
         }
         Ok(())

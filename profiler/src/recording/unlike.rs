@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::loads::{LoadRun, LoadStatus, TestRuns, mix_changes};
-use super::{Meter, Recording, Source, Tool};
+use super::{HistogramLayout, Meter, Recording, Source};
 use crate::kernel::module::{ModuleFacts, changed_default, names_given};
 use crate::stop::StopReason;
 use crate::terminal::clean;
@@ -89,98 +89,84 @@ impl What {
 
     /// Both values in words where they differ.
     fn difference(self, first: &Recording, second: &Recording) -> Option<[String; 2]> {
+        let differ_in = |words: fn(&Recording) -> String| differ(words(first), words(second));
         match self {
+            Self::Clock => differ_in(clock),
             Self::Backend => backends(first, second),
+            Self::Kernel => differ_in(kernel),
             Self::Machine => {
                 let [of_first, of_second] = cpu_flags(first, second).unwrap_or_default();
-                differ(self.words(first) + &of_first, self.words(second) + &of_second)
+                differ(machine(first) + &of_first, machine(second) + &of_second)
             }
             Self::Mitigations => {
                 maps(&first.host.mitigations, &second.host.mitigations, "no such line")
             }
+            Self::Modules => differ_in(|of| sorted(of.modules.iter().map(|it| &it.name), ", ")),
             Self::ModuleBuild => {
                 each_module(first, second, |a, b| differ(describe_build(a), describe_build(b)))
             }
             Self::Parameters => each_module(first, second, |a, b| {
                 maps(&a.parameters, &b.parameters, "no such parameter")
             }),
+            // They run side by side: their order means nothing.
+            Self::Load => differ_in(|of| sorted(of.loads.iter().map(|it| &it.spec), "; ")),
             Self::Tests => tests(first, second),
             Self::Errors => errors([&[first], &[second]]),
+            Self::Precision => differ_in(precision),
             Self::Window => windows(first, second),
-            _ => differ(self.words(first), self.words(second)),
+            Self::Tool => differ_in(tool),
         }
     }
+}
 
-    /// What a recording says of this, where that can be said of one recording alone.
-    #[expect(clippy::too_many_lines, reason = "an arm for each")]
-    fn words(self, recording: &Recording) -> String {
-        let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
-        let host = &recording.host;
-        match self {
-            Self::Clock => {
-                let exact =
-                    if recording.meter == Meter::Exact { ", instructions counted" } else { "" };
-                format!("{} ({}){exact}", recording.clock, known(&host.clock_source))
-            }
-            Self::Kernel => format!(
-                "{} {}, preemption {}",
-                each(&host.kernel_release, &recording.sources, |source| &source.kernel_release),
-                known(&host.kernel_version),
-                known(&host.preemption)
-            ),
-            Self::Machine => {
-                let model = each(&host.cpu_model, &recording.sources, |source| &source.cpu_model);
-                let mut text = format!("{} {model}", host.arch);
-                match host.cpus_online {
-                    Some(cpus) => text.push_str(&format!(", CPUs: {cpus}")),
-                    None => text.push_str(", CPUs: unknown"),
-                }
-                match &host.hypervisor {
-                    Some(vm) => text.push_str(&format!(", virtual ({})", known(&vm.vendor))),
-                    None => text.push_str(", not virtual"),
-                }
-                text
-            }
-            Self::Modules => {
-                let mut names: Vec<&str> =
-                    recording.modules.iter().map(|module| module.name.as_str()).collect();
-                names.sort_unstable();
-                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-            }
-            Self::Load => {
-                let mut loads: Vec<String> =
-                    recording.loads.iter().map(|load| load.spec.to_string()).collect();
-                // They run side by side: their order means nothing.
-                loads.sort_unstable();
-                if loads.is_empty() { "none".to_owned() } else { loads.join("; ") }
-            }
-            Self::Precision => format!(
-                "{} digits, {} to {} ns",
-                recording.histogram.precision_digits,
-                recording.histogram.lowest_ns,
-                recording.histogram.highest_ns
-            ),
-            Self::Tool => {
-                let imported = recording.imported.iter().map(|text| format!(", import of {text}"));
-                let Tool { name, version } = &recording.tool;
-                format!("{name} {version}{}", imported.collect::<String>())
-            }
-            Self::Window => {
-                let seconds = |ns: u64| ns as f64 / 1e9;
-                format!(
-                    "{:.1} s after {:.1} s of warm-up",
-                    seconds(recording.window_ns),
-                    seconds(recording.warmup_ns)
-                )
-            }
-            Self::Backend
-            | Self::Mitigations
-            | Self::ModuleBuild
-            | Self::Parameters
-            | Self::Tests
-            | Self::Errors => String::new(),
-        }
-    }
+fn known(fact: &Option<String>) -> &str {
+    fact.as_deref().unwrap_or("unknown")
+}
+
+fn clock(of: &Recording) -> String {
+    let exact = if of.meter == Meter::Exact { ", instructions counted" } else { "" };
+    format!("{} ({}){exact}", of.clock, known(&of.host.clock_source))
+}
+
+fn kernel(of: &Recording) -> String {
+    format!(
+        "{} {}, preemption {}",
+        each(&of.host.kernel_release, &of.sources, |source| &source.kernel_release),
+        known(&of.host.kernel_version),
+        known(&of.host.preemption)
+    )
+}
+
+fn machine(of: &Recording) -> String {
+    let model = each(&of.host.cpu_model, &of.sources, |source| &source.cpu_model);
+    let cpus = of.host.cpus_online.map_or("unknown".to_owned(), |cpus| cpus.to_string());
+    let virtual_machine = match &of.host.hypervisor {
+        Some(vm) => format!("virtual ({})", known(&vm.vendor)),
+        None => "not virtual".to_owned(),
+    };
+    format!("{} {model}, CPUs: {cpus}, {virtual_machine}", of.host.arch)
+}
+
+fn precision(of: &Recording) -> String {
+    let HistogramLayout { precision_digits, lowest_ns, highest_ns, .. } = of.histogram;
+    format!("{precision_digits} digits, {lowest_ns} to {highest_ns} ns")
+}
+
+fn tool(of: &Recording) -> String {
+    let imported = of.imported.as_ref().map(|text| format!(", import of {text}"));
+    format!("{} {}{}", of.tool.name, of.tool.version, imported.unwrap_or_default())
+}
+
+fn window(of: &Recording) -> String {
+    let [window, warmup] = [of.window_ns, of.warmup_ns].map(|ns| ns as f64 / 1e9);
+    format!("{window:.1} s after {warmup:.1} s of warm-up")
+}
+
+/// All of them in one order.
+fn sorted(all: impl Iterator<Item = impl fmt::Display>, separator: &str) -> String {
+    let mut words: Vec<String> = all.map(|it| it.to_string()).collect();
+    words.sort_unstable();
+    if words.is_empty() { "none".to_owned() } else { words.join(separator) }
 }
 
 /// A fact of the machine. Of merged recordings all that there are, because two sums of `various` machines need not be alike.
@@ -189,7 +175,7 @@ fn each(fact: &Option<String>, sources: &[Source], of: fn(&Source) -> &Option<St
     all.sort_unstable();
     all.dedup();
     match all.as_slice() {
-        [] | [_] => fact.clone().unwrap_or_else(|| "unknown".to_owned()),
+        [] | [_] => known(fact).to_owned(),
         several => several.join(" and "),
     }
 }
@@ -345,7 +331,6 @@ fn only_in(has: &[&str], lacks: &[&str]) -> String {
 
 /// The build of a module: its build id, and what identifies one without.
 fn describe_build(module: &ModuleFacts) -> String {
-    let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
     format!(
         "version {}, srcversion {}, build id {}",
         known(&module.version),
@@ -439,9 +424,9 @@ fn windows(first: &Recording, second: &Recording) -> Option<[String; 2]> {
         let apart = a.abs_diff(b);
         apart > WINDOW_SLACK_NS && apart as f64 > WINDOW_TOLERANCE * a.max(b) as f64
     };
-    let window = (by_time(first) || by_time(second)) && unlike(first.window_ns, second.window_ns);
-    (window || unlike(first.warmup_ns, second.warmup_ns))
-        .then(|| [first, second].map(|of| What::Window.words(of)))
+    let is_unlike =
+        (by_time(first) || by_time(second)) && unlike(first.window_ns, second.window_ns);
+    (is_unlike || unlike(first.warmup_ns, second.warmup_ns)).then(|| [first, second].map(window))
 }
 
 #[cfg(test)]

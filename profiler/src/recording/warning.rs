@@ -199,9 +199,6 @@ pub enum Warning {
     /// What of an imported text could not be used.
     #[error("{0}")]
     Imported(String),
-    /// What the load of LTP has to say before it runs.
-    #[error("{0}")]
-    Ltp(String),
     /// Handlers of a load profile that are not there: with its name, and why not.
     #[error("load profile {1} names handlers that cannot be measured here: {2}")]
     HandlerMissing(Handlers, String, String),

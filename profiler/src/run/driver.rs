@@ -1,5 +1,4 @@
-//! Whether the driver that is measured stays the same: addresses and BTF ids are those of one load of one
-//! build.
+//! Whether the measured driver stays the same: addresses and BTF ids are only valid until it is loaded again.
 
 use std::io;
 
@@ -19,7 +18,7 @@ pub(super) struct Driver {
     loads: Loads,
     /// Its kprobes. Where they cannot be read, `profiler doctor` says why.
     own_probes: Option<OwnProbes>,
-    /// The BPF programs, if these are what is measured.
+    /// The BPF programs, if these are measured.
     programs: Option<Programs>,
 }
 
@@ -32,7 +31,7 @@ impl Driver {
         let Some(name) = targets.first().and_then(|target| target.module.as_deref()) else {
             return Ok(None);
         };
-        // In this order: what is loaded after `now` shows at the end.
+        // In this order: a load after `now` shows at the end.
         let loads = Loads::now();
         if targets.iter().any(|target| target.program.is_some()) {
             let programs = Some(Programs::of(targets).map_err(not_listed)?);
@@ -43,7 +42,7 @@ impl Driver {
         Ok(Some(Self { facts, loads, own_probes, programs: None }))
     }
 
-    /// What is known of its kprobes before the run.
+    /// Number and missed hits of its kprobes before the run, in words.
     pub(super) fn own_probes(&self) -> Option<String> {
         let probes = &self.own_probes.as_ref()?.list;
         let most = probes.iter().filter_map(|probe| probe.maxactive);
@@ -107,14 +106,18 @@ impl Driver {
                 ));
                 None
             });
-            return changed.map(Change::Programs);
+            return changed.map(|what| {
+                Change(format!(
+                    "BPF programs did not stay as they were during the run: {what}; calls after that are missing"
+                ))
+            });
         }
         let module = &self.facts.name;
         if self.loads.agree(&Loads::now(), module) {
             return None;
         }
         let after = module::collect(module).ok().map(|facts| build(&facts));
-        Some(Change::Module { module: module.clone(), before: build(&self.facts), after })
+        Some(Change::of_module(module, &build(&self.facts), after.as_deref()))
     }
 }
 
@@ -131,31 +134,12 @@ fn not_listed(error: io::Error) -> Failure {
     Failure::new(exit::INTERNAL, format!("cannot list BPF programs and links: {error}"))
 }
 
-/// What did not stay what it was during a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Change {
-    /// A module.
-    Module {
-        module: String,
-        /// Its build at the start of the run.
-        before: String,
-        /// The one at the end; `None` if it was not loaded then.
-        after: Option<String>,
-    },
-    /// BPF programs: in words which, and how.
-    Programs(String),
-}
+/// What did not stay what it was during a run, in words.
+pub(super) struct Change(String);
 
 impl Change {
-    fn text(&self) -> String {
-        let (module, before, after) = match self {
-            Self::Module { module, before, after } => (module, before, after),
-            Self::Programs(what) => {
-                return format!(
-                    "BPF programs did not stay as they were during the run: {what}; calls after that are missing"
-                );
-            }
-        };
+    /// A module whose build was `before` at the start of the run, and `after` at its end, unless it was not loaded then.
+    fn of_module(module: &str, before: &str, after: Option<&str>) -> Self {
         let what = match after {
             None => format!("was unloaded during the run ({before})"),
             Some(after) if after == before => {
@@ -165,18 +149,18 @@ impl Change {
                 "was replaced during the run: {before} at its start, and {after} at its end"
             ),
         };
-        format!(
+        Self(format!(
             "module {module} {what}: the figures are not those of one build, and calls after that may be \
              missing"
-        )
+        ))
     }
 
     pub(super) fn warning(&self) -> WarningRecord {
-        Warning::DriverReplaced(self.text()).into()
+        Warning::DriverReplaced(self.0.clone()).into()
     }
 
     pub(super) fn error(&self) -> Failure {
-        let text = format!("{}; what was measured has been reported", self.text());
+        let text = format!("{}; what was measured has been reported", self.0);
         Failure::new(exit::DRIVER_REPLACED, text)
     }
 }
@@ -213,11 +197,7 @@ mod tests {
 
     #[test]
     fn what_became_of_it_is_said() {
-        let change = |after: Option<&str>| {
-            let after = after.map(str::to_owned);
-            let (module, before) = ("driver".to_owned(), "build id aa".to_owned());
-            Change::Module { module, before, after }.text()
-        };
+        let change = |after| Change::of_module("driver", "build id aa", after).0;
         assert!(change(None).contains("was unloaded during the run (build id aa)"));
         let replaced = change(Some("build id bb"));
         assert!(replaced.contains("build id aa at its start, and build id bb at its end"));

@@ -37,7 +37,7 @@ pub(super) struct Job {
 
 enum JobLoad {
     Idle,
-    Command(Vec<std::ffi::OsString>),
+    Command(Box<CommandLoad>),
     Builtin(Vec<Builtin>, Option<u64>),
     Ltp(Box<LtpLoad>),
 }
@@ -56,10 +56,10 @@ pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
         return Ok(vec![Job {
             profile: None,
             least_hits: vec![None; targets.len()],
-            duration: args.duration.or((!load.ends_by_itself()).then_some(DEFAULT_DURATION)),
+            duration: load.duration(args),
             targets,
             left_out,
-            warnings: notices(&load),
+            warnings: Vec::new(),
             load,
         }]);
     };
@@ -105,11 +105,10 @@ fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Failure> {
     if let (Some(parameter), Some(module)) = (&hook.parameter, &module) {
         warnings.extend(switched_off(module, parameter));
     }
-    warnings.extend(notices(&load));
     Ok(Job {
         profile: Some(part.name.clone()),
         least_hits: targets.iter().map(wanted).collect(),
-        duration: args.duration.or((!load.ends_by_itself()).then_some(DEFAULT_DURATION)),
+        duration: load.duration(args),
         targets,
         left_out,
         warnings,
@@ -120,12 +119,6 @@ fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Failure> {
 /// Options that do not go together.
 fn usage(text: String) -> Failure {
     Failure::new(exit::USAGE, text)
-}
-
-/// What the load has to say before it runs.
-fn notices(load: &JobLoad) -> Vec<WarningRecord> {
-    let JobLoad::Ltp(load) = load else { return Vec::new() };
-    load.notices().iter().map(|text| Warning::Ltp(text.clone()).into()).collect()
 }
 
 fn matches(wanted: &Wanted, name: &str) -> bool {
@@ -151,7 +144,7 @@ fn module(args: &RunArgs, part: &LoadProfile) -> Result<Option<String>, Failure>
     }
 }
 
-/// The handlers that are there: versions of a driver differ, so some may be missing.
+/// The handlers that exist here: versions of a driver differ, so some may be missing.
 fn resolve(
     module: Option<&str>,
     hook: &Hook,
@@ -193,8 +186,9 @@ fn switched_off(module: &str, parameter: &str) -> Option<WarningRecord> {
 }
 
 fn load(args: &RunArgs, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoad, Failure> {
-    if !args.load.is_empty() {
-        return Ok(JobLoad::Command(args.load.clone()));
+    if let [program, rest @ ..] = args.load.as_slice() {
+        let load = CommandLoad::new(program, rest.to_vec()).sandbox(args.sandbox());
+        return Ok(JobLoad::Command(Box::new(load)));
     }
     let hook = profile.map(|(_, hook)| hook);
     if let Some(kinds) = &args.builtin {
@@ -225,7 +219,6 @@ fn load(args: &RunArgs, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoa
         pattern: args.ltp.tests.clone().or(same),
         skip: args.ltp.skip.clone(),
         iterations: args.ltp.iterations.or(args.duration.is_none().then_some(1)),
-        workers: args.workers.unwrap_or(1),
         time_limit: args.ltp.time_limit,
         allow_destructive: args.ltp.allow_destructive,
         sandbox: args.sandbox(),
@@ -238,34 +231,36 @@ fn builtin(
     kinds: &[BuiltinKind],
     profile: Option<(&LoadProfile, &Hook)>,
 ) -> Result<JobLoad, Failure> {
-    let plain = |kind: &BuiltinKind| Builtin { kind: *kind, workers: 1, rate: None, operations: 0 };
-    match (kinds, profile) {
-        ([], None) => Err(usage(
+    if !kinds.is_empty() {
+        let plain =
+            |kind: &BuiltinKind| Builtin { kind: *kind, workers: 1, rate: None, operations: 0 };
+        return Ok(JobLoad::Builtin(kinds.iter().map(plain).collect(), args.operations));
+    }
+    let Some((profile, hook)) = profile else {
+        return Err(usage(
             "--builtin needs the name of a load, such as connect; without one it is for a --profile"
                 .to_owned(),
-        )),
-        ([], Some((profile, hook))) => match hook.builtin {
-            Some(builtin) => {
-                let operations =
-                    args.operations.or(args.duration.is_none().then_some(builtin.operations));
-                Ok(JobLoad::Builtin(vec![builtin], operations))
-            }
-            None => Err(usage(format!(
-                "load profile {} has no built-in load: leave --builtin out for its tests of LTP",
-                profile.name
-            ))),
-        },
-        (kinds, _) => Ok(JobLoad::Builtin(kinds.iter().map(plain).collect(), args.operations)),
-    }
+        ));
+    };
+    let Some(builtin) = hook.builtin else {
+        return Err(usage(format!(
+            "load profile {} has no built-in load: leave --builtin out for its tests of LTP",
+            profile.name
+        )));
+    };
+    let operations = args.operations.or(args.duration.is_none().then_some(builtin.operations));
+    Ok(JobLoad::Builtin(vec![builtin], operations))
 }
 
 impl JobLoad {
-    fn ends_by_itself(&self) -> bool {
-        match self {
+    /// Length of the window; `None` is until it has ended.
+    fn duration(&self, args: &RunArgs) -> Option<Duration> {
+        let ends_by_itself = match self {
             Self::Idle => false,
             Self::Command(_) | Self::Ltp(_) => true,
             Self::Builtin(_, operations) => operations.is_some(),
-        }
+        };
+        args.duration.or((!ends_by_itself).then_some(DEFAULT_DURATION))
     }
 }
 
@@ -284,13 +279,7 @@ impl Job {
     pub(super) fn loads(&self, args: &RunArgs, counter: HitCounter) -> Vec<Box<dyn Load>> {
         match &self.load {
             JobLoad::Idle => vec![Box::new(IdleLoad)],
-            JobLoad::Command(argv) => match argv.as_slice() {
-                [program, rest @ ..] => {
-                    let load = CommandLoad::new(program, rest.to_vec());
-                    vec![Box::new(load.sandbox(args.sandbox()))]
-                }
-                [] => vec![Box::new(IdleLoad)],
-            },
+            JobLoad::Command(load) => vec![Box::new((**load).clone())],
             JobLoad::Ltp(load) => vec![Box::new((**load).clone().counter(counter))],
             JobLoad::Builtin(all, operations) => {
                 let measured_from = (!args.warmup.is_zero()).then(|| Instant::now() + args.warmup);
@@ -303,8 +292,7 @@ impl Job {
                         measured_from,
                         ..BuiltinLoad::new(builtin.kind)
                     };
-                    let sandbox = args.sandbox();
-                    Box::new(SandboxedLoad::new(load, sandbox))
+                    Box::new(SandboxedLoad::new(load, args.sandbox()))
                 };
                 all.iter().map(make).collect()
             }

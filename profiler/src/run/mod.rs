@@ -1,4 +1,4 @@
-//! What happens in a run over time: probes on, load, probes off, and a recording of it.
+//! The course of a run: probes on, load, probes off, recording.
 
 mod driver;
 mod jobs;
@@ -54,7 +54,7 @@ impl<'a> Run<'a> {
     /// Looks up all that the arguments name.
     ///
     /// # Errors
-    /// If something of it is not there or cannot be measured, or arguments do not go together.
+    /// If a handler or load is missing or cannot be measured, or arguments contradict each other.
     pub fn prepare(args: &'a RunArgs) -> Result<Self, Failure> {
         let known = Loads::now();
         let jobs = jobs::of(args)?;
@@ -66,7 +66,7 @@ impl<'a> Run<'a> {
         self.jobs.len() > 1 || self.args.repeat > 1
     }
 
-    /// Measures all of it, unless a signal or an error ends it before.
+    /// Measures all jobs, unless a signal or an error ends the run early.
     ///
     /// # Errors
     /// If the system has no threads for it, or refuses to hand over signals.
@@ -106,7 +106,7 @@ struct Done {
 }
 
 impl Bench<'_> {
-    /// The load, and what the probes measure of it.
+    /// Runs the loads of a job in a window.
     fn record(&self, job: &Job, context: &mut Context<'_>) -> Result<Window, Failure> {
         let (counter, questions) = HitCounter::channel();
         let args = self.run.args;
@@ -115,7 +115,7 @@ impl Bench<'_> {
         self.runtime.block_on(recorded)
     }
 
-    /// Probes on, load, and what came of it.
+    /// Attaches the probes, runs the loads, and makes the recording.
     fn one(
         &self,
         job: &Job,
@@ -270,7 +270,7 @@ fn by_kernel(averages: io::Result<Option<Vec<String>>>) -> Option<WarningRecord>
     Some(Warning::BpfStats(text).into())
 }
 
-/// The error of a run that could attach to none of its BPF programs.
+/// The error of a run that attached to none of its BPF programs.
 fn nothing_measured(recording: &Recording) -> Option<Failure> {
     let first = recording.left_out.first().filter(|_| recording.handlers.is_empty())?;
     let (count, reason) = (recording.left_out.len(), first.reason.clone());

@@ -1,5 +1,7 @@
 //! Whether what was measured is what was asked for.
 
+use std::collections::BTreeSet;
+
 use crate::error::{Failure, exit};
 use crate::load::LoadStatus;
 use crate::recording::Recording;
@@ -17,14 +19,11 @@ pub(super) fn of(recordings: &[Recording], max_loss: f64) -> Result<(), Failure>
         let text = "no handler had a single hit: the warnings above say why that may be";
         return Err(Failure::new(exit::NO_HITS, text));
     }
-    let mut short: Vec<&str> = Vec::new();
-    for (name, ..) in recordings.iter().flat_map(|recording| recording.short_of_hits()) {
-        if !short.contains(&name) {
-            short.push(name);
-        }
-    }
+    let short = recordings.iter().flat_map(|recording| recording.short_of_hits());
+    let short: BTreeSet<&str> = short.map(|(name, ..)| name).collect();
     if !short.is_empty() {
-        let text = format!("fewer hits than the load profile wants: {}", short.join(", "));
+        let short = Vec::from_iter(short).join(", ");
+        let text = format!("fewer hits than the load profile wants: {short}");
         return Err(Failure::new(exit::FEW_HITS, text));
     }
     let worst = recordings

@@ -106,7 +106,7 @@ impl Window {
         Ok(window)
     }
 
-    /// One that begins at `began`, in which nothing has happened.
+    /// An empty window that begins at `began`.
     fn new(recorder: Recorder, began: Instant) -> Self {
         Self {
             recorder,
@@ -120,7 +120,7 @@ impl Window {
         }
     }
 
-    /// Lets the loads run, and begins anew with what is drained then.
+    /// Lets the loads run, and discards what is drained then.
     async fn warm_up(
         &mut self,
         length: Duration,
@@ -139,7 +139,7 @@ impl Window {
                 self.started = jiff::Timestamp::now();
                 return Ok(());
             }
-            // The load ended within the warm-up, so the warm-up is what is reported.
+            // The load ended within the warm-up, so the report covers the warm-up.
             Wake::LoadEnded => {}
             Wake::Signal(caught) => self.signal = Some(caught),
         }
@@ -342,7 +342,7 @@ impl Running {
         }
     }
 
-    /// The loads as they are reported when nothing is known of their end.
+    /// The loads' outcome if their end is unknown.
     fn broken(&self, text: &str) -> Vec<LoadRun> {
         let run = |spec: &LoadSpec| {
             let failure = LoadFailure::BrokeOff { text: text.to_owned() };

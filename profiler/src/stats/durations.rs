@@ -1,4 +1,4 @@
-//! Durations as they are measured: an HDR histogram, with what is known of them exactly.
+//! Measured durations: an HDR histogram with exact sum, minimum and maximum.
 
 use std::borrow::Cow;
 use std::ops::AddAssign;
@@ -45,14 +45,8 @@ impl Durations {
     /// Records one duration; in the last bucket if it is beyond [`HIGHEST_NS`].
     #[inline]
     pub fn record(&mut self, ns: u64) {
-        self.record_as(ns, ns.min(HIGHEST_NS));
-    }
-
-    /// Records one duration, in the bucket of `value`, or in the last one if that has none.
-    #[inline]
-    pub(crate) fn record_as(&mut self, ns: u64, value: u64) {
         self.add_exact(ns, ns, ns, u64::from(ns > HIGHEST_NS));
-        self.histogram.saturating_record(value);
+        self.histogram.saturating_record(ns.min(HIGHEST_NS));
     }
 
     /// Records `count` durations of `ns` each, which is in the range.
@@ -198,7 +192,7 @@ impl AddAssign<&Self> for Durations {
     fn add_assign(&mut self, more: &Self) {
         self.add_exact(more.sum_ns, more.min_ns, more.max_ns, more.over_range);
         if self.histogram.add(&more.histogram).is_err() {
-            // Of a wider range: what is beyond this one's is counted in its last bucket.
+            // Of a wider range: count the rest in the last bucket.
             for bucket in more.histogram.iter_recorded() {
                 self.histogram
                     .saturating_record_n(bucket.value_iterated_to(), bucket.count_at_value());

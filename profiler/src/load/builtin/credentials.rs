@@ -21,7 +21,7 @@ pub(super) fn credentials() -> NewWorker {
     let has_32_bits = syscalls::has_32_bit_calls();
     let sockets = UnixStream::pair().map_err(unavailable("a pair of Unix sockets"))?;
     let (sender, mut receiver) = sockets;
-    simple(move |_| {
+    simple(move || {
         for (name, result, allowed) in syscalls::of_credentials(has_32_bits) {
             match result {
                 Ok(()) => {}
@@ -50,15 +50,15 @@ pub(super) fn interface() -> NewWorker {
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None);
     let socket = socket.map_err(unavailable("a UDP socket"))?;
     let mut last = 1;
-    simple(move |_| {
+    simple(move || {
         last = 3 - last;
         change(socket.as_fd(), last).map_err(failed("change the loopback interface"))
     })
 }
 
 fn change(socket: BorrowedFd<'_>, last: u8) -> io::Result<()> {
-    syscalls::set_interface(socket, "lo", true)?;
-    syscalls::set_address(socket, "lo", Ipv4Addr::new(127, 0, 0, last))?;
+    syscalls::set_loopback(socket, true)?;
+    syscalls::set_address(socket, Ipv4Addr::new(127, 0, 0, last))?;
     syscalls::set_neighbour(socket, Ipv4Addr::new(127, 0, 0, 3), last == 1)?;
-    syscalls::set_interface(socket, "lo", false)
+    syscalls::set_loopback(socket, false)
 }

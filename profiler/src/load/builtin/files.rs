@@ -11,7 +11,6 @@ use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 
 use super::worker::{NewWorker, OperationError, Shared, Worker, failed, simple, unavailable};
-use crate::recording::loads::OwnCalls;
 
 /// The files of one worker.
 struct Place {
@@ -34,37 +33,30 @@ impl Place {
     }
 
     /// With the file `name` in it, for those that work on one.
-    fn with_file(
-        shared: &Shared,
-        index: u32,
-        calls: &mut OwnCalls,
-    ) -> Result<(Self, File), String> {
+    fn with_file(shared: &Shared, index: u32) -> Result<(Self, File), String> {
         let place = Self::new(shared, index)?;
-        let file = place.create(calls).map_err(unavailable("create a file"))?;
+        let file = place.create().map_err(unavailable("create a file"))?;
         Ok((place, file.into()))
     }
 
-    fn create(&self, calls: &mut OwnCalls) -> nix::Result<OwnedFd> {
+    fn create(&self) -> nix::Result<OwnedFd> {
         let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-        calls.open_create += 1;
         openat(&self.directory, self.name.as_c_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)
     }
 }
 
 pub(super) fn create(shared: &Shared, index: u32) -> NewWorker {
     let place = Place::new(shared, index)?;
-    simple(move |calls| {
-        drop(place.create(calls).map_err(failed("create a file"))?);
-        calls.unlink += 1;
+    simple(move || {
+        drop(place.create().map_err(failed("create a file"))?);
         unlinkat(&place.directory, place.name.as_c_str(), UnlinkatFlags::NoRemoveDir)
             .map_err(failed("unlink the file"))
     })
 }
 
-pub(super) fn rename(shared: &Shared, index: u32, calls: &mut OwnCalls) -> NewWorker {
-    let (Place { directory, mut name, mut other }, _) = Place::with_file(shared, index, calls)?;
-    simple(move |calls| {
-        calls.rename += 1;
+pub(super) fn rename(shared: &Shared, index: u32) -> NewWorker {
+    let (Place { directory, mut name, mut other }, _) = Place::with_file(shared, index)?;
+    simple(move || {
         renameat(&directory, name.as_c_str(), &directory, other.as_c_str())
             .map_err(failed("rename a file"))?;
         // The next rename goes back.
@@ -82,29 +74,22 @@ struct SecondName {
     there: bool,
 }
 
-pub(super) fn link(shared: &Shared, index: u32, calls: &mut OwnCalls) -> NewWorker {
-    let (place, _) = Place::with_file(shared, index, calls)?;
-    Ok(Box::new(SecondName { place, links: true, there: false }))
-}
-
-pub(super) fn unlink(shared: &Shared, index: u32, calls: &mut OwnCalls) -> NewWorker {
-    let (place, _) = Place::with_file(shared, index, calls)?;
-    Ok(Box::new(SecondName { place, links: false, there: false }))
+pub(super) fn second_name(shared: &Shared, index: u32, links: bool) -> NewWorker {
+    let (place, _) = Place::with_file(shared, index)?;
+    Ok(Box::new(SecondName { place, links, there: false }))
 }
 
 impl SecondName {
     /// Creates or removes the name.
-    fn make(&mut self, there: bool, calls: &mut OwnCalls) -> Result<(), OperationError> {
+    fn make(&mut self, there: bool) -> Result<(), OperationError> {
         if there == self.there {
             return Ok(());
         }
         let Place { directory, name, other } = &self.place;
         if there {
-            calls.link += 1;
             linkat(directory, name.as_c_str(), directory, other.as_c_str(), AtFlags::empty())
                 .map_err(failed("link a file"))?;
         } else {
-            calls.unlink += 1;
             unlinkat(directory, other.as_c_str(), UnlinkatFlags::NoRemoveDir)
                 .map_err(failed("unlink a file"))?;
         }
@@ -114,12 +99,12 @@ impl SecondName {
 }
 
 impl Worker for SecondName {
-    fn prepare(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
-        self.make(!self.links, calls)
+    fn prepare(&mut self) -> Result<(), OperationError> {
+        self.make(!self.links)
     }
 
-    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
-        self.make(self.links, calls)
+    fn operate(&mut self) -> Result<(), OperationError> {
+        self.make(self.links)
     }
 }
 
@@ -130,37 +115,35 @@ pub(super) fn rmdir(shared: &Shared, index: u32) -> NewWorker {
 }
 
 impl Worker for Rmdir {
-    fn prepare(&mut self, _: &mut OwnCalls) -> Result<(), OperationError> {
+    fn prepare(&mut self) -> Result<(), OperationError> {
         match mkdirat(&self.0.directory, self.0.name.as_c_str(), Mode::S_IRWXU) {
             Err(errno) if errno != Errno::EEXIST => Err(failed("make a folder")(errno)),
             _ => Ok(()),
         }
     }
 
-    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
-        calls.rmdir += 1;
+    fn operate(&mut self) -> Result<(), OperationError> {
         unlinkat(&self.0.directory, self.0.name.as_c_str(), UnlinkatFlags::RemoveDir)
             .map_err(failed("remove a folder"))
     }
 }
 
 /// What is written each time: always to the beginning, so that the file does not grow. It ends with a NUL: a driver that
-/// takes what is written for a string, as Elkeid does, else reads on beyond it, which takes as long as chance has it.
+/// reads it as a string, as Elkeid does, would read past it otherwise, for a random time.
 const WRITTEN: &[u8; 64] = b"one operation of the built-in load `write`, of sixty-four bytes\0";
 
 struct Write(File);
 
-pub(super) fn write(shared: &Shared, index: u32, calls: &mut OwnCalls) -> NewWorker {
-    Ok(Box::new(Write(Place::with_file(shared, index, calls)?.1)))
+pub(super) fn write(shared: &Shared, index: u32) -> NewWorker {
+    Ok(Box::new(Write(Place::with_file(shared, index)?.1)))
 }
 
 impl Worker for Write {
-    fn prepare(&mut self, _: &mut OwnCalls) -> Result<(), OperationError> {
+    fn prepare(&mut self) -> Result<(), OperationError> {
         self.0.seek(SeekFrom::Start(0)).map(drop).map_err(failed("seek in a file"))
     }
 
-    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
-        calls.write += 1;
+    fn operate(&mut self) -> Result<(), OperationError> {
         let length = self.0.write(WRITTEN).map_err(failed("write to a file"))?;
         if length == WRITTEN.len() {
             return Ok(());

@@ -15,15 +15,14 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, getsockname, socket};
 use rustix::thread::futex;
 
-use super::net::{ANSWER, LOST_AFTER, check_length, first_socket};
+use super::net::{self, ANSWER, receive_answer};
 use super::worker::{NewWorker, OperationError, Shared, Worker, failed, simple, unavailable};
 use crate::load::syscalls;
-use crate::recording::loads::OwnCalls;
 
 /// What is sent and received.
 const BYTES: [u8; 64] = [b'.'; 64];
 
-pub(super) fn getppid(_: &mut OwnCalls) -> Result<(), OperationError> {
+pub(super) fn getppid() -> Result<(), OperationError> {
     nix::unistd::getppid();
     Ok(())
 }
@@ -33,11 +32,7 @@ pub(super) fn pipe() -> NewWorker {
     through(writer, reader)
 }
 
-pub(super) fn tcp(calls: &mut OwnCalls) -> NewWorker {
-    drop(first_socket()?);
-    calls.bind += 1;
-    calls.connect += 1;
-    calls.accept += 1;
+pub(super) fn tcp() -> NewWorker {
     let (writer, reader) =
         tcp_connection().map_err(unavailable("a TCP connection to 127.0.0.1"))?;
     through(writer, reader)
@@ -52,36 +47,35 @@ fn tcp_connection() -> io::Result<(TcpStream, TcpStream)> {
 
 /// Bytes through a pipe, or a TCP connection.
 fn through(mut writer: impl Write + 'static, mut reader: impl Read + 'static) -> NewWorker {
-    simple(move |_| {
+    simple(move || {
         writer.write_all(&BYTES).map_err(failed("write"))?;
         reader.read_exact(&mut [0; BYTES.len()]).map_err(failed("read"))
     })
 }
 
-pub(super) fn stat(shared: &Shared, index: u32, calls: &mut OwnCalls) -> NewWorker {
-    let path = existing(shared, index, calls)?;
-    simple(move |_| nix::sys::stat::stat(path.as_c_str()).map(drop).map_err(failed("stat a file")))
+pub(super) fn stat(shared: &Shared, index: u32) -> NewWorker {
+    let path = existing(shared, index)?;
+    simple(move || nix::sys::stat::stat(path.as_c_str()).map(drop).map_err(failed("stat a file")))
 }
 
-pub(super) fn open_existing(shared: &Shared, index: u32, calls: &mut OwnCalls) -> NewWorker {
-    let path = existing(shared, index, calls)?;
-    simple(move |_| syscalls::open(&path).map(drop).map_err(failed("open a file")))
+pub(super) fn open_existing(shared: &Shared, index: u32) -> NewWorker {
+    let path = existing(shared, index)?;
+    simple(move || syscalls::open(&path).map(drop).map_err(failed("open a file")))
 }
 
-/// A file that is there.
-fn existing(shared: &Shared, index: u32, calls: &mut OwnCalls) -> Result<CString, String> {
+/// An existing file.
+fn existing(shared: &Shared, index: u32) -> Result<CString, String> {
     let path = shared.directory()?.join(format!("worker-{index}"));
-    calls.open_create += 1;
     std::fs::write(&path, BYTES).map_err(unavailable(path.to_string_lossy()))?;
     CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())
 }
 
-pub(super) fn mmap(_: &mut OwnCalls) -> Result<(), OperationError> {
+pub(super) fn mmap() -> Result<(), OperationError> {
     syscalls::Page::new().map(drop).map_err(failed("mmap"))
 }
 
 /// Wakes those that wait for a word that nobody knows.
-pub(super) fn futex(_: &mut OwnCalls) -> Result<(), OperationError> {
+pub(super) fn futex() -> Result<(), OperationError> {
     static WORD: AtomicU32 = AtomicU32::new(0);
     futex::wake(&WORD, futex::Flags::PRIVATE, 1).map(drop).map_err(failed("futex"))
 }
@@ -92,7 +86,7 @@ pub(super) fn epoll() -> NewWorker {
         EventFd::from_value_and_flags(1, EfdFlags::EFD_CLOEXEC).map_err(unavailable("epoll"))?;
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(unavailable("epoll"))?;
     epoll.add(&event, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(unavailable("epoll"))?;
-    simple(move |_| {
+    simple(move || {
         let _open = &event;
         let events = epoll.wait(&mut [EpollEvent::empty()], PollTimeout::ZERO);
         match events.map_err(failed("epoll_wait"))? {
@@ -105,7 +99,7 @@ pub(super) fn epoll() -> NewWorker {
     })
 }
 
-pub(super) fn fork(_: &mut OwnCalls) -> Result<(), OperationError> {
+pub(super) fn fork() -> Result<(), OperationError> {
     syscalls::spawn_noop().map_err(failed("a process that ends at once"))
 }
 
@@ -130,7 +124,7 @@ pub(super) fn switch() -> NewWorker {
 }
 
 impl Worker for Switch {
-    fn operate(&mut self, _: &mut OwnCalls) -> Result<(), OperationError> {
+    fn operate(&mut self) -> Result<(), OperationError> {
         let written = self.there.as_mut().map_or(Ok(()), |there| there.write_all(b"."));
         let answered = written.and_then(|()| self.back.read_exact(&mut [0]));
         answered.map_err(failed("switch to a thread"))
@@ -146,38 +140,29 @@ impl Drop for Switch {
     }
 }
 
-/// A page that a system call writes to and that is not there: the fault is the call's.
+/// A page that is absent when a system call writes to it: the call takes the fault.
 pub(super) fn page_fault() -> NewWorker {
     let mut page = syscalls::Page::writable().map_err(unavailable("a page of memory"))?;
-    simple(move |_| page.fault().map_err(failed("a page fault")))
+    simple(move || page.fault().map_err(failed("a page fault")))
 }
 
 /// A UDP socket of its own that connects and sends, by IPv6 if the kernel has it.
-pub(super) fn ipv6(calls: &mut OwnCalls) -> NewWorker {
-    drop(first_socket()?);
-    calls.bind += 1;
-    let receiver = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0));
-    let receiver = receiver.or_else(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)));
-    let receiver = receiver.map_err(unavailable("a UDP socket on ::1"))?;
-    receiver.set_read_timeout(Some(LOST_AFTER)).map_err(unavailable("a UDP socket on ::1"))?;
-    let at = receiver.local_addr().map_err(unavailable("a UDP socket on ::1"))?;
-    simple(move |calls| {
-        calls.bind += 1;
+pub(super) fn ipv6() -> NewWorker {
+    let receiver = net::receiver(Ipv6Addr::LOCALHOST.into());
+    let receiver = receiver.or_else(|_| net::receiver(Ipv4Addr::LOCALHOST.into()));
+    let (receiver, at) = receiver.map_err(unavailable("a UDP socket on ::1"))?;
+    simple(move || {
         let sender = UdpSocket::bind((at.ip(), 0)).map_err(failed("bind to ::1"))?;
-        calls.connect += 1;
         sender.connect(at).map_err(failed("connect to ::1"))?;
         sender.send(ANSWER).map_err(failed("send to ::1"))?;
-        let received = receiver.recv_from(&mut [0; 512]).map_err(failed("receive on ::1"))?;
-        check_length(received.0, ANSWER.len())
+        receive_answer(&receiver)
     })
 }
 
-/// Calls that fail: `open`, `execve` and `execveat` of a file that is not there, `accept` where nobody waits, a
-/// `connect` that is refused.
-pub(super) fn errors(calls: &mut OwnCalls) -> NewWorker {
+/// Calls that fail: `open`, `execve` and `execveat` of a missing file, `accept` without a client, a refused
+/// `connect`.
+pub(super) fn errors() -> NewWorker {
     let sockets = "TCP sockets on 127.0.0.1";
-    drop(first_socket()?);
-    calls.bind += 2;
     let missing = syscalls::Missing::new().map_err(unavailable("a page of memory"))?;
     // Nobody connects to it.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(unavailable(sockets))?;
@@ -188,11 +173,8 @@ pub(super) fn errors(calls: &mut OwnCalls) -> NewWorker {
     bind(refusing.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).map_err(unavailable(sockets))?;
     let at: SockaddrIn = getsockname(refusing.as_raw_fd()).map_err(unavailable(sockets))?;
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, at.port()));
-    simple(move |calls| {
+    simple(move || {
         let _bound = &refusing;
-        calls.execve += 1;
-        calls.accept += 1;
-        calls.connect += 1;
         let refused = TcpStream::connect(at).map(drop);
         let accepted = syscalls::accept(listener.as_fd());
         let made = [
@@ -206,15 +188,14 @@ pub(super) fn errors(calls: &mut OwnCalls) -> NewWorker {
     })
 }
 
-/// The same of a file that is not there, by the system calls of 32-bit programs; by 64-bit ones where the kernel has no others.
+/// The first three by the system calls of 32-bit programs, or by 64-bit ones if the kernel has no others.
 pub(super) fn errors_32() -> NewWorker {
     let missing = syscalls::Missing::new().map_err(unavailable("a page of memory"))?;
     let has_32_bits = syscalls::has_32_bit_calls();
-    simple(move |calls| {
+    simple(move || {
         let made = if has_32_bits {
             missing.by_32_bits()
         } else {
-            calls.execve += 1;
             [missing.open(), missing.execve(), missing.execveat()]
         };
         made.into_iter().try_for_each(|result| has_failed(result, Errno::ENOENT))

@@ -26,14 +26,14 @@ pub(super) fn module(load: &BuiltinLoad) -> NewWorker {
          -- sh -c 'insmod FILE.ko; rmmod NAME'",
     )?;
     let bytes = fs::read(file).map_err(unavailable(file.to_string_lossy()))?;
-    simple(move |_| {
+    simple(move || {
         init_module(&bytes, c"").map_err(failed("load a module"))?;
         delete_module(MODULE, DeleteModuleFlags::O_NONBLOCK).map_err(failed("unload the module"))
     })
 }
 
 /// Has the kernel patch its code there and back: for a static key, a tracepoint (which is a static call where the architecture has
-/// them), and the entry of a function that is traced. What this kernel lacks, or a driver refuses, is left out.
+/// them), and the entry of a function that is traced. Skips what this kernel lacks or a driver refuses.
 pub(super) fn text_poke(load: &BuiltinLoad) -> NewWorker {
     if load.remover != Remover::Nothing {
         return Err("it changes the kernel's code, so it runs in the lab's guest alone".to_owned());
@@ -56,7 +56,7 @@ pub(super) fn text_poke(load: &BuiltinLoad) -> NewWorker {
     if switches.is_empty() {
         return Err("neither scheduler statistics nor ftrace can be switched".to_owned());
     }
-    simple(move |_| {
+    simple(move || {
         switches.iter().flat_map(|(path, values)| values.map(|to| (path, to))).try_for_each(
             |(path, to)| {
                 fs::write(path, to).map_err(failed(format!("write {to} to {}", path.display())))

@@ -1,6 +1,6 @@
 //! Records service and response times of operations while a load runs.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::recording::loads::{Latency, OperationTimes};
 use crate::stats::{Durations, nanoseconds};
@@ -25,9 +25,9 @@ impl LatencyRecorder {
         if self.from.is_some_and(|from| due.unwrap_or(start) < from) {
             return;
         }
-        record(&mut self.service, end.duration_since(start));
+        self.service.record(nanoseconds(end.duration_since(start)));
         if let (Some(due), Some(response)) = (due, &mut self.response) {
-            record(response, end.duration_since(due));
+            response.record(nanoseconds(end.duration_since(due)));
         }
     }
 
@@ -44,14 +44,10 @@ impl LatencyRecorder {
     }
 }
 
-/// A time above the range that still has a bucket is recorded there, unlike a handler's.
-fn record(times: &mut Durations, time: Duration) {
-    let ns = nanoseconds(time);
-    times.record_as(ns, ns);
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// 100 operations a second of 1 ms each, one of which takes a second: those behind it wait.

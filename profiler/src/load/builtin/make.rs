@@ -6,35 +6,30 @@ use std::path::PathBuf;
 use super::worker::{NewWorker, Shared, simple, unavailable};
 use super::{BuiltinLoad, Remover, credentials, files, general, kernel, net, process, thread};
 use crate::load::sandbox::PrivateFolder;
-use crate::recording::loads::{BuiltinKind, Dimensions, OwnCalls};
+use crate::recording::loads::{BuiltinKind, Dimensions};
 
 /// Makes a worker, on its own thread.
-pub(super) fn worker(
-    load: &BuiltinLoad,
-    shared: &Shared,
-    index: u32,
-    calls: &mut OwnCalls,
-) -> NewWorker {
+pub(super) fn worker(load: &BuiltinLoad, shared: &Shared, index: u32) -> NewWorker {
     use BuiltinKind as Kind;
     match load.kind {
         Kind::Connect => net::connect_again(),
         Kind::Bind => net::bind_anew(),
-        Kind::UdpRecv => net::receive(calls),
-        Kind::Dns => net::receive_dns(index, calls),
-        Kind::Accept => net::accept(calls),
+        Kind::UdpRecv => net::receive(),
+        Kind::Dns => net::receive_dns(index),
+        Kind::Accept => net::accept(),
         Kind::Execve => process::execve(load.profiler.clone(), load.dimensions),
-        Kind::Ptrace => process::ptrace(&load.profiler, calls),
+        Kind::Ptrace => process::ptrace(&load.profiler),
         Kind::Setsid => simple(process::setsid),
         Kind::Exit => simple(process::exit),
         Kind::Kill => simple(process::kill),
         Kind::Tkill => simple(process::tkill),
         Kind::Open => files::create(shared, index),
-        Kind::Rename => files::rename(shared, index, calls),
-        Kind::Link => files::link(shared, index, calls),
-        Kind::Unlink => files::unlink(shared, index, calls),
+        Kind::Rename => files::rename(shared, index),
+        Kind::Link => files::second_name(shared, index, true),
+        Kind::Unlink => files::second_name(shared, index, false),
         Kind::Rmdir => files::rmdir(shared, index),
-        Kind::Write => files::write(shared, index, calls),
-        Kind::Mount => thread::mount_anew(shared, index, calls),
+        Kind::Write => files::write(shared, index),
+        Kind::Mount => thread::mount_anew(shared, index),
         Kind::MemfdCreate => simple(thread::memfd_create),
         Kind::Mprotect => thread::mprotect(),
         Kind::Prctl => thread::prctl(),
@@ -43,17 +38,17 @@ pub(super) fn worker(
         Kind::CallUsermodehelper => thread::call_usermodehelper(),
         Kind::Getppid => simple(general::getppid),
         Kind::Pipe => general::pipe(),
-        Kind::Stat => general::stat(shared, index, calls),
-        Kind::OpenExisting => general::open_existing(shared, index, calls),
+        Kind::Stat => general::stat(shared, index),
+        Kind::OpenExisting => general::open_existing(shared, index),
         Kind::Mmap => simple(general::mmap),
         Kind::Futex => simple(general::futex),
         Kind::Epoll => general::epoll(),
         Kind::Fork => simple(general::fork),
-        Kind::Tcp => general::tcp(calls),
+        Kind::Tcp => general::tcp(),
         Kind::Switch => general::switch(),
         Kind::PageFault => general::page_fault(),
-        Kind::Ipv6 => general::ipv6(calls),
-        Kind::Errors => general::errors(calls),
+        Kind::Ipv6 => general::ipv6(),
+        Kind::Errors => general::errors(),
         Kind::Errors32 => general::errors_32(),
         Kind::Credentials => credentials::credentials(),
         Kind::Interface => credentials::interface(),
@@ -63,7 +58,7 @@ pub(super) fn worker(
 }
 
 /// Makes what all workers share.
-pub(super) fn shared(load: &BuiltinLoad, calls: &mut OwnCalls) -> Result<Shared, String> {
+pub(super) fn shared(load: &BuiltinLoad) -> Result<Shared, String> {
     if !load.kind.needs_directory() {
         return Ok(Shared::default());
     }
@@ -76,10 +71,7 @@ pub(super) fn shared(load: &BuiltinLoad, calls: &mut OwnCalls) -> Result<Shared,
         Remover::Nothing => {
             PrivateFolder::unattended(&within, &format!("profiler-load-{}", load.kind))
         }
-        Remover::Process => {
-            calls.execve += 1;
-            PrivateFolder::new(&within, "profiler-load-", &load.profiler)
-        }
+        Remover::Process => PrivateFolder::new(&within, "profiler-load-", &load.profiler),
     };
     let folder = folder
         .map_err(|error| format!("a folder for its files in {}: {error}", within.display()))?;

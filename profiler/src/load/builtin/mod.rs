@@ -1,13 +1,11 @@
-//! Load generators inside the program: each repeats one system call and counts every one.
+//! Load generators inside the program: each repeats one system call.
 //!
 //! The table of docs/loads.md has the operation of each kind and the kernel functions that it calls. Set-up happens once
-//! a worker; [`OwnCalls`](super::OwnCalls) includes its calls, so it equals what a probe counts. What an operation needs is
-//! prepared before the operation is due, and is not part of its latency.
+//! a worker. What an operation needs is prepared before the operation is due, and is not part of its latency.
 //!
 //! `module` and `text-poke` change the kernel, so they run in the lab's guest alone.
 //!
-//! `open`, `rename`, `link`, `unlink`, `rmdir`, `write`, `mount`, `stat` and `open-existing` work in a private directory. Outside of a
-//! sandbox, the process that removes it if the profiler is killed adds one `execve` a load.
+//! `open`, `rename`, `link`, `unlink`, `rmdir`, `write`, `mount`, `stat` and `open-existing` work in a private directory.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -65,7 +63,7 @@ pub struct BuiltinLoad {
     /// What operations give handlers to walk over.
     #[serde(default, skip_serializing_if = "Dimensions::is_none")]
     pub dimensions: Dimensions,
-    /// Operations that started or were due before this time, the warm-up, are in no latency (and in all else).
+    /// Operations that started or were due before this time, the warm-up, are left out of latencies alone.
     #[serde(skip)]
     pub measured_from: Option<Instant>,
     /// Where loads on files make their private directory; by default the directory for temporary files.
@@ -128,17 +126,12 @@ impl Load for BuiltinLoad {
 
     fn run(self: Box<Self>, stop: StopSignal) -> Running {
         Box::pin(async move {
-            let started = Instant::now();
             let mut on_drop = StopOnDrop(Some(stop.clone()));
             // Its own threads: blocking calls must not delay the runtime that drains the histograms.
             let running = tokio::task::spawn_blocking(move || workers::run(&self, &stop, false));
             let outcome = running.await;
             on_drop.0 = None;
-            outcome.unwrap_or_else(|_| {
-                let text = "its thread panicked; this is a bug of the profiler".to_owned();
-                let failure = LoadFailure::BrokeOff { text };
-                LoadOutcome::ended(LoadStatus::Failed(failure), started)
-            })
+            outcome.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
         })
     }
 }
@@ -154,17 +147,13 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Makes `operations` on `workers` threads, as fast as they go. Returns the time from the start of the
-/// first to the end of the last, in nanoseconds.
+/// Makes `operations`, as fast as they go. Returns the time from the start of the first to the end of the last, in
+/// nanoseconds.
 ///
 /// # Errors
 /// If the load fails, or any operation does: one that fails early would take less time.
-pub async fn time_builtin(
-    kind: BuiltinKind,
-    operations: u64,
-    workers: u32,
-) -> Result<u64, LoadFailure> {
-    let load = BuiltinLoad { operations: Some(operations), workers, ..BuiltinLoad::new(kind) };
+pub async fn time_builtin(kind: BuiltinKind, operations: u64) -> Result<u64, LoadFailure> {
+    let load = BuiltinLoad { operations: Some(operations), ..BuiltinLoad::new(kind) };
     let outcome = Box::new(load).run(StopSignal::new()).await;
     match outcome.status {
         LoadStatus::Completed if outcome.errors.is_empty() => Ok(outcome.elapsed_ns),

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use super::worker::{NewWorker, OperationError, failed, simple, unavailable};
 use crate::load::sandbox::{ProfilerProgram, Role, wait_for_end_of_input};
 use crate::load::syscalls;
-use crate::recording::loads::{Dimensions, OwnCalls};
+use crate::recording::loads::Dimensions;
 
 pub(super) fn execve(profiler: ProfilerProgram, dimensions: Dimensions) -> NewWorker {
     let name = profiler.path().display().to_string();
@@ -29,12 +29,9 @@ pub(super) fn execve(profiler: ProfilerProgram, dimensions: Dimensions) -> NewWo
         [path.clone(), role].into_iter().chain(filled("", dimensions.args)?).collect();
     // Nothing else: the same work on every machine.
     let environment: Vec<CString> = filled("A=", dimensions.env)?.into_iter().collect();
-    simple(move |calls| {
-        calls.execve += 1;
-        match syscalls::execute(&path, &arguments, &environment) {
-            Ok(status) => ended_well(&name, status),
-            Err(error) => Err(failed(format!("execute {name}"))(error)),
-        }
+    simple(move || match syscalls::execute(&path, &arguments, &environment) {
+        Ok(status) => ended_well(&name, status),
+        Err(error) => Err(failed(format!("execute {name}"))(error)),
     })
 }
 
@@ -70,13 +67,12 @@ impl Drop for Tracee {
 }
 
 /// Writes to the memory of a stopped child. Only the thread that attached can use `ptrace` on it.
-pub(super) fn ptrace(profiler: &ProfilerProgram, calls: &mut OwnCalls) -> NewWorker {
-    let (child, address) = traced(profiler, calls)?;
+pub(super) fn ptrace(profiler: &ProfilerProgram) -> NewWorker {
+    let (child, address) = traced(profiler)?;
     // Changes each time, so that there is something to write.
     let mut value = 0_i64;
-    simple(move |calls| {
+    simple(move || {
         value = value.wrapping_add(1);
-        calls.ptrace += 1;
         ptrace::write(child.pid(), address as *mut c_void, value).map_err(|errno| {
             let gone = if errno == Errno::ESRCH { "; was it killed?" } else { "" };
             failed(format!("write to the traced child{gone}"))(errno)
@@ -85,10 +81,9 @@ pub(super) fn ptrace(profiler: &ProfilerProgram, calls: &mut OwnCalls) -> NewWor
 }
 
 /// A stopped child, and an address of its memory.
-fn traced(profiler: &ProfilerProgram, calls: &mut OwnCalls) -> Result<(Tracee, usize), String> {
+fn traced(profiler: &ProfilerProgram) -> Result<(Tracee, usize), String> {
     let mut command = profiler.command(Role::PtraceChild);
     command.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
-    calls.execve += 1;
     let path = profiler.path().display();
     let child = command.spawn().map_err(|error| format!("a child to trace, {path}: {error}"))?;
     let mut child = Tracee(child);
@@ -103,13 +98,10 @@ fn traced(profiler: &ProfilerProgram, calls: &mut OwnCalls) -> Result<(Tracee, u
     let address = answer.parse().map_err(|_| {
         format!("the child to trace, {path}, answers `{answer}` instead of an address")
     })?;
-
-    calls.ptrace_attach += 1;
     ptrace::seize(pid, ptrace::Options::PTRACE_O_EXITKILL).map_err(|errno| {
         let allowed = "is ptrace allowed here (/proc/sys/kernel/yama/ptrace_scope, seccomp)?";
         format!("attach to a child: {}: {allowed}", errno.desc())
     })?;
-    calls.ptrace += 1;
     ptrace::interrupt(pid).map_err(unavailable("stop the traced child"))?;
     match waitpid(pid, None).map_err(unavailable("stop the traced child"))? {
         WaitStatus::PtraceEvent(..) | WaitStatus::Stopped(..) => Ok((child, address)),
@@ -118,8 +110,7 @@ fn traced(profiler: &ProfilerProgram, calls: &mut OwnCalls) -> Result<(Tracee, u
 }
 
 /// `setsid` needs a process that leads no process group: a new one each time.
-pub(super) fn setsid(calls: &mut OwnCalls) -> Result<(), OperationError> {
-    calls.setsid += 1;
+pub(super) fn setsid() -> Result<(), OperationError> {
     let ended = syscalls::setsid_in_child().map_err(failed("setsid in a child"))?;
     ended_well("setsid in a child", ended)
 }
@@ -136,21 +127,18 @@ fn ended_well(what: &str, status: ExitStatus) -> Result<(), OperationError> {
 const THREAD_STACK_BYTES: usize = 64 << 10;
 
 /// A thread that is started and ends.
-pub(super) fn exit(calls: &mut OwnCalls) -> Result<(), OperationError> {
-    calls.exit += 1;
+pub(super) fn exit() -> Result<(), OperationError> {
     let thread = std::thread::Builder::new().stack_size(THREAD_STACK_BYTES).spawn(|| ());
     let ended = thread.map_err(failed("start a thread"))?.join();
     ended.map_err(|_| OperationError::new("panic", "a thread that does nothing panicked"))
 }
 
 /// `kill` with signal 0: everything but the delivery.
-pub(super) fn kill(calls: &mut OwnCalls) -> Result<(), OperationError> {
-    calls.kill += 1;
+pub(super) fn kill() -> Result<(), OperationError> {
     nix::sys::signal::kill(Pid::this(), None).map_err(failed("kill"))
 }
 
 /// The same of `tkill`.
-pub(super) fn tkill(calls: &mut OwnCalls) -> Result<(), OperationError> {
-    calls.tkill += 1;
+pub(super) fn tkill() -> Result<(), OperationError> {
     syscalls::tkill_self().map_err(failed("tkill"))
 }

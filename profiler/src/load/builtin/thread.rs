@@ -12,10 +12,8 @@ use rustix::thread::{NanosleepRelativeResult, Timespec, set_thread_uid};
 
 use super::worker::{NewWorker, OperationError, Shared, Worker, failed, simple, unavailable};
 use crate::load::syscalls;
-use crate::recording::loads::OwnCalls;
 
-pub(super) fn memfd_create(calls: &mut OwnCalls) -> Result<(), OperationError> {
-    calls.memfd_create += 1;
+pub(super) fn memfd_create() -> Result<(), OperationError> {
     let file = memfd::memfd_create(c"profiler-load", MFdFlags::MFD_CLOEXEC);
     file.map(drop).map_err(failed("memfd_create"))
 }
@@ -23,10 +21,9 @@ pub(super) fn memfd_create(calls: &mut OwnCalls) -> Result<(), OperationError> {
 /// A new name each time: a driver may look at changes only.
 pub(super) fn prctl() -> NewWorker {
     let mut names = [c"load-prctl-a", c"load-prctl-b"];
-    simple(move |calls| {
+    simple(move || {
         names.swap(0, 1);
         let [name, _] = names;
-        calls.prctl += 1;
         nix::sys::prctl::set_name(name).map_err(failed("PR_SET_NAME"))
     })
 }
@@ -36,16 +33,14 @@ pub(super) fn prctl() -> NewWorker {
 pub(super) fn mprotect() -> NewWorker {
     let mut page = syscalls::Page::new().map_err(unavailable("a page of memory"))?;
     let mut writable = true;
-    simple(move |calls| {
-        calls.mprotect += 1;
+    simple(move || {
         writable = !writable;
         page.make_executable(writable).map_err(failed("mprotect with PROT_EXEC"))
     })
 }
 
 /// `nanosleep` itself: the C library's calls `clock_nanosleep`.
-pub(super) fn nanosleep(calls: &mut OwnCalls) -> Result<(), OperationError> {
-    calls.nanosleep += 1;
+pub(super) fn nanosleep() -> Result<(), OperationError> {
     match rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 1 }) {
         NanosleepRelativeResult::Err(errno) => Err(failed("nanosleep")(errno)),
         _ => Ok(()),
@@ -53,8 +48,7 @@ pub(super) fn nanosleep(calls: &mut OwnCalls) -> Result<(), OperationError> {
 }
 
 /// Sets the user id of the thread alone to the one it has: new credentials are committed, with the same rights.
-pub(super) fn update_cred(calls: &mut OwnCalls) -> Result<(), OperationError> {
-    calls.commit_creds += 1;
+pub(super) fn update_cred() -> Result<(), OperationError> {
     set_thread_uid(rustix::process::geteuid()).map_err(failed("setuid"))
 }
 
@@ -70,12 +64,9 @@ pub(super) fn call_usermodehelper() -> NewWorker {
             "{MODPROBE} is empty, so the kernel starts no program: `echo /sbin/modprobe >{MODPROBE}`"
         ));
     }
-    simple(|calls| {
-        calls.usermodehelper += 1;
-        match socket(AddressFamily::Unspec, SockType::Stream, SockFlag::SOCK_CLOEXEC, None) {
-            Ok(_) | Err(Errno::EAFNOSUPPORT) => Ok(()),
-            Err(errno) => Err(failed("a socket of no family")(errno)),
-        }
+    simple(|| match socket(AddressFamily::Unspec, SockType::Stream, SockFlag::SOCK_CLOEXEC, None) {
+        Ok(_) | Err(Errno::EAFNOSUPPORT) => Ok(()),
+        Err(errno) => Err(failed("a socket of no family")(errno)),
     })
 }
 
@@ -85,14 +76,13 @@ struct Mount {
 }
 
 /// A tmpfs in a mount namespace of this thread, which ends with it.
-pub(super) fn mount_anew(shared: &Shared, index: u32, calls: &mut OwnCalls) -> NewWorker {
+pub(super) fn mount_anew(shared: &Shared, index: u32) -> NewWorker {
     let at = shared.directory()?.join(format!("worker-{index}"));
     fs::create_dir(&at).map_err(unavailable(at.to_string_lossy()))?;
     unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| {
         format!("a mount namespace of its own: {} ({errno:?}): run it as root", errno.desc())
     })?;
     // Mounts made here must not propagate to the namespace that it came from.
-    calls.mount += 1;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, private, None::<&str>)
         .map_err(unavailable("make the mounts private"))?;
@@ -100,7 +90,7 @@ pub(super) fn mount_anew(shared: &Shared, index: u32, calls: &mut OwnCalls) -> N
 }
 
 impl Worker for Mount {
-    fn prepare(&mut self, _: &mut OwnCalls) -> Result<(), OperationError> {
+    fn prepare(&mut self) -> Result<(), OperationError> {
         if self.mounted {
             umount2(&self.at, MntFlags::MNT_DETACH).map_err(failed("unmount"))?;
             self.mounted = false;
@@ -108,8 +98,7 @@ impl Worker for Mount {
         Ok(())
     }
 
-    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
-        calls.mount += 1;
+    fn operate(&mut self) -> Result<(), OperationError> {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
         mount(Some("profiler-load"), &self.at, Some("tmpfs"), flags, Some("size=4k"))
             .map_err(failed("mount a tmpfs"))?;
@@ -121,6 +110,6 @@ impl Worker for Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         // The folder can only be removed once nothing is mounted on it in any namespace.
-        let _ = self.prepare(&mut OwnCalls::default());
+        let _ = self.prepare();
     }
 }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use crate::load::sandbox::PrivateFolder;
-use crate::recording::loads::OwnCalls;
 
 /// What all workers of one load share.
 #[derive(Default)]
@@ -27,27 +26,25 @@ impl Shared {
 pub(super) trait Worker {
     /// Makes what the next operation needs. Its time is not measured, and at a fixed rate it is called
     /// before the operation is due.
-    fn prepare(&mut self, _calls: &mut OwnCalls) -> Result<(), OperationError> {
+    fn prepare(&mut self) -> Result<(), OperationError> {
         Ok(())
     }
 
-    /// Makes one operation and adds its system calls to `calls`, successful or not.
-    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError>;
+    /// Makes one operation.
+    fn operate(&mut self) -> Result<(), OperationError>;
 }
 
 /// A worker, or why it cannot be set up.
 pub(super) type NewWorker = Result<Box<dyn Worker>, String>;
 
 /// A worker whose operations need nothing prepared.
-pub(super) fn simple(
-    operate: impl FnMut(&mut OwnCalls) -> Result<(), OperationError> + 'static,
-) -> NewWorker {
+pub(super) fn simple(operate: impl FnMut() -> Result<(), OperationError> + 'static) -> NewWorker {
     Ok(Box::new(operate))
 }
 
-impl<F: FnMut(&mut OwnCalls) -> Result<(), OperationError>> Worker for F {
-    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
-        self(calls)
+impl<F: FnMut() -> Result<(), OperationError>> Worker for F {
+    fn operate(&mut self) -> Result<(), OperationError> {
+        self()
     }
 }
 

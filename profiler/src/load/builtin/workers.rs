@@ -16,17 +16,13 @@ use super::latency::LatencyRecorder;
 use super::worker::{OperationError, Shared, Worker, unavailable};
 use super::{BuiltinLoad, make};
 use crate::emulator;
-use crate::recording::loads::{
-    CpuTime, LoadFailure, LoadOutcome, LoadStatus, OperationErrors, OwnCalls,
-};
+use crate::recording::loads::{CpuTime, LoadFailure, LoadOutcome, LoadStatus, OperationErrors};
 use crate::stats::nanoseconds;
 use crate::stop::{StopReason, StopSignal};
 
-/// After this many failures in a row a worker gives up: it makes no load, and each failure may be slow
+/// After this many failures in a row a worker gives up: it generates no load, and each failure may be slow
 /// or flood a log.
 const MAX_FAILURES_IN_A_ROW: u32 = 100;
-
-const PANICKED: &str = "a worker panicked; this is a bug of the profiler";
 
 /// What one worker did, or all of them together.
 struct Tally {
@@ -34,7 +30,6 @@ struct Tally {
     latency: LatencyRecorder,
     /// By kind.
     errors: BTreeMap<String, OperationErrors>,
-    calls: OwnCalls,
     /// The longest delay between the due time of an operation and its start.
     max_late: Duration,
     /// The end of the last operation, or of the wait for the next.
@@ -42,121 +37,86 @@ struct Tally {
     status: LoadStatus,
 }
 
-/// The worker threads from their common start to their end.
-struct Workers {
-    start: Instant,
-    /// Why the load could not start.
-    set_up_error: Option<String>,
-    tallies: Vec<thread::Result<Tally>>,
-    cpu: Option<CpuTime>,
-}
-
 /// Runs the load to its end and cleans up. In a process that is `alone` with the load, the CPU time of the
 /// process is the load's.
 pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal, alone: bool) -> LoadOutcome {
     let set_up = Instant::now();
-    let mut calls = OwnCalls::default();
-    run_workers(load, stop, alone, &mut calls).unwrap_or_else(|text| {
+    run_workers(load, stop, alone).unwrap_or_else(|text| {
         let text = format!("built-in `{}`: {text}", load.kind);
         let status = LoadStatus::Failed(LoadFailure::CouldNotStart { text });
-        let outcome = LoadOutcome::ended(status, set_up);
-        LoadOutcome { operations: Some(0), calls: Some(calls), ..outcome }
+        LoadOutcome { operations: Some(0), ..LoadOutcome::ended(status, set_up) }
     })
 }
 
 /// # Errors
-/// If the load could not start; `calls` has the calls of its set-up.
-fn run_workers(
-    load: &BuiltinLoad,
-    stop: &StopSignal,
-    alone: bool,
-    calls: &mut OwnCalls,
-) -> Result<LoadOutcome, String> {
-    let shared = make::shared(load, calls)?;
+/// If the load could not start.
+fn run_workers(load: &BuiltinLoad, stop: &StopSignal, alone: bool) -> Result<LoadOutcome, String> {
+    let shared = make::shared(load)?;
     let open = |_| File::open("/dev/null").map_err(unavailable("open /dev/null"));
     let descriptors = (0..load.dimensions.descriptors).map(open).collect::<Result<Vec<_>, _>>()?;
     let mut sum = Tally::new(LatencyRecorder::new(load.rate.is_some(), load.measured_from));
-    let workers = start_workers(load, &shared, &sum.latency, stop, alone);
+    let (start, tallies, cpu) = start_workers(load, &shared, &sum.latency, stop, alone)?;
     // The directory is removed before the outcome is reported.
     drop((shared, descriptors));
-    let mut bug = None;
-    for tally in workers.tallies {
-        match tally {
-            Ok(tally) => sum.add(tally),
-            Err(_) => bug = Some(PANICKED.to_owned()),
-        }
-    }
-    let latency = load.is_timed().then(|| sum.latency.store());
-    *calls += sum.calls;
-    if let Some(text) = workers.set_up_error {
-        return Err(text);
-    }
-    if let Some(text) = bug {
-        sum.status = LoadStatus::Failed(LoadFailure::BrokeOff { text });
-    }
+    tallies.into_iter().for_each(|tally| sum.add(tally));
     // Without the clean-up, which takes time of its own.
-    let elapsed = sum.last.map_or(Duration::ZERO, |last| last.duration_since(workers.start));
+    let elapsed = sum.last.map_or(Duration::ZERO, |last| last.duration_since(start));
     Ok(LoadOutcome {
         operations: Some(sum.operations),
         errors: sum.errors.into_values().collect(),
         elapsed_ns: nanoseconds(elapsed),
         held_rate_per_s: held_rate(sum.operations, elapsed),
         max_late_ns: load.rate.map(|_| nanoseconds(sum.max_late)),
-        calls: Some(*calls),
-        latency,
-        cpu: workers.cpu,
-        ..LoadOutcome::ended(sum.status, workers.start)
+        latency: load.is_timed().then(|| sum.latency.store()),
+        cpu,
+        ..LoadOutcome::ended(sum.status, start)
     })
 }
 
 /// Starts the workers together once all are set up, and waits for their end. With one that cannot be set
-/// up none starts.
+/// up none starts. Returns their common start, what each did, and the CPU time.
 fn start_workers(
     load: &BuiltinLoad,
     shared: &Shared,
     latency: &LatencyRecorder,
     stop: &StopSignal,
     alone: bool,
-) -> Workers {
+) -> Result<(Instant, Vec<Tally>, Option<CpuTime>), String> {
     // Held until all are set up; then it has the time of their start.
     let gate = Mutex::new(None);
     thread::scope(|scope| {
         let mut started = gate.lock().unwrap_or_else(PoisonError::into_inner);
         let (ready, answers) = mpsc::channel();
         let mut threads = Vec::new();
-        let mut set_up_error = None;
         for index in 0..load.workers {
-            let gate = &gate;
-            let ready = ready.clone();
+            let (gate, of_worker) = (&gate, ready.clone());
             let tally = Tally::new(latency.clone());
             let name = format!("load-{}-{index}", load.kind);
-            let body = move || work(load, shared, index, tally, stop, ready, gate);
+            let body = move || work(load, shared, index, tally, stop, of_worker, gate);
             match thread::Builder::new().name(name).spawn_scoped(scope, body) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
                     let text = format!("thread {} of {}: {error}", index + 1, load.workers);
-                    set_up_error = Some(text);
+                    let _ = ready.send(Err(text));
                     break;
                 }
             }
         }
         drop(ready);
-        // Until each has answered or has panicked before that.
-        let answers: Vec<Result<(), String>> = answers.iter().collect();
-        let panicked = answers.len() < threads.len();
-        let failed = answers.into_iter().find_map(Result::err);
-        let failed = failed.or_else(|| panicked.then(|| PANICKED.to_owned()));
-        let set_up_error = set_up_error.or(failed);
+        let set_up: Result<Vec<()>, String> = answers.iter().collect();
         let cpu_before = if alone { cpu_time() } else { None };
         let start = Instant::now();
-        *started = set_up_error.is_none().then_some(start);
+        *started = set_up.is_ok().then_some(start);
         drop(started);
-        let tallies = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, Tally>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        let tallies = threads.into_iter().map(join).collect();
         let cpu = cpu_before.zip(cpu_time()).map(|(before, after)| CpuTime {
             user_ns: after.user_ns.saturating_sub(before.user_ns),
             system_ns: after.system_ns.saturating_sub(before.system_ns),
         });
-        Workers { start, set_up_error, tallies, cpu }
+        set_up.map(|_| (start, tallies, cpu))
     })
 }
 
@@ -166,7 +126,6 @@ impl Tally {
             operations: 0,
             latency,
             errors: BTreeMap::new(),
-            calls: OwnCalls::default(),
             max_late: Duration::ZERO,
             last: None,
             status: LoadStatus::Completed,
@@ -176,7 +135,6 @@ impl Tally {
     fn add(&mut self, other: Self) {
         self.latency.add(&other.latency);
         self.operations += other.operations;
-        self.calls += other.calls;
         self.max_late = self.max_late.max(other.max_late);
         self.last = self.last.max(other.last);
         other.errors.into_values().for_each(|errors| self.add_errors(errors));
@@ -229,7 +187,7 @@ fn work(
     gate: &Mutex<Option<Instant>>,
 ) -> Tally {
     let pinned = if load.pin { pin(index) } else { Ok(()) };
-    let made = pinned.and_then(|()| make::worker(load, shared, index, &mut tally.calls));
+    let made = pinned.and_then(|()| make::worker(load, shared, index));
     let (mut worker, answer) = match made {
         Ok(worker) => (Some(worker), Ok(())),
         Err(text) => (None, Err(text)),
@@ -253,10 +211,10 @@ fn work(
     tally
 }
 
-/// Sleeps until the clock is at a tenth of a second. In a guest under virtual time, which has nothing else to do, the same timer
-/// interrupts then come during the same operations, whatever was done before.
+/// Sleeps until the clock is at a tenth of a second. In an otherwise idle guest under virtual time, the same timer interrupts then
+/// hit the same operations in each run.
 fn align() {
-    /// Nanoseconds; the kernel's timer interrupts come at parts of it.
+    /// In nanoseconds: a multiple of the kernel's timer period.
     const STEP: i64 = 100_000_000;
     let clock = ClockId::CLOCK_MONOTONIC;
     let Ok(now) = clock.now() else { return };
@@ -282,7 +240,7 @@ fn repeat(
             return stopped();
         }
         emulator::begin_operation();
-        let mut result = worker.prepare(&mut tally.calls);
+        let mut result = worker.prepare();
         let mut due = None;
         if let Some(rate) = load.rate {
             // A time beyond the range of the clock never comes.
@@ -296,7 +254,7 @@ fn repeat(
         }
         if result.is_ok() {
             let started = load.is_timed().then(Instant::now);
-            result = worker.operate(&mut tally.calls);
+            result = worker.operate();
             if let (Ok(()), Some(started)) = (&result, started) {
                 tally.latency.record(due, started, Instant::now());
             }

@@ -2,8 +2,10 @@
 
 use regex::Regex;
 
-use super::error::LtpError;
+use super::bad_choice;
+use crate::error::Failure;
 use crate::recording::loads::LtpTest;
+use crate::text::phrases;
 
 /// Lists of LTP, by the start of their name, and what they do.
 const SUITES: [(&str, &str); 13] = [
@@ -63,26 +65,15 @@ fn reason(suite: &str, test: &LtpTest) -> Option<&'static str> {
 }
 
 /// Fails if tests are known to be destructive.
-pub(super) fn refuse(suite: &str, tests: &[LtpTest]) -> Result<(), LtpError> {
-    let mut harmful: Vec<(&str, Vec<&str>)> = Vec::new();
-    for test in tests {
-        let Some(reason) = reason(suite, test) else { continue };
-        match harmful.iter_mut().find(|(other, _)| *other == reason) {
-            Some((_, names)) => names.push(&test.name),
-            None => harmful.push((reason, vec![&test.name])),
-        }
-    }
+pub(super) fn refuse(suite: &str, tests: &[LtpTest]) -> Result<(), Failure> {
+    let harm = |test: &LtpTest| Some(format!("{} ({})", test.name, reason(suite, test)?));
+    let harmful: Vec<String> = tests.iter().filter_map(harm).collect();
     if harmful.is_empty() {
         return Ok(());
     }
-    let line = |(reason, names): &(&str, Vec<&str>)| match names.as_slice() {
-        [one] => format!("{one} ({reason})"),
-        [first, .., last] => format!("{} tests, {first} to {last} ({reason})", names.len()),
-        [] => String::new(),
-    };
-    Err(LtpError::BadChoice(format!(
+    Err(bad_choice(format!(
         "{} may harm this machine: leave them out with --ltp-skip, or allow them with --allow-destructive",
-        harmful.iter().map(line).collect::<Vec<_>>().join("; ")
+        phrases(&harmful)
     )))
 }
 

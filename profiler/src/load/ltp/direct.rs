@@ -1,168 +1,102 @@
-//! The runner inside this program: a supervisor for each worker, which runs its tests one after the other.
+//! Runs the tests one after the other, under one supervisor.
 
 use std::ffi::OsString;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::stat::Mode;
-use tokio::task::JoinSet;
 
-use super::LtpLoad;
-use super::programs::search_path;
-use crate::load::hits::{HitCount, HitCounter};
+use super::{LtpLoad, search_path};
+use crate::load::hits::HitCount;
 use crate::load::sandbox::{CommandKind, CommandRequest, Sandbox, Supervised};
-use crate::recording::loads::{LoadFailure, LoadStatus, LtpTest, TestEnd, TestRun, TestRuns};
-use crate::stop::{StopReason, StopSignal};
+use crate::recording::loads::{LoadFailure, LoadStatus, LtpTest, TestEnd, TestRuns};
+use crate::stop::StopSignal;
 
 /// Time between SIGTERM and SIGKILL of a test.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What all workers share.
-struct List {
-    load: LtpLoad,
-    stop: StopSignal,
-    /// The next turn: a test of the list in a round.
-    next: AtomicU64,
-    tests: Mutex<Vec<TestRuns>>,
-}
-
-/// Runs the list, round after round, and returns when no test is running any more.
-pub(super) async fn run(
-    load: LtpLoad,
-    stop: StopSignal,
-    tests: Vec<TestRuns>,
-) -> (Result<LoadStatus, LoadFailure>, Vec<TestRuns>, Duration) {
-    let started = Instant::now();
-    let workers = match start(&load).await {
-        Ok(workers) => workers,
-        Err(failure) => return (Err(failure), tests, started.elapsed()),
-    };
-    let list = Arc::new(List { load, stop, next: AtomicU64::new(0), tests: Mutex::new(tests) });
-    let mut running = JoinSet::new();
-    for mut worker in workers {
-        let list = Arc::clone(&list);
-        running.spawn(async move { (list.work(&mut worker).await, worker) });
-    }
-    let mut failure = None;
-    let mut ended = Vec::new();
-    while let Some(joined) = running.join_next().await {
-        let result = match joined {
-            Ok((result, worker)) => {
-                ended.push(worker);
-                result
-            }
-            Err(_) => Err("a worker panicked; this is a bug of the profiler".to_owned()),
+impl LtpLoad {
+    /// Runs the list, round after round, adds the results to `tests`, and returns when no test is running any more.
+    pub(super) async fn run_tests(
+        &self,
+        stop: &StopSignal,
+        tests: &mut [TestRuns],
+    ) -> (Result<LoadStatus, LoadFailure>, Duration) {
+        let started = Instant::now();
+        // Users that tests switch to can create files in the folder, too.
+        let files = Some(Mode::from_bits_truncate(0o1777));
+        let could_not_start = |text| LoadFailure::CouldNotStart { text };
+        let sandbox = Sandbox::plan(&self.sandbox, files, true).map_err(could_not_start);
+        let supervised = match sandbox {
+            Ok(sandbox) => Supervised::start(&self.profiler, sandbox).await,
+            Err(failure) => Err(failure),
         };
-        if let Err(text) = result {
-            // With fewer workers it is not the load asked for: stop the others.
-            list.stop.stop(StopReason::LoadFailed);
-            failure.get_or_insert(text);
-        }
+        let mut supervised = match supervised {
+            Ok(supervised) => supervised,
+            Err(failure) => return (Err(failure), started.elapsed()),
+        };
+        let ran = self.run_list(&mut supervised, stop, tests).await;
+        let elapsed = started.elapsed();
+        let closed = supervised.close().await;
+        let status = ran.and(closed).map_err(|text| LoadFailure::BrokeOff { text });
+        let end = stop.reason().map_or(LoadStatus::Completed, |by| LoadStatus::Stopped { by });
+        (status.map(|()| end), elapsed)
     }
-    let elapsed = started.elapsed();
-    for worker in ended {
-        if let Err(text) = worker.close().await {
-            failure.get_or_insert(text);
-        }
-    }
-    let status = match (failure, list.stop.reason()) {
-        (Some(text), _) => Err(LoadFailure::BrokeOff { text }),
-        (None, Some(by)) => Ok(LoadStatus::Stopped { by }),
-        (None, None) => Ok(LoadStatus::Completed),
-    };
-    let tests = std::mem::take(&mut *list.tests.lock().unwrap_or_else(PoisonError::into_inner));
-    (status, tests, elapsed)
-}
 
-/// Starts the workers' supervisors. Users that tests switch to can create files in their folders, too.
-async fn start(load: &LtpLoad) -> Result<Vec<Supervised>, LoadFailure> {
-    let files = Some(Mode::from_bits_truncate(0o1777));
-    let sandbox = Sandbox::plan(&load.sandbox, files, true)
-        .map_err(|text| LoadFailure::CouldNotStart { text })?;
-    let mut workers = vec![Supervised::start(&load.profiler, sandbox.clone()).await?];
-    for _ in 1..load.spec.workers {
-        workers.push(Supervised::start(&load.profiler, sandbox.another()).await?);
-    }
-    Ok(workers)
-}
-
-impl List {
-    /// Runs the next test of the list, until the list or the load ends.
-    async fn work(&self, worker: &mut Supervised) -> Result<(), String> {
-        let tests = &self.load.spec.tests;
-        let count = tests.len() as u64;
-        let end = self.load.spec.iterations.map(|iterations| iterations.saturating_mul(count));
-        while !self.stop.is_stopped() {
-            let turn = self.next.fetch_add(1, Ordering::Relaxed);
-            if end.is_some_and(|end| turn >= end) {
-                break;
+    async fn run_list(
+        &self,
+        supervised: &mut Supervised,
+        stop: &StopSignal,
+        tests: &mut [TestRuns],
+    ) -> Result<(), String> {
+        let mut round = 0;
+        while self.spec.iterations.is_none_or(|iterations| round < iterations) {
+            for (test, runs) in self.spec.tests.iter().zip(tests.iter_mut()) {
+                if stop.is_stopped() {
+                    return Ok(());
+                }
+                self.run_test(supervised, stop, test, runs).await?;
             }
-            let number = usize::try_from(turn % count).unwrap_or_default();
-            if let Some(test) = tests.get(number) {
-                self.run(worker, number, test).await?;
-            }
+            round += 1;
         }
         Ok(())
     }
 
     /// Runs a test once in an empty folder, and adds the result.
-    async fn run(
+    async fn run_test(
         &self,
-        worker: &mut Supervised,
-        number: usize,
+        supervised: &mut Supervised,
+        stop: &StopSignal,
         test: &LtpTest,
+        runs: &mut TestRuns,
     ) -> Result<(), String> {
         let request = self.request(test);
-        let name = request.program.to_string_lossy().into_owned();
-        worker.refresh().await?;
+        supervised.refresh().await?;
         let before = self.count().await;
-        let (ended, _) = worker.run(&request, &self.stop).await?;
+        let (mut ended, _) = supervised.run(&request, stop).await?;
         let after = self.count().await;
         ended.check_killed("the tests")?;
-        let end = match ended.end {
+        if stop.is_stopped() {
             // How a test ends after a request to stop is no result.
-            _ if self.stop.is_stopped() => TestEnd::Stopped,
-            TestEnd::NotStarted(why) => TestEnd::NotStarted(format!("{name}: {why}")),
-            end => end,
-        };
-        let measured = match (&self.load.counter, &before) {
-            (None, _) => true,
-            (Some(_), Some(before)) => before.measured,
-            (Some(_), None) => false,
-        };
-        let mut tests = self.tests.lock().unwrap_or_else(PoisonError::into_inner);
-        if measured && let Some(runs) = tests.get_mut(number) {
-            runs.add(TestRun {
-                end,
-                elapsed: ended.elapsed,
-                hits: before.zip(after).and_then(|(before, after)| self.hits(&before, &after)),
-                left_running: ended.left_running,
-                needs_root: self.load.spec.user.is_some() && needs_root(&ended.output),
-                output: ended.output,
-            });
+            ended.end = TestEnd::Stopped;
+        } else if let TestEnd::NotStarted(why) = &mut ended.end {
+            *why = format!("{}: {why}", request.program.display());
+        }
+        // Without a counter all is measured.
+        if self.counter.is_none() || before.as_ref().is_some_and(|before| before.measured) {
+            let hits = before.zip(after).and_then(|(before, after)| hits(&before, &after));
+            let needs_root = self.spec.user.is_some() && needs_root(&ended.output);
+            runs.add(ended, hits, needs_root);
         }
         Ok(())
     }
 
     async fn count(&self) -> Option<HitCount> {
-        match &self.load.counter {
-            Some(counter) => HitCounter::read(counter).await,
-            None => None,
-        }
-    }
-
-    fn hits(&self, before: &HitCount, after: &HitCount) -> Option<Vec<u64>> {
-        let alike = before.entries.len() == after.entries.len() && !before.entries.is_empty();
-        let pairs = after.entries.iter().zip(&before.entries);
-        // With tests at the same time it is not known which of them made a call.
-        (alike && self.load.spec.workers == 1)
-            .then(|| pairs.map(|(after, before)| after.saturating_sub(*before)).collect())
+        self.counter.as_ref()?.read().await
     }
 
     fn request(&self, test: &LtpTest) -> CommandRequest {
         let mut argv = test.argv().into_iter().map(OsString::from);
-        let LtpLoad { spec, root, .. } = &self.load;
+        let LtpLoad { spec, root, .. } = self;
         let mut env = vec![
             ("LTPROOT".to_owned(), root.clone().into()),
             ("PATH".to_owned(), search_path(root)),
@@ -183,6 +117,13 @@ impl List {
             grace: GRACE,
         }
     }
+}
+
+/// Calls of each handler between two counts.
+fn hits(before: &HitCount, after: &HitCount) -> Option<Vec<u64>> {
+    let pairs = after.entries.iter().zip(&before.entries);
+    (!after.entries.is_empty())
+        .then(|| pairs.map(|(after, before)| after.saturating_sub(*before)).collect())
 }
 
 /// Whether a test reports that only root can run it, in the words of LTP's libraries for C

@@ -1,44 +1,48 @@
 //! The tests of the Linux Test Project (LTP) as a load.
 //!
-//! A supervisor, a process of this program, runs each test of `runtest/SUITE`. It enforces the timeout, kills what the test
-//! leaves running, and waits before and after until the handlers' counters have been read. Tests have a private folder as
+//! A supervisor, a process of this program, runs the tests of `runtest/SUITE` one after the other. It enforces the timeout, kills
+//! what a test leaves running, and waits before and after until the handlers' counters have been read. Tests have a private folder as
 //! `TMPDIR`, which is emptied before each test. Their mounts end with them.
 //!
-//! LTP's own runners are commands: `profiler run ... -- kirk --run-suite syscalls`. So was runltp, which LTP had until
-//! February 2026.
+//! LTP's own runner is a command: `profiler run ... -- kirk --run-suite syscalls`.
 
 mod destructive;
 mod direct;
-mod error;
 #[cfg(fuzzing)]
 #[path = "../../../../fuzz/src/hooks/ltp.rs"]
 pub mod fuzzing;
-mod programs;
 mod runtest;
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use nix::unistd::{AccessFlags, access};
 
 use super::hits::HitCounter;
 use super::run::{Load, Running};
 use super::sandbox::{ProfilerProgram, SandboxOptions};
+use crate::error::{Failure, exit};
 use crate::recording::loads::{LoadOutcome, LoadSpec, LoadStatus};
 use crate::stats::nanoseconds;
 use crate::stop::StopSignal;
-use error::INSTALL;
 
 pub use crate::recording::loads::{
     LtpSpec, LtpTest, ResultCount, TIMED_OUT, TestResult, TestRuns, mix_changes,
 };
-pub use error::LtpError;
 
 /// Where LTP installs itself.
-pub const DEFAULT_ROOT: &str = "/opt/ltp";
+const DEFAULT_ROOT: &str = "/opt/ltp";
+
+/// How to get LTP.
+const INSTALL: &str = "install LTP (https://github.com/linux-test-project/ltp: `make autotools && ./configure && \
+     make && make install` puts it there), name its folder with --ltp-root or LTPROOT, or \
+     use the built-in load with --builtin";
 
 /// Which tests to run, and how.
 #[derive(Debug, Clone)]
 pub struct LtpOptions {
-    /// Where LTP is; `None` is `LTPROOT`, or else [`DEFAULT_ROOT`].
+    /// Where LTP is; `None` is `LTPROOT`, or else `/opt/ltp`.
     pub root: Option<PathBuf>,
     /// The file in `runtest`.
     pub suite: String,
@@ -48,8 +52,6 @@ pub struct LtpOptions {
     pub skip: Option<String>,
     /// Rounds through the list; `None` is until stopped.
     pub iterations: Option<u64>,
-    /// Tests that run at the same time.
-    pub workers: u32,
     /// Timeout of one test.
     pub time_limit: Duration,
     /// Whether destructive tests may run, which are known to harm the machine.
@@ -67,7 +69,6 @@ pub struct LtpLoad {
     sandbox: SandboxOptions,
     profiler: ProfilerProgram,
     counter: Option<HitCounter>,
-    notices: Vec<String>,
 }
 
 impl LtpLoad {
@@ -75,7 +76,7 @@ impl LtpLoad {
     ///
     /// # Errors
     /// If LTP, list or tests do not exist, or tests are destructive.
-    pub fn prepare(options: LtpOptions) -> Result<Self, LtpError> {
+    pub fn prepare(options: LtpOptions) -> Result<Self, Failure> {
         let root = find_root(options.root)?;
         let all = runtest::read(&runtest::find(&root, &options.suite)?)?;
         let mut tests = runtest::select(all, options.pattern.as_deref(), &options.suite)?;
@@ -85,15 +86,14 @@ impl LtpLoad {
         if !options.allow_destructive {
             destructive::refuse(&options.suite, &tests)?;
         }
-        let mut notices = Vec::new();
-        programs::check(&root, &tests, &mut notices)?;
-        let user = options.sandbox.other_user().map_err(LtpError::BadChoice)?;
-        if let Some(user) = user {
-            notices.push(format!(
-                "the tests run as {}: those that need root do nothing and end as `not configured`",
-                user.name
-            ));
+        if !tests.iter().any(|test| can_be_executed(&root, test)) {
+            return Err(bad_ltp(format!(
+                "none of the {} tests can be executed, such as {}: is this LTP built and installed completely? Otherwise {INSTALL}",
+                tests.len(),
+                tests[0].name
+            )));
         }
+        let user = options.sandbox.other_user().map_err(bad_choice)?;
         let user = user.map(|user| user.name.clone());
         let version = std::fs::read_to_string(root.join("Version")).ok();
         let version = version.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -103,7 +103,7 @@ impl LtpLoad {
             pattern: options.pattern,
             tests,
             iterations: options.iterations,
-            workers: options.workers.max(1),
+            workers: 1,
             time_limit_ns: nanoseconds(options.time_limit),
             user,
         };
@@ -113,7 +113,6 @@ impl LtpLoad {
             sandbox: options.sandbox,
             profiler: ProfilerProgram::this(),
             counter: None,
-            notices,
         })
     }
 
@@ -129,15 +128,10 @@ impl LtpLoad {
         self
     }
 
-    /// What the user should know before the load runs.
-    pub fn notices(&self) -> &[String] {
-        &self.notices
-    }
-
     async fn run(self, stop: StopSignal) -> LoadOutcome {
         let started = Instant::now();
-        let tests = self.spec.tests.iter().map(TestRuns::new).collect();
-        let (status, tests, elapsed) = direct::run(self, stop, tests).await;
+        let mut tests: Vec<_> = self.spec.tests.iter().map(TestRuns::new).collect();
+        let (status, elapsed) = self.run_tests(&stop, &mut tests).await;
         LoadOutcome {
             elapsed_ns: nanoseconds(elapsed),
             operations: Some(tests.iter().map(|test| test.runs).sum()),
@@ -158,15 +152,44 @@ impl Load for LtpLoad {
 }
 
 /// The folder of LTP.
-fn find_root(asked: Option<PathBuf>) -> Result<PathBuf, LtpError> {
+fn find_root(asked: Option<PathBuf>) -> Result<PathBuf, Failure> {
     let root = asked.or_else(|| std::env::var_os("LTPROOT").map(PathBuf::from));
     let root = root.unwrap_or_else(|| PathBuf::from(DEFAULT_ROOT));
-    let no_ltp = |reason: &str| {
-        LtpError::BadLtp(format!("no LTP at {}: {reason}; {INSTALL}", root.display()))
-    };
+    let no_ltp =
+        |reason: &str| bad_ltp(format!("no LTP at {}: {reason}; {INSTALL}", root.display()));
     let found = root.canonicalize().map_err(|error| no_ltp(&error.to_string()))?;
     match ["runtest", "testcases/bin"].iter().find(|folder| !found.join(folder).is_dir()) {
         Some(folder) => Err(no_ltp(&format!("it has no folder {folder}"))),
         None => Ok(found),
     }
+}
+
+/// LTP or one of its lists is missing or damaged.
+fn bad_ltp(text: String) -> Failure {
+    Failure::new(exit::BAD_INPUT, text)
+}
+
+/// The choice of tests or user cannot be met.
+fn bad_choice(text: String) -> Failure {
+    Failure::new(exit::USAGE, text)
+}
+
+/// Whether a test's program is there. The others count as `not run`.
+fn can_be_executed(root: &Path, test: &LtpTest) -> bool {
+    let Some(program) = test.plain_program() else { return true };
+    let mut folders = vec![PathBuf::new()];
+    if !program.contains('/') {
+        folders = std::env::split_paths(&search_path(root)).collect();
+    }
+    let can = |folder: PathBuf| access(&folder.join(program), AccessFlags::X_OK).is_ok();
+    folders.into_iter().any(can)
+}
+
+/// `PATH` of the tests: LTP's folders come first.
+fn search_path(root: &Path) -> OsString {
+    let usual = std::env::var_os("PATH").filter(|path| !path.is_empty());
+    let usual = usual.unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".into());
+    let own = [root.join("testcases/bin"), root.join("bin")];
+    let all = own.into_iter().chain(std::env::split_paths(&usual));
+    std::env::join_paths(all).unwrap_or(usual)
 }

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 
 use regex::Regex;
 
-use super::error::{LtpError, did_you_mean};
+use super::{bad_choice, bad_ltp};
+use crate::error::Failure;
 use crate::recording::loads::LtpTest;
-
-/// Largest list that is read; LTP's longest has 120 KB.
-const MAX_BYTES: u64 = 16 << 20;
+use crate::text::nearest;
 
 impl LtpTest {
     /// What to execute, as LTP's own runners do: the words of the command, or a shell if it has special
@@ -40,7 +39,7 @@ impl LtpTest {
 }
 
 /// The path of list `suite`.
-pub(super) fn find(root: &Path, suite: &str) -> Result<PathBuf, LtpError> {
+pub(super) fn find(root: &Path, suite: &str) -> Result<PathBuf, Failure> {
     let path = root.join("runtest").join(suite);
     if !suite.contains('/') && path.is_file() {
         return Ok(path);
@@ -49,24 +48,19 @@ pub(super) fn find(root: &Path, suite: &str) -> Result<PathBuf, LtpError> {
     let entries = std::fs::read_dir(root.join("runtest")).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let near = did_you_mean(names, &wanted, "--ltp-suite ");
-    Err(LtpError::BadChoice(format!("no list of tests {}{near}", path.display())))
+    Err(bad_choice(format!("no list of tests {}{near}", path.display())))
 }
 
 /// Reads the list at `path`.
-pub(super) fn read(path: &Path) -> Result<Vec<LtpTest>, LtpError> {
+pub(super) fn read(path: &Path) -> Result<Vec<LtpTest>, Failure> {
     let shown = path.display();
-    let unreadable = |reason: String| {
-        LtpError::BadLtp(format!("{shown}: {reason}: this list of tests cannot be read"))
-    };
-    let size = path.metadata().map_err(|error| unreadable(error.to_string()))?.len();
-    if size > MAX_BYTES {
-        return Err(unreadable(format!("{size} bytes are too many for a list of tests")));
-    }
-    let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    let unreadable =
+        |error| bad_ltp(format!("{shown}: {error}: this list of tests cannot be read"));
+    let bytes = std::fs::read(path).map_err(unreadable)?;
     let mut tests = Vec::new();
     for (line, number) in String::from_utf8_lossy(&bytes).lines().zip(1..) {
         let parsed = parse(line);
-        let bad = |reason| LtpError::BadLtp(format!("{shown}:{number}: {reason}"));
+        let bad = |reason| bad_ltp(format!("{shown}:{number}: {reason}"));
         tests.extend(parsed.map_err(bad)?);
     }
     Ok(tests)
@@ -86,31 +80,16 @@ fn parse(line: &str) -> Result<Option<LtpTest>, &'static str> {
     if name.contains(['"', '\'']) {
         return Err("starts with a quote instead of a test's name");
     }
-    if let Some(quote) = open_quote(command) {
-        return Err(match quote {
-            '\'' => "has a ' that is not closed",
-            _ => "has a \" that is not closed",
-        });
+    if shlex::split(command).is_none() {
+        return Err("has a quote that is not closed");
     }
     Ok(Some(LtpTest { name: name.to_owned(), command: command.trim().to_owned() }))
 }
 
-/// The quote that is not closed, as a shell parses it.
-fn open_quote(command: &str) -> Option<char> {
-    let mut open = None;
-    let mut chars = command.chars();
-    while let Some(c) = chars.next() {
-        match (open, c) {
-            (Some('\''), '\'') | (Some('"'), '"') => open = None,
-            (Some('\''), _) => {}
-            (_, '\\') => {
-                chars.next();
-            }
-            (None, '\'' | '"') => open = Some(c),
-            _ => {}
-        }
-    }
-    open
+/// The name most like `wanted`, as a question.
+fn did_you_mean(names: impl Iterator<Item = String>, wanted: &str, option: &str) -> String {
+    let near = nearest(wanted, names);
+    near.map_or_else(String::new, |near| format!(": did you mean {option}{near}?"))
 }
 
 /// The tests whose names match `pattern`.
@@ -118,23 +97,23 @@ pub(super) fn select(
     tests: Vec<LtpTest>,
     pattern: Option<&str>,
     suite: &str,
-) -> Result<Vec<LtpTest>, LtpError> {
+) -> Result<Vec<LtpTest>, Failure> {
     let total = tests.len();
     let Some(pattern) = pattern else {
-        let empty = || LtpError::BadLtp(format!("runtest/{suite} has no test in it"));
+        let empty = || bad_ltp(format!("runtest/{suite} has no test in it"));
         return if total == 0 { Err(empty()) } else { Ok(tests) };
     };
     let regex = Regex::new(pattern).map_err(|error| {
         let error = error.to_string();
         let reason = error.lines().last().unwrap_or_default();
-        LtpError::BadChoice(format!("`{pattern}` is not a regular expression: {reason}"))
+        bad_choice(format!("`{pattern}` is not a regular expression: {reason}"))
     })?;
     let names: Vec<String> = tests.iter().map(|test| test.name.clone()).collect();
     let selected: Vec<LtpTest> =
         tests.into_iter().filter(|test| regex.is_match(&test.name)).collect();
     if selected.is_empty() {
         let near = did_you_mean(names.into_iter(), pattern, "");
-        return Err(LtpError::BadChoice(format!(
+        return Err(bad_choice(format!(
             "`{pattern}` matches none of the {total} tests of runtest/{suite}{near}"
         )));
     }
@@ -147,11 +126,11 @@ pub(super) fn leave_out(
     tests: Vec<LtpTest>,
     pattern: &str,
     suite: &str,
-) -> Result<Vec<LtpTest>, LtpError> {
+) -> Result<Vec<LtpTest>, Failure> {
     let out = select(tests.clone(), Some(pattern), suite)?;
     let left: Vec<LtpTest> = tests.into_iter().filter(|test| !out.contains(test)).collect();
     if left.is_empty() {
-        return Err(LtpError::BadChoice(format!(
+        return Err(bad_choice(format!(
             "--ltp-skip `{pattern}` leaves no test of runtest/{suite} to run"
         )));
     }
@@ -227,6 +206,6 @@ mod tests {
         assert!(error.contains("`^conect0`") && error.contains("connect01"), "{error}");
         let error = select(tests(), Some("["), "x").unwrap_err().to_string();
         assert!(error.contains("not a regular expression"), "{error}");
-        assert!(matches!(select(Vec::new(), None, "x"), Err(LtpError::BadLtp(_))));
+        assert_eq!(select(Vec::new(), None, "x").unwrap_err().code, crate::error::exit::BAD_INPUT);
     }
 }

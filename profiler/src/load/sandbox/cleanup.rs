@@ -1,4 +1,4 @@
-//! Subprocesses that clean up when the profiler ends, be it by SIGKILL: their standard input is a pipe
+//! Subprocesses that clean up when the profiler ends, even by SIGKILL: their standard input is a pipe
 //! from the profiler, which the kernel then closes. Each is started before what it removes is created.
 
 use std::ffi::OsString;
@@ -26,8 +26,8 @@ impl CleanupProcess {
         command.process_group(0).stdin(Stdio::piped()).spawn().map(Self)
     }
 
-    /// Writes `bytes` to its standard input. What is not there yet is named so: every user can read the arguments of a process, and
-    /// could be the first to create it.
+    /// Writes `bytes` to its standard input: every user can read the arguments of a process, and could create a folder named there
+    /// first.
     pub(super) fn write(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.0.stdin.as_mut().map_or(Ok(()), |input| input.write_all(bytes.as_ref()))
     }
@@ -47,14 +47,10 @@ pub(in crate::load) fn wait_for_end_of_input() -> Vec<u8> {
     bytes
 }
 
-/// Blocks all signals: systemd, for one, sends SIGTERM to all processes of a unit, and what cleans up must be the last.
-fn ignore_signals() {
-    let _ = SigSet::all().thread_block();
-}
-
 /// The `main` of [`Role::RemoveDirectory`](super::Role::RemoveDirectory): its input is the path.
 pub(in crate::load) fn remove_directory_main() -> i32 {
-    ignore_signals();
+    // systemd sends SIGTERM to all processes of a unit, and this one has to be the last.
+    let _ = SigSet::all().thread_block();
     let directory = PathBuf::from(OsString::from_vec(wait_for_end_of_input()));
     let deadline = Instant::now() + REMOVAL_TIMEOUT;
     while let Err(error) = std::fs::remove_dir_all(&directory) {

@@ -5,10 +5,10 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::protocol::{CommandRequest, Ended, Request, Sandbox, SupervisorMessage};
+use super::protocol::{CommandRequest, Request, Sandbox, SupervisorMessage};
 use super::{ProfilerProgram, Role};
 use crate::load::syscalls::with_own_limits;
-use crate::recording::loads::{LoadFailure, LoadOutcome};
+use crate::recording::loads::{Ended, LoadFailure, LoadOutcome};
 use crate::stop::StopSignal;
 
 /// A supervisor and its sandbox. When this is dropped, the supervisor ends its command and removes the sandbox.
@@ -56,7 +56,7 @@ impl Supervised {
         let line = serde_json::to_string(&request)
             .map_err(|error| format!("a request to its supervisor: {error}"))?;
         if let Some(input) = &mut self.input {
-            // A supervisor that is dead reports nothing, which is seen at its end.
+            // If the supervisor is dead, the missing answer shows it.
             let _ = input.write_all(format!("{line}\n").as_bytes()).await;
         }
         Ok(())
@@ -65,7 +65,7 @@ impl Supervised {
     /// The next message; `None` when there are no more.
     async fn receive(&mut self) -> Option<SupervisorMessage> {
         while let Some(line) = self.output.as_mut()?.next_line().await.ok()? {
-            // A load may write whatever it likes to the pipe that it shares with the supervisor.
+            // A load may write anything to the pipe that it shares with the supervisor.
             if let Ok(message) = serde_json::from_str(&line) {
                 return Some(message);
             }
@@ -140,7 +140,7 @@ impl Supervised {
 
 const GONE: &str = "its supervisor ended without a report; was it killed?";
 
-/// Runs one command in a sandbox of its own. What of that could not be removed is no failure of the command.
+/// Runs one command in a sandbox of its own. Leftovers of the sandbox do not make the command fail.
 pub(in crate::load) async fn run_once(
     profiler: &ProfilerProgram,
     sandbox: Sandbox,

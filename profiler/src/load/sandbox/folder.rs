@@ -1,7 +1,7 @@
 //! Folders that a load's user may write to.
 //!
-//! Their owner can rename what is in them, replace it by links or move other folders there at any time. So root opens them by
-//! descriptor, follows neither links nor mounts, and removes what is in them with the rights of that user.
+//! Their owner can rename their entries, replace them by links or move other folders there at any time. So root opens them by
+//! descriptor, follows neither links nor mounts, and removes the entries with the rights of that user.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -37,11 +37,13 @@ const FILES: &str = "files";
 const FLAGS: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// A load's folder, which is the caller's, with the load's own folder for files in it, which the load can therefore not rename.
+/// A load's folder. It belongs to the caller, so the load cannot rename the folder for files in it.
 #[derive(Debug)]
 pub(super) struct LoadFolder {
     path: PathBuf,
     top: Folder,
+    /// Of the folder for files.
+    mode: Mode,
     /// Owner of the files, if not the caller.
     user: Option<LoadUser>,
 }
@@ -50,11 +52,11 @@ impl LoadFolder {
     /// Creates it at `path`, with files that have this mode and belong to `user`.
     pub(super) fn create(path: &Path, mode: Mode, user: Option<&LoadUser>) -> io::Result<Self> {
         let top = Folder::create(path)?;
-        let folder = Self { path: path.to_owned(), top, user: user.cloned() };
+        let folder = Self { path: path.to_owned(), top, mode, user: user.cloned() };
         // Others may pass through it, but neither read nor write it.
         let passable = Mode::S_IRWXU | Mode::S_IXGRP | Mode::S_IXOTH;
         let made = fchmod(&folder.top, passable).map_err(io::Error::from);
-        match made.and_then(|()| folder.refresh(mode)) {
+        match made.and_then(|()| folder.refresh()) {
             Ok(()) => Ok(folder),
             Err(error) => {
                 let _ = folder.remove();
@@ -63,12 +65,12 @@ impl LoadFolder {
         }
     }
 
-    /// The one at `path`, if nobody else can have put another in its place.
-    pub(super) fn open(path: &Path, user: Option<&LoadUser>) -> io::Result<Self> {
+    /// Opens the one at `path`. Fails if another user can replace it.
+    pub(super) fn open(path: &Path, mode: Mode, user: Option<&LoadUser>) -> io::Result<Self> {
         if let Some(place) = changeable(path)? {
             return Err(io::Error::other(format!("others can change {}", place.display())));
         }
-        Ok(Self { path: path.to_owned(), top: Folder::open(path)?, user: user.cloned() })
+        Ok(Self { path: path.to_owned(), top: Folder::open(path)?, mode, user: user.cloned() })
     }
 
     /// Where the load's files are.
@@ -77,14 +79,14 @@ impl LoadFolder {
     }
 
     /// Makes the folder for files anew, or empties it.
-    pub(super) fn refresh(&self, mode: Mode) -> io::Result<()> {
+    pub(super) fn refresh(&self) -> io::Result<()> {
         match mkdirat(&self.top, FILES, Mode::S_IRWXU) {
             Ok(()) => {}
             Err(Errno::EEXIST) => self.empty_files()?,
             Err(errno) => return Err(errno.into()),
         }
         let files = self.top.child(OsStr::new(FILES))?;
-        fchmod(&files, mode)?;
+        fchmod(&files, self.mode)?;
         if let Some(user) = &self.user {
             fchown(&files, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
         }
@@ -110,7 +112,7 @@ impl LoadFolder {
         }
     }
 
-    /// Removes the folder of another user, with no rights but that user's to what is in it.
+    /// Removes another user's folder, with that user's rights to its entries.
     fn remove_files(&self) -> io::Result<()> {
         let mut deadline = None;
         loop {
@@ -264,7 +266,7 @@ impl Folder {
             return Ok(());
         }
         let child = match self.child(name) {
-            // Its owner has put something else there meanwhile, which is seen in the next round.
+            // Its owner has replaced it meanwhile: the next round sees it.
             Err(error) if is_of_a_race(&error) => return Ok(()),
             child => child?,
         };
@@ -318,7 +320,7 @@ impl Folder {
         match unlinked {
             Ok(()) | Err(Errno::ENOENT) => Ok(true),
             Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOTDIR) => Ok(false),
-            // A mount, for one.
+            // Such as a mount.
             Err(errno) => Err(errno.into()),
         }
     }
@@ -338,7 +340,7 @@ fn of_entry(path: &Path, error: &io::Error, more: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}{more}", path.display()))
 }
 
-/// `prefix` and 16 random hexadecimal digits: the name of a folder that is created later.
+/// `prefix` and 16 random hexadecimal digits: the name of a folder to create.
 pub(super) fn unused_name(prefix: &str) -> String {
     format!("{prefix}{:016x}", RandomState::new().build_hasher().finish())
 }
@@ -396,7 +398,7 @@ mod tests {
         let folder = LoadFolder::create(&parent.path().join("load"), Mode::S_IRWXU, None).unwrap();
         fs::remove_dir(folder.files()).unwrap();
         symlink("../precious", folder.files()).unwrap();
-        folder.refresh(Mode::S_IRWXU).unwrap_err();
+        folder.refresh().unwrap_err();
         folder.remove().unwrap();
         assert!(parent.path().join("precious/kept").exists());
     }
@@ -469,7 +471,7 @@ mod tests {
             mount(overlay, &all, overlay, MsFlags::empty(), Some(&*options))?;
             let moved = fs::rename(all.join("load/files/a"), all.join("load/files/moved"));
             assert_eq!(moved.unwrap_err().kind(), io::ErrorKind::CrossesDevices);
-            LoadFolder::open(&all.join("load"), None)?.remove()?;
+            LoadFolder::open(&all.join("load"), Mode::S_IRWXU, None)?.remove()?;
             assert!(!all.join("load").exists());
             io::Result::Ok(())
         };

@@ -37,7 +37,7 @@ pub(super) use client::{Supervised, run_once};
 pub use private_folder::PrivateFolder;
 pub use program::ProfilerProgram;
 pub(super) use program::Role;
-pub(super) use protocol::{CommandKind, CommandRequest, Ended, Sandbox, SupervisorMessage};
+pub(super) use protocol::{CommandKind, CommandRequest, Sandbox, SupervisorMessage};
 pub(crate) use trusted_path::{changeable, make_private, user_cache};
 pub use user::LoadUser;
 

@@ -8,7 +8,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 /// How much of a test's output is kept.
 const OUTPUT_BYTES: usize = 2048;
 
-/// What a command writes; nothing before it is connected.
+/// The output of a command, once connected.
 #[derive(Default)]
 pub(super) struct Output {
     pub(super) pipe: Option<PipeReader>,
@@ -24,7 +24,7 @@ impl Output {
         Ok(())
     }
 
-    /// Reads what is available. False if nothing is.
+    /// Reads what is available. Returns false if there is nothing.
     pub(super) fn read(&mut self) -> io::Result<bool> {
         let Some(pipe) = &mut self.pipe else { return Ok(false) };
         let mut bytes = [0; 16384];

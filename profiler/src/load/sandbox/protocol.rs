@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::folder::{LoadFolder, unused_name};
 use super::{LoadUser, SandboxOptions};
-use crate::recording::loads::{LoadOutcome, TestEnd};
+use crate::recording::loads::{Ended, LoadOutcome};
 
 /// From the profiler. Each is answered before the next is sent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -26,10 +26,10 @@ pub(super) enum Request {
     Run(CommandRequest),
 }
 
-/// A sandbox by names that nothing has yet. Its supervisor makes it, so that a profiler that is killed at any moment leaves nothing.
+/// A plan of a sandbox, with unused names. The supervisor creates it, so that a profiler killed at any moment leaves nothing.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in crate::load) struct Sandbox {
-    /// The user of its commands, if not the caller.
+    /// User of its commands, if not the caller.
     pub(super) user: Option<LoadUser>,
     /// The folder in which they have their `TMPDIR`, and the mode of that.
     pub(super) folder: Option<(OsString, u32)>,
@@ -41,7 +41,7 @@ impl Sandbox {
     /// One as `options` ask for, with files of this mode.
     ///
     /// # Errors
-    /// A sentence that says what is missing here, and what to do.
+    /// If the caller may not run as that user.
     pub(in crate::load) fn plan(
         options: &SandboxOptions,
         files: Option<Mode>,
@@ -55,23 +55,15 @@ impl Sandbox {
         })
     }
 
-    /// One more, with a folder of its own.
-    pub(in crate::load) fn another(&self) -> Self {
-        let mut other = self.clone();
-        if let Some((path, _)) = &mut other.folder {
-            *path = Path::new(path).with_file_name(unused_name("profiler-load-")).into_os_string();
-        }
-        other
-    }
-
     /// Removes what a supervisor that was killed has left.
     ///
     /// # Errors
     /// If something remains, which can only be removed by hand.
     pub(super) fn remove(&self) -> Result<(), String> {
-        let Some((path, _)) = &self.folder else { return Ok(()) };
-        let path = Path::new(path);
-        match LoadFolder::open(path, self.user.as_ref()).and_then(|folder| folder.remove()) {
+        let Some((path, mode)) = &self.folder else { return Ok(()) };
+        let (path, mode) = (Path::new(path), Mode::from_bits_truncate(*mode));
+        let folder = LoadFolder::open(path, mode, self.user.as_ref());
+        match folder.and_then(|folder| folder.remove()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(format!("{} could not be removed: {error}", path.display()))
             }
@@ -124,23 +116,6 @@ impl SupervisorMessage {
         writeln!(out, "{}", serde_json::to_string(self)?)?;
         out.flush()
     }
-}
-
-/// How a command ended.
-#[derive(Debug, Serialize, Deserialize)]
-pub(in crate::load) struct Ended {
-    pub(in crate::load) end: TestEnd,
-    /// Time from its start to its end, without the clean-up.
-    pub(in crate::load) elapsed: Duration,
-    /// Processes of a test that had to be killed after its end.
-    pub(in crate::load) left_running: u64,
-    /// Processes that did not end after SIGKILL.
-    pub(in crate::load) unkillable: Vec<i32>,
-    /// The end of a test's output.
-    pub(in crate::load) output: String,
-    /// What of the sandbox could not be removed.
-    #[serde(skip)]
-    pub(in crate::load) left: Option<String>,
 }
 
 impl Ended {

@@ -1,6 +1,5 @@
 //! The process between the profiler and the commands of a load. No descendant of a command outlives the supervisor, and the
-//! supervisor does not outlive the profiler: its standard input is a pipe from the profiler, which closes when that dies, be it by
-//! SIGKILL.
+//! supervisor does not outlive the profiler: its standard input is a pipe from the profiler, which closes even after a SIGKILL.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -18,9 +17,9 @@ use nix::sys::stat::Mode;
 use super::folder::LoadFolder;
 use super::output::Output;
 use super::processes::{Processes, wait_readable};
-use super::protocol::{CommandKind, CommandRequest, Ended, Request, Sandbox, SupervisorMessage};
+use super::protocol::{CommandKind, CommandRequest, Request, Sandbox, SupervisorMessage};
 use crate::load::syscalls::Start;
-use crate::recording::loads::TestEnd;
+use crate::recording::loads::{Ended, TestEnd};
 
 /// How long descendants of a test may outlive it without counting as left running: the other
 /// processes of a pipeline need a moment.
@@ -129,10 +128,8 @@ impl Supervisor {
     }
 
     fn refresh(&self) -> Result<(), String> {
-        let sandbox = self.sandbox.as_ref().and_then(|sandbox| sandbox.folder.as_ref());
-        let (Some(folder), Some((path, mode))) = (&self.folder, sandbox) else { return Ok(()) };
-        let refreshed = folder.refresh(Mode::from_bits_truncate(*mode));
-        refreshed.map_err(|error| format!("{}: {error}", Path::new(path).display()))
+        let Some(folder) = &self.folder else { return Ok(()) };
+        folder.refresh().map_err(|error| format!("{}: {error}", folder.files().display()))
     }
 
     /// Removes the sandbox, with all processes.

@@ -62,8 +62,8 @@ pub(crate) fn user_cache() -> Option<PathBuf> {
     usual.filter(|folder| folder.is_absolute()).map(|folder| folder.join("profiler"))
 }
 
-/// Makes `folder` and what is missing above it, if nobody but this user and root can change where it is and
-/// what is in it: with `sudo` the home may be another user's, and below `/tmp` anybody may have been there first.
+/// Creates `folder` and its missing parents, if only this user and root can change its place and its
+/// entries: with `sudo` the home may be another user's, and below `/tmp` another user may have created it first.
 ///
 /// # Errors
 /// If others can, or it cannot be made.

@@ -1,16 +1,13 @@
 //! Names of the built-in loads.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 /// Which operation a built-in load repeats. docs/loads.md says what each does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[derive(strum::VariantArray, strum::IntoStaticStr, strum::Display, strum::EnumString)]
 #[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = no_such_builtin)]
 pub enum BuiltinKind {
     /// `connect` of a UDP socket.
     Connect,
@@ -102,27 +99,8 @@ impl BuiltinKind {
     /// All kinds, in the order of the help text.
     pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
-    /// Those that no hook is about: a hook on everything shows there.
-    pub const GENERAL: &[Self] = &[
-        Self::Getppid,
-        Self::Pipe,
-        Self::Stat,
-        Self::OpenExisting,
-        Self::Mmap,
-        Self::Futex,
-        Self::Epoll,
-        Self::Fork,
-        Self::Tcp,
-        Self::Switch,
-        Self::PageFault,
-        Self::Ipv6,
-        Self::Errors,
-        Self::Errors32,
-        Self::Credentials,
-        Self::Interface,
-        Self::Module,
-        Self::TextPoke,
-    ];
+    /// Those that no hook is about, from `getppid` on: a hook on everything shows there.
+    pub const GENERAL: &[Self] = Self::ALL.split_at(Self::Getppid as usize).1;
 
     /// Its name on the command line and in JSON.
     pub fn name(self) -> &'static str {
@@ -153,21 +131,6 @@ impl BuiltinKind {
     /// Whether it needs root; all others run as any user.
     pub fn needs_root(self) -> bool {
         matches!(self, Self::Mount | Self::Credentials | Self::Interface) || self.changes_kernel()
-    }
-}
-
-impl fmt::Display for BuiltinKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for BuiltinKind {
-    type Err = String;
-
-    fn from_str(given: &str) -> Result<Self, String> {
-        let found = Self::ALL.iter().find(|kind| kind.name() == given);
-        found.copied().ok_or_else(|| no_such_builtin(given))
     }
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Data only: nothing here runs anything.
 
-mod calls;
 mod dimensions;
 mod kind;
 mod latency;
@@ -12,7 +11,6 @@ mod rate;
 mod spec;
 mod test_runs;
 
-pub use calls::OwnCalls;
 pub use dimensions::{Dimensions, Points};
 pub use kind::BuiltinKind;
 pub use latency::{Latency, OperationTimes};
@@ -20,7 +18,7 @@ pub use ltp_spec::{LtpSpec, LtpTest};
 pub use outcome::{CpuTime, LoadFailure, LoadOutcome, LoadRun, LoadStatus, OperationErrors};
 pub use rate::Rate;
 pub use spec::LoadSpec;
+pub(crate) use test_runs::{Ended, TestEnd};
 pub use test_runs::{ResultCount, TIMED_OUT, TestResult, TestRuns, mix_changes};
-pub(crate) use test_runs::{TestEnd, TestRun};
 
 use super::is_zero;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Latency, LoadSpec, OwnCalls, TestRuns};
+use super::{Latency, LoadSpec, TestRuns};
 use crate::stats::{mean, nanoseconds};
 use crate::stop::StopReason;
 
@@ -25,8 +25,6 @@ pub struct LoadOutcome {
     pub held_rate_per_s: Option<f64>,
     /// At a fixed rate: the longest delay between an operation's due time and its start, in nanoseconds.
     pub max_late_ns: Option<u64>,
-    /// System calls that the load itself made, set-up included; `None` where it cannot know.
-    pub calls: Option<OwnCalls>,
     /// Latency of its operations; `None` where the load cannot know (a command).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
@@ -70,7 +68,6 @@ impl LoadOutcome {
             elapsed_ns: nanoseconds(started.elapsed()),
             held_rate_per_s: None,
             max_late_ns: None,
-            calls: None,
             latency: None,
             tests: Vec::new(),
             cpu: None,

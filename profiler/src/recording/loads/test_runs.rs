@@ -148,16 +148,21 @@ impl ResultCount {
     }
 }
 
-/// One run of a test.
-#[derive(Debug, Clone)]
-pub(crate) struct TestRun {
+/// How a command of a load ended, such as one run of a test.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Ended {
     pub(crate) end: TestEnd,
+    /// Time from its start to its end, without the clean-up.
     pub(crate) elapsed: Duration,
-    pub(crate) hits: Option<Vec<u64>>,
+    /// Processes of a test that had to be killed after its end.
     pub(crate) left_running: u64,
-    /// Whether its output says that only root can run it.
-    pub(crate) needs_root: bool,
+    /// Process groups that did not end after SIGKILL.
+    pub(crate) unkillable: Vec<i32>,
+    /// The end of a test's output.
     pub(crate) output: String,
+    /// What of the sandbox could not be removed.
+    #[serde(skip)]
+    pub(crate) left: Option<String>,
 }
 
 impl TestRuns {
@@ -177,8 +182,9 @@ impl TestRuns {
         }
     }
 
-    pub(crate) fn add(&mut self, run: TestRun) {
-        if let Some(hits) = run.hits {
+    /// Adds a run with its hits; `needs_root` if its output says that only root can run the test.
+    pub(crate) fn add(&mut self, run: Ended, hits: Option<Vec<u64>>, needs_root: bool) {
+        if let Some(hits) = hits {
             let mine = self.hits.get_or_insert_with(|| vec![0; hits.len()]);
             for (mine, more) in mine.iter_mut().zip(hits) {
                 *mine += more;
@@ -190,7 +196,7 @@ impl TestRuns {
             return;
         };
         self.runs += 1;
-        self.needs_root += u64::from(run.needs_root && result == TestResult::NotConfigured);
+        self.needs_root += u64::from(needs_root && result == TestResult::NotConfigured);
         let elapsed = nanoseconds(run.elapsed);
         self.elapsed_ns = self.elapsed_ns.saturating_add(elapsed);
         self.min_ns = Some(self.min_ns.map_or(elapsed, |min| min.min(elapsed)));
@@ -307,14 +313,15 @@ mod tests {
     fn runs(name: &str, ends: &[TestEnd]) -> TestRuns {
         let mut runs = TestRuns::new(&LtpTest { name: name.to_owned(), command: "x".to_owned() });
         for (at, end) in ends.iter().enumerate() {
-            runs.add(TestRun {
+            let run = Ended {
                 end: end.clone(),
                 elapsed: Duration::from_millis(10 + at as u64),
-                hits: Some(vec![1, 2]),
                 left_running: 0,
-                needs_root: false,
+                unkillable: Vec::new(),
                 output: format!("output {at}"),
-            });
+                left: None,
+            };
+            runs.add(run, Some(vec![1, 2]), false);
         }
         runs
     }

@@ -1,4 +1,4 @@
-//! Sums of loads: what was asked for stays apart, what came of it is added up.
+//! Sums of loads: different loads stay apart, outcomes of equal loads add up.
 
 use super::{checked, checked_calls};
 use crate::recording::loads::{
@@ -57,7 +57,6 @@ fn add_outcome(sum: &mut LoadOutcome, more: LoadOutcome) -> Result<(), String> {
         elapsed_ns,
         held_rate_per_s: _,
         max_late_ns,
-        calls,
         latency,
         tests,
         cpu,
@@ -88,10 +87,6 @@ fn add_outcome(sum: &mut LoadOutcome, more: LoadOutcome) -> Result<(), String> {
     // A rate of several runs depends on how they are weighed: each source has its own.
     sum.held_rate_per_s = None;
     sum.max_late_ns = sum.max_late_ns.max(max_late_ns);
-    let calls = sum.calls.zip(calls).map(|(sum, more)| {
-        sum.checked_add(more).ok_or_else(|| "the number of a load's calls".to_owned())
-    });
-    sum.calls = calls.transpose()?;
     sum.latency = add_latency(sum.latency.take(), latency)?;
     Ok(())
 }
