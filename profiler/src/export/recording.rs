@@ -1,7 +1,7 @@
 //! The view of a recording, or of the parts of one.
 
 use super::document::{Document, Note, Table, or_dash};
-use super::style::{Style, by_handler, subject_of};
+use super::style::{Samples, Style, by_handler, subject_of};
 use super::{books, facts, loads, unseen};
 use crate::recording::{HandlerRecording, Meter, Recording};
 use crate::stats::mean;
@@ -10,7 +10,10 @@ use crate::stats::mean;
 pub(super) fn document(recording: &Recording, style: Style) -> Document {
     let sections = [
         Document::of_table("Books", books::table(recording)),
-        Document::of_table("Operations of the loads", loads::operations(recording, style)),
+        Document::of_table(
+            "Operations of the loads",
+            loads::operations(std::slice::from_ref(recording), style),
+        ),
     ];
     Document {
         title: subject_of(recording.meter)[0].to_owned(),
@@ -31,12 +34,13 @@ fn notes(recording: &Recording) -> impl Iterator<Item = Note> {
 /// Calls, rate, durations and losses.
 fn handlers(recording: &Recording, style: Style) -> Table {
     let mut head = ["handler", "count", "calls/s"].map(str::to_owned).to_vec();
-    head.extend(style.heads().chain(["lost".to_owned()]));
+    head.extend(style.heads().into_iter().chain(["lost".to_owned()]));
     by_handler(recording, head, |handler| {
         let per_second = handler.count as f64 / (recording.window_ns as f64 / 1e9);
-        let quantile = |share| handler.quantile_ns(share);
+        let mut samples = Samples::default();
+        samples.add_handler(style, handler);
         let mut cells = vec![handler.count.to_string(), format!("{per_second:.1}")];
-        cells.extend(style.cells(handler.mean_ns(), quantile, handler.max_ns));
+        cells.extend(samples.cells(style));
         cells.push(lost(handler));
         Some(cells)
     })
@@ -90,7 +94,7 @@ pub(super) fn parts(parts: &[Recording], style: Style) -> Document {
     let meter = parts.first().map_or(Meter::Probes, |run| run.meter);
     Document {
         title: subject_of(meter)[0].to_owned(),
-        facts: facts::of_parts(parts, style.unit),
+        facts: facts::of_several(parts, style.unit, true),
         tables: vec![table],
         notes: all_notes,
         ..Document::default()

@@ -36,12 +36,13 @@ impl Subject<'_> {
 
     /// The line that is drawn: the average, unless another figure decides.
     fn shown(&self) -> Option<&Line<String>> {
-        let changes = || {
-            self.lines.iter().copied().filter(|line| line.change.is_some() && line.budget.is_none())
+        let rank = |line: &&Line<String>| match line.statistic {
+            _ if line.verdict == Verdict::Fail || line.improved => 0,
+            Some(Statistic::Avg) => 1,
+            _ => 2,
         };
-        let decides = |line: &&Line<String>| line.verdict == Verdict::Fail || line.improved;
-        let average = |line: &&Line<String>| line.statistic == Some(Statistic::Avg);
-        changes().find(decides).or_else(|| changes().find(average)).or_else(|| changes().next())
+        let lines = self.lines.iter().copied();
+        lines.filter(|line| line.change.is_some() && line.budget.is_none()).min_by_key(rank)
     }
 
     fn percent(&self) -> f64 {

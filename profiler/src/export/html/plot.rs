@@ -11,9 +11,10 @@ const MAX_BARS: usize = 60;
 
 /// Latency by percentile, a curve for each of these; the lower axis is logarithmic in the share of the calls that took longer.
 pub(super) fn percentiles(handlers: &[&HandlerRecording], meter: Meter) -> Option<String> {
-    let curve = |handler: &&HandlerRecording| {
-        let points = percentile_points(handler);
-        Curve { name: String::new(), colour: 0, points }
+    let curve = |handler: &&HandlerRecording| Curve {
+        name: "",
+        colour: 0,
+        points: percentile_points(handler),
     };
     let curves: Vec<Curve> = handlers.iter().map(curve).collect();
     let nines = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x).fold(1.0, f64::max);
@@ -90,10 +91,9 @@ impl Bars {
         let mut shares = vec![0.0; self.number];
         for bucket in &handler.histogram.buckets {
             let middle = middle(bucket, handler);
-            let bar = if self.logarithmic {
-                (middle / self.low).ln() / self.step.ln()
-            } else {
-                (middle - self.low) / self.step
+            let bar = match self.logarithmic {
+                true => (middle / self.low).ln() / self.step.ln(),
+                false => (middle - self.low) / self.step,
             };
             let bar = (bar.max(0.0) as usize).min(self.number - 1);
             shares[bar] += bucket.count as f64 / handler.count as f64 * 100.0;
@@ -130,11 +130,11 @@ pub(super) fn by_run(runs: &[(usize, &HandlerRecording)], meter: Meter) -> Optio
 }
 
 /// Curves by run, each of a name and a figure of each run that has one; nothing where no curve has two.
-pub(super) fn runs_of(figures: &[(&str, &[Option<f64>])], meter: Meter) -> Option<String> {
-    let curve = |(colour, (name, runs)): (usize, &(&str, &[Option<f64>]))| {
+pub(super) fn runs_of(figures: &[(&'static str, &[Option<f64>])], meter: Meter) -> Option<String> {
+    let curve = |(colour, (name, runs)): (usize, &(&'static str, &[Option<f64>]))| {
         let numbered = runs.iter().enumerate();
         let points = numbered.filter_map(|(at, run)| Some(((at + 1) as f64, (*run)?.max(1.0))));
-        Curve { name: (*name).to_owned(), colour, points: points.collect() }
+        Curve { name, colour, points: points.collect() }
     };
     let curves: Vec<Curve> = figures.iter().enumerate().map(curve).collect();
     let last = figures.iter().map(|(_, runs)| runs.len()).max()?;

@@ -1,7 +1,7 @@
 //! The view of a tax report: a table of operations and subjects, and where each subject's dearest operations spend it.
 
 use super::{OperationRecord, SubjectRecord, Tax, TaxReport};
-use crate::export::document::{Document, Fact, Layout, Note, Row, Table, or_dash};
+use crate::export::document::{Document, Layout, Note, Row, Table, or_dash};
 use crate::text::listed;
 
 /// Operations of each subject that are split, and functions of each of these that have a row.
@@ -27,12 +27,12 @@ pub fn document(report: &TaxReport) -> Document {
     }
 }
 
-fn facts(report: &TaxReport) -> Vec<Fact> {
+fn facts(report: &TaxReport) -> Vec<Note> {
     let fact = |subject: &SubjectRecord| {
         let id = subject.build_id.as_deref().unwrap_or("unknown");
         let hooks = or_dash(subject.hooks.map(|hooks| hooks.to_string()));
         let SubjectRecord { label, given, .. } = subject;
-        Fact::new("with", format!("{label}: {given} (build id {id:.12}, hooks {hooks})"))
+        Note::new("with", format!("{label}: {given} (build id {id:.12}, hooks {hooks})"))
     };
     report.subjects.iter().map(fact).collect()
 }
