@@ -101,12 +101,12 @@ struct Point {
 }
 
 impl Point {
-    fn notice(what: &str, words: impl Into<String>) -> Self {
-        Self { level: Level::Notice, note: Note::new(what, words) }
+    fn new(level: Level, what: impl Into<String>, words: impl Into<String>) -> Self {
+        Self { level, note: Note::new(what, words) }
     }
 
-    fn undecided(words: &str) -> Self {
-        Self { level: Level::Warning, note: Note::new("undecided", words) }
+    fn undecided(words: &String) -> Self {
+        Self::new(Level::Warning, "undecided", words)
     }
 }
 
@@ -115,15 +115,15 @@ fn builds(report: &GateReport) -> Vec<Point> {
     let mut points = Vec::new();
     if let Some(registered) = &report.registered {
         let differences = registered.differences().into_iter();
-        points.extend(differences.map(|(what, hook)| Point::notice(what, hook)));
-        points.extend(registered.undecided.iter().map(|words| Point::undecided(words)));
+        points.extend(differences.map(|(what, hook)| Point::new(Level::Notice, what, hook)));
+        points.extend(registered.undecided.iter().map(Point::undecided));
     }
     if !report.defaults.is_empty() {
-        points.push(Point::notice("parameters", phrases(&report.defaults)));
+        points.push(Point::new(Level::Notice, "parameters", phrases(&report.defaults)));
     }
     points.extend(report.causes.iter().map(|cause| match cause.is_slower() {
-        true => Point { level: Level::Error, note: Note::new("slower", cause.words()) },
-        false => Point::notice("faster", cause.words()),
+        true => Point::new(Level::Error, "slower", cause.words()),
+        false => Point::new(Level::Notice, "faster", cause.words()),
     }));
     points
 }
@@ -156,14 +156,14 @@ fn points(report: &GateReport) -> Vec<Point> {
             _ => continue,
         };
         let words = format!("{} {}: {}", line.subject(), line.figure(), line.evidence);
-        points.push(Point { level, note: Note::new(what, words) });
+        points.push(Point::new(level, what, words));
     }
     points.extend(beside_release(report));
     if let (Some(words), false) = (&report.changed, report.is_of_equal()) {
-        points.push(Point::notice("changed", words));
+        points.push(Point::new(Level::Notice, "changed", words));
     }
     if let Some(registered) = report.registered.as_ref().filter(|it| !it.unknown.is_empty()) {
-        points.push(Point::notice("not known", registered.unknown.join("; ")));
+        points.push(Point::new(Level::Notice, "not known", registered.unknown.join("; ")));
     }
     points.extend(left_out(report));
     points
@@ -174,7 +174,7 @@ fn left_out(report: &GateReport) -> Vec<Point> {
     let mut points = Vec::new();
     let hooks = report.registered.as_ref().map(|registered| &registered.unreached);
     let chosen = report.left_out.as_ref();
-    points.extend(chosen.iter().flat_map(|of| &of.failed).map(|words| Point::undecided(words)));
+    points.extend(chosen.iter().flat_map(|of| &of.failed).map(Point::undecided));
     let unreached = chosen.map(|of| &of.unreached).or(hooks);
     if let Some(unreached) = unreached.filter(|unreached| !unreached.is_empty()) {
         let count = unreached.len();
@@ -184,10 +184,10 @@ fn left_out(report: &GateReport) -> Vec<Point> {
             None => format!("function{} (which of them are hooks is not known)", plural(count)),
         };
         let words = format!("{count} {what}: {}", listed(unreached));
-        points.push(Point::notice("no load reached", words));
+        points.push(Point::new(Level::Notice, "no load reached", words));
     }
     if let Some(of) = chosen.filter(|of| !of.not_judged.is_empty()) {
-        points.push(Point::notice(NOT_JUDGED, of.not_judged.join("; ")));
+        points.push(Point::new(Level::Notice, NOT_JUDGED, of.not_judged.join("; ")));
     }
     points
 }
@@ -228,10 +228,8 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
 /// Workflow commands of GitHub Actions, one per line: errors for what fails or made handlers slower and for a refusal, warnings for
 /// what is undecided, notices for the rest.
 pub fn annotations(report: &GateReport) -> String {
-    let refusal = report.is_refused().then(|| {
-        let note = Note::new(report.outcome.to_string(), &report.summary);
-        Point { level: Level::Error, note }
-    });
+    let refusal = || Point::new(Level::Error, report.outcome.to_string(), &report.summary);
+    let refusal = report.is_refused().then(refusal);
     let annotation = |Point { level, note }: Point| {
         let title = escape_property(&format!("latency gate: {}", note.what));
         format!("::{level} title={title}::{}\n", escape_data(&note.words))

@@ -1,31 +1,17 @@
-//! The view of several runs: each figure is the median over the runs, which are never pooled, with the spread beside it.
+//! The tables of several runs: each figure is the median over the runs, which are never pooled, with the spread beside it.
 
 use std::collections::HashMap;
 
 use super::cell::clean;
-use super::document::{Document, Note, Table};
-use super::style::{Samples, Style, subject_of};
-use super::{books, facts, loads, unseen};
+use super::document::{Note, Table};
+use super::style::{Samples, Style};
+use super::{books, unseen};
 use crate::recording::measure::Losses;
-use crate::recording::{HandlerRecording, Meter, Recording};
+use crate::recording::{HandlerRecording, Recording};
 use crate::text::plural;
 
-/// The view.
-pub(super) fn document(runs: &[Recording], style: Style) -> Document {
-    let subjects = subjects(runs);
-    let books = if style.wide { books(&subjects) } else { Table::default() };
-    let meter = runs.first().map_or(Meter::Probes, |run| run.meter);
-    Document {
-        title: subject_of(meter)[0].to_owned(),
-        facts: facts::of_several(runs, style.unit, false),
-        tables: vec![handlers(&subjects, style), loads::operations(runs, style)],
-        sections: Document::of_table("Books", books).into_iter().collect(),
-        notes: unseen::notes_of_runs(runs).into_iter().chain(warnings(runs)).collect(),
-        ..Document::default()
-    }
-}
-
-fn handlers(subjects: &[Subject<'_>], style: Style) -> Table {
+/// A row for each handler.
+pub(super) fn handlers(runs: &[Recording], style: Style) -> Table {
     let mut head = ["handler", "runs", "count"].map(str::to_owned).to_vec();
     head.extend(style.heads().into_iter().chain(["lost".to_owned()]));
     let row = |subject: &Subject<'_>| {
@@ -37,18 +23,18 @@ fn handlers(subjects: &[Subject<'_>], style: Style) -> Table {
         let name = vec![subject.name.clone()];
         [name, samples.counts(style), samples.cells(style), vec![lost.to_string()]].concat()
     };
-    Table::figures(head, subjects.iter().map(row))
+    Table::figures(head, subjects(runs).iter().map(row))
 }
 
 /// The books over all runs, of handlers whose sums fit.
-fn books(subjects: &[Subject<'_>]) -> Table {
+pub(super) fn books(runs: &[Recording]) -> Table {
     let sum = |subject: &Subject<'_>| {
         let each = subject.runs.iter();
         let sum =
             each.clone().try_fold(Losses::default(), |sum, (_, of)| sum.checked_add(&of.losses))?;
         Some((subject.name.clone(), each.map(|(_, of)| of.way()).next()?, sum))
     };
-    let sums: Vec<(String, String, Losses)> = subjects.iter().filter_map(sum).collect();
+    let sums: Vec<(String, String, Losses)> = subjects(runs).iter().filter_map(sum).collect();
     let further = Losses::rare_names(sums.iter().map(|(.., losses)| losses));
     let head = ["handler", "backend"].into_iter().chain(books::heads(&further));
     let rows = sums.iter().map(|(name, way, losses)| {
@@ -105,8 +91,8 @@ pub(super) fn subjects(runs: &[Recording]) -> Vec<Subject<'_>> {
     subjects
 }
 
-/// Each warning once, with the runs that have it.
-fn warnings(runs: &[Recording]) -> Vec<Note> {
+/// What no run has called, and each warning once, with the runs that have it.
+pub(super) fn notes(runs: &[Recording]) -> Vec<Note> {
     let mut found: Vec<(&str, Vec<String>)> = Vec::new();
     for (at, run) in runs.iter().enumerate() {
         for warning in &run.warnings {
@@ -123,13 +109,13 @@ fn warnings(runs: &[Recording]) -> Vec<Note> {
             Note::new("warning", format!("run{} {}: {text}", plural(several), of.join(", ")))
         }
     };
-    found.into_iter().map(note).collect()
+    unseen::notes(runs).into_iter().chain(found.into_iter().map(note)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::{Clock, HistogramLayout};
+    use crate::recording::{Clock, HistogramLayout, Meter};
 
     #[test]
     fn names_that_look_alike_are_two_handlers() {

@@ -15,7 +15,7 @@ pub const SLOPE_SCHEMA: &str = "profiler/slope";
 /// Version of the format.
 pub const SLOPE_VERSION: u32 = 1;
 
-/// A figure whose last step is so many times as steep as the one before is no line.
+/// A figure is not linear if one of its last two steps is this many times as steep as the other.
 const BEND: f64 = 1.25;
 
 const EXACT: Measured = Measured { meter: Meter::Exact, clock: Clock::Virtual, in_turns: true };
@@ -23,7 +23,7 @@ const EXACT: Measured = Measured { meter: Meter::Exact, clock: Clock::Virtual, i
 /// The limit of `--max-slope`: how much more a candidate may take from the first point to the last.
 ///
 /// # Errors
-/// If it is none, or a time.
+/// If it is malformed, or a time.
 pub fn max_slope(text: &str) -> Result<Limit, String> {
     match text.parse()? {
         Limit::By(amount) if amount.meter != Meter::Exact => {

@@ -113,17 +113,18 @@ fn apart(values: &[f64]) -> String {
     or_dash(spread(values).map(|share| format!("{:.2}%", share * 100.0)))
 }
 
-/// A row for each handler, with what `cells` makes of it; `None` is left out.
+/// A row for each handler of each run, with what `cells` makes of it; `None` is left out.
 pub(super) fn by_handler(
-    recording: &Recording,
+    runs: &[Recording],
     head: Vec<String>,
-    cells: impl Fn(&HandlerRecording) -> Option<Vec<String>>,
+    cells: impl Fn(&Recording, &HandlerRecording) -> Option<Vec<String>>,
 ) -> Table {
-    let row = |handler: &HandlerRecording| {
-        let name = clean(&full_name(recording, handler)).into_owned();
-        Some([vec![name], cells(handler)?].concat())
+    let row = |(run, handler): (&Recording, &HandlerRecording)| {
+        let name = clean(&full_name(run, handler)).into_owned();
+        Some([vec![name], cells(run, handler)?].concat())
     };
-    Table::figures(head, recording.shown().filter_map(row))
+    let all = runs.iter().flat_map(|run| run.shown().map(move |handler| (run, handler)));
+    Table::figures(head, all.filter_map(row))
 }
 
 /// What figures of this meter are, in titles and in plots' names.

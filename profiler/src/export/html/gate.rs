@@ -169,8 +169,14 @@ fn summary(subjects: &[Subject<'_>]) -> Table {
 fn section(subject: &Subject<'_>) -> Document {
     let plot = |statistic: Statistic| {
         let change = subject.change(statistic)?;
-        let runs = [("baseline", &change.base_runs[..]), ("candidate", &change.candidate_runs[..])];
-        let svg = plot::runs_of(&runs, subject.meter());
+        let figures = |runs: &[Option<f64>]| {
+            runs.iter().enumerate().filter_map(|(run, figure)| Some((run, (*figure)?))).collect()
+        };
+        let sides = [
+            ("baseline", figures(&change.base_runs)),
+            ("candidate", figures(&change.candidate_runs)),
+        ];
+        let svg = plot::runs_of(sides, subject.meter());
         let label = format!("{statistic} of {} in each run", subject.name);
         Figure::of(svg, label, format!("{statistic} in each run"))
     };

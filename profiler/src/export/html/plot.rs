@@ -116,29 +116,28 @@ impl Bars {
 /// Figures of each run of a handler, where several have them.
 pub(super) fn by_run(runs: &[(usize, &HandlerRecording)], meter: Meter) -> Option<String> {
     let figures = |of: &dyn Fn(&HandlerRecording) -> Option<f64>| {
-        let last = runs.iter().map(|(number, _)| number + 1).max().unwrap_or(0);
-        let mut figures = vec![None; last];
-        runs.iter().for_each(|(number, handler)| figures[*number] = of(handler));
-        figures
+        runs.iter().filter_map(|(run, handler)| Some((*run, of(handler)?))).collect()
     };
     let at = |quantile: f64| {
         move |handler: &HandlerRecording| handler.quantile_ns(quantile).map(|value| value as f64)
     };
-    let (tp50, tp99) = (figures(&at(0.5)), figures(&at(0.99)));
     let average = figures(&HandlerRecording::mean_ns);
-    runs_of(&[("TP50", &tp50), ("TP99", &tp99), ("average", &average)], meter)
+    let curves = [("TP50", figures(&at(0.5))), ("TP99", figures(&at(0.99))), ("average", average)];
+    runs_of(curves, meter)
 }
 
-/// Curves by run, each of a name and a figure of each run that has one; nothing where no curve has two.
-pub(super) fn runs_of(figures: &[(&'static str, &[Option<f64>])], meter: Meter) -> Option<String> {
-    let curve = |(colour, (name, runs)): (usize, &(&'static str, &[Option<f64>]))| {
-        let numbered = runs.iter().enumerate();
-        let points = numbered.filter_map(|(at, run)| Some(((at + 1) as f64, (*run)?.max(1.0))));
+/// A named curve of figures by run, from 0.
+pub(super) type ByRun = (&'static str, Vec<(usize, f64)>);
+
+/// Curves by run; nothing where no curve has two figures.
+pub(super) fn runs_of<const N: usize>(figures: [ByRun; N], meter: Meter) -> Option<String> {
+    let last = figures.iter().flat_map(|(_, runs)| runs).map(|(run, _)| run + 1).max()?;
+    figures.iter().find(|(_, runs)| runs.len() > 1)?;
+    let curve = |(colour, (name, runs)): (usize, ByRun)| {
+        let points = runs.into_iter().map(|(run, figure)| ((run + 1) as f64, figure.max(1.0)));
         Curve { name, colour, points: points.collect() }
     };
-    let curves: Vec<Curve> = figures.iter().enumerate().map(curve).collect();
-    let last = figures.iter().map(|(_, runs)| runs.len()).max()?;
-    curves.iter().find(|curve| curve.points.len() > 1)?;
+    let curves: Vec<Curve> = figures.into_iter().enumerate().map(curve).collect();
     drawing::curves(&curves, Axis::runs(last), curve::label(meter))
 }
 

@@ -84,13 +84,8 @@ pub struct Reached {
 /// A function, and the build that alone has it as a handler. It may be one of both under another load.
 type Changing = (Option<Side>, explain::Function);
 
-/// What one function adds to a handler, or to an operation.
-#[derive(Debug, Default)]
-struct Parts {
-    functions: BTreeMap<Changing, Added>,
-    /// Of an operation.
-    around: Option<f64>,
-}
+/// What each function adds to a handler, or to an operation.
+type Parts = BTreeMap<Changing, Added>;
 
 /// What a function adds.
 #[derive(Debug, Clone)]
@@ -112,10 +107,9 @@ pub(super) fn causes(gate: &Gate<'_>) -> Vec<Cause> {
     let kernels: BTreeSet<Option<&str>> = gate.parts.iter().map(Part::kernel).collect();
     for part in &gate.parts {
         let kernel = part.kernel().filter(|_| kernels.len() > 1);
-        for (handler, parts) in of_part(gate, part) {
-            let Some(line) = line(gate, part, &handler) else { continue };
-            for (function, added) in parts.functions {
-                let reached = reached(line, added.instructions, parts.around);
+        for (line, parts, around) in of_part(gate, part) {
+            for (function, added) in parts {
+                let reached = reached(line, added.instructions, around);
                 let (most, all) =
                     found.entry((kernel, function)).or_insert_with(|| (added.clone(), Vec::new()));
                 if added.cause.total().abs() > most.cause.total().abs() {
@@ -181,17 +175,21 @@ fn reached(line: &Line, instructions: f64, around: Option<f64>) -> Option<Reache
     })
 }
 
-/// What each judged handler and operation of a part has changed by, and by which functions.
-fn of_part(gate: &Gate<'_>, part: &Part<'_>) -> Vec<(String, Parts)> {
+/// The line of each handler and operation of a part that changed, the functions that changed it, and what of an operation lies around
+/// handlers.
+fn of_part<'a>(gate: &'a Gate<'_>, part: &Part<'_>) -> Vec<(&'a Line, Parts, Option<f64>)> {
     let is_counted =
         part.base.iter().chain(&part.candidate).all(|run| run.recording.call_tree.is_some());
     let differs = |line: &&Line| {
         line.part == part.name
             && line.change.as_ref().is_some_and(|change| change.change != Some(0.0))
     };
-    let mut handlers: Vec<&String> =
-        gate.lines.iter().filter(differs).map(|line| &line.handler).collect();
-    handlers.dedup();
+    let mut handlers: Vec<&String> = Vec::new();
+    for line in gate.lines.iter().filter(differs) {
+        if !handlers.contains(&&line.handler) {
+            handlers.push(&line.handler);
+        }
+    }
     if !is_counted || handlers.is_empty() {
         return Vec::new();
     }
@@ -207,32 +205,28 @@ fn of_part(gate: &Gate<'_>, part: &Part<'_>) -> Vec<(String, Parts)> {
             Root { only_in: Some(side), of }
         }));
     }
-    let mut found: Vec<(String, Parts)> = Vec::new();
-    for handler in handlers {
-        let parts = match load_of(handler) {
-            Some(_) => operation(part, handler, &roots, line(gate, part, handler)),
-            None => explain(&sides, Some(handler)).ok().map(|(of, _)| {
-                let of: Vec<Root> = of.into_iter().map(in_both).collect();
-                parts(&of, |root| (root.calls(), f64::INFINITY))
-            }),
-        };
-        if let (Some(parts), false) = (parts, found.iter().any(|(name, _)| name == handler)) {
-            found.push((handler.clone(), parts));
+    let of_handler = |handler: &String| {
+        let line = line(gate, part, handler)?;
+        if load_of(handler).is_some() {
+            let (parts, around) = operation(part, line, &roots)?;
+            return Some((line, parts, around));
         }
-    }
-    found
+        let (roots, _) = explain(&sides, Some(handler)).ok()?;
+        let roots: Vec<Root> = roots.into_iter().map(in_both).collect();
+        Some((line, parts(&roots, |root| (root.calls(), f64::INFINITY)), None))
+    };
+    handlers.into_iter().filter_map(of_handler).collect()
 }
 
 fn recording<'a>(side: Side, runs: &[&'a Run]) -> NamedRuns<'a> {
     NamedRuns { name: side.to_string(), runs: runs.iter().map(|run| &run.recording).collect() }
 }
 
-/// Of all handlers that ran in an operation, if they explain what changed in handlers.
-fn operation(part: &Part<'_>, name: &str, roots: &[Root], line: Option<&Line>) -> Option<Parts> {
-    let line = line?;
+/// Of all handlers that ran in an operation, if they explain what changed in handlers; and what changed around these.
+fn operation(part: &Part<'_>, line: &Line, roots: &[Root]) -> Option<(Parts, Option<f64>)> {
     let change = line.change.as_ref()?.change?;
     let [base, candidate] = [&part.base, &part.candidate].map(|runs| {
-        let of_load = |cost: &&DriverCost| load_of(name) == Some(cost.load.name());
+        let of_load = |cost: &&DriverCost| load_of(&line.handler) == Some(cost.load.name());
         let costs = runs.iter().flat_map(|run| &run.recording.driver_costs).filter(of_load);
         let operations = costs.clone().map(|cost| cost.operations as f64).sum::<f64>();
         let within = costs.map(|cost| Some(cost.within? * cost.operations as f64));
@@ -249,19 +243,18 @@ fn operation(part: &Part<'_>, name: &str, roots: &[Root], line: Option<&Line>) -
     });
     // A tail is not made of averages.
     let within = within.filter(|_| line.statistic == Some(Statistic::Avg));
-    parts.around = within.map(|within| change - within);
-    let sum: f64 = parts.functions.values().map(|added| added.instructions).sum();
+    let sum: f64 = parts.values().map(|added| added.instructions).sum();
     let expected = within.unwrap_or(change);
     let least = (EXPLAINED * expected.abs()).max(LEAST * change.abs());
     let explains = sum * expected > 0.0 && sum.abs() >= least;
     // What goes the other way did not make it so.
-    parts.functions.retain(|_, added| added.instructions * change > 0.0);
-    explains.then_some(parts)
+    parts.retain(|_, added| added.instructions * change > 0.0);
+    explains.then(|| (parts, within.map(|within| change - within)))
 }
 
 /// The causes of `roots`, and what they add to each of so many calls or operations. What adds more than the most ran elsewhere.
 fn parts(roots: &[Root], per_and_most: impl Fn(&Root) -> (f64, f64)) -> Parts {
-    let mut functions: BTreeMap<Changing, Added> = BTreeMap::new();
+    let mut parts = Parts::new();
     for root in roots {
         let (per, most) = per_and_most(root);
         let share = root.calls() / per.max(1.0);
@@ -269,15 +262,15 @@ fn parts(roots: &[Root], per_and_most: impl Fn(&Root) -> (f64, f64)) -> Parts {
             let instructions = cause.total() * cause.calls * share;
             if instructions.abs() <= most {
                 let key = (root.only_in, cause.function.clone());
-                let added = functions.entry(key).or_insert(Added { cause, instructions: 0.0 });
+                let added = parts.entry(key).or_insert(Added { cause, instructions: 0.0 });
                 added.instructions += instructions;
             }
         }
     }
-    let sizes = functions.values().map(|added| added.instructions.abs());
+    let sizes = parts.values().map(|added| added.instructions.abs());
     let largest = sizes.fold(0.0, f64::max);
-    functions.retain(|_, added| added.instructions.abs() >= (LEAST * largest).max(0.05));
-    Parts { functions, around: None }
+    parts.retain(|_, added| added.instructions.abs() >= (LEAST * largest).max(0.05));
+    parts
 }
 
 /// A handler that differs.

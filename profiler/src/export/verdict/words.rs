@@ -172,7 +172,7 @@ fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown, clock: Clock) 
         let one_call = match record.one_call {
             None => String::new(),
             Some(_) if record.statistic != Statistic::Avg => " but for one call".to_owned(),
-            // What is as small is no news.
+            // Too small to matter.
             Some(outside) if outside.abs() < 0.5 => String::new(),
             Some(outside) => format!(" but for {outside:+.1} outside of the driver's functions"),
         };
