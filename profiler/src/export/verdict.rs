@@ -110,18 +110,16 @@ impl PartRecord {
             }),
             hosts: hosts(runs),
         };
+        let (words, smallest_p) = match part.meter() {
+            Meter::Exact => (words::placements(&part.design), 1.0),
+            Meter::Probes => (words::design(&part.design), part.design.smallest_p()),
+        };
         Self {
             name: part.name.clone(),
             clock: part.clock(),
             design: part.design.kind(),
-            words: match part.meter() {
-                Meter::Exact => words::placements(&part.design),
-                Meter::Probes => words::design(&part.design),
-            },
-            smallest_p: match part.meter() {
-                Meter::Exact => 1.0,
-                Meter::Probes => part.design.smallest_p(),
-            },
+            words,
+            smallest_p,
             base: side(&part.base),
             candidate: side(&part.candidate),
         }

@@ -172,7 +172,7 @@ impl Plot {
         let (width, height) = ((to_x - x).abs(), (to_y - y).abs());
         let (x, y) = (x.min(to_x), y.min(to_y));
         self.push(format_args!(
-            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{colour}" fill-opacity="{opacity}"/>"#
+            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{colour}" fill-opacity="{opacity}" stroke="{colour}"/>"#
         ));
     }
 

@@ -19,7 +19,7 @@ const DRAWN: usize = 50;
 const NOTE: &str = "Figures are those that the gate compares, over the runs of a side; calls are the candidate's, in all runs; the verdict is the \
                     gravest of the handler's figures.";
 
-/// All lines of the report on one handler.
+/// All lines of the report on one handler, at least one, in the order of their weight.
 struct Subject<'a> {
     name: String,
     lines: Vec<&'a Line<String>>,
@@ -56,7 +56,7 @@ impl Subject<'_> {
     }
 
     fn meter(&self) -> Meter {
-        self.lines.first().map_or(Meter::Probes, |line| line.meter)
+        self.lines[0].meter
     }
 
     fn is_passed(&self) -> bool {
@@ -65,9 +65,9 @@ impl Subject<'_> {
 
     /// What failed comes first, and what passed last.
     fn rank(&self) -> u8 {
-        match self.lines.first() {
-            Some(line) if line.verdict == Verdict::Pass && !line.improved => 2,
-            Some(line) if line.verdict == Verdict::Fail => 0,
+        match self.lines[0].verdict {
+            Verdict::Pass if !self.lines[0].improved => 2,
+            Verdict::Fail => 0,
             _ => 1,
         }
     }
@@ -136,9 +136,8 @@ fn summary(subjects: &[Subject<'_>]) -> Table {
     }
     let row = |subject: &Subject<'_>| {
         let calls = subject.changes().next().map(|of| of.candidate_calls.total.to_string());
-        // The report has a handler's lines in the order of their weight.
-        let verdict = subject.lines.first().map_or("", |line| gate::word(line));
-        let mut cells = vec![subject.name.clone(), verdict.to_owned(), or_dash(calls)];
+        let verdict = gate::word(subject.lines[0]).to_owned();
+        let mut cells = vec![subject.name.clone(), verdict, or_dash(calls)];
         for statistic in shown {
             let change = subject.change(statistic);
             let value = |of: Option<f64>| or_dash(of.map(|of| figure(of, subject.meter())));
@@ -180,11 +179,10 @@ fn section(subject: &Subject<'_>) -> Document {
         let label = format!("{statistic} of {} in each run", subject.name);
         Figure::of(svg, label, format!("{statistic} in each run"))
     };
-    let words =
-        |line: &&Line<String>| format!("{}: {} {}", gate::word(line), line.figure(), line.evidence);
+    let first = subject.lines[0];
     Document {
         title: subject.name.clone(),
-        lead: subject.lines.first().map(words).into_iter().collect(),
+        lead: vec![format!("{}: {} {}", gate::word(first), first.figure(), first.evidence)],
         plots: [Statistic::Avg, Statistic::Tp99].into_iter().filter_map(plot).collect(),
         ..Document::default()
     }

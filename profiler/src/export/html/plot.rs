@@ -49,7 +49,6 @@ pub(super) fn histogram(handler: &HandlerRecording, meter: Meter) -> Option<Stri
     for (bar, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
         plot.bar((bars.edge(bar), 0.0), (bars.edge(bar + 1), *share), series(0), 0.5);
     }
-    plot.line(&bars.outline(&shares), series(0), 2);
     Some(plot.svg())
 }
 
@@ -99,17 +98,6 @@ impl Bars {
             shares[bar] += bucket.count as f64 / handler.count as f64 * 100.0;
         }
         shares
-    }
-
-    /// The outline of the bars.
-    fn outline(&self, shares: &[f64]) -> Vec<(f64, f64)> {
-        let mut points = vec![(self.edge(0), 0.0)];
-        for (bar, share) in shares.iter().enumerate() {
-            points.push((self.edge(bar), *share));
-            points.push((self.edge(bar + 1), *share));
-        }
-        points.push((self.edge(self.number), 0.0));
-        points
     }
 }
 

@@ -1,5 +1,7 @@
 //! The sentences of comparisons and gates.
 
+use indicatif::HumanFloatCount;
+
 use crate::recording::unlike::Difference;
 use crate::recording::{Clock, Meter};
 use crate::terminal::clean;
@@ -132,20 +134,9 @@ pub(crate) const FEWER: &str = "fewer: ";
 
 /// A number with commas; one decimal below 1,000 unless it is whole.
 fn grouped(value: f64) -> String {
-    let tenths = (value * 10.0).round() / 10.0;
-    if tenths.fract() != 0.0 && tenths.abs() < 1e3 {
-        return format!("{tenths:.1}");
-    }
-    let whole = value.round();
-    let digits = format!("{:.0}", whole.abs());
-    let mut text = if whole < 0.0 { "-".to_owned() } else { String::new() };
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let rounded = if value.abs() < 1e3 { (value * 10.0).round() / 10.0 } else { value.round() };
+    let sign = if rounded < 0.0 { "-" } else { "" };
+    format!("{sign}{:.1}", HumanFloatCount(rounded.abs()))
 }
 
 fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown, clock: Clock) -> String {
