@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use profiler::export::{Format, Look};
+use profiler::export::{Format, Unit};
 use profiler::recording::{Merge, Recording, Series};
 
 pub fn target(text: &[u8]) {
@@ -11,9 +11,9 @@ pub fn target(text: &[u8]) {
         let bytes = profile.to_json();
         let back = Recording::parse(&bytes, Path::new("again")).expect("what was written is read");
         assert_eq!(&back, profile);
-        let look = Look { width: Some(80), ..Look::default() };
+        let one = Series::new("", vec![profile.clone()]);
         for &format in Format::ALL {
-            let _ = format.render(std::slice::from_ref(profile), &look).unwrap();
+            let _ = format.render(&one, Unit::Auto, Some(80));
         }
     }
     let mut merge = Merge::new(&[]);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use strum::VariantNames as _;
 
 use super::{by_name, one_of_these, percent};
 use crate::export::explain::Format;
@@ -42,7 +43,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "PERCENT", value_parser = super::percent)]
     pub min_share: Option<f64>,
     /// Format [default: by the extension of --output, else table].
-    #[arg(long, short, value_parser = by_name::<Format>(Format::ALL.iter().map(|format| format.name())))]
+    #[arg(long, short, value_parser = by_name::<Format>(Format::VARIANTS.iter().copied()))]
     pub format: Option<Format>,
     /// Write to this file instead of standard output; an older file is replaced in one step.
     #[arg(long, short, value_name = "FILE")]

@@ -14,8 +14,8 @@ Examples:
   # Markdown for a merge request, and a log for HdrHistogram's viewers
   profiler report run.json --format markdown --unit us
   profiler report run.json --output run.hlog
-  # one handler for a percentile plotter; one run of a series
-  profiler report run.json --handler bind_handler --output bind.hgrm
+  # one handler; one run of a series
+  profiler report run.json --handler bind_handler --output bind.html
   profiler report series.json --run 3 --format csv";
 
 /// Arguments of `profiler report`.

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::AgentArgs;
-use crate::export::slope::SlopeLimit;
+use crate::export::slope::max_slope;
 use crate::load::{BuiltinKind, Points};
+use crate::verdict::Limit;
 
 const EXAMPLES: &str = "\
 Exit codes: 0 pass, 10 if a handler of the second build takes more for each unit than it may.
@@ -45,8 +46,8 @@ pub struct SlopeArgs {
     pub builtin: Option<BuiltinKind>,
     /// How much more the candidate may take from the first point to the last, such as '5%' of what the baseline takes, or '+10' in
     /// instructions [default: 0.5%, and at least 4 instructions].
-    #[arg(long, value_name = "LIMIT", default_value_t)]
-    pub max_slope: SlopeLimit,
+    #[arg(long, value_name = "LIMIT", value_parser = max_slope)]
+    pub max_slope: Option<Limit>,
     /// Write everything as JSON to this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

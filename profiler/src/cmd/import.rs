@@ -8,7 +8,7 @@ use super::{data_to_stdout, stdout_width};
 use crate::atomic_file::OutputFile;
 use crate::cli::TraceCmdArgs;
 use crate::error::Failure;
-use crate::export::{Format, Look, Unit};
+use crate::export::{Unit, table};
 use crate::progress::Progress;
 use crate::trace_cmd::{self, Import};
 
@@ -38,11 +38,9 @@ pub fn trace_cmd(args: &TraceCmdArgs) -> Result<(), Failure> {
 
     if !json.as_ref().is_some_and(OutputFile::is_stdout) {
         let width = stdout_width();
-        let look = Look { unit: Unit::Us, width };
-        let runs = std::slice::from_ref(&import.recording);
-        let mut text = Format::Table.render(runs, &look).unwrap_or_default();
-        text.extend(format!("\n{}", import.percentiles(width)).into_bytes());
-        data_to_stdout(&text)?;
+        let figures = table(std::slice::from_ref(&import.recording), Unit::Us, width);
+        let text = format!("{figures}\n{}", import.percentiles(width));
+        data_to_stdout(text.as_bytes())?;
     }
     if let Some(json) = json {
         json.commit(&import.recording.to_json())?;

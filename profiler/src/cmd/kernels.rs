@@ -84,7 +84,7 @@ fn list(cache: &Cache, args: &ListKernelsArgs) -> Result<(), Failure> {
         ));
         return Ok(());
     }
-    let rows = listed.iter().map(Listed::row).collect();
+    let rows = listed.iter().map(Listed::row);
     let header = ["version", "release", "headers", "size", "snapshots"];
     to_stdout(&grid(&header, rows, stdout_width()))
 }

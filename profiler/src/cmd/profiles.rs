@@ -1,13 +1,13 @@
 //! `profiler profiles`: lists and checks load profiles.
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::{data_to_stdout, stdout_width, to_stdout};
 use crate::cli::ProfilesArgs;
 use crate::error::{Failure, exit};
 use crate::export::json::indented;
 use crate::export::load_profiles::table;
-use crate::load_profile::{Library, Listed, LoadProfile, Origin};
+use crate::load_profile::{Library, Listed};
 
 /// Lists and checks all load profiles, or shows the named ones.
 ///
@@ -30,49 +30,28 @@ pub fn run(args: &ProfilesArgs) -> Result<(), Failure> {
     }
     let listed = library.list()?;
     if args.json {
-        let entries: Vec<Entry> = listed.iter().map(Entry::of).collect();
+        let entries: Vec<Value> = listed.iter().map(entry).collect();
         data_to_stdout(&indented(&entries))?;
     } else {
         to_stdout(&table(&listed, stdout_width()))?;
     }
-    let mut bad = Vec::new();
-    for entry in &listed {
-        if let Err(error) = &entry.profile {
-            bad.push(error.to_string());
-        }
+    let errors = listed.iter().filter_map(|of| of.profile.as_ref().err());
+    let errors: Vec<String> = errors.map(ToString::to_string).collect();
+    if errors.is_empty() {
+        return Ok(());
     }
-    match bad.as_slice() {
-        [] => Ok(()),
-        all => Err(Failure::new(
-            exit::BAD_INPUT,
-            format!(
-                "{} of {} load profiles cannot be used:\n  {}",
-                all.len(),
-                listed.len(),
-                all.join("\n  ")
-            ),
-        )),
-    }
+    let (bad, all, errors) = (errors.len(), listed.len(), errors.join("\n  "));
+    let text = format!("{bad} of {all} load profiles cannot be used:\n  {errors}");
+    Err(Failure::new(exit::BAD_INPUT, text))
 }
 
 /// One load profile of the list, in JSON.
-#[derive(Serialize)]
-struct Entry<'a> {
-    name: &'a str,
-    origin: &'a Origin,
-    hidden: bool,
-    profile: Option<&'a LoadProfile>,
-    error: Option<String>,
-}
-
-impl<'a> Entry<'a> {
-    fn of(listed: &'a Listed) -> Self {
-        Self {
-            name: &listed.name,
-            origin: &listed.origin,
-            hidden: listed.hidden,
-            profile: listed.profile.as_ref().ok(),
-            error: listed.profile.as_ref().err().map(ToString::to_string),
-        }
-    }
+fn entry(of: &Listed) -> Value {
+    json!({
+        "name": of.name,
+        "origin": of.origin,
+        "hidden": of.hidden,
+        "profile": of.profile.as_ref().ok(),
+        "error": of.profile.as_ref().err().map(ToString::to_string),
+    })
 }

@@ -16,7 +16,7 @@ use deliver::Outputs;
 /// With the exit code of the [table](exit). Codes 5, 6, 9, 129, 130 and 143 come after the report.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let run = prepare(args)?;
-    let outputs = Outputs::open(args, run.is_several())?;
+    let outputs = Outputs::open(args)?;
     let mut progress = Progress::new(args.quiet).drawn(!args.no_progress);
     let Measured { recordings, end } = run.measure(&mut progress)?;
     if recordings.is_empty() {

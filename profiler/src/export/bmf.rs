@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::cell::full_name;
 use super::json::indented;
-use crate::recording::{HandlerRecording, Recording};
+use crate::recording::Recording;
 use crate::verdict::{Statistic, subject};
 
 /// One measure.
@@ -32,30 +33,20 @@ impl Measure {
 /// A benchmark is a handler, and a measure a figure with its unit, such as `tp99-ns`. Of several runs the value is the
 /// average, and the bounds are the lowest and the highest.
 pub(super) fn bmf(runs: &[Recording]) -> Vec<u8> {
-    let mut benchmarks: BTreeMap<String, BTreeMap<String, Vec<f64>>> = BTreeMap::new();
+    let mut figures: BTreeMap<(String, String), Vec<f64>> = BTreeMap::new();
     for run in runs {
         for handler in &run.handlers {
             for statistic in Statistic::GATED {
                 let Some(observed) = statistic.of(handler) else { continue };
                 let measure = format!("{statistic}-{}", statistic.unit(run.meter));
-                let of = benchmarks.entry(name(run, handler)).or_default();
-                of.entry(measure).or_default().push(observed.value);
+                let name = subject(run.part(), &full_name(run, handler));
+                figures.entry((name, measure)).or_default().push(observed.value);
             }
         }
     }
-    let shown = |measures: BTreeMap<String, Vec<f64>>| -> BTreeMap<String, Measure> {
-        measures.into_iter().map(|(name, runs)| (name, Measure::of(&runs))).collect()
-    };
-    let benchmarks: BTreeMap<String, _> =
-        benchmarks.into_iter().map(|(name, measures)| (name, shown(measures))).collect();
-    indented(&benchmarks)
-}
-
-/// The handler: with its module where others have one of that name, and with its part where runs have one.
-fn name(run: &Recording, handler: &HandlerRecording) -> String {
-    let namesakes = run.handlers.iter().filter(|other| other.name == handler.name).count();
-    match &handler.module {
-        Some(module) if namesakes > 1 => subject(run.part(), &format!("{module}:{}", handler.name)),
-        _ => subject(run.part(), &handler.name),
+    let mut benchmarks: BTreeMap<String, BTreeMap<String, Measure>> = BTreeMap::new();
+    for ((name, measure), runs) in figures {
+        benchmarks.entry(name).or_default().insert(measure, Measure::of(&runs));
     }
+    indented(&benchmarks)
 }

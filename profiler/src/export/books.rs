@@ -3,19 +3,20 @@
 use super::document::Table;
 use super::style::by_handler;
 use crate::recording::measure::Losses;
-use crate::recording::{Backend, Recording};
+use crate::recording::{Backend, HandlerRecording, Recording};
 
 /// What is below the table on a page.
 const NOTE: &str = "carried in + entries = count + in flight + lost. Calls that the kernel missed were never seen by the probes.";
 
-/// The books of each handler.
-pub(super) fn table(recording: &Recording) -> Table {
-    let further = Losses::rare_names(recording.shown().map(|handler| &handler.losses));
+/// The books of each handler of each run.
+pub(super) fn table(runs: &[Recording]) -> Table {
+    let shown = runs.iter().flat_map(Recording::shown);
+    let further = Losses::rare_names(shown.map(|handler| &handler.losses));
     let head = ["handler", "backend"].into_iter().chain(heads(&further)).map(str::to_owned);
     // The kernel counts overruns of all functions together, so the sum bounds each handler's.
-    let all = recording.handlers.iter();
-    let traced = all.filter(|of| of.backend == Some(Backend::FunctionGraph)).count();
-    let table = by_handler(recording, head.collect(), |handler| {
+    let is_traced = |of: &&HandlerRecording| of.backend == Some(Backend::FunctionGraph);
+    let table = by_handler(runs, head.collect(), |run, handler| {
+        let traced = run.handlers.iter().filter(is_traced).count();
         let counts = counts(&handler.losses, &further, traced > 1);
         Some([handler.way()].into_iter().chain(counts).collect())
     });

@@ -38,24 +38,20 @@ impl Unit {
     }
 
     /// This unit, or the one that suits the operations of the loads, which are timed in any case.
-    pub(super) fn for_operations(self, recording: &Recording) -> Self {
+    pub(super) fn for_operations(self, runs: &[Recording]) -> Self {
         let wish = if self == Self::Instructions { Self::Auto } else { self };
-        let latencies = recording.loads.iter().filter_map(|load| load.outcome.latency.as_ref());
+        let latencies =
+            runs.iter().flat_map(|run| &run.loads).filter_map(|load| load.outcome.latency.as_ref());
         wish.for_means(latencies.filter_map(|latency| latency.service.mean_ns()))
     }
 
     /// This unit, or for `Auto` the one that suits the largest of these averages, in nanoseconds.
     pub(crate) fn for_means(self, means: impl Iterator<Item = f64>) -> Self {
-        let largest = means.fold(0.0, f64::max);
-        if self != Self::Auto {
-            return self;
-        }
-        if largest < 1e3 {
-            Self::Ns
-        } else if largest < 1e6 {
-            Self::Us
-        } else {
-            Self::Ms
+        match (self, means.fold(0.0, f64::max)) {
+            (Self::Auto, ..1e3) => Self::Ns,
+            (Self::Auto, ..1e6) => Self::Us,
+            (Self::Auto, _) => Self::Ms,
+            (unit, _) => unit,
         }
     }
 
@@ -96,15 +92,11 @@ pub(crate) fn full_name(recording: &Recording, handler: &HandlerRecording) -> St
 
 /// An amount of memory, in the unit that suits it.
 pub(crate) fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
-    if bytes < 1024 {
-        return format!("{bytes} bytes");
+    let by = |exponent| bytes as f64 / 2_f64.powi(exponent);
+    match bytes.checked_ilog2() {
+        None | Some(..10) => format!("{bytes} bytes"),
+        Some(..20) => format!("{:.1} KiB", by(10)),
+        Some(..30) => format!("{:.1} MiB", by(20)),
+        Some(_) => format!("{:.1} GiB", by(30)),
     }
-    let mut value = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS.get(unit).unwrap_or(&"GiB"))
 }

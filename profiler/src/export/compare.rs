@@ -1,6 +1,6 @@
 //! The view of a comparison.
 
-use super::document::{Document, Fact, Note, Table, or_dash};
+use super::document::{Document, Note, Table, or_dash};
 use super::verdict::{CompareReport, PartRecord, SideRecord, figure};
 use crate::text::plural;
 use crate::verdict::{ChangeRecord, Statistic};
@@ -27,16 +27,16 @@ pub fn document(report: &CompareReport) -> Document {
 }
 
 /// The compared runs.
-pub(super) fn facts(part: &PartRecord) -> Vec<Fact> {
-    let mut facts: Vec<Fact> = part.name.iter().map(|name| Fact::new("profile", name)).collect();
+pub(super) fn facts(part: &PartRecord) -> Vec<Note> {
+    let mut facts: Vec<Note> = part.name.iter().map(|name| Note::new("profile", name)).collect();
     for (label, side) in [("baseline", &part.base), ("candidate", &part.candidate)] {
         let runs = side.runs.len();
         let hosts =
             side.hosts.map_or(String::new(), |hosts| format!(" of {hosts} host{}", plural(hosts)));
         let words = format!("{}, {runs} run{}{hosts}", modules(side), plural(runs));
-        facts.push(Fact::new(label, words));
+        facts.push(Note::new(label, words));
     }
-    facts.push(Fact::new("design", format!("{}, {} clock", part.words, part.clock)));
+    facts.push(Note::new("design", format!("{}, {} clock", part.words, part.clock)));
     facts
 }
 

@@ -15,23 +15,16 @@ pub(super) fn percentile_points(handler: &HandlerRecording) -> Vec<(f64, f64)> {
         below += bucket.count;
         let value = bucket.to_ns.min(handler.max_ns.unwrap_or(bucket.to_ns)).max(1) as f64;
         points.push((nines(rank), value));
-        if below < handler.count {
-            points.push((nines(below as f64 / handler.count as f64), value));
-        } else {
-            // 100 % has no finite number of nines: half a call less.
-            points.push((nines(1.0 - 0.5 / handler.count as f64), value));
-        }
+        // 100 % has no finite number of nines: half a call less.
+        let upper = (below as f64).min(handler.count as f64 - 0.5);
+        points.push((nines(upper / handler.count as f64), value));
     }
-    let every = points.len().div_ceil(MAX_POINTS).max(1);
+    let every = points.len().div_ceil(MAX_POINTS);
     let last = points.len().saturating_sub(1);
-    let mut kept = Vec::with_capacity(points.len() / every + 1);
-    for (at, point) in points.into_iter().enumerate() {
-        // The tail matters most and has few points.
-        if at.is_multiple_of(every) || point.0 > 2.0 || at == last {
-            kept.push(point);
-        }
-    }
-    kept
+    // The tail matters most and has few points.
+    let is_kept = |at: usize, nines: f64| at.is_multiple_of(every) || nines > 2.0 || at == last;
+    let kept = points.into_iter().enumerate().filter(|(at, (nines, _))| is_kept(*at, *nines));
+    kept.map(|(_, point)| point).collect()
 }
 
 fn nines(share: f64) -> f64 {
@@ -63,14 +56,11 @@ pub(super) const fn what(meter: Meter) -> &'static str {
 
 /// A duration in the unit that suits it.
 fn duration(ns: f64) -> String {
-    let (value, unit) = if ns < 1e3 {
-        (ns, "ns")
-    } else if ns < 1e6 {
-        (ns / 1e3, "us")
-    } else if ns < 1e9 {
-        (ns / 1e6, "ms")
-    } else {
-        (ns / 1e9, "s")
+    let (value, unit) = match ns {
+        ..1e3 => (ns, "ns"),
+        ..1e6 => (ns / 1e3, "us"),
+        ..1e9 => (ns / 1e6, "ms"),
+        _ => (ns / 1e9, "s"),
     };
     let digits = if value < 10.0 && value.fract() > 0.04 { 1 } else { 0 };
     format!("{value:.digits$} {unit}")

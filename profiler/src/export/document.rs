@@ -16,7 +16,7 @@ pub struct Document {
     /// What comes first, in lines.
     pub lead: Vec<String>,
     /// What was measured.
-    pub facts: Vec<Fact>,
+    pub facts: Vec<Note>,
     /// Drawings, for pages.
     pub plots: Vec<Figure>,
     /// Tables.
@@ -27,21 +27,12 @@ pub struct Document {
     pub sections: Vec<Document>,
 }
 
-/// A fact.
-#[derive(Debug, Serialize)]
-pub struct Fact {
-    /// What it is.
-    pub label: String,
-    /// Its value.
-    pub value: String,
-}
-
-/// A remark.
-#[derive(Debug, Serialize)]
+/// A fact or a remark.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Note {
     /// Its kind, such as `warning`; empty for a further line of the note before.
     pub what: String,
-    /// The remark.
+    /// The text.
     pub words: String,
 }
 
@@ -123,12 +114,9 @@ impl Document {
     }
 
     fn blocks(&self, width: Option<u16>, blocks: &mut Vec<String>) {
-        let facts = self.facts.iter().map(|fact| {
-            let line = format!("{:<10} {}", fact.label, fact.value);
-            line.trim_end().to_owned()
-        });
+        let fact = |fact: &Note| format!("{:<10} {}", fact.what, fact.words).trim_end().to_owned();
         blocks.push(lines(self.lead.iter().cloned()));
-        blocks.push(lines(facts));
+        blocks.push(lines(self.facts.iter().map(fact)));
         let tables = self.tables.iter().filter(|table| !table.is_empty());
         blocks.extend(tables.map(|table| table.text(width)));
         for section in &self.sections {
@@ -143,22 +131,15 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
     lines.map(|line| format!("{}\n", clean(&line))).collect()
 }
 
-impl Fact {
-    pub(super) fn new(label: impl Into<String>, value: impl Into<String>) -> Self {
-        Self { label: label.into(), value: value.into() }
-    }
-}
-
 impl Note {
     pub(super) fn new(what: impl Into<String>, words: impl Into<String>) -> Self {
         Self { what: what.into(), words: words.into() }
     }
 
     fn text(&self) -> String {
-        if self.what.is_empty() {
-            self.words.clone()
-        } else {
-            format!("{}: {}", self.what, self.words)
+        match self.what.as_str() {
+            "" => self.words.clone(),
+            what => format!("{what}: {}", self.words),
         }
     }
 }
@@ -204,10 +185,8 @@ impl Table {
         let head: Vec<&str> = self.head.iter().map(String::as_str).collect();
         let rows = self.rows.iter().chain(&self.folded).map(Row::indented);
         match self.layout {
-            Layout::Words => grid::words(&head, rows.collect(), width),
-            Layout::Figures | Layout::Tree => {
-                grid::figures(&head, rows.map(comfy_table::Row::from), width) + "\n"
-            }
+            Layout::Words => grid::words(&head, rows, width),
+            Layout::Figures | Layout::Tree => grid::figures(&head, rows, width) + "\n",
         }
     }
 }
@@ -218,12 +197,9 @@ impl Row {
     }
 
     fn indented(&self) -> Vec<String> {
-        let mut cells: Vec<String> =
-            self.cells.iter().map(|cell| clean(cell).into_owned()).collect();
-        if let Some(first) = cells.first_mut() {
-            first.insert_str(0, &"  ".repeat(self.depth));
-        }
-        cells
+        let indent = |at| if at == 0 { "  ".repeat(self.depth) } else { String::new() };
+        let cells = self.cells.iter().enumerate();
+        cells.map(|(at, cell)| indent(at) + &clean(cell)).collect()
     }
 }
 

@@ -61,8 +61,10 @@ impl Exposition {
 
     /// A sample.
     pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        let pairs = pairs(labels);
-        let labels = if pairs.is_empty() { pairs } else { format!("{{{pairs}}}") };
+        let labels = match labels {
+            [] => String::new(),
+            labels => format!("{{{}}}", labels.iter().map(pair).collect::<Vec<_>>().join(",")),
+        };
         self.text.push_str(&format!("{name}{labels} {value}\n"));
     }
 
@@ -108,15 +110,10 @@ pub fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// `a="b",c="d"`, with the values escaped.
-fn pairs(labels: &[(&str, &str)]) -> String {
-    let mut text = String::new();
-    for (name, value) in labels {
-        let comma = if text.is_empty() { "" } else { "," };
-        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        text.push_str(&format!("{comma}{name}=\"{value}\""));
-    }
-    text
+/// `a="b"`, with the value escaped.
+fn pair((name, value): &(&str, &str)) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("{name}=\"{value}\"")
 }
 
 /// A bound as Go's `%g` writes it. Prometheus writes those of protobuf so: a bound is one series, however it was scraped.

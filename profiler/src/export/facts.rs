@@ -1,7 +1,7 @@
 //! What was measured, and how: the facts of recordings.
 
 use super::cell::{Unit, bytes};
-use super::document::Fact;
+use super::document::Note;
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
 use crate::load::{LoadRun, LoadStatus, StopReason};
@@ -11,89 +11,66 @@ use crate::text::{listed, plural};
 /// Runs that have a fact of their own.
 const NAMED: usize = 20;
 
-/// Labels that differ from run to run.
+/// Facts that differ from run to run.
 const OF_EACH_RUN: [&str; 4] = ["window", "sum of", "load", "histograms"];
 
-/// The facts of a recording.
-pub(super) fn of(recording: &Recording, unit: Unit) -> Vec<Fact> {
-    let facts = facts(recording, unit).into_iter();
-    facts.map(|(label, value)| Fact::new(label, value)).collect()
-}
+const MEDIANS: &str = "medians over the runs, max is the largest; spread is the largest less the smallest over the median";
 
-/// What runs have in common, and a fact for each.
-pub(super) fn of_runs(runs: &[Recording], unit: Unit) -> Vec<Fact> {
+/// What several runs, or the parts of one, have in common, and a fact for each.
+pub(super) fn of_several(runs: &[Recording], unit: Unit, are_parts: bool) -> Vec<Note> {
     let Some(first) = runs.first() else { return Vec::new() };
-    let mut all = Vec::new();
-    for (label, value) in facts(first, unit) {
-        if label == "unit" {
-            let numbered = runs.iter().take(NAMED).enumerate();
-            all.extend(
-                numbered.map(|(at, run)| Fact::new(format!("run {}", at + 1), describe(run))),
-            );
-            if runs.len() > NAMED {
-                all.push(Fact::new("runs", format!("{} more", runs.len() - NAMED)));
-            }
-            let unit = value.split(';').next().unwrap_or_default();
-            let medians = "medians over the runs, max is the largest; spread is the largest less the smallest over the median";
-            all.push(Fact::new(label, format!("{unit}; {medians}")));
-        } else if !OF_EACH_RUN.contains(&label) {
-            all.push(Fact::new(label, value));
-        }
+    let mut all = of(first, unit);
+    all.retain(|fact| match fact.what.as_str() {
+        "sum of" => are_parts,
+        what => !OF_EACH_RUN.contains(&what),
+    });
+    let unit = all.pop();
+    for (run, number) in runs.iter().take(NAMED).zip(1..) {
+        let label = if are_parts { "part".to_owned() } else { format!("run {number}") };
+        all.push(Note::new(label, describe(run)));
     }
+    if runs.len() > NAMED {
+        all.push(Note::new("runs", format!("{} more", runs.len() - NAMED)));
+    }
+    all.extend(unit.map(|unit| match unit.words.split_once(';') {
+        Some((name, _)) if !are_parts => Note::new("unit", format!("{name}; {MEDIANS}")),
+        _ => unit,
+    }));
     all
 }
 
-/// What the parts of a run have in common, and a fact for each.
-pub(super) fn of_parts(parts: &[Recording], unit: Unit) -> Vec<Fact> {
-    let Some(first) = parts.first() else { return Vec::new() };
-    let mut all = facts(first, unit);
-    all.retain(|(label, _)| *label == "sum of" || !OF_EACH_RUN.contains(label));
-    let before_unit = all.len().saturating_sub(1);
-    all.splice(before_unit..before_unit, parts.iter().map(|part| ("part", describe_part(part))));
-    all.into_iter().map(|(label, value)| Fact::new(label, value)).collect()
-}
-
+/// A run, or a part of one: its window, its place, how it ended, and its loads.
 fn describe(run: &Recording) -> String {
-    let mut text = seconds(run.window_ns);
-    if run.warmup_ns > 0 {
-        text.push_str(&format!(", after {} of warm-up", seconds(run.warmup_ns)));
-    }
+    let mut text = seconds(run.window_ns) + &warmup(run);
     if let Some(place) = &run.place {
         text.push_str(&format!(", boot {}, order {}", place.boot, place.order));
         if let Some(part) = &place.part {
             text.push_str(&format!(", {part}"));
         }
     }
-    text + &how_it_ended(run)
-}
-
-fn describe_part(run: &Recording) -> String {
-    let name = run.part().unwrap_or_default();
-    format!("{name}: {}{}", seconds(run.window_ns), how_it_ended(run))
-}
-
-/// Whether a run was interrupted, and its loads.
-fn how_it_ended(run: &Recording) -> String {
-    let interrupted = if run.interrupted { ", interrupted" } else { "" };
+    if run.interrupted {
+        text.push_str(", interrupted");
+    }
     let loads: Vec<String> = run.loads.iter().map(describe_load).collect();
-    format!("{interrupted}; {}", loads.join("; "))
+    format!("{text}; {}", loads.join("; "))
 }
 
-/// Labels and values; the unit is the last.
-fn facts(recording: &Recording, unit: Unit) -> Vec<(&'static str, String)> {
+fn warmup(run: &Recording) -> String {
+    match run.warmup_ns {
+        0 => String::new(),
+        ns => format!(", after {} of warm-up", seconds(ns)),
+    }
+}
+
+/// The facts of a recording; the unit is the last.
+pub(super) fn of(recording: &Recording, unit: Unit) -> Vec<Note> {
     let host = &recording.host;
-    let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
     let mut kernel = format!("{} {}", known(&host.kernel_release), host.arch);
     if let Some(model) = &host.preemption {
         kernel.push_str(&format!(", preemption {model}"));
     }
-    let mut window = format!("{} from {:.0}", seconds(recording.window_ns), recording.started);
-    if recording.warmup_ns > 0 {
-        window.push_str(&format!(", after {} of warm-up", seconds(recording.warmup_ns)));
-    }
-    if recording.interrupted {
-        window.push_str(", interrupted");
-    }
+    let began = format!("{} from {:.0}", seconds(recording.window_ns), recording.started);
+    let interrupted = if recording.interrupted { ", interrupted" } else { "" };
     let layout = &recording.histogram;
     let digits = layout.precision_digits;
     let histogram = match recording.meter {
@@ -113,32 +90,37 @@ fn facts(recording: &Recording, unit: Unit) -> Vec<(&'static str, String)> {
         None => recording.clock.to_string(),
     };
 
-    let mut lines = vec![
-        ("profiler", recording.tool.version.clone()),
-        ("backend", measured_by(recording)),
-        ("clock", clock),
-        ("kernel", kernel),
-        ("machine", describe_machine(host)),
+    let mut facts = vec![
+        Note::new("profiler", &recording.tool.version),
+        Note::new("backend", measured_by(recording)),
+        Note::new("clock", clock),
+        Note::new("kernel", kernel),
+        Note::new("machine", describe_machine(host)),
     ];
-    lines.extend(recording.modules.iter().map(|module| ("module", describe_module(module))));
-    lines.push(("window", window));
+    let modules = recording.modules.iter();
+    facts.extend(modules.map(|module| Note::new("module", describe_module(module))));
+    facts.push(Note::new("window", began + &warmup(recording) + interrupted));
     if !recording.sources.is_empty() {
-        lines.push(("sum of", describe_sources(&recording.sources)));
+        facts.push(Note::new("sum of", describe_sources(&recording.sources)));
     }
-    lines.extend(recording.loads.iter().map(|load| ("load", describe_load(load))));
-    lines.push(("histograms", histogram));
+    facts.extend(recording.loads.iter().map(|load| Note::new("load", describe_load(load))));
+    facts.push(Note::new("histograms", histogram));
     let unit = match unit {
         Unit::Auto | Unit::Ns => "nanoseconds",
         Unit::Us => "microseconds",
         Unit::Ms => "milliseconds",
         Unit::Instructions => "instructions, those of interrupts left out",
     };
-    lines.push(("unit", format!("{unit}; average and max are exact")));
-    lines
+    facts.push(Note::new("unit", format!("{unit}; average and max are exact")));
+    facts
+}
+
+fn known(fact: &Option<String>) -> &str {
+    fact.as_deref().unwrap_or("unknown")
 }
 
 fn describe_machine(host: &HostFacts) -> String {
-    let mut machine = host.cpu_model.clone().unwrap_or_else(|| "unknown".to_owned());
+    let mut machine = known(&host.cpu_model).to_owned();
     if let Some(cpus) = host.cpus_online {
         machine.push_str(&format!(", {cpus} CPU{}", plural(cpus)));
     }
@@ -186,24 +168,19 @@ fn describe_module(module: &ModuleFacts) -> String {
     format!("{}{version}{command}{facts}", module.name)
 }
 
+/// A load, and how it ended.
 fn describe_load(load: &LoadRun) -> String {
-    format!("{}{}", load.spec, describe_outcome(load))
-}
-
-/// The outcome of a load, to follow its description.
-fn describe_outcome(load: &LoadRun) -> String {
-    let mut text = String::new();
     let outcome = &load.outcome;
-    match &outcome.status {
-        LoadStatus::Completed => text.push_str(": completed"),
-        LoadStatus::Stopped { by } => text.push_str(match by {
-            StopReason::Duration => ": until the window's end",
-            StopReason::Interrupted => ": interrupted",
-            StopReason::LoadFailed => ": stopped because another load failed",
-        }),
-        LoadStatus::Failed(failure) => text.push_str(&format!(": FAILED: {failure}")),
-    }
-    text.push_str(&format!(" after {}", seconds(outcome.elapsed_ns)));
+    let ended = match &outcome.status {
+        LoadStatus::Completed => "completed".to_owned(),
+        LoadStatus::Stopped { by: StopReason::Duration } => "until the window's end".to_owned(),
+        LoadStatus::Stopped { by: StopReason::Interrupted } => "interrupted".to_owned(),
+        LoadStatus::Stopped { by: StopReason::LoadFailed } => {
+            "stopped because another load failed".to_owned()
+        }
+        LoadStatus::Failed(failure) => format!("FAILED: {failure}"),
+    };
+    let mut text = format!("{}: {ended} after {}", load.spec, seconds(outcome.elapsed_ns));
     if let Some(operations) = outcome.operations {
         text.push_str(&format!(", {operations} operations"));
     }

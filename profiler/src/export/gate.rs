@@ -3,34 +3,35 @@
 use quick_junit::{TestCase, TestCaseStatus};
 
 use super::compare;
-use super::document::{Document, Fact, Note, Row, Table, or_dash};
+use super::document::{Document, Note, Row, Table, or_dash};
 use super::junit;
-use super::verdict::{Cause, FEWER, GateReport, LeftOut, quantity};
+use super::verdict::{Cause, FEWER, GateReport, quantity};
 use crate::recording::Meter;
 use crate::text::{listed, phrases, plural};
 use crate::verdict::{Outcome, Statistic, Verdict};
 
 type Line = crate::verdict::Line<String>;
 
+const NOT_JUDGED: &str =
+    "not judged (too few calls, beside other threads, not readable, or not asked for)";
+
 /// The view. For a reader who has not made the recordings, all but what matters is folded.
 pub fn document(report: &GateReport) -> Document {
     let is_for_reader = report.left_out.is_some();
-    let mut facts: Vec<Fact> = report.parts.iter().flat_map(compare::facts).collect();
+    let mut facts: Vec<Note> = report.parts.iter().flat_map(compare::facts).collect();
     if !report.is_of_equal() {
-        facts.push(Fact::new("rule", rule(report)));
+        facts.push(Note::new("rule", rule(report)));
     }
-    let mut notes = Vec::new();
-    match is_for_reader {
-        true => {
-            facts.extend(report.notes.iter().map(|note| Fact::new("note", note)));
-            notes.extend(points(report).into_iter().map(Point::note));
-        }
-        false => {
-            notes.extend(report.notes.iter().map(|note| Note::new("note", note)));
-            let more = beside_release(report).chain(left_out(report));
-            notes.extend(builds(report).into_iter().chain(more).map(Point::note));
-        }
-    }
+    let mut notes: Vec<Note> = report.notes.iter().map(|note| Note::new("note", note)).collect();
+    let points = if is_for_reader {
+        facts.append(&mut notes);
+        points(report)
+    } else {
+        let mut points = builds(report);
+        points.extend(beside_release(report).chain(left_out(report)));
+        points
+    };
+    notes.extend(points.into_iter().map(|point| point.note));
     Document {
         title: format!("Handler latency gate: {}", report.outcome),
         outcome: report.outcome.to_string(),
@@ -63,16 +64,17 @@ pub(super) fn figures(report: &GateReport, all_folded: bool) -> Table {
 /// The report as a table for people; `width` is the terminal's, in columns.
 pub fn text(report: &GateReport, width: Option<u16>) -> String {
     let mut document = document(report);
-    let sentence = std::mem::take(&mut document.lead).join("\n");
     // A refusal has several lines.
-    let conclusion = conclusion(report.outcome, &sentence);
-    let mut conclusion: Vec<Note> = conclusion.lines().map(|line| Note::new("", line)).collect();
-    if report.left_out.is_none() {
-        document.notes.append(&mut conclusion);
-        return document.text(width);
+    let conclusion = conclusion(report.outcome, &document.lead.join("\n"));
+    let conclusion = conclusion.lines().map(|line| Note::new("", line));
+    if report.left_out.is_some() {
+        document.notes.splice(..0, conclusion);
+        let notes = document.notes;
+        return Document { notes, ..Document::default() }.text(width);
     }
-    conclusion.append(&mut document.notes);
-    Document { notes: conclusion, ..Document::default() }.text(width)
+    document.lead.clear();
+    document.notes.extend(conclusion);
+    document.text(width)
 }
 
 /// The outcome and its sentence, which may begin with the outcome.
@@ -81,53 +83,30 @@ pub fn conclusion(outcome: Outcome, sentence: &str) -> String {
     format!("gate: {lead}{}", sentence.strip_prefix(&lead).unwrap_or(sentence))
 }
 
-/// What a point is about.
+/// How much a point matters, by the words of GitHub's annotations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
-#[strum(serialize_all = "kebab-case")]
-enum About {
-    Slower,
-    Faster,
-    Fail,
-    Undecided,
-    New,
-    Calls,
-    #[strum(to_string = "{0}")]
-    Registered(&'static str),
-    Parameters,
-    Changed,
-    #[strum(to_string = "not known")]
-    NotKnown,
-    #[strum(to_string = "no load reached")]
-    Unreached,
-    #[strum(
-        to_string = "not judged (too few calls, beside other threads, not readable, or not asked for)"
-    )]
-    NotJudged,
+#[strum(serialize_all = "lowercase")]
+enum Level {
+    /// It failed, or became slower.
+    Error,
+    /// It is undecided.
+    Warning,
+    Notice,
 }
 
-/// What a reader has to know, in a line.
+/// A line that a reader has to know.
 struct Point {
-    about: About,
-    /// The candidate is judged beside the release.
-    of_release: bool,
-    words: String,
+    level: Level,
+    note: Note,
 }
 
 impl Point {
-    fn new(about: About, words: String) -> Self {
-        Self { about, of_release: false, words }
+    fn new(level: Level, what: impl Into<String>, words: impl Into<String>) -> Self {
+        Self { level, note: Note::new(what, words) }
     }
 
-    fn title(&self) -> String {
-        match (self.about, self.of_release) {
-            (about, false) => about.to_string(),
-            (About::Slower, true) => "slower than the release".to_owned(),
-            (about, true) => format!("{about} beside the release"),
-        }
-    }
-
-    fn note(self) -> Note {
-        Note::new(self.title(), self.words)
+    fn undecided(words: &String) -> Self {
+        Self::new(Level::Warning, "undecided", words)
     }
 }
 
@@ -136,30 +115,27 @@ fn builds(report: &GateReport) -> Vec<Point> {
     let mut points = Vec::new();
     if let Some(registered) = &report.registered {
         let differences = registered.differences().into_iter();
-        points.extend(
-            differences.map(|(what, hook)| Point::new(About::Registered(what), hook.clone())),
-        );
-        let undecided = registered.undecided.iter();
-        points.extend(undecided.map(|words| Point::new(About::Undecided, words.clone())));
+        points.extend(differences.map(|(what, hook)| Point::new(Level::Notice, what, hook)));
+        points.extend(registered.undecided.iter().map(Point::undecided));
     }
     if !report.defaults.is_empty() {
-        points.push(Point::new(About::Parameters, phrases(&report.defaults)));
+        points.push(Point::new(Level::Notice, "parameters", phrases(&report.defaults)));
     }
-    points.extend(report.causes.iter().map(|cause| {
-        let about = if cause.is_slower() { About::Slower } else { About::Faster };
-        Point::new(about, cause.words())
+    points.extend(report.causes.iter().map(|cause| match cause.is_slower() {
+        true => Point::new(Level::Error, "slower", cause.words()),
+        false => Point::new(Level::Notice, "faster", cause.words()),
     }));
     points
 }
 
 /// What the candidate is beside the release, as far as that matters.
 fn beside_release(report: &GateReport) -> impl Iterator<Item = Point> {
-    report
-        .release
-        .iter()
-        .flat_map(|release| points(release))
-        .filter(|point| matches!(point.about, About::Slower | About::Fail | About::Undecided))
-        .map(|point| Point { of_release: true, ..point })
+    let points = report.release.iter().flat_map(|release| points(release));
+    points.filter(|point| point.level != Level::Notice).map(|mut point| {
+        let than_or_beside = if point.note.what == "slower" { "than" } else { "beside" };
+        point.note.what += &format!(" {than_or_beside} the release");
+        point
+    })
 }
 
 /// What changed and why, what is undecided, and what was not judged.
@@ -169,23 +145,25 @@ fn points(report: &GateReport) -> Vec<Point> {
         // A cause says what calls take, and not how often something happens.
         let is_explained = line.statistic.is_none_or(Statistic::is_of_tree)
             && report.causes.iter().any(|cause| cause.explains(line));
-        let about = match line.verdict {
-            Verdict::Fail if !is_explained || line.budget.is_some() => About::Fail,
-            Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => About::Undecided,
-            Verdict::New => About::New,
-            Verdict::Pass if line.improved && !is_explained => About::Faster,
-            Verdict::Pass if line.is_of_calls() && line.evidence.starts_with(FEWER) => About::Calls,
+        let (level, what) = match line.verdict {
+            Verdict::Fail if !is_explained || line.budget.is_some() => (Level::Error, "fail"),
+            _ if line.is_undecided() => (Level::Warning, "undecided"),
+            Verdict::New => (Level::Notice, "new"),
+            Verdict::Pass if line.improved && !is_explained => (Level::Notice, "faster"),
+            Verdict::Pass if line.is_of_calls() && line.evidence.starts_with(FEWER) => {
+                (Level::Notice, "calls")
+            }
             _ => continue,
         };
         let words = format!("{} {}: {}", line.subject(), line.figure(), line.evidence);
-        points.push(Point::new(about, words));
+        points.push(Point::new(level, what, words));
     }
     points.extend(beside_release(report));
     if let (Some(words), false) = (&report.changed, report.is_of_equal()) {
-        points.push(Point::new(About::Changed, words.clone()));
+        points.push(Point::new(Level::Notice, "changed", words));
     }
     if let Some(registered) = report.registered.as_ref().filter(|it| !it.unknown.is_empty()) {
-        points.push(Point::new(About::NotKnown, registered.unknown.join("; ")));
+        points.push(Point::new(Level::Notice, "not known", registered.unknown.join("; ")));
     }
     points.extend(left_out(report));
     points
@@ -194,26 +172,22 @@ fn points(report: &GateReport) -> Vec<Point> {
 /// What was not judged; of recordings, hooks that no load reached.
 fn left_out(report: &GateReport) -> Vec<Point> {
     let mut points = Vec::new();
-    let (unreached, not_judged) = match (&report.left_out, &report.registered) {
-        (Some(LeftOut { unreached, not_judged, failed }), _) => {
-            points.extend(failed.iter().map(|words| Point::new(About::Undecided, words.clone())));
-            (unreached, &not_judged[..])
-        }
-        (None, Some(registered)) => (&registered.unreached, &[][..]),
-        (None, None) => return points,
-    };
-    if !unreached.is_empty() {
+    let hooks = report.registered.as_ref().map(|registered| &registered.unreached);
+    let chosen = report.left_out.as_ref();
+    points.extend(chosen.iter().flat_map(|of| &of.failed).map(Point::undecided));
+    let unreached = chosen.map(|of| &of.unreached).or(hooks);
+    if let Some(unreached) = unreached.filter(|unreached| !unreached.is_empty()) {
         let count = unreached.len();
-        let what = match &report.registered {
-            Some(hooks) if hooks.unreached.len() < count => "hooks and handlers".to_owned(),
+        let what = match hooks {
+            Some(hooks) if hooks.len() < count => "hooks and handlers".to_owned(),
             Some(_) => format!("hook{}", plural(count)),
             None => format!("function{} (which of them are hooks is not known)", plural(count)),
         };
         let words = format!("{count} {what}: {}", listed(unreached));
-        points.push(Point::new(About::Unreached, words));
+        points.push(Point::new(Level::Notice, "no load reached", words));
     }
-    if !not_judged.is_empty() {
-        points.push(Point::new(About::NotJudged, not_judged.join("; ")));
+    if let Some(of) = chosen.filter(|of| !of.not_judged.is_empty()) {
+        points.push(Point::new(Level::Notice, NOT_JUDGED, of.not_judged.join("; ")));
     }
     points
 }
@@ -222,23 +196,25 @@ fn left_out(report: &GateReport) -> Vec<Point> {
 pub fn junit(report: &GateReport) -> Vec<u8> {
     let case = |line: &Line| {
         let status = match line.verdict {
+            _ if line.is_undecided() => junit::undecided(),
             Verdict::Pass => TestCaseStatus::success(),
             Verdict::Fail => junit::failed(),
-            Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => junit::undecided(),
-            Verdict::New => TestCaseStatus::skipped(),
+            _ => TestCaseStatus::skipped(),
         };
         let (suite, name) = (line.subject(), line.figure());
         junit::case(&suite, &name, status, &with_causes(report, line), &runs_behind(line))
     };
     let mut cases: Vec<TestCase> = report.lines.iter().map(case).collect();
-    let of_point = |suite: &str, point: &Point, decided: TestCaseStatus| {
-        let is_undecided = point.about == About::Undecided;
-        let status = if is_undecided { junit::undecided() } else { decided };
-        junit::case(suite, &point.title(), status, &point.words, "")
+    let of_point = |suite: &str, Point { level, note }: Point| {
+        let status = match level {
+            Level::Error => junit::failed(),
+            Level::Warning => junit::undecided(),
+            Level::Notice => TestCaseStatus::skipped(),
+        };
+        junit::case(suite, &note.what, status, &note.words, "")
     };
-    cases.extend(beside_release(report).map(|it| of_point("release", &it, junit::failed())));
-    let left_out = left_out(report);
-    cases.extend(left_out.iter().map(|it| of_point("gate", it, TestCaseStatus::skipped())));
+    cases.extend(beside_release(report).map(|point| of_point("release", point)));
+    cases.extend(left_out(report).into_iter().map(|point| of_point("gate", point)));
     if report.is_of_equal() {
         let status = TestCaseStatus::success();
         cases.push(junit::case("gate", "pass", status, "", &report.summary));
@@ -252,24 +228,13 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
 /// Workflow commands of GitHub Actions, one per line: errors for what fails or made handlers slower and for a refusal, warnings for
 /// what is undecided, notices for the rest.
 pub fn annotations(report: &GateReport) -> String {
-    let mut text = String::new();
-    if report.is_refused() {
-        text += &annotation("error", &report.outcome.to_string(), &report.summary);
-    }
-    for point in points(report) {
-        let level = match point.about {
-            About::Slower | About::Fail => "error",
-            About::Undecided => "warning",
-            _ => "notice",
-        };
-        text += &annotation(level, &point.title(), &point.words);
-    }
-    text
-}
-
-fn annotation(level: &str, title: &str, message: &str) -> String {
-    let title = escape_property(&format!("latency gate: {title}"));
-    format!("::{level} title={title}::{}\n", escape_data(message))
+    let refusal = || Point::new(Level::Error, report.outcome.to_string(), &report.summary);
+    let refusal = report.is_refused().then(refusal);
+    let annotation = |Point { level, note }: Point| {
+        let title = escape_property(&format!("latency gate: {}", note.what));
+        format!("::{level} title={title}::{}\n", escape_data(&note.words))
+    };
+    refusal.into_iter().chain(points(report)).map(annotation).collect()
 }
 
 /// The evidence, with the causes if the line failed.
@@ -294,7 +259,7 @@ pub(super) fn word(line: &Line) -> &'static str {
     if line.improved { "faster" } else { line.verdict.into() }
 }
 
-pub(super) fn rule(report: &GateReport) -> String {
+fn rule(report: &GateReport) -> String {
     let counted = report.lines.iter().any(|line| line.meter == Meter::Exact);
     let of_counts = "counted calls: the median change over placements";
     if counted && report.comparisons == 0 {
@@ -311,14 +276,13 @@ pub(super) fn rule(report: &GateReport) -> String {
 }
 
 fn runs_behind(line: &Line) -> String {
-    let Some(change) = &line.change else { return String::new() };
+    let Some(change) = line.change.as_ref().filter(|_| line.statistic.is_some()) else {
+        return String::new();
+    };
     let list = |runs: &[Option<f64>]| {
         let shown = |run: &Option<f64>| or_dash(run.map(|value| quantity(value, change)));
         runs.iter().map(shown).collect::<Vec<_>>().join(", ")
     };
-    if line.statistic.is_none() {
-        return String::new();
-    }
     format!(
         "{}\nbaseline runs: {}\ncandidate runs: {}",
         line.evidence,

@@ -7,52 +7,51 @@ use comfy_table::{
 /// Minimum width of a column of names: in a narrower terminal lines overflow.
 const NAME_COLUMNS: u16 = 20;
 
-/// An empty table of that layout.
-pub(crate) fn plain(header: &[&str]) -> Table {
+/// A table without borders, fitted to a terminal of that many columns; `None` never wraps.
+fn plain<R: Into<Row>>(
+    header: &[&str],
+    rows: impl IntoIterator<Item = R>,
+    width: Option<u16>,
+) -> Table {
     let mut grid = Table::new();
     grid.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('-').junction(' ')));
-    grid.set_header(header);
+    grid.set_header(header).add_rows(rows);
+    if let Some(width) = width {
+        grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
     grid
 }
 
-/// Fits the table to a terminal of that many columns; `None` never wraps.
-pub(crate) fn fit(grid: &mut Table, width: Option<u16>) {
-    match width {
-        Some(width) => {
-            grid.set_content_arrangement(ContentArrangement::Dynamic);
-            grid.set_width(width);
-        }
-        None => {
-            grid.set_content_arrangement(ContentArrangement::Disabled);
-        }
-    }
+fn lines(grid: &Table) -> Vec<String> {
+    grid.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// A table of names with figures: names aligned left, figures right.
-pub(crate) fn figures(
+pub(crate) fn figures<R: Into<Row>>(
     header: &[&str],
-    rows: impl Iterator<Item = Row>,
+    rows: impl IntoIterator<Item = R>,
     width: Option<u16>,
 ) -> String {
-    let mut grid = plain(header);
-    grid.add_rows(rows);
-    for column in grid.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-        column.set_constraint(ColumnConstraint::ContentWidth);
-    }
-    grid.set_constraints([ColumnConstraint::LowerBoundary(Width::Fixed(NAME_COLUMNS))]);
-    for column in grid.column_iter_mut() {
+    let mut grid = plain(header, rows, width);
+    for (number, column) in grid.column_iter_mut().enumerate() {
         column.set_padding((0, 1));
+        if number == 0 {
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(NAME_COLUMNS)));
+        } else {
+            column.set_cell_alignment(CellAlignment::Right);
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
     }
-    fit(&mut grid, width);
-    let lines: Vec<String> = grid.lines().map(|line| line.trim_end().to_owned()).collect();
-    lines.join("\n")
+    lines(&grid).join("\n")
 }
 
 /// A table of text; the last column takes the rest of the terminal's width.
-pub(crate) fn words(header: &[&str], rows: Vec<Vec<String>>, width: Option<u16>) -> String {
-    let mut grid = plain(header);
-    grid.add_rows(rows);
+pub(crate) fn words(
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    width: Option<u16>,
+) -> String {
+    let mut grid = plain(header, rows, width);
     let last = header.len().saturating_sub(1);
     for (number, column) in grid.column_iter_mut().enumerate() {
         column.set_padding((0, 2));
@@ -60,11 +59,5 @@ pub(crate) fn words(header: &[&str], rows: Vec<Vec<String>>, width: Option<u16>)
             column.set_constraint(ColumnConstraint::ContentWidth);
         }
     }
-    fit(&mut grid, width);
-    let mut text = String::new();
-    for line in grid.lines() {
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    lines(&grid).join("\n") + "\n"
 }

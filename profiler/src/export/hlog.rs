@@ -28,7 +28,9 @@ fn write(runs: &[Recording], bytes: &mut Vec<u8>) -> Result<(), Box<dyn std::err
     // Runs of a series are in order of time; those of a merge may not be.
     let mut ordered: Vec<&Recording> = runs.iter().collect();
     ordered.sort_by_key(|run| run.started);
-    let first = ordered.first().map(|run| SystemTime::from(run.started));
+    let Some(first) = ordered.first().map(|run| SystemTime::from(run.started)) else {
+        return Ok(());
+    };
     for run in &ordered {
         let window = Duration::from_nanos(run.window_ns);
         builder.add_comment(&format!(
@@ -39,14 +41,10 @@ fn write(runs: &[Recording], bytes: &mut Vec<u8>) -> Result<(), Box<dyn std::err
             run.meter.unit()
         ));
     }
-    if let Some(first) = first {
-        builder.with_start_time(first).with_base_time(first);
-    }
+    builder.with_start_time(first).with_base_time(first);
     let mut log = builder.begin_log_with(bytes, &mut serializer)?;
     for run in ordered {
-        let start = first
-            .and_then(|first| SystemTime::from(run.started).duration_since(first).ok())
-            .unwrap_or_default();
+        let start = SystemTime::from(run.started).duration_since(first)?;
         let window = Duration::from_nanos(run.window_ns);
         for handler in &run.handlers {
             let name = tag(&full_name(run, handler));

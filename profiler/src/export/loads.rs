@@ -1,12 +1,13 @@
 //! Latencies of the loads' operations: the table below that of the handlers.
 
 use super::document::Table;
-use super::style::Style;
+use super::style::{Samples, Style};
 use crate::load::{LoadRun, LoadSpec, OperationTimes};
 use crate::recording::Recording;
+use crate::stats::median;
 
 /// The operations of a load: each kind of latency with its name, and the CPU time that all have in common.
-pub(super) fn of_load(load: &LoadRun) -> Vec<(String, &OperationTimes, Option<f64>)> {
+fn of_load(load: &LoadRun) -> Vec<(String, &OperationTimes, Option<f64>)> {
     let (LoadSpec::Builtin { name, .. }, Some(latency)) = (&load.spec, &load.outcome.latency)
     else {
         return Vec::new();
@@ -20,16 +21,27 @@ pub(super) fn of_load(load: &LoadRun) -> Vec<(String, &OperationTimes, Option<f6
 }
 
 /// Latencies of the loads' operations.
-pub(super) fn operations(recording: &Recording, style: Style) -> Table {
-    let style = Style { unit: style.unit.for_operations(recording), ..style };
-    let mut head = ["operation", "count"].map(str::to_owned).to_vec();
-    head.extend(style.heads().chain(["CPU us/op".to_owned()]));
-    let row = |(name, times, cpu): (String, &OperationTimes, Option<f64>)| {
-        let mut cells = vec![name, times.count.to_string()];
-        let quantile = |share| times.quantile_ns(share);
-        cells.extend(style.cells(times.mean_ns(), quantile, times.max_ns));
-        cells.push(cpu.map_or_else(String::new, |ns| format!("{:.2}", ns / 1e3)));
-        cells
+pub(super) fn operations(runs: &[Recording], style: Style) -> Table {
+    let style = Style { unit: style.unit.for_operations(runs), ..style };
+    let mut rows: Vec<(String, Samples, Vec<f64>)> = Vec::new();
+    for (name, times, cpu) in runs.iter().flat_map(|run| &run.loads).flat_map(of_load) {
+        let known = rows.iter().position(|(other, ..)| style.several && *other == name);
+        let at = known.unwrap_or(rows.len());
+        if at == rows.len() {
+            rows.push((name, Samples::default(), Vec::new()));
+        }
+        let (_, samples, costs) = &mut rows[at];
+        let whole = (times.count, times.mean_ns(), times.max_ns);
+        samples.add(style, whole, |share| times.quantile_ns(share));
+        costs.extend(cpu);
+    }
+    let row = |(name, samples, costs): (String, Samples, Vec<f64>)| {
+        let cpu = median(&costs).map_or_else(String::new, |ns| format!("{:.2}", ns / 1e3));
+        [vec![name], samples.counts(style), samples.cells(style), vec![cpu]].concat()
     };
-    Table::figures(head, recording.loads.iter().flat_map(of_load).map(row))
+    let first: &[&str] =
+        if style.several { &["operation", "runs", "count"] } else { &["operation", "count"] };
+    let mut head: Vec<String> = first.iter().map(|name| (*name).to_owned()).collect();
+    head.extend(style.heads().into_iter().chain(["CPU us/op".to_owned()]));
+    Table::figures(head, rows.into_iter().map(row))
 }

@@ -1,7 +1,7 @@
 //! Markdown for GitHub and GitLab.
 
 use super::cell::clean;
-use super::document::{Document, Layout, Row, Table};
+use super::document::{Document, Layout, Note, Row, Table};
 
 impl Document {
     /// As Markdown: what matters first, and what is long folded.
@@ -11,29 +11,27 @@ impl Document {
         let mut blocks = vec![self.head()];
         blocks.extend(self.tables.iter().map(|table| table_of(table, &table.rows)));
         blocks.extend(sections.into_iter().map(Self::markdown));
-        let note = |(what, words): (&str, &str)| match what {
+        let note = |Note { what, words }: &Note| match what.as_str() {
             "" => format!("  {}\n", plain(words)),
             _ => format!("- **{what}**: {}\n", plain(words)),
         };
-        blocks.push(self.notes.iter().map(|it| note((&it.what, &it.words))).collect());
-        let tables = self.tables.iter();
-        blocks.extend(tables.map(|table| fold(&table.summary, &table_of(table, &table.folded))));
+        blocks.push(self.notes.iter().map(note).collect());
+        let rest = |table: &Table| fold(&table.summary, &table_of(table, &table.folded));
+        blocks.extend(self.tables.iter().map(rest));
         let section = |of: &Document| {
             fold(&of.title, &of.tables.iter().map(|it| table_of(it, &it.rows)).collect::<String>())
         };
         blocks.extend(folded.into_iter().map(section));
-        let facts = self.facts.iter();
-        let facts = facts.map(|it| format!("- {}: {}\n", it.label, plain(&it.value)));
-        blocks.push(fold("How it was measured", &facts.collect::<String>()));
+        let fact = |Note { what, words }: &Note| format!("- {what}: {}\n", plain(words));
+        blocks.push(fold("How it was measured", &self.facts.iter().map(fact).collect::<String>()));
         blocks.retain(|block| !block.is_empty());
         blocks.join("\n")
     }
 
     fn head(&self) -> String {
-        let title = if self.title.is_empty() {
-            String::new()
-        } else {
-            format!("### {}\n", plain(&self.title))
+        let title = match self.title.as_str() {
+            "" => String::new(),
+            title => format!("### {}\n", plain(title)),
         };
         let lead: String = self.lead.iter().map(|line| format!("{}  \n", plain(line))).collect();
         if lead.is_empty() { title } else { format!("{title}\n{lead}") }
@@ -85,9 +83,8 @@ fn escape(text: &str) -> String {
             '&' => escaped.push_str("&amp;"),
             '_' if within => escaped.push('_'),
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '#' | '@' | '!' => {
-                escaped.push('\\');
-                escaped.push(c);
-                if matches!(c, '#' | '@' | '!' | '~') && rest.peek().is_some_and(is_name) {
+                escaped.extend(['\\', c]);
+                if "#@!~".contains(c) && rest.peek().is_some_and(is_name) {
                     escaped.push_str("&#8203;");
                 }
             }

@@ -13,7 +13,6 @@ pub mod exposition;
 mod facts;
 pub mod gate;
 pub(crate) mod grid;
-mod hgrm;
 mod hlog;
 pub mod html;
 pub mod json;
@@ -24,7 +23,7 @@ mod loads;
 mod markdown;
 mod recording;
 mod repeats;
-pub mod series;
+mod series;
 pub mod slope;
 mod style;
 pub mod tax;
@@ -36,7 +35,7 @@ use std::str::FromStr;
 
 pub use cell::Unit;
 
-use crate::recording::Recording;
+use crate::recording::{Recording, Series};
 
 /// Formats.
 #[derive(
@@ -53,8 +52,10 @@ use crate::recording::Recording;
 #[strum(serialize_all = "lowercase", parse_err_ty = String, parse_err_fn = unknown_format)]
 pub enum Format {
     /// Text tables.
+    #[strum(serialize = "txt", to_string = "table")]
     Table,
     /// Markdown for a comment on a change.
+    #[strum(serialize = "md", to_string = "markdown")]
     Markdown,
     /// One row per handler.
     Csv,
@@ -62,21 +63,11 @@ pub enum Format {
     Json,
     /// HdrHistogram's interval log.
     Hlog,
-    /// HdrHistogram's percentile distribution.
-    Hgrm,
     /// One page with plots.
+    #[strum(serialize = "htm", to_string = "html")]
     Html,
     /// Bencher's metrics.
     Bmf,
-}
-
-/// How a format is written, where it leaves a choice.
-#[derive(Debug, Clone, Default)]
-pub struct Look {
-    /// Unit of durations, in formats for people.
-    pub unit: Unit,
-    /// Columns of the terminal, for the table; `None` never wraps.
-    pub width: Option<u16>,
 }
 
 impl Format {
@@ -88,45 +79,43 @@ impl Format {
         self.into()
     }
 
-    /// File name extensions of this format, the usual one first.
-    pub fn extensions(self) -> &'static [&'static str] {
-        match self {
-            Self::Table => &["txt"],
-            Self::Markdown => &["md", "markdown"],
-            Self::Csv => &["csv"],
-            Self::Json => &["json"],
-            Self::Hlog => &["hlog"],
-            Self::Hgrm => &["hgrm"],
-            Self::Html => &["html", "htm"],
-            Self::Bmf => &["bmf"],
-        }
-    }
-
     /// The format of the extension of `path`.
     pub fn of_file(path: &Path) -> Option<Self> {
-        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
-        Self::ALL.iter().copied().find(|format| format.extensions().contains(&extension.as_str()))
+        of_extension(path)
     }
 
-    /// Runs in this format, kept apart; `None` if there are several and the format holds one. Equal runs give equal bytes.
-    pub fn render(self, runs: &[Recording], look: &Look) -> Option<Vec<u8>> {
-        let Look { unit, width } = *look;
-        match (self, runs) {
-            (Self::Table, _) => Some(series::document(runs, unit, false).text(width).into_bytes()),
-            (Self::Markdown, _) => Some(series::document(runs, unit, true).markdown().into_bytes()),
-            (Self::Csv, _) => Some(csv::csv(runs)),
-            (Self::Json, [run]) => Some(run.to_json()),
-            (Self::Hlog, _) => Some(hlog::hlog(runs)),
-            (Self::Hgrm, [run]) => Some(hgrm::hgrm(run, unit)),
-            (Self::Json | Self::Hgrm, _) => None,
-            (Self::Html, _) => Some(html::page(runs)),
-            (Self::Bmf, _) => Some(bmf::bmf(runs)),
+    /// The runs of `series`, kept apart, in this format; the unit and the terminal's width are for tables. Equal runs give equal bytes.
+    pub fn render(self, series: &Series, unit: Unit, width: Option<u16>) -> Vec<u8> {
+        let runs = &series.runs[..];
+        match self {
+            Self::Table => table(runs, unit, width).into_bytes(),
+            Self::Markdown => series::document(runs, unit, true).markdown().into_bytes(),
+            Self::Csv => csv::csv(runs),
+            Self::Json => match runs {
+                [run] => run.to_json(),
+                _ => series.to_json(),
+            },
+            Self::Hlog => hlog::hlog(runs),
+            Self::Html => html::page(runs),
+            Self::Bmf => bmf::bmf(runs),
         }
     }
 
-    fn names() -> String {
+    /// All names, for messages.
+    pub(crate) fn names() -> String {
         Self::ALL.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// The format that has the extension of `path`, in capitals or not, as one of its names.
+fn of_extension<F: FromStr>(path: &Path) -> Option<F> {
+    path.extension()?.to_str()?.to_ascii_lowercase().parse().ok()
+}
+
+/// The table of these runs; `width` is the terminal's in columns, and `None` never wraps. A run and a later report on its file print
+/// the same bytes.
+pub fn table(runs: &[Recording], unit: Unit, width: Option<u16>) -> String {
+    series::document(runs, unit, false).text(width)
 }
 
 fn unknown_format(name: &str) -> String {
@@ -183,9 +172,10 @@ mod tests {
     fn names_and_extensions_are_of_one_format_each() {
         for &format in Format::ALL {
             assert_eq!(format.name().parse(), Ok(format));
-            for extension in format.extensions() {
-                assert_eq!(Format::of_file(Path::new(&format!("x.{extension}"))), Some(format));
-            }
+            let path = format!("x.{}", format.name());
+            assert_eq!(Format::of_file(Path::new(&path)), Some(format));
         }
+        let short = ["x.txt", "x.md", "x.HTM"].map(|path| Format::of_file(Path::new(path)));
+        assert_eq!(short, [Format::Table, Format::Markdown, Format::Html].map(Some));
     }
 }

@@ -1,42 +1,39 @@
-//! The view of a recording, or of the parts of one.
+//! The tables of a recording, or of the parts of one.
 
-use super::document::{Document, Note, Table, or_dash};
-use super::style::{Style, by_handler, subject_of};
-use super::{books, facts, loads, unseen};
-use crate::recording::{HandlerRecording, Meter, Recording};
+use super::document::{Note, Table, or_dash};
+use super::style::{Samples, Style, by_handler};
+use super::unseen;
+use crate::recording::{HandlerRecording, Recording};
 use crate::stats::mean;
 
-/// The view.
-pub(super) fn document(recording: &Recording, style: Style) -> Document {
-    let sections = [
-        Document::of_table("Books", books::table(recording)),
-        Document::of_table("Operations of the loads", loads::operations(recording, style)),
-    ];
-    Document {
-        title: subject_of(recording.meter)[0].to_owned(),
-        facts: facts::of(recording, style.unit),
-        tables: vec![handlers(recording, style), own(recording, style)],
-        sections: sections.into_iter().flatten().collect(),
-        notes: notes(recording).collect(),
-        ..Document::default()
-    }
+/// The tables of a run, or of its parts one after the other.
+pub(super) fn tables(runs: &[Recording], style: Style) -> Vec<Table> {
+    vec![handlers(runs, style), own(runs, style)]
 }
 
-fn notes(recording: &Recording) -> impl Iterator<Item = Note> {
-    let warnings = recording.warnings.iter();
-    let warnings = warnings.map(|warning| Note::new("warning", &warning.text));
-    unseen::notes(recording).into_iter().chain(warnings)
+/// What a reader has to know of a run, or of its parts by their names.
+pub(super) fn notes(runs: &[Recording]) -> Vec<Note> {
+    let mut all = Vec::new();
+    for run in runs {
+        let warnings = run.warnings.iter().map(|warning| Note::new("warning", &warning.text));
+        let notes = unseen::notes(std::slice::from_ref(run)).into_iter().chain(warnings);
+        let name = run.part().filter(|_| runs.len() > 1);
+        let prefix = name.map_or(String::new(), |name| format!("{name}: "));
+        all.extend(notes.map(|note| Note { words: format!("{prefix}{}", note.words), ..note }));
+    }
+    all
 }
 
 /// Calls, rate, durations and losses.
-fn handlers(recording: &Recording, style: Style) -> Table {
+fn handlers(runs: &[Recording], style: Style) -> Table {
     let mut head = ["handler", "count", "calls/s"].map(str::to_owned).to_vec();
-    head.extend(style.heads().chain(["lost".to_owned()]));
-    by_handler(recording, head, |handler| {
-        let per_second = handler.count as f64 / (recording.window_ns as f64 / 1e9);
-        let quantile = |share| handler.quantile_ns(share);
+    head.extend(style.heads().into_iter().chain(["lost".to_owned()]));
+    by_handler(runs, head, |run, handler| {
+        let per_second = handler.count as f64 / (run.window_ns as f64 / 1e9);
+        let mut samples = Samples::default();
+        samples.add_handler(style, handler);
         let mut cells = vec![handler.count.to_string(), format!("{per_second:.1}")];
-        cells.extend(style.cells(handler.mean_ns(), quantile, handler.max_ns));
+        cells.extend(samples.cells(style));
         cells.push(lost(handler));
         Some(cells)
     })
@@ -54,15 +51,16 @@ fn lost(handler: &HandlerRecording) -> String {
 
 /// What handlers ran themselves, where instructions were counted: averages that add up. Instructions that repeat, and those that order
 /// others, have a column each where there are some.
-fn own(recording: &Recording, style: Style) -> Table {
+fn own(runs: &[Recording], style: Style) -> Table {
     type Extra = (&'static str, fn(&HandlerRecording) -> Option<u64>);
     let extras: [Extra; 2] = [("repeated", |it| it.repeated), ("ordering", |it| it.ordering)];
-    let has = |(_, of): &Extra| recording.shown().any(|handler| of(handler) > Some(0));
+    let shown = || runs.iter().flat_map(Recording::shown);
+    let has = |(_, of): &Extra| shown().any(|handler| of(handler) > Some(0));
     let extras: Vec<Extra> = extras.into_iter().filter(has).collect();
     let mut head = vec!["handler".to_owned()];
     head.extend(["average", "self average", "within"].map(|name| style.head(name)));
     head.extend(extras.iter().map(|(name, _)| (*name).to_owned()));
-    by_handler(recording, head, |handler| {
+    by_handler(runs, head, |_, handler| {
         let own = handler.own_instructions?;
         let within = handler.sum_ns.saturating_sub(own);
         let sums = [handler.sum_ns, own, within];
@@ -73,26 +71,4 @@ fn own(recording: &Recording, style: Style) -> Table {
         }));
         Some(cells)
     })
-}
-
-/// The view of the parts of a run, each with its own window: one table, and loads and warnings by part.
-pub(super) fn parts(parts: &[Recording], style: Style) -> Document {
-    let mut table = Table::default();
-    let mut all_notes = Vec::new();
-    for run in parts {
-        let Table { head, rows, .. } = handlers(run, style);
-        table.head = head;
-        table.rows.extend(rows);
-        let name = run.part().unwrap_or_default();
-        let of_part = |note: Note| Note { words: format!("{name}: {}", note.words), ..note };
-        all_notes.extend(notes(run).map(of_part));
-    }
-    let meter = parts.first().map_or(Meter::Probes, |run| run.meter);
-    Document {
-        title: subject_of(meter)[0].to_owned(),
-        facts: facts::of_parts(parts, style.unit),
-        tables: vec![table],
-        notes: all_notes,
-        ..Document::default()
-    }
 }

@@ -1,130 +1,40 @@
-//! The view of several runs: each figure is the median over the runs, which are never pooled, with the spread beside it.
+//! The tables of several runs: each figure is the median over the runs, which are never pooled, with the spread beside it.
 
 use std::collections::HashMap;
 
 use super::cell::clean;
-use super::document::{Document, Note, Table, or_dash};
-use super::style::{Style, subject_of};
-use super::{books, facts, loads, unseen};
+use super::document::{Note, Table};
+use super::style::{Samples, Style};
+use super::{books, unseen};
 use crate::recording::measure::Losses;
-use crate::recording::{HandlerRecording, Meter, Recording};
-use crate::stats::{median, spread};
+use crate::recording::{HandlerRecording, Recording};
 use crate::text::plural;
 
-/// The view.
-pub(super) fn document(runs: &[Recording], style: Style) -> Document {
-    let subjects = subjects(runs);
-    let books = if style.wide { books(&subjects) } else { Table::default() };
-    let meter = runs.first().map_or(Meter::Probes, |run| run.meter);
-    Document {
-        title: subject_of(meter)[0].to_owned(),
-        facts: facts::of_runs(runs, style.unit),
-        tables: vec![handlers(&subjects, style), operations(runs, style)],
-        sections: Document::of_table("Books", books).into_iter().collect(),
-        notes: unseen::notes_of_runs(runs).into_iter().chain(warnings(runs)).collect(),
-        ..Document::default()
-    }
-}
-
-/// The figures of a row in each run.
-#[derive(Default)]
-struct Samples {
-    counts: Vec<u64>,
-    means: Vec<f64>,
-    /// Of each percentile.
-    quantiles: Vec<Vec<f64>>,
-    max: Option<u64>,
-}
-
-impl Samples {
-    fn add(
-        &mut self,
-        style: Style,
-        (count, mean, max): (u64, Option<f64>, Option<u64>),
-        quantile: impl Fn(f64) -> Option<u64>,
-    ) {
-        self.counts.push(count);
-        self.means.extend(mean);
-        self.max = self.max.max(max);
-        self.quantiles.resize(style.quantiles().len(), Vec::new());
-        for (values, (_, share)) in self.quantiles.iter_mut().zip(style.quantiles()) {
-            values.extend(quantile(*share).map(|value| value as f64));
-        }
-    }
-
-    fn cells(&self, style: Style) -> Vec<String> {
-        let counts = match (self.counts.iter().min(), self.counts.iter().max()) {
-            (Some(fewest), Some(most)) if fewest != most => format!("{fewest}..{most}"),
-            (_, most) => or_dash(most.map(u64::to_string)),
-        };
-        let mut cells = vec![self.counts.len().to_string(), counts];
-        cells.extend([style.average(median(&self.means)), apart(&self.means)]);
-        for ((name, _), values) in style.quantiles().iter().zip(&self.quantiles) {
-            // The median of two runs may lie between two whole nanoseconds.
-            cells.push(style.exact(median(values).map(|value| value.round().max(0.0) as u64)));
-            cells.extend((*name == "TP99").then(|| apart(values)));
-        }
-        cells.push(style.exact(self.max));
-        cells
-    }
-}
-
-/// Heads of a table of runs.
-fn head(style: Style, name: &str, last: &str) -> Vec<String> {
-    let mut head = [name, "runs", "count"].map(str::to_owned).to_vec();
-    for name in style.heads() {
-        let has_spread = name.starts_with("average") || name == style.head("TP99");
-        head.push(name);
-        head.extend(has_spread.then(|| "spread".to_owned()));
-    }
-    head.push(last.to_owned());
-    head
-}
-
-fn apart(values: &[f64]) -> String {
-    or_dash(spread(values).map(|share| format!("{:.2}%", share * 100.0)))
-}
-
-fn handlers(subjects: &[Subject<'_>], style: Style) -> Table {
+/// A row for each handler.
+pub(super) fn handlers(runs: &[Recording], style: Style) -> Table {
+    let mut head = ["handler", "runs", "count"].map(str::to_owned).to_vec();
+    head.extend(style.heads().into_iter().chain(["lost".to_owned()]));
     let row = |subject: &Subject<'_>| {
         let (mut samples, mut lost) = (Samples::default(), 0_u64);
         for (_, of) in &subject.runs {
-            samples.add(style, (of.count, of.mean_ns(), of.max_ns), |share| of.quantile_ns(share));
+            samples.add_handler(style, of);
             lost = lost.saturating_add(of.losses.unmeasured());
         }
-        [vec![subject.name.clone()], samples.cells(style), vec![lost.to_string()]].concat()
+        let name = vec![subject.name.clone()];
+        [name, samples.counts(style), samples.cells(style), vec![lost.to_string()]].concat()
     };
-    Table::figures(head(style, "handler", "lost"), subjects.iter().map(row))
-}
-
-fn operations(runs: &[Recording], style: Style) -> Table {
-    let mut rows: Vec<(String, Samples, Vec<f64>)> = Vec::new();
-    for (name, times, cpu) in runs.iter().flat_map(|run| &run.loads).flat_map(loads::of_load) {
-        let at = rows.iter().position(|(other, ..)| *other == name).unwrap_or(rows.len());
-        if at == rows.len() {
-            rows.push((name, Samples::default(), Vec::new()));
-        }
-        let (_, samples, costs) = &mut rows[at];
-        let whole = (times.count, times.mean_ns(), times.max_ns);
-        samples.add(style, whole, |share| times.quantile_ns(share));
-        costs.extend(cpu);
-    }
-    let row = |(name, samples, costs): (String, Samples, Vec<f64>)| {
-        let cpu = median(&costs).map_or_else(String::new, |ns| format!("{:.2}", ns / 1e3));
-        [vec![name], samples.cells(style), vec![cpu]].concat()
-    };
-    Table::figures(head(style, "operation", "CPU us/op"), rows.into_iter().map(row))
+    Table::figures(head, subjects(runs).iter().map(row))
 }
 
 /// The books over all runs, of handlers whose sums fit.
-fn books(subjects: &[Subject<'_>]) -> Table {
+pub(super) fn books(runs: &[Recording]) -> Table {
     let sum = |subject: &Subject<'_>| {
         let each = subject.runs.iter();
         let sum =
             each.clone().try_fold(Losses::default(), |sum, (_, of)| sum.checked_add(&of.losses))?;
         Some((subject.name.clone(), each.map(|(_, of)| of.way()).next()?, sum))
     };
-    let sums: Vec<(String, String, Losses)> = subjects.iter().filter_map(sum).collect();
+    let sums: Vec<(String, String, Losses)> = subjects(runs).iter().filter_map(sum).collect();
     let further = Losses::rare_names(sums.iter().map(|(.., losses)| losses));
     let head = ["handler", "backend"].into_iter().chain(books::heads(&further));
     let rows = sums.iter().map(|(name, way, losses)| {
@@ -181,8 +91,8 @@ pub(super) fn subjects(runs: &[Recording]) -> Vec<Subject<'_>> {
     subjects
 }
 
-/// Each warning once, with the runs that have it.
-fn warnings(runs: &[Recording]) -> Vec<Note> {
+/// What no run has called, and each warning once, with the runs that have it.
+pub(super) fn notes(runs: &[Recording]) -> Vec<Note> {
     let mut found: Vec<(&str, Vec<String>)> = Vec::new();
     for (at, run) in runs.iter().enumerate() {
         for warning in &run.warnings {
@@ -199,13 +109,13 @@ fn warnings(runs: &[Recording]) -> Vec<Note> {
             Note::new("warning", format!("run{} {}: {text}", plural(several), of.join(", ")))
         }
     };
-    found.into_iter().map(note).collect()
+    unseen::notes(runs).into_iter().chain(found.into_iter().map(note)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::{Clock, HistogramLayout};
+    use crate::recording::{Clock, HistogramLayout, Meter};
 
     #[test]
     fn names_that_look_alike_are_two_handlers() {

@@ -1,26 +1,43 @@
-//! A series in any format.
+//! The view of recordings: of one, of the parts of one, or of several runs.
 
 use std::collections::HashSet;
 
-use super::document::Document;
-use super::style::Style;
-use super::{Format, Look, Unit, recording, repeats};
-use crate::recording::{Recording, Series};
+use super::document::{Document, Table};
+use super::style::{Style, subject_of};
+use super::{Unit, books, facts, loads, recording, repeats};
+use crate::recording::{Meter, Recording};
 
 /// The view of the only run, of the parts of one, or of all runs together: medians and spreads.
 pub(super) fn document(runs: &[Recording], unit: Unit, wide: bool) -> Document {
-    let style = Style { unit: self::unit(unit, runs), wide };
-    match runs {
-        [run] => recording::document(run, style),
-        runs if are_parts(runs) => recording::parts(runs, style),
-        runs => repeats::document(runs, style),
+    let several = runs.len() > 1 && !are_parts(runs);
+    let style = Style { unit: self::unit(unit, runs), wide, several };
+    let operations = loads::operations(runs, style);
+    let (tables, books, notes) = if several {
+        let books = if wide { repeats::books(runs) } else { Table::default() };
+        (vec![repeats::handlers(runs, style)], books, repeats::notes(runs))
+    } else {
+        (recording::tables(runs, style), books::table(runs), recording::notes(runs))
+    };
+    let sections = [("Books", books), ("Operations of the loads", operations)];
+    let sections = sections.into_iter().filter_map(|(title, it)| Document::of_table(title, it));
+    let meter = runs.first().map_or(Meter::Probes, |run| run.meter);
+    Document {
+        title: subject_of(meter)[0].to_owned(),
+        facts: match runs {
+            [run] => facts::of(run, style.unit),
+            _ => facts::of_several(runs, style.unit, !several),
+        },
+        tables,
+        sections: sections.collect(),
+        notes,
+        ..Document::default()
     }
 }
 
 /// The unit that suits the handlers of all runs, so that a column can be compared by eye; without handlers, the operations.
 pub(super) fn unit(unit: Unit, runs: &[Recording]) -> Unit {
     match runs.first() {
-        Some(first) if first.handlers.is_empty() => unit.for_operations(first),
+        Some(first) if first.handlers.is_empty() => unit.for_operations(runs),
         _ => unit.for_handlers(runs),
     }
 }
@@ -29,22 +46,4 @@ pub(super) fn unit(unit: Unit, runs: &[Recording]) -> Unit {
 fn are_parts(runs: &[Recording]) -> bool {
     let mut seen = HashSet::new();
     runs.iter().all(|run| run.part().is_some_and(|part| seen.insert(part)))
-}
-
-/// The bytes of `series`; `None` if the format holds one run and there are several.
-pub fn render(series: &Series, format: Format, look: &Look) -> Option<Vec<u8>> {
-    match (series.runs.as_slice(), format) {
-        ([_, _, ..], Format::Json) => Some(series.to_json()),
-        (runs, _) => format.render(runs, look),
-    }
-}
-
-/// Whether `format` holds several runs.
-pub fn holds(format: Format) -> bool {
-    format != Format::Hgrm
-}
-
-/// The text of `series`, made from the recordings alone, so that a run and a later report on its file print the same bytes.
-pub fn tables(series: &Series, unit: Unit, width: Option<u16>) -> Vec<u8> {
-    document(&series.runs, unit, false).text(width).into_bytes()
 }

@@ -1,11 +1,10 @@
 //! What handlers take for each unit of what they walk over: the report as it is stored, and its view.
 
-use std::fmt;
-use std::str::FromStr;
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::document::{Document, Fact, Note, Table, or_dash};
+use super::document::{Document, Note, Table, or_dash};
 use crate::load::{BuiltinKind, Points};
 use crate::recording::{Clock, Meter};
 use crate::recording::{Recording, Tool};
@@ -16,53 +15,31 @@ pub const SLOPE_SCHEMA: &str = "profiler/slope";
 /// Version of the format.
 pub const SLOPE_VERSION: u32 = 1;
 
-/// A figure whose last step is so many times as steep as the one before is no line.
+/// A figure is not linear if one of its last two steps is this many times as steep as the other.
 const BEND: f64 = 1.25;
 
 const EXACT: Measured = Measured { meter: Meter::Exact, clock: Clock::Virtual, in_turns: true };
 
-/// How much more a candidate may take from the first point to the last.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SlopeLimit(Limit);
-
-/// What the gate allows an average.
-impl Default for SlopeLimit {
-    fn default() -> Self {
-        Self(Rule::default().limit("", Statistic::Avg, EXACT))
+/// The limit of `--max-slope`: how much more a candidate may take from the first point to the last.
+///
+/// # Errors
+/// If it is malformed, or a time.
+pub fn max_slope(text: &str) -> Result<Limit, String> {
+    match text.parse()? {
+        Limit::By(amount) if amount.meter != Meter::Exact => {
+            Err(format!("`{text}` is a time, and instructions are counted: write '+10' or '5%'"))
+        }
+        limit => Ok(limit),
     }
 }
 
-impl SlopeLimit {
-    /// Instructions, where the baseline takes so many.
-    fn allowed(self, span: f64) -> f64 {
-        match self.0 {
-            Limit::Off => f64::INFINITY,
-            Limit::Share(share) => (share * span).max(Rule::default().floor("", EXACT)),
-            Limit::By(amount) => amount.value,
-        }
-    }
-}
-
-impl FromStr for SlopeLimit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse()? {
-            Limit::By(amount) if amount.meter != Meter::Exact => Err(format!(
-                "`{text}` is a time, and instructions are counted: write '+10' or '5%'"
-            )),
-            limit => Ok(Self(limit)),
-        }
-    }
-}
-
-impl fmt::Display for SlopeLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Limit::By(amount) => write!(f, "+{}", amount.value),
-            Limit::Share(share) => write!(f, "{}%", share * 100.0),
-            Limit::Off => f.write_str("off"),
-        }
+/// Instructions that may be added to so many; without a limit, as many as the gate allows an average.
+fn allowed(limit: Option<Limit>, span: f64) -> f64 {
+    let rule = Rule::default();
+    match limit.unwrap_or_else(|| rule.limit("", Statistic::Avg, EXACT)) {
+        Limit::Off => f64::INFINITY,
+        Limit::Share(share) => (share * span).max(rule.floor("", EXACT)),
+        Limit::By(amount) => amount.value,
     }
 }
 
@@ -127,24 +104,27 @@ pub struct Slope {
 }
 
 /// How a figure grows with a dimension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "lowercase")]
 pub enum Growth {
     /// By less than the gate would see.
     Constant,
     /// By as much for each unit.
     Linear,
     /// By less and less: it stops at a limit of its own.
+    #[strum(to_string = "less than linear")]
     LessThanLinear,
     /// By more and more.
+    #[strum(to_string = "more than linear")]
     MoreThanLinear,
 }
 
 impl Growth {
     fn of(points: &[u32], figures: &[f64]) -> Self {
         let first = figures.first().copied().unwrap_or_default();
-        if span(figures).abs() <= SlopeLimit::default().allowed(first) {
+        if span(figures).abs() <= allowed(None, first) {
             return Self::Constant;
         }
         let steps = points.windows(2).zip(figures.windows(2));
@@ -152,7 +132,7 @@ impl Growth {
         let mut last =
             steps.rev().map(|(points, figures)| [span(figures), f64::from(points[1] - points[0])]);
         let [at_end, units] = last.next().unwrap_or([0.0, 1.0]);
-        if at_end.abs() <= SlopeLimit::default().allowed(first) {
+        if at_end.abs() <= allowed(None, first) {
             return Self::LessThanLinear;
         }
         let (ends, begins) =
@@ -163,15 +143,6 @@ impl Growth {
             Self::LessThanLinear
         } else {
             Self::Linear
-        }
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Self::Constant => "constant",
-            Self::Linear => "linear",
-            Self::LessThanLinear => "less than linear",
-            Self::MoreThanLinear => "more than linear",
         }
     }
 }
@@ -201,11 +172,11 @@ impl SlopeReport {
         [baseline, candidate]: [&[Recording]; 2],
         load: BuiltinKind,
         points: &Points,
-        limit: SlopeLimit,
+        limit: Option<Limit>,
     ) -> Self {
         let parts: Vec<String> = points.numbers.iter().map(|number| points.part(*number)).collect();
         let mut names: Vec<String> = Vec::new();
-        // A handler that the candidate alone has is not judged, and said.
+        // Handlers that the candidate alone has are named, and not judged.
         for handler in baseline.iter().chain(candidate).flat_map(|run| &run.handlers) {
             if !names.contains(&handler.name) {
                 names.push(handler.name.clone());
@@ -215,19 +186,14 @@ impl SlopeReport {
         let (mut handlers, mut not_called, mut called_by_one_build) =
             (Vec::new(), Vec::new(), Vec::new());
         for name in names {
-            let of = |runs| figures(runs, &parts, &name);
-            let both = (of(baseline), (!candidate.is_empty()).then(|| of(candidate)));
-            match both {
-                (Some(base), None) => {
-                    handlers.push(judge(name, &points.numbers, &base, None, limit))
+            match [baseline, candidate].map(|runs| figures(runs, &parts, &name)) {
+                [Some(base), new] if new.is_some() || candidate.is_empty() => {
+                    handlers.push(judge(name, &points.numbers, &base, new.as_deref(), limit));
                 }
-                (Some(base), Some(Some(new))) => {
-                    handlers.push(judge(name, &points.numbers, &base, Some(&new), limit))
-                }
-                (Some(_), Some(None)) | (None, Some(Some(_))) => called_by_one_build.push(name),
                 // It has no cost of its own.
-                _ if name == operation(load) => {}
-                _ => not_called.push(name),
+                [None, None] if name == operation(load) => {}
+                [None, None] => not_called.push(name),
+                _ => called_by_one_build.push(name),
             }
         }
         let kernel = baseline.first().and_then(|run| run.host.kernel_release.clone());
@@ -261,7 +227,7 @@ fn judge(
     points: &[u32],
     base: &[Vec<f64>],
     new: Option<&[Vec<f64>]>,
-    limit: SlopeLimit,
+    limit: Option<Limit>,
 ) -> HandlerSlope {
     let spans = |of: &[Vec<f64>]| of.iter().map(|figures| span(figures)).collect::<Vec<_>>();
     let more = new.and_then(|new| {
@@ -269,7 +235,7 @@ fn judge(
         pairs.map(|(base, new)| new - base).min_by(f64::total_cmp)
     });
     let baseline = Slope::of(points, base);
-    let fails = more.is_some_and(|more| more > limit.allowed(span(&baseline.instructions)));
+    let fails = more.is_some_and(|more| more > allowed(limit, span(&baseline.instructions)));
     HandlerSlope {
         handler,
         baseline,
@@ -281,27 +247,21 @@ fn judge(
 
 /// What a handler, or the operation, takes at each point, by placement; `None` if one of them has no call.
 fn figures(runs: &[Recording], parts: &[String], name: &str) -> Option<Vec<Vec<f64>>> {
-    let mut placements: Vec<u32> =
-        runs.iter().filter_map(|run| Some(run.place.as_ref()?.boot)).collect();
-    placements.sort_unstable();
-    placements.dedup();
-    let at = |placement: u32, part: &String| {
-        let is_it = |run: &&Recording| {
-            run.place
-                .as_ref()
-                .is_some_and(|place| place.boot == placement && place.part.as_ref() == Some(part))
-        };
+    let boot = |run: &Recording| Some(run.place.as_ref()?.boot);
+    let figure = |placement: u32, part: &String| {
+        let is_it =
+            |run: &&Recording| boot(run) == Some(placement) && run.part() == Some(part.as_str());
         let run = runs.iter().find(is_it)?;
-        if let Some(handler) = run.handlers.iter().find(|handler| handler.name == name) {
-            return (handler.count > 0).then(|| handler.sum_ns as f64 / handler.count as f64);
+        match run.handlers.iter().find(|handler| handler.name == name) {
+            Some(handler) => handler.mean_ns(),
+            None if name.starts_with("operation of ") => Some(run.driver_costs.first()?.with_ns),
+            None => None,
         }
-        name.starts_with("operation of ")
-            .then(|| run.driver_costs.first().map(|cost| cost.with_ns))?
     };
-    let of_placement = |placement: &u32| {
-        parts.iter().map(|part| at(*placement, part)).collect::<Option<Vec<f64>>>()
-    };
-    placements.iter().map(of_placement).collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())
+    let placements: BTreeSet<u32> = runs.iter().filter_map(boot).collect();
+    let of_placement = |placement| parts.iter().map(|part| figure(placement, part)).collect();
+    let all: Option<Vec<Vec<f64>>> = placements.into_iter().map(of_placement).collect();
+    all.filter(|all| !all.is_empty())
 }
 
 /// The view of `report`.
@@ -322,20 +282,18 @@ pub fn document(report: &SlopeReport) -> Document {
         };
         lead.insert(0, format!("slope: {verdict}"));
     }
-    let notes = [
-        ("not called at each point", &report.not_called),
-        ("called at each point by one build alone", &report.called_by_one_build),
+    let points: Vec<String> = report.points.iter().map(ToString::to_string).collect();
+    let mut notes = vec![
+        Note::new("not called at each point", report.not_called.join(", ")),
+        Note::new("called at each point by one build alone", report.called_by_one_build.join(", ")),
     ];
-    let notes = notes.into_iter().filter(|(_, names)| !names.is_empty());
+    notes.retain(|note| !note.words.is_empty());
     Document {
         title: "What handlers take for each unit".to_owned(),
         lead,
-        facts: vec![Fact::new(
-            "points",
-            report.points.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-        )],
+        facts: vec![Note::new("points", points.join(", "))],
         tables: vec![table(report, two)],
-        notes: notes.map(|(what, names)| Note::new(what, names.join(", "))).collect(),
+        notes,
         ..Document::default()
     }
 }
@@ -348,8 +306,7 @@ fn table(report: &SlopeReport, two: bool) -> Table {
         head.extend(["candidate: a unit", "growth", "more at the end"].map(str::to_owned));
     }
     let rows = report.handlers.iter().map(|it| {
-        let shape =
-            |slope: &Slope| [format!("{:.2}", slope.per_unit), slope.growth.words().to_owned()];
+        let shape = |slope: &Slope| [format!("{:.2}", slope.per_unit), slope.growth.to_string()];
         let mut cells = vec![it.handler.clone()];
         cells.extend(it.baseline.instructions.iter().map(|figure| format!("{figure:.1}")));
         cells.extend(shape(&it.baseline));
@@ -359,7 +316,7 @@ fn table(report: &SlopeReport, two: bool) -> Table {
         }
         cells
     });
-    Table::figures(head.iter().map(String::as_str), rows)
+    Table::figures(head, rows)
 }
 
 #[cfg(test)]
@@ -398,7 +355,7 @@ mod tests {
         let of = |base: &str, candidate: &str| {
             let sides = [side(base), side(candidate)];
             let sides = sides.each_ref().map(|side| &side[..]);
-            SlopeReport::of(sides, BuiltinKind::Execve, &points, SlopeLimit::default())
+            SlopeReport::of(sides, BuiltinKind::Execve, &points, None)
         };
         assert!(of("check", "check").called_by_one_build.is_empty());
         let renamed = of("check", "check2");
@@ -409,20 +366,18 @@ mod tests {
     #[test]
     fn a_candidate_fails_by_what_holds_in_each_placement() {
         let base = [vec![10.0, 20.0, 110.0], vec![10.0, 20.0, 110.0]];
-        let judged = |new: [Vec<f64>; 2], limit: SlopeLimit| {
+        let judged = |new: [Vec<f64>; 2], limit: Option<&str>| {
+            let limit = limit.map(|text| max_slope(text).unwrap());
             let it = judge("h".to_owned(), &[0, 1, 10], &base, Some(&new), limit);
             (it.more.unwrap(), it.fails)
         };
         let steeper = |more: f64| vec![10.0, 20.0, 110.0 + more];
-        assert_eq!(judged([steeper(4.0), steeper(9.0)], SlopeLimit::default()), (4.0, false));
-        assert_eq!(judged([steeper(5.0), steeper(9.0)], SlopeLimit::default()), (5.0, true));
-        assert_eq!(judged([steeper(1.0), steeper(1.0)], "+0".parse().unwrap()), (1.0, true));
-        assert_eq!(judged([steeper(5.0), steeper(9.0)], "10%".parse().unwrap()), (5.0, false));
+        assert_eq!(judged([steeper(4.0), steeper(9.0)], None), (4.0, false));
+        assert_eq!(judged([steeper(5.0), steeper(9.0)], None), (5.0, true));
+        assert_eq!(judged([steeper(1.0), steeper(1.0)], Some("+0")), (1.0, true));
+        assert_eq!(judged([steeper(5.0), steeper(9.0)], Some("10%")), (5.0, false));
         // More in all calls is no slope.
-        assert_eq!(
-            judged([vec![30.0, 40.0, 130.0], vec![30.0, 40.0, 130.0]], SlopeLimit::default()),
-            (0.0, false)
-        );
-        assert!("+2us".parse::<SlopeLimit>().is_err());
+        assert_eq!(judged([vec![30.0, 40.0, 130.0], vec![30.0, 40.0, 130.0]], None), (0.0, false));
+        assert!(max_slope("+2us").is_err());
     }
 }

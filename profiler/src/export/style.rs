@@ -3,6 +3,7 @@
 use super::cell::{Unit, clean, full_name};
 use super::document::{Table, or_dash};
 use crate::recording::{HandlerRecording, Meter, Recording};
+use crate::stats::{median, spread};
 
 /// How figures are shown.
 #[derive(Debug, Clone, Copy)]
@@ -11,6 +12,8 @@ pub(super) struct Style {
     pub(super) unit: Unit,
     /// Whether there is room for further percentiles, and for the unit in the heads of columns.
     pub(super) wide: bool,
+    /// Whether figures are medians over several runs, with spreads beside them.
+    pub(super) several: bool,
 }
 
 const QUANTILES: [(&str, f64); 5] =
@@ -27,43 +30,101 @@ impl Style {
     }
 
     /// Heads of the average, of the percentiles and of the maximum.
-    pub(super) fn heads(self) -> impl Iterator<Item = String> {
-        let quantiles = self.quantiles().iter().map(|(name, _)| *name);
-        ["average"].into_iter().chain(quantiles).chain(["max"]).map(move |name| self.head(name))
+    pub(super) fn heads(self) -> Vec<String> {
+        let mut heads = vec![self.head("average")];
+        heads.extend(self.spread(|| "spread".to_owned()));
+        for (name, _) in self.quantiles() {
+            heads.push(self.head(name));
+            heads.extend(self.spread(|| "spread".to_owned()).filter(|_| *name == "TP99"));
+        }
+        heads.push(self.head("max"));
+        heads
     }
 
-    /// The cells below [`heads`](Self::heads).
-    pub(super) fn cells(
-        self,
-        mean: Option<f64>,
-        quantile: impl Fn(f64) -> Option<u64>,
-        max: Option<u64>,
-    ) -> Vec<String> {
-        let quantiles = self.quantiles().iter().map(|(_, share)| self.exact(quantile(*share)));
-        let average = [self.average(mean)].into_iter();
-        average.chain(quantiles).chain([self.exact(max)]).collect()
+    fn spread(self, cell: impl FnOnce() -> String) -> Option<String> {
+        self.several.then(cell)
     }
 
     pub(super) fn average(self, mean: Option<f64>) -> String {
         or_dash(mean.map(|mean| self.unit.average(mean)))
     }
 
-    pub(super) fn exact(self, value: Option<u64>) -> String {
+    fn exact(self, value: Option<u64>) -> String {
         or_dash(value.map(|value| self.unit.exact(value)))
     }
 }
 
-/// A row for each handler, with what `cells` makes of it; `None` is left out.
+/// The figures of a row in each run.
+#[derive(Default)]
+pub(super) struct Samples {
+    counts: Vec<u64>,
+    means: Vec<f64>,
+    /// Of each percentile.
+    quantiles: Vec<Vec<f64>>,
+    max: Option<u64>,
+}
+
+impl Samples {
+    pub(super) fn add(
+        &mut self,
+        style: Style,
+        (count, mean, max): (u64, Option<f64>, Option<u64>),
+        quantile: impl Fn(f64) -> Option<u64>,
+    ) {
+        self.counts.push(count);
+        self.means.extend(mean);
+        self.max = self.max.max(max);
+        self.quantiles.resize(style.quantiles().len(), Vec::new());
+        for (values, (_, share)) in self.quantiles.iter_mut().zip(style.quantiles()) {
+            values.extend(quantile(*share).map(|value| value as f64));
+        }
+    }
+
+    pub(super) fn add_handler(&mut self, style: Style, of: &HandlerRecording) {
+        let figures = (of.count, of.mean_ns(), of.max_ns);
+        self.add(style, figures, |share| of.quantile_ns(share));
+    }
+
+    /// The number of calls, of several runs after that of the runs.
+    pub(super) fn counts(&self, style: Style) -> Vec<String> {
+        let runs = style.spread(|| self.counts.len().to_string());
+        let counts = match (self.counts.iter().min(), self.counts.iter().max()) {
+            (Some(fewest), Some(most)) if fewest != most => format!("{fewest}..{most}"),
+            (_, most) => or_dash(most.map(u64::to_string)),
+        };
+        runs.into_iter().chain([counts]).collect()
+    }
+
+    /// The cells below [`Style::heads`].
+    pub(super) fn cells(&self, style: Style) -> Vec<String> {
+        let mut cells = vec![style.average(median(&self.means))];
+        cells.extend(style.spread(|| apart(&self.means)));
+        for ((name, _), values) in style.quantiles().iter().zip(&self.quantiles) {
+            // The median of two runs may lie between two whole nanoseconds.
+            cells.push(style.exact(median(values).map(|value| value.round().max(0.0) as u64)));
+            cells.extend(style.spread(|| apart(values)).filter(|_| *name == "TP99"));
+        }
+        cells.push(style.exact(self.max));
+        cells
+    }
+}
+
+fn apart(values: &[f64]) -> String {
+    or_dash(spread(values).map(|share| format!("{:.2}%", share * 100.0)))
+}
+
+/// A row for each handler of each run, with what `cells` makes of it; `None` is left out.
 pub(super) fn by_handler(
-    recording: &Recording,
+    runs: &[Recording],
     head: Vec<String>,
-    cells: impl Fn(&HandlerRecording) -> Option<Vec<String>>,
+    cells: impl Fn(&Recording, &HandlerRecording) -> Option<Vec<String>>,
 ) -> Table {
-    let row = |handler: &HandlerRecording| {
-        let name = clean(&full_name(recording, handler)).into_owned();
-        Some([vec![name], cells(handler)?].concat())
+    let row = |(run, handler): (&Recording, &HandlerRecording)| {
+        let name = clean(&full_name(run, handler)).into_owned();
+        Some([vec![name], cells(run, handler)?].concat())
     };
-    Table::figures(head, recording.shown().filter_map(row))
+    let all = runs.iter().flat_map(|run| run.shown().map(move |handler| (run, handler)));
+    Table::figures(head, all.filter_map(row))
 }
 
 /// What figures of this meter are, in titles and in plots' names.

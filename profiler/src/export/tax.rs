@@ -186,8 +186,7 @@ impl SubjectRecord {
 
 /// The runs of a load.
 fn runs<'a>(column: &'a Column, load: &str) -> impl Iterator<Item = &'a Recording> {
-    let part = |run: &Recording| run.place.as_ref().and_then(|place| place.part.clone());
-    column.runs.iter().filter(move |run| part(run).as_deref() == Some(load))
+    column.runs.iter().filter(move |run| run.part() == Some(load))
 }
 
 /// The run of many operations of a load, and its cost.

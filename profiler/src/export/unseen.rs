@@ -1,30 +1,22 @@
 //! Functions that a pattern matches and that have no row: not called, or left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::Note;
 use crate::kernel::target::LeftOut;
 use crate::recording::{HandlerRecording, Recording};
 use crate::text::{listed, plural};
 
-/// A note on handlers without a hit, and one for each reason why functions were left out.
-pub(super) fn notes(recording: &Recording) -> Vec<Note> {
-    let idle = recording.without_a_hit().map(|handler| handler.name.as_str()).collect();
-    no_hit(idle).into_iter().chain(left_out(&recording.left_out)).collect()
-}
-
-/// The same for several runs: handlers without a hit in any.
-pub(super) fn notes_of_runs(runs: &[Recording]) -> Vec<Note> {
+/// A note on handlers without a hit in any run, and one for each reason why functions were left out.
+pub(super) fn notes(runs: &[Recording]) -> Vec<Note> {
     let mut idle: Vec<&str> = Vec::new();
     for handler in runs.iter().flat_map(Recording::without_a_hit) {
         if !idle.contains(&handler.name.as_str()) && !is_shown(handler, runs) {
             idle.push(&handler.name);
         }
     }
-    let mut left: Vec<LeftOut> = runs.iter().flat_map(|run| run.left_out.clone()).collect();
-    left.sort();
-    left.dedup();
-    no_hit(idle).into_iter().chain(left_out(&left)).collect()
+    let left: BTreeSet<&LeftOut> = runs.iter().flat_map(|run| &run.left_out).collect();
+    no_hit(idle).into_iter().chain(left_out(left)).collect()
 }
 
 /// Whether a handler has a row in the table of several runs.
@@ -41,7 +33,7 @@ fn no_hit(names: Vec<&str>) -> Option<Note> {
     (count > 0).then(|| Note::new("no hit", words()))
 }
 
-fn left_out(left_out: &[LeftOut]) -> impl Iterator<Item = Note> {
+fn left_out<'a>(left_out: impl IntoIterator<Item = &'a LeftOut>) -> impl Iterator<Item = Note> {
     let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for left in left_out {
         by_reason.entry(&left.reason).or_default().push(&left.name);

@@ -110,18 +110,16 @@ impl PartRecord {
             }),
             hosts: hosts(runs),
         };
+        let (words, smallest_p) = match part.meter() {
+            Meter::Exact => (words::placements(&part.design), 1.0),
+            Meter::Probes => (words::design(&part.design), part.design.smallest_p()),
+        };
         Self {
             name: part.name.clone(),
             clock: part.clock(),
             design: part.design.kind(),
-            words: match part.meter() {
-                Meter::Exact => words::placements(&part.design),
-                Meter::Probes => words::design(&part.design),
-            },
-            smallest_p: match part.meter() {
-                Meter::Exact => 1.0,
-                Meter::Probes => part.design.smallest_p(),
-            },
+            words,
+            smallest_p,
             base: side(&part.base),
             candidate: side(&part.candidate),
         }
@@ -143,7 +141,7 @@ fn hosts(runs: &[&Run]) -> Option<usize> {
 }
 
 /// The result of a gate.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GateReport {
     /// Always `profiler/gate`.
@@ -214,7 +212,7 @@ impl GateReport {
             notes: gate.notes.iter().map(words::note).collect(),
             causes: causes::causes(&gate),
             defaults: gate.defaults.clone(),
-            lines: lines_in_words(&gate),
+            lines: gate.lines.iter().map(|line| in_words(&gate, line.clone())).collect(),
             ..Self::empty(gate.conclusion.outcome(), words::summary(&gate), gate.alpha)
         }
     }
@@ -230,28 +228,17 @@ impl GateReport {
             summary,
             alpha,
             confidence: CONFIDENCE,
-            comparisons: 0,
-            parts: Vec::new(),
-            notes: Vec::new(),
-            causes: Vec::new(),
-            defaults: Vec::new(),
-            release: None,
-            changed: None,
-            registered: None,
-            left_out: None,
-            lines: Vec::new(),
+            ..Self::default()
         }
     }
 
     /// The same with what the gate has chosen not to judge; it is shown to a reader, who has not made the recordings.
     pub fn without(self, left_out: LeftOut) -> Self {
-        let has_failed = !left_out.failed.is_empty();
-        let report = Self { left_out: Some(left_out), ..self };
         // Operations alone are no verdict on a driver of which nothing ran.
-        match !has_failed && report.lines.iter().any(|line| load_of(&line.handler).is_none()) {
-            true => report,
-            false => report.at_most(Outcome::Inconclusive),
-        }
+        let is_whole = left_out.failed.is_empty()
+            && self.lines.iter().any(|line| load_of(&line.handler).is_none());
+        let outcome = if is_whole { Outcome::Pass } else { Outcome::Inconclusive };
+        Self { left_out: Some(left_out), ..self }.at_best(outcome)
     }
 
     /// The same with what both builds register, and what follows from that.
@@ -263,24 +250,13 @@ impl GateReport {
             }
             _ => Outcome::Pass,
         };
-        Self { registered: Some(registered), ..self }.at_most(outcome)
+        let report = Self { registered: Some(registered), ..self };
+        // A refusal stays one.
+        if report.is_refused() { report } else { report.at_best(outcome) }
     }
 
-    /// The same, if it is no better than `outcome`.
-    fn at_most(self, outcome: Outcome) -> Self {
-        let is_better = match outcome {
-            Outcome::Fail => matches!(self.outcome, Outcome::Pass | Outcome::Inconclusive),
-            Outcome::Inconclusive => self.outcome == Outcome::Pass,
-            _ => false,
-        };
-        match is_better {
-            true => Self { outcome, exit_code: exit_code(outcome), ..self },
-            false => self,
-        }
-    }
-
-    /// The same, with the verdict on the candidate beside the last release.
-    pub fn beside(self, release: Self) -> Self {
+    /// The same, with `outcome` unless its own is worse.
+    fn at_best(self, outcome: Outcome) -> Self {
         let rank = |outcome: Outcome| match outcome {
             Outcome::Pass => 0,
             Outcome::Inconclusive => 1,
@@ -288,10 +264,14 @@ impl GateReport {
             Outcome::NotComparable => 3,
             Outcome::Fail => 4,
         };
-        let outcomes = [self.outcome, release.outcome];
-        let outcome = outcomes.into_iter().max_by_key(|it| rank(*it)).unwrap_or(self.outcome);
-        let release = Some(Box::new(release));
-        Self { outcome, exit_code: exit_code(outcome), release, ..self }
+        let outcome = if rank(outcome) > rank(self.outcome) { outcome } else { self.outcome };
+        Self { outcome, exit_code: exit_code(outcome), ..self }
+    }
+
+    /// The same, with the verdict on the candidate beside the last release.
+    pub fn beside(self, release: Self) -> Self {
+        let outcome = release.outcome;
+        Self { release: Some(Box::new(release)), ..self }.at_best(outcome)
     }
 
     /// A pass of two builds whose code and data are equal, by `words` about what differs: nothing was measured.
@@ -343,12 +323,7 @@ impl GateReport {
         let kinds: [fn(&Line<String>) -> bool; 3] = [
             |line| line.verdict == Verdict::Fail && !line.is_of_calls(),
             |line| line.improved,
-            |line| {
-                matches!(
-                    line.verdict,
-                    Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished
-                )
-            },
+            Line::is_undecided,
         ];
         let handlers = |is: fn(&Line<String>) -> bool| {
             let of_handlers = self.lines.iter().filter(|line| load_of(&line.handler).is_none());
@@ -361,8 +336,7 @@ impl GateReport {
         text += &match slower {
             _ if judged == 0 => "no load reached a handler".to_owned(),
             0 => "no handler became slower".to_owned(),
-            1 => "1 handler became slower".to_owned(),
-            more => format!("{more} handlers became slower"),
+            more => format!("{more} handler{} became slower", plural(more as u64)),
         };
         for (count, what) in
             [(more_often, "called more often"), (faster, "faster"), (undecided, "undecided")]
@@ -416,14 +390,9 @@ fn exit_code(outcome: Outcome) -> u8 {
     }
 }
 
-fn lines_in_words(gate: &Gate<'_>) -> Vec<Line<String>> {
-    let lines = gate.lines.iter().cloned();
-    lines.map(|line| in_words(words::clock_of(gate, &line), line)).collect()
-}
-
-fn in_words(clock: Clock, line: Line) -> Line<String> {
+fn in_words(gate: &Gate<'_>, line: Line) -> Line<String> {
     Line {
-        evidence: words::evidence(&line, clock),
+        evidence: words::evidence(gate, &line),
         verdict: line.verdict,
         improved: line.improved,
         part: line.part,
@@ -443,6 +412,11 @@ impl<E> Line<E> {
     /// The handler, with its load profile if there are several.
     pub fn subject(&self) -> String {
         subject(self.part.as_deref(), &self.handler)
+    }
+
+    /// Whether neither is shown: that it is slower, and that it is not.
+    pub fn is_undecided(&self) -> bool {
+        matches!(self.verdict, Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished)
     }
 
     /// Whether it is about how often a handler is called.

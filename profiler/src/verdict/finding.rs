@@ -86,13 +86,14 @@ impl Line {
 }
 
 /// The outcome of a gate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[derive(strum::Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Outcome {
     /// Every figure passed.
+    #[default]
     Pass,
     /// At least one figure failed.
     Fail,

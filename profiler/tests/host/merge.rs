@@ -366,10 +366,13 @@ fn files_and_exit_codes() {
     assert!(said.contains("merged runs: 4, with 24006 calls of 4 handlers"), "{said}");
     let merged = Recording::read(Path::new(out)).unwrap();
     let names: Vec<_> = merged.sources.iter().map(|source| source.name.as_str()).collect();
-    assert_eq!(names, ["a.json", "series.json#1", "series.json#2", "b.json"]);
+    assert_eq!(names, ["a.json", "series.json run 1", "series.json run 2", "b.json"]);
     let table = profiler(&["report", out]);
     let table = String::from_utf8_lossy(&table.stdout).into_owned();
-    assert!(table.contains("4 runs: a.json, series.json#1, series.json#2, b.json"), "{table}");
+    assert!(
+        table.contains("4 runs: a.json, series.json run 1, series.json run 2, b.json"),
+        "{table}"
+    );
 
     let old = std::fs::read(out).unwrap();
     let refused = profiler(&["merge", &a, &other, "-o", out]);

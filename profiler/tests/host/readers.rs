@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use profiler::export::{Format, Look};
-use profiler::recording::{Bucket, HandlerRecording, Recording, Series};
+use profiler::export::{Format, Unit};
+use profiler::recording::{Bucket, HandlerRecording, Series};
 use profiler::stats::nearest_rank;
 use serde_json::Value;
 
@@ -13,9 +13,9 @@ use crate::common::{handler, measure, sample};
 /// The percentiles that `read.py` asks for.
 const PERCENTILES: [f64; 11] = [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
 
-/// What the other implementation finds in a file of `runs`.
-fn read(format: Format, runs: &[Recording]) -> Value {
-    parsed(format, &format.render(runs, &Look::default()).unwrap())
+/// What the other implementation finds in a file of `series`.
+fn read(format: Format, series: &Series) -> Value {
+    parsed(format, &format.render(series, Unit::Auto, None))
 }
 
 /// What the parser of a format makes of this.
@@ -50,7 +50,7 @@ fn series() -> Series {
 #[ignore = "needs a Python with other implementations of the formats: `cargo xtask test` has one"]
 fn an_interval_log_has_the_same_quantiles_in_python() {
     let series = series();
-    let lines = read(Format::Hlog, &series.runs);
+    let lines = read(Format::Hlog, &series);
     let expected: Vec<_> =
         series.runs.iter().flat_map(|run| run.handlers.iter().map(move |h| (run, h))).collect();
     let lines = lines.as_array().unwrap();

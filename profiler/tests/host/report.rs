@@ -9,7 +9,7 @@ use profiler::atomic_file::OutputFile;
 use profiler::cli::ReportArgs;
 use profiler::cmd::report::run;
 use profiler::error::Failure;
-use profiler::export::{Format, Look, Unit, series};
+use profiler::export::{self, Unit};
 use profiler::load::BuiltinKind;
 use profiler::recording::call_tree::{CallTree, TreeFunction, TreeNode};
 use profiler::recording::loads::{CpuTime, OperationErrors, TestRuns};
@@ -24,9 +24,7 @@ use serde_json::{Value, json};
 use crate::common::{LAYOUT, assert_valid, handler, measure, names, sample, validator};
 
 fn table(recording: &Recording, unit: Unit) -> String {
-    let look = Look { unit, width: None };
-    let text = Format::Table.render(std::slice::from_ref(recording), &look);
-    String::from_utf8(text.unwrap()).unwrap()
+    export::table(std::slice::from_ref(recording), unit, None)
 }
 
 /// The whole file as tables.
@@ -147,9 +145,7 @@ fn losses_that_few_runs_have_show_where_there_are_some() {
 
 #[test]
 fn a_narrow_terminal_wraps_names_only() {
-    let look = Look { unit: Unit::Us, width: Some(80) };
-    let text = Format::Table.render(&[sample()], &look).unwrap();
-    insta::assert_snapshot!(String::from_utf8(text).unwrap());
+    insta::assert_snapshot!(export::table(&[sample()], Unit::Us, Some(80)));
 }
 
 #[test]
@@ -168,8 +164,7 @@ fn a_run_and_its_file_give_the_same_bytes() {
     let recording = sample();
     recording.write(&path).unwrap();
     for unit in [Unit::Auto, Unit::Ns, Unit::Us, Unit::Ms] {
-        let series = Series::new("", vec![recording.clone()]);
-        let printed = series::tables(&series, unit, None);
+        let printed = table(&recording, unit).into_bytes();
         let mut later = Vec::new();
         run(&arguments(&path, unit), None, &mut later).unwrap();
         assert_eq!(printed, later);
@@ -225,8 +220,7 @@ fn table_of_repeated_runs() {
     };
     let series = Series::new("", (0..3).map(run).collect());
     series.check().unwrap();
-    let text = series::tables(&series, Unit::Auto, None);
-    insta::assert_snapshot!(String::from_utf8(text).unwrap());
+    insta::assert_snapshot!(export::table(&series.runs, Unit::Auto, None));
 }
 
 #[test]

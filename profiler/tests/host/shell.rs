@@ -41,7 +41,7 @@ fn completions_for_each_shell() {
             let last = name.rsplit(' ').next().unwrap();
             assert!(script.contains(last), "{shell} knows nothing of {name}");
         }
-        assert!(script.contains("hgrm"), "{shell} does not know the formats");
+        assert!(script.contains("hlog"), "{shell} does not know the formats");
     }
     assert_eq!(profiler(&["completions", "nonsense"]).status.code(), Some(2));
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use profiler::export::{Format, Look};
+use profiler::export::{Format, Unit};
 use profiler::load::{LoadStatus, StopReason};
 use profiler::recording::Recording;
 use tempfile::TempDir;
@@ -328,7 +328,11 @@ fn no_cell_of_a_csv_file_is_a_formula() {
     let name = "=HYPERLINK(\"http://example.org\")";
     recording.handlers[0].name = name.to_owned();
     recording.host.kernel_release = Some("@SUM(1)".to_owned());
-    let csv = Format::Csv.render(std::slice::from_ref(&recording), &Look::default()).unwrap();
+    let csv = Format::Csv.render(
+        &profiler::recording::Series::new("", vec![recording]),
+        Unit::Auto,
+        None,
+    );
     let row = csv::Reader::from_reader(&csv[..]).into_records().next().unwrap().unwrap();
     assert!(row.iter().any(|cell| cell == format!("'{name}")), "{row:?}");
     assert!(row.iter().any(|cell| cell == "'@SUM(1)"), "{row:?}");

@@ -6,7 +6,7 @@ use crate::atomic_file::OutputFile;
 use crate::cli::LabArgs;
 use crate::cmd::{stdout_width, to_stdout};
 use crate::error::{Failure, exit};
-use crate::export::{Unit, series::tables};
+use crate::export::{self, Unit};
 use crate::lab::subject::Build;
 use crate::lab::{KernelBuilds, Measured, table};
 use crate::recording::{Recording, Series};
@@ -81,9 +81,7 @@ impl Outputs {
 fn printed(series: &Series, build: &Build, bench: &KernelBuilds) -> String {
     let width = stdout_width();
     let mut text = match series.runs.as_slice() {
-        [_] if bench.candidate.is_none() => {
-            String::from_utf8_lossy(&tables(series, Unit::Auto, width)).into_owned()
-        }
+        runs @ [_] if bench.candidate.is_none() => export::table(runs, Unit::Auto, width),
         _ => table::spreads(series, build, &bench.kernel, width),
     };
     if let Some(costs) = table::costs(series, width) {

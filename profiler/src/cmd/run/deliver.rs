@@ -6,7 +6,7 @@ use super::super::{stdout_width, unwritable};
 use crate::args::RunArgs;
 use crate::atomic_file::{OutputFile, rescue};
 use crate::error::{Failure, exit};
-use crate::export::{Export, Format, Look, series};
+use crate::export::{Export, Format, table};
 use crate::recording::Series;
 use crate::terminal::{say, write};
 
@@ -20,16 +20,8 @@ impl Outputs {
     /// Opens all files of `args`.
     ///
     /// # Errors
-    /// If one cannot be written, two go to standard output, or `is_several` and a format holds one run.
-    pub(super) fn open(args: &RunArgs, is_several: bool) -> Result<Self, Failure> {
-        let one = args.export.iter().find(|export| !series::holds(export.format));
-        if let Some(one) = one.filter(|_| is_several) {
-            let text = format!(
-                "--export {} holds one run, and these are several: write --json, and choose a run with `profiler report --run`",
-                one.format
-            );
-            return Err(Failure::new(exit::USAGE, text));
-        }
+    /// If one cannot be written, or two go to standard output.
+    pub(super) fn open(args: &RunArgs) -> Result<Self, Failure> {
         let json = args.json.as_deref().map(OutputFile::open).transpose()?;
         let mut exports = Vec::new();
         for Export { format, path } in &args.export {
@@ -68,26 +60,21 @@ impl Outputs {
         let saved = self.json.map(|file| file.commit(&document).map_err(Failure::from));
         let is_saved = matches!(saved, Some(Ok(())));
         let mut written = saved.unwrap_or(Ok(()));
-        let look = Look { unit: args.unit, ..Look::default() };
         for (format, file) in self.exports {
-            let bytes = series::render(result, format, &look);
-            let bytes = bytes.ok_or_else(|| {
-                Failure::new(exit::INTERNAL, "an export of one run got several; please report it")
-            });
-            let exported = bytes.and_then(|bytes| file.commit(&bytes).map_err(Failure::from));
-            written = written.and(exported);
+            let bytes = format.render(result, args.unit, None);
+            written = written.and(file.commit(&bytes).map_err(Failure::from));
         }
         if !is_saved {
             written = written.map_err(|failure| rescued(failure, &document));
         }
         let width = if is_stdout_taken { None } else { stdout_width() };
-        let text = series::tables(result, args.unit, width);
+        let text = table(&result.runs, args.unit, width);
         let printed = if is_stdout_taken {
             // A file goes to standard output, so the table goes to standard error, which nobody need read.
-            say(String::from_utf8_lossy(&text).trim_end());
+            say(text.trim_end());
             Ok(())
         } else {
-            write(&mut io::stdout().lock(), &text).map_err(|error| unwritable(&error))
+            write(&mut io::stdout().lock(), text.as_bytes()).map_err(|error| unwritable(&error))
         };
         written.and(printed)
     }

@@ -14,22 +14,14 @@ pub use notes::notes;
 pub(super) use view::tree;
 
 /// The formats, as they are named on the command line.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    strum::VariantArray,
-    strum::IntoStaticStr,
-    strum::Display,
-    strum::EnumString,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Format {
     /// Tables for people.
+    #[strum(serialize = "txt", to_string = "table")]
     Table,
     /// Markdown for a comment on a change.
+    #[strum(serialize = "md", to_string = "markdown")]
     Markdown,
     /// Everything.
     Json,
@@ -38,23 +30,9 @@ pub enum Format {
 }
 
 impl Format {
-    /// Everything there is.
-    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
     /// The format that the extension of `path` stands for.
     pub fn of_file(path: &Path) -> Option<Self> {
-        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-            "txt" => Some(Self::Table),
-            "md" | "markdown" => Some(Self::Markdown),
-            "json" => Some(Self::Json),
-            "folded" => Some(Self::Folded),
-            _ => None,
-        }
+        super::of_extension(path)
     }
 }
 

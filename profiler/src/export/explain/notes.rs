@@ -12,15 +12,14 @@ pub fn notes(recording: &Recording) -> Vec<String> {
     ];
     for handler in &recording.handlers {
         let (name, losses) = (&handler.name, &handler.losses);
-        let mut add = |count: u64, why: &str| {
-            if count > 0 {
-                let calls = plural(count);
-                notes.push(format!("{count} call{calls} of {name} left out: {why}"));
-            }
-        };
-        add(losses.lost, "cut off, or events were dropped meanwhile");
-        add(losses.unpaired_exits, "the start was not seen");
-        add(losses.in_flight, "not ended when the load had");
+        let left_out = [
+            (losses.lost, "cut off, or events were dropped meanwhile"),
+            (losses.unpaired_exits, "the start was not seen"),
+            (losses.in_flight, "not ended when the load had"),
+        ];
+        for (count, why) in left_out.into_iter().filter(|(count, _)| *count > 0) {
+            notes.push(format!("{count} call{} of {name} left out: {why}", plural(count)));
+        }
         if losses.overrun > 0 {
             notes.push(format!(
                 "the trace buffer had no room for {} event{}, and calls may be missing: enlarge it with \

@@ -172,8 +172,8 @@ fn a_live_tree_is_in_nanoseconds() {
     assert_eq!(handlers[0].total(0), 440);
     let report = ExplainReport::new(&[recording], handlers, notes);
     let rendered = |format| String::from_utf8(render(&report, format, Shown::default())).unwrap();
-    for format in Format::ALL {
-        assert!(!rendered(*format).contains("instructions"), "{format}");
+    for format in [Format::Table, Format::Markdown, Format::Json, Format::Folded] {
+        assert!(!rendered(format).contains("instructions"), "{format:?}");
     }
     let table = rendered(Format::Table);
     insta::assert_snapshot!("live-table", table);
@@ -190,9 +190,9 @@ fn a_live_tree_is_in_nanoseconds() {
 
 #[test]
 fn formats_are_told_by_names_and_endings() {
-    for format in Format::ALL {
-        assert_eq!(format.name().parse(), Ok(*format));
-    }
+    let names = ["table", "markdown", "json", "folded"];
+    assert_eq!(<Format as strum::VariantNames>::VARIANTS, names);
+    assert!(names.iter().all(|name| name.parse::<Format>().is_ok()));
     let of = |file: &str| Format::of_file(Path::new(file));
     assert_eq!(of("a/b.FOLDED"), Some(Format::Folded));
     assert_eq!(of("b.md"), Some(Format::Markdown));

@@ -54,10 +54,7 @@ impl Row {
     /// Adds a function that has no row of its own; `top` if its caller has one.
     fn add(&mut self, node: &Node, top: bool) {
         self.others += 1;
-        self.name = match self.others {
-            1 => name(node),
-            others => format!("({others} others)"),
-        };
+        self.name = format!("({} others)", self.others);
         for (sum, more) in self.figures.iter_mut().zip(&node.figures) {
             sum.add(more);
             if top {
@@ -89,36 +86,24 @@ pub(super) fn rows(of: &Explained, shown: Shown) -> Vec<Row> {
     let (mut rows, mut open): (Vec<Row>, Vec<Option<Row>>) = (Vec::new(), Vec::new());
     let mut hidden: Option<usize> = None;
     for node in &of.nodes {
-        let top = match hidden {
-            Some(depth) if node.depth > depth => false,
-            _ => {
-                hidden = is_hidden(node).then_some(node.depth);
-                while open.len() > node.depth {
-                    rows.extend(open.pop().flatten());
-                }
-                if hidden.is_none() {
-                    rows.push(Row::of(node));
-                    open.push(None);
-                    continue;
-                }
-                true
+        let top = hidden.is_none_or(|depth| node.depth <= depth);
+        if top {
+            hidden = is_hidden(node).then_some(node.depth);
+            while open.len() > node.depth {
+                rows.extend(open.pop().flatten());
             }
-        };
-        if let Some(sum) = open.last_mut() {
-            let none = Row {
-                depth: node.depth,
-                name: String::new(),
-                others: 0,
-                figures: vec![Figures::default(); of.calls.len()],
-                change: Exact { numerator: 0, ..node.change },
-                moved: Exact { numerator: 0, ..node.change },
-            };
-            sum.get_or_insert(none).add(node, top);
+        }
+        if hidden.is_none() {
+            rows.push(Row::of(node));
+            open.push(None);
+        } else if let Some(sum) = open.last_mut() {
+            match sum {
+                Some(sum) => sum.add(node, top),
+                None => *sum = Some(Row { others: 1, ..Row::of(node) }),
+            }
         }
     }
-    while let Some(others) = open.pop() {
-        rows.extend(others);
-    }
+    rows.extend(open.into_iter().rev().flatten());
     rows
 }
 
@@ -148,8 +133,8 @@ fn both(of: &Explained, total: impl Fn(usize) -> u64) -> String {
 pub(in crate::export) fn tree(of: &Explained, shown: Shown) -> Table {
     let rows = rows(of, shown);
     let iterations = |figures: &Figures| figures.iterations.unwrap_or_default();
-    let all = || of.nodes.iter().flat_map(|node| &node.figures);
-    let repeats = all().any(|figures| iterations(figures) > 0);
+    let mut all = of.nodes.iter().flat_map(|node| &node.figures);
+    let repeats = all.any(|figures| iterations(figures) > 0);
     let mut header = if of.is_difference() {
         vec!["function", "calls", "inclusive", "change", "self", "change", "moved"]
     } else {
@@ -159,12 +144,8 @@ pub(in crate::export) fn tree(of: &Explained, shown: Shown) -> Table {
         header.push("rep");
     }
     let cells = |row: Row| {
-        let total =
-            |what: fn(&Figures) -> u64| move |figures: &[Figures], at: usize| what(&figures[at]);
-        let average = |what: fn(&Figures) -> u64| {
-            let total = total(what);
-            both(of, |recording| total(&row.figures, recording))
-        };
+        let average =
+            |what: fn(&Figures) -> u64| both(of, |recording| what(&row.figures[recording]));
         let mut cells = vec![row.name.clone(), average(|f| f.calls), average(|f| f.inclusive)];
         if of.is_difference() {
             cells.push(signed(of.change(|recording| row.figures[recording].inclusive)));
@@ -175,7 +156,7 @@ pub(in crate::export) fn tree(of: &Explained, shown: Shown) -> Table {
             cells.push(average(|f| f.own));
         }
         if repeats {
-            cells.push(both(of, |recording| iterations(&row.figures[recording])));
+            cells.push(average(iterations));
         }
         document::Row { depth: row.depth, cells }
     };
@@ -193,36 +174,39 @@ fn lines(of: &Explained) -> Table {
     let is_shown = |line: &&Line| {
         if two { line.change.numerator != 0 } else { line.at[0].is_some() }
     };
-    let mut header = vec![if two { "line or function" } else { "source line" }];
-    header.extend(if two { &["self", "change", "moved"][..] } else { &["self", "share"] });
-    let row = |name: String, totals: &[u64], change: Exact, moved: Exact| {
-        let mut cells = vec![name, both(of, |recording| totals[recording])];
+    let (mut shown, mut others): (Vec<&Line>, Vec<&Line>) = (Vec::new(), Vec::new());
+    for line in &of.lines {
+        let is_row = shown.len() < MOST_LINES && is_shown(&line);
+        if is_row { &mut shown } else { &mut others }.push(line);
+    }
+    if shown.is_empty() {
+        return Table::default();
+    }
+    let total = |lines: &[&Line], recording: usize| {
+        lines.iter().map(|line| line.instructions[recording]).sum::<u64>()
+    };
+    let row = |name: String, lines: &[&Line]| {
+        let sum = |part: fn(&Line) -> Exact| Exact {
+            numerator: lines.iter().map(|line| part(line).numerator).sum(),
+            ..of.change(|_| 0)
+        };
+        let mut cells = vec![name, both(of, |recording| total(lines, recording))];
         if two {
-            cells.extend([signed(change), signed(moved)]);
+            cells.extend([signed(sum(|line| line.change)), signed(sum(|line| line.moved))]);
         } else {
-            cells.push(share(totals[0], of.total(0)));
+            cells.push(share(total(lines, 0), of.total(0)));
         }
         cells
     };
-    let shown: Vec<&Line> = of.lines.iter().filter(is_shown).take(MOST_LINES).collect();
-    let mut rows: Vec<_> = shown
-        .iter()
-        .map(|line| row(place(of, line), &line.instructions, line.change, line.moved))
-        .collect();
-    if rows.is_empty() {
-        return Table::default();
+    let mut rows: Vec<_> = shown.iter().map(|line| row(place(of, line), &[line])).collect();
+    if (0..of.calls.len()).any(|recording| total(&others, recording) > 0) {
+        rows.push(row("(all others)".to_owned(), &others));
     }
-    let mut totals = vec![0_u64; of.calls.len()];
-    let (mut change, mut moved) = (of.change(|_| 0), of.change(|_| 0));
-    for line in of.lines.iter().filter(|line| !shown.iter().any(|s| std::ptr::eq(*s, *line))) {
-        totals.iter_mut().zip(&line.instructions).for_each(|(sum, more)| *sum += more);
-        change.numerator += line.change.numerator;
-        moved.numerator += line.moved.numerator;
-    }
-    if totals.iter().any(|total| *total > 0) {
-        rows.push(row("(all others)".to_owned(), &totals, change, moved));
-    }
-    Table::figures(header, rows)
+    let head: &[&str] = match two {
+        true => &["line or function", "self", "change", "moved"],
+        false => &["source line", "self", "share"],
+    };
+    Table::figures(head.iter().copied(), rows)
 }
 
 /// Most characters of a line's text in a table.
@@ -234,14 +218,14 @@ fn place(of: &Explained, line: &Line) -> String {
         Some(file) => format!("{}:{at}", file.rsplit('/').next().unwrap_or(file)),
         None => format!("+{at:#x}"),
     };
-    let (numbers, fate) = match line.at.as_slice() {
-        [Some(before), Some(after)] if before != after => {
-            (format!(" {} → {after}", number(*before)), "")
-        }
-        [Some(at)] | [Some(at), Some(_)] => (format!(" {}", number(*at)), ""),
-        [None, Some(at)] => (format!(" {}", number(*at)), ", new"),
-        [Some(at), None] => (format!(" {}", number(*at)), ", gone"),
-        _ => (String::new(), ""),
+    let numbers = match line.at.as_slice() {
+        [Some(before), Some(after)] if before != after => format!(" {} → {after}", number(*before)),
+        at => at.iter().flatten().take(1).map(|at| format!(" {}", number(*at))).collect(),
+    };
+    let fate = match line.at.as_slice() {
+        [None, Some(_)] => ", new",
+        [Some(_), None] => ", gone",
+        _ => "",
     };
     let mut text = short(of, &line.function) + &numbers;
     let within: BTreeSet<&Function> = match line.within.as_slice() {

@@ -6,6 +6,9 @@ use crate::export::document::Figure;
 /// Width of the figures.
 const FIGURES: f64 = 300.0;
 
+const CAPTION: &str = "Change from baseline to candidate: orange is beyond its limit, green is faster, blue is within. The thin line is \
+                       the range over placements or the bounds, the upright stroke the limit";
+
 /// A handler or operation that changed.
 pub(super) struct Change {
     pub(super) name: String,
@@ -26,17 +29,6 @@ pub(super) fn drawn(changes: &[Change]) -> Option<Figure> {
     if changes.is_empty() {
         return None;
     }
-    let caption = "Change from baseline to candidate: orange is beyond its limit, green is faster, blue is within. The thin line is \
-                   the range over placements or the bounds, the upright stroke the limit";
-    Some(Figure {
-        label: "change of each handler and operation in percent".to_owned(),
-        svg: draw(changes),
-        caption: caption.to_owned(),
-        wide: true,
-    })
-}
-
-fn draw(changes: &[Change]) -> String {
     let values = || changes.iter().flat_map(|it| it.ends.into_iter().flatten().chain([it.percent]));
     let (low, high) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
     let edge = ((high - low) * 0.04).max(0.01);
@@ -64,5 +56,10 @@ fn draw(changes: &[Change]) -> String {
             plot.line(&[(limit, y - 0.4), (limit, y + 0.4)], INK, 1);
         }
     }
-    plot.svg()
+    Some(Figure {
+        label: "change of each handler and operation in percent".to_owned(),
+        svg: plot.svg(),
+        caption: CAPTION.to_owned(),
+        wide: true,
+    })
 }

@@ -92,8 +92,6 @@ pub(super) struct Plot {
     height: f64,
     x: Axis,
     y: Axis,
-    /// Lines of the legend: colour and name.
-    legend: Vec<(&'static str, String)>,
 }
 
 impl Plot {
@@ -117,7 +115,7 @@ impl Plot {
             r#"<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">"#
         );
         let (inner, height) = (width - left - right, height - 2.0 * MARGIN - AXIS);
-        let mut plot = Self { svg, left, width: inner, height, x, y, legend: Vec::new() };
+        let mut plot = Self { svg, left, width: inner, height, x, y };
         let (bottom, right) = (MARGIN + height, left + inner);
         for tick in plot.x.ticks() {
             let (at, label) = (plot.left + inner * plot.x.share(tick), (plot.x.format)(tick));
@@ -174,7 +172,7 @@ impl Plot {
         let (width, height) = ((to_x - x).abs(), (to_y - y).abs());
         let (x, y) = (x.min(to_x), y.min(to_y));
         self.push(format_args!(
-            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{colour}" fill-opacity="{opacity}"/>"#
+            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{colour}" fill-opacity="{opacity}" stroke="{colour}"/>"#
         ));
     }
 
@@ -190,41 +188,35 @@ impl Plot {
         self.text("start", (self.left + self.width + 6.0, y), figures);
     }
 
-    /// A line of the legend.
-    pub(super) fn key(&mut self, name: &str, colour: &'static str) {
-        self.legend.push((colour, name.to_owned()));
+    /// A line of the legend, from 0.
+    fn key(&mut self, line: usize, name: &str, colour: &str) {
+        let (x, y) = (self.left + 8.0, MARGIN + 4.0 + LINE * (line as f64 + 0.5));
+        self.path(&[(x, y), (x + 18.0, y)], colour, 2);
+        self.text("start", (x + 24.0, y + 4.0), name);
     }
 
-    /// The SVG, with the legend at the left; one curve needs none.
-    pub(super) fn svg(mut self) -> String {
-        let legend = std::mem::take(&mut self.legend);
-        let x = self.left + 8.0;
-        for (line, (colour, name)) in legend.iter().enumerate().filter(|_| legend.len() > 1) {
-            let y = MARGIN + 4.0 + LINE * (line as f64 + 0.5);
-            self.path(&[(x, y), (x + 18.0, y)], colour, 2);
-            self.text("start", (x + 24.0, y + 4.0), name);
-        }
+    pub(super) fn svg(self) -> String {
         self.svg + "</svg>"
     }
 }
 
-/// A curve with its colour, and its name in the legend; without a name it is none of the legend's.
+/// A curve with its colour, and its name in the legend, if it has one.
 pub(super) struct Curve {
-    pub(super) name: String,
+    pub(super) name: &'static str,
     pub(super) colour: usize,
     pub(super) points: Vec<(f64, f64)>,
 }
 
 /// Curves over an axis. The vertical axis starts below the lowest point, and is logarithmic where the points, all above 0, span a
-/// decade; the legend is above the curves.
+/// decade; the legend of several names is above the curves.
 pub(super) fn curves(curves: &[Curve], x: Axis, format: fn(f64) -> String) -> Option<String> {
     let values = || curves.iter().flat_map(|curve| &curve.points).map(|(_, y)| *y);
     let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
-    let named = || curves.iter().filter(|curve| !curve.name.is_empty());
-    let legend = match named().count() {
-        0 | 1 => 0.0,
-        lines => LINE * lines as f64 / (SIZE[1] - 2.0 * MARGIN - AXIS),
-    };
+    let mut named: Vec<&Curve> = curves.iter().filter(|curve| !curve.name.is_empty()).collect();
+    if named.len() == 1 {
+        named.clear();
+    }
+    let legend = LINE * named.len() as f64 / (SIZE[1] - 2.0 * MARGIN - AXIS);
     let room = 1.0 / (1.0 - legend.min(0.6));
     let is_logarithmic = low > 0.0 && high / low >= 10.0;
     let range = if is_logarithmic {
@@ -239,8 +231,8 @@ pub(super) fn curves(curves: &[Curve], x: Axis, format: fn(f64) -> String) -> Op
     for curve in curves {
         plot.line(&curve.points, series(curve.colour), 2);
     }
-    for curve in named() {
-        plot.key(&curve.name, series(curve.colour));
+    for (line, curve) in named.into_iter().enumerate() {
+        plot.key(line, curve.name, series(curve.colour));
     }
     Some(plot.svg())
 }

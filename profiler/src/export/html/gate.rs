@@ -19,7 +19,7 @@ const DRAWN: usize = 50;
 const NOTE: &str = "Figures are those that the gate compares, over the runs of a side; calls are the candidate's, in all runs; the verdict is the \
                     gravest of the handler's figures.";
 
-/// All lines of the report on one handler.
+/// All lines of the report on one handler, at least one, in the order of their weight.
 struct Subject<'a> {
     name: String,
     lines: Vec<&'a Line<String>>,
@@ -36,12 +36,13 @@ impl Subject<'_> {
 
     /// The line that is drawn: the average, unless another figure decides.
     fn shown(&self) -> Option<&Line<String>> {
-        let changes = || {
-            self.lines.iter().copied().filter(|line| line.change.is_some() && line.budget.is_none())
+        let rank = |line: &&Line<String>| match line.statistic {
+            _ if line.verdict == Verdict::Fail || line.improved => 0,
+            Some(Statistic::Avg) => 1,
+            _ => 2,
         };
-        let decides = |line: &&Line<String>| line.verdict == Verdict::Fail || line.improved;
-        let average = |line: &&Line<String>| line.statistic == Some(Statistic::Avg);
-        changes().find(decides).or_else(|| changes().find(average)).or_else(|| changes().next())
+        let lines = self.lines.iter().copied();
+        lines.filter(|line| line.change.is_some() && line.budget.is_none()).min_by_key(rank)
     }
 
     fn percent(&self) -> f64 {
@@ -55,7 +56,7 @@ impl Subject<'_> {
     }
 
     fn meter(&self) -> Meter {
-        self.lines.first().map_or(Meter::Probes, |line| line.meter)
+        self.lines[0].meter
     }
 
     fn is_passed(&self) -> bool {
@@ -64,9 +65,9 @@ impl Subject<'_> {
 
     /// What failed comes first, and what passed last.
     fn rank(&self) -> u8 {
-        match self.lines.first() {
-            Some(line) if line.verdict == Verdict::Pass && !line.improved => 2,
-            Some(line) if line.verdict == Verdict::Fail => 0,
+        match self.lines[0].verdict {
+            Verdict::Pass if !self.lines[0].improved => 2,
+            Verdict::Fail => 0,
             _ => 1,
         }
     }
@@ -135,9 +136,8 @@ fn summary(subjects: &[Subject<'_>]) -> Table {
     }
     let row = |subject: &Subject<'_>| {
         let calls = subject.changes().next().map(|of| of.candidate_calls.total.to_string());
-        // The report has a handler's lines in the order of their weight.
-        let verdict = subject.lines.first().map_or("", |line| gate::word(line));
-        let mut cells = vec![subject.name.clone(), verdict.to_owned(), or_dash(calls)];
+        let verdict = gate::word(subject.lines[0]).to_owned();
+        let mut cells = vec![subject.name.clone(), verdict, or_dash(calls)];
         for statistic in shown {
             let change = subject.change(statistic);
             let value = |of: Option<f64>| or_dash(of.map(|of| figure(of, subject.meter())));
@@ -168,16 +168,21 @@ fn summary(subjects: &[Subject<'_>]) -> Table {
 fn section(subject: &Subject<'_>) -> Document {
     let plot = |statistic: Statistic| {
         let change = subject.change(statistic)?;
-        let runs = [("baseline", &change.base_runs[..]), ("candidate", &change.candidate_runs[..])];
-        let svg = plot::runs_of(&runs, subject.meter());
+        let figures = |runs: &[Option<f64>]| {
+            runs.iter().enumerate().filter_map(|(run, figure)| Some((run, (*figure)?))).collect()
+        };
+        let sides = [
+            ("baseline", figures(&change.base_runs)),
+            ("candidate", figures(&change.candidate_runs)),
+        ];
+        let svg = plot::runs_of(sides, subject.meter());
         let label = format!("{statistic} of {} in each run", subject.name);
         Figure::of(svg, label, format!("{statistic} in each run"))
     };
-    let words =
-        |line: &&Line<String>| format!("{}: {} {}", gate::word(line), line.figure(), line.evidence);
+    let first = subject.lines[0];
     Document {
         title: subject.name.clone(),
-        lead: subject.lines.first().map(words).into_iter().collect(),
+        lead: vec![format!("{}: {} {}", gate::word(first), first.figure(), first.evidence)],
         plots: [Statistic::Avg, Statistic::Tp99].into_iter().filter_map(plot).collect(),
         ..Document::default()
     }

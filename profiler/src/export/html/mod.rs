@@ -55,32 +55,25 @@ impl Document {
 /// The section on a handler of one recording.
 fn section(recording: &Recording, handler: &HandlerRecording) -> Document {
     let meter = recording.meter;
-    let constant = constant(handler, meter);
-    let is_drawn = handler.count > 0 && constant.is_none();
-    let no_hit = || "No hit: the warnings above say why that may be.".to_owned();
-    let name = clean(&full_name(recording, handler)).into_owned();
-    let [_, what] = subject_of(meter);
-    let figure = |svg, words: String| Figure::of(svg, format!("{words}, of {name}"), words);
-    let plots = [
-        figure(
-            is_drawn.then(|| plot::percentiles(&[handler], meter)).flatten(),
-            format!("{what} by percentile"),
-        ),
-        figure(
-            is_drawn.then(|| plot::histogram(handler, meter)).flatten(),
-            format!("Share of the calls by {}", curve::what(meter)),
-        ),
-    ];
-    Document {
-        lead: constant.or_else(|| (handler.count == 0).then(no_hit)).into_iter().collect(),
-        plots: plots.into_iter().flatten().collect(),
-        title: name,
-        ..Document::default()
+    let title = clean(&full_name(recording, handler)).into_owned();
+    if let Some(words) = instead(handler, meter) {
+        return Document { title, lead: vec![words], ..Document::default() };
     }
+    let [_, what] = subject_of(meter);
+    let plots = [
+        (plot::percentiles(&[handler], meter), format!("{what} by percentile")),
+        (plot::histogram(handler, meter), format!("Share of the calls by {}", curve::what(meter))),
+    ];
+    let figure = |(svg, words)| Figure::of(svg, format!("{words}, of {title}"), words);
+    let plots = plots.into_iter().filter_map(figure).collect();
+    Document { title, plots, ..Document::default() }
 }
 
-/// What every call took, if that is one value: a plot of it shows nothing.
-fn constant(handler: &HandlerRecording, meter: Meter) -> Option<String> {
+/// What stands in place of plots that would show nothing: no call, or one value.
+fn instead(handler: &HandlerRecording, meter: Meter) -> Option<String> {
+    if handler.count == 0 {
+        return Some("No hit: the warnings above say why that may be.".to_owned());
+    }
     let value = handler.min_ns.filter(|min| Some(*min) == handler.max_ns)?;
     let value = curve::label(meter)(value as f64);
     let unit = match meter {

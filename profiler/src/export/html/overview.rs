@@ -31,14 +31,6 @@ pub(super) fn drawn(all: &[(String, Extent)], meter: Meter, which: &str) -> Opti
     if all.len() < 2 {
         return None;
     }
-    let caption =
-        "From TP50 to TP99 of each handler, with ticks at TP90 and TP95; the dot is the average";
-    let label = "TP50 to TP99 and average of all handlers".to_owned();
-    let (svg, caption) = (draw(all, meter), format!("{caption}{which}"));
-    Some(Figure { label, svg, caption, wide: true })
-}
-
-fn draw(all: &[(String, Extent)], meter: Meter) -> String {
     let values = || all.iter().flat_map(|(_, of)| of.percentiles.into_iter().chain([of.average]));
     let axis = Axis {
         range: [values().fold(f64::MAX, f64::min) / 1.2, values().fold(1.0, f64::max) * 1.2],
@@ -58,5 +50,12 @@ fn draw(all: &[(String, Extent)], meter: Meter) -> String {
         }
         plot.dot((of.average, y), colour);
     }
-    plot.svg()
+    let caption =
+        "From TP50 to TP99 of each handler, with ticks at TP90 and TP95; the dot is the average";
+    Some(Figure {
+        label: "TP50 to TP99 and average of all handlers".to_owned(),
+        svg: plot.svg(),
+        caption: format!("{caption}{which}"),
+        wide: true,
+    })
 }

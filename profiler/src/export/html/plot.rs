@@ -11,9 +11,10 @@ const MAX_BARS: usize = 60;
 
 /// Latency by percentile, a curve for each of these; the lower axis is logarithmic in the share of the calls that took longer.
 pub(super) fn percentiles(handlers: &[&HandlerRecording], meter: Meter) -> Option<String> {
-    let curve = |handler: &&HandlerRecording| {
-        let points = percentile_points(handler);
-        Curve { name: String::new(), colour: 0, points }
+    let curve = |handler: &&HandlerRecording| Curve {
+        name: "",
+        colour: 0,
+        points: percentile_points(handler),
     };
     let curves: Vec<Curve> = handlers.iter().map(curve).collect();
     let nines = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x).fold(1.0, f64::max);
@@ -48,7 +49,6 @@ pub(super) fn histogram(handler: &HandlerRecording, meter: Meter) -> Option<Stri
     for (bar, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
         plot.bar((bars.edge(bar), 0.0), (bars.edge(bar + 1), *share), series(0), 0.5);
     }
-    plot.line(&bars.outline(&shares), series(0), 2);
     Some(plot.svg())
 }
 
@@ -90,55 +90,42 @@ impl Bars {
         let mut shares = vec![0.0; self.number];
         for bucket in &handler.histogram.buckets {
             let middle = middle(bucket, handler);
-            let bar = if self.logarithmic {
-                (middle / self.low).ln() / self.step.ln()
-            } else {
-                (middle - self.low) / self.step
+            let bar = match self.logarithmic {
+                true => (middle / self.low).ln() / self.step.ln(),
+                false => (middle - self.low) / self.step,
             };
             let bar = (bar.max(0.0) as usize).min(self.number - 1);
             shares[bar] += bucket.count as f64 / handler.count as f64 * 100.0;
         }
         shares
     }
-
-    /// The outline of the bars.
-    fn outline(&self, shares: &[f64]) -> Vec<(f64, f64)> {
-        let mut points = vec![(self.edge(0), 0.0)];
-        for (bar, share) in shares.iter().enumerate() {
-            points.push((self.edge(bar), *share));
-            points.push((self.edge(bar + 1), *share));
-        }
-        points.push((self.edge(self.number), 0.0));
-        points
-    }
 }
 
 /// Figures of each run of a handler, where several have them.
 pub(super) fn by_run(runs: &[(usize, &HandlerRecording)], meter: Meter) -> Option<String> {
     let figures = |of: &dyn Fn(&HandlerRecording) -> Option<f64>| {
-        let last = runs.iter().map(|(number, _)| number + 1).max().unwrap_or(0);
-        let mut figures = vec![None; last];
-        runs.iter().for_each(|(number, handler)| figures[*number] = of(handler));
-        figures
+        runs.iter().filter_map(|(run, handler)| Some((*run, of(handler)?))).collect()
     };
     let at = |quantile: f64| {
         move |handler: &HandlerRecording| handler.quantile_ns(quantile).map(|value| value as f64)
     };
-    let (tp50, tp99) = (figures(&at(0.5)), figures(&at(0.99)));
     let average = figures(&HandlerRecording::mean_ns);
-    runs_of(&[("TP50", &tp50), ("TP99", &tp99), ("average", &average)], meter)
+    let curves = [("TP50", figures(&at(0.5))), ("TP99", figures(&at(0.99))), ("average", average)];
+    runs_of(curves, meter)
 }
 
-/// Curves by run, each of a name and a figure of each run that has one; nothing where no curve has two.
-pub(super) fn runs_of(figures: &[(&str, &[Option<f64>])], meter: Meter) -> Option<String> {
-    let curve = |(colour, (name, runs)): (usize, &(&str, &[Option<f64>]))| {
-        let numbered = runs.iter().enumerate();
-        let points = numbered.filter_map(|(at, run)| Some(((at + 1) as f64, (*run)?.max(1.0))));
-        Curve { name: (*name).to_owned(), colour, points: points.collect() }
+/// A named curve of figures by run, from 0.
+pub(super) type ByRun = (&'static str, Vec<(usize, f64)>);
+
+/// Curves by run; nothing where no curve has two figures.
+pub(super) fn runs_of<const N: usize>(figures: [ByRun; N], meter: Meter) -> Option<String> {
+    let last = figures.iter().flat_map(|(_, runs)| runs).map(|(run, _)| run + 1).max()?;
+    figures.iter().find(|(_, runs)| runs.len() > 1)?;
+    let curve = |(colour, (name, runs)): (usize, ByRun)| {
+        let points = runs.into_iter().map(|(run, figure)| ((run + 1) as f64, figure.max(1.0)));
+        Curve { name, colour, points: points.collect() }
     };
-    let curves: Vec<Curve> = figures.iter().enumerate().map(curve).collect();
-    let last = figures.iter().map(|(_, runs)| runs.len()).max()?;
-    curves.iter().find(|curve| curve.points.len() > 1)?;
+    let curves: Vec<Curve> = figures.into_iter().enumerate().map(curve).collect();
     drawing::curves(&curves, Axis::runs(last), curve::label(meter))
 }
 

@@ -37,31 +37,24 @@ pub(super) fn document(runs: &[Recording]) -> Document {
 /// The section of a handler: that of its only run with a call, or its figures by run.
 fn section(runs: &[Recording], subject: &Subject<'_>, meter: Meter) -> Document {
     let called = subject.called();
-    if let [] | [_] = called.as_slice() {
-        let only = called.first().or(subject.runs.first());
-        let only = only.and_then(|(run, handler)| Some((runs.get(*run)?, *handler)));
-        let mut section =
-            only.map(|(recording, handler)| super::section(recording, handler)).unwrap_or_default();
-        if let ([(run, _)], [_, _, ..]) = (called.as_slice(), runs) {
+    if called.len() < 2 {
+        let (run, handler) = *called.first().unwrap_or(&subject.runs[0]);
+        let mut section = super::section(&runs[run], handler);
+        if !called.is_empty() && runs.len() > 1 {
             section.lead.insert(0, format!("Called in run {} alone.", run + 1));
         }
         return section;
     }
-    let overlaid = called.iter().map(|(_, handler)| *handler).collect::<Vec<_>>();
-    let overlaid = plot::percentiles(&overlaid, meter);
+    let handlers: Vec<&HandlerRecording> = called.iter().map(|(_, handler)| *handler).collect();
     let (shown, [_, what]) = (&subject.name, subject_of(meter));
     let drawn = [
-        Figure::of(
-            plot::by_run(&called, meter),
-            format!("figures of {shown} by run"),
-            "Figures by run",
-        ),
-        Figure::of(
-            overlaid,
-            format!("{what} by percentile in each run, of {shown}"),
+        (plot::by_run(&called, meter), "Figures by run".to_owned()),
+        (
+            plot::percentiles(&handlers, meter),
             format!("{what} by percentile, a curve for each run"),
         ),
     ];
-    let plots = drawn.into_iter().flatten().collect();
+    let figure = |(svg, words)| Figure::of(svg, format!("{words}, of {shown}"), words);
+    let plots = drawn.into_iter().filter_map(figure).collect();
     Document { title: shown.clone(), plots, ..Document::default() }
 }

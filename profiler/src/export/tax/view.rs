@@ -1,7 +1,7 @@
 //! The view of a tax report: a table of operations and subjects, and where each subject's dearest operations spend it.
 
-use super::{OperationRecord, SubjectRecord, Tax, TaxReport};
-use crate::export::document::{Document, Fact, Layout, Note, Row, Table, or_dash};
+use super::{FunctionTax, OperationRecord, SubjectRecord, Tax, TaxReport};
+use crate::export::document::{Document, Layout, Note, Row, Table, or_dash};
 use crate::text::listed;
 
 /// Operations of each subject that are split, and functions of each of these that have a row.
@@ -27,12 +27,12 @@ pub fn document(report: &TaxReport) -> Document {
     }
 }
 
-fn facts(report: &TaxReport) -> Vec<Fact> {
+fn facts(report: &TaxReport) -> Vec<Note> {
     let fact = |subject: &SubjectRecord| {
         let id = subject.build_id.as_deref().unwrap_or("unknown");
         let hooks = or_dash(subject.hooks.map(|hooks| hooks.to_string()));
         let SubjectRecord { label, given, .. } = subject;
-        Fact::new("with", format!("{label}: {given} (build id {id:.12}, hooks {hooks})"))
+        Note::new("with", format!("{label}: {given} (build id {id:.12}, hooks {hooks})"))
     };
     report.subjects.iter().map(fact).collect()
 }
@@ -56,24 +56,20 @@ fn operations(report: &TaxReport) -> Table {
 }
 
 /// The dearest operations with a subject: parts, and the functions that its handlers run.
-fn split(report: &TaxReport, at: usize) -> Option<Document> {
+fn split<'a>(report: &'a TaxReport, at: usize) -> Option<Document> {
     let subject = report.subjects.get(at)?;
-    let mut taxes: Vec<(&str, &Tax)> = Vec::new();
-    for operation in &report.operations {
-        taxes.extend(operation.with.get(at)?.as_ref().map(|tax| (operation.load.as_str(), tax)));
-    }
-    taxes.retain(|(_, tax)| tax.more >= LEAST);
+    let tax = |of: &'a OperationRecord| Some((&of.load, of.with.get(at)?.as_ref()?));
+    let taxes = report.operations.iter().filter_map(tax);
+    let mut taxes: Vec<(&String, &Tax)> = taxes.filter(|(_, tax)| tax.more >= LEAST).collect();
     taxes.sort_by(|(_, a), (_, b)| b.more.total_cmp(&a.more));
     let mut rows = Vec::new();
     for (load, tax) in taxes.iter().take(OPERATIONS) {
-        rows.push(row(0, (*load).to_owned(), None, Some(tax.more)));
+        rows.push(row(0, (*load).clone(), None, Some(tax.more)));
         rows.extend(parts(tax));
     }
-    let head = [subject.label.as_str(), "calls", "instructions"].map(str::to_owned).to_vec();
-    Document::of_table(
-        &subject.label,
-        Table { layout: Layout::Tree, head, rows, ..Table::default() },
-    )
+    let head = [subject.label.as_str(), "calls", "instructions"];
+    let table = Table { layout: Layout::Tree, rows, ..Table::figures(head, []) };
+    Document::of_table(&subject.label, table)
 }
 
 fn parts(tax: &Tax) -> Vec<Row> {
@@ -88,11 +84,9 @@ fn parts(tax: &Tax) -> Vec<Row> {
         rows.push(row(1, "besides, outside of system calls".to_owned(), None, Some(tax.elsewhere)));
     }
     let (first, others) = tax.functions.split_at(tax.functions.len().min(FUNCTIONS));
-    rows.extend(
-        first
-            .iter()
-            .map(|it| row(2, it.function.to_string(), Some(it.calls), Some(it.instructions))),
-    );
+    rows.extend(first.iter().map(|FunctionTax { function, calls, instructions }| {
+        row(2, function.to_string(), Some(*calls), Some(*instructions))
+    }));
     if !others.is_empty() {
         let sum = others.iter().map(|it| it.instructions).sum();
         rows.push(row(2, format!("({} others)", others.len()), None, Some(sum)));

@@ -81,19 +81,11 @@ pub struct Reached {
     pub percent: Option<f64>,
 }
 
-/// The builds, in the order of a difference.
-const SIDES: [Side; 2] = [Side::Baseline, Side::Candidate];
-
 /// A function, and the build that alone has it as a handler. It may be one of both under another load.
 type Changing = (Option<Side>, explain::Function);
 
-/// What one function adds to a handler, or to an operation.
-#[derive(Debug, Default)]
-struct Parts {
-    functions: BTreeMap<Changing, Added>,
-    /// Of an operation.
-    around: Option<f64>,
-}
+/// What each function adds to a handler, or to an operation.
+type Parts = BTreeMap<Changing, Added>;
 
 /// What a function adds.
 #[derive(Debug, Clone)]
@@ -115,10 +107,9 @@ pub(super) fn causes(gate: &Gate<'_>) -> Vec<Cause> {
     let kernels: BTreeSet<Option<&str>> = gate.parts.iter().map(Part::kernel).collect();
     for part in &gate.parts {
         let kernel = part.kernel().filter(|_| kernels.len() > 1);
-        for (handler, parts) in of_part(gate, part) {
-            let Some(line) = line(gate, part, &handler) else { continue };
-            for (function, added) in parts.functions {
-                let reached = reached(line, added.instructions, parts.around);
+        for (line, parts, around) in of_part(gate, part) {
+            for (function, added) in parts {
+                let reached = reached(line, added.instructions, around);
                 let (most, all) =
                     found.entry((kernel, function)).or_insert_with(|| (added.clone(), Vec::new()));
                 if added.cause.total().abs() > most.cause.total().abs() {
@@ -152,7 +143,7 @@ fn is_beyond(line: &Line) -> bool {
         && line.statistic.is_none_or(Statistic::is_of_tree)
 }
 
-/// The line that stands for a handler or operation: one that is beyond its limit, or the first.
+/// The line that stands for a handler or operation: one that is beyond its limit, the average, or the first.
 fn line<'a>(gate: &'a Gate<'_>, part: &Part<'_>, handler: &str) -> Option<&'a Line> {
     let of_it = |line: &&Line| {
         line.part == part.name
@@ -161,10 +152,12 @@ fn line<'a>(gate: &'a Gate<'_>, part: &Part<'_>, handler: &str) -> Option<&'a Li
             && line.statistic.is_some_and(Statistic::is_of_tree)
             && line.change.is_some()
     };
-    let mut lines = gate.lines.iter().filter(of_it);
-    let of_average = |line: &&Line| line.statistic == Some(Statistic::Avg);
-    let beyond = lines.clone().find(|line| is_beyond(line));
-    beyond.or_else(|| lines.clone().find(of_average)).or_else(|| lines.next())
+    let rank = |line: &&Line| match line.statistic {
+        _ if is_beyond(line) => 0,
+        Some(Statistic::Avg) => 1,
+        _ => 2,
+    };
+    gate.lines.iter().filter(of_it).min_by_key(rank)
 }
 
 fn reached(line: &Line, instructions: f64, around: Option<f64>) -> Option<Reached> {
@@ -182,55 +175,58 @@ fn reached(line: &Line, instructions: f64, around: Option<f64>) -> Option<Reache
     })
 }
 
-/// What each judged handler and operation of a part has changed by, and by which functions.
-fn of_part(gate: &Gate<'_>, part: &Part<'_>) -> Vec<(String, Parts)> {
+/// The line of each handler and operation of a part that changed, the functions that changed it, and what of an operation lies around
+/// handlers.
+fn of_part<'a>(gate: &'a Gate<'_>, part: &Part<'_>) -> Vec<(&'a Line, Parts, Option<f64>)> {
     let is_counted =
         part.base.iter().chain(&part.candidate).all(|run| run.recording.call_tree.is_some());
     let differs = |line: &&Line| {
         line.part == part.name
             && line.change.as_ref().is_some_and(|change| change.change != Some(0.0))
     };
-    let mut handlers: Vec<&String> =
-        gate.lines.iter().filter(differs).map(|line| &line.handler).collect();
-    handlers.dedup();
+    let mut handlers: Vec<&String> = Vec::new();
+    for line in gate.lines.iter().filter(differs) {
+        if !handlers.contains(&&line.handler) {
+            handlers.push(&line.handler);
+        }
+    }
     if !is_counted || handlers.is_empty() {
         return Vec::new();
     }
-    let sides = [recording(SIDES[0], &part.base), recording(SIDES[1], &part.candidate)];
+    let sides =
+        [recording(Side::Baseline, &part.base), recording(Side::Candidate, &part.candidate)];
     let in_both = |of: Explained| Root { only_in: None, of };
     let mut roots: Vec<Root> = Vec::new();
     if handlers.iter().any(|handler| load_of(handler).is_some()) {
         let both = explain(&sides, None).map(|(roots, _)| roots).unwrap_or_default();
         roots.extend(both.into_iter().map(in_both));
-        let alone = explain::alone(&sides).into_iter();
-        roots.extend(alone.map(|(side, of)| Root { only_in: Some(SIDES[side]), of }));
+        roots.extend(explain::alone(&sides).into_iter().map(|(at, of)| {
+            let side = if at == 0 { Side::Baseline } else { Side::Candidate };
+            Root { only_in: Some(side), of }
+        }));
     }
-    let mut found: Vec<(String, Parts)> = Vec::new();
-    for handler in handlers {
-        let parts = match load_of(handler) {
-            Some(_) => operation(part, handler, &roots, line(gate, part, handler)),
-            None => explain(&sides, Some(handler)).ok().map(|(of, _)| {
-                let of: Vec<Root> = of.into_iter().map(in_both).collect();
-                parts(&of, |root| (root.calls(), f64::INFINITY))
-            }),
-        };
-        if let (Some(parts), false) = (parts, found.iter().any(|(name, _)| name == handler)) {
-            found.push((handler.clone(), parts));
+    let of_handler = |handler: &String| {
+        let line = line(gate, part, handler)?;
+        if load_of(handler).is_some() {
+            let (parts, around) = operation(part, line, &roots)?;
+            return Some((line, parts, around));
         }
-    }
-    found
+        let (roots, _) = explain(&sides, Some(handler)).ok()?;
+        let roots: Vec<Root> = roots.into_iter().map(in_both).collect();
+        Some((line, parts(&roots, |root| (root.calls(), f64::INFINITY)), None))
+    };
+    handlers.into_iter().filter_map(of_handler).collect()
 }
 
 fn recording<'a>(side: Side, runs: &[&'a Run]) -> NamedRuns<'a> {
     NamedRuns { name: side.to_string(), runs: runs.iter().map(|run| &run.recording).collect() }
 }
 
-/// Of all handlers that ran in an operation, if they explain what changed in handlers.
-fn operation(part: &Part<'_>, name: &str, roots: &[Root], line: Option<&Line>) -> Option<Parts> {
-    let line = line?;
+/// Of all handlers that ran in an operation, if they explain what changed in handlers; and what changed around these.
+fn operation(part: &Part<'_>, line: &Line, roots: &[Root]) -> Option<(Parts, Option<f64>)> {
     let change = line.change.as_ref()?.change?;
     let [base, candidate] = [&part.base, &part.candidate].map(|runs| {
-        let of_load = |cost: &&DriverCost| load_of(name) == Some(cost.load.name());
+        let of_load = |cost: &&DriverCost| load_of(&line.handler) == Some(cost.load.name());
         let costs = runs.iter().flat_map(|run| &run.recording.driver_costs).filter(of_load);
         let operations = costs.clone().map(|cost| cost.operations as f64).sum::<f64>();
         let within = costs.map(|cost| Some(cost.within? * cost.operations as f64));
@@ -247,19 +243,18 @@ fn operation(part: &Part<'_>, name: &str, roots: &[Root], line: Option<&Line>) -
     });
     // A tail is not made of averages.
     let within = within.filter(|_| line.statistic == Some(Statistic::Avg));
-    parts.around = within.map(|within| change - within);
-    let sum: f64 = parts.functions.values().map(|added| added.instructions).sum();
+    let sum: f64 = parts.values().map(|added| added.instructions).sum();
     let expected = within.unwrap_or(change);
     let least = (EXPLAINED * expected.abs()).max(LEAST * change.abs());
     let explains = sum * expected > 0.0 && sum.abs() >= least;
     // What goes the other way did not make it so.
-    parts.functions.retain(|_, added| added.instructions * change > 0.0);
-    explains.then_some(parts)
+    parts.retain(|_, added| added.instructions * change > 0.0);
+    explains.then(|| (parts, within.map(|within| change - within)))
 }
 
 /// The causes of `roots`, and what they add to each of so many calls or operations. What adds more than the most ran elsewhere.
 fn parts(roots: &[Root], per_and_most: impl Fn(&Root) -> (f64, f64)) -> Parts {
-    let mut functions: BTreeMap<Changing, Added> = BTreeMap::new();
+    let mut parts = Parts::new();
     for root in roots {
         let (per, most) = per_and_most(root);
         let share = root.calls() / per.max(1.0);
@@ -267,15 +262,15 @@ fn parts(roots: &[Root], per_and_most: impl Fn(&Root) -> (f64, f64)) -> Parts {
             let instructions = cause.total() * cause.calls * share;
             if instructions.abs() <= most {
                 let key = (root.only_in, cause.function.clone());
-                let added = functions.entry(key).or_insert(Added { cause, instructions: 0.0 });
+                let added = parts.entry(key).or_insert(Added { cause, instructions: 0.0 });
                 added.instructions += instructions;
             }
         }
     }
-    let sizes = functions.values().map(|added| added.instructions.abs());
+    let sizes = parts.values().map(|added| added.instructions.abs());
     let largest = sizes.fold(0.0, f64::max);
-    functions.retain(|_, added| added.instructions.abs() >= (LEAST * largest).max(0.05));
-    Parts { functions, around: None }
+    parts.retain(|_, added| added.instructions.abs() >= (LEAST * largest).max(0.05));
+    parts
 }
 
 /// A handler that differs.
@@ -307,9 +302,8 @@ impl Cause {
         (added, mut reaches): (Added, Vec<Reached>),
     ) -> Self {
         let cause = added.cause;
-        let changed = |what: String, instructions: f64| Changed { what, instructions };
-        let callees = cause.callees.iter();
-        let lines = cause.lines.iter();
+        let callees = cause.callees.iter().map(|(callee, by)| (callee.name.clone(), *by));
+        let lines = cause.lines.iter().map(|(file, at, by)| (format!("{file}:{at}"), *by));
         reaches.sort_by_key(|reached| (!reached.is_beyond, load_of(&reached.handler).is_some()));
         Self {
             function: cause.function.name.clone(),
@@ -319,8 +313,8 @@ impl Cause {
             only_in,
             instructions: cause.total(),
             own: cause.own,
-            callees: by_size(callees.map(|(callee, by)| changed(callee.name.clone(), *by))),
-            lines: by_size(lines.map(|(file, at, by)| changed(format!("{file}:{at}"), *by))),
+            callees: by_size(callees),
+            lines: by_size(lines),
             reaches,
         }
     }
@@ -381,44 +375,34 @@ impl Cause {
 
     /// The function, what it takes more of, and what it reaches.
     pub fn words(&self) -> String {
-        let more = if self.is_slower() { "more" } else { "fewer" };
         let on = self.kernel.as_ref().map_or(String::new(), |kernel| format!(" on {kernel}"));
+        let names = [&self.function].into_iter().chain(&self.also).cloned();
+        let names = most(names.collect()).join(", ");
+        let (takes, call, handlers) = match self.also.is_empty() {
+            true => ("takes", "call", "a handler"),
+            false => ("take", "call of each", "handlers"),
+        };
+        let (alone, more) = match self.only_in {
+            Some(build) => (format!(", {handlers} in the {build} alone,"), ""),
+            None => (String::new(), if self.is_slower() { " more" } else { " fewer" }),
+        };
         let instructions = self.instructions.abs();
-        let names = [&self.function].into_iter().chain(&self.also).take(MOST).cloned();
-        let names = names.chain(and_more(self.also.len() + 1)).collect::<Vec<_>>().join(", ");
-        let (takes, call) = match self.also.is_empty() {
-            true => ("takes", "call"),
-            false => ("take", "call of each"),
-        };
-        let mut text = match &self.only_in {
-            Some(build) => {
-                let handlers = if self.also.is_empty() { "a handler" } else { "handlers" };
-                format!(
-                    "{names}{on}, {handlers} in the {build} alone, {takes} {instructions:.1} instructions a {call}"
-                )
-            }
-            None => format!("{names}{on} {takes} {instructions:.1} instructions {more} a {call}"),
-        };
-        let mut of: Vec<String> =
-            most(&self.callees, |it| format!("{} {:+.1}", it.what, it.instructions));
+        let mut text =
+            format!("{names}{on}{alone} {takes} {instructions:.1} instructions{more} a {call}");
+        let callee = |it: &Changed| format!("{} {:+.1}", it.what, it.instructions);
+        let mut of = most(self.callees.iter().map(callee).collect());
         if self.own.abs() >= 0.05 {
-            let at = self.places();
-            of.push(format!(
-                "itself {:+.1}{}{at}",
-                self.own,
-                if at.is_empty() { "" } else { " at " }
-            ));
+            let at = if self.lines.is_empty() { "" } else { " at " };
+            of.push(format!("itself {:+.1}{at}{}", self.own, self.places()));
         }
         if !of.is_empty() {
-            text.push_str(&format!(": {}", of.join(", ")));
+            text += &format!(": {}", of.join(", "));
         }
-        let (beyond, within): (Vec<&Reached>, Vec<_>) =
-            self.reaches.iter().partition(|it| it.is_beyond);
-        for (reached, before) in [(beyond, "; reaches "), (within, "; within limits ")] {
-            let reached: Vec<String> = reached.iter().map(|it| self.reached(it)).collect();
+        for (is_beyond, words) in [(true, "reaches"), (false, "within limits")] {
+            let reached = self.reaches.iter().filter(|it| it.is_beyond == is_beyond);
+            let reached: Vec<String> = reached.map(|it| self.reached(it)).collect();
             if !reached.is_empty() {
-                text.push_str(before);
-                text.push_str(&reached.join(", "));
+                text += &format!("; {words} {}", reached.join(", "));
             }
         }
         text
@@ -427,13 +411,12 @@ impl Cause {
     /// Its lines: `filter.c:233, 242`.
     fn places(&self) -> String {
         let (mut file, mut places) = ("", Vec::new());
-        for line in self.lines.iter().take(MOST) {
+        for line in &self.lines {
             let (of, at) = line.what.rsplit_once(':').unwrap_or((&line.what, ""));
             places.push(if of == file { at.to_owned() } else { line.what.clone() });
             file = of;
         }
-        places.extend(and_more(self.lines.len()));
-        places.join(", ")
+        most(places).join(", ")
     }
 
     fn reached(&self, it: &Reached) -> String {
@@ -455,8 +438,9 @@ impl Cause {
 }
 
 /// What changed most first.
-fn by_size(changed: impl Iterator<Item = Changed>) -> Vec<Changed> {
-    let mut all: Vec<Changed> = changed.collect();
+fn by_size(changed: impl Iterator<Item = (String, f64)>) -> Vec<Changed> {
+    let mut all: Vec<Changed> =
+        changed.map(|(what, instructions)| Changed { what, instructions }).collect();
     all.sort_by(|a, b| {
         b.instructions.abs().total_cmp(&a.instructions.abs()).then_with(|| a.what.cmp(&b.what))
     });
@@ -464,12 +448,11 @@ fn by_size(changed: impl Iterator<Item = Changed>) -> Vec<Changed> {
 }
 
 /// The first of `all`, and how many more there are.
-fn most(all: &[Changed], words: impl Fn(&Changed) -> String) -> Vec<String> {
-    all.iter().take(MOST).map(words).chain(and_more(all.len())).collect()
-}
-
-fn and_more(all: usize) -> Option<String> {
-    all.checked_sub(MOST).filter(|more| *more > 0).map(|more| format!("{more} more"))
+fn most(mut all: Vec<String>) -> Vec<String> {
+    let more = all.len().saturating_sub(MOST);
+    all.truncate(MOST);
+    all.extend((more > 0).then(|| format!("{more} more")));
+    all
 }
 
 #[cfg(test)]

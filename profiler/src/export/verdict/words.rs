@@ -1,5 +1,7 @@
 //! The sentences of comparisons and gates.
 
+use indicatif::HumanFloatCount;
+
 use crate::recording::unlike::Difference;
 use crate::recording::{Clock, Meter};
 use crate::terminal::clean;
@@ -10,8 +12,14 @@ use crate::verdict::{
     Verdict, load_of,
 };
 
-/// The reason of a verdict, in one line; `clock` is that of its runs.
-pub(super) fn evidence(line: &Line, clock: Clock) -> String {
+/// The reason of a verdict, in one line.
+pub(super) fn evidence(gate: &Gate<'_>, line: &Line) -> String {
+    // What is in no part, such as a budget that matches nothing, has no change.
+    let part = gate.parts.iter().find(|part| part.name == line.part);
+    of_line(line, part.map_or(Clock::Wall, Part::clock))
+}
+
+fn of_line(line: &Line, clock: Clock) -> String {
     let statistic = line.statistic.map_or(String::new(), |statistic| statistic.to_string());
     // Lines about a budget have no change.
     let change = line.change.as_ref();
@@ -86,12 +94,6 @@ const fn other_unit(meter: Meter, is_budget: bool) -> &'static str {
     }
 }
 
-/// The clock of the runs that a line is about.
-pub(super) fn clock_of(gate: &Gate<'_>, line: &Line) -> Clock {
-    let part = gate.parts.iter().find(|part| part.name == line.part);
-    part.or(gate.parts.first()).map_or(Clock::Wall, Part::clock)
-}
-
 /// The values of both sides.
 fn values(record: &ChangeRecord) -> String {
     let value = |value: Option<f64>| figure(value.unwrap_or(0.0), record.meter());
@@ -103,19 +105,18 @@ fn changed_number(record: &ChangeRecord, limit: Threshold, shown: Shown) -> Stri
     let ends = record.change_bounds.unwrap_or_default().map(|end| format!("{end:+.1}"));
     let places = by_placement("", ends, record.placements.unwrap_or(1));
     let [base, candidate] = [record.base, record.candidate].map(|it| grouped(it.unwrap_or(0.0)));
-    let (what, limit) = match (record.statistic, limit) {
-        (Statistic::Repeated, Threshold::By(most)) => (
-            match load_of(&record.handler) {
-                Some(_) => "iterations an operation",
-                None => "iterations a call",
-            },
-            format!("+{}: {ITERATIONS_AN_INSTRUCTION} weigh as an instruction", grouped(most)),
-        ),
-        (_, Threshold::Share(share)) => ("calls", percent(share)),
-        (_, Threshold::Floor(most) | Threshold::By(most)) => {
-            ("calls", format!("+{}", grouped(most)))
-        }
+    let mut limit = match limit {
+        Threshold::Share(share) => percent(share),
+        Threshold::Floor(most) | Threshold::By(most) => format!("+{}", grouped(most)),
     };
+    let what = match (record.statistic, load_of(&record.handler)) {
+        (Statistic::Repeated, Some(_)) => "iterations an operation",
+        (Statistic::Repeated, None) => "iterations a call",
+        _ => "calls",
+    };
+    if record.statistic == Statistic::Repeated {
+        limit += &format!(": {ITERATIONS_AN_INSTRUCTION} weigh as an instruction");
+    }
     let fewer = if matches!(shown, Shown::Fewer) { FEWER } else { "" };
     format!("{fewer}{base} to {candidate} {what}{places}, limit {limit}")
 }
@@ -133,19 +134,9 @@ pub(crate) const FEWER: &str = "fewer: ";
 
 /// A number with commas; one decimal below 1,000 unless it is whole.
 fn grouped(value: f64) -> String {
-    let (rounded, tenths) = (value.round(), (value * 10.0).round() / 10.0);
-    if tenths.fract() != 0.0 && tenths.abs() < 1e3 {
-        return format!("{tenths:.1}");
-    }
-    let digits = format!("{:.0}", rounded.abs());
-    let mut text = if rounded < 0.0 { "-".to_owned() } else { String::new() };
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let rounded = if value.abs() < 1e3 { (value * 10.0).round() / 10.0 } else { value.round() };
+    let sign = if rounded < 0.0 { "-" } else { "" };
+    format!("{sign}{:.1}", HumanFloatCount(rounded.abs()))
 }
 
 fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown, clock: Clock) -> String {
@@ -172,7 +163,7 @@ fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown, clock: Clock) 
         let one_call = match record.one_call {
             None => String::new(),
             Some(_) if record.statistic != Statistic::Avg => " but for one call".to_owned(),
-            // What is as small is no news.
+            // Too small to matter.
             Some(outside) if outside.abs() < 0.5 => String::new(),
             Some(outside) => format!(" but for {outside:+.1} outside of the driver's functions"),
         };
@@ -246,11 +237,11 @@ pub(super) fn summary(gate: &Gate<'_>) -> String {
 fn judged(gate: &Gate<'_>, tally: &Tally) -> String {
     let mut tail = format!("{} passed", tally.passed);
     if tally.improved > 0 {
-        tail.push_str(&format!(" ({} faster)", tally.improved));
+        tail += &format!(" ({} faster)", tally.improved);
     }
     for (count, what) in [(tally.new, "new"), (tally.vanished, "vanished")] {
         if count > 0 {
-            tail.push_str(&format!(", {count} {what}"));
+            tail += &format!(", {count} {what}");
         }
     }
     let undecided = tally.undecided;
@@ -263,7 +254,7 @@ fn judged(gate: &Gate<'_>, tally: &Tally) -> String {
             "{} {}{more} failed: {}; {undecided} undecided, {tail}",
             first.subject(),
             first.figure(),
-            evidence(first, clock_of(gate, first))
+            evidence(gate, first)
         );
     }
     if undecided > 0 {
@@ -306,13 +297,12 @@ fn too_few_runs(found: &TooFewRuns, alpha: f64) -> String {
 pub(super) fn placements(design: &Design) -> String {
     let count = |number: usize| format!("{number} placement{}", plural(number));
     match design {
-        Design::Shared { boots, left_out } => {
-            let mut text = format!("{} of both sides", count(boots.len()));
-            if *left_out > 0 {
-                text.push_str(&format!("; {left_out} run{} of others left out", plural(*left_out)));
-            }
-            text
-        }
+        Design::Shared { boots, left_out: 0 } => format!("{} of both sides", count(boots.len())),
+        Design::Shared { boots, left_out } => format!(
+            "{} of both sides; {left_out} run{} of others left out",
+            count(boots.len()),
+            plural(*left_out)
+        ),
         Design::Apart { base, candidate } => format!(
             "{} of the baseline, {} of the candidate, none in common: each is compared with each",
             count(base.len()),
@@ -323,36 +313,30 @@ pub(super) fn placements(design: &Design) -> String {
 
 /// The design of a comparison: `2 boots of both sides, 4 v 4 runs each, in turns`.
 pub(super) fn design(design: &Design) -> String {
+    let side = |boots: &[Vec<usize>], name: &str| {
+        let runs = boots.iter().map(Vec::len).sum::<usize>();
+        match boots.len() {
+            boots if boots == runs => format!("{runs} run{} of the {name}", plural(runs)),
+            boots => format!("{runs} runs of the {name} in {boots} boot{}", plural(boots)),
+        }
+    };
     match design {
         Design::Shared { boots, left_out } => {
-            let mut sizes: Vec<String> = boots
-                .iter()
-                .map(|boot| format!("{} v {}", boot.base.len(), boot.candidate.len()))
-                .collect();
+            let sizes =
+                boots.iter().map(|of| format!("{} v {}", of.base.len(), of.candidate.len()));
+            let mut sizes: Vec<String> = sizes.collect();
             let count = sizes.len();
             sizes.dedup();
             let each = if count > 1 && sizes.len() == 1 { " each" } else { "" };
             let turns = if design.is_interleaved() { "in turns" } else { "not in turns" };
-            let mut text = format!(
-                "{count} boot{} of both sides, {} runs{each}, {turns}",
-                plural(count),
-                sizes.join(", ")
-            );
-            if *left_out > 0 {
-                text.push_str(&format!("; {left_out} runs of other boots are left out"));
-            }
-            text
+            let left_out = match left_out {
+                0 => String::new(),
+                runs => format!("; {runs} runs of other boots are left out"),
+            };
+            let (s, sizes) = (plural(count), sizes.join(", "));
+            format!("{count} boot{s} of both sides, {sizes} runs{each}, {turns}{left_out}")
         }
         Design::Apart { base, candidate } => {
-            let side = |boots: &[Vec<usize>], name: &str| {
-                let runs = boots.iter().map(Vec::len).sum::<usize>();
-                let boots = boots.len();
-                if boots == runs {
-                    format!("{runs} run{} of the {name}", plural(runs))
-                } else {
-                    format!("{runs} runs of the {name} in {boots} boot{}", plural(boots))
-                }
-            };
             format!("{}, {}, apart", side(base, "baseline"), side(candidate, "candidate"))
         }
     }
@@ -429,12 +413,8 @@ fn unfit(reason: &Unfit) -> String {
     match reason {
         Unfit::Interrupted => "the run was interrupted".to_owned(),
         Unfit::LoadFailed(failure) => format!("its load failed: {failure}"),
-        Unfit::Unbalanced(handler) => {
-            format!("its books of {handler} do not balance")
-        }
-        Unfit::CopyOf(first) => {
-            format!("is a copy of {first}, not a second measurement")
-        }
+        Unfit::Unbalanced(handler) => format!("its books of {handler} do not balance"),
+        Unfit::CopyOf(first) => format!("is a copy of {first}, not a second measurement"),
         Unfit::OtherMeter(meter, first) => {
             format!("its figures are {}, and those of {first} are not", meter.unit())
         }
@@ -444,9 +424,8 @@ fn unfit(reason: &Unfit) -> String {
 fn unlike(unlike: &Unlike) -> String {
     let Difference { what, first, second } = &unlike.difference;
     let others = match unlike.others.as_slice() {
-        [other] => other.clone(),
-        [other, rest @ ..] => format!("{other} and {} more", rest.len()),
-        [] => "another".to_owned(),
+        [other, rest @ ..] if !rest.is_empty() => format!("{other} and {} more", rest.len()),
+        others => others.concat(),
     };
     let (first, second) = (clean(first), clean(second));
     format!("{what}: {first} in {}, {second} in {others}", unlike.first)
@@ -469,13 +448,10 @@ pub(crate) fn figure(value: f64, meter: Meter) -> String {
 }
 
 fn ns(ns: f64) -> String {
-    let size = ns.abs();
-    if size < 1e4 {
-        format!("{ns:.1} ns")
-    } else if size < 1e7 {
-        format!("{:.3} us", ns / 1e3)
-    } else {
-        format!("{:.3} ms", ns / 1e6)
+    match ns.abs() {
+        ..1e4 => format!("{ns:.1} ns"),
+        ..1e7 => format!("{:.3} us", ns / 1e3),
+        _ => format!("{:.3} ms", ns / 1e6),
     }
 }
 
@@ -585,9 +561,9 @@ mod tests {
                  operations, or turn tp90 off for this handler",
             ),
         ] {
-            assert_eq!(evidence(&line(found), Clock::Wall), expected);
+            assert_eq!(of_line(&line(found), Clock::Wall), expected);
         }
         let undecided = line(change(share, Shown::Undecided));
-        assert!(evidence(&undecided, Clock::Virtual).ends_with(", limit 1 %: measure more runs"));
+        assert!(of_line(&undecided, Clock::Virtual).ends_with(", limit 1 %: measure more runs"));
     }
 }
