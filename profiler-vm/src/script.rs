@@ -14,7 +14,8 @@ fn done_prefix(nonce: &str) -> String {
 
 /// The text as one word for a shell.
 pub fn quote(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
+    // A NUL is in no word of a command.
+    shlex::try_quote(word).unwrap_or_default().into_owned()
 }
 
 /// Turns the output to virtme-ng's port for it. virtme-ng's init has done so unless udev, which names the ports
@@ -124,6 +125,6 @@ mod tests {
         let output = Command::new("sh").arg("-c").arg(body).output().unwrap();
         let output = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output, "a b|it's|$HOME|*|PROFILER-VM-DONE n1 rc=0\n");
-        assert!(script.contains("export X='1 '\\''2'\\'''\n"), "{script}");
+        assert!(script.contains("export X=\"1 '2'\"\n"), "{script}");
     }
 }

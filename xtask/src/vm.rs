@@ -109,7 +109,6 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
         command: spec.command.clone(),
         directory: paths.root().to_owned(),
         shared: paths.target(),
-        scratch: std::env::temp_dir(),
         log: log_path(paths, spec),
         vng: paths.venv().join("bin/vng"),
         home,
@@ -138,7 +137,7 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
         vm.qemu_args.extend(["-smp".to_owned(), format!("{},maxcpus={max}", spec.cpus)]);
     }
     println!(
-        "vm: Linux {}, {} CPU{}{}, {accel} ({reason})",
+        "vm: Linux {}, {} CPU{}{}, {accel:?} ({reason})",
         kernel.release,
         spec.cpus,
         if spec.cpus == 1 { "" } else { "s" },

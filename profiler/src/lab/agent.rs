@@ -16,6 +16,7 @@ use std::sync::Arc;
 use object::elf::{DT_NEEDED, FileHeader64};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 use object::{LittleEndian, SectionIndex};
+use profiler_vm::find_program;
 use sha2::{Digest as _, Sha256};
 
 use super::installs::Installs;
@@ -40,9 +41,6 @@ const FOLDERS: [&str; 6] = [
     "/usr/lib",
 ];
 
-/// Folders of programs that PATH may lack.
-const SYSTEM_PROGRAMS: [&str; 2] = ["/usr/sbin", "/sbin"];
-
 /// What a subject without a module begins with, and what makes it of the rest and of further files.
 const KINDS: [(&str, Make); 4] = [
     ("run:", Agent::new),
@@ -62,10 +60,11 @@ const BPF_OBJECT: &str = ".bpf.o";
 /// A program with its arguments, and the files that it needs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Agent {
-    installs: Installs,
+    /// What it installs.
+    pub(super) installs: Installs,
     /// How it was given: what it begins with, and the rest.
     kind: &'static str,
-    command: String,
+    pub(super) command: String,
     /// The program's path and its arguments.
     arguments: Vec<String>,
     /// The program, what else was named, and libraries; shared by copies of this.
@@ -99,7 +98,8 @@ impl Agent {
         let mut arguments =
             shlex::split(command).ok_or_else(|| bad("a quote is not closed".to_owned()))?;
         let name = arguments.first().ok_or_else(|| bad("it names no program".to_owned()))?;
-        let program = find(name).ok_or_else(|| bad(format!("there is no program {name}")))?;
+        let program =
+            find_program(name).ok_or_else(|| bad(format!("there is no program {name}")))?;
         let mut files = Files::default();
         files.add(&program, 0).map_err(&bad)?;
         for file in further {
@@ -118,7 +118,7 @@ impl Agent {
             hash.update(format!("{:?} {:o} ", file.path, file.mode));
             hash.update(Sha256::digest(&file.bytes));
         }
-        let checksum = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let checksum = format!("{:x}", hash.finalize());
         let (kind, command) = (KINDS[0].0, command.to_owned());
         Self { installs, kind, command, arguments, files: Arc::new(files), checksum }
     }
@@ -142,7 +142,7 @@ impl Agent {
     /// auditctl(8), which loads a file of rules; these watch `further` files.
     fn of_audit_rules(rules: &str, further: &[PathBuf]) -> Result<Self, Failure> {
         let bad = |why: &str| Failure::new(exit::USAGE, format!("audit: {rules}: {why}"));
-        let program = find("auditctl").ok_or_else(|| {
+        let program = find_program("auditctl").ok_or_else(|| {
             bad("it takes `auditctl`, which is not there: install auditd (RHEL: audit)")
         })?;
         let absolute = std::path::absolute(rules).map_err(|error| bad(&error.to_string()))?;
@@ -194,21 +194,9 @@ impl Agent {
         (self.installs == Installs::KernelArguments).then_some(&*self.command)
     }
 
-    /// What it installs.
-    #[must_use]
-    pub fn installs(&self) -> Installs {
-        self.installs
-    }
-
-    /// Its program and arguments as they were given.
-    pub(super) fn command(&self) -> &str {
-        &self.command
-    }
-
     /// A checksum of its arguments and files, in hexadecimal: what a build id is for a module.
     pub(super) fn id(&self) -> String {
-        let hash = Sha256::digest(format!("{self:?}"));
-        hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect()
+        format!("{:.40x}", Sha256::digest(format!("{self:?}")))
     }
 
     /// Its program and arguments as they were given, and the beginning of the checksum of its files, if it has some.
@@ -281,26 +269,22 @@ impl Files {
         while let Some(file) = self.0.get(number) {
             let path = file.path.clone();
             let linked = match Linked::of(&file.bytes) {
-                // What is named beside the program may be anything.
-                Err(_) if (1..named).contains(&number) => None,
-                linked => Some(linked.map_err(|why| format!("{path}: {why}"))?),
+                // A file that is named beside the program may be anything.
+                Err(_) if (1..named).contains(&number) => Linked::default(),
+                linked => linked.map_err(|why| format!("{path}: {why}"))?,
             };
-            if let Some(linked) = linked {
-                if let Some(loader) = linked.loader {
-                    if !is_of_system(&loader) {
-                        return Err(format!("{path}: {loader} is not a loader of this system"));
-                    }
-                    self.add_new(Path::new(&loader))?;
+            if let Some(loader) = linked.loader {
+                if !is_of_system(&loader) {
+                    return Err(format!("{path}: {loader} is not a loader of this system"));
                 }
-                for name in linked.needed {
-                    let found = library(&name).ok_or_else(|| {
-                        format!(
-                            "{path} needs {name}, which none of {} has: link it statically",
-                            FOLDERS.join(", ")
-                        )
-                    })?;
-                    self.add_new(&found)?;
-                }
+                self.add_new(Path::new(&loader))?;
+            }
+            for name in linked.needed {
+                let folders = FOLDERS.join(", ");
+                let found = library(&name).ok_or_else(|| {
+                    format!("{path} needs {name}, which none of {folders} has: link it statically")
+                })?;
+                self.add_new(&found)?;
             }
             number += 1;
         }
@@ -336,7 +320,8 @@ fn contents(path: &Path, flags: i32, most: u64) -> io::Result<(u32, Vec<u8>)> {
     Ok((metadata.permissions().mode() & KEPT_RIGHTS, bytes))
 }
 
-/// What an ELF file says that it is linked with.
+/// What an ELF file is linked with.
+#[derive(Default)]
 struct Linked {
     loader: Option<String>,
     needed: Vec<String>,
@@ -358,7 +343,7 @@ impl Linked {
         };
         let header = FileHeader64::<LittleEndian>::parse(bytes)?;
         let segments = header.program_headers(LittleEndian, bytes)?;
-        let mut linked = Self { loader: None, needed: Vec::new() };
+        let mut linked = Self::default();
         for segment in segments {
             if let Some(path) = segment.interpreter(LittleEndian, bytes)? {
                 // The kernel takes the first.
@@ -391,20 +376,6 @@ fn library(name: &str) -> Option<PathBuf> {
 /// Whether a file is directly in one of the system's folders.
 fn is_of_system(path: &str) -> bool {
     FOLDERS.iter().any(|folder| Path::new(path).parent() == Some(Path::new(folder)))
-}
-
-/// The path of a program as a shell would find it.
-fn find(name: &str) -> Option<PathBuf> {
-    let is_program = |path: &PathBuf| {
-        let found = std::fs::metadata(path);
-        found.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
-    };
-    if name.contains('/') {
-        return Some(PathBuf::from(name)).filter(is_program);
-    }
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&folders).chain(SYSTEM_PROGRAMS.map(PathBuf::from));
-    folders.map(|folder| folder.join(name)).find(is_program)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::agent::Agent;
 use super::counts::{self, Counts};
 use super::files::Files;
 use super::lines::Lines;
-use super::machine::{Hardware, Machine, MachineError, Spec, Start};
+use super::machine::{Machine, MachineError, Spec, Start};
 use super::plan::{CountedHandler, Job, RunSpec};
 use super::plugin::Plugin;
 use super::pool::parallel;
@@ -203,9 +203,8 @@ impl<'a> Lab<'a> {
 
     fn spec<'b>(&'b self, snapshot: &'b Path, folder: &'b Path, jobs: &'b [wire::Job]) -> Spec<'b> {
         let options = &self.settings.options;
-        let hardware = Hardware::counted(self.builds.kernel.arch, &options.memory);
-        let start = Start::Restore(snapshot);
-        Spec { jobs, ..Spec::new(hardware, start, folder, options.timeout) }
+        let (arch, start) = (self.builds.kernel.arch, Start::Restore(snapshot));
+        Spec { jobs, ..Spec::counted(arch, &options.memory, start, folder, options.timeout) }
     }
 
     /// The folder of a machine: one that stays, if the kernel's messages are asked for.
@@ -315,7 +314,7 @@ impl<'a> Lab<'a> {
         }
         if let Some(agent) = build.subject.command() {
             module.build_id = Some(agent.id());
-            module.command = Some(agent.command().to_owned());
+            module.command = Some(agent.command.clone());
             hooks.unknown.extend(symbols.not_attached(&hooks));
         }
         module.hooks = Some(hooks);

@@ -11,6 +11,7 @@ use super::{agent, internal};
 use crate::error::{Failure, exit};
 use crate::kernel::hooks::{Hook, HookKind, Hooks};
 use crate::kernel::module::ModuleFacts;
+use crate::kernel::names::{is_function, lines_of};
 use crate::lab::installs::Installs;
 use crate::lab::wire::Agent;
 
@@ -31,9 +32,8 @@ pub(super) fn explained(agent: &Agent, failure: Failure) -> Failure {
     let heard = || -> io::Result<Vec<String>> {
         let log = UnixDatagram::bind(SYSLOG)?;
         log.set_read_timeout(Some(SILENCE))?;
-        let (program, rest) = agent.arguments.split_first().ok_or(io::ErrorKind::NotFound)?;
-        let mut command = Command::new(program);
-        let mut child = command.args(rest).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+        let mut child =
+            agent::command(agent)?.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         let (mut lines, mut message) = (Vec::new(), [0; 1024]);
         while let Ok(bytes) = log.recv(&mut message) {
             lines
@@ -129,15 +129,12 @@ pub(super) fn functions_of_kernel(prefixes: &[&str], module: &str) -> Result<Str
 }
 
 fn functions(kallsyms: &str, prefixes: &[&str], module: &str) -> String {
-    let is_one = |line: &&str| {
-        let mut words = line.split(' ').skip(1);
-        let is_function = matches!(words.next(), Some("t" | "T"));
-        let name = words.next().unwrap_or_default();
-        is_function
-            && !name.contains('\t')
-            && prefixes.iter().any(|prefix| name.starts_with(prefix))
-    };
-    kallsyms.lines().filter(is_one).map(|line| format!("{line}\t[{module}]\n")).collect()
+    lines_of(kallsyms)
+        .filter(|(_, kind, name, of)| {
+            of.is_none() && is_function(kind) && prefixes.iter().any(|it| name.starts_with(it))
+        })
+        .map(|(address, kind, name, _)| format!("{address} {kind} {name}\t[{module}]\n"))
+        .collect()
 }
 
 #[cfg(test)]

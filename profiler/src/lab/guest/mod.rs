@@ -20,8 +20,6 @@ mod object;
 mod placement;
 mod program;
 
-use std::path::Path;
-
 use nix::errno::Errno;
 use nix::sys::mman::{MlockAllFlags, mlockall, munlockall};
 use nix::sys::wait::waitpid;
@@ -29,7 +27,7 @@ use nix::unistd::{ForkResult, fork};
 use profiler_vm::Trouble;
 
 use super::plan::{Length, RunSpec};
-use super::wire::{Answer, GuestFailure, Job, REPORT_LINES};
+use super::wire::{Answer, Job, REPORT_LINES};
 use crate::args::RunArgs;
 use crate::error::{Failure, exit};
 use crate::kernel::{host, module};
@@ -208,14 +206,9 @@ fn unless_warned(log: &mut Log, answer: Answer) -> Answer {
 }
 
 fn failed(failure: &Failure) -> Answer {
-    Answer::Failed(GuestFailure { code: failure.code, message: failure.message.clone() })
+    Answer::Failed(failure.clone())
 }
 
 fn internal(what: impl Into<String>) -> Failure {
     Failure::new(exit::INTERNAL, what)
-}
-
-/// Writes to a file of the kernel that some kernels lack.
-fn set(path: &str, value: &str) {
-    let _ = std::fs::write(Path::new(path), value);
 }
