@@ -180,7 +180,7 @@ fn largest_btf(image: &[u8]) -> Option<&[u8]> {
     found.max_by_key(|btf| btf.len())
 }
 
-/// The release in an unpacked kernel's own name for itself.
+/// The release in the version banner of an unpacked kernel.
 fn banner(image: &[u8]) -> Option<String> {
     const BEFORE: &[u8] = b"Linux version ";
     let at = memchr::memmem::find(image, BEFORE)? + BEFORE.len();

@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Printed when the guest is up: lines before it are not the command's.
-fn start_line(nonce: &str) -> String {
+pub(crate) fn start_line(nonce: &str) -> String {
     format!("PROFILER-VM-START {nonce}")
 }
 
-fn done_prefix(nonce: &str) -> String {
+/// Begins what is printed when the command has ended; its exit code follows.
+pub(crate) fn done_prefix(nonce: &str) -> String {
     format!("PROFILER-VM-DONE {nonce} rc=")
 }
 
@@ -69,51 +70,10 @@ pub(crate) fn script(
     text
 }
 
-/// What one line of the guest's output means.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line<'a> {
-    /// The command starts.
-    Start,
-    /// Output of the command.
-    Output(&'a str),
-    /// The command is over; `rest` is output that had no line end.
-    Done { rest: &'a str, code: i32 },
-}
-
-/// Reads one line. Only the sentinel of this run counts.
-pub(crate) fn classify<'a>(line: &'a str, nonce: &str) -> Line<'a> {
-    if line == start_line(nonce) {
-        return Line::Start;
-    }
-    if let Some((rest, code)) = line.split_once(&done_prefix(nonce))
-        && let Ok(code) = code.trim_end().parse()
-    {
-        return Line::Done { rest, code };
-    }
-    Line::Output(line)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::process::Command;
-
-    #[test]
-    fn the_sentinel_carries_the_exit_code() {
-        let done = |line| classify(line, "n1");
-        assert_eq!(done("PROFILER-VM-DONE n1 rc=7"), Line::Done { rest: "", code: 7 });
-        let line = "no newlinePROFILER-VM-DONE n1 rc=0";
-        assert_eq!(done(line), Line::Done { rest: "no newline", code: 0 });
-        assert_eq!(done("PROFILER-VM-START n1"), Line::Start);
-    }
-
-    #[test]
-    fn a_foreign_or_broken_sentinel_is_output() {
-        for line in ["PROFILER-VM-DONE n2 rc=0", "PROFILER-VM-DONE n1 rc=", "PROFILER-VM-START n2"]
-        {
-            assert_eq!(classify(line, "n1"), Line::Output(line));
-        }
-    }
 
     #[test]
     fn words_arrive_in_the_command_as_they_are() {

@@ -26,6 +26,12 @@ fn joined<S: AsRef<str>>(names: &[S], by: &str) -> String {
     }
 }
 
+/// The last lines of a text.
+pub(crate) fn last_lines(text: &str, most: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(most)..].join("\n")
+}
+
 /// Longest duration accepted, a year, so that sums with "now" cannot overflow.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 

@@ -193,7 +193,7 @@ impl Cache {
         Ok(kernels)
     }
 
-    /// Makes the folder, and waits for any other process that fetches or removes. Held until dropped.
+    /// Creates the folder and locks it against other processes that fetch or remove, until dropped.
     fn lock(&self) -> Result<Flock<File>, Failure> {
         make_private(&self.folder).map_err(|error| self.unusable(error))?;
         let file = File::create(self.folder.join(".lock")).map_err(|error| self.unusable(error))?;

@@ -1,7 +1,7 @@
 //! A program that the guest runs: it attaches BPF programs, or opens the device of a driver that hooks the kernel only then.
 //!
-//! It may be of a change under judgement: nothing of it runs on this machine, and of files that it names none is read but libraries
-//! and loaders in the system's folders.
+//! It may come from a change that nobody has reviewed: nothing of it runs on the host, and of the files that it names only libraries
+//! and loaders in the system's folders are read.
 
 use std::error::Error;
 use std::fmt;
@@ -23,7 +23,7 @@ use super::installs::Installs;
 use super::wire;
 use crate::error::{Failure, exit};
 
-/// Most bytes of its files, which the guest holds in its memory twice while it reads them.
+/// Largest size of all its files: the guest holds them in memory twice while it reads them.
 const MOST_BYTES: u64 = 128 << 20;
 
 /// Bytes of a loader's path and of a library's name, and libraries of a file, at most: it may name one of a megabyte a million times.
@@ -41,7 +41,7 @@ const FOLDERS: [&str; 6] = [
     "/usr/lib",
 ];
 
-/// What a subject without a module begins with, and what makes it of the rest and of further files.
+/// Prefixes of subjects without a module, each with its constructor.
 const KINDS: [(&str, Make); 4] = [
     ("run:", Agent::new),
     ("audit:", Agent::of_audit_rules),
@@ -52,9 +52,9 @@ const KINDS: [(&str, Make); 4] = [
 /// Most bytes of a kernel's arguments: the kernel takes 2,048 (`COMMAND_LINE_SIZE` of x86 and arm64), and the guest has others.
 const MOST_ARGUMENTS: usize = 1000;
 
-type Make = fn(&str, &[PathBuf]) -> Result<Agent, Failure>;
+pub(super) type Make = fn(&str, &[PathBuf]) -> Result<Agent, Failure>;
 
-/// What the file of a BPF object usually ends with, which needs no kind. A command has spaces.
+/// Files whose names end so are BPF objects without a prefix, too. A command has spaces.
 const BPF_OBJECT: &str = ".bpf.o";
 
 /// A program with its arguments, and the files that it needs.
@@ -131,12 +131,6 @@ impl Agent {
     pub fn given(given: &str, further: &[PathBuf]) -> Option<Result<Self, Failure>> {
         let (kind, make, rest) = of_kind(given)?;
         Some(make(rest, further).map(|agent| Self { kind, command: rest.to_owned(), ..agent }))
-    }
-
-    /// What is behind the kind in a subject such as `run: COMMAND`.
-    #[must_use]
-    pub fn rest(given: &str) -> Option<&str> {
-        of_kind(given).map(|(.., rest)| rest)
     }
 
     /// auditctl(8), which loads a file of rules; these watch `further` files.
@@ -230,7 +224,7 @@ fn without_state(rules: &[u8]) -> Vec<u8> {
 }
 
 /// The kind of a subject, what makes it, and the rest; `None` if it is a module's file.
-fn of_kind(given: &str) -> Option<(&'static str, Make, &str)> {
+pub(super) fn of_kind(given: &str) -> Option<(&'static str, Make, &str)> {
     let named =
         KINDS.iter().find_map(|(kind, make)| Some((*kind, *make, given.strip_prefix(kind)?)));
     let is_object =

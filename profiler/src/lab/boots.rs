@@ -144,7 +144,7 @@ impl<'a> Boots<'a> {
             let spec = Spec { time: Time::Wall, cpus, accel, ..spec(start, limit) };
             let mut machine = Machine::start(spec, &self.interrupts)?;
             machine.booted()?;
-            machine.extend(Instant::now() + options.timeout);
+            machine.deadline = Instant::now() + options.timeout;
             Ok(machine)
         };
         // A machine may have /dev/kvm and yet not boot a stock kernel.

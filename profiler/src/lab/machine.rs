@@ -27,6 +27,7 @@ use crate::kernel::hooks::{Hooks, Reader};
 use crate::kernel::host::HostFacts;
 use crate::kernel::names::Names;
 use crate::load::{LoadFailure, LoadStatus, dying_with_parent};
+use crate::text::last_lines;
 
 /// Descriptors that QEMU has its control socket and the state of a snapshot on.
 const CONTROL: i32 = 3;
@@ -116,13 +117,14 @@ pub(super) struct Machine<'a> {
     qemu: Qemu,
     qmp: Qmp<'a>,
     folder: PathBuf,
-    deadline: Instant,
+    /// When it has to have ended.
+    pub(super) deadline: Instant,
     arch: Arch,
     /// How the kernel's memory is found, where QEMU reads a process's alone.
     pages: Option<Pages>,
 }
 
-/// What a report means after which the kernel does not go on.
+/// What a fatal report of the kernel means.
 const BROKE: &str = "the kernel broke";
 
 /// Why a machine gave no answer.
@@ -185,7 +187,9 @@ impl<'a> Machine<'a> {
         let (folder, deadline) = (spec.folder.to_owned(), spec.deadline);
         let mut machine = Self { qemu, qmp, folder, deadline, arch, pages: None };
         if spec.saved_to.is_some() || matches!(spec.start, Start::Restore(_)) {
-            machine.leave_out_memory()?;
+            // Memory lies in a file of its own and not in the state: QEMU's `qapi/migration.json`.
+            let without = json!([{ "capability": "x-ignore-shared", "state": true }]);
+            machine.execute("migrate-set-capabilities", &json!({ "capabilities": without }))?;
         }
         if let Start::Restore(_) = spec.start {
             machine.execute("migrate-incoming", &json!({ "uri": format!("fd:{STATE}") }))?;
@@ -194,19 +198,8 @@ impl<'a> Machine<'a> {
         Ok(machine)
     }
 
-    /// Sets when it has to have ended.
-    pub(super) fn extend(&mut self, deadline: Instant) {
-        self.deadline = deadline;
-    }
-
     fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, MachineError> {
         self.qmp.execute(command, arguments).map_err(|error| self.broken(error))
-    }
-
-    /// Memory lies in a file of its own and not in the state: QEMU's `qapi/migration.json`.
-    fn leave_out_memory(&mut self) -> Result<(), MachineError> {
-        let without = json!([{ "capability": "x-ignore-shared", "state": true }]);
-        self.execute("migrate-set-capabilities", &json!({ "capabilities": without })).map(drop)
     }
 
     /// Repeats a query while the status that it returns `is_pending`.
@@ -306,7 +299,7 @@ impl<'a> Machine<'a> {
         if lines.is_empty() { Err(missing()) } else { Ok(lines) }
     }
 
-    /// Makes the kernel's memory known, by its symbols.
+    /// Finds the kernel's page tables by its symbols: memory of arm64's kernel is read through them.
     pub(super) fn find_kernel(&mut self, symbols: &[&str]) {
         if self.arch == Arch::Arm64 && self.pages.is_none() {
             self.pages = Pages::of(&symbols.concat());
@@ -397,14 +390,13 @@ impl<'a> Machine<'a> {
             _ => error.to_string(),
         };
         let console = fs::read_to_string(self.folder.join(CONSOLE)).unwrap_or_default();
-        let lines: Vec<&str> = console.lines().collect();
-        let last = lines[lines.len().saturating_sub(REPORT_LINES / 2)..].join("\n");
+        let last = last_lines(&console, REPORT_LINES / 2);
         let text = [what, said(&self.folder), last].join("\n");
         MachineError::Broken(text.trim_end().to_owned())
     }
 }
 
-/// The same with texts of a length that an error may quote.
+/// Shortens the texts of an answer to what an error may quote.
 fn cut(mut answer: Answer) -> Answer {
     use LoadFailure::{BrokeOff, CouldNotStart, Signal};
     let cut = |text: &mut String| *text = text.chars().take(MOST_TEXT).collect();
@@ -562,7 +554,7 @@ fn kernel_command_line(arch: Arch, time: Time, arguments: &str) -> String {
     [arguments, console, ALWAYS].into_iter().chain(words).chain(after).collect::<Vec<_>>().join(" ")
 }
 
-/// A copy of the console's text that stays: the folder of a lab goes with it, unless `--logs` names one.
+/// Copies the console's text to a file that outlives the lab's folder; returns its path.
 fn kept(console: &Path) -> PathBuf {
     let copy = || {
         let mut file =

@@ -373,10 +373,8 @@ impl<'a> Lab<'a> {
         let [symbols, file] = ["symbols", "counts"].map(|name| folder.join(name));
         fs::write(&symbols, [wanted, &self.symbols].concat()).map_err(unwritable)?;
         let mut files = Vec::new();
-        let jobs = [match self.program(group) {
-            Some(program) => wire::Job::Repeat(specs(group), program.pack(&mut files)),
-            None => wire::Job::Count(specs(group)),
-        }];
+        let program = self.program(group).map(|program| program.pack(&mut files));
+        let jobs = [wire::Job::Count(specs(group), program)];
         let packed = (!files.is_empty()).then(|| folder.join("files"));
         packed.iter().try_for_each(|to| fs::write(to, &files)).map_err(unwritable)?;
         let plugin = Some(self.plugin.argument(&symbols, &file));

@@ -39,7 +39,7 @@ const FACTS: &str = "facts.json";
 const DATA: &str = "data";
 const TYPES: &str = "btf";
 
-/// What ends guests early.
+/// Catches the signals that end guests early.
 ///
 /// # Errors
 /// If signals cannot be caught.
@@ -50,7 +50,7 @@ pub(super) fn interrupts() -> Result<Interrupts, Failure> {
 /// A guest that has booted.
 #[derive(Debug)]
 pub(super) struct Base {
-    /// That of the guest's memory and state, and of what belongs to them, such as counts without a driver.
+    /// Has the guest's memory and state, and what belongs to them, such as counts without a driver.
     pub(super) folder: PathBuf,
     pub(super) facts: Facts,
 }

@@ -79,7 +79,7 @@ impl Symbols {
         self.bpf_lines.place(address, offset)
     }
 
-    /// In words the BPF programs that no hook calls, if there are some.
+    /// Names the BPF programs that no hook calls, if there are some.
     pub(super) fn not_attached(&self, hooks: &Hooks) -> Option<String> {
         let attached: BTreeSet<&str> =
             hooks.list.iter().flat_map(|hook| &hook.handlers).map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! What the host and a guest tell each other, as JSON.
+//! Messages between the host and a guest, as JSON.
 //!
 //! The guest reads its jobs from QEMU's fw_cfg device and answers through its own memory, see
 //! [`channel`](super::guest). Neither takes a driver, an interrupt or time on the guest's clock, so that a guest restored from
@@ -28,7 +28,7 @@ pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"profiler");
 /// Most bytes of an answer, and of what comes with it: the symbols of a kernel are 4 to 16 MiB.
 pub(super) const MAX_ANSWER: u64 = 64 << 20;
 
-/// What parts the symbols of modules from the source lines of BPF programs behind them.
+/// Separates the symbols of modules from the source lines of BPF programs that follow.
 pub(super) const BPF_LINES: char = '\0';
 
 /// Lines of a report of the kernel that an error carries.
@@ -48,10 +48,8 @@ pub(super) enum Job {
     Place(u32),
     /// Unloads a module.
     Remove(String),
-    /// Makes the operations of loads, which the plugin counts, one run after the other.
-    Count(Vec<RunSpec>),
-    /// The same of loads whose operations are runs of a program.
-    Repeat(Vec<RunSpec>, Agent),
+    /// Makes the operations of loads, which the plugin counts, one run after the other. With a program they are its runs.
+    Count(Vec<RunSpec>, Option<Agent>),
     /// Measures with probes, as `profiler run`; attached to the answer is the recording.
     Measure {
         /// The module.

@@ -26,7 +26,7 @@ pub(super) fn interface_is_up(socket: BorrowedFd<'_>, name: &str) -> io::Result<
 }
 
 /// Brings a network interface up or down.
-pub(super) fn set_interface(socket: BorrowedFd<'_>, name: &str, up: bool) -> io::Result<()> {
+pub(crate) fn set_interface(socket: BorrowedFd<'_>, name: &str, up: bool) -> io::Result<()> {
     let mut request = interface(socket, libc::SIOCGIFFLAGS, name_of(name))?;
     let flag = libc::IFF_UP as libc::c_short;
     // SAFETY: SIOCGIFFLAGS answered in this field of the union.

@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 
 use crate::error::{Failure, exit};
 use crate::lab::wire::Agent;
+use crate::text::last_lines;
 
 /// What it prints.
 pub(super) const OUTPUT: &str = "/run/agent";
@@ -23,7 +24,7 @@ pub(super) const OUTPUT: &str = "/run/agent";
 pub(super) const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Lines of it that an error carries, of this many bytes at its end.
-const LINES: usize = 10;
+pub(super) const LINES: usize = 10;
 const LAST_BYTES: u64 = 4 << 10;
 
 /// What may be the reason.
@@ -133,14 +134,8 @@ pub(super) fn said(output: &str) -> String {
     };
     let _ = File::open(output).and_then(read);
     let text = String::from_utf8_lossy(&text).into_owned();
-    match last_lines(&text).as_str() {
+    match last_lines(&text, LINES).as_str() {
         "" => "it said nothing".to_owned(),
         last => format!("it said:\n{last}"),
     }
-}
-
-/// The last lines of a text.
-pub(super) fn last_lines(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }

@@ -21,9 +21,6 @@ const SYSLOG: &str = "/dev/log";
 /// A program that has said nothing for so long has said all.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Lines of it that an error carries.
-const LINES: usize = 10;
-
 /// What names of these functions begin with (kernel/audit.c, auditsc.c, auditfilter.c, audit_watch.c, audit_tree.c, audit_fsnotify.c).
 const PREFIXES: [&str; 5] = ["audit_", "__audit_", "auditd_", "auditsc_", "kauditd_"];
 
@@ -45,7 +42,7 @@ pub(super) fn explained(agent: &Agent, failure: Failure) -> Failure {
         Ok(lines)
     };
     let mut lines = heard().unwrap_or_default();
-    lines.truncate(LINES);
+    lines.truncate(agent::LINES);
     let message = format!("{}\nit told syslog:\n{}", failure.message, lines.join("\n"));
     if lines.is_empty() { failure } else { Failure { message, ..failure } }
 }

@@ -3,11 +3,13 @@
 use std::fs;
 use std::io;
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use nix::mount::{MsFlags, mount};
+
+use crate::load::set_interface;
 
 /// File systems: where, of which type, and whether a kernel may lack it.
 const MOUNTS: [(&str, &str, bool); 9] = [
@@ -46,7 +48,7 @@ pub(super) fn prepare() -> io::Result<()> {
         }
     }
     fs::set_permissions("/tmp", fs::Permissions::from_mode(0o1777))?;
-    loopback_up()?;
+    set_interface(UdpSocket::bind("0.0.0.0:0")?.as_fd(), "lo", true)?;
     for (path, value) in [
         ("/proc/sys/kernel/ns_last_pid", FIRST_PID),
         ("/proc/sys/kernel/kptr_restrict", "0"),
@@ -61,20 +63,4 @@ pub(super) fn prepare() -> io::Result<()> {
     }
     std::thread::sleep(SETTLED);
     Ok(())
-}
-
-/// Sets `IFF_UP` of `lo`: netdevice(7).
-fn loopback_up() -> io::Result<()> {
-    let socket = UdpSocket::bind("0.0.0.0:0")?;
-    // SAFETY: all zeroes are an `ifreq`.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
-        *to = *from as libc::c_char;
-    }
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    // SAFETY: the kernel reads the request alone, which lives until the call returns.
-    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

@@ -14,6 +14,7 @@ use crate::error::{Failure, exit};
 use crate::kernel::module::{self, ModuleFacts};
 use crate::lab::installs::Installs;
 use crate::lab::wire::{Agent, Answer, Install, ModuleFile};
+use crate::text::last_lines;
 
 /// Attempts to unload a module that is still in use.
 const REMOVE_ATTEMPTS: u32 = 50;
@@ -127,5 +128,5 @@ pub(super) fn remove(name: &str) -> Result<(), Failure> {
 fn kernel_log(module: &str) -> String {
     let mut lines = Log::all().lines();
     lines.retain(|line| line.contains(module));
-    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+    last_lines(&lines.join("\n"), LOG_LINES)
 }
