@@ -33,7 +33,7 @@ pub fn choose(
     if let Err(error) = OpenOptions::new().read(true).write(true).open(DEVICE) {
         return Ok((Accel::Tcg, format!("{DEVICE}: {error}")));
     }
-    let file = cache.join(format!("{} {}", spec.kernel.release, qemu_version()));
+    let file = cache.join(format!("{} {}", spec.kernel.release, qemu_version()).replace('/', "-"));
     let works = match fs::read_to_string(&file).as_deref() {
         Ok("works") => true,
         Ok("fails") => false,

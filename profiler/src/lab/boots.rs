@@ -1,4 +1,4 @@
-//! Runs with probes, in the same guest: under virtual time from the base snapshot, on the wall clock in a boot of its own.
+//! Runs with probes in a guest: restored from the base snapshot under virtual time, booted for the wall clock.
 
 use std::fs;
 use std::io;

@@ -11,7 +11,7 @@ use crate::error::Failure;
 use crate::load::make_private;
 use crate::recording::{Recording, Series};
 
-/// Baselines that are kept; the oldest goes first. That of a driver with 100 handlers has 30 MB.
+/// Number of baselines that are kept; the oldest is removed first. One of a driver with 100 handlers takes 30 MB.
 const MOST: usize = 8;
 
 /// A hash of all that a result depends on: the bytes of `files` (the module, the kernel, the emulator, the program that measures)

@@ -14,7 +14,7 @@ use profiler_vm::Arch;
 /// Where the program is, which the kernel starts.
 const PROGRAM: &str = "init";
 
-/// A program that does nothing and succeeds, for what the kernel or a driver starts.
+/// A program that only exits with 0: the kernel and drivers start it in place of others.
 const TRUE: &str = "bin/true";
 
 /// Folders that file systems are mounted on, among others.

@@ -1,4 +1,4 @@
-//! From what is asked for to what each boot does.
+//! Options of a lab, their defaults, and what follows from them for each kernel.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -44,13 +44,13 @@ const TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// What a lab is asked for. `None` is a default that depends on the rest.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Kernels to boot; none is the one that the module was built for.
+    /// Kernels to boot; by default those that the modules were built for.
     pub kernels: Vec<String>,
     /// The only subject, or the baseline: one for each kernel.
     pub baseline: Vec<Subject>,
     /// Parameters of the module.
     pub baseline_params: String,
-    /// The subjects that are compared; none if there is one alone.
+    /// The subjects to compare with the baseline, if any.
     pub candidate: Vec<Subject>,
     /// Parameters of these.
     pub candidate_params: String,
@@ -93,7 +93,7 @@ pub struct Settings {
     pub(super) folder: PathBuf,
 }
 
-/// When a run of these loads ends, if nothing is said.
+/// The default length of a run with these loads.
 pub fn usual_length(meter: Meter, loads: &[BuiltinKind]) -> Length {
     Length::Operations(match meter {
         _ if loads.iter().any(|kind| is_slow(*kind)) => OPERATIONS_IF_SLOW,
@@ -103,7 +103,7 @@ pub fn usual_length(meter: Meter, loads: &[BuiltinKind]) -> Length {
 }
 
 impl Options {
-    /// Instructions counted under virtual time; what is measured is left open.
+    /// The defaults for counted instructions, without subjects or loads.
     pub fn counted() -> Self {
         Self {
             kernels: Vec::new(),
@@ -129,7 +129,7 @@ impl Options {
     /// Refuses options that contradict each other.
     ///
     /// # Errors
-    /// With what contradicts what.
+    /// Names the contradiction.
     pub fn check(&self) -> Result<(), Failure> {
         let (run, baseline, candidate) = (&self.run, &self.baseline, &self.candidate);
         let (virtual_time, exact) = (run.clock == Clock::Virtual, run.meter == Meter::Exact);

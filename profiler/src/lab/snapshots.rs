@@ -30,7 +30,7 @@ const MOST: usize = 8;
 /// Longest that a boot may take: ten times what it takes on a machine that does nothing else.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
 
-/// Changes with what is in a snapshot's folder.
+/// Version of the layout of a snapshot's folder.
 const LAYOUT: &str = "4";
 
 const SYMBOLS: &str = "symbols";
@@ -136,7 +136,7 @@ impl<'a> Maker<'a> {
         Self { arguments, ..self }
     }
 
-    /// The snapshot from the cache, or a new one; `say` gets what takes time.
+    /// The snapshot from the cache, or a new one; `say` announces what takes time.
     ///
     /// # Errors
     /// If the kernel does not boot, or nothing can be written.

@@ -35,7 +35,7 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// Those of lines of `/proc/kallsyms`; other lines are passed over.
+    /// Parses lines of `/proc/kallsyms`; skips all others.
     pub fn parse(text: &str) -> Self {
         let symbol = |(address, kind, name, module): (&str, &str, &str, Option<&str>)| {
             let address = u64::from_str_radix(address, 16).ok()?;
@@ -100,7 +100,7 @@ impl Symbols {
         })
     }
 
-    /// The symbol that holds `address`; none below the first.
+    /// The last symbol at or below `address`.
     pub fn at(&self, address: u64) -> Option<&Symbol> {
         let after = self.symbols.partition_point(|symbol| symbol.address <= address);
         self.symbols.get(after.checked_sub(1)?)

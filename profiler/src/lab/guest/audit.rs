@@ -18,7 +18,7 @@ use crate::lab::wire::Agent;
 /// Where programs tell syslog something: syslog(3).
 const SYSLOG: &str = "/dev/log";
 
-/// A program that has said nothing for so long has said all.
+/// A program that has sent nothing for this long has nothing more to say.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// What names of these functions begin with (kernel/audit.c, auditsc.c, auditfilter.c, audit_watch.c, audit_tree.c, audit_fsnotify.c).
@@ -69,7 +69,7 @@ pub(super) fn installed(agent: &Agent) -> Result<(ModuleFacts, String), Failure>
     Ok((facts(&loaded, given), functions))
 }
 
-/// The facts of these rules, of so many. Recordings are compared where as many were refused: those that are missing take nothing.
+/// The facts of the `loaded` rules, of so many `given`. Recordings are compared only if as many rules were refused: those cost nothing.
 fn facts(loaded: &[&str], given: usize) -> ModuleFacts {
     let count = loaded.len();
     let unknown =

@@ -14,7 +14,7 @@ use crate::lab::wire::BPF_LINES;
 use crate::probe::{self, LoadedProgram, btf_bytes, loaded_programs};
 use crate::text::listed;
 
-/// What `/proc/kallsyms` begins the name of a program's function with, before its tag of 16 digits, which changes with its code.
+/// Prefix of the functions of BPF programs in `/proc/kallsyms`. A tag of 16 digits follows, which changes with the code.
 const PREFIX: &str = "bpf_prog_";
 const TAG: usize = 16;
 

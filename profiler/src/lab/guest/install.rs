@@ -19,7 +19,7 @@ use crate::text::last_lines;
 /// Attempts to unload a module that is still in use.
 const REMOVE_ATTEMPTS: u32 = 50;
 
-/// In this time the kernel does what it puts off when probes are registered, such as kprobes that become jumps after some ticks
+/// In this time the kernel does what it defers when probes are registered, such as kprobes that become jumps after some ticks
 /// and a grace period of RCU (`kprobe_optimizer` in kernel/kprobes.c). It is skipped where the guest has nothing to do.
 const SETTLED: Duration = Duration::from_secs(2);
 
