@@ -1,6 +1,7 @@
 //! virtme-ng's command line.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -108,20 +109,22 @@ pub fn search_path() -> OsString {
     path
 }
 
+/// The file of a program, as a shell finds it by [`search_path`].
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| {
+        let found = std::fs::metadata(path);
+        found.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    };
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(is_program);
+    }
+    std::env::split_paths(&search_path()).map(|folder| folder.join(name)).find(is_program)
+}
+
 /// The command as a user would type it.
 pub fn text(command: &Command) -> String {
-    let quote = |word: &OsStr| {
-        let word = word.to_string_lossy();
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-        if !word.is_empty() && word.chars().all(plain) {
-            word.into_owned()
-        } else {
-            crate::quote(&word)
-        }
-    };
-    let mut words = vec![quote(command.get_program())];
-    words.extend(command.get_args().map(quote));
-    words.join(" ")
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| crate::quote(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -11,17 +11,19 @@ pub struct Trouble {
 
 impl Trouble {
     /// The first trouble among the lines of a console.
-    pub fn find<'a>(mut lines: impl Iterator<Item = &'a str>) -> Option<Self> {
-        let first = lines.find(|line| is_trouble(line))?;
-        Some(Self { lines: [first].into_iter().chain(lines).map(str::to_owned).collect() })
+    pub fn find<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Self> {
+        Self::from(lines, is_trouble)
+    }
+
+    fn from<'a>(lines: impl Iterator<Item = &'a str>, is_sign: fn(&str) -> bool) -> Option<Self> {
+        let lines = lines.skip_while(|line| !is_sign(line)).map(str::to_owned).collect();
+        Some(Self { lines }).filter(|trouble| !trouble.lines.is_empty())
     }
 
     /// The first report in the kernel's log that says that its code is wrong, though the kernel goes on: a `WARN`, and what lockdep,
     /// KASAN, UBSAN and reference counters find. It begins with the line that says what it is.
     pub fn of_log(lines: &[String]) -> Option<Self> {
-        let is_sign = |line: &String| is_trouble(line) || is_warning(line);
-        let first = lines.iter().position(is_sign)?;
-        Some(Self { lines: lines[first..].to_vec() })
+        Self::from(lines.iter().map(String::as_str), |line| is_trouble(line) || is_warning(line))
     }
 
     /// Whether the report names code of this module, as `function+0x12/0x34 [module]` does.

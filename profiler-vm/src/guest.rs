@@ -51,10 +51,8 @@ pub fn run(
     // Before the kernel is unpacked, which takes half a second.
     let interrupts = Interrupts::catch()?;
     // A VM that is killed leaves virtme-ng's temporary files behind. Here they are removed.
-    let scratch = tempfile::Builder::new()
-        .prefix("vng-")
-        .tempdir_in(&spec.scratch)
-        .map_err(VmError::file("create a folder in", &spec.scratch))?;
+    let scratch = tempfile::Builder::new().prefix("vng-").tempdir();
+    let scratch = scratch.map_err(VmError::file("create a folder in", &std::env::temp_dir()))?;
     // A word that no earlier output can contain.
     let nonce = scratch.path().file_name().unwrap_or_default().to_string_lossy();
     let script = tempfile::Builder::new()
@@ -109,7 +107,6 @@ enum Stream {
 /// A running VM. All of its processes are killed with the value, and if this program is killed.
 struct Guest {
     child: Child,
-    group: Option<Pid>,
     events: mpsc::Receiver<(Stream, String)>,
     interrupts: Interrupts,
     started: Instant,
@@ -126,7 +123,6 @@ impl Guest {
         let mut child = command
             .spawn()
             .map_err(|error| VmError(format!("cannot run `{}`: {error}", text(command))))?;
-        let group = i32::try_from(child.id()).ok().map(Pid::from_raw);
         let (sender, events) = mpsc::sync_channel(MOST_WAITING);
         if let Some(stdout) = child.stdout.take() {
             forward(stdout, sender.clone(), Stream::Output);
@@ -135,7 +131,7 @@ impl Guest {
             forward(stderr, sender, Stream::Console);
         }
         let started = Instant::now();
-        Ok(Self { child, group, events, interrupts, started, timeout })
+        Ok(Self { child, events, interrupts, started, timeout })
     }
 
     /// Follows the VM to its end: the command's exit code and its lines.
@@ -186,10 +182,8 @@ impl Guest {
     }
 
     fn stop(&mut self) {
-        if let Some(group) = self.group {
-            // Fails only if all processes are gone already.
-            let _ = killpg(group, Signal::SIGKILL);
-        }
+        // It leads its group. Fails only if all processes are gone already.
+        let _ = killpg(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGKILL);
         let _ = self.child.wait();
     }
 }

@@ -14,7 +14,7 @@ use object::elf::FileHeader64;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{LittleEndian, Object as _, ObjectSection as _};
 
-use crate::Arch;
+use crate::{Arch, VmError};
 
 #[cfg(fuzzing)]
 #[path = "../../fuzz/src/hooks/image.rs"]
@@ -32,31 +32,20 @@ mod header {
     pub(super) const HAS_PAYLOAD: u16 = 0x208;
 }
 
-/// Why a file cannot be used as a kernel, with its path.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ImageError(String);
-
-impl ImageError {
-    fn read(path: &Path, error: &io::Error) -> Self {
-        Self(format!("cannot read {}: {error}", path.display()))
-    }
-
-    fn unpack(path: &Path, what: &str) -> Self {
-        Self(format!("cannot unpack the kernel {}: {what}", path.display()))
-    }
-
-    fn no_image(path: &Path) -> Self {
-        Self(format!(
-            "{} is not a compressed x86 kernel (bzImage of boot protocol 2.08 or newer) or an unpacked one of arm64 (Image): \
-             give a vmlinuz",
-            path.display()
-        ))
-    }
+fn cannot_unpack(path: &Path, what: &str) -> VmError {
+    VmError(format!("cannot unpack the kernel {}: {what}", path.display()))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, ImageError> {
-    fs::read(path).map_err(|error| ImageError::read(path, &error))
+fn no_image(path: &Path) -> VmError {
+    VmError(format!(
+        "{} is not a compressed x86 kernel (bzImage of boot protocol 2.08 or newer) or an unpacked one of arm64 (Image): \
+         give a vmlinuz",
+        path.display()
+    ))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, VmError> {
+    fs::read(path).map_err(VmError::file("read", path))
 }
 
 /// A kernel that can be booted.
@@ -75,19 +64,19 @@ impl KernelImage {
     ///
     /// # Errors
     /// If it cannot be read, or is neither a bzImage nor an Image of arm64.
-    pub fn open(path: &Path) -> Result<Self, ImageError> {
-        let unreadable = |error| ImageError::read(path, &error);
-        let absolute = fs::canonicalize(path).map_err(unreadable)?;
+    pub fn open(path: &Path) -> Result<Self, VmError> {
+        let absolute = fs::canonicalize(path).map_err(VmError::file("read", path))?;
         // The version's text lies in the setup code, which is at most 255 sectors long.
         let mut head = Vec::new();
-        let file = File::open(&absolute).map_err(unreadable)?;
-        file.take(256 * 512 + 512).read_to_end(&mut head).map_err(unreadable)?;
+        let file = File::open(&absolute).map_err(VmError::file("read", path))?;
+        let most = 256 * 512 + 512;
+        file.take(most).read_to_end(&mut head).map_err(VmError::file("read", path))?;
         let (release, arch) = if is_arm64(&head) {
             (banner(&read(&absolute)?), Arch::Arm64)
         } else {
             (release(&head), Arch::X86_64)
         };
-        let release = release.ok_or_else(|| ImageError::no_image(path))?;
+        let release = release.ok_or_else(|| no_image(path))?;
         Ok(Self { path: absolute, release, arch })
     }
 
@@ -96,13 +85,13 @@ impl KernelImage {
     ///
     /// # Errors
     /// If the kernel cannot be unpacked.
-    pub fn btf(&self) -> Result<Option<Vec<u8>>, ImageError> {
+    pub fn btf(&self) -> Result<Option<Vec<u8>>, VmError> {
         if self.arch == Arch::Arm64 {
             return Ok(largest_btf(&read(&self.path)?).map(<[u8]>::to_vec));
         }
         let vmlinux = self.unpacked()?;
         let vmlinux = object::File::parse(vmlinux.as_slice())
-            .map_err(|error| ImageError::unpack(&self.path, &error.to_string()))?;
+            .map_err(|error| cannot_unpack(&self.path, &error.to_string()))?;
         let section = vmlinux.section_by_name(".BTF").and_then(|section| section.data().ok());
         Ok(section.map(<[u8]>::to_vec))
     }
@@ -111,7 +100,7 @@ impl KernelImage {
     ///
     /// # Errors
     /// If the package's folder does not have it, or it cannot be read.
-    pub fn module(&self, name: &str) -> Result<Vec<u8>, ImageError> {
+    pub fn module(&self, name: &str) -> Result<Vec<u8>, VmError> {
         let beside =
             self.path.parent().and_then(Path::parent).map(|above| above.join("lib/modules"));
         let folders = beside.into_iter().chain([PathBuf::from("/lib/modules")]);
@@ -126,19 +115,18 @@ impl KernelImage {
                 [0x7f, b'E', b'L', b'F', ..] => Ok(bytes),
                 packed => unpack(packed)
                     .map(|(bytes, _)| bytes)
-                    .map_err(|what| ImageError::unpack(&path, &what)),
+                    .map_err(|what| cannot_unpack(&path, &what)),
             };
         }
         let path = folders.into_iter().next().unwrap_or_default().join("modules.dep");
-        let error = io::Error::new(io::ErrorKind::NotFound, format!("no module {name} there"));
-        Err(ImageError::read(&path, &error))
+        Err(VmError(format!("cannot read {}: no module {name} there", path.display())))
     }
 
     /// The kernel as an ELF file.
-    fn unpacked(&self) -> Result<Vec<u8>, ImageError> {
+    fn unpacked(&self) -> Result<Vec<u8>, VmError> {
         let image = read(&self.path)?;
-        let payload = payload(&image).ok_or_else(|| ImageError::no_image(&self.path))?;
-        decompress(payload).map_err(|what| ImageError::unpack(&self.path, &what))
+        let payload = payload(&image).ok_or_else(|| no_image(&self.path))?;
+        decompress(payload).map_err(|what| cannot_unpack(&self.path, &what))
     }
 
     /// The kernel for QEMU to boot without its decompressor, which takes seconds under a translator; `None` if this kernel or
@@ -192,7 +180,7 @@ fn largest_btf(image: &[u8]) -> Option<&[u8]> {
     found.max_by_key(|btf| btf.len())
 }
 
-/// The release in an unpacked kernel's own name for itself.
+/// The release in the version banner of an unpacked kernel.
 fn banner(image: &[u8]) -> Option<String> {
     const BEFORE: &[u8] = b"Linux version ";
     let at = memchr::memmem::find(image, BEFORE)? + BEFORE.len();

@@ -33,12 +33,11 @@ pub fn choose(
     if let Err(error) = OpenOptions::new().read(true).write(true).open(DEVICE) {
         return Ok((Accel::Tcg, format!("{DEVICE}: {error}")));
     }
-    let key = format!("{} / {}\n", qemu_version(), spec.kernel.release);
-    let file = cache.join(&spec.kernel.release);
-    let kept = fs::read_to_string(&file).ok().and_then(|text| verdict(&text, &key));
-    let works = match kept {
-        Some(works) => works,
-        None => {
+    let file = cache.join(format!("{} {}", spec.kernel.release, qemu_version()).replace('/', "-"));
+    let works = match fs::read_to_string(&file).as_deref() {
+        Ok("works") => true,
+        Ok("fails") => false,
+        _ => {
             say("trying KVM, once for this kernel");
             let probe = VmSpec {
                 timeout: PROBE_TIMEOUT,
@@ -48,8 +47,8 @@ pub fn choose(
             };
             let works = guest::run(&probe, Accel::Kvm, &mut |_| {}).is_ok_and(|vm| vm.code == 0);
             fs::create_dir_all(cache).map_err(VmError::file("create", cache))?;
-            let text = format!("{key}{}\n", if works { "works" } else { "fails" });
-            fs::write(&file, text).map_err(VmError::file("write", &file))?;
+            fs::write(&file, if works { "works" } else { "fails" })
+                .map_err(VmError::file("write", &file))?;
             works
         }
     };
@@ -64,27 +63,4 @@ fn qemu_version() -> String {
     let output = Command::new("qemu-system-x86_64").arg("--version").output();
     let text = output.map(|output| output.stdout).unwrap_or_default();
     String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned()
-}
-
-/// The kept result, unless it is of another QEMU or kernel.
-fn verdict(text: &str, key: &str) -> Option<bool> {
-    match text.strip_prefix(key)?.trim_end() {
-        "works" => Some(true),
-        "fails" => Some(false),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::verdict;
-
-    #[test]
-    fn a_verdict_holds_for_its_own_qemu_and_kernel_alone() {
-        let key = "QEMU 7.2 / 6.1.0-56-amd64\n";
-        assert_eq!(verdict(&format!("{key}works\n"), key), Some(true));
-        assert_eq!(verdict(&format!("{key}fails\n"), key), Some(false));
-        assert_eq!(verdict("QEMU 8.0 / 6.1.0-56-amd64\nworks\n", key), None);
-        assert_eq!(verdict(&format!("{key}wor"), key), None);
-    }
 }

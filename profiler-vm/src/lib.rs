@@ -25,12 +25,12 @@ mod spec;
 mod udev;
 
 pub use arch::Arch;
-pub use command::{search_path, text};
+pub use command::{find_program, search_path, text};
 pub use console::Trouble;
 pub use error::VmError;
 pub use guest::{Interrupts, hangup_is_ignored, logged_lines, run};
+pub use image::KernelImage;
 #[cfg(fuzzing)]
 pub use image::fuzzing;
-pub use image::{ImageError, KernelImage};
 pub use script::quote;
 pub use spec::{Accel, Time, VmOutcome, VmSpec};

@@ -4,17 +4,19 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Printed when the guest is up: lines before it are not the command's.
-fn start_line(nonce: &str) -> String {
+pub(crate) fn start_line(nonce: &str) -> String {
     format!("PROFILER-VM-START {nonce}")
 }
 
-fn done_prefix(nonce: &str) -> String {
+/// Begins what is printed when the command has ended; its exit code follows.
+pub(crate) fn done_prefix(nonce: &str) -> String {
     format!("PROFILER-VM-DONE {nonce} rc=")
 }
 
 /// The text as one word for a shell.
 pub fn quote(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
+    // A NUL is in no word of a command.
+    shlex::try_quote(word).unwrap_or_default().into_owned()
 }
 
 /// Turns the output to virtme-ng's port for it. virtme-ng's init has done so unless udev, which names the ports
@@ -68,51 +70,10 @@ pub(crate) fn script(
     text
 }
 
-/// What one line of the guest's output means.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line<'a> {
-    /// The command starts.
-    Start,
-    /// Output of the command.
-    Output(&'a str),
-    /// The command is over; `rest` is output that had no line end.
-    Done { rest: &'a str, code: i32 },
-}
-
-/// Reads one line. Only the sentinel of this run counts.
-pub(crate) fn classify<'a>(line: &'a str, nonce: &str) -> Line<'a> {
-    if line == start_line(nonce) {
-        return Line::Start;
-    }
-    if let Some((rest, code)) = line.split_once(&done_prefix(nonce))
-        && let Ok(code) = code.trim_end().parse()
-    {
-        return Line::Done { rest, code };
-    }
-    Line::Output(line)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::process::Command;
-
-    #[test]
-    fn the_sentinel_carries_the_exit_code() {
-        let done = |line| classify(line, "n1");
-        assert_eq!(done("PROFILER-VM-DONE n1 rc=7"), Line::Done { rest: "", code: 7 });
-        let line = "no newlinePROFILER-VM-DONE n1 rc=0";
-        assert_eq!(done(line), Line::Done { rest: "no newline", code: 0 });
-        assert_eq!(done("PROFILER-VM-START n1"), Line::Start);
-    }
-
-    #[test]
-    fn a_foreign_or_broken_sentinel_is_output() {
-        for line in ["PROFILER-VM-DONE n2 rc=0", "PROFILER-VM-DONE n1 rc=", "PROFILER-VM-START n2"]
-        {
-            assert_eq!(classify(line, "n1"), Line::Output(line));
-        }
-    }
 
     #[test]
     fn words_arrive_in_the_command_as_they_are() {
@@ -124,6 +85,6 @@ mod tests {
         let output = Command::new("sh").arg("-c").arg(body).output().unwrap();
         let output = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output, "a b|it's|$HOME|*|PROFILER-VM-DONE n1 rc=0\n");
-        assert!(script.contains("export X='1 '\\''2'\\'''\n"), "{script}");
+        assert!(script.contains("export X=\"1 '2'\"\n"), "{script}");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::console;
 use crate::error::VmError;
-use crate::script::{self, Line};
+use crate::script;
 
 /// Lines that an error carries.
 const LAST_LINES: usize = 12;
@@ -28,24 +28,22 @@ impl Seen {
         nonce: &str,
         on_line: &mut dyn FnMut(&str),
     ) -> bool {
-        let mut keep = |line: &str| {
-            on_line(line);
-            self.lines.push(line.to_owned());
-        };
-        match script::classify(line, nonce) {
-            Line::Start => self.started = true,
-            Line::Output(line) if self.started && self.code.is_none() => keep(line),
-            // virtme-ng's own output.
-            Line::Output(_) => {}
-            Line::Done { rest, code } => {
-                if !rest.is_empty() {
-                    keep(rest);
-                }
-                self.code = Some(code);
-                return true;
-            }
+        if line == script::start_line(nonce) {
+            self.started = true;
+            return false;
         }
-        false
+        // Output without a line end comes before the sentinel. Only that of this run counts.
+        let sentinel = line
+            .split_once(&script::done_prefix(nonce))
+            .and_then(|(rest, code)| Some((rest, code.trim_end().parse().ok()?)));
+        let text = sentinel.map_or(line, |(rest, _)| rest);
+        // What is printed before the command starts is virtme-ng's.
+        if self.started && self.code.is_none() && (sentinel.is_none() || !text.is_empty()) {
+            on_line(text);
+            self.lines.push(text.to_owned());
+        }
+        self.code = self.code.or(sentinel.map(|(_, code)| code));
+        sentinel.is_some()
     }
 
     /// Takes a line of the kernel; true when it is the first sign of trouble.
@@ -111,6 +109,22 @@ mod tests {
         assert!(error.contains("ended before the command did\nlast words"), "{error}");
         let error = seen(&output[..1], &[]).verdict(None).unwrap_err().to_string();
         assert!(error.contains("before the command started"), "{error}");
+    }
+
+    #[test]
+    fn the_sentinel_may_follow_output_without_a_line_end() {
+        let output = ["PROFILER-VM-START n", "no newlinePROFILER-VM-DONE n rc=0"];
+        let (code, lines) = seen(&output, &[]).verdict(None).unwrap();
+        assert_eq!((code, lines), (0, vec!["no newline".to_owned()]));
+    }
+
+    #[test]
+    fn a_foreign_or_broken_sentinel_is_output() {
+        let foreign = ["PROFILER-VM-DONE m rc=0", "PROFILER-VM-DONE n rc=", "PROFILER-VM-START m"];
+        let output =
+            [&["PROFILER-VM-START n"], &foreign[..], &["PROFILER-VM-DONE n rc=7"]].concat();
+        let (code, lines) = seen(&output, &[]).verdict(None).unwrap();
+        assert_eq!((code, lines), (7, foreign.map(str::to_owned).to_vec()));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! What to run, and on what machine.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,8 +36,6 @@ pub struct VmSpec {
     /// The folder whose changes reach the host. It holds the VM's script as well, so it has to
     /// be writable here. The rest of the file tree is read-only below an overlay.
     pub shared: PathBuf,
-    /// A folder for temporary files of the VM and virtme-ng, which the guest does not have.
-    pub scratch: PathBuf,
     /// Where the output and the kernel's messages are written.
     pub log: PathBuf,
     /// The program `vng`: a path, or a name to be searched for.
@@ -58,15 +55,6 @@ pub enum Accel {
     Kvm,
     /// By QEMU's translator.
     Tcg,
-}
-
-impl fmt::Display for Accel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kvm => "KVM",
-            Self::Tcg => "TCG",
-        })
-    }
 }
 
 /// A command that ran to its end.

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 /// Exit codes of the program; docs/exit-codes.md has the same table.
 pub mod exit {
     /// All went well.
@@ -48,7 +50,7 @@ pub mod exit {
 }
 
 /// Why the program ends without success.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     /// One of [`exit`].

@@ -32,6 +32,12 @@ pub(crate) fn nearest(wanted: &str, names: impl Iterator<Item = String>) -> Opti
     names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
 }
 
+/// The last lines of a text.
+pub(crate) fn last_lines(text: &str, most: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(most)..].join("\n")
+}
+
 /// Longest duration accepted, a year, so that sums with "now" cannot overflow.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 

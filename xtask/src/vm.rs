@@ -91,7 +91,6 @@ fn spec(paths: &Paths, args: &VmArgs, kernel: &Unpacked) -> Result<VmSpec> {
         command: args.command.clone(),
         directory: paths.root().to_owned(),
         shared: paths.target(),
-        scratch: std::env::temp_dir(),
         log: log_path(paths, args),
         vng: setup::venv::VIRTME.program(paths, "vng"),
         home,
@@ -125,7 +124,7 @@ pub(crate) fn run(paths: &Paths, args: &VmArgs) -> Result<VmOutcome> {
         vm.qemu_args = TURNS.map(str::to_owned).to_vec();
     }
     println!(
-        "vm: Linux {}, CPUs: {}{}, {accel} ({reason})",
+        "vm: Linux {}, CPUs: {}{}, {accel:?} ({reason})",
         kernel.release,
         vm.cpus,
         if args.icount { ", virtual time" } else { "" },

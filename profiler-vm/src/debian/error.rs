@@ -10,14 +10,9 @@ use std::process::{Command, ExitStatus, Stdio};
 pub enum DebianError {
     /// A program is missing, or cannot be started.
     #[error(
-        "cannot run `{command}`: {error}; install apt, dpkg and kmod, or what has bsdtar (libarchive-tools)"
+        "cannot run `{0}`: {1}; install apt, dpkg and kmod, or what has bsdtar (libarchive-tools)"
     )]
-    NotStarted {
-        /// The whole command.
-        command: String,
-        /// What the system said.
-        error: io::Error,
-    },
+    NotStarted(String, io::Error),
     /// A program failed.
     #[error("`{command}` failed: {status}\n{said}")]
     Failed {
@@ -39,13 +34,8 @@ pub enum DebianError {
         error: io::Error,
     },
     /// Files of the user's are no kernel that boots here.
-    #[error("no kernel in {of}: {what}")]
-    NoKernel {
-        /// What was given.
-        of: String,
-        /// What is wrong.
-        what: String,
-    },
+    #[error("no kernel in {0}")]
+    NoKernel(String),
     /// The packages are not what they have to be.
     #[error("{0}")]
     Packages(String),
@@ -76,8 +66,7 @@ pub(super) fn output(command: &mut Command) -> Result<(String, String), DebianEr
     let text = crate::text(command);
     // What a program says is searched for known words.
     let output = command.env("LC_ALL", "C").stdin(Stdio::null()).output();
-    let output =
-        output.map_err(|error| DebianError::NotStarted { command: text.clone(), error })?;
+    let output = output.map_err(|error| DebianError::NotStarted(text.clone(), error))?;
     let [out, said] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     if output.status.success() {
         return Ok((out.into_owned(), said.into_owned()));

@@ -34,7 +34,7 @@ const MOST_CHARS: usize = 64;
 /// If they cannot be unpacked, or have no kernel that boots here, several, or one that is there.
 pub fn add(sources: &[PathBuf], kernels: &Path) -> Result<String, DebianError> {
     let given: Vec<String> = sources.iter().map(|source| source.display().to_string()).collect();
-    let fails = |what: String| DebianError::NoKernel { of: given.join(", "), what };
+    let fails = |what: String| DebianError::NoKernel(format!("{}: {what}", given.join(", ")));
     let mut partial = Partial::new(&kernels.join("added"))?;
     let root = partial.root();
     let mut found = BTreeSet::new();

@@ -118,7 +118,7 @@ const ADDRESS: usize = 2 * size_of::<u64>();
 
 /// Symbols of `/proc/kallsyms`: address, kind, name and module, in the order in which the kernel looks up
 /// a name: its image, then modules, the newest first.
-pub(super) fn lines_of(kallsyms: &str) -> impl Iterator<Item = (&str, &str, &str, Option<&str>)> {
+pub(crate) fn lines_of(kallsyms: &str) -> impl Iterator<Item = (&str, &str, &str, Option<&str>)> {
     // There are 200,000 of them, and each start of the program reads them: `lines` and `split_once` take ten times as
     // many instructions.
     let text = kallsyms.as_bytes();
@@ -142,8 +142,14 @@ pub(super) fn lines_of(kallsyms: &str) -> impl Iterator<Item = (&str, &str, &str
     })
 }
 
-pub(super) fn is_function(kind: &str) -> bool {
+pub(crate) fn is_function(kind: &str) -> bool {
     matches!(kind, "t" | "T" | "w" | "W")
+}
+
+/// The address of a symbol, by lines of `/proc/kallsyms`.
+pub(crate) fn address_of(kallsyms: &str, symbol: &str) -> Option<u64> {
+    let (address, ..) = lines_of(kallsyms).find(|(_, _, name, _)| *name == symbol)?;
+    u64::from_str_radix(address, 16).ok()
 }
 
 /// Whether a symbol is for the padding before a function (`CONFIG_FUNCTION_PADDING_BYTES`, kCFI), or says

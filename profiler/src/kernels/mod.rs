@@ -20,7 +20,7 @@ use crate::load::{changeable, make_private, user_cache};
 impl From<DebianError> for Failure {
     fn from(error: DebianError) -> Self {
         let (code, remedy) = match &error {
-            DebianError::NotStarted { .. } => (
+            DebianError::NotStarted(..) => (
                 exit::CANNOT_MEASURE,
                 "without it unpack a kernel's package and give its folder with --kernel: ",
             ),
@@ -31,7 +31,7 @@ impl From<DebianError> for Failure {
             DebianError::Failed { command, .. } if command.starts_with("bsdtar") => {
                 (exit::BAD_INPUT, "the package cannot be unpacked: ")
             }
-            DebianError::NoKernel { .. } => (exit::BAD_INPUT, ""),
+            DebianError::NoKernel(_) => (exit::BAD_INPUT, ""),
             DebianError::Failed { .. } => {
                 (exit::CANNOT_MEASURE, "apt or dpkg failed (is the network up?): ")
             }
@@ -134,8 +134,9 @@ impl Cache {
             versions.iter().map(|version| choose(&releases, version)).collect();
         for release in chosen? {
             let to = self.folder.join(release);
-            if Unpacked::open(&to).is_some_and(|there| !with_headers || there.headers().exists()) {
-                let how = match Unpacked::open(&to).is_some_and(|there| there.is_added()) {
+            let is_enough = |there: &Unpacked| !with_headers || there.headers().exists();
+            if let Some(there) = Unpacked::open(&to).filter(is_enough) {
+                let how = match there.is_added() {
                     true => ", added from files: `profiler kernels remove` it to fetch it",
                     false => "",
                 };
@@ -192,7 +193,7 @@ impl Cache {
         Ok(kernels)
     }
 
-    /// Makes the folder, and waits for any other process that fetches or removes. Held until dropped.
+    /// Creates the folder and locks it against other processes that fetch or remove, until dropped.
     fn lock(&self) -> Result<Flock<File>, Failure> {
         make_private(&self.folder).map_err(|error| self.unusable(error))?;
         let file = File::create(self.folder.join(".lock")).map_err(|error| self.unusable(error))?;

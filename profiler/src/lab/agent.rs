@@ -1,7 +1,7 @@
 //! A program that the guest runs: it attaches BPF programs, or opens the device of a driver that hooks the kernel only then.
 //!
-//! It may be of a change under judgement: nothing of it runs on this machine, and of files that it names none is read but libraries
-//! and loaders in the system's folders.
+//! It may come from a change that nobody has reviewed: nothing of it runs on the host, and of the files that it names only libraries
+//! and loaders in the system's folders are read.
 
 use std::error::Error;
 use std::fmt;
@@ -16,13 +16,14 @@ use std::sync::Arc;
 use object::elf::{DT_NEEDED, FileHeader64};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 use object::{LittleEndian, SectionIndex};
+use profiler_vm::find_program;
 use sha2::{Digest as _, Sha256};
 
 use super::installs::Installs;
 use super::wire;
 use crate::error::{Failure, exit};
 
-/// Most bytes of its files, which the guest holds in its memory twice while it reads them.
+/// Largest size of all its files: the guest holds them in memory twice while it reads them.
 const MOST_BYTES: u64 = 128 << 20;
 
 /// Bytes of a loader's path and of a library's name, and libraries of a file, at most: it may name one of a megabyte a million times.
@@ -40,10 +41,7 @@ const FOLDERS: [&str; 6] = [
     "/usr/lib",
 ];
 
-/// Folders of programs that PATH may lack.
-const SYSTEM_PROGRAMS: [&str; 2] = ["/usr/sbin", "/sbin"];
-
-/// What a subject without a module begins with, and what makes it of the rest and of further files.
+/// Prefixes of subjects without a module, each with its constructor.
 const KINDS: [(&str, Make); 4] = [
     ("run:", Agent::new),
     ("audit:", Agent::of_audit_rules),
@@ -54,18 +52,19 @@ const KINDS: [(&str, Make); 4] = [
 /// Most bytes of a kernel's arguments: the kernel takes 2,048 (`COMMAND_LINE_SIZE` of x86 and arm64), and the guest has others.
 const MOST_ARGUMENTS: usize = 1000;
 
-type Make = fn(&str, &[PathBuf]) -> Result<Agent, Failure>;
+pub(super) type Make = fn(&str, &[PathBuf]) -> Result<Agent, Failure>;
 
-/// What the file of a BPF object usually ends with, which needs no kind. A command has spaces.
+/// Files whose names end so are BPF objects without a prefix, too. A command has spaces.
 const BPF_OBJECT: &str = ".bpf.o";
 
 /// A program with its arguments, and the files that it needs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Agent {
-    installs: Installs,
+    /// What it installs.
+    pub(super) installs: Installs,
     /// How it was given: what it begins with, and the rest.
     kind: &'static str,
-    command: String,
+    pub(super) command: String,
     /// The program's path and its arguments.
     arguments: Vec<String>,
     /// The program, what else was named, and libraries; shared by copies of this.
@@ -99,7 +98,8 @@ impl Agent {
         let mut arguments =
             shlex::split(command).ok_or_else(|| bad("a quote is not closed".to_owned()))?;
         let name = arguments.first().ok_or_else(|| bad("it names no program".to_owned()))?;
-        let program = find(name).ok_or_else(|| bad(format!("there is no program {name}")))?;
+        let program =
+            find_program(name).ok_or_else(|| bad(format!("there is no program {name}")))?;
         let mut files = Files::default();
         files.add(&program, 0).map_err(&bad)?;
         for file in further {
@@ -118,7 +118,7 @@ impl Agent {
             hash.update(format!("{:?} {:o} ", file.path, file.mode));
             hash.update(Sha256::digest(&file.bytes));
         }
-        let checksum = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let checksum = format!("{:x}", hash.finalize());
         let (kind, command) = (KINDS[0].0, command.to_owned());
         Self { installs, kind, command, arguments, files: Arc::new(files), checksum }
     }
@@ -133,16 +133,10 @@ impl Agent {
         Some(make(rest, further).map(|agent| Self { kind, command: rest.to_owned(), ..agent }))
     }
 
-    /// What is behind the kind in a subject such as `run: COMMAND`.
-    #[must_use]
-    pub fn rest(given: &str) -> Option<&str> {
-        of_kind(given).map(|(.., rest)| rest)
-    }
-
     /// auditctl(8), which loads a file of rules; these watch `further` files.
     fn of_audit_rules(rules: &str, further: &[PathBuf]) -> Result<Self, Failure> {
         let bad = |why: &str| Failure::new(exit::USAGE, format!("audit: {rules}: {why}"));
-        let program = find("auditctl").ok_or_else(|| {
+        let program = find_program("auditctl").ok_or_else(|| {
             bad("it takes `auditctl`, which is not there: install auditd (RHEL: audit)")
         })?;
         let absolute = std::path::absolute(rules).map_err(|error| bad(&error.to_string()))?;
@@ -194,21 +188,9 @@ impl Agent {
         (self.installs == Installs::KernelArguments).then_some(&*self.command)
     }
 
-    /// What it installs.
-    #[must_use]
-    pub fn installs(&self) -> Installs {
-        self.installs
-    }
-
-    /// Its program and arguments as they were given.
-    pub(super) fn command(&self) -> &str {
-        &self.command
-    }
-
     /// A checksum of its arguments and files, in hexadecimal: what a build id is for a module.
     pub(super) fn id(&self) -> String {
-        let hash = Sha256::digest(format!("{self:?}"));
-        hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect()
+        format!("{:.40x}", Sha256::digest(format!("{self:?}")))
     }
 
     /// Its program and arguments as they were given, and the beginning of the checksum of its files, if it has some.
@@ -242,7 +224,7 @@ fn without_state(rules: &[u8]) -> Vec<u8> {
 }
 
 /// The kind of a subject, what makes it, and the rest; `None` if it is a module's file.
-fn of_kind(given: &str) -> Option<(&'static str, Make, &str)> {
+pub(super) fn of_kind(given: &str) -> Option<(&'static str, Make, &str)> {
     let named =
         KINDS.iter().find_map(|(kind, make)| Some((*kind, *make, given.strip_prefix(kind)?)));
     let is_object =
@@ -281,26 +263,22 @@ impl Files {
         while let Some(file) = self.0.get(number) {
             let path = file.path.clone();
             let linked = match Linked::of(&file.bytes) {
-                // What is named beside the program may be anything.
-                Err(_) if (1..named).contains(&number) => None,
-                linked => Some(linked.map_err(|why| format!("{path}: {why}"))?),
+                // A file that is named beside the program may be anything.
+                Err(_) if (1..named).contains(&number) => Linked::default(),
+                linked => linked.map_err(|why| format!("{path}: {why}"))?,
             };
-            if let Some(linked) = linked {
-                if let Some(loader) = linked.loader {
-                    if !is_of_system(&loader) {
-                        return Err(format!("{path}: {loader} is not a loader of this system"));
-                    }
-                    self.add_new(Path::new(&loader))?;
+            if let Some(loader) = linked.loader {
+                if !is_of_system(&loader) {
+                    return Err(format!("{path}: {loader} is not a loader of this system"));
                 }
-                for name in linked.needed {
-                    let found = library(&name).ok_or_else(|| {
-                        format!(
-                            "{path} needs {name}, which none of {} has: link it statically",
-                            FOLDERS.join(", ")
-                        )
-                    })?;
-                    self.add_new(&found)?;
-                }
+                self.add_new(Path::new(&loader))?;
+            }
+            for name in linked.needed {
+                let folders = FOLDERS.join(", ");
+                let found = library(&name).ok_or_else(|| {
+                    format!("{path} needs {name}, which none of {folders} has: link it statically")
+                })?;
+                self.add_new(&found)?;
             }
             number += 1;
         }
@@ -336,7 +314,8 @@ fn contents(path: &Path, flags: i32, most: u64) -> io::Result<(u32, Vec<u8>)> {
     Ok((metadata.permissions().mode() & KEPT_RIGHTS, bytes))
 }
 
-/// What an ELF file says that it is linked with.
+/// What an ELF file is linked with.
+#[derive(Default)]
 struct Linked {
     loader: Option<String>,
     needed: Vec<String>,
@@ -358,7 +337,7 @@ impl Linked {
         };
         let header = FileHeader64::<LittleEndian>::parse(bytes)?;
         let segments = header.program_headers(LittleEndian, bytes)?;
-        let mut linked = Self { loader: None, needed: Vec::new() };
+        let mut linked = Self::default();
         for segment in segments {
             if let Some(path) = segment.interpreter(LittleEndian, bytes)? {
                 // The kernel takes the first.
@@ -391,20 +370,6 @@ fn library(name: &str) -> Option<PathBuf> {
 /// Whether a file is directly in one of the system's folders.
 fn is_of_system(path: &str) -> bool {
     FOLDERS.iter().any(|folder| Path::new(path).parent() == Some(Path::new(folder)))
-}
-
-/// The path of a program as a shell would find it.
-fn find(name: &str) -> Option<PathBuf> {
-    let is_program = |path: &PathBuf| {
-        let found = std::fs::metadata(path);
-        found.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
-    };
-    if name.contains('/') {
-        return Some(PathBuf::from(name)).filter(is_program);
-    }
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&folders).chain(SYSTEM_PROGRAMS.map(PathBuf::from));
-    folders.map(|folder| folder.join(name)).find(is_program)
 }
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
-//! Runs with probes, in the same guest: under virtual time from the base snapshot, on the wall clock in a boot of its own.
+//! Runs with probes in a guest: restored from the base snapshot under virtual time, booted for the wall clock.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use profiler_vm::{Accel, Interrupts, Time};
 
 use super::files::Files;
-use super::machine::{Hardware, Machine, MachineError, Spec, Start};
+use super::machine::{Machine, MachineError, Spec, Start};
 use super::plan::{Job, RunSpec, sides};
 use super::pool::parallel;
 use super::snapshots::{Base, Maker, interrupts};
-use super::wire::{self, Answer, Install};
+use super::wire::{self, Install};
 use super::{KernelBuilds, Measured, Settings};
 use crate::error::Failure;
 use crate::recording::{Clock, Recording, SeriesPosition};
@@ -24,13 +25,6 @@ const WARMUP_PART: u32 = 10;
 /// Longest that a kernel may take to boot by KVM: a nested one may hang there.
 const KVM_LIMIT: Duration = Duration::from_secs(40);
 
-/// A run of a boot.
-struct Step<'a> {
-    side: Side,
-    order: u32,
-    job: &'a Job,
-}
-
 /// What the boots of one kernel need.
 pub(super) struct Boots<'a> {
     builds: &'a KernelBuilds,
@@ -40,8 +34,6 @@ pub(super) struct Boots<'a> {
     initramfs: PathBuf,
     files: Files,
 }
-
-type Runs = Vec<(Side, Recording)>;
 
 impl<'a> Boots<'a> {
     /// Opens the base snapshot under virtual time; `say` gets what takes time.
@@ -67,66 +59,64 @@ impl<'a> Boots<'a> {
         Ok(Self { builds, settings, interrupts, base, initramfs, files })
     }
 
-    /// Measures all boots; `on_run` is called at the start of each run.
+    /// Measures all boots; `on_run` is called at the start of each run. Runs before a failure are kept.
     pub(super) fn measure(&self, on_run: &(dyn Fn() + Sync)) -> Measured {
+        let measured = Mutex::new(Measured::default());
+        let keep = |side, recording| {
+            let mut measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
+            measured.of_side(side).push(recording);
+        };
         let [boots, _] = self.settings.options.boots();
-        let numbers: Vec<u32> = (0..boots).collect();
-        let (boots, failure) =
-            parallel(&numbers, self.settings.options.jobs(), |boot| self.boot(*boot, on_run));
-        let mut measured = Measured { failure, ..Measured::default() };
-        for (runs, failure) in boots {
-            runs.into_iter().for_each(|(side, recording)| measured.of_side(side).push(recording));
-            measured.failure = measured.failure.or(failure);
-        }
-        measured
+        let boots: Vec<u32> = (0..boots).collect();
+        let boot = |number: &u32| self.boot(*number, on_run, &keep);
+        let (_, failure) = parallel(&boots, self.settings.options.jobs(), boot);
+        Measured { failure, ..measured.into_inner().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    /// One boot: its recordings, and why there are no more.
+    /// One boot, whose recordings `keep` gets.
     fn boot(
         &self,
         boot: u32,
         on_run: &(dyn Fn() + Sync),
-    ) -> Result<(Runs, Option<Failure>), Failure> {
-        let [_, repeat] = self.settings.options.boots();
+        keep: &dyn Fn(Side, Recording),
+    ) -> Result<(), Failure> {
+        let Settings { options, work, folder, .. } = self.settings;
+        let [_, repeat] = options.boots();
         let sides = sides(boot, repeat, self.builds.candidate.is_some());
-        let each = |side| self.settings.work.iter().map(move |job| (side, job));
-        let steps: Vec<Step<'_>> = (0..)
-            .zip(sides.into_iter().flat_map(each))
-            .map(|(order, (side, job))| Step { side, order, job })
+        let runs = sides.into_iter().flat_map(|side| work.iter().map(move |job| (side, job)));
+        let runs: Vec<(u32, (Side, &Job))> = (0..).zip(runs).collect();
+        let jobs: Vec<wire::Job> = runs
+            .iter()
+            .flat_map(|(order, (side, job))| self.jobs(boot, *order, *side, job))
             .collect();
-        let jobs: Vec<wire::Job> = steps.iter().flat_map(|step| self.jobs(step, boot)).collect();
-        let mut runs = Vec::new();
-        let release = &self.builds.kernel.release;
-        let name = format!("{release}-boot-{boot}");
-        let folder =
-            self.settings.options.logs.as_ref().unwrap_or(&self.settings.folder).join(name);
-        let failed = |error: MachineError, run: Option<u32>| {
-            let run = run.map_or(String::new(), |run| format!(", run {run}"));
+        let name = format!("{}-boot-{boot}", self.builds.kernel.release);
+        let folder = options.logs.as_ref().unwrap_or(folder).join(name);
+        let failed = |run: &str, error: MachineError| {
             let module = Some(&*self.builds.baseline.name);
             error.into_failure(&format!("boot {boot}{run}"), module, &folder)
         };
-        let mut machine = self.machine(&jobs, &folder).map_err(|error| failed(error, None))?;
-        for step in &steps {
+        let mut machine = self.machine(&jobs, &folder).map_err(|error| failed("", error))?;
+        for (order, (side, job)) in runs {
             on_run();
-            match self.step(&mut machine, step, boot) {
-                Ok(recording) => runs.push((step.side, recording)),
-                Err(error) => return Ok((runs, Some(failed(error, Some(step.order))))),
-            }
+            let recording =
+                measured(&mut machine).map_err(|error| failed(&format!(", run {order}"), error))?;
+            let place = SeriesPosition { boot, order, part: job.part.clone() };
+            keep(side, Recording { place: Some(place), ..recording });
         }
-        Ok((runs, None))
+        Ok(())
     }
 
     /// What the guest does for a run: it loads the build, measures and unloads it.
-    fn jobs(&self, step: &Step<'_>, boot: u32) -> [wire::Job; 3] {
+    fn jobs(&self, boot: u32, order: u32, side: Side, job: &Job) -> [wire::Job; 3] {
         let name = &self.builds.baseline.name;
-        let mut modules = self.files.modules_of(name, step.side as usize);
-        if step.order > 0 {
+        let mut modules = self.files.modules_of(name, side as usize);
+        if order > 0 {
             // What it depends on is loaded.
             modules = modules.pop().into_iter().collect();
         }
         // The history of a placement is made once.
-        let placement = if step.order == 0 && self.base.is_some() { boot } else { 0 };
-        let run = step.job.run.clone();
+        let placement = if order == 0 && self.base.is_some() { boot } else { 0 };
+        let run = job.run.clone();
         let warmup = RunSpec { length: run.length.part(WARMUP_PART), ..run.clone() };
         [
             wire::Job::Install(Install { placement, modules, agent: None }),
@@ -136,78 +126,47 @@ impl<'a> Boots<'a> {
     }
 
     /// A machine whose guest is up and stopped.
-    fn machine<'b>(
-        &'b self,
-        jobs: &'b [wire::Job],
-        folder: &'b Path,
-    ) -> Result<Machine<'b>, MachineError> {
-        let limit = self.settings.options.timeout;
+    fn machine(&self, jobs: &[wire::Job], folder: &Path) -> Result<Machine<'_>, MachineError> {
+        let (kernel, options) = (&self.builds.kernel, &self.settings.options);
+        let files = self.settings.folder.join("files");
+        let spec = |start, limit| Spec {
+            jobs,
+            files: Some(&files),
+            ..Spec::counted(kernel.arch, &options.memory, start, folder, limit)
+        };
         if let Some(base) = &self.base {
-            return self.start(Start::Restore(&base.folder), Accel::Tcg, jobs, folder, limit);
+            let spec = spec(Start::Restore(&base.folder), options.timeout);
+            return Machine::start(spec, &self.interrupts);
         }
-        let (kernel, initramfs) = (&self.builds.kernel, &self.initramfs);
-        if fs::File::options().read(true).write(true).open("/dev/kvm").is_ok() {
-            let start = Start::Boot { kernel: &kernel.path, initramfs, arguments: "" };
-            // A machine may have /dev/kvm and yet not boot a stock kernel.
-            if let Ok(machine) = self.start(start, Accel::Kvm, jobs, folder, KVM_LIMIT) {
-                return Ok(machine);
-            }
+        let boot = |kernel, accel, limit| {
+            let start = Start::Boot { kernel, initramfs: &self.initramfs, arguments: "" };
+            let cpus = options.cpus();
+            let spec = Spec { time: Time::Wall, cpus, accel, ..spec(start, limit) };
+            let mut machine = Machine::start(spec, &self.interrupts)?;
+            machine.booted()?;
+            machine.deadline = Instant::now() + options.timeout;
+            Ok(machine)
+        };
+        // A machine may have /dev/kvm and yet not boot a stock kernel.
+        if fs::File::options().read(true).write(true).open("/dev/kvm").is_ok()
+            && let Ok(machine) = boot(&kernel.path, Accel::Kvm, KVM_LIMIT)
+        {
+            return Ok(machine);
         }
         let unpacked = kernel.unpacked_in_memory();
-        let kernel = unpacked.as_ref().unwrap_or(&kernel.path);
-        let start = Start::Boot { kernel, initramfs, arguments: "" };
-        self.start(start, Accel::Tcg, jobs, folder, limit)
+        boot(unpacked.as_ref().unwrap_or(&kernel.path), Accel::Tcg, options.timeout)
     }
+}
 
-    fn start<'b>(
-        &'b self,
-        start: Start<'_>,
-        accel: Accel,
-        jobs: &[wire::Job],
-        folder: &Path,
-        limit: Duration,
-    ) -> Result<Machine<'b>, MachineError> {
-        let options = &self.settings.options;
-        let hardware = Hardware {
-            time: if self.base.is_some() { Time::Virtual } else { Time::Wall },
-            cpus: options.cpus(),
-            accel,
-            ..Hardware::counted(self.builds.kernel.arch, &options.memory)
-        };
-        let files = self.settings.folder.join("files");
-        let spec = Spec { jobs, files: Some(&files), ..Spec::new(hardware, start, folder, limit) };
-        let mut machine = Machine::start(spec, &self.interrupts)?;
-        if let Start::Boot { .. } = start {
-            let (answer, _) = machine.answer()?;
-            machine.extend(Instant::now() + options.timeout);
-            if !matches!(answer, Answer::Booted(_)) {
-                let text = "the guest did not say that it is up".to_owned();
-                return Err(MachineError::Broken(text));
-            }
-        }
-        Ok(machine)
-    }
-
-    fn step(
-        &self,
-        machine: &mut Machine<'_>,
-        step: &Step<'_>,
-        boot: u32,
-    ) -> Result<Recording, MachineError> {
-        let mut next = || {
-            machine.go_on()?;
-            machine.answer()
-        };
-        next()?;
-        let (_, bytes) = next()?;
-        next()?;
-        let broken = |error: &dyn std::fmt::Display| {
-            MachineError::Broken(format!("the guest's recording is damaged: {error}"))
-        };
-        let mut recording =
-            Recording::parse(&bytes, Path::new("guest")).map_err(|error| broken(&error))?;
-        let part = step.job.part.clone();
-        recording.place = Some(SeriesPosition { boot, order: step.order, part });
-        Ok(recording)
-    }
+/// Has the guest do the jobs of a run.
+fn measured(machine: &mut Machine<'_>) -> Result<Recording, MachineError> {
+    let mut next = || {
+        machine.go_on()?;
+        machine.answer()
+    };
+    next()?;
+    let (_, bytes) = next()?;
+    next()?;
+    Recording::parse(&bytes, Path::new("guest"))
+        .map_err(|error| MachineError::Broken(format!("the guest's recording is damaged: {error}")))
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use profiler_vm::KernelImage;
 
-use super::agent::Agent;
 use super::installs::Installs;
 use super::subject::{Build, Subject};
 use super::{KernelBuilds, Options, kernel};
@@ -25,43 +24,24 @@ pub fn of_kernels(
 ) -> Result<Vec<KernelBuilds>, Failure> {
     let baselines = inspect(&options.baseline)?;
     let candidates = inspect(&options.candidate)?;
-    let kernels = if options.kernels.is_empty() {
-        find_kernels(&default_kernels(&baselines)?)?
-    } else {
-        find_kernels(&options.kernels)?
+    let asked = match options.kernels.as_slice() {
+        [] => default_kernels(&baselines)?,
+        given => given.to_vec(),
     };
     let with_builds = |kernel: KernelImage| {
         let below = folder.join(&kernel.release);
         fs::create_dir_all(&below).map_err(|error| Failure::cannot_write(&below, &error))?;
         let btf = if with_btf { kernel_btf(&kernel, &below)? } else { None };
-        let build = |of: &[Given], params: &str, name: &str| -> Result<Build, Failure> {
+        let build = |of: &[Given], params: &str, file: &str| {
             let (subject, module) = of_kernel(of, &kernel)?;
-            let (given, params) = (subject.to_string(), params.to_owned());
-            let Some(module) = module else {
-                let installs = subject.command().map(Agent::installs).unwrap_or_default();
-                let name = installs.module().to_owned();
-                return Ok(Build { subject: subject.clone(), given, name, params });
-            };
-            let output = below.join(name);
-            if Installs::is_name(&module.name) {
-                let text = format!(
-                    "{given}: {} is what others are called here, so no module may have that name",
-                    module.name
-                );
-                return Err(Failure::new(exit::BAD_INPUT, text));
-            }
-            make(module, btf.as_deref(), &output)?;
-            let subject = Subject::Module(output);
-            Ok(Build { subject, given, name: module.name.clone(), params })
+            build(subject, module.as_ref(), params, btf.as_deref(), &below.join(file))
         };
         let baseline = build(&baselines, &options.baseline_params, "baseline.ko")?;
         let candidate = match candidates.as_slice() {
             [] => None,
             some => Some(build(some, &options.candidate_params, "candidate.ko")?),
         };
-        if let Some(candidate) = &candidate
-            && candidate.name != baseline.name
-        {
+        if let Some(candidate) = candidate.as_ref().filter(|it| it.name != baseline.name) {
             let text = format!(
                 "baseline and candidate are not of one kind ({} and {}): give two builds of one driver, or two commands",
                 baseline.name, candidate.name
@@ -70,7 +50,37 @@ pub fn of_kernels(
         }
         Ok(KernelBuilds { kernel, baseline, candidate })
     };
-    kernels.into_iter().map(with_builds).collect()
+    find_kernels(&asked)?.into_iter().map(with_builds).collect()
+}
+
+/// What is installed of a subject: of a module a copy at `output`, with BTF on that of the kernel.
+fn build(
+    subject: &Subject,
+    module: Option<&Inspected>,
+    params: &str,
+    btf: Option<&Path>,
+    output: &Path,
+) -> Result<Build, Failure> {
+    let (given, params) = (subject.to_string(), params.to_owned());
+    let Some(module) = module else {
+        let installs = subject.command().map(|agent| agent.installs).unwrap_or_default();
+        let name = installs.module().to_owned();
+        return Ok(Build { subject: subject.clone(), given, name, params });
+    };
+    if Installs::is_name(&module.name) {
+        let text = format!(
+            "{given}: {} is what others are called here, so no module may have that name",
+            module.name
+        );
+        return Err(Failure::new(exit::BAD_INPUT, text));
+    }
+    make(module, btf, output)?;
+    Ok(Build {
+        subject: Subject::Module(output.to_owned()),
+        given,
+        name: module.name.clone(),
+        params,
+    })
 }
 
 fn find_kernels(asked: &[String]) -> Result<Vec<KernelImage>, Failure> {
@@ -141,22 +151,17 @@ fn kernel_btf(kernel: &KernelImage, folder: &Path) -> Result<Option<PathBuf>, Fa
 
 /// A copy of the module with BTF.
 fn make(module: &Inspected, btf: Option<&Path>, output: &Path) -> Result<(), Failure> {
-    match btf {
-        Some(btf) if !module.has_btf => {
-            let options = prepare::Options {
-                file: module.file.clone(),
-                btf: Some(btf.to_owned()),
-                output: Some(output.to_owned()),
-                in_place: false,
-            };
-            prepare::prepare(&options, None)?;
-        }
-        _ => {
-            fs::copy(&module.file, output)
-                .map_err(|error| Failure::cannot_write(output, &error))?;
-        }
-    }
-    Ok(())
+    let Some(btf) = btf.filter(|_| !module.has_btf) else {
+        let copied = fs::copy(&module.file, output).map(drop);
+        return copied.map_err(|error| Failure::cannot_write(output, &error));
+    };
+    let options = prepare::Options {
+        file: module.file.clone(),
+        btf: Some(btf.to_owned()),
+        output: Some(output.to_owned()),
+        in_place: false,
+    };
+    prepare::prepare(&options, None).map(drop)
 }
 
 #[cfg(test)]

@@ -11,11 +11,11 @@ use crate::error::Failure;
 use crate::load::make_private;
 use crate::recording::{Recording, Series};
 
-/// Baselines that are kept; the oldest goes first. That of a driver with 100 handlers has 30 MB.
+/// Number of baselines that are kept; the oldest is removed first. One of a driver with 100 handlers takes 30 MB.
 const MOST: usize = 8;
 
-/// What runs depend on, as a file's name: the bytes of `files` (the module, the kernel, the emulator, the program that measures) and
-/// `words` (what is measured, and how).
+/// A hash of all that a result depends on: the bytes of `files` (the module, the kernel, the emulator, the program that measures)
+/// and `words` (what is measured, and how).
 ///
 /// # Errors
 /// If a file cannot be read.
@@ -29,7 +29,7 @@ pub fn key(files: &[&Path], words: &[&str]) -> io::Result<String> {
     for word in words {
         hash.update(Sha256::digest(word));
     }
-    Ok(format!("{:x}.json", hash.finalize()))
+    Ok(format!("{:x}", hash.finalize()))
 }
 
 /// The cache in `folder`, which is made if it is missing.
@@ -42,14 +42,14 @@ pub fn open(folder: &Path) -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// The runs that were kept in a file; none if there are none, or none that can be read.
+/// The runs that were kept in a file, if it can be read.
 pub fn find(file: &Path) -> Option<Vec<Recording>> {
     let runs = Series::read(file).ok()?.runs;
     touch(file);
     Some(runs)
 }
 
-/// What is used is not the oldest.
+/// Marks a file as used, so that it is not the oldest.
 pub(super) fn touch(file: &Path) {
     let file = File::options().append(true).open(file);
     let _ = file.and_then(|file| file.set_modified(SystemTime::now()));

@@ -15,7 +15,7 @@ use super::wire::{self, ModuleFile};
 use crate::error::{Failure, exit};
 use crate::prepare::{SIGNATURE_MAGIC, said_in};
 
-/// Files one behind the other, in the order in which they are loaded.
+/// Concatenated files, in the order in which they are loaded.
 #[derive(Default)]
 pub(super) struct Files {
     bytes: Vec<u8>,
@@ -71,7 +71,7 @@ impl Files {
     }
 
     fn add(&mut self, name: &str, params: &str, bytes: Vec<u8>) {
-        // One that cannot be read is for the kernel to refuse.
+        // The kernel refuses what cannot be read here.
         let bytes = without_debug(&bytes).unwrap_or(bytes);
         let place = [self.bytes.len() as u64, bytes.len() as u64];
         self.bytes.extend(bytes);

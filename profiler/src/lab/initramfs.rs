@@ -14,7 +14,7 @@ use profiler_vm::Arch;
 /// Where the program is, which the kernel starts.
 const PROGRAM: &str = "init";
 
-/// A program that does nothing and succeeds, for what the kernel or a driver starts.
+/// A program that only exits with 0: the kernel and drivers start it in place of others.
 const TRUE: &str = "bin/true";
 
 /// Folders that file systems are mounted on, among others.
@@ -106,7 +106,7 @@ fn loaded_part(mut bytes: Vec<u8>) -> Vec<u8> {
 fn nothing(arch: Arch) -> Vec<u8> {
     const BASE: u64 = 0x40_0000;
     const HEADERS: u64 = 64 + 56;
-    let (of_arch, code): (u16, &[u8]) = match arch {
+    let (machine, code): (u16, &[u8]) = match arch {
         // mov $231, %eax; xor %edi, %edi; syscall
         Arch::X86_64 => (elf::EM_X86_64, &[0xb8, 231, 0, 0, 0, 0x31, 0xff, 0x0f, 0x05]),
         // mov x8, #94; mov x0, #0; svc #0
@@ -114,25 +114,16 @@ fn nothing(arch: Arch) -> Vec<u8> {
             (elf::EM_AARCH64, &[0xc8, 0x0b, 0x80, 0xd2, 0, 0, 0x80, 0xd2, 1, 0, 0, 0xd4])
         }
     };
-    let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
-    bytes.resize(16, 0);
     let size = HEADERS + code.len() as u64;
-    let halves = |bytes: &mut Vec<u8>, values: &[u16]| {
-        values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
-    };
-    let words = |bytes: &mut Vec<u8>, values: &[u32]| {
-        values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
-    };
-    let longs = |bytes: &mut Vec<u8>, values: &[u64]| {
-        values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
-    };
-    halves(&mut bytes, &[elf::ET_EXEC, of_arch]);
-    words(&mut bytes, &[1]);
-    longs(&mut bytes, &[BASE + HEADERS, 64, 0]);
-    words(&mut bytes, &[0]);
-    halves(&mut bytes, &[64, 56, 1, 0, 0, 0]);
-    words(&mut bytes, &[elf::PT_LOAD, elf::PF_R | elf::PF_X]);
-    longs(&mut bytes, &[0, BASE, BASE, size, size, 4096]);
+    let kind = u64::from(elf::ET_EXEC) | u64::from(machine) << 16 | 1 << 32;
+    // Each header has one entry of these sizes, and there are no sections.
+    let (at, sizes, entries) = (64, 64 << 32 | 56 << 48, 1);
+    let ident = u64::from_le_bytes(*b"\x7fELF\x02\x01\x01\0");
+    let header = [ident, 0, kind, BASE + HEADERS, at, 0, sizes, entries];
+    let loaded = u64::from(elf::PT_LOAD) | u64::from(elf::PF_R | elf::PF_X) << 32;
+    let segment = [loaded, 0, BASE, BASE, size, size, 4096];
+    let words = header.iter().chain(&segment);
+    let mut bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
     bytes.extend(code);
     bytes
 }

@@ -6,7 +6,7 @@ use crate::kernel::hooks::BPF;
 
 /// What a program installs: its functions are the handlers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Installs {
+pub(super) enum Installs {
     /// BPF programs.
     #[default]
     BpfPrograms,
@@ -21,7 +21,7 @@ pub enum Installs {
 impl Installs {
     /// The name that stands for it where a driver has that of its module.
     #[must_use]
-    pub fn module(self) -> &'static str {
+    pub(super) fn module(self) -> &'static str {
         match self {
             Self::BpfPrograms | Self::BpfObject => BPF,
             Self::AuditRules => "audit",
@@ -31,7 +31,7 @@ impl Installs {
 
     /// Whether something that no module installs has this name.
     #[must_use]
-    pub fn is_name(name: &str) -> bool {
+    pub(super) fn is_name(name: &str) -> bool {
         [Self::BpfPrograms, Self::AuditRules, Self::KernelArguments]
             .iter()
             .any(|it| it.module() == name)

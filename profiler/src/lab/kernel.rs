@@ -35,22 +35,20 @@ fn find_in(
 /// The file of a kernel that needs no cache.
 fn find_below(root: &Path, given: &str) -> Result<Option<PathBuf>, Failure> {
     let path = Path::new(given);
-    let installed = root.join("boot").join(format!("vmlinuz-{given}"));
     if path.is_dir() {
-        let mut images = images_in(&path.join("boot"));
-        if images.len() == 1 {
-            return Ok(images.pop());
-        }
-        let (folder, found) = (path.display(), images.len());
-        return Err(cannot_measure(format!(
-            "{folder} holds {found} files boot/vmlinuz-*: give the vmlinuz itself with --kernel"
-        )));
+        return match images_in(&path.join("boot")).as_slice() {
+            [image] => Ok(Some(image.clone())),
+            images => Err(cannot_measure(format!(
+                "{given} holds {} files boot/vmlinuz-*: give the vmlinuz itself with --kernel",
+                images.len()
+            ))),
+        };
     }
-    let is_version = !given.is_empty() && !given.contains('/');
-    Ok(match path.exists() {
-        true => Some(path.to_owned()),
-        false => Some(installed).filter(|installed| is_version && installed.exists()),
-    })
+    if path.exists() {
+        return Ok(Some(path.to_owned()));
+    }
+    let installed = root.join("boot").join(format!("vmlinuz-{given}"));
+    Ok(Some(installed).filter(|file| !given.contains('/') && file.exists()))
 }
 
 fn cannot_measure(text: String) -> Failure {
@@ -61,10 +59,8 @@ fn not_found(root: &Path, given: &str) -> Failure {
     let images = images_in(&root.join("boot"));
     let version =
         |path: &PathBuf| Some(path.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned());
-    let installed = match Vec::from_iter(images.iter().filter_map(version)) {
-        none if none.is_empty() => "none".to_owned(),
-        versions => versions.join(", "),
-    };
+    let versions: Vec<String> = images.iter().filter_map(version).collect();
+    let installed = if versions.is_empty() { "none".to_owned() } else { versions.join(", ") };
     cannot_measure(format!(
         "no kernel `{given}`: there is no such file or folder, and no /boot/vmlinuz-{given} \
          (installed: {installed}); `profiler kernels fetch {given}` fetches Debian's, and `profiler kernels \

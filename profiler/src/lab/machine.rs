@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,20 +15,19 @@ use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt as _, FdMapping};
 use profiler_vm::{Accel, Arch, Interrupts, Time, Trouble, search_path};
-use serde_json::json;
-
-use super::quiet::{KERNEL_ARGS, QEMU_ARGS};
-use super::wire::{
-    Answer, FILES, GuestFailure, HEADER, HEADER_BYTES, JOBS, Job, MAGIC, MAX_ANSWER, REPORT_LINES,
-};
-use crate::error::{Failure, exit};
-use crate::kernel::hooks::{Hooks, Reader};
-use crate::kernel::names::Names;
-use crate::load::{LoadFailure, LoadStatus, dying_with_parent};
-use qmp::{Qmp, QmpError};
+use serde_json::{Value, json};
 
 use super::pages::Pages;
-use super::{memory, qmp, vectors};
+use super::qmp::Qmp;
+use super::quiet::{KERNEL_ARGS, QEMU_ARGS};
+use super::wire::{Answer, FILES, HEADER, Header, JOBS, Job, MAGIC, MAX_ANSWER, REPORT_LINES};
+use super::{memory, vectors};
+use crate::error::{Failure, exit};
+use crate::kernel::hooks::{Hooks, Reader};
+use crate::kernel::host::HostFacts;
+use crate::kernel::names::Names;
+use crate::load::{LoadFailure, LoadStatus, dying_with_parent};
+use crate::text::last_lines;
 
 /// Descriptors that QEMU has its control socket and the state of a snapshot on.
 const CONTROL: i32 = 3;
@@ -55,40 +55,24 @@ const MOST_PAGES: usize = 1 << 15;
 /// Kernel arguments of each guest, beside those of [`KERNEL_ARGS`]. A kernel that breaks ends the machine.
 const ALWAYS: &str = "quiet nokaslr no_timer_check oops=panic panic=-1";
 
-/// What a machine is made of.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Hardware<'a> {
-    /// The CPU's architecture.
-    pub(super) arch: Arch,
-    /// Memory, as QEMU takes it.
-    pub(super) memory: &'a str,
-    /// What the clock shows.
-    pub(super) time: Time,
-    /// CPUs.
-    pub(super) cpus: u32,
-    /// Who runs the instructions.
-    pub(super) accel: Accel,
-}
-
-impl<'a> Hardware<'a> {
-    /// That of guests whose instructions are counted.
-    pub(super) fn counted(arch: Arch, memory: &'a str) -> Self {
-        Self { arch, memory, time: Time::Virtual, cpus: 1, accel: Accel::Tcg }
-    }
-}
-
 /// Where a machine begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Start<'a> {
     /// It boots a kernel with an initramfs, and with arguments before those of each guest.
     Boot { kernel: &'a Path, initramfs: &'a Path, arguments: &'a str },
-    /// It goes on where the snapshot in this folder was taken.
+    /// It continues from the snapshot in this folder.
     Restore(&'a Path),
 }
 
 /// A machine that is to be started.
 pub(super) struct Spec<'a> {
-    pub(super) hardware: Hardware<'a>,
+    pub(super) arch: Arch,
+    /// Memory, as QEMU takes it.
+    pub(super) memory: &'a str,
+    /// What the clock shows.
+    pub(super) time: Time,
+    pub(super) cpus: u32,
+    pub(super) accel: Accel,
     pub(super) start: Start<'a>,
     /// The folder that a snapshot of it is saved to.
     pub(super) saved_to: Option<&'a Path>,
@@ -105,15 +89,20 @@ pub(super) struct Spec<'a> {
 }
 
 impl<'a> Spec<'a> {
-    /// A machine that does nothing, for as long as `limit` at most.
-    pub(super) fn new(
-        hardware: Hardware<'a>,
+    /// A machine whose instructions can be counted, with no jobs, for `limit` at most.
+    pub(super) fn counted(
+        arch: Arch,
+        memory: &'a str,
         start: Start<'a>,
         folder: &'a Path,
         limit: Duration,
     ) -> Self {
         Self {
-            hardware,
+            arch,
+            memory,
+            time: Time::Virtual,
+            cpus: 1,
+            accel: Accel::Tcg,
             start,
             folder,
             deadline: Instant::now() + limit,
@@ -130,13 +119,14 @@ pub(super) struct Machine<'a> {
     qemu: Qemu,
     qmp: Qmp<'a>,
     folder: PathBuf,
-    deadline: Instant,
+    /// When it has to have ended.
+    pub(super) deadline: Instant,
     arch: Arch,
     /// How the kernel's memory is found, where QEMU reads a process's alone.
     pages: Option<Pages>,
 }
 
-/// What a report means after which the kernel does not go on.
+/// What a fatal report of the kernel means.
 const BROKE: &str = "the kernel broke";
 
 /// Why a machine gave no answer.
@@ -144,14 +134,12 @@ const BROKE: &str = "the kernel broke";
 pub(super) enum MachineError {
     /// QEMU's program could not be started, or does not take what it is given.
     Unusable(String),
-    /// A signal, by number.
-    Interrupted(i32),
+    /// A signal ended it, or the guest reports a failure.
+    Failed(Failure),
     /// The kernel's report, and what it means.
     Trouble(Trouble, &'static str),
-    /// Anything else.
+    /// Anything else: the kernel's messages may say more.
     Broken(String),
-    /// The guest says that a job failed.
-    Guest(GuestFailure),
 }
 
 impl<'a> Machine<'a> {
@@ -174,7 +162,7 @@ impl<'a> Machine<'a> {
         if let Start::Restore(from) = spec.start {
             if let Some(to) = spec.saved_to {
                 let copied = memory::copy(&from.join(MEMORY_FILE), &to.join(MEMORY_FILE));
-                copied.map_err(|error| unwritable(to, &error.to_string()))?;
+                copied.map_err(|error| unwritable(to, &error))?;
             }
             let parent_fd = OwnedFd::from(File::open(from.join(STATE_FILE)).map_err(file)?);
             descriptors.push(FdMapping { parent_fd, child_fd: STATE });
@@ -183,7 +171,7 @@ impl<'a> Machine<'a> {
         let errors = File::create(spec.folder.join("qemu.txt")).map_err(file)?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         dying_with_parent(&mut command);
-        let arch = spec.hardware.arch;
+        let arch = spec.arch;
         let child = command.spawn().map_err(|error| {
             MachineError::Unusable(format!(
                 "cannot run {}: {error}: install package {} (Debian, Ubuntu) or qemu-kvm-core",
@@ -194,51 +182,43 @@ impl<'a> Machine<'a> {
         // QEMU has its own copy of its descriptors; without ours the end of QEMU is the end of the socket.
         drop(command);
         let qemu = Qemu(child);
-        let qmp = Qmp::begin(ours, interrupts).map_err(|error| match error {
-            QmpError::Interrupted(signal) => MachineError::Interrupted(signal),
-            _ => MachineError::Unusable(format!("QEMU does not start: {}", said(spec.folder))),
+        let qmp = Qmp::begin(ours, interrupts).map_err(|_| match interrupts.caught() {
+            Some(signal) => MachineError::ended_by(signal),
+            None => MachineError::Unusable(format!("QEMU does not start: {}", said(spec.folder))),
         })?;
         let (folder, deadline) = (spec.folder.to_owned(), spec.deadline);
         let mut machine = Self { qemu, qmp, folder, deadline, arch, pages: None };
         if spec.saved_to.is_some() || matches!(spec.start, Start::Restore(_)) {
-            machine.leave_out_memory()?;
+            // Memory lies in a file of its own and not in the state: QEMU's `qapi/migration.json`.
+            let without = json!([{ "capability": "x-ignore-shared", "state": true }]);
+            machine.execute("migrate-set-capabilities", &json!({ "capabilities": without }))?;
         }
         if let Start::Restore(_) = spec.start {
             machine.execute("migrate-incoming", &json!({ "uri": format!("fd:{STATE}") }))?;
-            machine.wait_for_state()?;
+            machine.wait("query-status", |status| status == "inmigrate")?;
         }
         Ok(machine)
     }
 
-    /// Sets when it has to have ended.
-    pub(super) fn extend(&mut self, deadline: Instant) {
-        self.deadline = deadline;
-    }
-
-    fn execute(
-        &mut self,
-        command: &str,
-        arguments: &serde_json::Value,
-    ) -> Result<serde_json::Value, MachineError> {
+    fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, MachineError> {
         self.qmp.execute(command, arguments).map_err(|error| self.broken(error))
     }
 
-    /// Memory lies in a file of its own and not in the state: QEMU's `qapi/migration.json`.
-    fn leave_out_memory(&mut self) -> Result<(), MachineError> {
-        let without = json!([{ "capability": "x-ignore-shared", "state": true }]);
-        self.execute("migrate-set-capabilities", &json!({ "capabilities": without })).map(drop)
-    }
-
-    fn wait_for_state(&mut self) -> Result<(), MachineError> {
+    /// Repeats a query while the status that it returns `is_pending`.
+    fn wait(
+        &mut self,
+        query: &str,
+        is_pending: impl Fn(&str) -> bool,
+    ) -> Result<Value, MachineError> {
         loop {
-            let status = self.execute("query-status", &json!({}))?;
-            match status["status"].as_str() {
-                Some("inmigrate") if Instant::now() < self.deadline => {
-                    thread::sleep(Duration::from_millis(2));
-                }
-                Some("inmigrate") => return Err(self.broken(QmpError::TimedOut)),
-                _ => return Ok(()),
+            let state = self.execute(query, &json!({}))?;
+            if !is_pending(state["status"].as_str().unwrap_or_default()) {
+                return Ok(state);
             }
+            if Instant::now() > self.deadline {
+                return Err(self.broken(io::ErrorKind::TimedOut.into()));
+            }
+            thread::sleep(Duration::from_millis(2));
         }
     }
 
@@ -253,7 +233,7 @@ impl<'a> Machine<'a> {
         loop {
             let event = self.qmp.event(self.deadline);
             match event.map_err(|error| self.broken(error))?.as_str() {
-                "STOP" if died => return Err(self.broken(QmpError::Ended)),
+                "STOP" if died => return Err(self.broken(io::ErrorKind::UnexpectedEof.into())),
                 "STOP" => break,
                 "SHUTDOWN" | "RESET" => died = true,
                 _ => {}
@@ -262,19 +242,18 @@ impl<'a> Machine<'a> {
         if let Some(trouble) = self.trouble() {
             return Err(MachineError::Trouble(trouble, BROKE));
         }
-        let header = self.memory([HEADER, HEADER_BYTES])?;
-        let word = |at: usize| {
-            let bytes = header.get(at * 8..at * 8 + 8).and_then(|bytes| bytes.try_into().ok());
-            bytes.map_or(0, u64::from_le_bytes)
-        };
-        if word(0) != MAGIC {
+        let header = self.memory([HEADER, size_of::<Header>() as u64])?;
+        let words = header.as_chunks().0.iter().copied().map(u64::from_le_bytes);
+        let [MAGIC, text, text_bytes, attached, attached_bytes] = Vec::from_iter(words)[..] else {
             let text = "the guest stopped without an answer".to_owned();
             return Err(MachineError::Broken(text));
-        }
-        let text = self.memory([word(1), word(2)])?;
-        let attachment = self.memory([word(3), word(4)])?;
+        };
+        let text = self.memory([text, text_bytes])?;
+        let attachment = self.memory([attached, attached_bytes])?;
         match serde_json::from_slice(&text).map(cut) {
-            Ok(Answer::Failed(failure)) => Err(MachineError::Guest(failure)),
+            Ok(Answer::Failed(Failure { code, message })) => {
+                Err(MachineError::Failed(Failure { code: of_guest(code), message }))
+            }
             Ok(Answer::Warned(lines)) => {
                 Err(MachineError::Trouble(Trouble { lines }, "the kernel reports a fault"))
             }
@@ -282,6 +261,14 @@ impl<'a> Machine<'a> {
             Err(error) => {
                 Err(MachineError::Broken(format!("the guest's answer is damaged: {error}")))
             }
+        }
+    }
+
+    /// Waits for a guest that boots; returns its facts, and the kernel's symbols.
+    pub(super) fn booted(&mut self) -> Result<(Box<HostFacts>, Vec<u8>), MachineError> {
+        match self.answer()? {
+            (Answer::Booted(host), symbols) => Ok((host, symbols)),
+            _ => Err(MachineError::Broken("the guest did not say that it is up".to_owned())),
         }
     }
 
@@ -314,7 +301,7 @@ impl<'a> Machine<'a> {
         if lines.is_empty() { Err(missing()) } else { Ok(lines) }
     }
 
-    /// Makes the kernel's memory known, by its symbols.
+    /// Finds the kernel's page tables by its symbols: memory of arm64's kernel is read through them.
     pub(super) fn find_kernel(&mut self, symbols: &[&str]) {
         if self.arch == Arch::Arm64 && self.pages.is_none() {
             self.pages = Pages::of(&symbols.concat());
@@ -322,29 +309,29 @@ impl<'a> Machine<'a> {
     }
 
     /// Bytes at an address; those of the kernel have to be in one piece.
-    fn peek(&mut self, address: u64, bytes: u64) -> Result<Vec<u8>, QmpError> {
+    fn peek(&mut self, address: u64, bytes: u64) -> io::Result<Vec<u8>> {
         // Between the halves of x86-64 there is nothing.
         if self.arch == Arch::X86_64 && (1 << 47..0xffff_8000_0000_0000).contains(&address) {
-            return Err(QmpError::Refused(format!("no address: {address:#x}")));
+            return Err(io::Error::other(format!("no address: {address:#x}")));
         }
         let Some(pages) = self.pages.filter(|_| address >> 63 == 1) else {
             return self.read("memsave", address, bytes);
         };
         let table = |at| self.read("pmemsave", at, 8);
         let place = pages.physical(address, table)?;
-        let missing = || QmpError::Refused(format!("no memory at {address:#x}"));
+        let missing = || io::Error::other(format!("no memory at {address:#x}"));
         self.read("pmemsave", place.ok_or_else(missing)?, bytes)
     }
 
     /// Bytes by one of QEMU's commands.
-    fn read(&mut self, command: &str, address: u64, bytes: u64) -> Result<Vec<u8>, QmpError> {
+    fn read(&mut self, command: &str, address: u64, bytes: u64) -> io::Result<Vec<u8>> {
         let file = self.folder.join("memory");
         // QEMU's integers have a sign, and the kernel's half of the addresses is the upper one.
         let place = json!({ "val": address.cast_signed(), "size": bytes, "filename": file });
         self.qmp.execute(command, &place)?;
         let read = fs::read(&file);
         let _ = fs::remove_file(&file);
-        read.map_err(|error| QmpError::Refused(format!("cannot read {}: {error}", file.display())))
+        read.map_err(|error| io::Error::other(format!("cannot read {}: {error}", file.display())))
     }
 
     /// What the driver `module` has registered in the stopped guest; `modules` has the symbols of modules, of which `kernel` has
@@ -367,67 +354,51 @@ impl<'a> Machine<'a> {
     /// Writes what its memory's file lacks of a snapshot of the stopped guest; `to` is [`Spec::saved_to`], and the machine is of
     /// no more use.
     pub(super) fn save(&mut self, to: &Path) -> Result<(), MachineError> {
-        let unwritable = |why: &str| unwritable(to, why);
-        let file = File::create_new(to.join(STATE_FILE));
-        let file = file.map_err(|error| unwritable(&error.to_string()))?;
+        let file = File::create_new(to.join(STATE_FILE)).map_err(|error| unwritable(to, &error))?;
         self.qmp.give("snapshot", file.as_fd()).map_err(|error| self.broken(error))?;
         self.execute("migrate-set-parameters", &json!({ "max-bandwidth": 1_u64 << 40 }))?;
         self.execute("migrate", &json!({ "uri": "fd:snapshot" }))?;
-        loop {
-            let state = self.execute("query-migrate", &json!({}))?;
-            match state["status"].as_str() {
-                Some("completed") => return Ok(()),
-                Some("failed" | "cancelled") => {
-                    let why = state["error-desc"].as_str().unwrap_or("is the disk full?");
-                    return Err(unwritable(why));
-                }
-                _ if Instant::now() > self.deadline => {
-                    return Err(self.broken(QmpError::TimedOut));
-                }
-                _ => thread::sleep(Duration::from_millis(2)),
-            }
+        let ended = ["completed", "failed", "cancelled"];
+        let state = self.wait("query-migrate", |status| !ended.contains(&status))?;
+        if state["status"] == "completed" {
+            return Ok(());
         }
+        Err(unwritable(to, &state["error-desc"].as_str().unwrap_or("is the disk full?")))
     }
 
-    /// The last lines that the kernel has printed.
-    pub(super) fn console(&mut self) -> String {
-        let read = json!({ "device": "console", "size": CONSOLE_BYTES });
-        let text = self.qmp.execute("ringbuf-read", &read);
-        text.ok().and_then(|text| text.as_str().map(str::to_owned)).unwrap_or_default()
-    }
-
+    /// What the kernel has printed last, which is kept for `--logs` and for errors, and the trouble in it.
     fn trouble(&mut self) -> Option<Trouble> {
-        let text = self.console();
-        // For `--logs`, and for what an error quotes.
-        let _ = fs::write(self.folder.join(CONSOLE), &text);
+        let read = json!({ "device": "console", "size": CONSOLE_BYTES });
+        let text = self.qmp.execute("ringbuf-read", &read).unwrap_or_default();
+        let text = text.as_str().unwrap_or_default();
+        let _ = fs::write(self.folder.join(CONSOLE), text);
         Trouble::find(text.lines().map(str::trim_end))
     }
 
-    fn broken(&mut self, error: QmpError) -> MachineError {
-        if let QmpError::Interrupted(signal) = error {
-            return MachineError::Interrupted(signal);
+    fn broken(&mut self, error: io::Error) -> MachineError {
+        if let Some(signal) = self.qmp.signal() {
+            return MachineError::ended_by(signal);
         }
         if let Some(trouble) = self.trouble() {
             return MachineError::Trouble(trouble, BROKE);
         }
-        let what = match error {
-            QmpError::Refused(text) => text,
-            QmpError::TimedOut => "it did not end in time".to_owned(),
+        let what = match error.kind() {
+            io::ErrorKind::TimedOut => "it did not end in time".to_owned(),
             // Writes to a page that its memory's file has no room for: mmap(2).
-            _ if self.qemu.end() == Some(libc::SIGBUS) => {
+            io::ErrorKind::UnexpectedEof if self.qemu.end() == Some(libc::SIGBUS) => {
                 "no room is left for the guest's memory: is the disk full?".to_owned()
             }
-            _ => "it ended before the job did".to_owned(),
+            io::ErrorKind::UnexpectedEof => "it ended before the job did".to_owned(),
+            _ => error.to_string(),
         };
         let console = fs::read_to_string(self.folder.join(CONSOLE)).unwrap_or_default();
-        let lines: Vec<&str> = console.lines().collect();
-        let last = lines[lines.len().saturating_sub(REPORT_LINES / 2)..].join("\n");
+        let last = last_lines(&console, REPORT_LINES / 2);
         let text = [what, said(&self.folder), last].join("\n");
         MachineError::Broken(text.trim_end().to_owned())
     }
 }
 
-/// The same with texts of a length that an error may quote.
+/// Shortens the texts of an answer to what an error may quote.
 fn cut(mut answer: Answer) -> Answer {
     use LoadFailure::{BrokeOff, CouldNotStart, Signal};
     let cut = |text: &mut String| *text = text.chars().take(MOST_TEXT).collect();
@@ -478,7 +449,7 @@ fn word(
     Ok(u64::from_le_bytes(bytes))
 }
 
-fn unwritable(folder: &Path, why: &str) -> MachineError {
+fn unwritable(folder: &Path, why: &dyn Display) -> MachineError {
     MachineError::Broken(format!("cannot write the snapshot {}: {why}", folder.display()))
 }
 
@@ -522,7 +493,7 @@ pub(super) fn value(path: &Path) -> String {
 }
 
 fn command(spec: &Spec<'_>) -> Command {
-    let Hardware { arch, memory, time, cpus, accel } = spec.hardware;
+    let Spec { arch, memory, time, cpus, accel, .. } = *spec;
     let mut command = Command::new(arch.qemu());
     command.env("PATH", search_path());
     command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
@@ -594,14 +565,7 @@ fn kernel_command_line(arch: Arch, time: Time, arguments: &str) -> String {
     [arguments, console, ALWAYS].into_iter().chain(words).chain(after).collect::<Vec<_>>().join(" ")
 }
 
-/// QEMU's program, as it is found.
-pub(super) fn qemu(arch: Arch) -> Option<PathBuf> {
-    std::env::split_paths(&search_path())
-        .map(|folder| folder.join(arch.qemu()))
-        .find(|path| path.is_file())
-}
-
-/// A copy of the console's text that stays: the folder of a lab goes with it, unless `--logs` names one.
+/// Copies the console's text to a file that outlives the lab's folder; returns its path.
 fn kept(console: &Path) -> PathBuf {
     let copy = || {
         let mut file =
@@ -613,14 +577,18 @@ fn kept(console: &Path) -> PathBuf {
 }
 
 impl MachineError {
+    fn ended_by(signal: i32) -> Self {
+        let code = u8::try_from(128 + signal).unwrap_or(exit::TERMINATED);
+        Self::Failed(Failure::new(code, "ended by a signal"))
+    }
+
     /// What it means to the user; `at` says for which build and run it was.
     pub(super) fn into_failure(self, at: &str, module: Option<&str>, folder: &Path) -> Failure {
         let kept = || format!("the kernel's messages: {}", kept(&folder.join(CONSOLE)).display());
         match self {
             Self::Unusable(text) => Failure::new(exit::CANNOT_MEASURE, of_plugin(&text)),
-            Self::Interrupted(signal) => {
-                let code = u8::try_from(128 + signal).unwrap_or(exit::TERMINATED);
-                Failure::new(code, format!("{at}: ended by a signal"))
+            Self::Failed(Failure { code, message }) => {
+                Failure::new(code, format!("{at}: {message}"))
             }
             Self::Trouble(trouble, what) => {
                 let who = match module.filter(|name| trouble.names_module(name)) {
@@ -634,43 +602,35 @@ impl MachineError {
             Self::Broken(text) => {
                 Failure::new(exit::LAB_FAILED, format!("{at}: {text}\n{}", kept()))
             }
-            Self::Guest(GuestFailure { code, message }) => {
-                Failure::new(of_guest(code), format!("{at}: {message}"))
-            }
         }
     }
 }
 
 /// A guest's exit code, which a driver may have forged: only those of failures that happen there, never a verdict's.
 fn of_guest(code: u8) -> u8 {
-    const KNOWN: [u8; 7] = [
-        exit::INTERNAL,
-        exit::CANNOT_MEASURE,
-        exit::NO_TARGET,
-        exit::LOAD_FAILED,
-        exit::NO_HITS,
-        exit::LOSSES,
-        exit::LAB_FAILED,
-    ];
-    if KNOWN.contains(&code) { code } else { exit::LAB_FAILED }
+    use exit::{CANNOT_MEASURE, INTERNAL, LAB_FAILED, LOAD_FAILED, LOSSES, NO_HITS, NO_TARGET};
+    match code {
+        INTERNAL | CANNOT_MEASURE | NO_TARGET | LOAD_FAILED | NO_HITS | LOSSES => code,
+        _ => LAB_FAILED,
+    }
 }
 
 /// Names the remedy if QEMU cannot load the plugin: its `plugins/loader.c` and `qemu/plugin.h`.
 fn of_plugin(text: &str) -> String {
-    let signs = [
+    const SIGNS: [&str; 4] = [
         "plugin interface not enabled",
         "Could not load plugin",
         "-plugin: invalid option",
         "profiler-qemu: ",
     ];
-    match signs.iter().any(|sign| text.contains(sign)) {
-        true => format!(
-            "QEMU does not take the plugin that counts instructions: {text}\n\
-             install a QEMU 7.2 or newer with plugins (--enable-plugins; qemu-system-x86 of Debian and Ubuntu has \
-             them), or measure with --meter probes"
-        ),
-        false => text.to_owned(),
+    if !SIGNS.iter().any(|sign| text.contains(sign)) {
+        return text.to_owned();
     }
+    format!(
+        "QEMU does not take the plugin that counts instructions: {text}\n\
+         install a QEMU 7.2 or newer with plugins (--enable-plugins; qemu-system-x86 of Debian and Ubuntu has \
+         them), or measure with --meter probes"
+    )
 }
 
 #[cfg(test)]
@@ -706,8 +666,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let words = folder.path().display().to_string();
         fs::write(folder.path().join(CONSOLE), &words).unwrap();
-        let guest = GuestFailure { code: exit::LOAD_FAILED, message: String::new() };
-        for error in [MachineError::Interrupted(2), MachineError::Guest(guest)] {
+        let guest = MachineError::Failed(Failure::new(exit::LOAD_FAILED, ""));
+        for error in [MachineError::ended_by(2), guest] {
             let failure = error.into_failure("boot 1", None, folder.path());
             assert!(!failure.message.contains("messages"), "{failure}");
         }
@@ -722,7 +682,7 @@ mod tests {
     #[test]
     fn texts_of_a_guest_are_cut() {
         let text = "ä".repeat(2 * MOST_TEXT);
-        let guest = GuestFailure { code: exit::LOAD_FAILED, message: text.clone() };
+        let guest = Failure::new(exit::LOAD_FAILED, text.clone());
         let status = LoadStatus::Failed(LoadFailure::BrokeOff { text: text.clone() });
         let outcome = LoadOutcome::ended(status, Instant::now());
         let run = LoadRun { spec: LoadSpec::Command { argv: Vec::new() }, outcome };

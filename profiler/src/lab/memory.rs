@@ -14,8 +14,8 @@ use nix::unistd::{Whence, lseek};
 /// Bytes of a page of the guest.
 const PAGE: usize = 4096;
 
-/// Bytes that are read at a time.
-const CHUNK: usize = 1 << 20;
+/// Bytes that are read at a time: some may be of a hole.
+const CHUNK: usize = 256 << 10;
 
 /// What the kernel fills memory with that it frees after its boot: `POISON_FREE_INITMEM` of its `include/linux/poison.h`.
 const FREED: u8 = 0xcc;
@@ -27,25 +27,23 @@ const INITRAMFS: u64 = 1 << 20;
 pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let copy = File::create_new(to)?;
     copy.set_len(from.metadata()?.len())?;
-    each_run(&File::open(from)?, |run| match run.fill {
+    each_run(&File::open(from)?, |at, bytes, fill| match fill {
         Some(0) => Ok(()),
-        _ => copy.write_all_at(run.bytes, run.at),
+        _ => copy.write_all_at(bytes, at),
     })
 }
 
 /// Makes holes of the empty pages, and of the longest run of pages that the kernel has freed and not used since: those of its
-/// initramfs. What a guest finds in free memory is the same for all that are restored from there.
+/// initramfs. All guests that are restored from there find the same in free memory.
 pub(super) fn trim(file: &Path) -> io::Result<()> {
     let file = File::options().read(true).write(true).open(file)?;
     let (mut empty, mut freed) = (Vec::new(), Vec::<(u64, u64)>::new());
-    each_run(&file, |run| {
-        let bytes = run.bytes.len() as u64;
-        match run.fill {
-            Some(0) => empty.push((run.at, bytes)),
-            Some(FREED) => match freed.last_mut() {
-                Some((at, before)) if *at + *before == run.at => *before += bytes,
-                _ => freed.push((run.at, bytes)),
-            },
+    each_run(&file, |at, bytes, fill| {
+        let bytes = bytes.len() as u64;
+        match (fill, freed.last_mut()) {
+            (Some(0), _) => empty.push((at, bytes)),
+            (Some(FREED), Some((start, before))) if *start + *before == at => *before += bytes,
+            (Some(FREED), _) => freed.push((at, bytes)),
             _ => {}
         }
         Ok(())
@@ -63,75 +61,50 @@ pub(super) fn trim(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Pages that follow each other.
-struct Run<'a> {
-    at: u64,
-    bytes: &'a [u8],
-    /// What they are filled with, if it is one byte.
-    fill: Option<u8>,
-}
-
-/// Gives `then` the pages that are no holes: those that follow each other and have one fill, or none, at once.
-fn each_run(file: &File, mut then: impl FnMut(Run<'_>) -> io::Result<()>) -> io::Result<()> {
-    let fill = |page: &[u8]| {
-        let first = *page.first()?;
-        (page == &[first; PAGE][..page.len()]).then_some(first)
-    };
-    each_chunk(file, |at, bytes| {
-        let pages: Vec<&[u8]> = bytes.chunks(PAGE).collect();
-        let mut done = 0;
-        for run in pages.chunk_by(|one, next| fill(one) == fill(next)) {
-            let end = done + run.iter().map(|page| page.len()).sum::<usize>();
-            let fill = run.first().and_then(|page| fill(page));
-            then(Run { at: at + done as u64, bytes: &bytes[done..end], fill })?;
-            done = end;
-        }
-        Ok(())
-    })
-}
-
-/// Adds the pages that are not empty to `crc`, and gives their bytes. Where holes lie does not matter: a copy may have others.
+/// Adds the pages that are not empty to `crc`, and returns their bytes. Where holes lie does not matter: a copy may have others.
 pub(super) fn checksum(file: &Path, crc: &mut flate2::Crc) -> io::Result<u64> {
     let mut size = 0;
-    each_chunk(&File::open(file)?, |at, bytes| {
-        for (at, page) in (at..).step_by(PAGE).zip(bytes.chunks(PAGE)) {
-            if page != &[0; PAGE][..page.len()] {
+    each_run(&File::open(file)?, |at, bytes, fill| {
+        if fill != Some(0) {
+            for (at, page) in (at..).step_by(PAGE).zip(bytes.chunks(PAGE)) {
                 crc.update(&at.to_le_bytes());
                 crc.update(page);
-                size += page.len() as u64;
             }
+            size += bytes.len() as u64;
         }
         Ok(())
     })?;
     Ok(size)
 }
 
-/// Gives `then` what is not a hole, from the beginnings of pages on.
-fn each_chunk(file: &File, mut then: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
-    let seek = |at: u64, to: Whence| match lseek(file, at.cast_signed(), to) {
-        Ok(found) => Ok(Some(found.cast_unsigned())),
-        // Nothing but a hole is left: lseek(2).
-        Err(Errno::ENXIO) => Ok(None),
-        Err(errno) => Err(io::Error::from(errno)),
+/// Calls `then` for runs of pages of one fill, or of none, with their offset and the byte that they are filled with. Leaves out most
+/// of the holes.
+fn each_run(
+    file: &File,
+    mut then: impl FnMut(u64, &[u8], Option<u8>) -> io::Result<()>,
+) -> io::Result<()> {
+    let fill = |page: &[u8]| {
+        let first = *page.first()?;
+        (page == &[first; PAGE][..page.len()]).then_some(first)
     };
     let mut buffer = vec![0; CHUNK];
-    let mut done = 0;
-    while let Some(begin) = seek(done, Whence::SeekData)? {
-        let page = PAGE as u64;
-        let end = seek(begin, Whence::SeekHole)?.unwrap_or(begin).next_multiple_of(page);
-        done = done.max(begin - begin % page);
-        while done < end {
-            let most = (end - done).min(CHUNK as u64) as usize;
-            match file.read_at(&mut buffer[..most], done)? {
-                0 => return Ok(()),
-                bytes => {
-                    then(done, &buffer[..bytes])?;
-                    done += bytes as u64;
-                }
-            }
+    let mut at = 0_u64;
+    loop {
+        let data = match lseek(file, at.cast_signed(), Whence::SeekData) {
+            // Nothing but a hole is left: lseek(2).
+            Err(Errno::ENXIO) => return Ok(()),
+            data => data?.cast_unsigned(),
+        };
+        at = data - data % PAGE as u64;
+        let bytes = file.read_at(&mut buffer, at)?;
+        let mut rest = &buffer[..bytes];
+        let pages: Vec<&[u8]> = rest.chunks(PAGE).collect();
+        for run in pages.chunk_by(|one, next| fill(one) == fill(next)) {
+            let (bytes, more) = rest.split_at(rest.len().min(run.len() * PAGE));
+            then(at, bytes, fill(run[0]))?;
+            (at, rest) = (at + bytes.len() as u64, more);
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! Where the memory of arm64's kernel lies: QEMU reads a stopped guest's memory as its CPU may, and that runs a process.
 
+use crate::kernel::hooks::PAGE_TABLES;
+use crate::kernel::names::address_of;
+
 /// Where QEMU puts a kernel that says nothing else: two MiB into its memory (`load_aarch64_image` of QEMU's hw/arm/boot.c).
 const IMAGE: u64 = 0x4020_0000;
 
@@ -20,12 +23,8 @@ pub(super) struct Pages {
 impl Pages {
     /// Those of a kernel with pages of 4 KiB at the place that it was built for, by lines of `/proc/kallsyms`.
     pub(super) fn of(symbols: &str) -> Option<Self> {
-        let address = |wanted: &str| {
-            let line = symbols.lines().find(|line| line.split(' ').nth(2) == Some(wanted))?;
-            u64::from_str_radix(line.split(' ').next()?, 16).ok()
-        };
-        let first = address("_text")?;
-        let root = address(crate::kernel::hooks::PAGE_TABLES)?.checked_sub(first)?;
+        let first = address_of(symbols, "_text")?;
+        let root = address_of(symbols, PAGE_TABLES)?.checked_sub(first)?;
         // The upper half of the addresses is the kernel's, and its image begins in the middle of that.
         let bits = 65_u32.checked_sub(first.leading_ones())?;
         Some(Self {

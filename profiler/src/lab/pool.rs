@@ -1,12 +1,12 @@
-//! Work of which no part depends on another.
+//! Independent work on several threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::Failure;
 
-/// Does `work` on each item, on so many threads; gives the results in the order of the items, and the first failure, after
-/// which no further item is begun.
+/// Does `work` on each item, on up to so many threads; returns the results in the order of the items, and the first failure, after
+/// which no further item is started.
 pub(super) fn parallel<I: Sync, T: Send>(
     items: &[I],
     threads: u32,

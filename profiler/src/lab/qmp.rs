@@ -1,7 +1,7 @@
 //! QEMU's machine protocol over a socket: QEMU's `docs/interop/qmp-spec.rst`.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read as _};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, IoSlice};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -16,69 +16,56 @@ const TICK: Duration = Duration::from_millis(100);
 /// Longest that a command may take that does not run the guest.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
-/// Most bytes of a message. That with the console's last lines is the longest.
-const MAX_MESSAGE: usize = 16 << 20;
-
-/// Why there is no answer.
-#[derive(Debug)]
-pub(super) enum QmpError {
-    /// QEMU has closed the connection.
-    Ended,
-    /// There was none in time.
-    TimedOut,
-    /// A signal, by number, asked this program to end.
-    Interrupted(i32),
-    /// QEMU refused the command, or the connection broke.
-    Refused(String),
-}
-
 /// A connection, until a signal asks this program to end.
+///
+/// Errors are [`ErrorKind::UnexpectedEof`] once QEMU has closed it, and [`ErrorKind::TimedOut`].
 pub(super) struct Qmp<'a> {
-    socket: UnixStream,
+    socket: BufReader<UnixStream>,
     interrupts: &'a Interrupts,
-    unread: Vec<u8>,
+    /// The beginning of a message.
+    partial: Vec<u8>,
     events: VecDeque<String>,
 }
 
 impl<'a> Qmp<'a> {
     /// Takes the greeting and begins.
-    pub(super) fn begin(socket: UnixStream, interrupts: &'a Interrupts) -> Result<Self, QmpError> {
-        socket.set_read_timeout(Some(TICK)).map_err(broken)?;
-        let mut qmp = Self { socket, interrupts, unread: Vec::new(), events: VecDeque::new() };
+    pub(super) fn begin(socket: UnixStream, interrupts: &'a Interrupts) -> io::Result<Self> {
+        socket.set_read_timeout(Some(TICK))?;
+        let (socket, events) = (BufReader::new(socket), VecDeque::new());
+        let mut qmp = Self { socket, interrupts, partial: Vec::new(), events };
         qmp.message(Instant::now() + COMMAND_LIMIT)?;
         qmp.execute("qmp_capabilities", &json!({}))?;
         Ok(qmp)
     }
 
+    /// The signal that asked this program to end.
+    pub(super) fn signal(&self) -> Option<i32> {
+        self.interrupts.caught()
+    }
+
     /// Executes a command; gives what it returns.
-    pub(super) fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, QmpError> {
+    pub(super) fn execute(&mut self, command: &str, arguments: &Value) -> io::Result<Value> {
         self.execute_with(command, arguments, &[])
     }
 
     /// Makes an open file known to QEMU by a name.
-    pub(super) fn give(&mut self, name: &str, file: BorrowedFd<'_>) -> Result<(), QmpError> {
-        self.execute_with("getfd", &json!({ "fdname": name }), &[file.as_raw_fd()]).map(drop)
+    pub(super) fn give(&mut self, name: &str, file: BorrowedFd<'_>) -> io::Result<()> {
+        let files = [file.as_raw_fd()];
+        let rights = [ControlMessage::ScmRights(&files)];
+        self.execute_with("getfd", &json!({ "fdname": name }), &rights).map(drop)
     }
 
     fn execute_with(
         &mut self,
         command: &str,
         arguments: &Value,
-        files: &[i32],
-    ) -> Result<Value, QmpError> {
-        let mut text = json!({ "execute": command, "arguments": arguments }).to_string();
-        text.push('\n');
-        let rights = [ControlMessage::ScmRights(files)];
-        let rights = if files.is_empty() { &[][..] } else { &rights[..] };
-        let sent = sendmsg::<()>(
-            self.socket.as_raw_fd(),
-            &[IoSlice::new(text.as_bytes())],
-            rights,
-            MsgFlags::MSG_NOSIGNAL,
-            None,
-        );
+        rights: &[ControlMessage<'_>],
+    ) -> io::Result<Value> {
+        let text = format!("{}\n", json!({ "execute": command, "arguments": arguments }));
+        let (socket, bytes) = (self.socket.get_ref().as_raw_fd(), [IoSlice::new(text.as_bytes())]);
+        let sent = sendmsg::<()>(socket, &bytes, rights, MsgFlags::MSG_NOSIGNAL, None);
         if !sent.is_ok_and(|bytes| bytes == text.len()) {
-            return Err(QmpError::Ended);
+            return Err(ErrorKind::UnexpectedEof.into());
         }
         let deadline = Instant::now() + COMMAND_LIMIT;
         loop {
@@ -86,7 +73,7 @@ impl<'a> Qmp<'a> {
             if let Some(event) = message["event"].as_str() {
                 self.events.push_back(event.to_owned());
             } else if let Some(text) = message["error"]["desc"].as_str() {
-                return Err(QmpError::Refused(format!("QEMU refuses `{command}`: {text}")));
+                return Err(io::Error::other(format!("QEMU refuses `{command}`: {text}")));
             } else {
                 return Ok(message["return"].take());
             }
@@ -94,7 +81,7 @@ impl<'a> Qmp<'a> {
     }
 
     /// The name of the next event.
-    pub(super) fn event(&mut self, deadline: Instant) -> Result<String, QmpError> {
+    pub(super) fn event(&mut self, deadline: Instant) -> io::Result<String> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(event);
@@ -105,40 +92,23 @@ impl<'a> Qmp<'a> {
         }
     }
 
-    fn message(&mut self, deadline: Instant) -> Result<Value, QmpError> {
-        let mut buffer = [0; 16 << 10];
+    fn message(&mut self, deadline: Instant) -> io::Result<Value> {
         loop {
-            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.unread.drain(..=end).collect();
-                return serde_json::from_slice(&line).map_err(|error| broken(error.into()));
-            }
-            if let Some(signal) = self.interrupts.caught() {
-                return Err(QmpError::Interrupted(signal));
-            }
-            if Instant::now() >= deadline {
-                return Err(QmpError::TimedOut);
-            }
-            match self.socket.read(&mut buffer) {
-                Ok(0) => return Err(QmpError::Ended),
-                Ok(bytes) if self.unread.len() + bytes <= MAX_MESSAGE => {
-                    self.unread.extend_from_slice(&buffer[..bytes]);
+            match self.socket.read_until(b'\n', &mut self.partial) {
+                Ok(_) if self.partial.ends_with(b"\n") => {
+                    return Ok(serde_json::from_slice(&std::mem::take(&mut self.partial))?);
                 }
-                Ok(_) => return Err(QmpError::Refused("QEMU sends a message without end".into())),
-                Err(error) if is_tick(&error) => {}
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                    return Err(QmpError::Ended);
+                Ok(_) => return Err(ErrorKind::UnexpectedEof.into()),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                    return Err(ErrorKind::UnexpectedEof.into());
                 }
-                Err(error) => return Err(broken(error)),
+                Err(error) if error.kind() != ErrorKind::WouldBlock => {
+                    return Err(io::Error::other(format!("the connection to QEMU: {error}")));
+                }
+                Err(_) if self.signal().is_some() => return Err(ErrorKind::Interrupted.into()),
+                Err(_) if Instant::now() >= deadline => return Err(ErrorKind::TimedOut.into()),
+                Err(_) => {}
             }
         }
     }
-}
-
-fn is_tick(error: &io::Error) -> bool {
-    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
-    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
-}
-
-fn broken(error: io::Error) -> QmpError {
-    QmpError::Refused(format!("the connection to QEMU: {error}"))
 }

@@ -16,7 +16,7 @@ use super::agent::Agent;
 use super::counts::{self, Counts};
 use super::files::Files;
 use super::lines::Lines;
-use super::machine::{Hardware, Machine, MachineError, Spec, Start};
+use super::machine::{Machine, MachineError, Spec, Start};
 use super::plan::{CountedHandler, Job, RunSpec};
 use super::plugin::Plugin;
 use super::pool::parallel;
@@ -222,9 +222,8 @@ impl<'a> Lab<'a> {
 
     fn spec<'b>(&'b self, snapshot: &'b Path, folder: &'b Path, jobs: &'b [wire::Job]) -> Spec<'b> {
         let options = &self.settings.options;
-        let hardware = Hardware::counted(self.builds.kernel.arch, &options.memory);
-        let start = Start::Restore(snapshot);
-        Spec { jobs, ..Spec::new(hardware, start, folder, options.timeout) }
+        let (arch, start) = (self.builds.kernel.arch, Start::Restore(snapshot));
+        Spec { jobs, ..Spec::counted(arch, &options.memory, start, folder, options.timeout) }
     }
 
     /// The folder of a machine: one that stays, if the kernel's messages are asked for.
@@ -334,7 +333,7 @@ impl<'a> Lab<'a> {
         }
         if let Some(agent) = build.subject.command() {
             module.build_id = Some(agent.id());
-            module.command = Some(agent.command().to_owned());
+            module.command = Some(agent.command.clone());
             hooks.unknown.extend(symbols.not_attached(&hooks));
         }
         module.hooks = Some(hooks);
@@ -393,10 +392,8 @@ impl<'a> Lab<'a> {
         let [symbols, file] = ["symbols", "counts"].map(|name| folder.join(name));
         fs::write(&symbols, [wanted, &self.symbols].concat()).map_err(unwritable)?;
         let mut files = Vec::new();
-        let jobs = [match self.program(group) {
-            Some(program) => wire::Job::Repeat(specs(group), program.pack(&mut files)),
-            None => wire::Job::Count(specs(group)),
-        }];
+        let program = self.program(group).map(|program| program.pack(&mut files));
+        let jobs = [wire::Job::Count(specs(group), program)];
         let packed = (!files.is_empty()).then(|| folder.join("files"));
         packed.iter().try_for_each(|to| fs::write(to, &files)).map_err(unwritable)?;
         let plugin = Some(self.plugin.argument(&symbols, &file));

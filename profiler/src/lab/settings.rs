@@ -1,4 +1,4 @@
-//! From what is asked for to what each boot does.
+//! Options of a lab, their defaults, and what follows from them for each kernel.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -44,13 +44,13 @@ const TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// What a lab is asked for. `None` is a default that depends on the rest.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Kernels to boot; none is the one that the module was built for.
+    /// Kernels to boot; by default those that the modules were built for.
     pub kernels: Vec<String>,
     /// The only subject, or the baseline: one for each kernel.
     pub baseline: Vec<Subject>,
     /// Parameters of the module.
     pub baseline_params: String,
-    /// The subjects that are compared; none if there is one alone.
+    /// The subjects to compare with the baseline, if any.
     pub candidate: Vec<Subject>,
     /// Parameters of these.
     pub candidate_params: String,
@@ -93,7 +93,7 @@ pub struct Settings {
     pub(super) folder: PathBuf,
 }
 
-/// When a run of these loads ends, if nothing is said.
+/// The default length of a run with these loads.
 pub fn usual_length(meter: Meter, loads: &[BuiltinKind]) -> Length {
     Length::Operations(match meter {
         _ if loads.iter().any(|kind| is_slow(*kind)) => OPERATIONS_IF_SLOW,
@@ -103,7 +103,7 @@ pub fn usual_length(meter: Meter, loads: &[BuiltinKind]) -> Length {
 }
 
 impl Options {
-    /// Instructions counted under virtual time; what is measured is left open.
+    /// The defaults for counted instructions, without subjects or loads.
     pub fn counted() -> Self {
         Self {
             kernels: Vec::new(),
@@ -129,54 +129,39 @@ impl Options {
     /// Refuses options that contradict each other.
     ///
     /// # Errors
-    /// With what contradicts what.
+    /// Names the contradiction.
     pub fn check(&self) -> Result<(), Failure> {
-        let usage = |text: &str| Err(Failure::new(exit::USAGE, text));
-        if self.run.clock == Clock::Virtual && self.cpus.is_some_and(|cpus| cpus != 1) {
-            return usage("virtual time needs one CPU: leave out --cpus, or say --clock wall");
-        }
-        if self.run.meter == Meter::Exact && self.run.clock == Clock::Wall {
-            return usage(
-                "the emulator counts under virtual time: leave out --clock wall, or say --meter probes",
-            );
-        }
-        let is_many =
-            |all: &Vec<Subject>| all.len() > 1 && all.iter().any(|it| it.command().is_some());
-        if [&self.baseline, &self.candidate].into_iter().any(is_many) {
-            return usage("one `run: COMMAND` of each build is for all kernels: give it once");
-        }
-        let (exact, probes) = (self.run.meter == Meter::Exact, self.run.meter == Meter::Probes);
-        if exact && (self.boots.is_some() || self.repeat.is_some()) {
-            return usage(
-                "counted instructions of a run repeat to the bit: say --placements in place of --boots and --repeat",
-            );
-        }
-        if exact && self.run.backend.is_some() {
-            return usage("--backend is for --meter probes");
-        }
-        if probes && !self.run.dimensions.is_none() {
-            return usage("--dimensions are for --meter exact");
-        }
-        if self.run.dimensions.descriptors > 0 && self.run.loads.len() > 1 {
-            return usage("descriptors are the process's: give one --builtin with them");
-        }
-        if probes && (self.placements.is_some() || self.verify) {
-            return usage(
-                "--placements and --verify are for --meter exact; with probes say --boots",
-            );
-        }
-        let mut subjects = self.baseline.iter().chain(&self.candidate);
-        let is_command = subjects.any(|subject| subject.command().is_some());
-        if probes && (is_command || self.agent.is_some()) {
-            return usage("--agent, and what is no FILE.ko, are for --meter exact");
-        }
-        if is_command && self.agent.is_some() {
-            return usage("--agent is for a driver: what is no FILE.ko is measured alone");
-        }
-        if !self.candidate.is_empty() && self.baseline.len() != self.candidate.len() {
-            return usage("give as many --candidate as --baseline: one of each for each kernel");
-        }
-        Ok(())
+        let (run, baseline, candidate) = (&self.run, &self.baseline, &self.candidate);
+        let (virtual_time, exact) = (run.clock == Clock::Virtual, run.meter == Meter::Exact);
+        let has_command = |all: &[Subject]| all.iter().any(|it| it.command().is_some());
+        let is_many = |all: &[Subject]| all.len() > 1 && has_command(all);
+        let is_command = has_command(baseline) || has_command(candidate);
+        let why = if virtual_time && self.cpus.is_some_and(|cpus| cpus != 1) {
+            "virtual time needs one CPU: leave out --cpus, or say --clock wall"
+        } else if exact && !virtual_time {
+            "the emulator counts under virtual time: leave out --clock wall, or say --meter probes"
+        } else if is_many(baseline) || is_many(candidate) {
+            "one `run: COMMAND` of each build is for all kernels: give it once"
+        } else if exact && (self.boots.is_some() || self.repeat.is_some()) {
+            "counted instructions of a run repeat to the bit: say --placements in place of --boots and --repeat"
+        } else if exact && run.backend.is_some() {
+            "--backend is for --meter probes"
+        } else if !exact && !run.dimensions.is_none() {
+            "--dimensions are for --meter exact"
+        } else if run.dimensions.descriptors > 0 && run.loads.len() > 1 {
+            "descriptors are the process's: give one --builtin with them"
+        } else if !exact && (self.placements.is_some() || self.verify) {
+            "--placements and --verify are for --meter exact; with probes say --boots"
+        } else if !exact && (is_command || self.agent.is_some()) {
+            "--agent, and what is no FILE.ko, are for --meter exact"
+        } else if is_command && self.agent.is_some() {
+            "--agent is for a driver: what is no FILE.ko is measured alone"
+        } else if !candidate.is_empty() && baseline.len() != candidate.len() {
+            "give as many --candidate as --baseline: one of each for each kernel"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::new(exit::USAGE, why))
     }
 
     /// The settings for one kernel, whose guests have their files in `folder`.

@@ -9,20 +9,19 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use profiler_vm::{Arch, Interrupts, KernelImage};
+use profiler_vm::{Arch, Interrupts, KernelImage, find_program};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 use super::Settings;
-use super::cache::touch;
+use super::cache::{self, touch};
 use super::initramfs;
-use super::machine::{self, Hardware, MEMORY_FILE, Machine, MachineError, Spec, Start, qemu};
+use super::machine::{self, MEMORY_FILE, Machine, MachineError, Spec, Start};
 use super::memory;
-use super::wire::Answer;
 use crate::error::{Failure, exit};
 use crate::kernel::btf::Btf;
 use crate::kernel::hooks::{self, Reader};
 use crate::kernel::host::HostFacts;
+use crate::kernel::names::address_of;
 use crate::load::{make_private, user_cache};
 
 /// Snapshots that are kept; those that were used longest ago go first. One takes about 90 MB.
@@ -31,7 +30,7 @@ const MOST: usize = 8;
 /// Longest that a boot may take: ten times what it takes on a machine that does nothing else.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
 
-/// Changes with what is in a snapshot's folder.
+/// Version of the layout of a snapshot's folder.
 const LAYOUT: &str = "4";
 
 const SYMBOLS: &str = "symbols";
@@ -40,7 +39,7 @@ const FACTS: &str = "facts.json";
 const DATA: &str = "data";
 const TYPES: &str = "btf";
 
-/// What ends guests early.
+/// Catches the signals that end guests early.
 ///
 /// # Errors
 /// If signals cannot be caught.
@@ -51,7 +50,7 @@ pub(super) fn interrupts() -> Result<Interrupts, Failure> {
 /// A guest that has booted.
 #[derive(Debug)]
 pub(super) struct Base {
-    /// That of the guest's memory and state, and of what belongs to them, such as counts without a driver.
+    /// Has the guest's memory and state, and what belongs to them, such as counts without a driver.
     pub(super) folder: PathBuf,
     pub(super) facts: Facts,
 }
@@ -137,7 +136,7 @@ impl<'a> Maker<'a> {
         Self { arguments, ..self }
     }
 
-    /// The snapshot from the cache, or a new one; `say` gets what takes time.
+    /// The snapshot from the cache, or a new one; `say` announces what takes time.
     ///
     /// # Errors
     /// If the kernel does not boot, or nothing can be written.
@@ -171,7 +170,7 @@ impl<'a> Maker<'a> {
             .map_err(|error| Failure::cannot_write(&cache, &error))?;
         let made = self.make(&new.path().join("snapshot"), &key)?;
         match fs::rename(&made.folder, &folder) {
-            Ok(()) => forget_oldest(&cache, &folder),
+            Ok(()) => forget_oldest(&folder),
             // Another process was faster.
             Err(_) if Base::open(&folder, &key).is_some() => {}
             Err(error) => return Err(Failure::cannot_write(&folder, &error)),
@@ -181,26 +180,17 @@ impl<'a> Maker<'a> {
 
     /// What a snapshot depends on.
     fn key(&self) -> Result<String, Failure> {
-        let mut hash = Sha256::new();
         let program = guest_program(self.kernel.arch)?;
-        for path in [&program, &self.kernel.path] {
-            let unreadable = |error: io::Error| {
-                let text = format!("cannot read {}: {error}", path.display());
-                Failure::new(exit::CANNOT_MEASURE, text)
-            };
-            hash.update(checksum(path).map_err(unreadable)?.map(u64::to_le_bytes).concat());
-        }
         // By its place and time: a QEMU's file takes long to read, and its package replaces it whole.
-        if let Some(path) = qemu(self.kernel.arch)
-            && let Ok(facts) = path.metadata()
-        {
-            hash.update(path.as_os_str().as_encoded_bytes());
-            hash.update(facts.len().to_le_bytes());
-            hash.update(facts.mtime().to_le_bytes());
-        }
-        let words = [LAYOUT, self.memory, self.kernel.arch.translated_cpu(), self.arguments];
-        hash.update(words.join("\n"));
-        Ok(format!("{:x}", hash.finalize()))
+        let qemu = find_program(self.kernel.arch.qemu())
+            .and_then(|path| Some((path.metadata().ok()?, path)))
+            .map(|(facts, path)| format!("{} {} {}", path.display(), facts.len(), facts.mtime()));
+        let cpu = self.kernel.arch.translated_cpu();
+        let words = [LAYOUT, self.memory, cpu, self.arguments, &qemu.unwrap_or_default()];
+        cache::key(&[&program, &self.kernel.path], &words).map_err(|error| {
+            let text = format!("cannot read the kernel or the guest's program: {error}");
+            Failure::new(exit::CANNOT_MEASURE, text)
+        })
     }
 
     fn make(&self, folder: &Path, key: &str) -> Result<Base, Failure> {
@@ -210,22 +200,17 @@ impl<'a> Maker<'a> {
         let initramfs = self.initramfs(&machine_folder).map_err(unwritable)?;
         let kernel = self.kernel.unpacked_in_memory().unwrap_or_else(|| self.kernel.path.clone());
         let begun = Instant::now();
-        let hardware = Hardware::counted(self.kernel.arch, self.memory);
         let arguments = self.arguments;
         let start = Start::Boot { kernel: &kernel, initramfs: &initramfs, arguments };
-        let spec = Spec::new(hardware, start, &machine_folder, BOOT_LIMIT);
+        let spec = Spec::counted(self.kernel.arch, self.memory, start, &machine_folder, BOOT_LIMIT);
         let spec = Spec { saved_to: Some(folder), ..spec };
         let failed = |error: MachineError| {
             let at = format!("Linux {}", self.kernel.release);
             error.into_failure(&at, None, &machine_folder)
         };
         let mut machine = Machine::start(spec, self.interrupts).map_err(failed)?;
-        let (answer, symbols) = machine.answer().map_err(failed)?;
+        let (host, symbols) = machine.booted().map_err(failed)?;
         let boot_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let Answer::Booted(host) = answer else {
-            let text = "the guest did not say that it is up: this is a fault of the profiler";
-            return Err(Failure::new(exit::INTERNAL, text));
-        };
         let symbols = String::from_utf8_lossy(&symbols);
         machine.find_kernel(&[&symbols]);
         let types = match types_at(&symbols) {
@@ -295,23 +280,8 @@ fn functions_of(symbols: &str) -> String {
 
 /// Where the kernel has its BTF: first address and bytes.
 fn types_at(kallsyms: &str) -> Option<[u64; 2]> {
-    let of = |wanted: &str| {
-        let line =
-            kallsyms.lines().find(|line| line.split_ascii_whitespace().nth(2) == Some(wanted));
-        u64::from_str_radix(line?.split_ascii_whitespace().next()?, 16).ok()
-    };
-    let start = of("__start_BTF")?;
-    Some([start, of("__stop_BTF")?.checked_sub(start)?])
-}
-
-/// Bytes of a file without the last four, and their CRC-32, which tells kernels and programs apart. A bzImage ends with its own CRC-32
-/// (`CRC32` in the kernel's Documentation/x86/boot.rst): with it all have one.
-fn checksum(path: &Path) -> io::Result<[u64; 2]> {
-    let bytes = fs::read(path)?;
-    let bytes = &bytes[..bytes.len().saturating_sub(4)];
-    let mut crc = flate2::Crc::new();
-    crc.update(bytes);
-    Ok([bytes.len() as u64, crc.sum().into()])
+    let start = address_of(kallsyms, "__start_BTF")?;
+    Some([start, address_of(kallsyms, "__stop_BTF")?.checked_sub(start)?])
 }
 
 /// The folder of all snapshots, if the user has one that nobody else can change.
@@ -335,10 +305,6 @@ pub struct Kept {
 
 /// All snapshots in the cache, those used longest ago first.
 pub fn kept() -> Vec<Kept> {
-    cache().map_or_else(Vec::new, |folder| kept_in(&folder))
-}
-
-fn kept_in(cache: &Path) -> Vec<Kept> {
     let of = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
         let (release, _) = name.rsplit_once('-')?;
@@ -348,38 +314,24 @@ fn kept_in(cache: &Path) -> Vec<Kept> {
         let boot = facts.map(|facts: Facts| Duration::from_millis(facts.boot_ms));
         Some(Kept { folder: entry.path(), release: release.to_owned(), boot, used })
     };
-    let mut kept: Vec<Kept> =
-        fs::read_dir(cache).into_iter().flatten().flatten().filter_map(of).collect();
+    let mut kept: Vec<Kept> = cache()
+        .map(fs::read_dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .flatten()
+        .filter_map(of)
+        .collect();
     kept.sort_by_key(|kept| kept.used);
     kept
 }
 
-fn forget_oldest(cache: &Path, new: &Path) {
-    let kept = kept_in(cache);
+fn forget_oldest(new: &Path) {
+    let kept = kept();
     for old in &kept[..kept.len().saturating_sub(MOST)] {
         if old.folder != new {
             // There is one too many until the next time.
             let _ = fs::remove_dir_all(&old.folder);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kernels_that_end_with_their_checksum_are_told_apart() {
-        let folder = tempfile::tempdir().unwrap();
-        let of = |name: &str, byte: u8| {
-            let mut crc = flate2::Crc::new();
-            crc.update(&[byte; 100]);
-            let file = folder.path().join(name);
-            fs::write(&file, [&[byte; 100][..], &(!crc.sum()).to_le_bytes()].concat()).unwrap();
-            checksum(&file).unwrap()
-        };
-        let (one, other) = (of("one", 1), of("other", 2));
-        assert_eq!([one[0], other[0]], [100, 100]);
-        assert_ne!(one, other);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::agent::Agent;
+use super::agent::{Agent, of_kind};
 use crate::error::{Failure, exit};
 use crate::prepare;
 
@@ -17,7 +17,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The subject that was given as a file, or as [what is none](Agent::given), which needs these `further` files.
+    /// Parses a subject: a module's file, or a [command](Agent::given), which needs these `further` files.
     ///
     /// # Errors
     /// If there is no such program, or a file cannot be read.
@@ -96,5 +96,5 @@ pub struct Build {
 /// What is behind the kind of a subject that is no module's file.
 #[must_use]
 pub fn command(given: &Path) -> Option<&str> {
-    given.to_str().and_then(Agent::rest)
+    of_kind(given.to_str()?).map(|(.., rest)| rest)
 }

@@ -47,7 +47,7 @@ impl Asked {
     /// Names of the loads, in this order.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        let program = |program: &Agent| format!("run: {}", label(program.command(), &[]));
+        let program = |program: &Agent| format!("run: {}", label(&program.command, &[]));
         let loads = self.loads.iter().map(|kind| kind.name().to_owned());
         loads.chain(self.program.as_ref().map(program)).collect()
     }

@@ -1,4 +1,4 @@
-//! What the host and a guest tell each other, as JSON.
+//! Messages between the host and a guest, as JSON.
 //!
 //! The guest reads its jobs from QEMU's fw_cfg device and answers through its own memory, see
 //! [`channel`](super::guest). Neither takes a driver, an interrupt or time on the guest's clock, so that a guest restored from
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::installs::Installs;
 use super::plan::RunSpec;
+use crate::error::Failure;
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
 use crate::load::LoadRun;
@@ -18,7 +19,7 @@ pub(super) const JOBS: &str = "opt/profiler/jobs";
 /// The item that holds the files of the jobs, one behind the other.
 pub(super) const FILES: &str = "opt/profiler/files";
 
-/// Where the guest's first process has its [`Header`], in its own address space.
+/// Address of the [`Header`] in the guest's first process.
 pub(super) const HEADER: u64 = 0x10_0000_0000;
 
 /// The first field of a [`Header`].
@@ -27,25 +28,15 @@ pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"profiler");
 /// Most bytes of an answer, and of what comes with it: the symbols of a kernel are 4 to 16 MiB.
 pub(super) const MAX_ANSWER: u64 = 64 << 20;
 
-/// What parts the symbols of modules from the source lines of BPF programs behind them.
+/// Separates the symbols of modules from the source lines of BPF programs that follow.
 pub(super) const BPF_LINES: char = '\0';
 
 /// Lines of a report of the kernel that an error carries.
 pub(super) const REPORT_LINES: usize = 30;
 
-/// Where an answer lies in the memory of the guest's first process.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Header {
-    pub(super) magic: u64,
-    /// Address and bytes of an [`Answer`] as JSON.
-    pub(super) answer: [u64; 2],
-    /// The same of what comes with it.
-    pub(super) attachment: [u64; 2],
-}
-
-/// Bytes of a [`Header`].
-pub(super) const HEADER_BYTES: u64 = size_of::<Header>() as u64;
+/// Where an answer lies in the memory of the guest's first process: [`MAGIC`], address and size of an [`Answer`] as JSON, and
+/// address and size of what is attached to it.
+pub(super) type Header = [u64; 5];
 
 /// What the guest is to do; it answers each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,10 +48,8 @@ pub(super) enum Job {
     Place(u32),
     /// Unloads a module.
     Remove(String),
-    /// Makes the operations of loads, which the plugin counts, one run after the other.
-    Count(Vec<RunSpec>),
-    /// The same of loads whose operations are runs of a program.
-    Repeat(Vec<RunSpec>, Agent),
+    /// Makes the operations of loads, which the plugin counts, one run after the other. With a program they are its runs.
+    Count(Vec<RunSpec>, Option<Agent>),
     /// Measures with probes, as `profiler run`; attached to the answer is the recording.
     Measure {
         /// The module.
@@ -136,15 +125,6 @@ pub(super) enum Answer {
     Measured,
     /// The kernel has reported a fault in its code meanwhile, in these lines.
     Warned(Vec<String>),
-    /// It failed, with an exit code of the guest's own set.
-    Failed(GuestFailure),
-}
-
-/// Why a job failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct GuestFailure {
-    /// Exit code for the program.
-    pub(super) code: u8,
-    /// What happened.
-    pub(super) message: String,
+    /// It failed.
+    Failed(Failure),
 }

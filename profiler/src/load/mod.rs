@@ -34,7 +34,7 @@ pub use sandboxed::SandboxedLoad;
 pub use subprocess::run_subprocess_if_asked;
 #[cfg(test)]
 pub(crate) use syscalls::call_in_vain;
-pub(crate) use syscalls::{dying_with_parent, setsid_in_child};
+pub(crate) use syscalls::{dying_with_parent, set_loopback, setsid_in_child};
 
 pub use crate::recording::loads::{
     BuiltinKind, CpuTime, Dimensions, Latency, LoadFailure, LoadOutcome, LoadRun, LoadSpec,

@@ -15,7 +15,7 @@ use rustix::process::{WaitOptions, waitpid};
 use crate::limits;
 
 /// Brings `lo` up or down, in the network namespace of `socket`.
-pub(super) fn set_loopback(socket: BorrowedFd<'_>, up: bool) -> io::Result<()> {
+pub(crate) fn set_loopback(socket: BorrowedFd<'_>, up: bool) -> io::Result<()> {
     let mut request = interface(socket, libc::SIOCGIFFLAGS, loopback())?;
     let flag = libc::IFF_UP as libc::c_short;
     // SAFETY: SIOCGIFFLAGS answered in this field of the union.

@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::agent::Agent;
+use profiler_vm::find_program;
+
 use super::changed::Changed;
 use super::installs::Installs;
 use super::registered::Registered;
 use super::session::{Reach, Session};
 use super::subject::{Build, Subject};
-use super::{KernelBuilds, builds, cache, machine, private_folder, snapshots};
+use super::{KernelBuilds, builds, cache, private_folder, snapshots};
 use crate::error::{Failure, exit};
 use crate::export::verdict::{GateReport, LeftOut};
 use crate::load::PrivateFolder;
@@ -142,7 +143,7 @@ impl Planned {
     fn cached(&self, folder: &Path) -> std::io::Result<Vec<Cached>> {
         let folder = cache::open(folder)?;
         let cached = |number| {
-            let file = folder.join(self.key(number)?);
+            let file = folder.join(self.key(number)? + ".json");
             Ok(Cached { runs: cache::find(&file), file })
         };
         (0..self.benches.len()).map(cached).collect()
@@ -151,7 +152,7 @@ impl Planned {
     /// What the baseline's runs on a kernel depend on.
     fn key(&self, number: usize) -> std::io::Result<String> {
         let (bench, lab) = (&self.benches[number], &self.options.lab);
-        let qemu = machine::qemu(bench.kernel.arch).unwrap_or_default();
+        let qemu = find_program(bench.kernel.arch.qemu()).unwrap_or_default();
         let program = Path::new("/proc/self/exe");
         let work = self.session.work(self.kernel(number));
         let what = (work, &lab.memory, &lab.agent, bench.baseline.subject.command());
@@ -390,7 +391,7 @@ fn choose(options: &Options) -> Result<Session, Failure> {
         .map(|listed| listed.profile)
         .collect::<Result<_, _>>()?;
     let command = options.lab.baseline.iter().find_map(Subject::command);
-    let other = command.map(Agent::installs).unwrap_or_default().module();
+    let other = command.map(|agent| agent.installs).unwrap_or_default().module();
     let name = names.first().map_or(other, String::as_str);
     Session::choose(name, &found, &profiles, &options.handlers)
         .map(|session| {

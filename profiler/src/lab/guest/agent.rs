@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 
 use crate::error::{Failure, exit};
 use crate::lab::wire::Agent;
+use crate::text::last_lines;
 
 /// What it prints.
 pub(super) const OUTPUT: &str = "/run/agent";
@@ -23,7 +24,7 @@ pub(super) const OUTPUT: &str = "/run/agent";
 pub(super) const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Lines of it that an error carries, of this many bytes at its end.
-const LINES: usize = 10;
+pub(super) const LINES: usize = 10;
 const LAST_BYTES: u64 = 4 << 10;
 
 /// What may be the reason.
@@ -34,37 +35,26 @@ const GUEST: &str =
 const LIMIT: u32 = 30;
 const IDLE_TICKS: u64 = 50;
 
-/// Starts it, with its `files`, and waits until it has ended or is at rest; then it is stopped with all that it has started. Its reader
-/// of what the driver reports would run between operations, and within them. Whether it has ended.
+/// Starts the program and waits until it has ended or is idle, then stops it with all processes that it has started: what reads the
+/// driver's reports would else run between operations, and within them. Returns whether it has ended.
 pub(super) fn start(agent: &Agent, files: &[u8]) -> Result<bool, Failure> {
     let failed = |what: String| failed(agent, exit::LAB_FAILED, &what);
     unpack(agent, files).map_err(|error| failed(format!("its files: {error}")))?;
     let mut child = spawn(agent).map_err(|error| failed(error.to_string()))?;
-    let mut has_ended = false;
+    let with_output = |what: String| failed(format!("{what}; {}\n{GUEST}", said(OUTPUT)));
     for _ in 0..LIMIT {
         let before = idle();
         thread::sleep(Duration::from_secs(1));
-        if !has_ended {
-            match child.try_wait().map_err(|error| failed(error.to_string()))? {
-                Some(status) if status.success() => has_ended = true,
-                Some(status) => {
-                    return Err(failed(format!(
-                        "it ended with {status}; {}\n{GUEST}",
-                        said(OUTPUT)
-                    )));
-                }
-                None => {}
-            }
+        let ended = child.try_wait().map_err(|error| failed(error.to_string()))?;
+        if let Some(status) = ended.filter(|status| !status.success()) {
+            return Err(with_output(format!("it ended with {status}")));
         }
         if idle().saturating_sub(before) >= IDLE_TICKS {
-            stop((!has_ended).then_some(&child)).map_err(failed)?;
-            return Ok(has_ended);
+            stop(ended.is_none().then_some(&child)).map_err(failed)?;
+            return Ok(ended.is_some());
         }
     }
-    Err(failed(format!(
-        "it was not at rest within {LIMIT} s of the guest's clock; {}\n{GUEST}",
-        said(OUTPUT)
-    )))
+    Err(with_output(format!("it was not at rest within {LIMIT} s of the guest's clock")))
 }
 
 /// What came of it.
@@ -72,13 +62,17 @@ pub(super) fn failed(agent: &Agent, code: u8, what: &str) -> Failure {
     Failure::new(code, format!("the agent {}: {what}", agent.arguments.join(" ")))
 }
 
+/// The part of the jobs' files at a place, which is an offset and a size.
+pub(super) fn part(files: &[u8], place: [u64; 2]) -> Option<&[u8]> {
+    let [at, bytes] = place.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+    files.get(at..)?.get(..bytes)
+}
+
 /// Writes the files under their paths.
 pub(super) fn unpack(agent: &Agent, files: &[u8]) -> io::Result<()> {
     for file in &agent.files {
         let path = Path::new(&file.path);
-        let [at, bytes] = file.bytes.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
-        let bytes = files.get(at..).and_then(|rest| rest.get(..bytes));
-        let bytes = bytes.ok_or_else(|| io::Error::other("they are cut off"))?;
+        let bytes = part(files, file.bytes).ok_or_else(|| io::Error::other("they are cut off"))?;
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         // This program may be running what is there.
         let new = format!("{}.new", file.path);
@@ -89,17 +83,18 @@ pub(super) fn unpack(agent: &Agent, files: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// The program with its arguments.
+pub(super) fn command(agent: &Agent) -> io::Result<Command> {
+    let (program, arguments) = agent.arguments.split_first().ok_or(io::ErrorKind::NotFound)?;
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir("/").env("PATH", PATH);
+    Ok(command)
+}
+
 fn spawn(agent: &Agent) -> io::Result<Child> {
     let output = File::create(OUTPUT)?;
-    let (program, arguments) = agent.arguments.split_first().ok_or(io::ErrorKind::NotFound)?;
-    Command::new(program)
-        .args(arguments)
-        .current_dir("/")
-        .env("PATH", PATH)
-        .stdin(Stdio::null())
-        .stdout(output.try_clone()?)
-        .stderr(output)
-        .spawn()
+    let mut command = command(agent)?;
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()
 }
 
 /// Stops every process but the first, which is this one: kill(2). `child` is the program, if it goes on.
@@ -139,14 +134,8 @@ pub(super) fn said(output: &str) -> String {
     };
     let _ = File::open(output).and_then(read);
     let text = String::from_utf8_lossy(&text).into_owned();
-    match last_lines(&text).as_str() {
+    match last_lines(&text, LINES).as_str() {
         "" => "it said nothing".to_owned(),
         last => format!("it said:\n{last}"),
     }
-}
-
-/// The last lines of a text.
-pub(super) fn last_lines(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }

@@ -1,10 +1,12 @@
 //! QEMU's devices and the clock of a guest that is its machine `virt`.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::num::NonZeroUsize;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
 /// Where fw_cfg is (`VIRT_FW_CFG` of QEMU's hw/arm/virt.c): its data, and behind it the selector (`docs/specs/fw_cfg.rst`).
 const FW_CFG: i64 = 0x0902_0000;
@@ -14,7 +16,7 @@ const SELECTOR: usize = 8;
 const PVPANIC: [&str; 2] = ["0x1b36", "0x0011"];
 
 /// A page of a device's registers.
-const PAGE: usize = 4096;
+const PAGE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// Devices that this process has access to.
 pub(super) struct Devices {
@@ -69,49 +71,28 @@ fn pvpanic() -> io::Result<PathBuf> {
         ["vendor", "device"].map(|file| fs::read_to_string(folder.join(file)).unwrap_or_default())
             == PVPANIC.map(|id| format!("{id}\n"))
     };
-    let devices = fs::read_dir("/sys/bus/pci/devices")?.flatten().map(|entry| entry.path());
-    devices
-        .into_iter()
-        .find(is_it)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "QEMU has no device pvpanic-pci"))
+    let mut devices = fs::read_dir("/sys/bus/pci/devices")?.flatten().map(|entry| entry.path());
+    devices.find(is_it).ok_or_else(|| io::Error::other("QEMU has no device pvpanic-pci"))
 }
 
 /// Maps registers.
 fn registers(path: &Path, at: i64) -> io::Result<*mut u8> {
     let of =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    let file: File = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_SYNC)
-        .open(path)
-        .map_err(of)?;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).custom_flags(libc::O_SYNC).open(path).map_err(of)?;
+    let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     // SAFETY: a new mapping at a place of the kernel's choice.
-    let page = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            PAGE,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            file.as_raw_fd(),
-            at,
-        )
-    };
-    match page == libc::MAP_FAILED {
-        true => Err(of(io::Error::last_os_error())),
-        false => Ok(page.cast()),
-    }
+    let page = unsafe { mmap(None, PAGE, access, MapFlags::MAP_SHARED, &file, at) };
+    Ok(page.map_err(|errno| of(errno.into()))?.as_ptr().cast())
 }
 
 /// The system's counter, of which a tick is two instructions under virtual time: the host sets its frequency to 500 MHz.
 pub(super) mod clock {
     use std::arch::asm;
 
-    /// Instructions in which an interrupt that came last is done.
-    const MARGIN: u64 = 200_000;
-
     /// Instructions of a turn of the loop that waits: QEMU translates it as one block.
-    const TURN: u64 = 128;
+    pub(in super::super) const TURN: u64 = 128;
 
     /// In instructions: two reads one after the other tell which half of a tick it is.
     pub(in super::super) fn read() -> u64 {
@@ -134,30 +115,27 @@ pub(super) mod clock {
         }
     }
 
-    /// Waits until `at`, under virtual time to the instruction.
-    pub(in super::super) fn align(at: u64) {
-        let mut now = read();
-        while now < at {
-            // Half of what is left, as interrupts take ticks, too.
-            let turns = ((at - now) / 2 / TURN).max(1);
-            // SAFETY: counts down in a register.
-            unsafe {
-                asm!(
-                    "2:",
-                    ".rept {nops}",
-                    "nop",
-                    ".endr",
-                    "subs {turns}, {turns}, #1",
-                    "b.ne 2b",
-                    nops = const TURN - 2,
-                    turns = inout(reg) turns => _,
-                    options(nomem, nostack)
-                );
-            }
-            now = read();
+    /// Waits for so many turns of [`TURN`] instructions.
+    pub(in super::super) fn spin(turns: u64) {
+        // SAFETY: counts down in a register.
+        unsafe {
+            asm!(
+                "2:",
+                ".rept {nops}",
+                "nop",
+                ".endr",
+                "subs {turns}, {turns}, #1",
+                "b.ne 2b",
+                nops = const TURN - 2,
+                turns = inout(reg) turns => _,
+                options(nomem, nostack)
+            );
         }
-        let left = (at + MARGIN).saturating_sub(now);
-        // SAFETY: counts down in registers: two instructions for each two that are left, and one for an odd one.
+    }
+
+    /// Takes two instructions for each of these pairs, and one more if `odd` is 1.
+    pub(in super::super) fn take(pairs: u64, odd: u64) {
+        // SAFETY: counts down in registers.
         unsafe {
             asm!(
                 "2:",
@@ -166,8 +144,8 @@ pub(super) mod clock {
                 "cbz {odd}, 3f",
                 "nop",
                 "3:",
-                pairs = inout(reg) (left / 2).max(1) => _,
-                odd = in(reg) left % 2,
+                pairs = inout(reg) pairs => _,
+                odd = in(reg) odd,
                 options(nomem, nostack)
             );
         }

@@ -11,17 +11,15 @@ use super::{agent, internal};
 use crate::error::{Failure, exit};
 use crate::kernel::hooks::{Hook, HookKind, Hooks};
 use crate::kernel::module::ModuleFacts;
+use crate::kernel::names::{is_function, lines_of};
 use crate::lab::installs::Installs;
 use crate::lab::wire::Agent;
 
 /// Where programs tell syslog something: syslog(3).
 const SYSLOG: &str = "/dev/log";
 
-/// A program that has said nothing for so long has said all.
+/// A program that has sent nothing for this long has nothing more to say.
 const SILENCE: Duration = Duration::from_secs(1);
-
-/// Lines of it that an error carries.
-const LINES: usize = 10;
 
 /// What names of these functions begin with (kernel/audit.c, auditsc.c, auditfilter.c, audit_watch.c, audit_tree.c, audit_fsnotify.c).
 const PREFIXES: [&str; 5] = ["audit_", "__audit_", "auditd_", "auditsc_", "kauditd_"];
@@ -31,9 +29,8 @@ pub(super) fn explained(agent: &Agent, failure: Failure) -> Failure {
     let heard = || -> io::Result<Vec<String>> {
         let log = UnixDatagram::bind(SYSLOG)?;
         log.set_read_timeout(Some(SILENCE))?;
-        let (program, rest) = agent.arguments.split_first().ok_or(io::ErrorKind::NotFound)?;
-        let mut command = Command::new(program);
-        let mut child = command.args(rest).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+        let mut child =
+            agent::command(agent)?.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         let (mut lines, mut message) = (Vec::new(), [0; 1024]);
         while let Ok(bytes) = log.recv(&mut message) {
             lines
@@ -45,7 +42,7 @@ pub(super) fn explained(agent: &Agent, failure: Failure) -> Failure {
         Ok(lines)
     };
     let mut lines = heard().unwrap_or_default();
-    lines.truncate(LINES);
+    lines.truncate(agent::LINES);
     let message = format!("{}\nit told syslog:\n{}", failure.message, lines.join("\n"));
     if lines.is_empty() { failure } else { Failure { message, ..failure } }
 }
@@ -72,7 +69,7 @@ pub(super) fn installed(agent: &Agent) -> Result<(ModuleFacts, String), Failure>
     Ok((facts(&loaded, given), functions))
 }
 
-/// The facts of these rules, of so many. Recordings are compared where as many were refused: those that are missing take nothing.
+/// The facts of the `loaded` rules, of so many `given`. Recordings are compared only if as many rules were refused: those cost nothing.
 fn facts(loaded: &[&str], given: usize) -> ModuleFacts {
     let count = loaded.len();
     let unknown =
@@ -129,15 +126,12 @@ pub(super) fn functions_of_kernel(prefixes: &[&str], module: &str) -> Result<Str
 }
 
 fn functions(kallsyms: &str, prefixes: &[&str], module: &str) -> String {
-    let is_one = |line: &&str| {
-        let mut words = line.split(' ').skip(1);
-        let is_function = matches!(words.next(), Some("t" | "T"));
-        let name = words.next().unwrap_or_default();
-        is_function
-            && !name.contains('\t')
-            && prefixes.iter().any(|prefix| name.starts_with(prefix))
-    };
-    kallsyms.lines().filter(is_one).map(|line| format!("{line}\t[{module}]\n")).collect()
+    lines_of(kallsyms)
+        .filter(|(_, kind, name, of)| {
+            of.is_none() && is_function(kind) && prefixes.iter().any(|it| name.starts_with(it))
+        })
+        .map(|(address, kind, name, _)| format!("{address} {kind} {name}\t[{module}]\n"))
+        .collect()
 }
 
 #[cfg(test)]

@@ -8,23 +8,18 @@ use std::path::Path;
 use crate::kernel::btf::Btf;
 use crate::kernel::hooks::BPF;
 use crate::kernel::module::ModuleFacts;
+use crate::kernel::names::lines_of;
 use crate::lab::bpf_lines::{BpfLines, cut};
 use crate::lab::wire::BPF_LINES;
 use crate::probe::{self, LoadedProgram, btf_bytes, loaded_programs};
 use crate::text::listed;
 
-/// What `/proc/kallsyms` begins the name of a program's function with, before its tag of 16 digits, which changes with its code.
+/// Prefix of the functions of BPF programs in `/proc/kallsyms`. A tag of 16 digits follows, which changes with the code.
 const PREFIX: &str = "bpf_prog_";
 const TAG: usize = 16;
 
 /// The module of trampolines and dispatchers in symbols: they are no handlers, as they call what they are on, too.
 const IMAGES: &str = "bpf_image";
-
-/// Most addresses at which source lines start. Programs that have more in all, the kernel's limit for one, have none from there on.
-const MOST_STARTS: usize = 1 << 20;
-
-/// The same of bytes of files and texts, with which they are still less than an answer may have.
-const MOST_BYTES: usize = 16 << 20;
 
 /// The settings, and `symbols` of modules with the functions of all programs by [`named`], and their source lines behind; `None` if
 /// there is no program.
@@ -53,11 +48,8 @@ pub(super) fn installed(symbols: &str) -> io::Result<Option<(ModuleFacts, String
 /// The source lines of all programs, by the strings of their BTF. Programs of one object share it.
 fn lines(programs: &[LoadedProgram]) -> io::Result<BpfLines> {
     let mut found = BpfLines::default();
-    let (mut all_btf, mut indexes, mut bytes) = (BTreeMap::new(), BTreeMap::new(), 0);
+    let (mut all_btf, mut indexes) = (BTreeMap::new(), BTreeMap::new());
     for program in programs.iter().filter(|it| it.btf != 0 && !it.lines.is_empty()) {
-        if found.starts.len() + program.lines.len() > MOST_STARTS || bytes > MOST_BYTES {
-            break;
-        }
         let btf = match all_btf.entry(program.btf) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
@@ -74,7 +66,6 @@ fn lines(programs: &[LoadedProgram]) -> io::Result<BpfLines> {
             let index = *indexes.entry(key).or_insert_with(|| {
                 let [file, text] =
                     cut([line.file, line.text].map(|at| btf.string(at).unwrap_or_default()));
-                bytes += file.len() + text.len();
                 found.lines.push((file, line.number, text));
                 found.lines.len() as u32 - 1
             });
@@ -123,26 +114,20 @@ fn prologue(code: &[u8]) -> u64 {
 fn named(symbols: &str, programs: &[LoadedProgram]) -> String {
     let own: BTreeSet<u64> = programs.iter().flat_map(|of| &of.functions).copied().collect();
     let (mut text, mut names) = (String::new(), BTreeMap::new());
-    let suffix = format!("\t[{BPF}]");
-    for line in symbols.lines() {
-        let of_bpf = line.strip_suffix(&suffix).and_then(|symbol| {
-            let mut words = symbol.split(' ');
-            let address = u64::from_str_radix(words.next()?, 16).ok()?;
-            Some((symbol, address, words.nth(1)?))
-        });
-        match of_bpf {
-            Some((_, address, name)) if own.contains(&address) => {
-                names.insert(address, name);
-            }
-            Some((symbol, ..)) => text.push_str(&format!("{symbol}\t[{IMAGES}]\n")),
-            None => text.extend([line, "\n"]),
+    for (address, kind, name, module) in lines_of(symbols) {
+        let at = u64::from_str_radix(address, 16).unwrap_or_default();
+        if module == Some(BPF) && own.contains(&at) {
+            names.insert(at, name);
+            continue;
         }
+        let module = module.map(|module| if module == BPF { IMAGES } else { module });
+        text.push_str(&format!("{address} {kind} {name}\t[{}]\n", module.unwrap_or_default()));
     }
     for program in programs {
         let full = |at: usize| in_source(names.get(program.functions.get(at)?)?);
         let names = program.names(program.functions.len(), full);
         for (address, name) in program.functions.iter().zip(names) {
-            text.push_str(&format!("{address:016x} t {name}{suffix}\n"));
+            text.push_str(&format!("{address:016x} t {name}\t[{BPF}]\n"));
         }
     }
     text

@@ -5,8 +5,10 @@
 //! from the memory of this process and may take a snapshot there.
 
 use std::io;
+use std::num::NonZeroUsize;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use nix::unistd::Pid;
 
 use super::arch::{Devices, clock};
@@ -18,7 +20,7 @@ const ENTRY_BYTES: usize = 64;
 const NAME_AT: usize = 8;
 
 /// Bytes of the page that holds the header.
-const PAGE: usize = 4096;
+const PAGE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// Ticks of the CPU's counter after a stop at which a guest goes on: three timer interrupts, as the kernel has one in 4 ms. Under
 /// virtual time a tick is an instruction.
@@ -27,6 +29,9 @@ const PAGE: usize = 4096;
 /// main loop or not (`icount_start_warp_timer` in softmmu/icount.c, `cpu_thread_is_idle` in softmmu/cpus.c). Either way the
 /// same interrupts have come by this time.
 const ALIGNED: u64 = 12_000_000;
+
+/// Ticks in which an interrupt that came last is done.
+const MARGIN: u64 = 200_000;
 
 /// The channel, of which a guest has one.
 pub(super) struct Channel {
@@ -41,22 +46,12 @@ impl Channel {
     /// If the kernel refuses the devices or the address of the header.
     pub(super) fn open() -> io::Result<Self> {
         let devices = Devices::open()?;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let at = NonZeroUsize::new(HEADER as usize);
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED_NOREPLACE;
         // SAFETY: a new mapping; `MAP_FIXED_NOREPLACE` replaces none.
-        let page = unsafe {
-            libc::mmap(
-                HEADER as *mut libc::c_void,
-                PAGE,
-                libc::PROT_READ | libc::PROT_WRITE,
-                flags,
-                -1,
-                0,
-            )
-        };
-        if page as u64 != HEADER {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self { devices, header: page.cast() })
+        let page = unsafe { mmap_anonymous(at, PAGE, access, flags) }?;
+        Ok(Self { devices, header: page.as_ptr().cast() })
     }
 
     /// The jobs that the host has for this guest now.
@@ -79,7 +74,8 @@ impl Channel {
     pub(super) fn answer(&mut self, answer: &Answer, attachment: &[u8]) {
         let text = serde_json::to_vec(answer).unwrap_or_default();
         let place = |bytes: &[u8]| [bytes.as_ptr() as u64, bytes.len() as u64];
-        let header = Header { magic: MAGIC, answer: place(&text), attachment: place(attachment) };
+        let ([at, bytes], [attached, more]) = (place(&text), place(attachment));
+        let header: Header = [MAGIC, at, bytes, attached, more];
         // SAFETY: `open` mapped the page, and nothing else uses it.
         unsafe { self.header.write_volatile(header) };
         // The host reads memory as the first CPU sees it.
@@ -89,7 +85,7 @@ impl Channel {
         let _ = first.set(0).and_then(|()| sched_setaffinity(this, &first));
         let stopped = clock::read();
         self.devices.pause();
-        clock::align(stopped + ALIGNED);
+        align(stopped + ALIGNED);
         let _ = sched_setaffinity(this, &allowed);
     }
 
@@ -105,9 +101,20 @@ impl Channel {
                 return Ok(self.devices.read(u32::from_be_bytes([*a, *b, *c, *d]) as usize));
             }
         }
-        let text = format!(
+        Err(io::Error::other(format!(
             "QEMU has no fw_cfg item {name}: this program runs as the first process of a lab's guest alone"
-        );
-        Err(io::Error::new(io::ErrorKind::NotFound, text))
+        )))
     }
+}
+
+/// Waits until `at` on the CPU's counter, under virtual time to the instruction.
+fn align(at: u64) {
+    let mut now = clock::read();
+    while now < at {
+        // Half of what is left, as interrupts take ticks, too.
+        clock::spin(((at - now) / 2 / clock::TURN).max(1));
+        now = clock::read();
+    }
+    let left = (at + MARGIN).saturating_sub(now);
+    clock::take((left / 2).max(1), left % 2);
 }

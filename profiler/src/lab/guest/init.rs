@@ -3,13 +3,13 @@
 use std::fs;
 use std::io;
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use nix::mount::{MsFlags, mount};
 
-use super::set;
+use crate::load::set_loopback;
 
 /// File systems: where, of which type, and whether a kernel may lack it.
 const MOUNTS: [(&str, &str, bool); 9] = [
@@ -48,7 +48,7 @@ pub(super) fn prepare() -> io::Result<()> {
         }
     }
     fs::set_permissions("/tmp", fs::Permissions::from_mode(0o1777))?;
-    loopback_up()?;
+    set_loopback(UdpSocket::bind("0.0.0.0:0")?.as_fd(), true)?;
     for (path, value) in [
         ("/proc/sys/kernel/ns_last_pid", FIRST_PID),
         ("/proc/sys/kernel/kptr_restrict", "0"),
@@ -58,24 +58,9 @@ pub(super) fn prepare() -> io::Result<()> {
         ("/proc/sys/net/core/bpf_jit_harden", "0"),
         ("/proc/sys/net/core/bpf_jit_kallsyms", "1"),
     ] {
-        set(path, value);
+        // Some kernels lack some of them.
+        let _ = fs::write(path, value);
     }
     std::thread::sleep(SETTLED);
     Ok(())
-}
-
-/// Sets `IFF_UP` of `lo`: netdevice(7).
-fn loopback_up() -> io::Result<()> {
-    let socket = UdpSocket::bind("0.0.0.0:0")?;
-    // SAFETY: all zeroes are an `ifreq`.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
-        *to = *from as libc::c_char;
-    }
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    // SAFETY: the kernel reads the request alone, which lives until the call returns.
-    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

@@ -14,11 +14,12 @@ use crate::error::{Failure, exit};
 use crate::kernel::module::{self, ModuleFacts};
 use crate::lab::installs::Installs;
 use crate::lab::wire::{Agent, Answer, Install, ModuleFile};
+use crate::text::last_lines;
 
 /// Attempts to unload a module that is still in use.
 const REMOVE_ATTEMPTS: u32 = 50;
 
-/// In this time the kernel does what it puts off when probes are registered, such as kprobes that become jumps after some ticks
+/// In this time the kernel does what it defers when probes are registered, such as kprobes that become jumps after some ticks
 /// and a grace period of RCU (`kprobe_optimizer` in kernel/kprobes.c). It is skipped where the guest has nothing to do.
 const SETTLED: Duration = Duration::from_secs(2);
 
@@ -34,21 +35,22 @@ pub(super) fn install(
 ) -> Result<(Answer, Vec<u8>), Failure> {
     place(install.placement)?;
     for module in &install.modules {
-        let [at, bytes] = module.bytes.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
-        let file = files.get(at..).and_then(|rest| rest.get(..bytes));
+        let file = agent::part(files, module.bytes);
         let file = file.ok_or_else(|| internal("the modules' files are cut off"))?;
         insert(module, file)?;
         load_module::write(file, &module.name);
     }
-    let start = |agent: &Agent| match agent.installs {
-        Installs::BpfPrograms => agent::start(agent, files),
-        Installs::BpfObject => object::load(agent, files).map(|()| false),
-        Installs::AuditRules => {
-            agent::start(agent, files).map_err(|failure| audit::explained(agent, failure))
+    let mut has_ended = false;
+    if let Some(agent) = &install.agent {
+        match agent.installs {
+            Installs::BpfPrograms => has_ended = agent::start(agent, files)?,
+            Installs::BpfObject => object::load(agent, files)?,
+            Installs::AuditRules => drop(
+                agent::start(agent, files).map_err(|failure| audit::explained(agent, failure))?,
+            ),
+            Installs::KernelArguments => arguments::check(agent)?,
         }
-        Installs::KernelArguments => arguments::check(agent).map(|()| false),
-    };
-    let has_ended = install.agent.as_ref().map(start).transpose()?;
+    }
     std::thread::sleep(SETTLED);
     let unreadable = |error| internal(format!("cannot read the symbols of modules: {error}"));
     let text = fs::read_to_string("/proc/modules").map_err(unreadable)?;
@@ -73,7 +75,7 @@ pub(super) fn place(number: u32) -> Result<(), Failure> {
 /// The facts of the BPF programs that an agent has loaded, and `symbols` with their names.
 fn programs_of(
     agent: &Agent,
-    has_ended: Option<bool>,
+    has_ended: bool,
     symbols: &str,
 ) -> Result<(ModuleFacts, String), Failure> {
     let found = bpf::installed(symbols).map_err(|error| {
@@ -81,10 +83,8 @@ fn programs_of(
     })?;
     found.ok_or_else(|| {
         let how = match has_ended {
-            Some(true) => {
-                "it ended and left no BPF program: it has to keep running, or pin its links"
-            }
-            _ => "it waits and has loaded no BPF program",
+            true => "it ended and left no BPF program: it has to keep running, or pin its links",
+            false => "it waits and has loaded no BPF program",
         };
         agent::failed(agent, exit::NO_TARGET, &format!("{how}; {}", agent::said(agent::OUTPUT)))
     })
@@ -128,5 +128,5 @@ pub(super) fn remove(name: &str) -> Result<(), Failure> {
 fn kernel_log(module: &str) -> String {
     let mut lines = Log::all().lines();
     lines.retain(|line| line.contains(module));
-    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+    last_lines(&lines.join("\n"), LOG_LINES)
 }

@@ -14,7 +14,7 @@ const FILE: &str = "/run/profiler-load.ko";
 /// Bytes of a module's name with its NUL, `MODULE_NAME_LEN` of linux/moduleparam.h.
 const NAME_BYTES: usize = 64 - size_of::<u64>();
 
-/// `struct module`, which the kernel requires to have its own size.
+/// The section with `struct module`, whose size has to be the kernel's.
 const THIS_MODULE: &str = ".gnu.linkonce.this_module";
 
 /// Writes it, made from the file of the `driver` of that name: what a kernel checks of a module is the same in all that were built

@@ -20,8 +20,6 @@ mod object;
 mod placement;
 mod program;
 
-use std::path::Path;
-
 use nix::errno::Errno;
 use nix::sys::mman::{MlockAllFlags, mlockall, munlockall};
 use nix::sys::wait::waitpid;
@@ -29,7 +27,7 @@ use nix::unistd::{ForkResult, fork};
 use profiler_vm::Trouble;
 
 use super::plan::{Length, RunSpec};
-use super::wire::{Answer, GuestFailure, Job, REPORT_LINES};
+use super::wire::{Answer, Job, REPORT_LINES};
 use crate::args::RunArgs;
 use crate::error::{Failure, exit};
 use crate::kernel::{host, module};
@@ -64,13 +62,14 @@ pub fn run() -> Result<(), Failure> {
         let jobs = match channel.jobs() {
             Ok(jobs) => jobs,
             Err(error) => {
-                channel.answer(&failed(&internal(format!("cannot read the jobs: {error}"))), &[]);
+                let failure = internal(format!("cannot read the jobs: {error}"));
+                channel.answer(&Answer::Failed(failure), &[]);
                 continue;
             }
         };
         for job in &jobs {
             let (answer, attachment) = do_job(job, &channel, &mut kallsyms)
-                .unwrap_or_else(|failure| (failed(&failure), Vec::new()));
+                .unwrap_or_else(|failure| (Answer::Failed(failure), Vec::new()));
             match unless_warned(&mut log, answer) {
                 answer @ (Answer::Installed(_) | Answer::Placed) => {
                     stand_by(&mut channel, &mut log, &mut kallsyms, &answer, attachment)?;
@@ -102,15 +101,14 @@ fn stand_by(
             channel.answer(answer, &attachment);
             // With a driver and without it the load finds the same memory: what is copied or mapped takes instructions.
             drop(attachment);
-            if let Ok([job @ (Job::Count(runs) | Job::Repeat(runs, _))]) = channel.jobs().as_deref()
-            {
+            if let Ok([Job::Count(runs, program)]) = channel.jobs().as_deref() {
                 let ancestors = runs.iter().map(|run| run.dimensions.ancestors).max();
                 let descended = descend(ancestors.unwrap_or(0)).map_err(of_child);
-                let loads = descended.and_then(|()| match job {
-                    Job::Repeat(_, program) => program::repeat(runs, program, channel),
-                    _ => runs.iter().map(load::count).collect(),
+                let loads = descended.and_then(|()| match program {
+                    Some(program) => program::repeat(runs, program, channel),
+                    None => runs.iter().map(load::count).collect(),
                 });
-                let answer = loads.map_or_else(|it| failed(&it), Answer::Counted);
+                let answer = loads.map_or_else(Answer::Failed, Answer::Counted);
                 channel.answer(&unless_warned(log, answer), &[]);
             }
             std::process::exit(0)
@@ -149,16 +147,14 @@ fn do_job(
         }
         Job::Place(number) => install::place(*number).map(|()| (Answer::Placed, Vec::new())),
         Job::Remove(name) => install::remove(name).map(|()| (Answer::Removed, Vec::new())),
-        Job::Count(_) | Job::Repeat(..) => {
-            Err(internal("the process that makes the load's operations has ended"))
-        }
+        Job::Count(..) => Err(internal("the process that makes the load's operations has ended")),
         Job::Measure { module, warmup, run } => {
             measure(module, warmup, run).map(|recording| (Answer::Measured, recording))
         }
     }
 }
 
-/// A run that warms up, and one whose recording it gives.
+/// Warms up, then measures; returns the recording.
 fn measure(name: &str, warmup: &RunSpec, spec: &RunSpec) -> Result<Vec<u8>, Failure> {
     let run =
         |spec: &RunSpec| Run::prepare(&run_args(name, spec))?.measure(&mut Progress::new(true));
@@ -207,15 +203,6 @@ fn unless_warned(log: &mut Log, answer: Answer) -> Answer {
     }
 }
 
-fn failed(failure: &Failure) -> Answer {
-    Answer::Failed(GuestFailure { code: failure.code, message: failure.message.clone() })
-}
-
 fn internal(what: impl Into<String>) -> Failure {
     Failure::new(exit::INTERNAL, what)
-}
-
-/// Writes to a file of the kernel that some kernels lack.
-fn set(path: &str, value: &str) {
-    let _ = std::fs::write(Path::new(path), value);
 }

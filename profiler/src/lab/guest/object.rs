@@ -10,6 +10,7 @@ use object::read::{File, Object as _, ObjectSection as _, ObjectSymbol as _};
 use super::agent;
 use crate::error::{Failure, exit};
 use crate::lab::wire::Agent;
+use crate::text::last_lines;
 
 /// What may be the reason.
 const LIBBPF: &str = "(what only libbpf does, such as tables of programs with initial values, takes a loader: `run: COMMAND`)";
@@ -22,7 +23,7 @@ pub(super) fn load(agent: &Agent, files: &[u8]) -> Result<(), Failure> {
     let attached =
         std::fs::read(path).map_err(|error| error.to_string()).and_then(|bytes| attach(&bytes));
     // The verifier says a million lines.
-    attached.map_err(|why| failed(format!("{}\n{LIBBPF}", agent::last_lines(&why))))
+    attached.map_err(|why| failed(format!("{}\n{LIBBPF}", last_lines(&why, agent::LINES))))
 }
 
 fn attach(bytes: &[u8]) -> Result<(), String> {

@@ -7,12 +7,12 @@
 use std::fs::File;
 use std::io;
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd as _;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, raise};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
+use socket2::{SockFilter, SockRef};
 
 /// For each number of a placement: processes that were started, files that are open, sockets that are connected, and filters,
 /// whose code the kernel puts where it puts modules. The counts have no factor in common with the objects of a page.
@@ -53,28 +53,12 @@ fn hold(number: u32) -> io::Result<(Vec<File>, Vec<UdpSocket>)> {
         let made = UdpSocket::bind("127.0.0.1:0")?;
         made.connect("127.0.0.1:9")?;
         if socket < number * FILTERS {
-            attach_filter(&made)?;
+            // One that takes each packet (BPF_RET | BPF_K of linux/filter.h): the kernel compiles it to code of its own.
+            let take_all = SockFilter::new(0x06, 0, 0, u32::MAX);
+            SockRef::from(&made).attach_filter(&[take_all])?;
         }
         Ok(made)
     };
     let sockets = (0..number * SOCKETS).map(socket).collect::<io::Result<_>>()?;
     Ok((files, sockets))
-}
-
-/// A filter that takes each packet: the kernel compiles it to code of its own.
-fn attach_filter(socket: &UdpSocket) -> io::Result<()> {
-    // BPF_RET | BPF_K: linux/filter.h.
-    let mut take_all = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: u32::MAX };
-    let program = libc::sock_fprog { len: 1, filter: &raw mut take_all };
-    // SAFETY: the kernel copies the program, which lives until the call returns.
-    let done = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
-        )
-    };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -57,10 +57,9 @@ fn count(run: &RunSpec, program: &Agent) -> Result<Vec<LoadRun>, Failure> {
 }
 
 fn once(program: &Agent) -> Result<(), Failure> {
-    let (path, arguments) = program.arguments.split_first().ok_or_else(|| failed(program, "?"))?;
-    let mut command = Command::new(path);
-    command.args(arguments).current_dir("/").env_clear().env("PATH", agent::PATH);
-    let status = command.status().map_err(|error| failed(program, &error.to_string()))?;
+    let run = |mut command: Command| command.env_clear().env("PATH", agent::PATH).status();
+    let status = agent::command(program).and_then(run);
+    let status = status.map_err(|error| failed(program, &error.to_string()))?;
     if status.success() {
         return Ok(());
     }

@@ -67,41 +67,35 @@ pub(super) mod clock {
     use std::arch::asm;
     use std::arch::x86_64::_rdtsc;
 
-    /// Ticks in which an interrupt that came last is done.
-    const MARGIN: u64 = 200_000;
-
     /// Instructions of a turn of the loop that waits: QEMU translates it as one block.
-    const TURN: u64 = 128;
+    pub(in super::super) const TURN: u64 = 128;
 
     pub(in super::super) fn read() -> u64 {
         // SAFETY: reads the CPU's counter, which user space may.
         unsafe { _rdtsc() }
     }
 
-    /// Waits until `at`, under virtual time to the instruction.
-    pub(in super::super) fn align(at: u64) {
-        let mut now = read();
-        while now < at {
-            // Half of what is left, as interrupts take ticks, too. A NOP takes QEMU next to nothing, and to read the counter much.
-            let turns = ((at - now) / 2 / TURN).max(1);
-            // SAFETY: counts down in a register.
-            unsafe {
-                asm!(
-                    "2:",
-                    ".rept {nops}",
-                    "nop",
-                    ".endr",
-                    "dec {turns}",
-                    "jnz 2b",
-                    nops = const TURN - 2,
-                    turns = inout(reg) turns => _,
-                    options(nomem, nostack)
-                );
-            }
-            now = read();
+    /// Waits for so many turns of [`TURN`] instructions. A NOP takes QEMU next to nothing, and to read the counter much.
+    pub(in super::super) fn spin(turns: u64) {
+        // SAFETY: counts down in a register.
+        unsafe {
+            asm!(
+                "2:",
+                ".rept {nops}",
+                "nop",
+                ".endr",
+                "dec {turns}",
+                "jnz 2b",
+                nops = const TURN - 2,
+                turns = inout(reg) turns => _,
+                options(nomem, nostack)
+            );
         }
-        let left = (at + MARGIN).saturating_sub(now);
-        // SAFETY: counts down in registers: two instructions for each two ticks that are left, and one for an odd one.
+    }
+
+    /// Takes two instructions for each of these pairs, and one more if `odd` is 1.
+    pub(in super::super) fn take(pairs: u64, odd: u64) {
+        // SAFETY: counts down in registers.
         unsafe {
             asm!(
                 "2:",
@@ -111,8 +105,8 @@ pub(super) mod clock {
                 "jz 3f",
                 "nop",
                 "3:",
-                pairs = inout(reg) (left / 2).max(1) => _,
-                odd = in(reg) left % 2,
+                pairs = inout(reg) pairs => _,
+                odd = in(reg) odd,
                 options(nomem, nostack)
             );
         }
