@@ -47,8 +47,6 @@ use crate::{
 /// Probes of a BPF backend. They are removed when it is dropped, and when the process ends.
 pub struct BpfSession {
     probed: Vec<Probed>,
-    /// How many targets were given: those in `probed`, and those refused.
-    handlers: usize,
     backend: Backend,
     starts: Starts,
     /// Whether the kernel preempted tasks that run in the kernel when programs were loaded, which are for that.
@@ -133,7 +131,7 @@ impl Loader {
         // Only now: whether the kernel takes a value is tried with one of that size.
         let layout = maps.layout.that_fits();
         let displaced = template.make_displaced()?;
-        let traces = set.kinds.iter().any(|kind| is_tracing(kind.attach_type));
+        let traces = set.kinds.iter().any(|kind| kind.attach_type.is_tracing());
         let modules = if traces { btf_objects(targets)? } else { HashMap::new() };
         let preempts = kernel.preempts;
         let mut parameters = Parameters { handler: 0, preempts, exit_shift: 0, layout };
@@ -165,7 +163,7 @@ impl Loader {
         })?;
         let mut programs = Vec::new();
         for &kind in &self.set.kinds {
-            let traced = is_tracing(kind.attach_type).then(|| {
+            let traced = kind.attach_type.is_tracing().then(|| {
                 // Without an object the kernel looks in its image.
                 let module = module.filter(|_| target.module.is_some()).map(|(_, fd)| fd);
                 (
@@ -218,7 +216,6 @@ impl BpfSession {
         let displaced = BpfHashMap::try_from(Map::HashMap(displaced));
         let mut session = Self {
             probed,
-            handlers: targets.len(),
             backend,
             starts: set.starts,
             preempts: parameters.preempts,
@@ -332,7 +329,7 @@ impl BpfSession {
 
     /// Starts that wait in the map of displaced starts, by handler number. Those that are left over are
     /// taken out of it first, where it is crowded.
-    fn displaced_starts(&mut self) -> Result<Vec<u64>, ProbeError> {
+    fn displaced_starts(&mut self) -> Result<HashMap<usize, u64>, ProbeError> {
         let mut found = self.displaced_keys()?;
         // Only where the kernel has skipped runs are there starts that are left over.
         let has_skipped = self.probed.iter().any(|probed| probed.books.missed > 0);
@@ -352,11 +349,9 @@ impl BpfSession {
                 !is_swept
             });
         }
-        let mut waiting = vec![0; self.handlers];
+        let mut waiting = HashMap::new();
         for [_, handler] in found {
-            if let Some(count) = usize::try_from(handler).ok().and_then(|at| waiting.get_mut(at)) {
-                *count += 1;
-            }
+            *waiting.entry(handler as usize).or_default() += 1;
         }
         Ok(waiting)
     }
@@ -458,7 +453,7 @@ impl BpfSession {
             }
             let (head, counts) = words.split_at(size_of::<RecordHead>() / 8);
             let found = Head::of(head);
-            // Beyond the longest nothing is counted. Where CPUs share a record, they may have lost that.
+            // Counters above the maximum are zero. A record that CPUs share may lack its true maximum.
             let used = if cpu.is_some() {
                 self.layout.precision.words_up_to(found.max)
             } else {
@@ -499,7 +494,7 @@ impl BpfSession {
         Ok((durations, backwards))
     }
 
-    /// Switches programs to the other phase, whose records are empty: who reads them empties them.
+    /// Switches programs to the other phase, whose records were emptied when they were read.
     fn close(&mut self) -> Result<(), ProbeError> {
         let old = self.phase;
         let new = (old + 1) % PHASES;
@@ -536,7 +531,7 @@ impl BpfSession {
         let mut all = Vec::with_capacity(self.probed.len());
         let mut touched = Vec::new();
         for ((probed, entered), before) in self.probed.iter().zip(entered).zip(before) {
-            let displaced = displaced.get(probed.number).copied().unwrap_or_default();
+            let displaced = displaced.get(&probed.number).copied().unwrap_or_default();
             let mut books = self.books(probed, displaced, &events)?;
             books.entered_before = *entered;
             let after = slots(&self.layout, &probed.maps);
@@ -571,9 +566,10 @@ impl Session for BpfSession {
     fn foreign_program(&self) -> Result<Option<(String, u32)>, ProbeError> {
         const LISTING: &str = "listing the BPF links";
         let mut own = Vec::new();
-        let hooks = self.probed.iter().flat_map(|probed| &probed.programs);
-        for link in hooks.filter_map(|program| program.hook.as_ref()?.link()) {
-            own.push(sys::link_id(link.as_fd()).doing(LISTING)?);
+        for program in self.probed.iter().flat_map(|probed| &probed.programs) {
+            if let Some(Hook::Link(link)) = &program.hook {
+                own.push(sys::link_id(link.as_fd()).doing(LISTING)?);
+            }
         }
         let links = sys::tracing_links().doing(LISTING)?;
         Ok(links.iter().filter(|link| !own.contains(&link.id)).find_map(|link| {
@@ -636,7 +632,7 @@ impl Session for BpfSession {
             match programs::attach(program.kind, &program.fd, &probed.target) {
                 Ok(hook) => program.hook = Some(hook),
                 Err(error) => {
-                    let is_once = is_tracing(program.kind.attach_type)
+                    let is_once = program.kind.attach_type.is_tracing()
                         && error.raw_os_error() == Some(libc::ENOENT);
                     let failed = probed.failed("putting the probe back", error);
                     self.take_off(place..place + 1);
@@ -717,10 +713,6 @@ fn slots(layout: &Layout, maps: &Instance) -> Vec<Slot> {
 
 /// Maps, programs and links of a handler, and some to spare.
 const FILES_OF_A_HANDLER: usize = 8;
-
-fn is_tracing(attach_type: AttachType) -> bool {
-    matches!(attach_type, AttachType::Fentry | AttachType::Fexit | AttachType::Fsession)
-}
 
 /// The highest possible CPU number, plus one; and the numbers of those that are online.
 fn cpus() -> Result<(u32, Vec<u32>), ProbeError> {

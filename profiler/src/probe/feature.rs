@@ -159,7 +159,6 @@ pub(super) fn load(what: &str, attach_type: AttachType, btf_id: u32) -> Result<O
     limits::raise_locked_memory();
     sys::load_program(&Program {
         name: "profiler_try",
-        license: c"GPL",
         instructions: &nothing,
         attach_type,
         btf_id,

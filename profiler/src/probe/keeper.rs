@@ -36,7 +36,7 @@ const PATIENCE_UNSEEN: Duration = Duration::from_secs(2);
 /// What became of that which killed profilers had left in tracefs.
 #[derive(Debug)]
 pub struct PutBack {
-    /// What was put back, and what could not be; empty if nobody had left anything.
+    /// What was put back, and what could not be; empty if there was nothing.
     pub text: String,
     /// Whether nothing is left.
     pub is_all: bool,
@@ -146,19 +146,13 @@ fn once_gone(
     }
 }
 
-/// Waits for the profiler's byte, or for its end.
+/// Waits for the profiler's byte, or for its end. No signal interrupts it: all are blocked.
 fn is_orphaned() -> bool {
-    loop {
-        match io::stdin().read(&mut [0]) {
-            Ok(length) => return length == 0,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return true,
-        }
-    }
+    !matches!(io::stdin().read(&mut [0]), Ok(1))
 }
 
-/// Closes files inherited from the profiler's parent, such as a lock or a pipe: who waits for their closing
-/// waits for the profiler's end, not for the keeper's.
+/// Closes files inherited from the profiler's parent, such as a lock or a pipe: others may wait until the profiler
+/// has closed them.
 fn close_others() -> io::Result<()> {
     let numbers: Vec<i32> = fs::read_dir("/proc/self/fd")?
         .flatten()

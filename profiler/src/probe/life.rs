@@ -109,7 +109,7 @@ fn stat(text: &str) -> Option<Stat> {
     Stat::from_read(text.as_bytes()).ok()
 }
 
-/// Whether no thread of a process is left, and no file of it open: it may be one that nobody has waited for yet.
+/// Whether no thread of a process is left and none of its files is open. It may be a zombie.
 fn has_ended(stat: &Stat) -> bool {
     // The first thread may be dead where others are not.
     matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    ffi::CString,
     io,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
 };
@@ -38,7 +37,6 @@ pub(super) struct Instance {
     pub(super) value: Mapped,
     /// Histograms that they look up.
     pub(super) records: Mapped,
-    pub(super) license: CString,
 }
 
 /// Maps in the kernel with their definitions, by name.
@@ -125,7 +123,7 @@ impl Template {
         let value = mapped(names::SLOTS, layout.value_bytes())?;
         let records = mapped(names::RECORDS, layout.records() * layout.record_bytes)?;
         Layout::set_places(value.words(), &layout.places(0));
-        Ok(Instance { programs, _maps: maps, value, records, license: object.license })
+        Ok(Instance { programs, _maps: maps, value, records })
     }
 
     /// Makes the maps that each handler has of its own, and writes its constants.
@@ -188,7 +186,6 @@ impl Instance {
                 Side::Exit => "profiler_leave",
                 Side::Both => "profiler_both",
             },
-            license: &self.license,
             instructions: &instructions,
             attach_type: kind.attach_type,
             btf_id,

@@ -123,19 +123,11 @@ impl Set {
 
 /// What keeps a program on a function; it comes off when this is dropped.
 pub(super) enum Hook {
+    /// A link of a tracing program.
     Link(OwnedFd),
+    /// A link to a function probe.
     Multi(OwnedFd),
     Event(Event),
-}
-
-impl Hook {
-    /// The link, where there is one that others could take for a foreign program.
-    pub(super) fn link(&self) -> Option<&OwnedFd> {
-        match self {
-            Self::Link(link) | Self::Multi(link) => Some(link),
-            Self::Event(_) => None,
-        }
-    }
 }
 
 /// Puts a loaded program on a function.

@@ -15,7 +15,7 @@ use std::{
 
 use aya_obj::generated::{
     BPF_F_MMAPABLE, bpf_attr, bpf_btf_info, bpf_cmd, bpf_insn, bpf_link_info, bpf_link_type,
-    bpf_map_type, bpf_prog_info, bpf_prog_type,
+    bpf_map_type, bpf_prog_info, bpf_prog_type, perf_event_attr,
 };
 
 pub(super) mod mapped;
@@ -37,11 +37,9 @@ pub(super) enum AttachType {
 }
 
 impl AttachType {
-    const fn program_type(self) -> bpf_prog_type {
-        match self {
-            Self::Fentry | Self::Fexit | Self::Fsession => bpf_prog_type::BPF_PROG_TYPE_TRACING,
-            Self::Kprobe | Self::KprobeSession => bpf_prog_type::BPF_PROG_TYPE_KPROBE,
-        }
+    /// Whether programs of it are attached by a trampoline, to the function that they were loaded for.
+    pub(super) const fn is_tracing(self) -> bool {
+        matches!(self, Self::Fentry | Self::Fexit | Self::Fsession)
     }
 }
 
@@ -91,6 +89,8 @@ unsafe impl Plain for bpf_prog_info {}
 unsafe impl Plain for bpf_link_info {}
 // SAFETY: as above.
 unsafe impl Plain for bpf_btf_info {}
+// SAFETY: as above.
+unsafe impl Plain for perf_event_attr {}
 
 /// One bpf(2) call.
 fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<c_long> {
@@ -130,7 +130,6 @@ fn address_mut<T: ?Sized>(reference: &mut T) -> u64 {
 /// What to load.
 pub(super) struct Program<'a> {
     pub(super) name: &'a str,
-    pub(super) license: &'a CStr,
     pub(super) instructions: &'a [bpf_insn],
     pub(super) attach_type: AttachType,
     /// For tracing programs the id of the function in the BTF that holds it; else 0.
@@ -145,11 +144,11 @@ pub(super) struct Program<'a> {
 /// What the kernel said, with the verifier's log where it wrote one.
 pub(super) fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadRefused> {
     let attributes = |log: &mut [u8]| {
-        let mut attr = program_attributes(
-            program.attach_type.program_type(),
-            program.instructions,
-            program.license,
-        );
+        let kind = match program.attach_type.is_tracing() {
+            true => bpf_prog_type::BPF_PROG_TYPE_TRACING,
+            false => bpf_prog_type::BPF_PROG_TYPE_KPROBE,
+        };
+        let mut attr = program_attributes(kind, program.instructions);
         // SAFETY: all parts of the union are integers.
         let load = unsafe { &mut attr.__bindgen_anon_3 };
         load.log_level = u32::from(!log.is_empty());
@@ -181,14 +180,14 @@ pub(super) fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadRefused
     }
 }
 
-fn program_attributes(kind: bpf_prog_type, instructions: &[bpf_insn], license: &CStr) -> bpf_attr {
+fn program_attributes(kind: bpf_prog_type, instructions: &[bpf_insn]) -> bpf_attr {
     let mut attr: bpf_attr = zeroed();
     // SAFETY: all parts of the union are integers.
     let load = unsafe { &mut attr.__bindgen_anon_3 };
     load.prog_type = kind as u32;
     load.insn_cnt = u32::try_from(instructions.len()).unwrap_or(u32::MAX);
     load.insns = address(instructions);
-    load.license = license.as_ptr() as u64;
+    load.license = c"GPL".as_ptr() as u64;
     attr
 }
 
@@ -231,7 +230,7 @@ pub(super) fn pid_outside() -> io::Result<u32> {
 }
 
 fn load_plain(kind: bpf_prog_type, instructions: &[bpf_insn]) -> io::Result<OwnedFd> {
-    bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut program_attributes(kind, instructions, c"GPL"))
+    bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut program_attributes(kind, instructions))
 }
 
 pub(super) fn instruction(code: u8, to: u8, from: u8, off: i16, imm: i32) -> bpf_insn {

@@ -24,8 +24,8 @@ use crate::kernel::target::{KernelFiles, ResolveError};
 use crate::probe::{Drained, Precision, Traced};
 use crate::recording::call_tree::{CallTree, TreeFunction, TreeNode};
 
-/// Most calls that are kept until they are counted, 128 MiB of them. A call of the handler that would need more is cut.
-const MOST_PARTS: usize = 1 << 22;
+/// Most calls within one of the handler: 32 MiB of them. A call that makes more is not counted.
+const MOST_PARTS: usize = 1 << 20;
 
 /// A function that was called within the handler, or the handler.
 #[derive(Debug, Clone, Copy)]
@@ -58,10 +58,9 @@ impl Call {
     /// Whether the callee can be below those that are under way. Its depth may be that of the last one: from 4.20 the
     /// tracer takes a call off the task's stack before it writes the exit event, and an interrupt may fall between.
     fn enter(&mut self, event: &Event) -> bool {
-        let Some(&(_, caller)) = self.stack.last().filter(|(depth, _)| *depth <= event.depth)
-        else {
-            return false;
-        };
+        let fits = self.parts.len() < MOST_PARTS;
+        let last = self.stack.last().filter(|(depth, _)| fits && *depth <= event.depth);
+        let Some(&(_, caller)) = last else { return false };
         self.push(event, caller);
         true
     }
@@ -108,8 +107,6 @@ pub(super) struct Calls {
     open: HashMap<u64, Call, FixedState>,
     /// Calls that have ended, until it is known whether events were dropped meanwhile.
     ended: Vec<Call>,
-    /// Parts of all these.
-    held: usize,
     /// When events were dropped.
     gaps: Vec<(u64, u64)>,
     last: Look,
@@ -126,7 +123,6 @@ impl Calls {
             waiting: Waiting::default(),
             open: HashMap::default(),
             ended: Vec::new(),
-            held: 0,
             gaps: Vec::new(),
             last: Look { lost: 0, from: 0, to: 0 },
             nodes: Vec::new(),
@@ -153,26 +149,19 @@ impl Calls {
         if let Some(call) = self.open.get_mut(&task)
             && (call.depth < event.depth || call.depth == event.depth && !is_handler)
         {
-            if call.is_cut() {
-                return;
-            }
-            if self.held < MOST_PARTS && call.enter(event) {
-                self.held += 1;
-            } else {
-                self.held -= call.parts.len();
+            if !call.is_cut() && !call.enter(event) {
                 call.parts = Vec::new();
             }
             return;
         }
         // The end of the one before was not written.
-        if let Some(call) = self.open.remove(&task) {
-            self.lose(&call);
+        if self.open.remove(&task).is_some() {
+            self.tally.books.lost += 1;
         }
         if is_handler {
             let (depth, entered) = (event.depth, event.time);
             let mut call = Call { depth, entered, left: 0, parts: Vec::new(), stack: Vec::new() };
             call.push(event, 0);
-            self.held += 1;
             self.tally.books.entries += 1;
             self.open.insert(task, call);
         }
@@ -185,7 +174,6 @@ impl Calls {
             return;
         };
         if !call.is_cut() && !call.leave(event) {
-            self.held -= call.parts.len();
             call.parts = Vec::new();
         }
         if is_handler
@@ -197,14 +185,7 @@ impl Calls {
         }
     }
 
-    /// A call that is not counted.
-    fn lose(&mut self, call: &Call) {
-        self.held -= call.parts.len();
-        self.tally.books.lost += 1;
-    }
-
     fn count(&mut self, call: &Call) {
-        self.held -= call.parts.len();
         self.tally.record(call.parts[0].took);
         let mut nodes: Vec<u32> = Vec::with_capacity(call.parts.len());
         for (part, own) in call.parts.iter().zip(call.own()) {
@@ -280,7 +261,7 @@ impl Sink for Calls {
             if call.left > look.from {
                 self.ended.push(call);
             } else if call.is_cut() || self.gaps.iter().any(is_in) {
-                self.lose(&call);
+                self.tally.books.lost += 1;
             } else {
                 self.count(&call);
             }

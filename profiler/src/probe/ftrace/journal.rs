@@ -29,8 +29,8 @@ const FILE: &str = "ftrace.journal";
 /// How long the kernel may be busy when a change is undone.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long somebody may take to end, or to undo what a process that is gone has left. Descriptors are closed
-/// one after another, and each perf event waits for a grace period.
+/// How long to wait for a process to end, or to undo what another one has left. An ending process closes its
+/// descriptors one after another, and each perf event waits for a grace period.
 const PATIENCE_FOR_OTHERS: Duration = Duration::from_secs(30);
 
 /// One line.
@@ -39,10 +39,8 @@ const PATIENCE_FOR_OTHERS: Duration = Duration::from_secs(30);
 enum Line {
     /// The process that makes the changes; the first line.
     Owner { life: Life, boot: Option<String> },
-    /// A file had another value.
+    /// A file had another value, or a list was empty.
     Value { file: PathBuf, was: String },
-    /// A list was empty.
-    Emptied { file: PathBuf },
     /// A folder was not there.
     Instance { folder: PathBuf },
 }
@@ -112,7 +110,7 @@ impl Journal {
     /// When it cannot be written; then it is as it was.
     pub(super) fn set(&mut self, file: PathBuf, was: &str, value: &str) -> Result<(), FtraceError> {
         self.change(Line::Value { file: file.clone(), was: was.to_owned() })?;
-        written(file, value)
+        tracefs::write(&file, value).map_err(FtraceError::file("writing", &file))
     }
 
     /// Notes that a list, which is empty, will be filled.
@@ -120,7 +118,7 @@ impl Journal {
     /// # Errors
     /// When the journal cannot be written.
     pub(super) fn filling(&mut self, file: PathBuf) -> Result<(), FtraceError> {
-        self.change(Line::Emptied { file })
+        self.change(Line::Value { file, was: String::new() })
     }
 
     /// Makes an instance.
@@ -310,7 +308,6 @@ fn undo_all(changes: &[Line]) -> (Vec<PathBuf>, Vec<String>) {
         let (path, undo): (_, &dyn Fn() -> io::Result<()>) = match change {
             Line::Owner { .. } => continue,
             Line::Value { file, was } => (file, &|| tracefs::write(file, was)),
-            Line::Emptied { file } => (file, &|| tracefs::write(file, "")),
             Line::Instance { folder } => (folder, &|| remove_instance(folder)),
         };
         match patiently(Instant::now() + PATIENCE, undo) {
@@ -344,10 +341,6 @@ pub(in crate::probe) fn patiently(
             other => return other,
         }
     }
-}
-
-fn written(path: PathBuf, value: &str) -> Result<(), FtraceError> {
-    tracefs::write(&path, value).map_err(FtraceError::file("writing", &path))
 }
 
 fn boot(root: &Path) -> Option<String> {

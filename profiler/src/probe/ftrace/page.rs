@@ -3,11 +3,7 @@
 use super::format::Layout;
 use crate::bytes::array;
 
-/// Flag: events were lost before this page.
-const MISSED_EVENTS: u64 = 1 << 31;
-/// Flag: their number follows the events.
-const MISSED_STORED: u64 = 1 << 30;
-/// The bits of the length below the flags.
+/// The bits of the length below flags, which say what the kernel's counters say, too.
 const COMMIT: u64 = (1 << 27) - 1;
 /// The head of an event is a word with its type and the time since the event before. `events/header_event` says the same
 /// on each kernel, and libtraceevent does without it (its kbuffer-parse.c).
@@ -46,39 +42,26 @@ pub(super) struct Exit {
     pub(super) times: Option<(u64, u64)>,
 }
 
-/// What a page held besides.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Summary {
-    /// Whole events of any kind.
-    pub(super) events: u64,
-    /// Events that were lost before this page, as far as it is known: at least one if it says so.
-    pub(super) missed: u64,
-}
-
-/// Hands the events of a page to `take`, in their order, until one is cut off. Other tools' events are counted alone.
-pub(super) fn parse(layout: &Layout, page: &[u8], mut take: impl FnMut(Event)) -> Summary {
-    let mut summary = Summary::default();
+/// Hands the events of a page to `take`, in their order, until one is cut off. Returns how many whole events of any kind
+/// it has: those of other tools are only counted.
+pub(super) fn parse(layout: &Layout, page: &[u8], mut take: impl FnMut(Event)) -> u64 {
+    let mut events = 0;
     let (Some(mut time), Some(commit), Some(data)) =
         (layout.timestamp.read(page), layout.commit.read(page), page.get(layout.data..))
     else {
-        return summary;
+        return events;
     };
-    let length = (commit & COMMIT) as usize;
-    if commit & MISSED_EVENTS != 0 {
-        let stored = data.get(length..).filter(|_| commit & MISSED_STORED != 0);
-        summary.missed = stored.and_then(|rest| word64(rest, 0)).unwrap_or(1).max(1);
-    }
-    let mut rest = data.get(..length).unwrap_or_default();
+    let mut rest = data.get(..(commit & COMMIT) as usize).unwrap_or_default();
     while let Some((skip, payload)) = step(rest, &mut time) {
         if let Some(payload) = payload
             && let Some(event) = event(layout, payload, time)
         {
-            summary.events += 1;
+            events += 1;
             event.into_iter().for_each(&mut take);
         }
         rest = rest.get(skip..).unwrap_or_default();
     }
-    summary
+    events
 }
 
 /// How many bytes the next item of a page takes, always more than none, and the event in it if it is one. `None` at the
@@ -146,8 +129,4 @@ fn event(layout: &Layout, payload: &[u8], time: u64) -> Option<Option<Event>> {
 #[inline]
 fn word32(bytes: &[u8], at: usize) -> Option<u32> {
     array(bytes, at).map(u32::from_ne_bytes)
-}
-
-fn word64(bytes: &[u8], at: usize) -> Option<u64> {
-    array(bytes, at).map(u64::from_ne_bytes)
 }

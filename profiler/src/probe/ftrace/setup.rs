@@ -165,7 +165,7 @@ fn instance(
     Ok(None)
 }
 
-/// Settings that limit every user of the tracer, also in instances, and what is in them while nobody does.
+/// Settings that limit every user of the tracer, also in instances, with their default values.
 const GLOBAL: [(&str, &str); 4] = [
     ("max_graph_depth", "0"),
     ("tracing_thresh", "0"),
@@ -173,7 +173,7 @@ const GLOBAL: [(&str, &str); 4] = [
     ("set_graph_notrace", ""),
 ];
 
-/// Settings of the top folder, which all tools share.
+/// Settings of the top folder, which all tools share, with their default values.
 const SHARED: [(&str, &str); 7] = [
     (CURRENT, "nop"),
     ("events/enable", "0"),
@@ -190,7 +190,7 @@ fn check_global(root: &Path, top: &Folder) -> Result<(), FtraceError> {
     if read_fact(&sysctl).is_some_and(|enabled| enabled == "0") {
         return Err(is_set(&sysctl, "0", "sysctl kernel.ftrace_enabled=1"));
     }
-    GLOBAL.iter().try_for_each(|(file, unused)| expect(top, file, unused))
+    GLOBAL.iter().try_for_each(|(file, default)| expect(top, file, default))
 }
 
 /// What limits the tracer to a handler and its callees limits it for all tools: none may be using it now.
@@ -208,7 +208,7 @@ fn check_alone(top: &Folder) -> Result<(), FtraceError> {
 
 /// All tools share the top folder: none may be using it now.
 fn check_free(root: &Path, top: &Folder) -> Result<(), FtraceError> {
-    SHARED.iter().try_for_each(|(file, unused)| expect(top, file, unused))?;
+    SHARED.iter().try_for_each(|(file, default)| expect(top, file, default))?;
     let mask = top.read_if_there("tracing_cpumask")?.unwrap_or_default();
     if !mask.is_empty() && !online(root).into_iter().all(|cpu| covers(&mask, cpu)) {
         let file = top.path("tracing_cpumask");
@@ -227,13 +227,13 @@ fn check_free(root: &Path, top: &Folder) -> Result<(), FtraceError> {
     Ok(())
 }
 
-/// Refuses a setting of another tool: any line but comments and what is there while nobody uses it.
-fn expect(folder: &Folder, file: &str, unused: &str) -> Result<(), FtraceError> {
+/// Refuses a setting of another tool: any line but comments and the default value.
+fn expect(folder: &Folder, file: &str, default: &str) -> Result<(), FtraceError> {
     let text = folder.read_if_there(file)?.unwrap_or_default();
-    let is_unused = |line: &str| line.starts_with('#') || ["", "no pid", unused].contains(&line);
-    let Some(line) = text.lines().find(|line| !is_unused(line)) else { return Ok(()) };
+    let is_default = |line: &str| line.starts_with('#') || ["", "no pid", default].contains(&line);
+    let Some(line) = text.lines().find(|line| !is_default(line)) else { return Ok(()) };
     let path = folder.path(file);
-    let remedy = format!("stop that tool, or: echo {unused} > {}", path.display());
+    let remedy = format!("stop that tool, or: echo {default} > {}", path.display());
     Err(is_set(&path, line, &remedy))
 }
 
@@ -290,11 +290,10 @@ fn clock(journal: &mut Journal, root: &Path, place: &Folder) -> Result<bool, Ftr
     let coherent = read_fact(&source).is_some_and(|source| COHERENT.contains(&source.as_str()));
     let clocks = place.read(FILE)?;
     let was = clocks.split(['[', ']']).nth(1).unwrap_or("local").to_owned();
-    let has =
-        |clock: &str| clocks.split_whitespace().any(|word| word.trim_matches(['[', ']']) == clock);
+    let has_mono = clocks.split([' ', '[', ']']).any(|clock| clock == "mono");
     let wanted = match coherent {
         true => "local",
-        false if has("mono") => "mono",
+        false if has_mono => "mono",
         false => "global",
     };
     if was != wanted {
@@ -317,16 +316,14 @@ fn buffer(
         let total = stat(&meminfo, "MemTotal").unwrap_or(0);
         (total / MEMORY_SHARE / cpus.len().max(1) as u64).clamp(BUFFER_LEAST_KIB, BUFFER_KIB)
     });
-    let is = place.read(FILE)?;
-    if is == "X" {
-        // The CPUs' buffers differ in size.
-        for cpu in cpus {
-            let file = format!("per_cpu/cpu{cpu}/{FILE}");
-            let was = place.read(&file)?;
-            journal.set(place.path(&file), size(&was), &wanted.to_string())?;
-        }
-    } else {
-        journal.set(place.path(FILE), size(&is), &wanted.to_string())?;
+    // `X` is of CPUs whose buffers differ in size.
+    let files = match place.read(FILE)?.as_str() {
+        "X" => cpus.iter().map(|cpu| format!("per_cpu/cpu{cpu}/{FILE}")).collect(),
+        _ => vec![FILE.to_owned()],
+    };
+    for file in files {
+        let was = place.read(&file)?;
+        journal.set(place.path(&file), size(&was), &wanted.to_string())?;
     }
     let total = place.read("buffer_total_size_kb")?;
     Ok(size(&total).parse::<u64>().unwrap_or(wanted * cpus.len() as u64) * 1024)

@@ -74,8 +74,6 @@ struct Cpu {
     /// Counters of before the tracer started.
     before: Stats,
     events: u64,
-    /// Lost, by the pages themselves.
-    flagged: u64,
     /// Latest event read.
     read_to: u64,
 }
@@ -83,7 +81,6 @@ struct Cpu {
 /// Counters of the kernel on one CPU's buffer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Stats {
-    overrun: u64,
     dropped: u64,
     read: u64,
     /// When they were read, by the buffer's clock, in nanoseconds.
@@ -94,8 +91,7 @@ impl Stats {
     fn parse(text: &str) -> Self {
         let counter = |name| stat(text, name).unwrap_or(0);
         Self {
-            overrun: counter("overrun"),
-            dropped: counter("dropped events") + counter("commit overrun"),
+            dropped: ["overrun", "commit overrun", "dropped events"].map(counter).iter().sum(),
             read: counter("read events"),
             now: now(text).unwrap_or(0),
         }
@@ -134,7 +130,7 @@ impl Stream {
             let now = place.read(&stats)?;
             let before = if *runs { Stats::default() } else { Stats::parse(&now) };
             let stats = place.path(&stats);
-            Ok(Cpu { raw, stats, before, events: 0, flagged: 0, read_to: 0 })
+            Ok(Cpu { raw, stats, before, events: 0, read_to: 0 })
         };
         let cpus = tracing.cpus.iter().map(cpu).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
@@ -185,12 +181,10 @@ impl Stream {
                 };
                 let page = &page[..length];
                 let read_to = &mut cpu.read_to;
-                let summary = page::parse(layout, page, |event| {
+                cpu.events += page::parse(layout, page, |event| {
                     *read_to = event.time;
                     sink.add(number, event);
                 });
-                cpu.events += summary.events;
-                cpu.flagged += summary.missed;
                 pages += 1;
             }
             if pages == limit {
@@ -232,9 +226,7 @@ impl Stream {
         for cpu in &self.cpus {
             let now = Stats::parse(&fs::read_to_string(&cpu.stats)?);
             let before = &cpu.before;
-            let overrun = now.overrun.saturating_sub(before.overrun).max(cpu.flagged);
             look.lost += now.dropped.saturating_sub(before.dropped)
-                + overrun
                 + now.read.saturating_sub(before.read).saturating_sub(cpu.events);
             (look.from, look.to) = (look.from.min(now.now), look.to.max(now.now));
         }
