@@ -374,24 +374,20 @@ impl Session for Probes {
             return Vec::new();
         }
         let precision = self.precision;
-        let nothing = |books| Drained { durations: precision.durations(), books };
-        let mut all: Vec<Option<Drained>> = self.targets.iter().map(|_| None).collect();
+        let nothing = |books: &Books| Drained { durations: precision.durations(), books: *books };
+        let mut all = Vec::with_capacity(self.targets.len());
         for part in &mut self.parts {
             let pending = part.pending.take();
-            let pending =
-                pending.unwrap_or_else(|| part.books.iter().map(|books| nothing(*books)).collect());
-            for (place, drained) in part.places.iter().zip(pending) {
-                all[*place] = Some(drained);
-            }
+            let pending = pending.unwrap_or_else(|| part.books.iter().map(nothing).collect());
+            all.extend(part.places.iter().copied().zip(pending));
         }
-        // Every target is in one part.
-        all.into_iter().flatten().collect()
+        all.sort_by_key(|(place, _)| *place);
+        all.into_iter().map(|(_, drained)| drained).collect()
     }
 
     fn drained_until(&self) -> Option<Instant> {
-        let all: Option<Vec<Instant>> =
-            self.parts.iter().map(|part| part.session.drained_until()).collect();
-        all?.into_iter().max()
+        let all = self.parts.iter().map(|part| part.session.drained_until());
+        all.collect::<Option<Vec<Instant>>>()?.into_iter().max()
     }
 
     fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {

@@ -5,7 +5,7 @@
 
 use std::{cell::OnceCell, collections::BTreeMap, fmt, path::Path};
 
-use super::feature::{self, Refusal};
+use super::feature;
 use crate::{
     kernel::{
         btf::{BTF_FOLDER, Btf},
@@ -51,7 +51,7 @@ pub struct Wish {
 #[derive(Default)]
 pub struct Features {
     functions: OnceCell<Option<Btf>>,
-    tried: BTreeMap<Backend, Result<(), Refusal>>,
+    tried: BTreeMap<Backend, Option<String>>,
 }
 
 impl Features {
@@ -63,9 +63,9 @@ impl Features {
     /// Why the kernel does not take a backend's programs.
     pub fn refusal(&mut self, backend: Backend) -> Option<String> {
         let functions = self.functions.get_or_init(|| Btf::of(None, Path::new(BTF_FOLDER)).ok());
+        let refusal = || feature::try_backend(backend, functions.as_ref()).err();
         let tried = self.tried.entry(backend);
-        let tried = tried.or_insert_with(|| feature::try_backend(backend, functions.as_ref()));
-        tried.as_ref().err().map(|refusal| refusal.what.clone())
+        tried.or_insert_with(|| refusal().map(|refusal| refusal.what)).clone()
     }
 }
 
