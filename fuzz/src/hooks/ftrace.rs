@@ -2,9 +2,10 @@
 
 use std::sync::LazyLock;
 
-use super::calls::{Calls, Look};
+use super::calls::Calls;
 use super::format::Layout;
 use super::pairing::Pairing;
+use super::stream::{Look, Sink as _};
 use super::{FtraceError, page};
 use crate::probe::Precision;
 
@@ -71,5 +72,5 @@ fn through(layout: &Layout, pages: &[u8], coherent: bool) {
         let books = drained.books;
         assert_eq!(books.entries, drained.durations.len() + books.in_flight + books.lost);
     }
-    let _ = calls.take();
+    let _ = calls.take(1);
 }

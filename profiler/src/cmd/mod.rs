@@ -70,8 +70,8 @@ fn globs(patterns: &[String]) -> Result<Vec<glob::Pattern>, Failure> {
 /// Restores what a killed profiler had changed in tracefs, and reports it.
 fn restore_tracefs() {
     match keeper::put_back(Path::new("/")) {
-        Ok(done) if done.is_all() && done.journal.is_none() => {}
-        Ok(done) => say(&done.to_string()),
+        Ok(done) if done.text.is_empty() => {}
+        Ok(done) => say(&done.text),
         Err(error) => {
             say(&format!("warning: tracefs was not restored after an earlier run: {error}"));
         }

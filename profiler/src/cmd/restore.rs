@@ -17,11 +17,11 @@ pub fn run() -> Result<(), Failure> {
     }
     let done = keeper::put_back(Path::new("/"))
         .map_err(|error| failed(format!("tracefs cannot be put back: {error}")))?;
-    if !done.is_all() {
-        return Err(failed(done.to_string()));
+    if !done.is_all {
+        return Err(failed(done.text));
     }
-    if done.journal.is_some() {
-        say(&done.to_string());
+    if !done.text.is_empty() {
+        say(&done.text);
     }
     Ok(())
 }

@@ -8,6 +8,7 @@
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
+use statrs::statistics::Statistics as _;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{Failure, exit};
@@ -82,18 +83,17 @@ pub struct Figure {
 impl Figure {
     fn of(name: &'static str, rounds: &[f64]) -> Self {
         let count = rounds.len() as f64;
-        let mean = rounds.iter().sum::<f64>() / count;
-        let squares: f64 = rounds.iter().map(|value| (value - mean).powi(2)).sum();
+        let mean = rounds.mean();
         let bounds_ns = StudentsT::new(0.0, 1.0, count - 1.0).ok().map(|student| {
-            let error = (squares / (count - 1.0) / count).sqrt();
+            let error = rounds.std_dev() / count.sqrt();
             let reach = error * student.inverse_cdf(f64::midpoint(CONFIDENCE, 1.0));
             [mean - reach, mean + reach]
         });
         Self {
             name,
             median_ns: median(rounds).unwrap_or(f64::NAN),
-            min_ns: rounds.iter().copied().fold(f64::INFINITY, f64::min),
-            max_ns: rounds.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            min_ns: rounds.min(),
+            max_ns: rounds.max(),
             bounds_ns,
         }
     }
@@ -193,15 +193,12 @@ pub fn measure(
     }
     let hits_per_operation = hits as f64 / operations as f64;
     let [bare, with @ ..] = &times;
-    let added = ADDED.into_iter().zip(with).map(|(name, with)| {
-        let differences = with.iter().zip(bare).map(|(with, bare)| with - bare);
+    let added: [Figure; ADDED.len()] = std::array::from_fn(|at| {
+        let differences = with[at].iter().zip(bare).map(|(with, bare)| with - bare);
         let of_calls: Vec<f64> = differences.map(|more| more / hits_per_operation).collect();
-        Figure::of(name, &of_calls)
+        Figure::of(ADDED[at], &of_calls)
     });
-    let added: Vec<Figure> = added.collect();
-    let [floor, limit, measuring] = &added[..] else {
-        return Err(Failure::new(exit::INTERNAL, "three pairs"));
-    };
+    let [floor, limit, measuring] = &added;
     let operation = OPERATIONS.into_iter().zip(&times).map(|((name, _), of)| Figure::of(name, of));
     Ok(Cost {
         handler: target.name.clone(),

@@ -18,17 +18,18 @@ use std::{
 use aya::maps::{HashMap as BpfHashMap, Map, MapData, MapError};
 use profiler_common::{
     bucket::lowest_value,
-    layout::{DISPLACED_MAX, Extremes, NESTED_MAX, PHASES, RecordHead, SLOTS_MAX, Slot, names},
+    layout::{DISPLACED_MAX, Extremes, NESTED_MAX, PHASES, RecordHead, SLOTS_MAX, Slot},
 };
 
 use super::{
-    Books, Drained, OTHER_FILES, Options, Precision, ProbeError, Session, calibrate,
+    Books, Drained, OTHER_FILES, Options, Pair, ProbeError, Refused, Session, calibrate,
     counters::{self, Layout, Record},
+    errno::Doing as _,
     kprobe_event::{self, Counted},
     left_over,
     memory::{Available, Maps},
-    missed::HookMisses,
-    object::{CreatedMaps, Instance, Parameters, Template},
+    missed::{self, HookCount},
+    object::{Instance, Parameters, Template},
     programs::{self, Hook, Kind, Set, Side, Starts},
     sys::{self, AttachType, GracePeriod},
 };
@@ -46,8 +47,6 @@ use crate::{
 /// Probes of a BPF backend. They are removed when it is dropped, and when the process ends.
 pub struct BpfSession {
     probed: Vec<Probed>,
-    /// How many targets were given: those in `probed`, and those refused.
-    handlers: usize,
     backend: Backend,
     starts: Starts,
     /// Whether the kernel preempted tasks that run in the kernel when programs were loaded, which are for that.
@@ -62,7 +61,6 @@ pub struct BpfSession {
     /// What was read and not yet returned, because a later phase could not be read.
     pending: Option<Vec<Drained>>,
     layout: Layout,
-    precision: Precision,
     /// The end of the time whose calls the last drain has.
     drained_until: Option<Instant>,
     /// When the entry probes had been removed.
@@ -77,15 +75,6 @@ struct Closed {
     /// Of each handler, the slots as they were a drain before it was opened.
     before: Vec<Vec<Slot>>,
 }
-
-/// The sum of the records of all CPUs.
-struct Totals {
-    durations: Durations,
-    backwards: u64,
-}
-
-/// A target that the kernel refused: its place among those given, and why.
-pub(super) type Refused = (usize, ProbeError);
 
 /// One handler with its programs and maps.
 struct Probed {
@@ -111,19 +100,18 @@ struct Program {
     /// `None` before it is attached and after it was taken off.
     hook: Option<Hook>,
     /// What hooks had counted that were taken off.
-    before: HookMisses,
+    before: HookCount,
 }
 
 /// What the programs of all handlers are loaded with.
 struct Loader {
     template: Template,
     set: Set,
-    shared: CreatedMaps,
+    displaced: MapData,
     parameters: Parameters,
     modules: BtfObjects,
     /// The kernel's functions, where programs call them.
     kernel: Option<Btf>,
-    preempts: bool,
 }
 
 impl Loader {
@@ -136,28 +124,27 @@ impl Loader {
         let (possible, online) = cpus()?;
         let handlers = targets.len().max(options.room_for) as u64;
         let layout = Layout::new(possible, online, precision);
-        let maps = Maps { handlers, layout, precision };
+        let maps = Maps { handlers, layout };
         if let Some(available) = Available::read() {
             maps.check(&available)?;
         }
         // Only now: whether the kernel takes a value is tried with one of that size.
         let layout = maps.layout.that_fits();
-        let shared = template.shared()?;
-        let traces = set.kinds.iter().any(|kind| is_tracing(kind.attach_type));
+        let displaced = template.make_displaced()?;
+        let traces = set.kinds.iter().any(|kind| kind.attach_type.is_tracing());
         let modules = if traces { btf_objects(targets)? } else { HashMap::new() };
         let preempts = kernel.preempts;
         let mut parameters = Parameters { handler: 0, preempts, exit_shift: 0, layout };
         if backend == Backend::Kprobe {
             kprobe_event::remove_leftovers();
+            if pair == Pair::Measuring {
+                parameters.exit_shift = calibrate::exit_shift(&template, &displaced, &parameters)?;
+            }
         }
-        if set.needs_shift
-            && let Some(kind) = set.kinds.first()
-        {
-            parameters.exit_shift =
-                calibrate::exit_shift(&template, &shared, &parameters, kind.attach_type)?;
-        }
-        let kernel = set.calls_kernel.then(|| Btf::of(None, Path::new(BTF_FOLDER)).ok()).flatten();
-        Ok(Self { template, set, shared, parameters, modules, kernel, preempts })
+        // Programs that keep starts in cookies call functions of the kernel.
+        let calls = set.starts == Starts::Cookies;
+        let kernel = calls.then(|| Btf::of(None, Path::new(BTF_FOLDER)).ok()).flatten();
+        Ok(Self { template, set, displaced, parameters, modules, kernel })
     }
 
     /// Makes a handler's maps and loads its programs; they are not attached yet.
@@ -166,7 +153,7 @@ impl Loader {
     /// [`ProbeError::Refused`] when the kernel refuses a program of this handler; others are not about it.
     fn load(&self, number: usize, target: &Target) -> Result<Probed, ProbeError> {
         let parameters = Parameters { handler: number as u64, ..self.parameters.clone() };
-        let maps = self.template.instantiate(&parameters, &self.shared, &self.set.kinds)?;
+        let maps = self.template.instantiate(&parameters, &self.displaced, &self.set.kinds)?;
         let module = self.modules.get(&target.module).and_then(Option::as_ref);
         let opened = target.program.map(sys::program).transpose();
         let program = opened.map_err(|error| ProbeError::Handler {
@@ -176,7 +163,7 @@ impl Loader {
         })?;
         let mut programs = Vec::new();
         for &kind in &self.set.kinds {
-            let traced = is_tracing(kind.attach_type).then(|| {
+            let traced = kind.attach_type.is_tracing().then(|| {
                 // Without an object the kernel looks in its image.
                 let module = module.filter(|_| target.module.is_some()).map(|(_, fd)| fd);
                 (
@@ -190,7 +177,7 @@ impl Loader {
                 handler: target.name.clone(),
                 refused,
             })?;
-            programs.push(Program { kind, fd, hook: None, before: HookMisses::None });
+            programs.push(Program { kind, fd, hook: None, before: Some(Counted::default()) });
         }
         let holder = target.program.or(module.map(|(id, _)| *id)).unwrap_or_default();
         // No program has run: what none of them counts is empty from the first drain on.
@@ -225,24 +212,19 @@ impl BpfSession {
                 Err(error) => return Err(error),
             }
         }
-        let Loader { set, mut shared, preempts, parameters, .. } = loader;
-        let Some((_, displaced)) = shared.remove(names::DISPLACED) else {
-            return Err(ProbeError::Object(format!("no map {}", names::DISPLACED)));
-        };
-        let opening = |error| failed_map("opening a shared map", error);
+        let Loader { set, displaced, parameters, .. } = loader;
+        let displaced = BpfHashMap::try_from(Map::HashMap(displaced));
         let mut session = Self {
             probed,
-            handlers: targets.len(),
             backend,
             starts: set.starts,
-            preempts,
-            displaced: BpfHashMap::try_from(Map::HashMap(displaced)).map_err(opening)?,
+            preempts: parameters.preempts,
+            displaced: displaced.doing("opening a shared map")?,
             grace: GracePeriod::new(),
             phase: 0,
             closed: None,
             pending: None,
             layout: parameters.layout,
-            precision: options.precision,
             drained_until: None,
             detached: None,
         };
@@ -250,7 +232,11 @@ impl BpfSession {
         if !options.allow_shared
             && let Some((handler, prog_id)) = session.foreign_program()?
         {
-            return Err(ProbeError::Shared { handler, prog_id });
+            return Err(ProbeError::Other(format!(
+                "another tracing program (id {prog_id}) is attached to handler {handler}: its time would be \
+                 counted as the handler's; stop the other tool (`bpftool link show` names it) or allow it \
+                 with --allow-shared"
+            )));
         }
         Ok((session, refused))
     }
@@ -261,7 +247,7 @@ impl BpfSession {
         let mut refused: Vec<Refused> = Vec::new();
         for number in 0..kinds {
             self.probed.retain_mut(|probed| {
-                let Some(program) = probed.programs.get_mut(number) else { return true };
+                let program = &mut probed.programs[number];
                 match programs::attach(program.kind, &program.fd, &probed.target) {
                     Ok(hook) => program.hook = Some(hook),
                     Err(error) => {
@@ -314,9 +300,8 @@ impl BpfSession {
     /// Counts the calls of a handler without probes that are under way as lost: their exits will not be seen. A start that
     /// stayed would be taken by the exit of a later call with the same frame.
     fn give_up_starts(&mut self, place: usize) -> Result<(), ProbeError> {
-        let displaced = each_once(self.displaced.keys(), DISPLACED_MAX as usize)
-            .map_err(|error| failed_map("reading the displaced starts", error))?;
-        let Some(probed) = self.probed.get_mut(place) else { return Ok(()) };
+        let displaced = self.displaced_keys()?;
+        let probed = &mut self.probed[place];
         let slots = slots(&self.layout, &probed.maps);
         let mut given_up = 0;
         if self.starts == Starts::Cookies {
@@ -337,42 +322,36 @@ impl BpfSession {
         Ok(())
     }
 
-    /// Counts a start of a handler that was taken out of a shared map.
-    fn count_swept(&mut self, handler: u64) {
-        let of_handler = |probed: &&mut Probed| probed.number as u64 == handler;
-        if let Some(probed) = self.probed.iter_mut().find(of_handler) {
-            probed.swept += 1;
-        }
-    }
-
-    /// Whether the kernel has skipped runs: only then are there starts that are left over.
-    fn has_skipped(&self) -> bool {
-        self.probed.iter().any(|probed| probed.books.missed > 0)
+    fn displaced_keys(&self) -> Result<HashSet<[u64; 2]>, ProbeError> {
+        let keys = each_once(self.displaced.keys(), DISPLACED_MAX as usize);
+        keys.doing("reading the displaced starts")
     }
 
     /// Starts that wait in the map of displaced starts, by handler number. Those that are left over are
     /// taken out of it first, where it is crowded.
-    fn displaced_starts(&mut self) -> Result<Vec<u64>, ProbeError> {
-        let mut found = each_once(self.displaced.keys(), DISPLACED_MAX as usize)
-            .map_err(|error| failed_map("reading the displaced starts", error))?;
-        if self.has_skipped() && left_over::is_crowded(found.len(), DISPLACED_MAX) {
+    fn displaced_starts(&mut self) -> Result<HashMap<usize, u64>, ProbeError> {
+        let mut found = self.displaced_keys()?;
+        // Only where the kernel has skipped runs are there starts that are left over.
+        let has_skipped = self.probed.iter().any(|probed| probed.books.missed > 0);
+        if has_skipped && left_over::is_crowded(found.len(), DISPLACED_MAX) {
             let now = left_over::now_ns();
-            let mut swept = Vec::new();
+            let Self { displaced, probed, .. } = self;
             found.retain(|key| {
                 // If it is no longer there, the call has left since.
-                let start = self.displaced.get(key, 0);
+                let start = displaced.get(key, 0);
                 let is_swept = start.is_ok_and(|[start, _]| left_over::is_left_over(start, now))
-                    && self.displaced.remove(key).is_ok();
-                swept.extend(is_swept.then_some(key[1]));
+                    && displaced.remove(key).is_ok();
+                if is_swept
+                    && let Some(of) = probed.iter_mut().find(|of| of.number as u64 == key[1])
+                {
+                    of.swept += 1;
+                }
                 !is_swept
             });
-            swept.into_iter().for_each(|handler| self.count_swept(handler));
         }
-        let mut waiting = vec![0; self.handlers];
+        let mut waiting = HashMap::new();
         for [_, handler] in found {
-            if let Some(count) = usize::try_from(handler).ok().and_then(|at| waiting.get_mut(at)) {
-                *count += 1;
-            }
+            *waiting.entry(handler as usize).or_default() += 1;
         }
         Ok(waiting)
     }
@@ -424,7 +403,7 @@ impl BpfSession {
         let mut skipped = [0, 0];
         for program in &probed.programs {
             let missed = program
-                .missed(books, events)
+                .missed(books.entries, events)
                 .map_err(|error| probed.failed("asking for missed calls", error))?;
             books.missed_unknown |= missed.is_none();
             let missed = missed.unwrap_or(0);
@@ -453,31 +432,18 @@ impl BpfSession {
         self.backend == Backend::Fentry
     }
 
-    fn read_handler<'a>(
-        &self,
-        probed: &'a Probed,
-        phase: u32,
-        mut books: Books,
-        counted: &[bool],
-        touched: &mut Vec<&'a [AtomicU64]>,
-    ) -> Result<Drained, ProbeError> {
-        let Totals { durations, backwards } = self.read_records(probed, phase, counted, touched)?;
-        books.backwards = probed.books.backwards + backwards;
-        Ok(Drained { durations, books })
-    }
-
-    /// The sum of a phase's records of all CPUs; those with anything in them are added to `touched`.
+    /// The sum of a phase's records of all CPUs: durations, and calls that left before they had entered. Records with
+    /// anything in them are added to `touched`.
     fn read_records<'a>(
         &self,
         probed: &'a Probed,
         phase: u32,
         counted: &[bool],
         touched: &mut Vec<&'a [AtomicU64]>,
-    ) -> Result<Totals, ProbeError> {
-        let invalid = |what| probed.failed("reading the histogram", std::io::Error::other(what));
-        let mut durations = self.precision.growing_durations();
+    ) -> Result<(Durations, u64), ProbeError> {
+        let mut durations = self.layout.precision.growing_durations();
         let mut backwards = 0;
-        let magnitude = self.precision.magnitude();
+        let magnitude = self.layout.precision.magnitude();
         let (value, map) = (probed.maps.value.words(), probed.maps.records.words());
         let late = self.layout.may_be_shared(counted);
         for Record { cpu, words } in self.layout.records_of(value, map, phase) {
@@ -486,10 +452,13 @@ impl BpfSession {
                 continue;
             }
             let (head, counts) = words.split_at(size_of::<RecordHead>() / 8);
-            let found = head_of(head);
-            let (not_min, max) = extremes(&found);
-            // Beyond the longest nothing is counted. Where CPUs share a record, they may have lost that.
-            let used = if cpu.is_some() { self.precision.words_up_to(max) } else { counts.len() };
+            let found = Head::of(head);
+            // Counters above the maximum are zero. A record that CPUs share may lack its true maximum.
+            let used = if cpu.is_some() {
+                self.layout.precision.words_up_to(found.max)
+            } else {
+                counts.len()
+            };
             let counts = counts.get(..used).unwrap_or(counts);
             if words.iter().take(head.len() + used).all(|word| word.load(Relaxed) == 0) {
                 continue;
@@ -503,7 +472,7 @@ impl BpfSession {
                 continue;
             }
             // The head has the extremes of long durations; each short value has a counter of its own.
-            let (mut min, mut max) = (!not_min, max);
+            let (mut min, mut max) = (found.min, found.max);
             for (counter, count) in counted.flat_map(two_counters) {
                 let value = lowest_value(magnitude, counter);
                 let recorded = if value < 1 << magnitude {
@@ -516,14 +485,16 @@ impl BpfSession {
                     }
                     durations.record_bucket(value, count)
                 };
-                recorded.map_err(|error| invalid(error.to_string()))?;
+                recorded.map_err(|error| {
+                    probed.failed("reading the histogram", std::io::Error::other(error.to_string()))
+                })?;
             }
             durations.add_exact(found.sum, min, max, found.over_range);
         }
-        Ok(Totals { durations, backwards })
+        Ok((durations, backwards))
     }
 
-    /// Switches programs to the other phase, whose records are empty: who reads them empties them.
+    /// Switches programs to the other phase, whose records were emptied when they were read.
     fn close(&mut self) -> Result<(), ProbeError> {
         let old = self.phase;
         let new = (old + 1) % PHASES;
@@ -553,20 +524,22 @@ impl BpfSession {
         self.grace.wait();
         let displaced = self.displaced_starts()?;
         let events = match self.backend {
-            Backend::Kprobe => kprobe_event::profile()
-                .map_err(|error| ProbeError::System { doing: "reading kprobe_profile", error })?,
+            Backend::Kprobe => kprobe_event::profile().doing("reading kprobe_profile")?,
             _ => HashMap::new(),
         };
         let Some(Closed { phase, entered, before }) = &self.closed else { return Ok(()) };
         let mut all = Vec::with_capacity(self.probed.len());
         let mut touched = Vec::new();
         for ((probed, entered), before) in self.probed.iter().zip(entered).zip(before) {
-            let displaced = displaced.get(probed.number).copied().unwrap_or_default();
+            let displaced = displaced.get(&probed.number).copied().unwrap_or_default();
             let mut books = self.books(probed, displaced, &events)?;
             books.entered_before = *entered;
             let after = slots(&self.layout, &probed.maps);
             let counted = may_have_counted(self.starts, before, &after);
-            all.push(self.read_handler(probed, *phase, books, &counted, &mut touched)?);
+            let (durations, backwards) =
+                self.read_records(probed, *phase, &counted, &mut touched)?;
+            books.backwards = probed.books.backwards + backwards;
+            all.push(Drained { durations, books });
         }
         // Only now: what is read again after an error must still be there.
         for word in touched.into_iter().flatten().filter(|word| word.load(Relaxed) != 0) {
@@ -591,13 +564,14 @@ impl Session for BpfSession {
     }
 
     fn foreign_program(&self) -> Result<Option<(String, u32)>, ProbeError> {
-        let system = |error| ProbeError::System { doing: "listing the BPF links", error };
+        const LISTING: &str = "listing the BPF links";
         let mut own = Vec::new();
-        let hooks = self.probed.iter().flat_map(|probed| &probed.programs);
-        for link in hooks.filter_map(|program| program.hook.as_ref()?.link()) {
-            own.push(sys::link_id(link.as_fd()).map_err(system)?);
+        for program in self.probed.iter().flat_map(|probed| &probed.programs) {
+            if let Some(Hook::Link(link)) = &program.hook {
+                own.push(sys::link_id(link.as_fd()).doing(LISTING)?);
+            }
         }
-        let links = sys::tracing_links().map_err(system)?;
+        let links = sys::tracing_links().doing(LISTING)?;
         Ok(links.iter().filter(|link| !own.contains(&link.id)).find_map(|link| {
             let probed = self.probed.iter().find(|probed| {
                 probed.target.btf_id == Some(link.btf_id) && probed.holder == link.btf_obj_id
@@ -641,9 +615,6 @@ impl Session for BpfSession {
     }
 
     fn pause(&mut self, place: usize) -> Result<bool, ProbeError> {
-        if place >= self.probed.len() {
-            return Ok(false);
-        }
         self.take_off(place..place + 1);
         // The session goes on: what is drained from now on is of the time of that drain.
         self.detached = None;
@@ -653,7 +624,7 @@ impl Session for BpfSession {
 
     /// As for the first time: the exits first. Before 5.13 the kernel attaches a tracing program once (commit f3a95075549e).
     fn resume(&mut self, place: usize) -> Result<bool, ProbeError> {
-        let Some(probed) = self.probed.get_mut(place) else { return Ok(false) };
+        let probed = &mut self.probed[place];
         for program in &mut probed.programs {
             if program.hook.is_some() {
                 continue;
@@ -661,7 +632,7 @@ impl Session for BpfSession {
             match programs::attach(program.kind, &program.fd, &probed.target) {
                 Ok(hook) => program.hook = Some(hook),
                 Err(error) => {
-                    let is_once = is_tracing(program.kind.attach_type)
+                    let is_once = program.kind.attach_type.is_tracing()
                         && error.raw_os_error() == Some(libc::ENOENT);
                     let failed = probed.failed("putting the probe back", error);
                     self.take_off(place..place + 1);
@@ -674,16 +645,11 @@ impl Session for BpfSession {
     }
 
     fn memory_bytes(&self) -> u64 {
-        let maps = Maps {
-            handlers: self.probed.len() as u64,
-            layout: self.layout.clone(),
-            precision: self.precision,
-        };
-        maps.bytes()
+        self.probed.len() as u64 * self.layout.bytes()
     }
 
     fn is_direct(&self) -> Option<bool> {
-        Some(self.layout.is_direct())
+        Some(self.layout.is_direct)
     }
 }
 
@@ -698,19 +664,21 @@ impl Program {
     fn detach(&mut self, events: Option<&HashMap<String, Counted>>) {
         let Some(hook) = self.hook.take() else { return };
         // Where it cannot be asked, the number is not known.
-        let asked = HookMisses::of(Some(&hook), events).unwrap_or(HookMisses::Link(None));
-        self.before = self.before.plus(asked);
+        let asked = missed::of_hook(Some(&hook), events).unwrap_or(None);
+        self.before = missed::sum(self.before, asked);
     }
 
-    /// Runs that the kernel skipped; `None` where it does not say.
+    /// Runs that the kernel skipped; `None` where it does not say. `entries` are the runs of entry programs.
     fn missed(
         &self,
-        books: &Books,
+        entries: u64,
         events: &HashMap<String, Counted>,
     ) -> std::io::Result<Option<u64>> {
-        let of_hook = self.before.plus(HookMisses::of(self.hook.as_ref(), Some(events))?);
-        let own = sys::recursion_misses(self.fd.as_fd())?;
-        Ok(of_hook.total(self.kind.side, own, books.entries))
+        let hooks = missed::sum(self.before, missed::of_hook(self.hook.as_ref(), Some(events))?);
+        if self.kind.attach_type == AttachType::Kprobe {
+            return Ok(missed::of_event(hooks, self.kind.side, entries));
+        }
+        Ok(missed::of_link(hooks, sys::recursion_misses(self.fd.as_fd())?))
     }
 }
 
@@ -746,28 +714,20 @@ fn slots(layout: &Layout, maps: &Instance) -> Vec<Slot> {
 /// Maps, programs and links of a handler, and some to spare.
 const FILES_OF_A_HANDLER: usize = 8;
 
-fn is_tracing(attach_type: AttachType) -> bool {
-    matches!(attach_type, AttachType::Fentry | AttachType::Fexit | AttachType::Fsession)
-}
-
 /// The highest possible CPU number, plus one; and the numbers of those that are online.
 fn cpus() -> Result<(u32, Vec<u32>), ProbeError> {
-    let system = |error| ProbeError::System { doing: "counting the CPUs", error };
     let read = |name: &str| {
         let list = std::fs::read_to_string(format!("/sys/devices/system/cpu/{name}"));
-        list.map(|list| crate::text::numbers(&list)).map_err(system)
+        list.map(|list| crate::text::numbers(&list)).doing("counting the CPUs")
     };
     let possible = read("possible")?.into_iter().max().map_or(1, |highest| highest + 1);
     if possible as usize > SLOTS_MAX {
-        return Err(system(std::io::Error::other(format!(
-            "this machine may have {possible}, and {SLOTS_MAX} is the most that can be measured"
-        ))));
+        return Err(ProbeError::Other(format!(
+            "counting the CPUs: this machine may have {possible}, and {SLOTS_MAX} is the most that can \
+             be measured"
+        )));
     }
     Ok((possible, read("online")?))
-}
-
-fn failed_map(doing: &str, error: MapError) -> ProbeError {
-    ProbeError::Map { doing: doing.to_owned(), error: Box::new(error) }
 }
 
 /// BTF objects of the modules that hold the targets (not of BPF programs), with their ids. That of the kernel image is
@@ -784,10 +744,7 @@ fn btf_objects(targets: &[Target]) -> Result<BtfObjects, ProbeError> {
         let object = match target.module.as_deref() {
             None => sys::kernel_btf("vmlinux").ok().flatten(),
             Some(module) => {
-                let found = sys::kernel_btf(module).map_err(|error| ProbeError::System {
-                    doing: "listing the kernel's BTF",
-                    error,
-                })?;
+                let found = sys::kernel_btf(module).doing("listing the kernel's BTF")?;
                 Some(found.ok_or_else(|| ProbeError::ModuleGone { module: module.to_owned() })?)
             }
         };
@@ -813,32 +770,35 @@ fn two_counters((at, word): (usize, u64)) -> impl Iterator<Item = (usize, u64)> 
     [(2 * at, low), (2 * at + 1, high)].into_iter().filter(|(_, count)| *count != 0)
 }
 
-/// The head of a record.
-fn head_of(record: &[AtomicU64]) -> RecordHead {
-    let word = |at: usize| record.get(at / 8).map_or(0, |word| word.load(Relaxed));
-    let mut nested = [Extremes::default(); NESTED_MAX];
-    for (at, pair) in nested.iter_mut().enumerate() {
-        let at = offset_of!(RecordHead, nested) + at * size_of::<Extremes>();
-        pair.not_min = word(at + offset_of!(Extremes, not_min));
-        pair.max = word(at + offset_of!(Extremes, max));
-    }
-    RecordHead {
-        sum: word(offset_of!(RecordHead, sum)),
-        not_min: word(offset_of!(RecordHead, not_min)),
-        max: word(offset_of!(RecordHead, max)),
-        over_range: word(offset_of!(RecordHead, over_range)),
-        backwards: word(offset_of!(RecordHead, backwards)),
-        depth: word(offset_of!(RecordHead, depth)),
-        nested,
-    }
+/// What the head of a record says, with the extremes of runs at any depth.
+#[derive(Debug, PartialEq, Eq)]
+struct Head {
+    sum: u64,
+    min: u64,
+    max: u64,
+    over_range: u64,
+    backwards: u64,
 }
 
-/// The complement of the shortest duration and the longest one, of runs at any depth.
-fn extremes(head: &RecordHead) -> (u64, u64) {
-    let lowest = (head.not_min, head.max);
-    head.nested
-        .iter()
-        .fold(lowest, |(not_min, max), pair| (not_min.max(pair.not_min), max.max(pair.max)))
+impl Head {
+    fn of(words: &[AtomicU64]) -> Self {
+        let word = |offset: usize| words.get(offset / 8).map_or(0, |word| word.load(Relaxed));
+        let nested = (0..NESTED_MAX)
+            .map(|at| offset_of!(RecordHead, nested) + at * size_of::<Extremes>())
+            .map(|at| (at + offset_of!(Extremes, not_min), at + offset_of!(Extremes, max)));
+        let lowest = (offset_of!(RecordHead, not_min), offset_of!(RecordHead, max));
+        let (mut not_min, mut max) = (0, 0);
+        for (not_min_at, max_at) in std::iter::once(lowest).chain(nested) {
+            (not_min, max) = (not_min.max(word(not_min_at)), max.max(word(max_at)));
+        }
+        Self {
+            sum: word(offset_of!(RecordHead, sum)),
+            min: !not_min,
+            max,
+            over_range: word(offset_of!(RecordHead, over_range)),
+            backwards: word(offset_of!(RecordHead, backwards)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -850,12 +810,11 @@ mod tests {
         let words = [900, !40, 300, 1, 2, 0, !50, 200, 0, 0, !30, 500, 0, 0];
         let words = words.map(AtomicU64::new);
         assert_eq!(words.len() * 8, size_of::<RecordHead>());
-        let head = head_of(&words);
-        assert_eq!((head.sum, head.over_range), (900, 1));
-        assert_eq!((head.backwards, head.depth), (2, 0));
-        assert_eq!(extremes(&head), (!30, 500));
-        let alone = RecordHead { nested: [Extremes::default(); NESTED_MAX], ..head };
-        assert_eq!(extremes(&alone), (!40, 300), "an empty pair is no duration");
+        let head = Head { sum: 900, min: 30, max: 500, over_range: 1, backwards: 2 };
+        assert_eq!(Head::of(&words), head);
+        words[6..].iter().for_each(|word| word.store(0, Relaxed));
+        let alone = Head { min: 40, max: 300, ..head };
+        assert_eq!(Head::of(&words), alone, "an empty pair is no duration");
     }
 
     #[test]

@@ -6,10 +6,12 @@
 
 use std::{io, path::Path};
 
+use aya::maps::MapData;
+
 use super::{
     ProbeError, counters,
     errno::Doing as _,
-    object::{CreatedMaps, Parameters, Template},
+    object::{Parameters, Template},
     programs::{self, Kind, Side},
     sys::{self, AttachType},
 };
@@ -47,16 +49,15 @@ fn is_initial(link: &Path) -> bool {
 /// When the kernel refuses the programs, they do not fire, or calls disagree.
 pub(super) fn exit_shift(
     template: &Template,
-    shared: &CreatedMaps,
+    displaced: &MapData,
     parameters: &Parameters,
-    attach_type: AttachType,
 ) -> Result<u64, ProbeError> {
     let target = Target { name: CALLED.to_owned(), module: None, address: 0, ..Target::default() };
     let pid = pid().doing("asking for this process's number outside its PID namespace")?;
     let parameters = Parameters { handler: u64::from(pid), exit_shift: 0, ..parameters.clone() };
     let kinds = [("calibrate_leave", Side::Exit), ("calibrate_enter", Side::Entry)]
-        .map(|(name, side)| Kind { side, name, attach_type });
-    let instance = template.instantiate(&parameters, shared, &kinds)?;
+        .map(|(name, side)| Kind { side, name, attach_type: AttachType::Kprobe });
+    let instance = template.instantiate(&parameters, displaced, &kinds)?;
     let mut hooks = Vec::new();
     for kind in kinds {
         let program = instance.load(kind, None, None).map_err(|refused| ProbeError::Refused {
@@ -68,7 +69,6 @@ pub(super) fn exit_shift(
             .doing("attaching to a system call, to find out how the stack is laid out")?;
         hooks.push((program, hook));
     }
-    let seen = |word| if word == 0 { "was not" } else { "was" };
     let mut found = None;
     for _ in 0..CALLS {
         sys::call_getpgid();
@@ -76,14 +76,10 @@ pub(super) fn exit_shift(
         let (place, registers) = (slot.frame, slot.start);
         let distance = place.wrapping_sub(registers);
         if place == 0 || registers == 0 || found.is_some_and(|before| before != distance) {
-            let what = format!(
-                "a call of {CALLED} by this process (number {pid} of the machine) was not seen as a whole: \
-                 its entry {}, its exit {}{}",
-                seen(place),
-                seen(registers),
-                if place == 0 || registers == 0 { "" } else { ", at another distance than before" }
-            );
-            return Err(io::Error::other(what)).doing("finding out how the stack is laid out");
+            return Err(ProbeError::Other(format!(
+                "finding out how the stack is laid out: the probes did not see a call of {CALLED} by \
+                 this process (number {pid} of the machine), or not each call alike"
+            )));
         }
         found = Some(distance);
     }

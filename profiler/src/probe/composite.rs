@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use super::{
-    Books, Drained, Options, Precision, ProbeError, Session, Traced,
-    bpf::{BpfSession, Refused},
-    errno,
+    Books, Drained, Options, Precision, ProbeError, Refused, Session, Traced,
+    bpf::BpfSession,
+    errno::{self, Doing as _},
     ftrace::{FtraceError, FtraceSession},
     keeper::Keeper,
-    select::{Choice, Features, Obstacle, Wish, better_than_kprobe, needs_btf, no_backend, select},
+    select::{Choice, Features, Obstacle, Wish, needs_btf, select},
 };
 use crate::{
     kernel::target::{KernelFiles, LeftOut, Target},
@@ -18,9 +18,11 @@ use crate::{
 /// Probes on handlers, each by the backend that suits it. They are gone when it is dropped.
 pub struct Probes {
     targets: Vec<Target>,
-    choices: Vec<Choice>,
-    left_out: Vec<LeftOut>,
-    fell_back: Vec<FellBack>,
+    backends: Vec<Backend>,
+    /// What a glob found and no backend measures, with the reasons.
+    pub left_out: Vec<LeftOut>,
+    /// Handlers whose best backend the kernel refused when it was attached.
+    pub fell_back: Vec<FellBack>,
     parts: Vec<Part>,
     precision: Precision,
     /// Accept probes that never fire.
@@ -106,15 +108,27 @@ impl<'a> Selection<'a> {
     }
 
     /// The best backend after those with obstacles; `None` if the target is left out.
+    ///
+    /// # Errors
+    /// If there is none for a target that has to be measured.
     fn choose(
         &mut self,
         target: &Target,
         obstacles: Vec<Obstacle>,
     ) -> Result<Option<Choice>, ProbeError> {
-        match select(target, self.wish, |backend| self.features.refusal(backend), obstacles) {
-            Ok(choice) => Ok(Some(choice)),
-            Err(obstacles) => leave_out(target, &obstacles, &mut self.left_out),
+        let refusal = |backend| self.features.refusal(backend);
+        let obstacles = match select(target, self.wish, refusal, obstacles) {
+            Ok(choice) => return Ok(Some(choice)),
+            Err(obstacles) => obstacles,
+        };
+        let name = target.label();
+        if is_required(target) {
+            let lines: String = obstacles.iter().map(|found| format!("\n  {found}")).collect();
+            return Err(ProbeError::Other(format!("handler {name} cannot be measured:{lines}")));
         }
+        let module = target.module.clone();
+        self.left_out.push(LeftOut { name, module, reason: joined(&obstacles) });
+        Ok(None)
     }
 
     /// Indices of the candidates that this backend is to measure.
@@ -132,10 +146,12 @@ impl<'a> Selection<'a> {
         backend: Backend,
         error: ProbeError,
     ) -> Result<(), ProbeError> {
-        let Some(candidate) = self.candidates.get_mut(place) else { return Ok(()) };
+        let candidate = &mut self.candidates[place];
         let target = candidate.target;
-        let forced = self.wish.backend.is_some() || is_notrace(target);
-        if forced && !target.by_glob && target.program.is_none() {
+        // Where no probe of any kind can be placed, another backend does not help.
+        let is_traceable =
+            || KernelFiles::default().is_traceable(target.module.as_deref(), &target.name);
+        if is_required(target) && (self.wish.backend.is_some() || !is_traceable()) {
             return Err(error);
         }
         let refused = Obstacle { backend, reason: reason(&error, backend) };
@@ -161,7 +177,7 @@ impl<'a> Selection<'a> {
         for part in &mut parts {
             part.places = part.places.iter().filter_map(|at| kept.binary_search(at).ok()).collect();
         }
-        let (mut targets, mut choices, mut fell_back) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut targets, mut backends, mut fell_back) = (Vec::new(), Vec::new(), Vec::new());
         for Candidate { target, choice, refused } in candidates {
             let Some(choice) = choice else { continue };
             if !refused.is_empty() {
@@ -169,22 +185,24 @@ impl<'a> Selection<'a> {
                 fell_back.push(FellBack { handler, backend: choice.backend, reason });
             }
             targets.push(target.clone());
-            choices.push(choice);
+            backends.push(choice.backend);
         }
         // Of BPF programs there are the kernel's own statistics.
-        if let (true, false, Some(left)) = (targets.is_empty(), of_programs, left_out.first()) {
-            let (count, reason) = (left_out.len(), left.reason.clone());
-            return Err(ProbeError::AllLeftOut { count, reason });
+        if targets.is_empty()
+            && !of_programs
+            && let Some(error) = ProbeError::all_left_out(&left_out)
+        {
+            return Err(error);
         }
         let Options { precision, force, .. } = options;
         let _keeper = keeper;
-        Ok(Probes { targets, choices, left_out, fell_back, parts, precision, force, _keeper })
+        Ok(Probes { targets, backends, left_out, fell_back, parts, precision, force, _keeper })
     }
 }
 
 impl Probes {
     /// Chooses a backend for each target and attaches it. If the kernel refuses that one, the next is
-    /// tried; a function that a glob found and no backend can measure is [left out](Self::left_out).
+    /// tried; a function that a glob found and no backend can measure is left out.
     ///
     /// # Errors
     /// When a target that was named cannot be measured, or not as wished; when another tool is on a
@@ -199,11 +217,15 @@ impl Probes {
             if places.is_empty() {
                 continue;
             }
-            let own = places.iter().map(|&at| selection.candidates[at].target.clone()).collect();
+            let own = places.iter().map(|&at| selection.candidates[at].target.clone());
+            let own: Vec<Target> = own.collect();
             if options.keeper && keeper.is_none() && changes_tracefs(backend) {
-                keeper = Some(start_keeper()?);
+                keeper = Some(Keeper::start().doing(
+                    "starting the process that puts tracefs back if this one is killed (nothing has been \
+                     changed; fentry and the other backends by BPF alone need none)",
+                )?);
             }
-            let (session, refused) = attach_by(backend, own, options)?;
+            let (session, refused) = attach_by(backend, &own, options)?;
             for (at, error) in refused {
                 selection.refuse(places[at], backend, error)?;
             }
@@ -216,29 +238,22 @@ impl Probes {
         selection.into_probes(parts, keeper, options)
     }
 
-    /// Handlers whose best backend the kernel refused when it was attached.
-    pub fn fell_back(&self) -> &[FellBack] {
-        &self.fell_back
-    }
-
-    /// What a glob found and no backend measures, with the reasons.
-    pub fn left_out(&self) -> &[LeftOut] {
-        &self.left_out
-    }
-
     /// A kprobe that the kernel skipped each time is in a function that runs inside a kprobe.
     fn refuse_inside_kprobes(&self) -> Result<(), ProbeError> {
         let of_all = self.parts.iter().flat_map(|part| part.places.iter().zip(&part.books));
         for (&place, books) in of_all {
-            let (target, choice) = (&self.targets[place], &self.choices[place]);
+            let target = &self.targets[place];
             // For one that a glob found there is a warning.
-            let skipped = books.entries == 0 && books.missed > 0;
-            if choice.backend == Backend::Kprobe && skipped && !target.by_glob {
-                return Err(ProbeError::InsideKprobe {
-                    handler: target.name.clone(),
-                    missed: books.missed,
-                    instead: better_than_kprobe(target),
-                });
+            let skipped = books.entries == 0 && books.missed > 0 && !target.by_glob;
+            if self.backends[place] == Backend::Kprobe && skipped {
+                // As far as is known without trying.
+                let instead = if target.btf_id.is_some() { "fentry" } else { "function-graph" };
+                return Err(ProbeError::Other(format!(
+                    "the kprobe on handler {} counted nothing, and the kernel skipped it {} times: the \
+                     handler runs inside a kprobe, where the kernel skips every other one; use --backend \
+                     {instead} (--force measures it all the same)",
+                    target.name, books.missed
+                )));
             }
         }
         Ok(())
@@ -253,28 +268,13 @@ impl Probes {
     }
 }
 
-/// Notes a target that no backend measures; an error unless a glob found it, or it is a BPF program.
-fn leave_out(
-    target: &Target,
-    obstacles: &[Obstacle],
-    left_out: &mut Vec<LeftOut>,
-) -> Result<Option<Choice>, ProbeError> {
-    if !target.by_glob && target.program.is_none() {
-        return Err(no_backend(target, obstacles));
-    }
-    let (name, module) = (target.label(), target.module.clone());
-    left_out.push(LeftOut { name, module, reason: joined(obstacles) });
-    Ok(None)
+/// Whether it has to be measured: it is no BPF program, and was named.
+fn is_required(target: &Target) -> bool {
+    !target.by_glob && target.program.is_none()
 }
 
 fn joined(obstacles: &[Obstacle]) -> String {
     obstacles.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-}
-
-/// Whether no probe of any kind can be placed on it.
-fn is_notrace(target: &Target) -> bool {
-    let named = !target.by_glob && target.program.is_none();
-    named && !KernelFiles::default().is_traceable(target.module.as_deref(), &target.name)
 }
 
 /// Why a backend does not measure a handler, without its name.
@@ -302,85 +302,36 @@ fn reason(error: &ProbeError, backend: Backend) -> String {
             };
             format!("the kernel refused the {program} program: {words}{separator}{last}{hint}")
         }
-        ProbeError::Ftrace(FtraceError::NotTraceable { .. }) => {
-            "ftrace does not know it".to_owned()
-        }
-        ProbeError::Ftrace(FtraceError::Ambiguous { .. }) => {
-            "several functions have this name, and ftrace's list does not show which is which"
-                .to_owned()
-        }
-        ProbeError::Ftrace(FtraceError::Hidden { .. }) => {
-            "its address is hidden, by which its calls are known: sysctl kernel.kptr_restrict=1"
-                .to_owned()
-        }
+        ProbeError::Untraceable { why, .. } => (*why).to_owned(),
         _ => error.to_string(),
     }
 }
 
 /// Whether its changes outlive a killed process; BPF programs and their links do not.
 fn changes_tracefs(backend: Backend) -> bool {
-    match backend {
-        Backend::FunctionGraph | Backend::Kprobe => true,
-        Backend::Fsession | Backend::Fentry | Backend::KprobeSession => false,
-    }
-}
-
-fn start_keeper() -> Result<Keeper, ProbeError> {
-    Keeper::start().map_err(|error| ProbeError::System {
-        doing: "starting the process that puts tracefs back if this one is killed (nothing has been \
-                changed; fentry and the other backends by BPF alone need none)",
-        error,
-    })
+    matches!(backend, Backend::FunctionGraph | Backend::Kprobe)
 }
 
 /// Attaches one backend to all targets that the kernel does not refuse; no session if it refused all.
 fn attach_by(
     backend: Backend,
-    targets: Vec<Target>,
+    targets: &[Target],
     options: Options,
 ) -> Result<Attached, ProbeError> {
-    if backend == Backend::FunctionGraph {
-        return trace(targets, options);
+    if backend != Backend::FunctionGraph {
+        let (session, refused) = BpfSession::attach_each(targets, backend, options)?;
+        let any = refused.len() < targets.len();
+        return Ok((any.then(|| Box::new(session) as Box<dyn Session>), refused));
     }
-    let (session, refused) = BpfSession::attach_each(&targets, backend, options)?;
-    let any = refused.len() < targets.len();
-    Ok((any.then(|| Box::new(session) as Box<dyn Session>), refused))
-}
-
-/// The tracer is given all its handlers at once; if it refuses one, it is tried again without that one.
-fn trace(targets: Vec<Target>, options: Options) -> Result<Attached, ProbeError> {
-    let mut left: Vec<(usize, Target)> = targets.into_iter().enumerate().collect();
-    let mut refused = Vec::new();
-    loop {
-        let own: Vec<Target> = left.iter().map(|(_, target)| target.clone()).collect();
-        if own.is_empty() {
-            return Ok((None, refused));
+    match FtraceSession::attach_each(targets, options) {
+        Ok((session, refused)) => {
+            Ok((session.map(|session| Box::new(session) as Box<dyn Session>), refused))
         }
-        let error = match FtraceSession::attach(&own, options) {
-            Ok(session) => return Ok((Some(Box::new(session)), refused)),
-            Err(error) => error,
-        };
-        let ProbeError::Ftrace(error) = error else { return Err(error) };
-        let of_one = match &error {
-            FtraceError::NotTraceable { handler }
-            | FtraceError::Ambiguous { handler }
-            | FtraceError::Hidden { handler } => {
-                left.iter().position(|(_, target)| target.name == *handler)
-            }
-            FtraceError::Shared { .. } | FtraceError::Several(_) => return Err(error.into()),
-            // It cannot be used for any handler now.
-            _ => {
-                let text = error.to_string();
-                let mut all = left.into_iter().map(|(at, _)| at);
-                refused.extend(all.next().map(|first| (first, error.into())));
-                refused.extend(all.map(|at| (at, ProbeError::Elsewhere { what: text.clone() })));
-                return Ok((None, refused));
-            }
-        };
-        match of_one {
-            Some(at) => refused.push((left.remove(at).0, error.into())),
-            None => return Err(error.into()),
+        Err(FtraceError::Unusable(text)) => {
+            let refused = |at| (at, ProbeError::Other(text.clone()));
+            Ok((None, (0..targets.len()).map(refused).collect()))
         }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -390,7 +341,7 @@ impl Session for Probes {
     }
 
     fn backends(&self) -> Vec<Backend> {
-        self.choices.iter().map(|choice| choice.backend).collect()
+        self.backends.clone()
     }
 
     fn foreign_program(&self) -> Result<Option<(String, u32)>, ProbeError> {
@@ -423,24 +374,20 @@ impl Session for Probes {
             return Vec::new();
         }
         let precision = self.precision;
-        let nothing = |books| Drained { durations: precision.durations(), books };
-        let mut all: Vec<Option<Drained>> = self.targets.iter().map(|_| None).collect();
+        let nothing = |books: &Books| Drained { durations: precision.durations(), books: *books };
+        let mut all = Vec::with_capacity(self.targets.len());
         for part in &mut self.parts {
             let pending = part.pending.take();
-            let pending =
-                pending.unwrap_or_else(|| part.books.iter().map(|books| nothing(*books)).collect());
-            for (place, drained) in part.places.iter().zip(pending) {
-                all[*place] = Some(drained);
-            }
+            let pending = pending.unwrap_or_else(|| part.books.iter().map(nothing).collect());
+            all.extend(part.places.iter().copied().zip(pending));
         }
-        // Every target is in one part.
-        all.into_iter().flatten().collect()
+        all.sort_by_key(|(place, _)| *place);
+        all.into_iter().map(|(_, drained)| drained).collect()
     }
 
     fn drained_until(&self) -> Option<Instant> {
-        let all: Option<Vec<Instant>> =
-            self.parts.iter().map(|part| part.session.drained_until()).collect();
-        all?.into_iter().max()
+        let all = self.parts.iter().map(|part| part.session.drained_until());
+        all.collect::<Option<Vec<Instant>>>()?.into_iter().max()
     }
 
     fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
@@ -512,8 +459,7 @@ mod tests {
             let drain = self.drains;
             self.drains += 1;
             if self.fails_at.contains(&drain) {
-                let error = std::io::Error::other("no map today");
-                return Err(ProbeError::System { doing: "reading a map", error });
+                return Err(ProbeError::Other("no map today".to_owned()));
             }
             // What a failed drain did not take is still there.
             let calls = 1 + (0..drain).rev().take_while(|at| self.fails_at.contains(at)).count();
@@ -542,10 +488,9 @@ mod tests {
                 Part::new(Box::new(mock), vec![place])
             },
         );
-        let choice = Choice { backend: Backend::Fentry, obstacles: Vec::new() };
         Probes {
             targets: vec![target("first"), target("second")],
-            choices: vec![choice.clone(), choice],
+            backends: vec![Backend::Fentry; 2],
             left_out: Vec::new(),
             fell_back: Vec::new(),
             parts: parts.collect(),

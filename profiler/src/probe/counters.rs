@@ -21,11 +21,6 @@ const LINE: usize = 64;
 
 const _: () = assert!(size_of::<Slot>() == LINE);
 
-/// Bytes of a record, with what fills its last cache line.
-fn record_bytes(precision: Precision) -> usize {
-    (size_of::<RecordHead>() + precision.counters() * size_of::<u32>()).next_multiple_of(LINE)
-}
-
 /// The record of one CPU, or of those that came online later.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record<'a> {
@@ -38,20 +33,22 @@ pub(super) struct Record<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Highest possible CPU number, plus one.
-    possible: u32,
+    pub(super) possible: u32,
     /// The numbers of the CPUs that have records of their own.
-    own: Vec<u32>,
+    pub(super) own: Vec<u32>,
+    pub(super) precision: Precision,
     /// From one record to the next.
-    record_bytes: usize,
-    /// Whether records are in the value.
-    is_direct: bool,
+    pub(super) record_bytes: usize,
+    /// Whether programs address the records of CPUs that were online at the start, and look up none of them.
+    pub(super) is_direct: bool,
 }
 
 impl Layout {
-    /// For CPUs with numbers below `possible`, of which those in `online` get records of their own.
-    pub(super) fn new(possible: u32, online: Vec<u32>, precision: Precision) -> Self {
-        let record_bytes = record_bytes(precision);
-        Self { possible, own: online, record_bytes, is_direct: true }
+    /// For CPUs with numbers below `possible`, of which those in `own` get records of their own.
+    pub(super) fn new(possible: u32, own: Vec<u32>, precision: Precision) -> Self {
+        let bytes = size_of::<RecordHead>() + precision.counters() * size_of::<u32>();
+        let record_bytes = bytes.next_multiple_of(LINE);
+        Self { possible, own, precision, record_bytes, is_direct: true }
     }
 
     /// The one that this kernel takes: before 6.0 a value has 4 MiB at most (`KMALLOC_MAX_SIZE` in
@@ -62,29 +59,6 @@ impl Layout {
         const ALWAYS: usize = 4 << 20;
         let is_direct = self.value_bytes() <= ALWAYS || sys::takes_value(self.value_bytes());
         Self { is_direct, ..self }
-    }
-
-    /// Whether programs address the records of CPUs that were online at the start, and look up none of them.
-    pub(super) const fn is_direct(&self) -> bool {
-        self.is_direct
-    }
-
-    /// The same with other digits.
-    pub(super) fn with(&self, precision: Precision) -> Self {
-        Self { record_bytes: record_bytes(precision), ..self.clone() }
-    }
-
-    /// CPUs that have records of their own.
-    pub(super) fn online(&self) -> usize {
-        self.own.len()
-    }
-
-    pub(super) const fn possible(&self) -> u32 {
-        self.possible
-    }
-
-    pub(super) const fn record_bytes(&self) -> usize {
-        self.record_bytes
     }
 
     /// Slots of a handler.
@@ -159,20 +133,17 @@ impl Layout {
         map: &'a [AtomicU64],
         phase: u32,
     ) -> impl Iterator<Item = Record<'a>> {
-        let words = self.record_bytes / WORD;
-        let (phase, pairs) = (phase as usize, PHASES as usize);
+        let of_phase = |words: &'a [AtomicU64]| {
+            let records = words.chunks_exact(self.record_bytes / WORD);
+            records.skip(phase as usize).step_by(PHASES as usize)
+        };
         let in_value = value.get(self.slots_bytes() / WORD..).unwrap_or_default();
-        let direct = in_value.chunks_exact(words);
-        let looked_up = map.chunks_exact(words);
-        let direct = direct.take(self.in_value()).skip(phase).step_by(pairs);
-        let looked_up = looked_up.take(self.records()).skip(phase).step_by(pairs);
+        let mut in_map = of_phase(map);
         // The first pair in the map is the shared one.
-        let own = || self.own.iter().map(|&cpu| Some(cpu));
-        let [in_value, in_map] = if self.is_direct { [true, false] } else { [false, true] };
-        let in_value = own().filter(move |_| in_value).chain(std::iter::repeat(None));
-        let in_map = std::iter::once(None).chain(own().filter(move |_| in_map));
-        let record = |(words, cpu)| Record { cpu, words };
-        direct.zip(in_value).map(record).chain(looked_up.zip(in_map).map(record))
+        let shared = in_map.next().map(|words| Record { cpu: None, words });
+        let own = if self.is_direct { of_phase(in_value) } else { in_map };
+        let own = own.zip(&self.own).map(|(words, &cpu)| Record { cpu: Some(cpu), words });
+        shared.into_iter().chain(own)
     }
 
     /// Whether CPUs that came online later may have counted: `counted` says it of each CPU.

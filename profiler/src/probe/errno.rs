@@ -2,6 +2,8 @@
 
 use std::io;
 
+use aya::maps::MapError;
+
 use super::ProbeError;
 
 /// Of `include/linux/errno.h`: not meant for user space, and no C library has words for it.
@@ -17,12 +19,18 @@ pub(super) fn in_words(error: &io::Error) -> String {
 
 /// Says what was tried where a call failed that belongs to no single handler.
 pub(super) trait Doing<T> {
-    fn doing(self, doing: &'static str) -> Result<T, ProbeError>;
+    fn doing(self, doing: &str) -> Result<T, ProbeError>;
 }
 
 impl<T> Doing<T> for io::Result<T> {
-    fn doing(self, doing: &'static str) -> Result<T, ProbeError> {
-        self.map_err(|error| ProbeError::System { doing, error })
+    fn doing(self, doing: &str) -> Result<T, ProbeError> {
+        self.map_err(|error| ProbeError::Other(format!("{doing}: {}", in_words(&error))))
+    }
+}
+
+impl<T> Doing<T> for Result<T, MapError> {
+    fn doing(self, doing: &str) -> Result<T, ProbeError> {
+        self.map_err(|error| ProbeError::Other(format!("{doing}: {error}")))
     }
 }
 

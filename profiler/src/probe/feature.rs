@@ -1,18 +1,15 @@
 //! Whether this kernel takes the programs of a backend: found out by loading one.
 
 use std::{
-    ffi::CString,
     fmt, io,
     os::fd::{AsFd as _, OwnedFd},
 };
-
-use aya_obj::generated::bpf_insn;
 
 use super::{
     calibrate,
     errno::in_words,
     ftrace, kprobe_event,
-    sys::{self, AttachType, Place, Program},
+    sys::{self, AttachType, Program},
 };
 use crate::kernel::btf::Btf;
 use crate::limits;
@@ -21,9 +18,6 @@ use crate::recording::Backend;
 /// Functions of the kernel image to try on, first choice first: the kernel's own test function is
 /// called by nothing else, and the others are in every kernel.
 const TRIED_ON: [&str; 4] = ["bpf_fentry_test1", "vfs_open", "vfs_fstat", "schedule"];
-
-/// `r0 = 0; exit`
-const NOTHING: [(u8, u8); 2] = [(0xb7, 0), (0x95, 0)];
 
 /// Why loading or attaching failed.
 #[derive(Debug, Clone)]
@@ -135,43 +129,37 @@ fn try_tracing(functions: &Btf, programs: &[(&str, AttachType)]) -> Result<(), R
 fn try_session() -> Result<(), Refusal> {
     const WHAT: &str = "kprobe.session";
     let program = load(WHAT, AttachType::KprobeSession, 0)?;
-    let mut refusal = None;
-    for name in TRIED_ON {
-        let Ok(symbol) = CString::new(name) else { continue };
-        match sys::attach_session(program.as_fd(), Place::Symbol(&symbol)) {
-            Ok(_) => return Ok(()),
-            Err(error) => {
-                let doing = format!("attaching an empty {WHAT} program to {name}");
-                let hint = match error.raw_os_error() {
-                    Some(libc::EOPNOTSUPP) => " (it was built without CONFIG_FPROBE)",
-                    Some(libc::EINVAL) => " (it is older than such programs)",
-                    _ => "",
-                };
-                refusal = Some(Refusal::new(&doing, &error, format!("{}{hint}", in_words(&error))));
-                // Another function helps only where this one is missing.
-                if !matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)) {
-                    break;
-                }
-            }
+    // Another function helps only where this one is missing.
+    let is_missing =
+        |error: &io::Error| matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT));
+    let attach = |name| (name, sys::attach_session(program.as_fd(), name, 0));
+    let mut tried = TRIED_ON.into_iter().map(attach);
+    let found = tried.find(|(_, tried)| !tried.as_ref().is_err_and(is_missing));
+    match found {
+        Some((_, Ok(_))) => Ok(()),
+        Some((name, Err(error))) => {
+            let hint = match error.raw_os_error() {
+                Some(libc::EOPNOTSUPP) => " (it was built without CONFIG_FPROBE)",
+                Some(libc::EINVAL) => " (it is older than such programs)",
+                _ => "",
+            };
+            let doing = format!("attaching an empty {WHAT} program to {name}");
+            Err(Refusal::new(&doing, &error, format!("{}{hint}", in_words(&error))))
         }
+        None => Err(Refusal::lacking(format!("the kernel has none of {}", TRIED_ON.join(", ")))),
     }
-    Err(refusal.unwrap_or_else(|| Refusal::lacking("nothing to try it on")))
 }
 
 /// Loads a program that does nothing. Before 5.11 it is charged to the user, as is what agents have loaded.
 pub(super) fn load(what: &str, attach_type: AttachType, btf_id: u32) -> Result<OwnedFd, Refusal> {
-    let instructions = NOTHING.map(|(code, register)| bpf_insn {
-        code,
-        _bitfield_align_1: [],
-        _bitfield_1: bpf_insn::new_bitfield_1(register, 0),
-        off: 0,
-        imm: 0,
-    });
+    let nothing = [
+        sys::instruction(0xb7, 0, 0, 0, 0), // r0 = 0
+        sys::instruction(0x95, 0, 0, 0, 0), // exit
+    ];
     limits::raise_locked_memory();
     sys::load_program(&Program {
         name: "profiler_try",
-        license: c"GPL",
-        instructions: &instructions,
+        instructions: &nothing,
         attach_type,
         btf_id,
         traced: None,

@@ -94,10 +94,10 @@ fn with_probes(
 fn called() -> Result<Target, ProbeError> {
     let found = KernelFiles::default().resolve(None, &[CALLED.to_owned()]);
     let first = found.map(|targets| targets.into_iter().next());
-    let first = first
-        .map_err(|error| error.to_string())
-        .and_then(|first| first.ok_or("not found".to_owned()));
-    first.map_err(std::io::Error::other).doing(
-        "looking for the kernel's function for tests, on which the cost of a hit is measured",
-    )
+    first
+        .map_err(std::io::Error::other)
+        .and_then(|first| first.ok_or(std::io::ErrorKind::NotFound.into()))
+        .doing(
+            "looking for the kernel's function for tests, on which the cost of a hit is measured",
+        )
 }

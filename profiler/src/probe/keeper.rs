@@ -10,7 +10,6 @@
 //! control group or PID namespace, such as a container's, or of the machine.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
@@ -19,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
 
-use super::ftrace::{self, Recovered};
+use super::ftrace;
 use super::kprobe_event;
 use super::life::{Life, State};
 use super::sys;
@@ -37,34 +36,10 @@ const PATIENCE_UNSEEN: Duration = Duration::from_secs(2);
 /// What became of that which killed profilers had left in tracefs.
 #[derive(Debug)]
 pub struct PutBack {
-    /// What function-graph's journal had; `None` if nobody had left one.
-    pub journal: Option<Recovered>,
-    /// Whether kprobe events are left, because others use them or they cannot be removed.
-    pub events_are_left: bool,
-}
-
-impl PutBack {
+    /// What was put back, and what could not be; empty if there was nothing.
+    pub text: String,
     /// Whether nothing is left.
-    pub fn is_all(&self) -> bool {
-        let has_failed = self.journal.as_ref().is_some_and(|found| !found.failed.is_empty());
-        !has_failed && !self.events_are_left
-    }
-}
-
-impl fmt::Display for PutBack {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(journal) = &self.journal {
-            write!(f, "{journal}")?;
-        }
-        if self.events_are_left {
-            let lead = if self.journal.is_some() { "; " } else { "" };
-            write!(
-                f,
-                "{lead}kprobe events of a killed profiler are left: others use them, or tracefs is read-only"
-            )?;
-        }
-        Ok(())
-    }
+    pub is_all: bool,
 }
 
 /// Undoes what profilers that were killed have left in tracefs; what those that live have changed stays.
@@ -73,8 +48,14 @@ impl fmt::Display for PutBack {
 /// # Errors
 /// When there is a journal that cannot be read.
 pub fn put_back(root: &Path) -> io::Result<PutBack> {
-    let events_are_left = !kprobe_event::remove_leftovers();
-    Ok(PutBack { journal: ftrace::recover(root)?, events_are_left })
+    const LEFT: &str =
+        "kprobe events of a killed profiler are left: others use them, or tracefs is read-only";
+    let events = (!kprobe_event::remove_leftovers()).then(|| LEFT.to_owned());
+    let journal = ftrace::recover(root)?;
+    let is_all = events.is_none() && journal.as_ref().is_none_or(|found| found.failed.is_empty());
+    let parts: Vec<String> =
+        journal.map(|found| found.to_string()).into_iter().chain(events).collect();
+    Ok(PutBack { text: parts.join("; "), is_all })
 }
 
 /// A keeper of this process. Dropping it ends the keeper and waits for its end.
@@ -138,7 +119,7 @@ fn keep(profiler: Option<OsString>) -> i32 {
     let root = Path::new("/");
     let patience = if profiler.state(root) == State::Unknown { PATIENCE_UNSEEN } else { PATIENCE };
     // What cannot be put back stays in the journal, and the next start says so.
-    let put_all_back = || put_back(root).is_ok_and(|done| done.is_all());
+    let put_all_back = || put_back(root).is_ok_and(|done| done.is_all);
     if once_gone(&profiler, root, patience, put_all_back) { 0 } else { 1 }
 }
 
@@ -165,19 +146,13 @@ fn once_gone(
     }
 }
 
-/// Waits for the profiler's byte, or for its end.
+/// Waits for the profiler's byte, or for its end. No signal interrupts it: all are blocked.
 fn is_orphaned() -> bool {
-    loop {
-        match io::stdin().read(&mut [0]) {
-            Ok(length) => return length == 0,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return true,
-        }
-    }
+    !matches!(io::stdin().read(&mut [0]), Ok(1))
 }
 
-/// Closes files inherited from the profiler's parent, such as a lock or a pipe: who waits for their closing
-/// waits for the profiler's end, not for the keeper's.
+/// Closes files inherited from the profiler's parent, such as a lock or a pipe: others may wait until the profiler
+/// has closed them.
 fn close_others() -> io::Result<()> {
     let numbers: Vec<i32> = fs::read_dir("/proc/self/fd")?
         .flatten()

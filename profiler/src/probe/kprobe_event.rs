@@ -15,6 +15,7 @@ use std::{
 };
 
 use super::{
+    ftrace::patiently,
     life::{self, Life},
     sys::perf,
 };
@@ -116,13 +117,13 @@ impl Drop for Event {
     fn drop(&mut self) {
         // An event in use cannot be removed.
         self.perf = None;
-        for _ in 0..20 {
-            if write(&self.tracefs, &format!("-:{GROUP}/{}", self.name)).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        // What stays is removed by the next start.
+        let _ = patiently(Instant::now() + PATIENCE, &|| remove(&self.tracefs, &self.name));
     }
+}
+
+fn remove(tracefs: &Path, name: &str) -> io::Result<()> {
+    write(tracefs, &format!("-:{GROUP}/{name}"))
 }
 
 /// Appends a line: without O_APPEND, opening the file would remove the events of all programs.
@@ -160,23 +161,10 @@ pub(super) fn remove_leftovers() -> bool {
     let Ok(text) = fs::read_to_string(tracefs.join("kprobe_events")) else { return true };
     let mut all = true;
     let patience = Instant::now() + PATIENCE;
-    for (name, maker) in text.lines().filter_map(owned) {
-        if !maker.is_gone(root) {
-            continue;
-        }
-        while let Err(error) = write(&tracefs, &format!("-:{GROUP}/{name}")) {
-            let busy = error.kind() == io::ErrorKind::ResourceBusy;
-            // Another process may remove it at the same time.
-            let is_removed = error.kind() == io::ErrorKind::NotFound;
-            if is_removed {
-                break;
-            }
-            if !busy || Instant::now() >= patience {
-                all = false;
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+    for (name, _) in text.lines().filter_map(owned).filter(|(_, maker)| maker.is_gone(root)) {
+        let removed = patiently(patience, &|| remove(&tracefs, name));
+        // Another process may remove it at the same time.
+        all &= removed.err().is_none_or(|error| error.kind() == io::ErrorKind::NotFound);
     }
     all
 }

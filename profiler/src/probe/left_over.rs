@@ -19,7 +19,7 @@ pub(super) fn is_left_over(start_ns: u64, now_ns: u64) -> bool {
     now_ns.saturating_sub(start_ns) > OLD_NS
 }
 
-/// The time by the clock of starts; 0 where it cannot be read, when nothing is left over.
+/// The time by the clock of starts. 0 if it cannot be read: then no start counts as left over.
 pub(super) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
     u64::try_from(now.as_nanos()).unwrap_or(0)

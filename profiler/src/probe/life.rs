@@ -6,7 +6,8 @@ use std::io;
 use std::path::Path;
 use std::str::FromStr;
 
-use procfs::FromRead as _;
+use procfs::{FromRead as _, process::Stat};
+use serde::{Deserialize, Serialize};
 
 /// `PF_EXITING` (include/linux/sched.h), among the flags in `/proc/PID/stat` (field 9): the process closes
 /// its files and ends.
@@ -32,7 +33,7 @@ pub(super) enum State {
 ///
 /// The start time is in ticks since the boot, as `/proc/PID/stat` has it (field 22). A time namespace
 /// shifts it for those in it: a process in one is unknown to those outside it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Life {
     /// Inode of the PID namespace that has its number.
     pub(super) namespace: u64,
@@ -43,11 +44,11 @@ pub(super) struct Life {
 impl Life {
     /// This process; fields that `/proc` below `root` lacks are 0.
     pub(super) fn this(root: &Path) -> Self {
-        let stat = fs::read_to_string(root.join("proc/self/stat")).ok();
+        let own = fs::read_to_string(root.join("proc/self/stat")).ok();
         Self {
             namespace: namespace(root).unwrap_or(0),
             pid: std::process::id(),
-            started: stat.as_deref().and_then(Stat::parse).map_or(0, |stat| stat.started),
+            started: own.as_deref().and_then(stat).map_or(0, |stat| stat.starttime),
         }
     }
 
@@ -56,9 +57,9 @@ impl Life {
             return State::Unknown;
         }
         match fs::read_to_string(root.join(format!("proc/{}/stat", self.pid))) {
-            Ok(text) => match Stat::parse(&text) {
-                Some(stat) if stat.has_ended || stat.started != self.started => State::Gone,
-                Some(stat) if stat.ends => State::Ends,
+            Ok(text) => match stat(&text) {
+                Some(stat) if has_ended(&stat) || stat.starttime != self.started => State::Gone,
+                Some(stat) if stat.flags & EXITING != 0 || stat.signal & KILLED != 0 => State::Ends,
                 _ => State::Lives,
             },
             // ESRCH is of one that ended while it was read.
@@ -104,25 +105,14 @@ pub(super) fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| digits)
 }
 
-/// What `/proc/PID/stat` shows of a process.
-struct Stat {
-    /// A process that nobody has waited for yet: no thread of it is left, and no file of it open.
-    has_ended: bool,
-    /// It is about to end.
-    ends: bool,
-    started: u64,
+fn stat(text: &str) -> Option<Stat> {
+    Stat::from_read(text.as_bytes()).ok()
 }
 
-impl Stat {
-    fn parse(text: &str) -> Option<Self> {
-        let stat = procfs::process::Stat::from_read(text.as_bytes()).ok()?;
-        Some(Self {
-            // The first thread may be dead where others are not.
-            has_ended: matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1,
-            ends: stat.flags & EXITING != 0 || stat.signal & KILLED != 0,
-            started: stat.starttime,
-        })
-    }
+/// Whether no thread of a process is left and none of its files is open. It may be a zombie.
+fn has_ended(stat: &Stat) -> bool {
+    // The first thread may be dead where others are not.
+    matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1
 }
 
 /// The PID namespace of this process: `pid:[4026531836]`.
@@ -228,8 +218,8 @@ pub(crate) mod tests {
     fn the_state_of_a_real_process() {
         let root = Path::new("/");
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-        let started = Stat::parse(&stat).unwrap().started;
+        let text = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        let started = super::stat(&text).unwrap().starttime;
         let life = Life { pid: child.id(), started, ..Life::this(root) };
         let before = life.state(root);
         child.kill().unwrap();

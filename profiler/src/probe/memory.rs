@@ -3,10 +3,7 @@
 //! The kernel makes most of them with `__GFP_RETRY_MAYFAIL`: it drops caches and swaps before it refuses
 //! one, and charges the control group of the process (from 5.11), which may kill it.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use profiler_common::layout::DISPLACED_MAX;
 
@@ -18,28 +15,23 @@ use crate::text::plural;
 /// write back first.
 const SHARE: (u64, u64) = (3, 4);
 
-/// What the maps of one session are made for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The maps of one session.
+#[derive(Debug, Clone)]
 pub(super) struct Maps {
     pub(super) handlers: u64,
     pub(super) layout: Layout,
-    pub(super) precision: Precision,
 }
 
 impl Maps {
-    /// Bytes of one handler's maps.
-    fn handler_bytes(&self) -> u64 {
-        self.layout.bytes()
-    }
-
     /// The same with other digits.
     fn with(&self, precision: Precision) -> Self {
-        Self { precision, layout: self.layout.with(precision), ..*self }
+        let Layout { possible, own, .. } = &self.layout;
+        Self { layout: Layout::new(*possible, own.clone(), precision), ..*self }
     }
 
     /// Bytes of the maps that hold what was measured.
     pub(super) fn bytes(&self) -> u64 {
-        self.handlers.saturating_mul(self.handler_bytes())
+        self.handlers.saturating_mul(self.layout.bytes())
     }
 
     /// Bytes of all maps, with an estimate of what the kernel adds to the elements of hash maps.
@@ -51,7 +43,7 @@ impl Maps {
     /// How many handlers fit into so many bytes.
     fn that_fit(&self, bytes: u64) -> u64 {
         let shared = Self { handlers: 0, ..self.clone() }.all_bytes();
-        bytes.saturating_sub(shared) / self.handler_bytes()
+        bytes.saturating_sub(shared) / self.layout.bytes()
     }
 
     /// Compares the maps with the available memory.
@@ -63,8 +55,37 @@ impl Maps {
         if self.all_bytes() <= may_take {
             return Ok(());
         }
-        Err(TooLittle { maps: self.clone(), may_take, available: available.clone() })
+        let has_three = self.layout.precision == Precision::Three;
+        let coarser = self.with(Precision::Two);
+        let fit = match has_three {
+            true => format!("{} fit with 3 digits, and ", self.that_fit(may_take)),
+            false => String::new(),
+        };
+        let text = format!(
+            "histograms of {} handler{} need {} of kernel memory for {} CPUs with {} digits, and {} may be taken: \
+             three quarters of the {} that {} leaves, the rest being for the load and for the profiler itself; {fit}{} \
+             with --precision 2: name fewer at a time, free memory, or boot with fewer CPUs (nr_cpus=)",
+            self.handlers,
+            plural(self.handlers),
+            mebibytes(self.all_bytes()),
+            self.layout.own.len(),
+            self.layout.precision.digits(),
+            mebibytes(may_take),
+            mebibytes(available.bytes),
+            available.source.display(),
+            coarser.that_fit(may_take)
+        );
+        Err(TooLittle { text, fits_with_two_digits: has_three && coarser.all_bytes() <= may_take })
     }
+}
+
+/// The maps would take more memory than there is to spare.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct TooLittle {
+    text: String,
+    /// Whether the same with 2 digits would fit.
+    pub fits_with_two_digits: bool,
 }
 
 /// Available memory, and the file that says so.
@@ -83,21 +104,17 @@ impl Available {
     }
 
     fn read_below(root: &Path, groups: Option<&Path>) -> Option<Self> {
-        let source = root.join("proc/meminfo");
-        let machine = std::fs::read_to_string(&source).ok().and_then(|text| of_machine(&text));
-        let machine = machine.map(|bytes| Self { bytes, source });
-        let own = std::fs::read_to_string(root.join("proc/self/cgroup")).ok();
-        let group = own.as_deref().and_then(own_group).zip(groups);
+        let read = |name: &str| std::fs::read_to_string(root.join(name)).ok();
+        let kib = read("proc/meminfo").and_then(|text| field(&text, "MemAvailable:"));
+        let bytes = kib.and_then(|kib| kib.checked_mul(1024));
+        let machine = bytes.map(|bytes| Self { bytes, source: root.join("proc/meminfo") });
+        let own = read("proc/self/cgroup").unwrap_or_default();
+        // The group of version 2.
+        let group = own.lines().find_map(|line| line.strip_prefix("0::/")).zip(groups);
         let of_groups = group.into_iter().flat_map(|(group, mount)| {
-            let mut folder = mount.join(group);
-            let mut found = Vec::new();
-            while folder.starts_with(mount) {
-                found.extend(Self::of_group(&folder));
-                if !folder.pop() {
-                    break;
-                }
-            }
-            found
+            let own = mount.join(group);
+            let all = own.ancestors().take_while(|folder| folder.starts_with(mount));
+            all.filter_map(Self::of_group).collect::<Vec<_>>()
         });
         machine.into_iter().chain(of_groups).min_by_key(|available| available.bytes)
     }
@@ -115,63 +132,10 @@ impl Available {
     }
 }
 
-/// Available bytes, from /proc/meminfo.
-fn of_machine(meminfo: &str) -> Option<u64> {
-    field(meminfo, "MemAvailable:")?.checked_mul(1024)
-}
-
 /// The number after a name at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()
-}
-
-/// The group of version 2 in /proc/self/cgroup, without its leading slash.
-fn own_group(text: &str) -> Option<&str> {
-    text.lines().find_map(|line| line.strip_prefix("0::/"))
-}
-
-/// The maps would take more memory than there is to spare.
-#[derive(Debug)]
-pub struct TooLittle {
-    maps: Maps,
-    may_take: u64,
-    available: Available,
-}
-
-impl TooLittle {
-    /// Whether the same with 2 digits would fit.
-    pub fn fits_with_two_digits(&self) -> bool {
-        self.maps.precision == Precision::Three
-            && self.maps.with(Precision::Two).all_bytes() <= self.may_take
-    }
-}
-
-impl std::error::Error for TooLittle {}
-
-impl fmt::Display for TooLittle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { maps, may_take, available } = self;
-        write!(
-            f,
-            "histograms of {} handler{} need {} of kernel memory for {} CPUs with {} digits, and {} may be taken: \
-             three quarters of the {} that {} leaves, the rest being for the load and for the profiler itself; ",
-            maps.handlers,
-            plural(maps.handlers),
-            mebibytes(maps.all_bytes()),
-            maps.layout.online(),
-            maps.precision.digits(),
-            mebibytes(*may_take),
-            mebibytes(available.bytes),
-            available.source.display()
-        )?;
-        let fit = |precision| maps.with(precision).that_fit(*may_take);
-        if maps.precision == Precision::Three {
-            write!(f, "{} fit with 3 digits, and ", fit(Precision::Three))?;
-        }
-        let remedies = "name fewer at a time, free memory, or boot with fewer CPUs (nr_cpus=)";
-        write!(f, "{} with --precision 2: {remedies}", fit(Precision::Two))
-    }
 }
 
 fn mebibytes(bytes: u64) -> String {
@@ -186,7 +150,7 @@ mod tests {
 
     fn maps(handlers: u64, cpus: u32, precision: Precision) -> Maps {
         let layout = Layout::new(240, (0..cpus).collect(), precision);
-        Maps { handlers, layout, precision }
+        Maps { handlers, layout }
     }
 
     fn available(mebibytes: u64) -> Available {
@@ -235,7 +199,7 @@ mod tests {
     fn as_many_as_are_said_to_fit_do() {
         for precision in [Precision::Two, Precision::Three] {
             let layout = Layout::new(240, (0..64).collect(), precision);
-            let all = Maps { handlers: 512, layout, precision };
+            let all = Maps { handlers: 512, layout };
             let bytes = 700 * MIB;
             let fit = all.that_fit(bytes);
             let with = |handlers| Maps { handlers, ..all.clone() };

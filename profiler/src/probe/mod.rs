@@ -28,7 +28,7 @@ use profiler_common::bucket::{
     COUNTERS_2, COUNTERS_3, HIGHEST_NS, LOWEST_NS, MAGNITUDE_2, MAGNITUDE_3, index,
 };
 
-use crate::kernel::target::Target;
+use crate::kernel::target::{LeftOut, Target};
 use crate::recording::{Backend, CallTree};
 use crate::stats::Durations;
 pub use composite::{FellBack, Probes};
@@ -136,15 +136,7 @@ pub struct Options {
 /// Why probes could not be attached or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// No backend can measure a handler, or not the one that was asked for.
-    #[error("handler {handler} cannot be measured:{reasons}")]
-    NoBackend {
-        /// The handler.
-        handler: String,
-        /// A line a backend.
-        reasons: String,
-    },
-    /// A bpf(2) call on behalf of one handler failed.
+    /// A call on behalf of one handler failed.
     #[error("{doing} for handler {handler}: {}", errno::in_words(error))]
     Handler {
         /// What was tried.
@@ -164,86 +156,51 @@ pub enum ProbeError {
         /// What the kernel said.
         refused: LoadRefused,
     },
+    /// ftrace cannot trace a handler.
+    #[error("handler {handler} cannot be traced: {why}")]
+    Untraceable {
+        /// The handler.
+        handler: String,
+        /// The reason, and what to do.
+        why: &'static str,
+    },
     /// Their maps would take more memory than there is.
     #[error(transparent)]
     Memory(#[from] memory::TooLittle),
     /// ftrace cannot be used, or not for these handlers.
     #[error(transparent)]
     Ftrace(#[from] ftrace::FtraceError),
-    /// Of what globs found, nothing can be measured.
-    #[error(
-        "none of the {count} functions that match can be measured; the first because of {reason}"
-    )]
-    AllLeftOut {
-        /// How many there are.
-        count: usize,
-        /// Why not the first of them.
-        reason: String,
-    },
-    /// A backend cannot be used, as reported for another handler.
-    #[error("{what}")]
-    Elsewhere {
-        /// That report.
-        what: String,
-    },
-    /// The kernel skipped a kprobe at every call of its handler.
-    #[error(
-        "the kprobe on handler {handler} counted nothing, and the kernel skipped it {missed} times: the \
-         handler runs inside a kprobe, where the kernel skips every other one; use --backend {instead} \
-         (--force measures it all the same)"
-    )]
-    InsideKprobe {
-        /// The handler.
-        handler: String,
-        /// How often it was skipped.
-        missed: u64,
-        /// What to use.
-        instead: &'static str,
-    },
-    /// Another program is attached to the handler: its time would be counted as the handler's.
-    #[error(
-        "another tracing program (id {prog_id}) is attached to handler {handler}: its time would be \
-         counted as the handler's; stop the other tool (`bpftool link show` names it) or allow it \
-         with --allow-shared"
-    )]
-    Shared {
-        /// The handler.
-        handler: String,
-        /// Id of the foreign program.
-        prog_id: u32,
-    },
     /// The preemption model was changed while probes were attached that take tasks not to be preempted.
     #[error(
         "the kernel was changed to preempt tasks (/sys/kernel/debug/sched/preempt) after the probes were \
          attached: durations since the last drain may be of two calls, and are left out; measure again"
     )]
     PreemptionChanged,
-    /// A call that belongs to no single handler failed.
-    #[error("{doing}: {}", errno::in_words(error))]
-    System {
-        /// What was tried.
-        doing: &'static str,
-        /// What the system said.
-        error: std::io::Error,
-    },
     /// The module was unloaded, or its BTF is gone, since the handlers were resolved.
     #[error("the BTF of module {module} is gone: was the module unloaded meanwhile?")]
     ModuleGone {
         /// The module.
         module: String,
     },
-    /// The BPF object cannot be used, and why.
-    #[error("the BPF object of this program cannot be used: {0}")]
-    Object(String),
-    /// aya could not make or use a map.
-    #[error("{doing}: {error}")]
-    Map {
-        /// What was tried.
-        doing: String,
-        /// What aya said.
-        error: Box<aya::maps::MapError>,
-    },
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
 }
+
+impl ProbeError {
+    /// The error where all handlers were left out, if any were.
+    pub fn all_left_out(left_out: &[LeftOut]) -> Option<Self> {
+        let first = left_out.first()?;
+        Some(Self::Other(format!(
+            "none of the {} functions that match can be measured; the first because of {}",
+            left_out.len(),
+            first.reason
+        )))
+    }
+}
+
+/// A target that the kernel refused: its place among those given, and why.
+type Refused = (usize, ProbeError);
 
 /// What one handler's probes found since they were drained before, and their books so far.
 #[derive(Debug, Clone)]

@@ -2,13 +2,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    ffi::CString,
     io,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
 };
 
 use aya::maps::MapData;
-use aya_obj::{EbpfSectionKind, Object, generated::bpf_insn};
+use aya_obj::{Object, generated::bpf_insn};
 use profiler_common::layout::{STACK_POINTERS, kfunc, names, operand};
 
 use super::{
@@ -33,16 +32,15 @@ pub(super) struct Template {
 pub(super) struct Instance {
     programs: HashMap<String, Vec<bpf_insn>>,
     /// Kept for the programs that are loaded later.
-    _maps: HashMap<String, MapData>,
+    _maps: HashMap<&'static str, MapData>,
     /// Slots and histograms that programs address directly.
     pub(super) value: Mapped,
     /// Histograms that they look up.
     pub(super) records: Mapped,
-    pub(super) license: CString,
 }
 
 /// Maps in the kernel with their definitions, by name.
-pub(super) type CreatedMaps = HashMap<String, (aya_obj::Map, MapData)>;
+type CreatedMaps = HashMap<&'static str, (aya_obj::Map, MapData)>;
 
 /// What one instance is made with.
 #[derive(Debug, Clone)]
@@ -59,22 +57,22 @@ impl Template {
         Object::parse(PREBUILT).map(|object| Self { object }).map_err(unusable)
     }
 
-    fn map(&self, name: &str) -> Result<aya_obj::Map, ProbeError> {
-        self.object.maps.get(name).cloned().ok_or_else(|| unusable(format!("no map {name}")))
+    /// The definition of the map that all instances share.
+    fn displaced(&self) -> Result<&aya_obj::Map, ProbeError> {
+        let map = self.object.maps.get(names::DISPLACED);
+        map.ok_or_else(|| unusable(format!("no map {}", names::DISPLACED)))
     }
 
     /// Makes the map that all instances share.
-    pub(super) fn shared(&self) -> Result<CreatedMaps, ProbeError> {
-        let map = self.map(names::DISPLACED)?;
-        let data = create(names::DISPLACED, &map)?;
-        Ok(HashMap::from([(names::DISPLACED.to_owned(), (map, data))]))
+    pub(super) fn make_displaced(&self) -> Result<MapData, ProbeError> {
+        create(names::DISPLACED, self.displaced()?)
     }
 
     /// Makes the maps of one handler and fits the programs of these kinds to them.
     pub(super) fn instantiate(
         &self,
         parameters: &Parameters,
-        shared: &CreatedMaps,
+        displaced: &MapData,
         kinds: &[Kind],
     ) -> Result<Instance, ProbeError> {
         let mut object = self.object.clone();
@@ -89,7 +87,7 @@ impl Template {
         let Parameters { handler, preempts, exit_shift, layout } = parameters;
         let constants = [
             (names::HANDLER, handler),
-            (names::CPUS, &u64::from(layout.possible())),
+            (names::CPUS, &u64::from(layout.possible)),
             (names::PREEMPTS, &u64::from(*preempts)),
             (names::EXIT_SHIFT, exit_shift),
         ]
@@ -100,10 +98,9 @@ impl Template {
         let own = self.own_maps(&mut object, parameters)?;
         let text_sections: HashSet<usize> =
             object.functions.keys().map(|&(section, _)| section).collect();
-        let maps = own
-            .iter()
-            .chain(shared.iter())
-            .map(|(name, (map, data))| (name.as_str(), data.fd().as_fd().as_raw_fd(), map));
+        let shared = (names::DISPLACED, self.displaced()?, displaced);
+        let maps = own.iter().map(|(name, (map, data))| (*name, map, data)).chain([shared]);
+        let maps = maps.map(|(name, map, data)| (name, data.fd().as_fd().as_raw_fd(), map));
         object.relocate_maps(maps, &text_sections).map_err(unusable)?;
         object.relocate_calls(&text_sections).map_err(unusable)?;
 
@@ -124,9 +121,9 @@ impl Template {
             Mapped::new(fd, bytes).doing("mapping the counters of the BPF programs")
         };
         let value = mapped(names::SLOTS, layout.value_bytes())?;
-        let records = mapped(names::RECORDS, layout.records() * layout.record_bytes())?;
+        let records = mapped(names::RECORDS, layout.records() * layout.record_bytes)?;
         Layout::set_places(value.words(), &layout.places(0));
-        Ok(Instance { programs, _maps: maps, value, records, license: object.license })
+        Ok(Instance { programs, _maps: maps, value, records })
     }
 
     /// Makes the maps that each handler has of its own, and writes its constants.
@@ -138,30 +135,28 @@ impl Template {
         let layout = &parameters.layout;
         // What is beyond that the kernel refuses.
         let in_map = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        let sizes = [
+            (names::SLOTS, Some((layout.value_bytes(), 1))),
+            (names::RECORDS, Some((layout.record_bytes, layout.records()))),
+            (names::CONSTANTS, None),
+        ];
         let mut own = HashMap::new();
-        for name in [names::SLOTS, names::RECORDS, names::CONSTANTS] {
+        for (name, size) in sizes {
             let mut map =
                 object.maps.remove(name).ok_or_else(|| unusable(format!("no map {name}")))?;
-            match name {
-                names::SLOTS => {
-                    map.set_value_size(in_map(layout.value_bytes()));
-                    make_mappable(&mut map);
-                }
-                names::RECORDS => {
-                    map.set_value_size(in_map(layout.record_bytes()));
-                    map.set_max_entries(in_map(layout.records()));
-                    make_mappable(&mut map);
-                }
-                _ => {}
+            if let Some((value_bytes, entries)) = size {
+                map.set_value_size(in_map(value_bytes));
+                map.set_max_entries(in_map(entries));
+                make_mappable(&mut map);
             }
             let data = create(name, &map)?;
-            if map.section_kind() == EbpfSectionKind::Rodata {
+            if size.is_none() {
                 sys::map_update(data.fd().as_fd(), 0, map.data())
                     .doing("writing the constants of the BPF programs")?;
                 sys::map_freeze(data.fd().as_fd())
                     .doing("freezing the constants of the BPF programs")?;
             }
-            own.insert(name.to_owned(), (map, data));
+            own.insert(name, (map, data));
         }
         Ok(own)
     }
@@ -191,7 +186,6 @@ impl Instance {
                 Side::Exit => "profiler_leave",
                 Side::Both => "profiler_both",
             },
-            license: &self.license,
             instructions: &instructions,
             attach_type: kind.attach_type,
             btf_id,
@@ -201,7 +195,7 @@ impl Instance {
 }
 
 fn unusable(what: impl std::fmt::Display) -> ProbeError {
-    ProbeError::Object(what.to_string())
+    ProbeError::Other(format!("the BPF object of this program cannot be used: {what}"))
 }
 
 fn make_mappable(map: &mut aya_obj::Map) {
@@ -278,16 +272,11 @@ fn link_kernel_calls(instructions: &mut [bpf_insn], kernel: Option<&Btf>) -> Res
 fn create(name: &str, map: &aya_obj::Map) -> Result<MapData, ProbeError> {
     // The kernel takes letters, digits, dots and underscores, 15 of them.
     let name = format!("profiler_{}", name.trim_start_matches('.').to_lowercase());
-    MapData::create(map.clone(), &name[..name.len().min(15)], None).map_err(|error| {
-        ProbeError::Map {
-            doing: format!(
-                "making the map {name} ({} entries of {} bytes)",
-                map.max_entries(),
-                map.value_size()
-            ),
-            error: Box::new(error),
-        }
-    })
+    MapData::create(map.clone(), &name[..name.len().min(15)], None).doing(&format!(
+        "making the map {name} ({} entries of {} bytes)",
+        map.max_entries(),
+        map.value_size()
+    ))
 }
 
 #[cfg(test)]

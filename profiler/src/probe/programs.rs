@@ -1,7 +1,6 @@
 //! Which programs each BPF backend puts on a handler, and how.
 
 use std::{
-    ffi::CString,
     io,
     os::fd::{AsFd as _, OwnedFd},
 };
@@ -9,7 +8,7 @@ use std::{
 use super::{
     Pair, Precision,
     kprobe_event::Event,
-    sys::{self, AttachType, Place},
+    sys::{self, AttachType},
 };
 use crate::{kernel::target::Target, recording::Backend};
 
@@ -66,10 +65,6 @@ pub(super) struct Kernel {
 pub(super) struct Set {
     pub(super) kinds: Vec<Kind>,
     pub(super) starts: Starts,
-    /// Whether the distance from registers to stack is needed.
-    pub(super) needs_shift: bool,
-    /// Whether the programs call functions of the kernel.
-    pub(super) calls_kernel: bool,
 }
 
 impl Set {
@@ -109,9 +104,7 @@ impl Set {
             B::Kprobe => pair(A::Kprobe, A::Kprobe),
             B::Fentry | B::FunctionGraph => pair(A::Fexit, A::Fentry),
         };
-        let needs_shift = measures && backend == B::Kprobe;
-        let calls_kernel = measures && matches!(backend, B::Fsession | B::KprobeSession);
-        Self { kinds, starts, needs_shift, calls_kernel }
+        Self { kinds, starts }
     }
 
     /// Names of the programs at exit and entry that measure nothing.
@@ -130,19 +123,11 @@ impl Set {
 
 /// What keeps a program on a function; it comes off when this is dropped.
 pub(super) enum Hook {
+    /// A link of a tracing program.
     Link(OwnedFd),
+    /// A link to a function probe.
     Multi(OwnedFd),
     Event(Event),
-}
-
-impl Hook {
-    /// The link, where there is one that others could take for a foreign program.
-    pub(super) fn link(&self) -> Option<&OwnedFd> {
-        match self {
-            Self::Link(link) | Self::Multi(link) => Some(link),
-            Self::Event(_) => None,
-        }
-    }
 }
 
 /// Puts a loaded program on a function.
@@ -156,19 +141,14 @@ pub(super) fn attach(kind: Kind, program: &OwnedFd, target: &Target) -> io::Resu
         AttachType::Fentry | AttachType::Fexit | AttachType::Fsession => {
             sys::attach_tracing(program).map(Hook::Link)
         }
+        // Where the address is hidden, the kernel looks the name up.
+        AttachType::KprobeSession if target.address == 0 && target.duplicate_index.is_some() => {
+            Err(io::Error::other(
+                "its address is hidden, and others have its name: sysctl kernel.kptr_restrict=1",
+            ))
+        }
         AttachType::KprobeSession => {
-            let name = CString::new(target.name.as_str())?;
-            let place = match target.address {
-                0 if target.duplicate_index.is_some() => {
-                    let what = "its address is hidden, and others have its name: sysctl \
-                                kernel.kptr_restrict=1";
-                    return Err(io::Error::other(what));
-                }
-                // Hidden: the kernel looks the name up, which is that of one function alone.
-                0 => Place::Symbol(&name),
-                address => Place::Address(address),
-            };
-            sys::attach_session(program, place).map(Hook::Multi)
+            sys::attach_session(program, &target.name, target.address).map(Hook::Multi)
         }
         AttachType::Kprobe => Event::attach(target, at_exit, program).map(Hook::Event),
     }

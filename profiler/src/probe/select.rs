@@ -5,10 +5,7 @@
 
 use std::{cell::OnceCell, collections::BTreeMap, fmt, path::Path};
 
-use super::{
-    ProbeError,
-    feature::{self, Refusal},
-};
+use super::feature;
 use crate::{
     kernel::{
         btf::{BTF_FOLDER, Btf},
@@ -54,7 +51,7 @@ pub struct Wish {
 #[derive(Default)]
 pub struct Features {
     functions: OnceCell<Option<Btf>>,
-    tried: BTreeMap<Backend, Result<(), Refusal>>,
+    tried: BTreeMap<Backend, Option<String>>,
 }
 
 impl Features {
@@ -66,9 +63,9 @@ impl Features {
     /// Why the kernel does not take a backend's programs.
     pub fn refusal(&mut self, backend: Backend) -> Option<String> {
         let functions = self.functions.get_or_init(|| Btf::of(None, Path::new(BTF_FOLDER)).ok());
+        let refusal = || feature::try_backend(backend, functions.as_ref()).err();
         let tried = self.tried.entry(backend);
-        let tried = tried.or_insert_with(|| feature::try_backend(backend, functions.as_ref()));
-        tried.as_ref().err().map(|refusal| refusal.what.clone())
+        tried.or_insert_with(|| refusal().map(|refusal| refusal.what)).clone()
     }
 }
 
@@ -78,7 +75,9 @@ pub trait Subject {
     fn btf_obstacle(&self) -> Option<String>;
 
     /// Why a backend that takes its address, or else its name, cannot measure it; `None` if it can.
-    fn address_obstacle(&self) -> Option<String>;
+    fn address_obstacle(&self) -> Option<String> {
+        None
+    }
 
     /// Its prototype in C, from BTF.
     fn prototype(&self) -> Option<String>;
@@ -125,16 +124,10 @@ pub fn select(
     Err(obstacles)
 }
 
-/// The error of a target that no backend measures.
-pub(super) fn no_backend(target: &Target, obstacles: &[Obstacle]) -> ProbeError {
-    let lines: Vec<String> = obstacles.iter().map(|found| format!("\n  {found}")).collect();
-    ProbeError::NoBackend { handler: target.label(), reasons: lines.concat() }
-}
-
 /// Why a kprobe would count nothing there, judged by the function's prototype: a handler of a
 /// kprobe or kretprobe is called while that is being handled, and then the kernel skips every other
 /// kprobe on the CPU (`kprobe_running()`; Documentation/trace/kprobes.rst). What such a handler calls in
-/// turn does not show this way: there [`ProbeError::InsideKprobe`] ends the run.
+/// turn does not show this way: there `Probes::drain` ends the run.
 fn inside_kprobe(subject: &impl Subject) -> Option<String> {
     let Some(prototype) = subject.prototype() else {
         return subject.is_of_module().then(|| {
@@ -157,11 +150,6 @@ fn called_by_kprobes(prototype: &str) -> Option<&'static str> {
     ["struct kretprobe_instance *", "struct kprobe *"]
         .into_iter()
         .find(|kind| first.starts_with(kind))
-}
-
-/// What to use instead of a kprobe, as far as is known without trying.
-pub(super) fn better_than_kprobe(target: &Target) -> &'static str {
-    if target.btf_id.is_some() { "fentry" } else { "function-graph" }
 }
 
 /// Whether a backend names a function by its id in BTF.
@@ -222,11 +210,6 @@ impl Subject for Function {
             None if self.btf => self.taken_for.as_deref().map(by_name_alone),
             None => Some(UNDESCRIBED.to_owned()),
         }
-    }
-
-    fn address_obstacle(&self) -> Option<String> {
-        // Symbols of the same name matter only to backends that find the function by BTF.
-        None
     }
 
     fn prototype(&self) -> Option<String> {

@@ -8,14 +8,14 @@
 
 use std::{
     collections::HashSet,
-    ffi::{CStr, c_int, c_long, c_void},
+    ffi::{CStr, CString, c_int, c_long, c_void},
     io,
     os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
 use aya_obj::generated::{
     BPF_F_MMAPABLE, bpf_attr, bpf_btf_info, bpf_cmd, bpf_insn, bpf_link_info, bpf_link_type,
-    bpf_map_type, bpf_prog_info, bpf_prog_type,
+    bpf_map_type, bpf_prog_info, bpf_prog_type, perf_event_attr,
 };
 
 pub(super) mod mapped;
@@ -37,11 +37,9 @@ pub(super) enum AttachType {
 }
 
 impl AttachType {
-    const fn program_type(self) -> bpf_prog_type {
-        match self {
-            Self::Fentry | Self::Fexit | Self::Fsession => bpf_prog_type::BPF_PROG_TYPE_TRACING,
-            Self::Kprobe | Self::KprobeSession => bpf_prog_type::BPF_PROG_TYPE_KPROBE,
-        }
+    /// Whether programs of it are attached by a trampoline, to the function that they were loaded for.
+    pub(super) const fn is_tracing(self) -> bool {
+        matches!(self, Self::Fentry | Self::Fexit | Self::Fsession)
     }
 }
 
@@ -91,6 +89,8 @@ unsafe impl Plain for bpf_prog_info {}
 unsafe impl Plain for bpf_link_info {}
 // SAFETY: as above.
 unsafe impl Plain for bpf_btf_info {}
+// SAFETY: as above.
+unsafe impl Plain for perf_event_attr {}
 
 /// One bpf(2) call.
 fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<c_long> {
@@ -130,7 +130,6 @@ fn address_mut<T: ?Sized>(reference: &mut T) -> u64 {
 /// What to load.
 pub(super) struct Program<'a> {
     pub(super) name: &'a str,
-    pub(super) license: &'a CStr,
     pub(super) instructions: &'a [bpf_insn],
     pub(super) attach_type: AttachType,
     /// For tracing programs the id of the function in the BTF that holds it; else 0.
@@ -145,11 +144,11 @@ pub(super) struct Program<'a> {
 /// What the kernel said, with the verifier's log where it wrote one.
 pub(super) fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadRefused> {
     let attributes = |log: &mut [u8]| {
-        let mut attr = program_attributes(
-            program.attach_type.program_type(),
-            program.instructions,
-            program.license,
-        );
+        let kind = match program.attach_type.is_tracing() {
+            true => bpf_prog_type::BPF_PROG_TYPE_TRACING,
+            false => bpf_prog_type::BPF_PROG_TYPE_KPROBE,
+        };
+        let mut attr = program_attributes(kind, program.instructions);
         // SAFETY: all parts of the union are integers.
         let load = unsafe { &mut attr.__bindgen_anon_3 };
         load.log_level = u32::from(!log.is_empty());
@@ -181,14 +180,14 @@ pub(super) fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadRefused
     }
 }
 
-fn program_attributes(kind: bpf_prog_type, instructions: &[bpf_insn], license: &CStr) -> bpf_attr {
+fn program_attributes(kind: bpf_prog_type, instructions: &[bpf_insn]) -> bpf_attr {
     let mut attr: bpf_attr = zeroed();
     // SAFETY: all parts of the union are integers.
     let load = unsafe { &mut attr.__bindgen_anon_3 };
     load.prog_type = kind as u32;
     load.insn_cnt = u32::try_from(instructions.len()).unwrap_or(u32::MAX);
     load.insns = address(instructions);
-    load.license = license.as_ptr() as u64;
+    load.license = c"GPL".as_ptr() as u64;
     attr
 }
 
@@ -203,16 +202,11 @@ pub(super) fn attach_tracing(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     bpf_fd(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr)
 }
 
-/// Has the kernel call its test functions, on behalf of a loaded fentry program.
+/// Has the kernel run a program, or on behalf of a loaded fentry program its test functions; what that returns.
 ///
 /// # Errors
 /// What the kernel said.
-pub(super) fn test_run(program: BorrowedFd<'_>) -> io::Result<()> {
-    run_once(program).map(drop)
-}
-
-/// Has the kernel run a program, or its test functions; what that returns.
-fn run_once(program: BorrowedFd<'_>) -> io::Result<u32> {
+pub(super) fn test_run(program: BorrowedFd<'_>) -> io::Result<u32> {
     let mut attr: bpf_attr = zeroed();
     attr.test.prog_fd = fd_number(program);
     bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr)?;
@@ -232,49 +226,40 @@ pub(super) fn pid_outside() -> io::Result<u32> {
         instruction(0x77, 0, 0, 0, 32),                   // r0 >>= 32
         instruction(0x95, 0, 0, 0, 0),                    // exit
     ];
-    run_once(load_plain(bpf_prog_type::BPF_PROG_TYPE_RAW_TRACEPOINT, &instructions)?.as_fd())
+    test_run(load_plain(bpf_prog_type::BPF_PROG_TYPE_RAW_TRACEPOINT, &instructions)?.as_fd())
 }
 
 fn load_plain(kind: bpf_prog_type, instructions: &[bpf_insn]) -> io::Result<OwnedFd> {
-    bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut program_attributes(kind, instructions, c"GPL"))
+    bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut program_attributes(kind, instructions))
 }
 
-fn instruction(code: u8, to: u8, from: u8, off: i16, imm: i32) -> bpf_insn {
+pub(super) fn instruction(code: u8, to: u8, from: u8, off: i16, imm: i32) -> bpf_insn {
     let (_bitfield_align_1, _bitfield_1) = ([], bpf_insn::new_bitfield_1(to, from));
     bpf_insn { code, _bitfield_align_1, _bitfield_1, off, imm }
 }
 
 /// Attaches a program to a function probe (fprobe) of one function, for entry and exit: the probe runs until the returned
-/// link is closed.
+/// link is closed. The function is known by its address, or if that is 0, by its name, which is that of one function alone.
 ///
 /// # Errors
 /// What the kernel said.
-pub(super) fn attach_session(program: BorrowedFd<'_>, place: Place<'_>) -> io::Result<OwnedFd> {
+pub(super) fn attach_session(
+    program: BorrowedFd<'_>,
+    function: &str,
+    address_of: u64,
+) -> io::Result<OwnedFd> {
+    let name = CString::new(function)?;
     // The kernel takes an array of addresses or one of names: here each of one element.
-    let name = match place {
-        Place::Symbol(name) => name.as_ptr() as u64,
-        Place::Address(_) => 0,
-    };
-    let (syms, addrs) = match &place {
-        Place::Symbol(_) => (address(&name), 0),
-        Place::Address(number) => (0, address(number)),
-    };
+    let names = [name.as_ptr() as u64];
     let mut attr: bpf_attr = zeroed();
     attr.link_create.__bindgen_anon_1.prog_fd = fd_number(program);
     attr.link_create.attach_type = AttachType::KprobeSession as u32;
     attr.link_create.__bindgen_anon_3.kprobe_multi.cnt = 1;
-    attr.link_create.__bindgen_anon_3.kprobe_multi.syms = syms;
-    attr.link_create.__bindgen_anon_3.kprobe_multi.addrs = addrs;
+    match address_of {
+        0 => attr.link_create.__bindgen_anon_3.kprobe_multi.syms = address(&names),
+        _ => attr.link_create.__bindgen_anon_3.kprobe_multi.addrs = address(&address_of),
+    }
     bpf_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr)
-}
-
-/// Which function a probe is for.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Place<'a> {
-    /// By its name, which is that of one function alone.
-    Symbol(&'a CStr),
-    /// By its address.
-    Address(u64),
 }
 
 /// Whether programs may use atomic compare and exchange (kernel 5.12, commit 5ffa25502b5a): tries to
@@ -409,24 +394,24 @@ pub(super) fn kernel_btf(name: &str) -> io::Result<Option<(u32, OwnedFd)>> {
     Ok(None)
 }
 
+fn link_info(link: BorrowedFd<'_>) -> io::Result<bpf_link_info> {
+    let mut raw: bpf_link_info = zeroed();
+    info(link, &mut raw)?;
+    Ok(raw)
+}
+
 /// Id of a link.
 ///
 /// # Errors
 /// What the kernel said.
 pub(super) fn link_id(link: BorrowedFd<'_>) -> io::Result<u32> {
-    let mut raw: bpf_link_info = zeroed();
-    info(link, &mut raw)?;
-    Ok(raw.id)
+    Ok(link_info(link)?.id)
 }
 
 /// Every link on the machine, whoever made it.
 fn links() -> impl Iterator<Item = io::Result<bpf_link_info>> {
     let links = objects(bpf_cmd::BPF_LINK_GET_NEXT_ID, bpf_cmd::BPF_LINK_GET_FD_BY_ID);
-    links.map(|fd| {
-        let mut raw: bpf_link_info = zeroed();
-        info(fd?.as_fd(), &mut raw)?;
-        Ok(raw)
-    })
+    links.map(|fd| link_info(fd?.as_fd()))
 }
 
 /// Every tracing link.
@@ -510,41 +495,35 @@ pub fn loaded_programs() -> io::Result<Vec<LoadedProgram>> {
 }
 
 fn loaded_program(fd: BorrowedFd<'_>) -> io::Result<LoadedProgram> {
-    // How many there are, and the sizes of what the kernel writes, first.
+    // How many there are, first.
     let mut sizes: bpf_prog_info = zeroed();
     info(fd, &mut sizes)?;
+    let line_count = sizes.nr_line_info.min(sizes.nr_jited_line_info);
     let mut functions = vec![0_u64; sizes.nr_jited_ksyms as usize];
     let mut lengths = vec![0_u32; sizes.nr_jited_func_lens as usize];
     let mut code = vec![0_u8; sizes.jited_prog_len as usize];
-    let is_known = sizes.line_info_rec_size as usize == size_of::<LineInfo>()
-        && sizes.jited_line_info_rec_size as usize == size_of::<u64>();
-    let functions_known = sizes.func_info_rec_size as usize == size_of::<FunctionInfo>();
-    let mut types = vec![
-        FunctionInfo::default();
-        if functions_known { sizes.nr_func_info as usize } else { 0 }
-    ];
-    let count = if is_known { sizes.nr_line_info.min(sizes.nr_jited_line_info) } else { 0 };
-    let mut addresses = vec![0_u64; count as usize];
-    let mut lines = vec![LineInfo::default(); count as usize];
-    let mut raw: bpf_prog_info = zeroed();
-    raw.nr_jited_ksyms = sizes.nr_jited_ksyms;
-    raw.jited_ksyms = address_mut(functions.as_mut_slice());
-    raw.nr_jited_func_lens = sizes.nr_jited_func_lens;
-    raw.jited_func_lens = address_mut(lengths.as_mut_slice());
-    raw.jited_prog_len = sizes.jited_prog_len;
-    raw.jited_prog_insns = address_mut(code.as_mut_slice());
-    // A kernel that does not know them wants zeros.
-    if count > 0 {
-        (raw.nr_line_info, raw.nr_jited_line_info) = (count, count);
-        raw.line_info_rec_size = sizes.line_info_rec_size;
-        raw.jited_line_info_rec_size = sizes.jited_line_info_rec_size;
-        raw.line_info = address_mut(lines.as_mut_slice());
-        raw.jited_line_info = address_mut(addresses.as_mut_slice());
-    }
-    if !types.is_empty() {
-        (raw.nr_func_info, raw.func_info_rec_size) = (sizes.nr_func_info, sizes.func_info_rec_size);
-        raw.func_info = address_mut(types.as_mut_slice());
-    }
+    let mut types = vec![FunctionInfo::default(); sizes.nr_func_info as usize];
+    let mut addresses = vec![0_u64; line_count as usize];
+    let mut lines = vec![LineInfo::default(); line_count as usize];
+    // The kernel refuses sizes of records that are not its own.
+    let mut raw = bpf_prog_info {
+        nr_jited_ksyms: sizes.nr_jited_ksyms,
+        jited_ksyms: address_mut(functions.as_mut_slice()),
+        nr_jited_func_lens: sizes.nr_jited_func_lens,
+        jited_func_lens: address_mut(lengths.as_mut_slice()),
+        jited_prog_len: sizes.jited_prog_len,
+        jited_prog_insns: address_mut(code.as_mut_slice()),
+        nr_func_info: sizes.nr_func_info,
+        func_info_rec_size: size_of::<FunctionInfo>() as u32,
+        func_info: address_mut(types.as_mut_slice()),
+        nr_line_info: line_count,
+        line_info_rec_size: size_of::<LineInfo>() as u32,
+        line_info: address_mut(lines.as_mut_slice()),
+        nr_jited_line_info: line_count,
+        jited_line_info_rec_size: size_of::<u64>() as u32,
+        jited_line_info: address_mut(addresses.as_mut_slice()),
+        ..zeroed()
+    };
     info(fd, &mut raw)?;
     types.truncate(raw.nr_func_info as usize);
     functions.truncate(raw.nr_jited_ksyms as usize);

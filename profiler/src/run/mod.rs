@@ -19,7 +19,6 @@ use crate::kernel::host::{self, HostFacts};
 use crate::kernel::module::Loads;
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::load::HitCounter;
-use crate::probe::ftrace::FtraceError;
 use crate::probe::{self, FellBack, Precision, ProbeError, Probes, RunStats, Session as _};
 use crate::progress::Progress;
 use crate::recording::warning::{Handlers, Warning, WarningRecord};
@@ -128,13 +127,13 @@ impl Bench<'_> {
         let mut session = self.attach(&targets, progress)?;
         let count = session.targets().len();
         let stats = RunStats::begin(&targets, &session.targets());
-        let other_backends = fell_back(session.fell_back());
+        let other_backends = fell_back(&session.fell_back);
         warn(progress, &other_backends);
         let load_profile = job.profile.clone().map(|name| {
             let least_hits = job.least_hits_of(&session.targets());
             LoadProfileUsed { name, least_hits }
         });
-        let mut left_out = [&job.left_out[..], &gone, session.left_out()].concat();
+        let mut left_out = [&job.left_out[..], &gone, &session.left_out].concat();
         left_out.sort();
         let mut window =
             self.record(job, &mut Context { session: &mut session, signals, progress })?;
@@ -216,7 +215,7 @@ impl Bench<'_> {
         if let Err(ProbeError::Memory(few)) = &attached
             && self.run.args.precision.is_none()
             && self.digits.get().is_none()
-            && few.fits_with_two_digits()
+            && few.fits_with_two_digits
         {
             let warning = WarningRecord::from(Warning::Coarser(few.to_string()));
             warn(progress, std::slice::from_ref(&warning));
@@ -272,9 +271,8 @@ fn by_kernel(averages: io::Result<Option<Vec<String>>>) -> Option<WarningRecord>
 
 /// The error of a run that attached to none of its BPF programs.
 fn nothing_measured(recording: &Recording) -> Option<Failure> {
-    let first = recording.left_out.first().filter(|_| recording.handlers.is_empty())?;
-    let (count, reason) = (recording.left_out.len(), first.reason.clone());
-    Some(ProbeError::AllLeftOut { count, reason }.into())
+    let error = ProbeError::all_left_out(&recording.left_out)?;
+    recording.handlers.is_empty().then(|| error.into())
 }
 
 fn ended_by_error(trouble: &Failure) -> WarningRecord {
@@ -290,7 +288,7 @@ fn refused(targets: &[Target], error: ProbeError) -> Failure {
     let refused = match &error {
         ProbeError::Handler { handler, .. }
         | ProbeError::Refused { handler, .. }
-        | ProbeError::Ftrace(FtraceError::NotTraceable { handler }) => {
+        | ProbeError::Untraceable { handler, .. } => {
             targets.iter().find(|target| target.name == *handler)
         }
         _ => None,

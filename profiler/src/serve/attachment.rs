@@ -118,17 +118,17 @@ impl Attachment {
             ..probe::Options::default()
         };
         let probes = Probes::attach(&found.targets, options).map_err(|error| error.to_string())?;
-        for probe::FellBack { handler, backend, reason } in probes.fell_back() {
+        for probe::FellBack { handler, backend, reason } in &probes.fell_back {
             info!("handler {handler} of {} is measured by {backend}: {reason}", config.name);
         }
         // Functions that a glob matches and that cannot have a probe are in no list of missing handlers.
         let is_wanted = |left: &&LeftOut| config.handlers.contains(&left.name);
-        let missing = found.left_out.iter().filter(is_wanted).chain(probes.left_out());
+        let missing = found.left_out.iter().filter(is_wanted).chain(&probes.left_out);
         let missing =
             missing.map(|left| (left.name.clone(), NotMeasured::Missing(left.reason.clone())));
         let shed = shed.into_iter().map(|name| (name, NotMeasured::Shed));
         let not_measured = missing.chain(shed).collect();
-        let left_out = [&found.left_out[..], probes.left_out()].concat();
+        let left_out = [&found.left_out[..], &probes.left_out].concat();
         let begun = Self::begin(Box::new(probes), load, precision, facts, host);
         let mut attachment = begun.map_err(|error| error.to_string())?;
         (attachment.not_measured, attachment.left_out) = (not_measured, left_out);
@@ -572,7 +572,7 @@ pub(super) mod tests {
         }
 
         fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
-            Err(ProbeError::Elsewhere { what: "it is broken".to_owned() })
+            Err(ProbeError::Other("it is broken".to_owned()))
         }
 
         fn detach(&mut self) {}

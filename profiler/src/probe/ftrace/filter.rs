@@ -27,67 +27,81 @@ pub(super) const CALL_SITE: u64 = 16;
 /// A module or the kernel image, and a name there.
 pub(super) type Name<'a> = (Option<&'a str>, &'a str);
 
-/// Limits the tracer of `place` to the handlers, and to nothing else.
+/// A function's place in the kernel's list, or why it cannot be traced.
+type Place = Result<usize, &'static str>;
+
+const HIDDEN: &str = "its address, by which its calls are known, is hidden: sysctl kernel.kptr_restrict=1, and run as root";
+const UNKNOWN: &str =
+    "it is marked notrace, or ftrace does not know it; measure the function that calls it";
+const AMBIGUOUS: &str = "several functions have this name, and ftrace's list does not show which is which on this \
+                         kernel: rename one, or measure the function that calls it";
+
+/// Limits the tracer of `place` to the functions at these places in the kernel's list: the handlers, and nothing else.
 ///
 /// # Errors
-/// When a handler cannot be traced, or not be distinguished from another function.
+/// When the kernel does not take them.
 pub(super) fn set(
     journal: &mut Journal,
-    root: &Path,
-    top: &Folder,
     place: &Folder,
     targets: &[Target],
+    places: &[usize],
 ) -> Result<(), FtraceError> {
-    let indices = listed(root, top, targets)?;
-
-    let file = place.path(FILTER);
-    journal.filling(file.clone())?;
-    let text: Vec<String> = indices.iter().map(usize::to_string).collect();
-    write(&file, &text.join("\n")).map_err(|error| place.failed("writing", FILTER, error))?;
-
-    let is = place.read(FILTER)?;
-    let mut is: Vec<Name<'_>> = is.lines().filter_map(name).collect();
+    let places: Vec<String> = places.iter().map(usize::to_string).collect();
+    let text = fill(journal, place, FILTER, &places.join("\n"))?;
+    let mut is: Vec<Name<'_>> = text.lines().filter_map(name).collect();
     let mut wanted: Vec<Name<'_>> = targets.iter().map(name_of).collect();
     is.sort_unstable();
     wanted.sort_unstable();
-    if is != wanted {
-        // With an empty list the tracer traces everything; with a wrong one, other functions.
-        let error = io::Error::other("it is not what was set: was a module loaded meanwhile?");
-        return Err(place.failed("limiting the tracer by", FILTER, error));
-    }
-    Ok(())
+    is_limited(is == wanted, place, FILTER)
 }
 
 /// Limits the tracer to what runs within the handlers. Functions of the same name are traced, too; their addresses tell
 /// them apart.
 ///
 /// # Errors
-/// When a handler cannot be traced.
+/// When the kernel does not take them.
 pub(super) fn within(
     journal: &mut Journal,
-    root: &Path,
     top: &Folder,
     targets: &[Target],
 ) -> Result<(), FtraceError> {
-    listed(root, top, targets)?;
-    let file = top.path(GRAPH);
-    journal.filling(file.clone())?;
     let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
-    write(&file, &names.join("\n")).map_err(|error| top.failed("writing", GRAPH, error))?;
-    let is = top.read(GRAPH)?;
-    let is: Vec<Name<'_>> = is.lines().filter_map(name).collect();
-    if !targets.iter().all(|target| is.contains(&name_of(target))) {
-        // With an empty list the tracer traces everything.
-        let error = io::Error::other("it is not what was set: was the module unloaded meanwhile?");
-        return Err(top.failed("limiting the tracer by", GRAPH, error));
-    }
-    Ok(())
+    let text = fill(journal, top, GRAPH, &names.join("\n"))?;
+    let is: Vec<Name<'_>> = text.lines().filter_map(name).collect();
+    is_limited(targets.iter().all(|target| is.contains(&name_of(target))), top, GRAPH)
 }
 
-/// Places of the handlers in the kernel's list, counted from 1.
-fn listed(root: &Path, top: &Folder, targets: &[Target]) -> Result<Vec<usize>, FtraceError> {
+/// Fills a list, which is empty; returns what the kernel made of it.
+fn fill(
+    journal: &mut Journal,
+    folder: &Folder,
+    list: &str,
+    text: &str,
+) -> Result<String, FtraceError> {
+    let file = folder.path(list);
+    journal.filling(file.clone())?;
+    write(&file, text).map_err(|error| folder.failed("writing", list, error))?;
+    folder.read(list)
+}
+
+/// With an empty list the tracer traces everything; with a wrong one, other functions.
+fn is_limited(is: bool, folder: &Folder, list: &str) -> Result<(), FtraceError> {
+    let what = "it is not what was set: was a module loaded or unloaded meanwhile?";
+    let error = || folder.failed("limiting the tracer by", list, io::Error::other(what));
+    if is { Ok(()) } else { Err(error()) }
+}
+
+/// Places of the handlers in the kernel's list, counted from 1, or why one cannot be traced.
+///
+/// # Errors
+/// When the list cannot be read.
+pub(super) fn places(
+    root: &Path,
+    top: &Folder,
+    targets: &[Target],
+) -> Result<Vec<Place>, FtraceError> {
     let with_addresses = || top.read_if_there(LIST_WITH_ADDRESSES);
-    indices(&top.read(LIST)?, &with_addresses, targets, &|target| symbols(root, target))
+    in_list(&top.read(LIST)?, &with_addresses, targets, &|target| symbols(root, target))
 }
 
 /// Addresses of all functions that share a handler's name and place, ascending.
@@ -104,14 +118,14 @@ fn symbols(root: &Path, target: &Target) -> Vec<u64> {
     addresses
 }
 
-/// Places of the handlers in the list, counted from 1. The list with addresses is read if a name is there twice: the kernel
-/// takes longer for these lists than for all else, as it begins at their start for each page.
-fn indices(
+/// As [`places`]. The list with addresses is read if a name is there twice: the kernel takes longer for these lists than
+/// for all else, as it begins at their start for each page.
+fn in_list(
     list: &str,
     with_addresses: &dyn Fn() -> Result<Option<String>, FtraceError>,
     targets: &[Target],
     symbols: &dyn Fn(&Target) -> Vec<u64>,
-) -> Result<Vec<usize>, FtraceError> {
+) -> Result<Vec<Place>, FtraceError> {
     let mut places: HashMap<Name<'_>, Vec<usize>> =
         targets.iter().map(|target| (name_of(target), Vec::new())).collect();
     for (at, line) in list.lines().enumerate() {
@@ -123,17 +137,16 @@ fn indices(
         true => with_addresses()?.unwrap_or_default().lines().map(address).collect(),
         false => Vec::new(),
     };
-    let place = |target: &Target| -> Result<usize, FtraceError> {
-        let places = places.get(&name_of(target)).map_or(&[][..], Vec::as_slice);
-        match *places {
-            [] => Err(FtraceError::NotTraceable { handler: target.name.clone() }),
-            [at] => Ok(at + 1),
-            _ => one_of(target, places, &addresses, symbols)
-                .map(|at| at + 1)
-                .ok_or_else(|| FtraceError::Ambiguous { handler: target.name.clone() }),
-        }
+    let place = |target: &Target| match places[&name_of(target)].as_slice() {
+        _ if target.address == 0 => Err(HIDDEN),
+        [] => Err(UNKNOWN),
+        [at] => Ok(at + 1),
+        places => match one_of(target, places, &addresses, symbols) {
+            Some(at) => Ok(at + 1),
+            None => Err(AMBIGUOUS),
+        },
     };
-    targets.iter().map(place).collect()
+    Ok(targets.iter().map(place).collect())
 }
 
 /// Which of several functions of one name is the one at the handler's address.
@@ -202,8 +215,8 @@ mod tests {
     fn a_name_is_looked_up_in_its_module_alone() {
         let targets = [target("twice", Some("m"), 0x900), target("last", Some("m"), 0xa00)];
         let (unread, unasked) = (|| panic!("not ambiguous"), |_: &Target| panic!("not ambiguous"));
-        let found = indices(LIST, &unread, &targets, &unasked).unwrap();
-        assert_eq!(found, [5, 6]);
+        let found = in_list(LIST, &unread, &targets, &unasked).unwrap();
+        assert_eq!(found, [Ok(5), Ok(6)]);
     }
 
     #[test]
@@ -211,30 +224,30 @@ mod tests {
         let list = "f010 first\nf124 twice\nf200 other\nf304 twice\nf900 twice [m]\nfa00 last [m]";
         let with = || Ok(Some(list.to_owned()));
         let second = [target("twice", None, 0xf300)];
-        let found = indices(LIST, &with, &second, &|_| Vec::new()).unwrap();
-        assert_eq!(found, [4], "by the kernel's own addresses");
-        let found = indices(LIST, &without, &second, &|_| vec![0xf120, 0xf300]).unwrap();
-        assert_eq!(found, [4], "by their order");
+        let found = in_list(LIST, &with, &second, &|_| Vec::new()).unwrap();
+        assert_eq!(found, [Ok(4)], "by the kernel's own addresses");
+        let found = in_list(LIST, &without, &second, &|_| vec![0xf120, 0xf300]).unwrap();
+        assert_eq!(found, [Ok(4)], "by their order");
         let first = [target("twice", None, 0xf120)];
-        let found = indices(LIST, &with, &first, &|_| Vec::new()).unwrap();
-        assert_eq!(found, [2]);
+        let found = in_list(LIST, &with, &first, &|_| Vec::new()).unwrap();
+        assert_eq!(found, [Ok(2)]);
     }
 
     #[test]
     fn what_cannot_be_told_apart_is_refused() {
         let targets = [target("twice", None, 0xf300)];
         // A third of the name cannot be traced, and it is not known which.
-        let error =
-            indices(LIST, &without, &targets, &|_| vec![0xf120, 0xf300, 0xf400]).unwrap_err();
-        assert!(matches!(error, FtraceError::Ambiguous { .. }), "{error}");
+        let found = in_list(LIST, &without, &targets, &|_| vec![0xf120, 0xf300, 0xf400]).unwrap();
+        assert_eq!(found, [Err(AMBIGUOUS)]);
         let hidden = [target("twice", None, 0)];
-        assert!(indices(LIST, &without, &hidden, &|_| vec![0xf120, 0xf300]).is_err());
+        let found = in_list(LIST, &without, &hidden, &|_| vec![0xf120, 0xf300]).unwrap();
+        assert_eq!(found, [Err(HIDDEN)]);
     }
 
     #[test]
     fn what_is_not_in_the_list_cannot_be_traced() {
-        let targets = [target("last", None, 1)];
-        let error = indices(LIST, &without, &targets, &|_| Vec::new()).unwrap_err();
-        assert!(matches!(error, FtraceError::NotTraceable { .. }), "{error}");
+        let targets = [target("last", None, 1), target("last", Some("m"), 2)];
+        let found = in_list(LIST, &without, &targets, &|_| Vec::new()).unwrap();
+        assert_eq!(found, [Err(UNKNOWN), Ok(6)], "the other is traced");
     }
 }

@@ -24,62 +24,37 @@ impl Field {
     }
 }
 
-/// Head of a page of the ring buffer, from `events/header_page`.
+/// `funcgraph_entry` or `funcgraph_exit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PageHead {
-    /// Time of the first event.
+pub(super) struct EventFormat {
+    pub(super) id: u64,
+    /// Address that was called.
+    pub(super) func: Field,
+    /// How many traced calls of the task it lies within.
+    pub(super) depth: Field,
+    /// Of an exit: calls of the task that were too deep to be traced, since it began.
+    pub(super) overrun: Option<Field>,
+    /// Of an exit: when the call began and ended. Kernels that leave it to the events' own times have neither.
+    pub(super) times: Option<(Field, Field)>,
+}
+
+/// Where the fields of a page and of its events lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Time of the page's first event.
     pub(super) timestamp: Field,
     /// Bytes of events, with flags above.
     pub(super) commit: Field,
     /// Where events begin.
     pub(super) data: usize,
     /// Bytes of a page, head and events.
-    pub(super) bytes: usize,
-}
-
-/// `funcgraph_entry`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct EntryFormat {
-    id: u64,
-    /// Address that was called.
-    pub(super) func: Field,
-    /// How many traced calls of the task it lies within.
-    pub(super) depth: Field,
-}
-
-/// `funcgraph_exit`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ExitFormat {
-    id: u64,
-    /// Address that was called.
-    pub(super) func: Field,
-    /// How many traced calls of the task it lies within.
-    pub(super) depth: Field,
-    /// Calls of the task that were too deep to be traced, since it began.
-    pub(super) overrun: Option<Field>,
-    /// When the call began and ended. Kernels that leave it to the events' own times have neither.
-    pub(super) times: Option<(Field, Field)>,
-}
-
-/// The whole layout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Layout {
-    pub(super) page: PageHead,
-    /// Which event it is.
-    pub(super) kind: Field,
+    pub(super) page_bytes: usize,
+    /// An event's id.
+    pub(super) id: Field,
     /// The task.
     pub(super) pid: Field,
-    pub(super) entry: EntryFormat,
-    pub(super) exit: ExitFormat,
-}
-
-/// Which of the two events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Entry,
-    Exit,
-    /// Another tool's, in a shared buffer.
-    Other,
+    pub(super) entry: EventFormat,
+    pub(super) exit: EventFormat,
 }
 
 impl Layout {
@@ -95,44 +70,16 @@ impl Layout {
         let entry = format("ftrace/funcgraph_entry/format")?;
         let exit = format("ftrace/funcgraph_exit/format")?;
         let data = page.field("data")?;
-        let times = match (exit.find("calltime"), exit.find("rettime")) {
-            (Some(call), Some(ret)) => Some((call, ret)),
-            _ => None,
-        };
         Ok(Self {
-            page: PageHead {
-                timestamp: page.field("timestamp")?,
-                commit: page.field("commit")?,
-                data: data.offset,
-                bytes: data.offset + data.size,
-            },
-            kind: entry.field("common_type")?,
+            timestamp: page.field("timestamp")?,
+            commit: page.field("commit")?,
+            data: data.offset,
+            page_bytes: data.offset + data.size,
+            id: entry.field("common_type")?,
             pid: entry.field("common_pid")?,
-            entry: EntryFormat {
-                id: entry.id()?,
-                func: entry.field("func")?,
-                depth: entry.field("depth")?,
-            },
-            exit: ExitFormat {
-                id: exit.id()?,
-                func: exit.field("func")?,
-                depth: exit.field("depth")?,
-                overrun: exit.find("overrun"),
-                times,
-            },
+            entry: entry.event()?,
+            exit: exit.event()?,
         })
-    }
-
-    /// Which event has this number.
-    #[inline]
-    pub(super) fn kind_of(&self, id: u64) -> Kind {
-        if id == self.entry.id {
-            Kind::Entry
-        } else if id == self.exit.id {
-            Kind::Exit
-        } else {
-            Kind::Other
-        }
     }
 }
 
@@ -150,10 +97,8 @@ impl Format {
             if let Some(id) = line.strip_prefix("ID:") {
                 format.id = id.trim().parse().ok();
             } else if let Some(field) = line.strip_prefix("field:") {
-                let parsed = field_of(field).ok_or_else(|| FtraceError::Format {
-                    file: format!("events/{file}"),
-                    what: format!("a field without name, offset or size: `{line}`"),
-                })?;
+                let what = || format!("it has a field without name, offset or size: `{line}`");
+                let parsed = field_of(field).ok_or_else(|| format.wrong(&what()))?;
                 format.fields.push(parsed);
             }
         }
@@ -168,15 +113,25 @@ impl Format {
         self.find(name).ok_or_else(|| self.lacks(&format!("a field `{name}`")))
     }
 
-    fn id(&self) -> Result<u64, FtraceError> {
-        self.id.ok_or_else(|| self.lacks("an ID"))
+    fn event(&self) -> Result<EventFormat, FtraceError> {
+        Ok(EventFormat {
+            id: self.id.ok_or_else(|| self.lacks("an ID"))?,
+            func: self.field("func")?,
+            depth: self.field("depth")?,
+            overrun: self.find("overrun"),
+            times: self.find("calltime").zip(self.find("rettime")),
+        })
     }
 
     fn lacks(&self, what: &str) -> FtraceError {
-        FtraceError::Format {
-            file: format!("events/{}", self.file),
-            what: format!("it has not {what}"),
-        }
+        self.wrong(&format!("it has not {what}"))
+    }
+
+    fn wrong(&self, what: &str) -> FtraceError {
+        FtraceError::Unusable(format!(
+            "cannot make sense of events/{} of tracefs: {what}; please report it with that file",
+            self.file
+        ))
     }
 }
 

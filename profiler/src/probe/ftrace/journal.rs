@@ -29,8 +29,8 @@ const FILE: &str = "ftrace.journal";
 /// How long the kernel may be busy when a change is undone.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long somebody may take to end, or to undo what a process that is gone has left. Descriptors are closed
-/// one after another, and each perf event waits for a grace period.
+/// How long to wait for a process to end, or to undo what another one has left. An ending process closes its
+/// descriptors one after another, and each perf event waits for a grace period.
 const PATIENCE_FOR_OTHERS: Duration = Duration::from_secs(30);
 
 /// One line.
@@ -38,18 +38,16 @@ const PATIENCE_FOR_OTHERS: Duration = Duration::from_secs(30);
 #[serde(rename_all = "kebab-case")]
 enum Line {
     /// The process that makes the changes; the first line.
-    Owner { pid: u32, started: u64, namespace: u64, boot: Option<String> },
-    /// A file had another value.
+    Owner { life: Life, boot: Option<String> },
+    /// A file had another value, or a list was empty.
     Value { file: PathBuf, was: String },
-    /// A list was empty.
-    Emptied { file: PathBuf },
     /// A folder was not there.
     Instance { folder: PathBuf },
 }
 
 /// What a process that was killed had left, and was put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recovered {
+pub(in crate::probe) struct Recovered {
     /// The process.
     pub pid: u32,
     /// The files and folders that were put back, last changed first.
@@ -77,7 +75,6 @@ impl fmt::Display for Recovered {
 #[derive(Debug)]
 pub(super) struct Journal {
     file: Flock<File>,
-    path: PathBuf,
     owner: Line,
     changes: Vec<Line>,
 }
@@ -89,23 +86,20 @@ impl Journal {
     /// While another process has one, or it cannot be written, or what was left cannot be undone.
     pub(super) fn begin(root: &Path) -> Result<(Self, Option<Recovered>), FtraceError> {
         let folder = root.join(FOLDER);
-        let path = folder.join(FILE);
-        let failed = |error| FtraceError::file("opening the journal of changes", &path)(error);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
-        let file = options().create(true).open(&path).map_err(failed)?;
-        let mut file = match lock(file, root).map_err(failed)? {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(unusable)?;
+        let file = options().create(true).open(folder.join(FILE)).map_err(unusable)?;
+        let mut file = match lock(file, root).map_err(unusable)? {
             Ok(file) => file,
-            Err(file) => return Err(FtraceError::Running { pid: owner(&file) }),
+            Err(file) => return Err(running(owner(&file))),
         };
-        let recovered = undo_stale(&mut file, root).map_err(failed)?;
+        let recovered = undo_stale(&mut file, root).map_err(unusable)?;
         if let Some(Recovered { failed, .. }) = &recovered
             && !failed.is_empty()
         {
-            return Err(FtraceError::NotRestored { what: failed.join("; ") });
+            return Err(not_restored(failed));
         }
-        let Life { namespace, pid, started } = Life::this(root);
-        let owner = Line::Owner { pid, started, namespace, boot: boot(root) };
-        let mut journal = Self { file, path, owner, changes: Vec::new() };
+        let owner = Line::Owner { life: Life::this(root), boot: boot(root) };
+        let mut journal = Self { file, owner, changes: Vec::new() };
         journal.append(&journal.owner.clone())?;
         Ok((journal, recovered))
     }
@@ -116,7 +110,7 @@ impl Journal {
     /// When it cannot be written; then it is as it was.
     pub(super) fn set(&mut self, file: PathBuf, was: &str, value: &str) -> Result<(), FtraceError> {
         self.change(Line::Value { file: file.clone(), was: was.to_owned() })?;
-        written(file, value)
+        tracefs::write(&file, value).map_err(FtraceError::file("writing", &file))
     }
 
     /// Notes that a list, which is empty, will be filled.
@@ -124,7 +118,7 @@ impl Journal {
     /// # Errors
     /// When the journal cannot be written.
     pub(super) fn filling(&mut self, file: PathBuf) -> Result<(), FtraceError> {
-        self.change(Line::Emptied { file })
+        self.change(Line::Value { file, was: String::new() })
     }
 
     /// Makes an instance.
@@ -149,8 +143,7 @@ impl Journal {
             file.write_all(text.as_bytes())?;
             file.sync_data()
         };
-        append(&mut self.file)
-            .map_err(FtraceError::file("writing the journal of changes", &self.path))
+        append(&mut self.file).map_err(unusable)
     }
 
     /// Undoes all changes. Those that cannot be undone stay in the journal, for the next start.
@@ -161,11 +154,10 @@ impl Journal {
         let changes = std::mem::take(&mut self.changes);
         let (_, failed) = undo_all(&changes);
         if failed.is_empty() {
-            clear(&mut self.file)
-                .map_err(FtraceError::file("emptying the journal of changes", &self.path))
-                .and_then(|()| self.append(&self.owner.clone()))
+            clear(&mut self.file).map_err(unusable)?;
+            self.append(&self.owner.clone())
         } else {
-            Err(FtraceError::NotRestored { what: failed.join("; ") })
+            Err(not_restored(&failed))
         }
     }
 }
@@ -184,7 +176,7 @@ impl Drop for Journal {
 ///
 /// # Errors
 /// When there is a journal that cannot be read.
-pub fn recover(root: &Path) -> io::Result<Option<Recovered>> {
+pub(in crate::probe) fn recover(root: &Path) -> io::Result<Option<Recovered>> {
     let file = match options().open(root.join(FOLDER).join(FILE)) {
         Ok(file) => file,
         // Somebody without rights has left nothing, and can undo nothing.
@@ -227,19 +219,10 @@ fn lock(mut file: File, root: &Path) -> io::Result<Result<Flock<File>, File>> {
     }
 }
 
-/// Whether the process whose changes these are may still be there, and is not about to end. A journal
-/// without one is about to have one, or none any more.
+/// Whether the process whose changes these are may still be there, and is not about to end. A journal without one is
+/// about to have one, or none any more.
 fn owner_stays(file: &File, root: &Path) -> bool {
-    match lines(file).first() {
-        Some(&Line::Owner { pid, started, namespace, .. }) => {
-            match (Life { namespace, pid, started }).state(root) {
-                State::Lives | State::Unknown => true,
-                State::Ends | State::Gone => false,
-            }
-        }
-        Some(_) => true,
-        None => false,
-    }
+    owner(file).is_some_and(|life| matches!(life.state(root), State::Lives | State::Unknown))
 }
 
 fn lines(mut file: &File) -> Vec<Line> {
@@ -251,17 +234,38 @@ fn lines(mut file: &File) -> Vec<Line> {
     text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
-fn owner(file: &File) -> Option<u32> {
+fn owner(file: &File) -> Option<Life> {
     match lines(file).first() {
-        Some(Line::Owner { pid, .. }) => Some(*pid),
+        Some(Line::Owner { life, .. }) => Some(*life),
         _ => None,
     }
+}
+
+fn unusable(error: io::Error) -> FtraceError {
+    FtraceError::file("using the journal of changes", &Path::new("/").join(FOLDER).join(FILE))(
+        error,
+    )
+}
+
+fn running(owner: Option<Life>) -> FtraceError {
+    let process = owner.map_or_else(String::new, |life| format!(" (process {})", life.pid));
+    FtraceError::Unusable(format!(
+        "another profiler{process} is using the function_graph tracer: wait for its end, or use \
+         another backend"
+    ))
+}
+
+fn not_restored(failed: &[String]) -> FtraceError {
+    FtraceError::Unusable(format!(
+        "what the profiler changed in tracefs could not be put back: {}; its next start tries again",
+        failed.join("; ")
+    ))
 }
 
 /// Undoes what the journal holds, whose owner is gone, and empties it.
 fn undo_stale(file: &mut File, root: &Path) -> io::Result<Option<Recovered>> {
     let lines = lines(file);
-    let Some((Line::Owner { pid, boot: its_boot, .. }, changes)) = lines.split_first() else {
+    let Some((Line::Owner { life, boot: its_boot }, changes)) = lines.split_first() else {
         clear(file)?;
         return Ok(None);
     };
@@ -272,7 +276,7 @@ fn undo_stale(file: &mut File, root: &Path) -> io::Result<Option<Recovered>> {
             None => undo_all(changes),
             Some(by) => (Vec::new(), vec![by]),
         };
-        Some(Recovered { pid: *pid, files, failed })
+        Some(Recovered { pid: life.pid, files, failed })
     };
     if recovered.as_ref().is_none_or(|recovered| recovered.failed.is_empty()) {
         clear(file)?;
@@ -304,10 +308,9 @@ fn undo_all(changes: &[Line]) -> (Vec<PathBuf>, Vec<String>) {
         let (path, undo): (_, &dyn Fn() -> io::Result<()>) = match change {
             Line::Owner { .. } => continue,
             Line::Value { file, was } => (file, &|| tracefs::write(file, was)),
-            Line::Emptied { file } => (file, &|| tracefs::write(file, "")),
             Line::Instance { folder } => (folder, &|| remove_instance(folder)),
         };
-        match patiently(undo) {
+        match patiently(Instant::now() + PATIENCE, undo) {
             Ok(()) => done.push(path.clone()),
             // Noted and never made, or of a module that is gone.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -322,12 +325,14 @@ fn remove_instance(folder: &Path) -> io::Result<()> {
     fs::remove_dir(folder)
 }
 
-/// The kernel changes nothing under a reader, and the files of one that was just killed may be open
-/// for a moment longer.
-fn patiently(undo: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
-    let patience = Instant::now() + PATIENCE;
+/// Tries until `patience` ends. The kernel changes nothing that is in use, and the files of a process that was just
+/// killed may be open for a moment longer.
+pub(in crate::probe) fn patiently(
+    patience: Instant,
+    change: &dyn Fn() -> io::Result<()>,
+) -> io::Result<()> {
     loop {
-        match undo() {
+        match change() {
             Err(error)
                 if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < patience =>
             {
@@ -336,10 +341,6 @@ fn patiently(undo: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
             other => return other,
         }
     }
-}
-
-fn written(path: PathBuf, value: &str) -> Result<(), FtraceError> {
-    tracefs::write(&path, value).map_err(FtraceError::file("writing", &path))
 }
 
 fn boot(root: &Path) -> Option<String> {
@@ -490,7 +491,7 @@ mod tests {
         show(root.path(), 77, "R", 1, 1000);
         let begun = Instant::now();
         let running = Journal::begin(root.path()).unwrap_err();
-        assert!(matches!(running, FtraceError::Running { pid: Some(77) }), "{running}");
+        assert!(running.to_string().contains("(process 77)"), "{running}");
         assert!(begun.elapsed() < PATIENCE_FOR_OTHERS / 2);
         kill(journal);
     }
@@ -503,7 +504,8 @@ mod tests {
         let recovered = recover(root.path()).unwrap().unwrap();
         assert!(recovered.failed[0].contains("`function`"), "{recovered:?}");
         assert_eq!(text(&root, "size"), "8192\n");
-        assert!(matches!(Journal::begin(root.path()), Err(FtraceError::NotRestored { .. })));
+        let error = Journal::begin(root.path()).unwrap_err().to_string();
+        assert!(error.contains("could not be put back"), "{error}");
         // The other tool has ended.
         fs::write(&tracer, "nop\n").unwrap();
         assert_eq!(recover(root.path()).unwrap().unwrap().failed, Vec::<String>::new());

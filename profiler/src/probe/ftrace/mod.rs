@@ -35,17 +35,17 @@ mod users;
 mod waiting;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Drained, Options, ProbeError, Session, Traced};
-use crate::kernel::target::{KernelFiles, ResolveError, Target};
+use super::{Drained, Options, ProbeError, Refused, Session, Traced};
+use crate::kernel::target::Target;
 use crate::recording::Backend;
 
-pub use journal::{Recovered, recover};
+pub(super) use journal::{patiently, recover};
 
 use calls::Calls;
 use format::Layout;
@@ -61,117 +61,28 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 const FULL: f64 = 0.125;
 const EMPTY: f64 = 0.015;
 
-/// Why the tracer cannot be used.
+/// Rounds after which the reader looks for dropped events.
+const ROUNDS_A_LOOK: u32 = 16;
+
+/// Why handlers are not traced.
 #[derive(Debug, thiserror::Error)]
 pub enum FtraceError {
-    /// tracefs is not mounted.
-    #[error(
-        "tracefs is not there, which the function-graph backend needs: mount -t tracefs nodev \
-         /sys/kernel/tracing"
-    )]
-    NoTracefs,
-    /// The kernel was built without the tracer.
-    #[error(
-        "this kernel has no function_graph tracer: use one built with CONFIG_FUNCTION_GRAPH_TRACER, as \
-         those of Debian, Ubuntu, Fedora and RHEL are"
-    )]
-    NoTracer,
-    /// Somebody else uses what there is only one of.
-    #[error("the function_graph tracer cannot be used now: {what}; {remedy}, and try again")]
-    InUse {
-        /// The file, and what is in it.
-        what: String,
-        /// How to end it.
-        remedy: String,
-    },
-    /// Another profiler uses it.
-    #[error(
-        "another profiler{} is using the function_graph tracer: wait for its end, or use another \
-         backend", pid.map_or_else(String::new, |pid| format!(" (process {pid})"))
-    )]
-    Running {
-        /// Its process.
-        pid: Option<u32>,
-    },
-    /// Somebody else traces a handler.
-    #[error(
-        "handler {handler} is traced by somebody else ({line}): that time would be counted as the \
-         handler's; stop the other tool or allow it with --allow-shared"
-    )]
-    Shared {
-        /// The handler.
-        handler: String,
-        /// The kernel's line on it.
-        line: String,
-    },
-    /// ftrace cannot trace the function.
-    #[error(
-        "handler {handler} cannot be traced: it is marked notrace, or ftrace does not know it; measure \
-         the function that calls it"
-    )]
-    NotTraceable {
-        /// The handler.
-        handler: String,
-    },
-    /// Other functions have the same name, and it is not known which one is meant.
-    #[error(
-        "several functions are called {handler}, and ftrace's list does not show which is which on this \
-         kernel: rename one, or measure the function that calls it"
-    )]
-    Ambiguous {
-        /// The handler.
-        handler: String,
-    },
-    /// A call tree has one root.
-    #[error("the call tree is that of one function, and {0} were named: name one of them")]
-    Several(usize),
-    /// The kernel hides addresses.
-    #[error(
-        "the address of handler {handler} is hidden, by which its calls are known: sysctl \
-         kernel.kptr_restrict=1, and run as root"
-    )]
-    Hidden {
-        /// The handler.
-        handler: String,
-    },
-    /// A description of the kernel's data is not as expected.
-    #[error("cannot make sense of {file} of tracefs: {what}; please report it with that file")]
-    Format {
-        /// The file, below the folder of tracefs.
-        file: String,
-        /// What is wrong.
-        what: String,
-    },
-    /// A file cannot be used.
-    #[error("{doing} {path}: {error}")]
-    File {
-        /// What was tried.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// What a profiler had changed cannot be put back.
-    #[error(
-        "what the profiler changed in tracefs could not be put back: {what}; its next start tries again"
-    )]
-    NotRestored {
-        /// The files, each with what the system said.
-        what: String,
-    },
-    /// Functions have no names.
-    #[error("naming the functions that were called: {0}")]
-    Names(ResolveError),
-    /// The reader of the buffers failed.
-    #[error("reading the trace buffers: {0}")]
-    Reading(io::Error),
+    /// The tracer cannot be used now; another backend may do.
+    #[error("{0}")]
+    Unusable(String),
+    /// They must not be measured like this.
+    #[error("{0}")]
+    Refused(String),
 }
 
 impl FtraceError {
     /// What was tried of a file, where it failed.
     fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |error| Self::File { doing, path: path.to_owned(), error }
+        move |error| Self::Unusable(format!("{doing} {}: {error}", path.display()))
+    }
+
+    fn reading(error: io::Error) -> Self {
+        Self::Unusable(format!("reading the trace buffers: {error}"))
     }
 }
 
@@ -199,50 +110,69 @@ struct Reader {
 }
 
 impl FtraceSession {
-    /// Starts to trace the handlers.
+    /// Starts to trace those handlers that can be traced; no session if there are none. The others are returned.
     ///
     /// # Errors
-    /// When the tracer is in use or cannot trace a handler. Then tracefs is as it was.
-    pub fn attach(targets: &[Target], options: Options) -> Result<Self, ProbeError> {
-        Ok(Self::attach_below(Path::new("/"), targets, options)?)
-    }
-
-    fn attach_below(
-        root: &Path,
+    /// When the tracer cannot be used, or must not. Then tracefs is as it was.
+    pub(super) fn attach_each(
         targets: &[Target],
         options: Options,
-    ) -> Result<Self, FtraceError> {
-        if let Some(hidden) = targets.iter().find(|target| target.address == 0) {
-            return Err(FtraceError::Hidden { handler: hidden.name.clone() });
-        }
+    ) -> Result<(Option<Self>, Vec<Refused>), FtraceError> {
         if options.call_tree && targets.len() > 1 {
-            return Err(FtraceError::Several(targets.len()));
+            return Err(FtraceError::Refused(format!(
+                "the call tree is that of one function, and {} were named: name one of them",
+                targets.len()
+            )));
         }
-        let mut tracing = Tracing::prepare(root, targets, options)?;
-        let layout = Layout::read(&|name| tracing.read_format(name))?;
+        let root = Path::new("/");
+        let top = Folder::find(root)?;
+        let (mut traced, mut places, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let found = filter::places(root, &top, targets)?;
+        for (number, (target, place)) in targets.iter().zip(found).enumerate() {
+            let handler = target.name.clone();
+            match place {
+                Ok(place) => {
+                    traced.push(target.clone());
+                    places.push(place);
+                }
+                Err(why) => refused.push((number, ProbeError::Untraceable { handler, why })),
+            }
+        }
+        if traced.is_empty() {
+            return Ok((None, refused));
+        }
+        let tracing = Tracing::prepare(root, &top, &traced, &places, options)?;
+        Ok((Some(Self::start(traced, tracing, options)?), refused))
+    }
+
+    fn start(
+        targets: Vec<Target>,
+        mut tracing: Tracing,
+        options: Options,
+    ) -> Result<Self, FtraceError> {
+        let layout = Layout::read(&|name| tracing.place.read(&format!("events/{name}")))?;
         let addresses: Vec<u64> = targets.iter().map(|target| target.address).collect();
         let (precision, coherent) = (options.precision, tracing.coherent);
-        let sink = match addresses.as_slice() {
-            [handler] if options.call_tree => {
-                Sink::Calls(Box::new(Calls::new(*handler, precision)))
-            }
+        let (sink, rounds_a_look): (Box<dyn Sink>, _) = match *addresses {
+            // It leaves out the calls between two looks of which the second finds losses.
+            [handler] if options.call_tree => (Box::new(Calls::new(handler, precision)), 1),
             _ => {
                 let cpus = tracing.cpus.len();
-                Sink::Durations(Box::new(Pairing::new(&addresses, cpus, precision, coherent)))
+                (Box::new(Pairing::new(&addresses, cpus, precision, coherent)), ROUNDS_A_LOOK)
             }
         };
         tracing.start()?;
         // The kernel changes no tracer under an open buffer, so they are opened last and closed first.
-        let stream = Arc::new(Mutex::new(Stream::open(layout, &tracing, sink)?));
-        let reader = Reader::start(Arc::clone(&stream)).map_err(FtraceError::Reading)?;
-        let targets = targets.to_vec();
+        let stream = Stream::open(layout, &tracing, sink, rounds_a_look)?;
+        let stream = Arc::new(Mutex::new(stream));
+        let reader = Reader::start(Arc::clone(&stream)).map_err(FtraceError::reading)?;
         Ok(Self { targets, stream, reader: Some(reader), tracing, finished: false })
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, Stream>, FtraceError> {
         self.stream
             .lock()
-            .map_err(|_| FtraceError::Reading(io::Error::other("the reader has panicked")))
+            .map_err(|_| FtraceError::reading(io::Error::other("the reader has panicked")))
     }
 }
 
@@ -260,12 +190,10 @@ impl Session for FtraceSession {
     }
 
     fn call_tree(&mut self) -> Result<Option<Traced>, ProbeError> {
-        match &self.lock()?.sink {
-            Sink::Calls(calls) => {
-                Ok(Some(calls.traced(&KernelFiles::default()).map_err(FtraceError::Names)?))
-            }
-            Sink::Durations(_) => Ok(None),
-        }
+        let naming = |error| {
+            FtraceError::Unusable(format!("naming the functions that were called: {error}"))
+        };
+        Ok(self.lock()?.sink.call_tree().map_err(naming)?)
     }
 
     /// Stops writing; what was written is still in the buffers.

@@ -1,13 +1,9 @@
 //! Events of one page of the ring buffer. Whatever the bytes are, it does not panic.
 
-use super::format::{Kind, Layout};
+use super::format::Layout;
 use crate::bytes::array;
 
-/// Flag: events were lost before this page.
-const MISSED_EVENTS: u64 = 1 << 31;
-/// Flag: their number follows the events.
-const MISSED_STORED: u64 = 1 << 30;
-/// The bits of the length below the flags.
+/// The bits of the length below flags, which say what the kernel's counters say, too.
 const COMMIT: u64 = (1 << 27) - 1;
 /// The head of an event is a word with its type and the time since the event before. `events/header_event` says the same
 /// on each kernel, and libtraceevent does without it (its kbuffer-parse.c).
@@ -46,129 +42,86 @@ pub(super) struct Exit {
     pub(super) times: Option<(u64, u64)>,
 }
 
-/// What a page held besides.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Summary {
-    /// Events of any kind.
-    pub(super) events: u64,
-    /// Those that are neither of the two.
-    pub(super) foreign: u64,
-    /// Events that were lost before this page, as far as it is known: at least one if it says so.
-    pub(super) missed: u64,
-    /// It ends within an event, or is not a page.
-    pub(super) broken: bool,
-}
-
-/// Hands all events of a page to `take`, in their order.
-pub(super) fn parse(layout: &Layout, page: &[u8], mut take: impl FnMut(Event)) -> Summary {
-    let mut summary = Summary::default();
-    let head = &layout.page;
+/// Hands the events of a page to `take`, in their order, until one is cut off. Returns how many whole events of any kind
+/// it has: those of other tools are only counted.
+pub(super) fn parse(layout: &Layout, page: &[u8], mut take: impl FnMut(Event)) -> u64 {
+    let mut events = 0;
     let (Some(mut time), Some(commit), Some(data)) =
-        (head.timestamp.read(page), head.commit.read(page), page.get(head.data..))
+        (layout.timestamp.read(page), layout.commit.read(page), page.get(layout.data..))
     else {
-        return Summary { broken: true, ..summary };
+        return events;
     };
-    let length = (commit & COMMIT) as usize;
-    if commit & MISSED_EVENTS != 0 {
-        let stored = data.get(length..).filter(|_| commit & MISSED_STORED != 0);
-        summary.missed = stored.and_then(|rest| word64(rest, 0)).unwrap_or(1).max(1);
-    }
-    let Some(data) = data.get(..length) else {
-        return Summary { broken: true, ..summary };
-    };
-    let mut at = 0;
-    while at < data.len() {
-        match step(&data[at..], &mut time) {
-            Step::Data { skip, payload } => {
-                summary.events += 1;
-                match event(layout, payload, time) {
-                    Some(Some(event)) => take(event),
-                    Some(None) => summary.foreign += 1,
-                    None => summary.broken = true,
-                }
-                at += skip;
-            }
-            Step::Nothing { skip } => at += skip,
-            Step::End => break,
-            Step::Broken => {
-                summary.broken = true;
-                break;
-            }
+    let mut rest = data.get(..(commit & COMMIT) as usize).unwrap_or_default();
+    while let Some((skip, payload)) = step(rest, &mut time) {
+        if let Some(payload) = payload
+            && let Some(event) = event(layout, payload, time)
+        {
+            events += 1;
+            event.into_iter().for_each(&mut take);
         }
+        rest = rest.get(skip..).unwrap_or_default();
     }
-    summary
+    events
 }
 
-/// What lies at a place in a page, and how many bytes it takes: always more than none.
-enum Step<'a> {
-    Data { skip: usize, payload: &'a [u8] },
-    Nothing { skip: usize },
-    End,
-    Broken,
-}
-
+/// How many bytes the next item of a page takes, always more than none, and the event in it if it is one. `None` at the
+/// end of the page, also where that cuts an event.
 #[inline]
-fn step<'a>(rest: &'a [u8], time: &mut u64) -> Step<'a> {
-    let Some(word) = word32(rest, 0) else { return Step::Broken };
+fn step<'a>(rest: &'a [u8], time: &mut u64) -> Option<(usize, Option<&'a [u8]>)> {
+    let word = word32(rest, 0)?;
     let (kind, delta) = (word & ((1 << TYPE_BITS) - 1), word >> TYPE_BITS);
-    let array = word32(rest, 4);
-    if kind == PADDING {
-        return match array {
+    match kind {
+        PADDING => {
             // What was discarded; without a time it is the end of the page.
-            Some(bytes) if delta != 0 => {
-                *time = time.wrapping_add(u64::from(delta));
-                Step::Nothing { skip: (bytes as usize).saturating_add(4).max(4) }
-            }
-            _ => Step::End,
-        };
-    }
-    if kind == TIME_EXTEND || kind == TIME_STAMP {
-        let Some(high) = array else { return Step::Broken };
-        let value = u64::from(delta) | (u64::from(high) << DELTA_BITS);
-        *time = if kind == TIME_EXTEND {
-            time.wrapping_add(value)
-        } else {
-            let low = (1 << STAMP_BITS) - 1;
-            (value & low) | (*time & !low)
-        };
-        return Step::Nothing { skip: 8 };
-    }
-    *time = time.wrapping_add(u64::from(delta));
-    let (begin, skip) = if kind == 0 {
-        // The word with the length counts itself.
-        let Some(bytes) = array else { return Step::Broken };
-        (8, (bytes as usize).saturating_add(4))
-    } else {
-        (4, 4 + 4 * kind as usize)
-    };
-    match rest.get(begin..skip) {
-        Some(payload) => Step::Data { skip: skip.next_multiple_of(4), payload },
-        None => Step::Broken,
+            let bytes = word32(rest, 4).filter(|_| delta != 0)?;
+            *time = time.wrapping_add(u64::from(delta));
+            Some(((bytes as usize).saturating_add(4), None))
+        }
+        TIME_EXTEND | TIME_STAMP => {
+            let value = u64::from(delta) | (u64::from(word32(rest, 4)?) << DELTA_BITS);
+            *time = if kind == TIME_EXTEND {
+                time.wrapping_add(value)
+            } else {
+                let low = (1 << STAMP_BITS) - 1;
+                (value & low) | (*time & !low)
+            };
+            Some((8, None))
+        }
+        _ => {
+            *time = time.wrapping_add(u64::from(delta));
+            let (begin, end) = match kind {
+                // The word with the length counts itself.
+                0 => (8, (word32(rest, 4)? as usize).saturating_add(4)),
+                words => (4, 4 + 4 * words as usize),
+            };
+            Some((end.next_multiple_of(4), Some(rest.get(begin..end)?)))
+        }
     }
 }
 
 /// `Some(None)` is an event of another kind; `None` one that is too short.
 #[inline]
 fn event(layout: &Layout, payload: &[u8], time: u64) -> Option<Option<Event>> {
-    let kind = layout.kind_of(layout.kind.read(payload)?);
-    let (func, depth, exit) = match kind {
-        Kind::Other => return Some(None),
-        Kind::Entry => (layout.entry.func, layout.entry.depth, None),
-        Kind::Exit => {
-            let format = &layout.exit;
-            let times = match format.times {
-                Some((call, ret)) => Some((call.read(payload)?, ret.read(payload)?)),
-                None => None,
-            };
-            let too_deep = format.overrun.and_then(|field| field.read(payload)).unwrap_or(0);
-            (format.func, format.depth, Some(Exit { too_deep, times }))
-        }
+    let id = layout.id.read(payload)?;
+    let Some(format) = [&layout.entry, &layout.exit].into_iter().find(|format| format.id == id)
+    else {
+        return Some(None);
+    };
+    let exit = if id == layout.exit.id {
+        let times = match format.times {
+            Some((call, ret)) => Some((call.read(payload)?, ret.read(payload)?)),
+            None => None,
+        };
+        let too_deep = format.overrun.and_then(|field| field.read(payload)).unwrap_or(0);
+        Some(Exit { too_deep, times })
+    } else {
+        None
     };
     Some(Some(Event {
         time,
-        func: func.read(payload)?,
+        func: format.func.read(payload)?,
         pid: layout.pid.read(payload)? as u32,
-        depth: depth.read(payload)? as u32,
+        depth: format.depth.read(payload)? as u32,
         exit,
     }))
 }
@@ -176,8 +129,4 @@ fn event(layout: &Layout, payload: &[u8], time: u64) -> Option<Option<Event>> {
 #[inline]
 fn word32(bytes: &[u8], at: usize) -> Option<u32> {
     array(bytes, at).map(u32::from_ne_bytes)
-}
-
-fn word64(bytes: &[u8], at: usize) -> Option<u64> {
-    array(bytes, at).map(u64::from_ne_bytes)
 }

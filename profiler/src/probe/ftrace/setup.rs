@@ -1,7 +1,7 @@
 //! Sets up the tracer. It is used only if no other tool is using it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::journal::Journal;
 use super::tracefs::{CURRENT, Folder, TRACER, stat};
@@ -64,52 +64,48 @@ pub(super) struct Tracing {
 }
 
 impl Tracing {
-    /// Sets up everything, without starting the tracer.
+    /// Sets up everything for handlers at these places in the kernel's list, without starting the tracer.
     ///
     /// # Errors
-    /// When tracefs is missing, in use, or refuses a setting. Then nothing stays changed.
+    /// When tracefs is in use, or refuses a setting. Then nothing stays changed.
     pub(super) fn prepare(
         root: &Path,
+        top: &Folder,
         targets: &[Target],
+        places: &[usize],
         options: Options,
     ) -> Result<Self, FtraceError> {
-        let top = Folder::find(root)?;
         let (mut journal, recovered) = Journal::begin(root)?;
         if let Some(recovered) = recovered {
             crate::terminal::say(&recovered.to_string());
         }
-        check_global(root, &top)?;
+        check_global(root, top)?;
         if options.call_tree {
-            check_alone(&top)?;
+            check_alone(top)?;
         }
-        if !options.allow_shared
-            && let Some((handler, line)) = users::foreign(root, &top, targets)?
-        {
-            return Err(FtraceError::Shared { handler, line });
+        if !options.allow_shared {
+            users::refuse_foreign(root, top, targets)?;
         }
-        let instance = instance(&mut journal, root, &top)?;
+        let instance = instance(&mut journal, root, top)?;
         let is_instance = instance.is_some();
-        let place = match instance {
-            Some(place) => place,
-            None => {
-                check_free(root, &top)?;
-                top.clone()
-            }
-        };
+        if !is_instance {
+            check_free(root, top)?;
+        }
+        let place = instance.unwrap_or_else(|| top.clone());
         let cpus = cpus(&place)?;
         // One for each CPU's buffer, and what else a run opens.
         limits::raise_open_files(cpus.len() + OTHER_FILES);
 
         if options.call_tree {
-            filter::within(&mut journal, root, &top, targets)?;
+            filter::within(&mut journal, top, targets)?;
         } else {
-            filter::set(&mut journal, root, &top, &place, targets)?;
+            filter::set(&mut journal, &place, targets, places)?;
         }
         for (switch, value) in SWITCHES {
             let value = if options.call_tree && switch == IRQS { "0" } else { value };
             set_if_there(&mut journal, &place, &format!("options/{switch}"), value)?;
             if is_instance && GLOBAL_SWITCHES.contains(&switch) {
-                set_if_there(&mut journal, &top, &format!("options/{switch}"), value)?;
+                set_if_there(&mut journal, top, &format!("options/{switch}"), value)?;
             }
         }
         let coherent = clock(&mut journal, root, &place)?;
@@ -118,14 +114,6 @@ impl Tracing {
         let online = online(root);
         let cpus = cpus.into_iter().map(|cpu| (cpu, online.contains(&cpu))).collect();
         Ok(Self { journal, place, cpus, buffer_bytes, coherent })
-    }
-
-    /// A description of the events, by its name below `events`.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub(super) fn read_format(&self, name: &str) -> Result<String, FtraceError> {
-        self.place.read(&format!("events/{name}"))
     }
 
     /// Starts the tracer.
@@ -177,19 +165,32 @@ fn instance(
     Ok(None)
 }
 
-/// Refuses settings that limit every user of the tracer, also in instances.
+/// Settings that limit every user of the tracer, also in instances, with their default values.
+const GLOBAL: [(&str, &str); 4] = [
+    ("max_graph_depth", "0"),
+    ("tracing_thresh", "0"),
+    ("set_graph_function", ""),
+    ("set_graph_notrace", ""),
+];
+
+/// Settings of the top folder, which all tools share, with their default values.
+const SHARED: [(&str, &str); 7] = [
+    (CURRENT, "nop"),
+    ("events/enable", "0"),
+    ("function_profile_enabled", "0"),
+    ("set_ftrace_filter", ""),
+    ("set_ftrace_notrace", ""),
+    ("set_ftrace_pid", ""),
+    ("set_ftrace_notrace_pid", ""),
+];
+
+/// Refuses settings that limit every user of the tracer.
 fn check_global(root: &Path, top: &Folder) -> Result<(), FtraceError> {
-    const SYSCTL: &str = "proc/sys/kernel/ftrace_enabled";
-    if read_fact(&root.join(SYSCTL)).is_some_and(|enabled| enabled == "0") {
-        return Err(in_use(root.join(SYSCTL), "0", "sysctl kernel.ftrace_enabled=1"));
+    let sysctl = root.join("proc/sys/kernel/ftrace_enabled");
+    if read_fact(&sysctl).is_some_and(|enabled| enabled == "0") {
+        return Err(is_set(&sysctl, "0", "sysctl kernel.ftrace_enabled=1"));
     }
-    for file in ["max_graph_depth", "tracing_thresh"] {
-        expect(top, file, &["0"])?;
-    }
-    for file in ["set_graph_function", "set_graph_notrace"] {
-        expect_empty(top, file)?;
-    }
-    Ok(())
+    GLOBAL.iter().try_for_each(|(file, default)| expect(top, file, default))
 }
 
 /// What limits the tracer to a handler and its callees limits it for all tools: none may be using it now.
@@ -198,13 +199,8 @@ fn check_alone(top: &Folder) -> Result<(), FtraceError> {
     let instances = instances.filter_map(|entry| entry.file_name().into_string().ok());
     let others = instances.map(|name| top.below(&format!("instances/{name}")));
     for place in std::iter::once(top.clone()).chain(others) {
-        match place.read_if_there(CURRENT)? {
-            Some(tracer) if tracer == TRACER => {
-                let file = place.path(CURRENT);
-                let remedy = format!("stop that tool, or: echo nop > {}", file.display());
-                return Err(in_use(file, TRACER, &remedy));
-            }
-            _ => {}
+        if place.read_if_there(CURRENT)?.is_some_and(|tracer| tracer == TRACER) {
+            expect(&place, CURRENT, "nop")?;
         }
     }
     Ok(())
@@ -212,93 +208,43 @@ fn check_alone(top: &Folder) -> Result<(), FtraceError> {
 
 /// All tools share the top folder: none may be using it now.
 fn check_free(root: &Path, top: &Folder) -> Result<(), FtraceError> {
-    expect(top, CURRENT, &["nop"])?;
-    expect(top, "events/enable", &["0"])?;
-    expect(top, "function_profile_enabled", &["0"])?;
-    for file in ["set_ftrace_filter", "set_ftrace_notrace"] {
-        expect_empty(top, file)?;
-    }
-    for file in ["set_ftrace_pid", "set_ftrace_notrace_pid"] {
-        expect(top, file, &["no pid", ""])?;
-    }
+    SHARED.iter().try_for_each(|(file, default)| expect(top, file, default))?;
     let mask = top.read_if_there("tracing_cpumask")?.unwrap_or_default();
-    for cpu in online(root) {
-        if !mask.is_empty() && !covers(&mask, cpu) {
-            let remedy =
-                format!("write a mask of all CPUs to {}", top.path("tracing_cpumask").display());
-            return Err(in_use(top.path("tracing_cpumask"), &mask, &remedy));
-        }
+    if !mask.is_empty() && !online(root).into_iter().all(|cpu| covers(&mask, cpu)) {
+        let file = top.path("tracing_cpumask");
+        let remedy = format!("write a mask of all CPUs to {}", file.display());
+        return Err(is_set(&file, &mask, &remedy));
     }
     for cpu in cpus(top)? {
         let stats = top.read(&format!("per_cpu/cpu{cpu}/stats"))?;
         if stat(&stats, "entries").is_some_and(|entries| entries > 0) {
-            let what = format!("per_cpu/cpu{cpu} holds a recorded trace");
-            let remedy = format!(
-                "save what is needed of it, then empty it: echo > {}",
-                top.path("trace").display()
-            );
-            return Err(FtraceError::InUse { what, remedy });
-        }
-    }
-    match reader(root, top) {
-        Some((pid, file)) => Err(FtraceError::InUse {
-            what: format!("process {pid} has {} open", file.display()),
-            remedy: format!("end it (kill {pid})"),
-        }),
-        None => Ok(()),
-    }
-}
-
-fn expect(folder: &Folder, file: &str, values: &[&str]) -> Result<(), FtraceError> {
-    match folder.read_if_there(file)? {
-        Some(is) if !values.contains(&is.as_str()) => {
-            let value = values.first().copied().unwrap_or_default();
-            let value = if value == "no pid" { "" } else { value };
+            let trace = top.path("trace");
             let remedy =
-                format!("stop that tool, or: echo {value} > {}", folder.path(file).display());
-            Err(in_use(folder.path(file), &is, &remedy))
+                format!("save what is needed of it, then empty it: echo > {}", trace.display());
+            return Err(in_use(&format!("per_cpu/cpu{cpu} holds a recorded trace"), &remedy));
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
-/// A list without entries has comments at most.
-fn expect_empty(folder: &Folder, file: &str) -> Result<(), FtraceError> {
-    let list = folder.read_if_there(file)?.unwrap_or_default();
-    match list.lines().find(|line| !line.starts_with('#')) {
-        Some(line) => {
-            let remedy = format!("stop that tool, or: echo > {}", folder.path(file).display());
-            Err(in_use(folder.path(file), line, &remedy))
-        }
-        None => Ok(()),
-    }
+/// Refuses a setting of another tool: any line but comments and the default value.
+fn expect(folder: &Folder, file: &str, default: &str) -> Result<(), FtraceError> {
+    let text = folder.read_if_there(file)?.unwrap_or_default();
+    let is_default = |line: &str| line.starts_with('#') || ["", "no pid", default].contains(&line);
+    let Some(line) = text.lines().find(|line| !is_default(line)) else { return Ok(()) };
+    let path = folder.path(file);
+    let remedy = format!("stop that tool, or: echo {default} > {}", path.display());
+    Err(is_set(&path, line, &remedy))
 }
 
-fn in_use(file: PathBuf, is: &str, remedy: &str) -> FtraceError {
-    FtraceError::InUse { what: format!("{} is `{is}`", file.display()), remedy: remedy.to_owned() }
+fn is_set(file: &Path, is: &str, remedy: &str) -> FtraceError {
+    in_use(&format!("{} is `{is}`", file.display()), remedy)
 }
 
-/// A process with an open file of the top folder: it would take events away from us.
-fn reader(root: &Path, top: &Folder) -> Option<(u32, PathBuf)> {
-    let own = std::process::id();
-    let processes = fs::read_dir(root.join("proc")).ok()?.flatten();
-    let mut open = processes
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|pid| *pid != own)
-        .filter_map(|pid| Some((pid, fs::read_dir(root.join(format!("proc/{pid}/fd"))).ok()?)))
-        .flat_map(|(pid, files)| files.flatten().map(move |file| (pid, file.path())))
-        .filter_map(|(pid, file)| Some((pid, fs::read_link(file).ok()?)));
-    let places =
-        [top.as_path(), Path::new("/sys/kernel/tracing"), Path::new("/sys/kernel/debug/tracing")];
-    open.find(|(_, file)| {
-        let below = places.iter().find_map(|place| file.strip_prefix(place).ok());
-        below.is_some_and(|name| {
-            let name = name.to_string_lossy();
-            !name.starts_with("instances/")
-                && ["trace_pipe", "trace_pipe_raw", "snapshot_raw", "trace", "free_buffer"]
-                    .contains(&name.rsplit('/').next().unwrap_or_default())
-        })
-    })
+fn in_use(what: &str, remedy: &str) -> FtraceError {
+    FtraceError::Unusable(format!(
+        "the function_graph tracer cannot be used now: {what}; {remedy}, and try again"
+    ))
 }
 
 fn online(root: &Path) -> Vec<usize> {
@@ -344,11 +290,10 @@ fn clock(journal: &mut Journal, root: &Path, place: &Folder) -> Result<bool, Ftr
     let coherent = read_fact(&source).is_some_and(|source| COHERENT.contains(&source.as_str()));
     let clocks = place.read(FILE)?;
     let was = clocks.split(['[', ']']).nth(1).unwrap_or("local").to_owned();
-    let has =
-        |clock: &str| clocks.split_whitespace().any(|word| word.trim_matches(['[', ']']) == clock);
+    let has_mono = clocks.split([' ', '[', ']']).any(|clock| clock == "mono");
     let wanted = match coherent {
         true => "local",
-        false if has("mono") => "mono",
+        false if has_mono => "mono",
         false => "global",
     };
     if was != wanted {
@@ -371,16 +316,14 @@ fn buffer(
         let total = stat(&meminfo, "MemTotal").unwrap_or(0);
         (total / MEMORY_SHARE / cpus.len().max(1) as u64).clamp(BUFFER_LEAST_KIB, BUFFER_KIB)
     });
-    let is = place.read(FILE)?;
-    if is == "X" {
-        // The CPUs' buffers differ in size.
-        for cpu in cpus {
-            let file = format!("per_cpu/cpu{cpu}/{FILE}");
-            let was = place.read(&file)?;
-            journal.set(place.path(&file), size(&was), &wanted.to_string())?;
-        }
-    } else {
-        journal.set(place.path(FILE), size(&is), &wanted.to_string())?;
+    // `X` is of CPUs whose buffers differ in size.
+    let files = match place.read(FILE)?.as_str() {
+        "X" => cpus.iter().map(|cpu| format!("per_cpu/cpu{cpu}/{FILE}")).collect(),
+        _ => vec![FILE.to_owned()],
+    };
+    for file in files {
+        let was = place.read(&file)?;
+        journal.set(place.path(&file), size(&was), &wanted.to_string())?;
     }
     let total = place.read("buffer_total_size_kb")?;
     Ok(size(&total).parse::<u64>().unwrap_or(wanted * cpus.len() as u64) * 1024)

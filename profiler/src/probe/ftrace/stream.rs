@@ -6,26 +6,50 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use super::FtraceError;
-use super::calls::{Calls, Look};
 use super::format::Layout;
-use super::page;
-use super::pairing::Pairing;
+use super::page::{self, Event};
 use super::setup::Tracing;
 use super::tracefs::stat;
-use crate::probe::Drained;
+use crate::kernel::target::ResolveError;
+use crate::probe::{Drained, Traced};
 
 /// Pages of one CPU that a round of the reader reads before it turns to the next CPU.
 const PAGES_A_ROUND: usize = 64;
 
-/// Rounds after which the reader checks for lost events.
-const ROUNDS_A_LOOK: u32 = 16;
+/// What the kernel's counters said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Look {
+    /// Events that were dropped so far.
+    pub(super) lost: u64,
+    /// When the first counter was read, and when the last one was.
+    pub(super) from: u64,
+    pub(super) to: u64,
+}
 
 /// What is made of the events.
-pub(super) enum Sink {
-    /// Durations of the handlers.
-    Durations(Box<Pairing>),
-    /// The call tree of one of them.
-    Calls(Box<Calls>),
+pub(super) trait Sink: Send {
+    /// Takes an event; the caller keeps the order of each CPU's events.
+    fn add(&mut self, cpu: usize, event: Event);
+
+    /// Ends a round in which all CPUs were read, each at least to the time `read_to`.
+    fn end_round(&mut self, read_to: u64);
+
+    /// Nothing more will come.
+    fn finish(&mut self);
+
+    /// Learns which events the kernel has dropped.
+    fn look(&mut self, look: Look);
+
+    /// Takes what was counted of each handler since the last time; `events_lost` were dropped so far.
+    fn take(&mut self, events_lost: u64) -> Vec<Drained>;
+
+    /// The call tree so far, if it makes one.
+    ///
+    /// # Errors
+    /// When the functions in it cannot be named.
+    fn call_tree(&self) -> Result<Option<Traced>, ResolveError> {
+        Ok(None)
+    }
 }
 
 /// The buffers of all CPUs, and what becomes of their events.
@@ -33,10 +57,12 @@ pub(super) struct Stream {
     layout: Layout,
     cpus: Vec<Cpu>,
     page: Vec<u8>,
-    pub(super) sink: Sink,
+    pub(super) sink: Box<dyn Sink>,
     /// Bytes of the buffer of one CPU.
     buffer_bytes: u64,
     rounds: u32,
+    /// Rounds after which the reader looks for dropped events.
+    rounds_a_look: u32,
     /// Why the reader gave up.
     pub(super) failed: Option<io::Error>,
 }
@@ -48,8 +74,6 @@ struct Cpu {
     /// Counters of before the tracer started.
     before: Stats,
     events: u64,
-    /// Lost, by the pages themselves.
-    flagged: u64,
     /// Latest event read.
     read_to: u64,
 }
@@ -57,8 +81,6 @@ struct Cpu {
 /// Counters of the kernel on one CPU's buffer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Stats {
-    overrun: u64,
-    commit_overrun: u64,
     dropped: u64,
     read: u64,
     /// When they were read, by the buffer's clock, in nanoseconds.
@@ -69,9 +91,7 @@ impl Stats {
     fn parse(text: &str) -> Self {
         let counter = |name| stat(text, name).unwrap_or(0);
         Self {
-            overrun: counter("overrun"),
-            commit_overrun: counter("commit overrun"),
-            dropped: counter("dropped events"),
+            dropped: ["overrun", "commit overrun", "dropped events"].map(counter).iter().sum(),
             read: counter("read events"),
             now: now(text).unwrap_or(0),
         }
@@ -91,7 +111,12 @@ impl Stream {
     ///
     /// # Errors
     /// When they cannot be opened.
-    pub(super) fn open(layout: Layout, tracing: &Tracing, sink: Sink) -> Result<Self, FtraceError> {
+    pub(super) fn open(
+        layout: Layout,
+        tracing: &Tracing,
+        sink: Box<dyn Sink>,
+        rounds_a_look: u32,
+    ) -> Result<Self, FtraceError> {
         let place = &tracing.place;
         let cpu = |(number, runs): &(usize, bool)| {
             let name = format!("per_cpu/cpu{number}/trace_pipe_raw");
@@ -105,16 +130,17 @@ impl Stream {
             let now = place.read(&stats)?;
             let before = if *runs { Stats::default() } else { Stats::parse(&now) };
             let stats = place.path(&stats);
-            Ok(Cpu { raw, stats, before, events: 0, flagged: 0, read_to: 0 })
+            Ok(Cpu { raw, stats, before, events: 0, read_to: 0 })
         };
         let cpus = tracing.cpus.iter().map(cpu).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             layout,
-            page: vec![0; layout.page.bytes],
+            page: vec![0; layout.page_bytes],
             sink,
             buffer_bytes: tracing.buffer_bytes / cpus.len().max(1) as u64,
             cpus,
             rounds: 0,
+            rounds_a_look,
             failed: None,
         })
     }
@@ -131,8 +157,7 @@ impl Stream {
     pub(super) fn round(&mut self) -> io::Result<f64> {
         let pages = self.read(PAGES_A_ROUND)?;
         self.rounds += 1;
-        // A call tree leaves out the calls between two looks of which the second finds losses.
-        if matches!(self.sink, Sink::Calls(_)) || self.rounds.is_multiple_of(ROUNDS_A_LOOK) {
+        if self.rounds.is_multiple_of(self.rounds_a_look) {
             self.events_lost(false)?;
         }
         Ok(pages as f64 * self.page.len() as f64 / self.buffer_bytes as f64)
@@ -156,18 +181,10 @@ impl Stream {
                 };
                 let page = &page[..length];
                 let read_to = &mut cpu.read_to;
-                let summary = match sink {
-                    Sink::Durations(pairing) => page::parse(layout, page, |event| {
-                        *read_to = event.time;
-                        pairing.add(number, event);
-                    }),
-                    Sink::Calls(calls) => page::parse(layout, page, |event| {
-                        *read_to = event.time;
-                        calls.add(number, event);
-                    }),
-                };
-                cpu.events += summary.events;
-                cpu.flagged += summary.missed;
+                cpu.events += page::parse(layout, page, |event| {
+                    *read_to = event.time;
+                    sink.add(number, event);
+                });
                 pages += 1;
             }
             if pages == limit {
@@ -175,10 +192,7 @@ impl Stream {
             }
             most = most.max(pages);
         }
-        match sink {
-            Sink::Durations(pairing) => pairing.end_round(read_to),
-            Sink::Calls(calls) => calls.end_round(read_to),
-        }
+        sink.end_round(read_to);
         Ok(most)
     }
 
@@ -187,27 +201,23 @@ impl Stream {
     /// # Errors
     /// When a buffer cannot be read, or the reader had failed before.
     pub(super) fn drain(&mut self, finished: bool) -> Result<Vec<Drained>, FtraceError> {
-        let lost = (|| {
-            if let Some(error) = self.failed.take() {
-                return Err(error);
-            }
-            // What is read in the first round is paired in the second. A CPU that writes meanwhile is
-            // not followed for ever.
-            let limit = (2 * self.buffer_bytes / self.page.len() as u64 + 16) as usize;
-            self.read(limit)?;
-            self.read(limit)?;
-            match &mut self.sink {
-                Sink::Durations(pairing) if finished => pairing.finish(),
-                Sink::Calls(calls) if finished => calls.finish(),
-                _ => {}
-            }
-            self.events_lost(finished)
-        })()
-        .map_err(FtraceError::Reading)?;
-        Ok(match &mut self.sink {
-            Sink::Durations(pairing) => pairing.take(lost),
-            Sink::Calls(calls) => vec![calls.take()],
-        })
+        let lost = self.read_all(finished).map_err(FtraceError::reading)?;
+        Ok(self.sink.take(lost))
+    }
+
+    fn read_all(&mut self, finished: bool) -> io::Result<u64> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        // What is read in the first round is paired in the second. A CPU that writes meanwhile is
+        // not followed for ever.
+        let limit = (2 * self.buffer_bytes / self.page.len() as u64 + 16) as usize;
+        self.read(limit)?;
+        self.read(limit)?;
+        if finished {
+            self.sink.finish();
+        }
+        self.events_lost(finished)
     }
 
     /// Events so far that the kernel has dropped, or another process has read.
@@ -216,24 +226,15 @@ impl Stream {
         for cpu in &self.cpus {
             let now = Stats::parse(&fs::read_to_string(&cpu.stats)?);
             let before = &cpu.before;
-            let overrun = now.overrun.saturating_sub(before.overrun).max(cpu.flagged);
             look.lost += now.dropped.saturating_sub(before.dropped)
-                + now.commit_overrun.saturating_sub(before.commit_overrun)
-                + overrun
                 + now.read.saturating_sub(before.read).saturating_sub(cpu.events);
             (look.from, look.to) = (look.from.min(now.now), look.to.max(now.now));
         }
-        match &mut self.sink {
-            Sink::Calls(calls) => {
-                // Nothing is written any more.
-                calls.look(if finished { Look { from: u64::MAX, ..look } } else { look });
-            }
-            Sink::Durations(pairing) if look.lost > 0 => {
-                let is_alive = |task: u32| fs::exists(format!("/proc/{task}")).unwrap_or(true);
-                pairing.lossy(is_alive);
-            }
-            Sink::Durations(_) => {}
+        if finished {
+            // Nothing is written any more.
+            look.from = u64::MAX;
         }
+        self.sink.look(look);
         Ok(look.lost)
     }
 }

@@ -1,6 +1,6 @@
 //! Files of tracefs.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -25,20 +25,29 @@ impl Folder {
     /// # Errors
     /// Without tracefs, or the tracer, or the right to read.
     pub(super) fn find(root: &Path) -> Result<Self, FtraceError> {
+        let unusable = |what: &str| Err(FtraceError::Unusable(what.to_owned()));
         for place in PLACES {
             let folder = Self(root.join(place));
-            match fs::read_to_string(folder.path("available_tracers")) {
+            match folder.text("available_tracers") {
                 Ok(tracers) if tracers.split_whitespace().any(|tracer| tracer == TRACER) => {
                     return Ok(folder);
                 }
-                Ok(_) => return Err(FtraceError::NoTracer),
+                Ok(_) => {
+                    return unusable(
+                        "this kernel has no function_graph tracer: use one built with \
+                         CONFIG_FUNCTION_GRAPH_TRACER, as those of Debian, Ubuntu, Fedora and RHEL are",
+                    );
+                }
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     return Err(folder.failed("reading", "available_tracers", error));
                 }
                 Err(_) => {}
             }
         }
-        Err(FtraceError::NoTracefs)
+        unusable(
+            "tracefs is not there, which the function-graph backend needs: mount -t tracefs nodev \
+             /sys/kernel/tracing",
+        )
     }
 
     /// A folder below this one.
@@ -55,37 +64,36 @@ impl Folder {
     }
 
     /// What a file says, without the line end.
-    pub(super) fn read(&self, name: &str) -> Result<String, FtraceError> {
-        let read = || {
-            let mut file = File::open(self.path(name))?;
-            let (mut text, mut part) = (Vec::new(), vec![0; 1 << 16]);
-            // In large pieces: some of these files have no second one.
-            loop {
-                match file.read(&mut part)? {
-                    0 => break,
-                    length => text.extend_from_slice(&part[..length]),
-                }
+    fn text(&self, name: &str) -> io::Result<String> {
+        let mut file = File::open(self.path(name))?;
+        let (mut text, mut part) = (Vec::new(), vec![0; 1 << 16]);
+        // In large pieces: some of these files have no second one.
+        loop {
+            match file.read(&mut part)? {
+                0 => break,
+                length => text.extend_from_slice(&part[..length]),
             }
-            String::from_utf8(text).map_err(io::Error::other)
-        };
-        match read() {
-            Ok(text) => Ok(text.trim_end().to_owned()),
-            Err(error) => Err(self.failed("reading", name, error)),
         }
+        let text = String::from_utf8(text).map_err(io::Error::other)?;
+        Ok(text.trim_end().to_owned())
+    }
+
+    /// The same, where a file that cannot be read is an error of the tracer.
+    pub(super) fn read(&self, name: &str) -> Result<String, FtraceError> {
+        self.text(name).map_err(|error| self.failed("reading", name, error))
     }
 
     /// The same of a file that not every kernel has.
     pub(super) fn read_if_there(&self, name: &str) -> Result<Option<String>, FtraceError> {
-        match self.read(name) {
-            Err(FtraceError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
-                Ok(None)
-            }
-            other => other.map(Some),
+        match self.text(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.failed("reading", name, error)),
+            Ok(text) => Ok(Some(text)),
         }
     }
 
     pub(super) fn failed(&self, doing: &'static str, name: &str, error: io::Error) -> FtraceError {
-        FtraceError::File { doing, path: self.path(name), error }
+        FtraceError::file(doing, &self.path(name))(error)
     }
 }
 

@@ -15,30 +15,35 @@ const KPROBES: &str = "sys/kernel/debug/kprobes/list";
 /// What ftrace calls for kprobes at the entry of a function (`CONFIG_KPROBES_ON_FTRACE`).
 const KPROBE_USER: &str = "kprobe_ftrace_handler";
 
-/// The first of the handlers that another tool traces, with the kernel's line on it.
+/// Refuses handlers that another tool traces.
 ///
 /// A tracer or a BPF program does there what we do, and its time would be counted as the handler's.
 /// Kprobes are no such users: with a HIDS driver they are what the machine does, with us and without,
 /// and any other backend measures the function with them as well.
 ///
 /// # Errors
-/// When the list cannot be read.
-pub(super) fn foreign(
+/// For the first such handler, or when the list cannot be read.
+pub(super) fn refuse_foreign(
     root: &Path,
     top: &Folder,
     targets: &[Target],
-) -> Result<Option<(String, String)>, FtraceError> {
-    let Some(list) = top.read_if_there(ENABLED)? else { return Ok(None) };
+) -> Result<(), FtraceError> {
+    let Some(list) = top.read_if_there(ENABLED)? else { return Ok(()) };
     let used = |line| targets.iter().find(|target| name(line) == Some(name_of(target)));
     let mut users = list.lines().filter_map(|line| Some((used(line)?, line))).peekable();
     if users.peek().is_none() {
-        return Ok(None);
+        return Ok(());
     }
     let kprobes = fs::read_to_string(root.join(KPROBES)).unwrap_or_default();
-    let found = users.find(|(target, line)| tracers(line, target, &kprobes) > 0);
-    Ok(found.map(|(target, line)| {
-        (target.name.clone(), line.split_whitespace().collect::<Vec<_>>().join(" "))
-    }))
+    match users.find(|(target, line)| tracers(line, target, &kprobes) > 0) {
+        None => Ok(()),
+        Some((target, line)) => Err(FtraceError::Refused(format!(
+            "handler {} is traced by somebody else ({}): that time would be counted as the handler's; \
+             stop the other tool or allow it with --allow-shared",
+            target.name,
+            line.split_whitespace().collect::<Vec<_>>().join(" ")
+        ))),
+    }
 }
 
 /// How many users of a line of `enabled_functions` are no kprobes. All kprobes of one function are

@@ -5,50 +5,38 @@ use std::{
     os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
 };
 
+use aya_obj::generated::{
+    PERF_EVENT_IOC_ENABLE, PERF_EVENT_IOC_SET_BPF, PERF_FLAG_FD_CLOEXEC, perf_event_attr,
+    perf_type_id,
+};
+
+use super::zeroed;
 use crate::text::numbers;
-
-/// The first published version of `struct perf_event_attr`: enough for a trace event.
-#[repr(C)]
-#[derive(Default)]
-struct Attributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint_type: u32,
-    config_1: u64,
-}
-
-const KIND_TRACEPOINT: u32 = 2;
-/// `PERF_EVENT_IOC_ENABLE`
-const ENABLE: libc::c_ulong = 0x2400;
-/// `PERF_EVENT_IOC_SET_BPF`
-const SET_BPF: libc::c_ulong = 0x4004_2408;
 
 /// Runs a program at every hit of a trace event, on all CPUs, until the returned event is closed.
 ///
 /// # Errors
 /// What the kernel said.
 pub(in crate::probe) fn attach(event_id: u64, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let attributes = Attributes {
-        kind: KIND_TRACEPOINT,
-        size: size_of::<Attributes>() as u32,
-        config: event_id,
-        sample_period: 1,
-        ..Attributes::default()
-    };
+    let mut attributes: perf_event_attr = zeroed();
+    attributes.type_ = perf_type_id::PERF_TYPE_TRACEPOINT as u32;
+    attributes.size = size_of::<perf_event_attr>() as u32;
+    attributes.config = event_id;
+    attributes.__bindgen_anon_1.sample_period = 1;
     // Every process, on the first CPU that runs: programs of a trace event run on all of them, wherever the
     // event was opened.
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let (pid, cpu, group) = (-1, first_cpu(&online), -1);
-    const CLOEXEC: libc::c_ulong = 8;
     // SAFETY: the struct is live and of the size that it names; the rest are integers.
     let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, pid, cpu, group, CLOEXEC)
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            pid,
+            cpu,
+            group,
+            libc::c_ulong::from(PERF_FLAG_FD_CLOEXEC),
+        )
     };
     let fd = i32::try_from(fd).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
     if fd < 0 {
@@ -56,9 +44,10 @@ pub(in crate::probe) fn attach(event_id: u64, program: BorrowedFd<'_>) -> io::Re
     }
     // SAFETY: the kernel has just made this descriptor for this call, so it has no other owner.
     let event = unsafe { OwnedFd::from_raw_fd(fd) };
-    for (request, argument) in [(SET_BPF, program.as_raw_fd()), (ENABLE, 0)] {
+    let requests = [(PERF_EVENT_IOC_SET_BPF, program.as_raw_fd()), (PERF_EVENT_IOC_ENABLE, 0)];
+    for (request, argument) in requests {
         // SAFETY: both requests take an integer and touch no memory of ours.
-        if unsafe { libc::ioctl(event.as_raw_fd(), request, argument) } < 0 {
+        if unsafe { libc::ioctl(event.as_raw_fd(), request.into(), argument) } < 0 {
             return Err(io::Error::last_os_error());
         }
     }

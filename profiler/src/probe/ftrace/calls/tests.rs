@@ -5,6 +5,7 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::*;
+use crate::probe::ftrace::page::Exit;
 
 const H: u64 = 0x1000;
 
@@ -58,9 +59,9 @@ fn tree(calls: &Calls) -> String {
 
 /// Calls that were counted, lost and under way, and the sum of their durations.
 fn books(calls: &mut Calls) -> (u64, u64, u64, u64) {
-    let drained = calls.take();
+    let drained = calls.take(0).remove(0);
     let books = drained.books;
-    assert_eq!(books.entries, calls.paired + books.lost + books.in_flight);
+    assert_eq!(books.entries, calls.tally.paired + books.lost + books.in_flight);
     (drained.durations.len(), books.lost, books.in_flight, drained.durations.sum_ns())
 }
 
@@ -205,7 +206,7 @@ fn calls_meanwhile_are_left_out_where_events_were_dropped() {
     assert_eq!(books(&mut calls), (0, 1, 2, 0));
     calls.look(Look { lost: 2, from: u64::MAX, to: 50_000 });
     assert_eq!(books(&mut calls), (1, 2, 0, 1_000));
-    assert_eq!(calls.take().books.overrun, 2);
+    assert_eq!(calls.take(2)[0].books.overrun, 2);
     assert_eq!(tree(&calls), "h 2 2000\n");
 }
 
@@ -224,7 +225,7 @@ fn what_an_interrupt_calls_lies_within_the_function_by_its_time_too() {
     look(&mut calls, 0);
     assert_eq!(tree(&calls), "h 1 30\n  x 1 20\n");
     assert_eq!(books(&mut calls), (1, 0, 0, 50));
-    assert_eq!(calls.too_deep.values().sum::<u64>(), 3);
+    assert_eq!(calls.waiting.too_deep(), 3);
 }
 
 #[test]
@@ -305,9 +306,7 @@ proptest! {
             let entered = events.iter().filter(|(_, e)| e.depth == 0 && e.exit.is_none()).count();
             prop_assert_eq!((counted, lost), (ended as u64, 0));
             prop_assert_eq!(counted + in_flight, entered as u64);
-            prop_assert_eq!(calls.held, calls.open.values().map(|call| call.parts.len()).sum::<usize>());
         }
-        let open: usize = calls.open.values().map(|call| call.parts.len()).sum();
-        prop_assert_eq!(calls.held, open, "what was counted or lost is held no longer");
+        prop_assert!(calls.ended.is_empty(), "what was counted or lost is held no longer");
     }
 }
