@@ -57,7 +57,8 @@ impl Collector {
     /// Takes the next line; only the last one of a text may lack its end.
     pub(super) fn line(&mut self, line: &[u8]) {
         self.lines += 1;
-        let mut parsed = parse(line);
+        let text = String::from_utf8_lossy(line);
+        let mut parsed = parse(&text);
         let is_whole = self.printers.is_empty()
             || line.ends_with(b"\n")
             || line.starts_with(b"#")
@@ -67,9 +68,7 @@ impl Collector {
         }
         match parsed {
             Line::Row(row, time_ns, by) => {
-                if !self.printers.contains(by) {
-                    self.printers.insert(by);
-                }
+                self.printers.insert(by);
                 match (time_ns, self.times_ns) {
                     (None, _) => self.fault("row without a time, so that window and calls/s mean nothing (set funcgraph-abstime)"),
                     (Some(ns), None) => self.times_ns = Some((ns, ns)),
