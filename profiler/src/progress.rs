@@ -82,15 +82,13 @@ impl Progress {
 
     /// Moves the bar to a time since its start.
     pub fn at(&self, elapsed: Duration) {
-        if let Some(bar) = &self.bar {
-            bar.set_position(millis(elapsed));
-        }
+        self.at_count(millis(elapsed));
     }
 
-    /// Moves the bar to a number of bytes since its start.
-    pub fn at_bytes(&self, bytes: u64) {
+    /// Moves the bar to a number of bytes or steps since its start.
+    pub fn at_count(&self, count: u64) {
         if let Some(bar) = &self.bar {
-            bar.set_position(bytes);
+            bar.set_position(count);
         }
     }
 
@@ -101,13 +99,6 @@ impl Progress {
                 .map_or(24, |(_, height)| usize::from(height.0));
             // The bar itself, and the line that the cursor is on.
             bar.set_prefix(format!("\n{}", clean_lines(&text(lines.saturating_sub(2)))));
-        }
-    }
-
-    /// Moves the bar to a number of steps since its start.
-    pub fn at_step(&self, step: u64) {
-        if let Some(bar) = &self.bar {
-            bar.set_position(step);
         }
     }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::array;
+use crate::error::{Failure, exit};
 use crate::kernel::hooks::Hooks;
 use crate::kernel::host::{read_dir_facts, read_fact};
 
@@ -47,16 +48,11 @@ pub struct ModuleFacts {
     pub hooks: Option<Hooks>,
 }
 
-/// Why a module's facts could not be read, and what to do.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ModuleError(String);
-
 /// Facts of the loaded module `name`. Parameters that not every user may read are left out.
 ///
 /// # Errors
 /// If the module is not loaded, or its folder in sysfs cannot be read.
-pub fn collect(name: &str) -> Result<ModuleFacts, ModuleError> {
+pub fn collect(name: &str) -> Result<ModuleFacts, Failure> {
     collect_at(Path::new("/"), name)
 }
 
@@ -64,22 +60,24 @@ pub fn collect(name: &str) -> Result<ModuleFacts, ModuleError> {
 ///
 /// # Errors
 /// As [`collect`].
-pub fn collect_at(root: &Path, name: &str) -> Result<ModuleFacts, ModuleError> {
+pub fn collect_at(root: &Path, name: &str) -> Result<ModuleFacts, Failure> {
     // modprobe accepts dashes; the kernel uses underscores.
     let name = name.replace('-', "_");
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
-        return Err(ModuleError(format!(
-            "`{name}` cannot be the name of a kernel module: give it as lsmod lists it"
-        )));
+        return Err(Failure::new(
+            exit::NO_TARGET,
+            format!("`{name}` cannot be the name of a kernel module: give it as lsmod lists it"),
+        ));
     }
     let dir = root.join("sys/module").join(&name);
     fs::read_dir(&dir).map_err(|error| {
-        ModuleError(match error.kind() {
+        let text = match error.kind() {
             io::ErrorKind::NotFound => {
                 format!("module `{name}` is not loaded: load it with insmod or modprobe first")
             }
             _ => format!("cannot read {}: {error}", dir.display()),
-        })
+        };
+        Failure::new(exit::NO_TARGET, text)
     })?;
     Ok(ModuleFacts {
         version: read_fact(&dir.join("version")),

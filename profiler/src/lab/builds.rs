@@ -9,6 +9,7 @@ use super::agent::Agent;
 use super::installs::Installs;
 use super::subject::{Build, Subject};
 use super::{KernelBuilds, Options, kernel};
+use crate::args::PrepareArgs;
 use crate::error::{Failure, exit};
 use crate::prepare::{self, Inspected};
 
@@ -143,7 +144,7 @@ fn kernel_btf(kernel: &KernelImage, folder: &Path) -> Result<Option<PathBuf>, Fa
 fn make(module: &Inspected, btf: Option<&Path>, output: &Path) -> Result<(), Failure> {
     match btf {
         Some(btf) if !module.has_btf => {
-            let options = prepare::Options {
+            let options = PrepareArgs {
                 file: module.file.clone(),
                 btf: Some(btf.to_owned()),
                 output: Some(output.to_owned()),

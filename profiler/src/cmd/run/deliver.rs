@@ -65,7 +65,7 @@ impl Outputs {
             [recording] if !is_several => recording.to_json(),
             _ => result.to_json(),
         };
-        let saved = self.json.map(|file| file.commit(&document).map_err(Failure::from));
+        let saved = self.json.map(|file| file.commit(&document));
         let is_saved = matches!(saved, Some(Ok(())));
         let mut written = saved.unwrap_or(Ok(()));
         let look = Look { unit: args.unit, ..Look::default() };
@@ -74,7 +74,7 @@ impl Outputs {
             let bytes = bytes.ok_or_else(|| {
                 Failure::new(exit::INTERNAL, "an export of one run got several; please report it")
             });
-            let exported = bytes.and_then(|bytes| file.commit(&bytes).map_err(Failure::from));
+            let exported = bytes.and_then(|bytes| file.commit(&bytes));
             written = written.and(exported);
         }
         if !is_saved {
