@@ -249,7 +249,7 @@ impl TypedValueParser for Builtin {
     }
 }
 
-/// Of something that takes time: zero would be nothing.
+/// A duration above zero.
 pub(crate) fn length(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err(format!("`{text}` is no time: give a longer one, such as 10s")),

@@ -80,7 +80,7 @@ pub fn prepare(args: &PrepareArgs, running: Option<&str>) -> Result<Prepared, Fa
     let base_btf = raw_btf(&base, &base_bytes)?;
     let is_of_running = || fs::read(&of_running).is_ok_and(|bytes| bytes == base_btf);
     fits(banner(&base_bytes).or(running.filter(|_| is_of_running())))?;
-    let output = output_of(args)?;
+    let output = args.output.clone().unwrap_or_else(|| path.with_extension("btf.ko"));
 
     let functions = write_with_btf(path, &bytes[..module.elf_bytes], (&base, base_btf), &output)?;
     let was_signed = module.elf_bytes < bytes.len();
@@ -146,23 +146,6 @@ fn no_btf(path: &Path, said: &str) -> Failure {
 fn no_base(path: &Path, what: &str) -> Failure {
     let text = format!("{} cannot be used as the kernel's BTF: {what}", path.display());
     Failure::new(exit::CANNOT_MEASURE, text)
-}
-
-/// The file that gets the BTF.
-fn output_of(options: &PrepareArgs) -> Result<PathBuf, Failure> {
-    if options.in_place {
-        return Ok(options.file.clone());
-    }
-    let beside = || options.file.with_extension("btf.ko");
-    let output = options.output.clone().unwrap_or_else(beside);
-    if fs::canonicalize(&output)
-        .is_ok_and(|there| fs::canonicalize(&options.file).is_ok_and(|file| file == there))
-    {
-        let text =
-            format!("{} is the module itself: say --in-place to change it", output.display());
-        return Err(Failure::new(exit::USAGE, text));
-    }
-    Ok(output)
 }
 
 /// Reads what a module's file says of itself.
@@ -378,7 +361,7 @@ mod tests {
         assert_eq!(unsigned_length(&broken), broken.len());
         assert_eq!(unsigned_length(SIGNATURE_MAGIC), SIGNATURE_MAGIC.len());
     }
-    /// A module's file with this `.modinfo`, and so many parameters.
+    /// A module's file with this `.modinfo` and number of parameters.
     fn module(info: &[u8], parameters: usize) -> Vec<u8> {
         use object::{Architecture, BinaryFormat, Endianness, SectionKind, write};
         let mut file =

@@ -21,7 +21,7 @@ impl Progress {
         Self { bar: None, quiet, drawn: true }
     }
 
-    /// Without bars and tables if not `drawn`: what is said is said on lines alone.
+    /// Prints lines alone, without bars and tables, unless `drawn`.
     pub fn drawn(mut self, drawn: bool) -> Self {
         self.drawn = drawn;
         self
@@ -32,7 +32,7 @@ impl Progress {
         self.drawn && !self.quiet && std::io::stderr().is_terminal()
     }
 
-    /// Says one thing, on a line of its own.
+    /// Prints a line.
     pub fn say(&self, text: &str) {
         if self.quiet {
             return;

@@ -23,7 +23,7 @@ pub struct BadToml {
     pub line: usize,
     /// Column of the mistake in characters, from 1.
     pub column: usize,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and the remedy.
     pub message: String,
 }
 

@@ -22,10 +22,7 @@ pub struct PrepareArgs {
     /// running kernel's].
     #[arg(long, value_name = "PATH")]
     pub btf: Option<PathBuf>,
-    /// Where the copy with BTF goes [default: MODULE.btf.ko beside the module].
-    #[arg(long, short, value_name = "FILE", conflicts_with = "in_place")]
+    /// Where the copy with BTF goes, which may be the module itself [default: MODULE.btf.ko beside the module].
+    #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Change the file itself.
-    #[arg(long)]
-    pub in_place: bool,
 }

@@ -133,7 +133,7 @@ pub(super) fn all(machine: &Machine, module: Option<&str>) -> Vec<Check> {
     let mut checks = capabilities(&status);
     let functions = Btf::of(None, &folder);
     checks.push(kernel_btf(&folder, &functions));
-    // What is tried raises it.
+    // Before backends are tried, which raises the limit.
     let locked_memory = memlock(root, &status);
     let tried = tried_backends(machine, &checks, functions.as_ref().ok());
     checks.extend(tried);
@@ -220,15 +220,10 @@ const FORBIDDEN: &str = "the capabilities are there and the kernel still forbids
                          seccomp filter or a security module does so; measure outside it, or in a \
                          virtual machine";
 
-/// Which kernels run tracing programs on functions: on arm64 direct calls came with 6.4 (commit 2aa6ac03516d).
-const FENTRY_KERNEL: &str = if cfg!(target_arch = "aarch64") {
-    "a kernel of 6.4 or later built with CONFIG_BPF_JIT, CONFIG_BPF_EVENTS and \
-     CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS, such as Debian's 6.12; boot one, in a virtual machine if need be"
-} else {
-    "a kernel of 5.5 or later built with CONFIG_BPF_JIT, CONFIG_BPF_EVENTS and \
-     CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS: a kernel of Debian 12, Ubuntu 22.04, Fedora or RHEL 9, or newer, has it; \
-     boot one, in a virtual machine if need be"
-};
+/// Which kernels run tracing programs on functions. Direct calls came to arm64 with 6.4 (commit 2aa6ac03516d).
+const FENTRY_KERNEL: &str = "a kernel of 5.5 or later (on arm64 of 6.4 or later) built with CONFIG_BPF_JIT, \
+     CONFIG_BPF_EVENTS and CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS, such as Debian's 6.12; boot one, in a virtual \
+     machine if need be";
 
 /// What is tried for a backend: whether it needs BTF, what a yes means, and which kernel has it.
 const TRIED: [(CheckId, Backend, bool, &str, &str); 5] = [

@@ -153,7 +153,7 @@ impl fmt::Display for Hook {
 }
 
 impl Hook {
-    /// One that says no more than what it is on and which functions it calls.
+    /// A hook of which only the place and the handlers are known.
     pub(crate) fn new(kind: HookKind, place: impl Into<String>, handlers: Vec<String>) -> Self {
         Self {
             kind,
@@ -195,7 +195,7 @@ pub fn needed(kallsyms: &str) -> String {
         .collect()
 }
 
-/// Those that call functions of `module`, with their names and in order.
+/// The hooks that call functions of `module`, named and sorted.
 fn named(found: Vec<Found>, module: &str, names: &Names<'_>) -> Vec<Hook> {
     let hook = |found: Found| {
         let own = found.calls.iter().filter(|address| names.is_in(module, **address));
@@ -234,7 +234,7 @@ impl Machine {
 /// The hooks of `module` on this machine.
 ///
 /// # Errors
-/// Why they cannot be read, in words.
+/// Why they cannot be read.
 pub fn of_module(files: &KernelFiles, module: &str) -> Result<Hooks, String> {
     let machine = Machine::of(files)?;
     let read = |address| machine.kcore.word(address);
@@ -254,7 +254,7 @@ impl OwnProbes {
     /// Those of `module` now.
     ///
     /// # Errors
-    /// Why they cannot be read, in words.
+    /// Why they cannot be read.
     pub fn of(files: &KernelFiles, module: &str) -> Result<Self, String> {
         let machine = Machine::of(files)?;
         let (reader, names, kallsyms) = (&machine.reader, &machine.names(), &machine.kallsyms);
@@ -265,7 +265,7 @@ impl OwnProbes {
         Ok(Self { list, reader, kcore })
     }
 
-    /// Those that have missed hits since, and how many; for as long as the module is loaded.
+    /// Probes that have missed hits since, and how many. Only while the module stays loaded.
     pub fn missed(&self) -> impl Iterator<Item = (&Hook, u64)> {
         self.list.iter().filter_map(|hook| {
             let read = |address| self.kcore.word(address);

@@ -2,11 +2,12 @@
 
 use std::{
     cell::OnceCell,
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     fs,
     path::PathBuf,
 };
 
+use foldhash::HashSet;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::btf::{Btf, BtfError};
@@ -42,7 +43,7 @@ pub struct Target {
 /// A symbol of the same name as a function, elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namesake {
-    /// Where it is, in words.
+    /// A description of where it is.
     pub place: String,
     /// Whether a program attached by BTF would attach to that symbol instead.
     pub taken_by_btf: bool,
@@ -215,7 +216,7 @@ struct Scope<'a> {
     module: Option<String>,
     /// The text of `/proc/kallsyms`.
     kallsyms: String,
-    /// Those that were wanted.
+    /// The functions that were asked for.
     symbols: Symbols,
     /// `None` if the kernel has none.
     btf: Option<Btf>,
@@ -398,7 +399,7 @@ impl KernelFiles {
             let path = path.display();
             ResolveError::Machine(format!("cannot read {path}: {error}: run as root"))
         })?;
-        // Not copied where it need not be: it is megabytes.
+        // No copy unless needed: kallsyms has megabytes.
         Ok(String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
@@ -602,16 +603,10 @@ impl Scope<'_> {
         const NO_MODULES: [&str; 4] =
             ["bpf", "__builtin__ftrace", "__builtin__kprobes", "__builtin__klp"];
         let module = self.module.as_deref();
-        let mut passed: HashSet<&str> = HashSet::new();
+        let mut passed = HashSet::<&str>::default();
         let mut found: HashMap<String, Namesake> = HashMap::new();
-        // One bit for each length: a hash of each of 200,000 names takes longer than all else.
-        let bit = |name: &str| 1_u128 << name.len().min(127);
-        let lengths = names.iter().fold(0, |lengths, name| lengths | bit(name));
         for (_, kind, name, place) in lines_of(&self.kallsyms) {
-            if lengths & bit(name) == 0
-                || !names.contains(name)
-                || place.is_some_and(|place| NO_MODULES.contains(&place))
-            {
+            if !names.contains(name) || place.is_some_and(|place| NO_MODULES.contains(&place)) {
                 continue;
             }
             if place == module && is_function(kind) {

@@ -148,7 +148,6 @@ fn make(module: &Inspected, btf: Option<&Path>, output: &Path) -> Result<(), Fai
                 file: module.file.clone(),
                 btf: Some(btf.to_owned()),
                 output: Some(output.to_owned()),
-                in_place: false,
             };
             prepare::prepare(&options, None)?;
         }

@@ -47,7 +47,7 @@ pub(super) struct Collector {
     pub(super) cpus: Option<u32>,
     /// First and last time of a row, in nanoseconds.
     pub(super) times_ns: Option<(u64, u64)>,
-    /// What cannot be used: how often, and the first line, from 1.
+    /// Lines that cannot be used, by reason: how many, and the first, from 1.
     pub(super) faults: BTreeMap<Fault, (u64, u64)>,
     /// Records that the tracer lost, as far as their number is known.
     pub(super) lost_records: u64,
@@ -119,7 +119,7 @@ impl Collector {
                     return lose(&mut self.functions, frame);
                 }
                 let stack = self.stacks.entry(owner).or_default();
-                // What is still there at this depth or deeper has returned without a line.
+                // Calls of this depth or deeper have returned without a line.
                 while let Some((_, gone)) = stack.pop_if(|(at, _)| *at >= depth) {
                     lose(&mut self.functions, gone);
                 }

@@ -24,10 +24,10 @@ pub(super) enum Owner {
     Cpu(u64),
 }
 
-/// What of a line cannot be used, in words that follow a count.
+/// Why a line cannot be used; the text follows a count.
 pub(super) type Fault = &'static str;
 
-/// Thousands or decimals: nobody knows which.
+/// A separator of thousands or of decimals: ambiguous.
 pub(super) const COMMA: Fault = "duration with a decimal comma";
 /// Both programs print three decimals of a microsecond.
 pub(super) const NO_NUMBER: Fault = "duration that is not a number of whole nanoseconds";
@@ -35,14 +35,14 @@ pub(super) const NO_UNIT: Fault = "duration that is not in us";
 pub(super) const NO_TASK: Fault = "nested call without task and CPU";
 pub(super) const NO_FUNCTION: Fault = "row without a function";
 
-/// Who printed a row.
+/// The program that printed a row.
 pub(super) const TRACE_CMD: &str = "trace-cmd report";
 pub(super) const KERNEL: &str = "ftrace";
 
 /// What one line says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line<'a> {
-    /// A call, or one end of one, the time of that in nanoseconds of the trace's clock, and who printed it.
+    /// A call, or one end of one; its time in nanoseconds of the trace's clock; the program that printed it.
     Row(Row<'a>, Option<u64>, &'static str),
     /// Lost records, with their number if it is known.
     Lost(Option<u64>),

@@ -136,18 +136,6 @@ fn scan(
     let mut input = BufReader::with_capacity(MAX_LINE, input);
     let (mut line, mut bytes) = (Vec::new(), 0);
     while !collector.faults.contains_key(COMMA) {
-        let buffered = match input.fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            buffered => buffered?,
-        };
-        if let Some(end) = memchr::memchr(b'\n', buffered) {
-            collector.line(&buffered[..=end]);
-            input.consume(end + 1);
-            bytes += end as u64 + 1;
-            progress(bytes);
-            continue;
-        }
-        // It goes on in the next part of the input, or ends without an end.
         line.clear();
         let read = input.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)?;
         if read == 0 {
@@ -223,7 +211,7 @@ fn handler(
     }
 }
 
-/// What could not be used, in words; empty if all could.
+/// A description of the lines that could not be used; empty without any.
 fn faults(of: &Collector) -> String {
     let each = |(fault, (count, line)): (&Fault, &(u64, u64))| {
         format!("{count} x {fault}, first in line {line}")

@@ -1,14 +1,12 @@
 //! Output of a run: its files, opened before anything is measured, and its table.
 
-use std::io;
-
-use super::super::{stdout_width, unwritable};
+use super::super::{data_to_stdout, stdout_width};
 use crate::args::RunArgs;
 use crate::atomic_file::{OutputFile, rescue};
 use crate::error::{Failure, exit};
 use crate::export::{Export, Format, Look, series};
 use crate::recording::Series;
-use crate::terminal::{say, write};
+use crate::terminal::say;
 
 /// Open files, not yet written.
 pub(super) struct Outputs {
@@ -83,11 +81,11 @@ impl Outputs {
         let width = if is_stdout_taken { None } else { stdout_width() };
         let text = series::tables(result, args.unit, width);
         let printed = if is_stdout_taken {
-            // A file goes to standard output, so the table goes to standard error, which nobody need read.
+            // A file goes to standard output, so the table goes to standard error.
             say(String::from_utf8_lossy(&text).trim_end());
             Ok(())
         } else {
-            write(&mut io::stdout().lock(), &text).map_err(|error| unwritable(&error))
+            data_to_stdout(&text)
         };
         written.and(printed)
     }

@@ -23,7 +23,7 @@ const RAW: &str = "__bpf_trace_";
 const LONGEST: u64 = 64;
 
 impl Walk<'_> {
-    /// All places that call BPF programs, and in words what could not be read.
+    /// All places that call BPF programs, and what could not be read.
     pub(super) fn bpf(&self) -> (Vec<Found>, Vec<String>) {
         let (mut found, unknown) = collected([
             ("BPF programs on kprobes", self.bpf_kprobes()),
@@ -89,9 +89,12 @@ impl Walk<'_> {
         let tracepoints = self.all_tracepoints();
         let mut found = Vec::new();
         for node in self.list((self.read)(head)?, 0, head, 4 * MOST)? {
+            if found.len() >= MOST {
+                break;
+            }
             let call = node.wrapping_sub(list);
             let programs = self.programs(self.word(call, array)?)?;
-            if programs.is_empty() || found.len() >= MOST {
+            if programs.is_empty() {
                 continue;
             }
             // Behind the class: a tracepoint, or else a name.

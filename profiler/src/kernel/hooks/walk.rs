@@ -217,7 +217,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// All hooks that may be of the module, and in words what could not be read.
+    /// All hooks that may be of the module, and what could not be read.
     pub(super) fn all(&self) -> (Vec<Found>, Vec<String>) {
         if self.module == BPF {
             return self.bpf();
@@ -455,8 +455,8 @@ impl<'a> Walk<'a> {
         Ok(found)
     }
 
-    /// What is behind data whose name is that of a chain. Which kind of head it has is not known, and need not be: that a chain
-    /// reaches a block that calls the module is no accident.
+    /// Notifiers behind data that is named like a chain. The kind of its head is unknown, so each is tried: a chain that
+    /// reaches a block which calls the module is no accident.
     fn notifiers(&self) -> Walked {
         let chains = self.data(|kind, name| (!is_function(kind) && is_chain(name)).then_some(name));
         if chains.len() > MOST {
@@ -500,7 +500,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The hooks of all kinds, and in words what could not be read.
+/// The hooks of all kinds, and what could not be read.
 pub(super) fn collected<const N: usize>(kinds: [(&str, Walked); N]) -> (Vec<Found>, Vec<String>) {
     let (mut found, mut unknown) = (Vec::new(), Vec::new());
     for (what, walked) in kinds {
