@@ -1,8 +1,8 @@
 //! Arguments of `profiler run`, which are what a run is: under which load, for how long, measured how. Commands that run
 //! something take a part of them, and the rest as it is by default.
 
-mod load;
 mod ltp;
+mod prepare;
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -15,11 +15,11 @@ use clap::builder::{
 };
 use clap::{ArgGroup, Args, Parser};
 
-pub use load::ConfineArgs;
 pub use ltp::LtpArgs;
+pub use prepare::PrepareArgs;
 
 use crate::export::{Export, Unit};
-use crate::load::{BuiltinKind, Rate, SandboxOptions};
+use crate::load::{BuiltinKind, LoadUser, Rate, SandboxOptions};
 use crate::probe::{self, Precision};
 use crate::recording::{Backend, Clock};
 use crate::text::duration;
@@ -122,9 +122,10 @@ pub struct RunArgs {
     /// Fail, after the report, if more than this percentage of a handler's calls was lost.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.1, value_parser = percent)]
     pub max_loss: f64,
-    /// Limits of loads.
-    #[command(flatten)]
-    pub confine: ConfineArgs,
+    /// User that the load runs as [default, as root: nobody for built-in loads that need no
+    /// privileges; root for a command and for LTP, many of whose tests need it].
+    #[arg(long, value_name = "NAME")]
+    pub load_user: Option<LoadUser>,
     /// Measure a handler even if another tracing program is attached to it, whose time is then counted
     /// as the handler's.
     #[arg(long)]
@@ -185,7 +186,7 @@ impl RunArgs {
 
     /// What loads are kept to.
     pub(crate) fn sandbox(&self) -> SandboxOptions {
-        self.confine.sandbox(self.load_dir.clone())
+        SandboxOptions { user: self.load_user.clone(), directory: self.load_dir.clone() }
     }
 }
 
@@ -248,7 +249,7 @@ impl TypedValueParser for Builtin {
     }
 }
 
-/// Of something that takes time: zero would be nothing.
+/// A duration above zero.
 pub(crate) fn length(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err(format!("`{text}` is no time: give a longer one, such as 10s")),

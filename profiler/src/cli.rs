@@ -21,7 +21,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 
 pub use agent::AgentArgs;
-pub use kernels::{KernelsAction, KernelsArgs, ListKernelsArgs, RemoveArgs};
+pub use kernels::{KernelsAction, ListKernelsArgs, RemoveArgs};
 pub use lab::LabArgs;
 pub use merge::MergeArgs;
 pub use report::ReportArgs;
@@ -33,7 +33,7 @@ pub use tax::TaxArgs;
 use crate::args::{
     Builtin, CLOCKS, Names, PRECISIONS, by_name, length, one_of, one_of_these, percent,
 };
-pub use crate::args::{ConfineArgs, LtpArgs, RunArgs};
+pub use crate::args::{LtpArgs, PrepareArgs, RunArgs};
 use crate::load::BuiltinKind;
 use crate::recording::{Backend, Clock};
 
@@ -81,7 +81,8 @@ pub enum Command {
     /// Say where the instructions of handlers go, and what differs between two builds.
     Explain(explain::ExplainArgs),
     /// Make a recording of latencies that another tool recorded, and print its table.
-    Import(ImportArgs),
+    #[command(subcommand)]
+    Import(ImportSource),
     /// Measure what the probes themselves add to each call of a handler on this machine.
     Cost(CostArgs),
     /// Print the completions for a shell.
@@ -103,7 +104,8 @@ pub enum Command {
     /// Show what handlers take for each folder, byte, descriptor or process that they walk over, and judge a change by it.
     Slope(SlopeArgs),
     /// Fetch stock Debian kernels for labs, or add those of other distributions; list and remove them.
-    Kernels(KernelsArgs),
+    #[command(subcommand)]
+    Kernels(KernelsAction),
     /// Restore tracefs after a killed profiler, as the next start of one does: for a service's `ExecStopPost=`.
     #[command(hide = true)]
     Restore,
@@ -176,40 +178,6 @@ pub struct ListArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-}
-
-const PREPARE_EXAMPLES: &str = "\
-Examples:
-  # writes hids_driver.btf.ko for the running kernel
-  profiler prepare hids_driver.ko
-  # for another kernel, with its BTF from a file
-  profiler prepare hids_driver.ko --btf /boot/vmlinux-6.1.0-56-amd64 --output /tmp/hids.ko";
-
-/// Arguments of `profiler prepare`.
-#[derive(Debug, Args)]
-#[command(after_help = PREPARE_EXAMPLES)]
-pub struct PrepareArgs {
-    /// The module's file, built with debug information.
-    #[arg(value_name = "MODULE.ko")]
-    pub file: PathBuf,
-    /// BTF of the kernel that will load the module: a raw file, or a vmlinux [default: the
-    /// running kernel's].
-    #[arg(long, value_name = "PATH")]
-    pub btf: Option<PathBuf>,
-    /// Where the copy with BTF goes [default: MODULE.btf.ko beside the module].
-    #[arg(long, short, value_name = "FILE", conflicts_with = "in_place")]
-    pub output: Option<PathBuf>,
-    /// Change the file itself.
-    #[arg(long)]
-    pub in_place: bool,
-}
-
-/// Arguments of `profiler import`.
-#[derive(Debug, Args)]
-pub struct ImportArgs {
-    /// The tool that recorded them.
-    #[command(subcommand)]
-    pub source: ImportSource,
 }
 
 /// Tools whose recordings are read.

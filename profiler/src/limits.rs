@@ -30,7 +30,7 @@ pub fn raise_locked_memory() {
     LOCKED_MEMORY.raise(nix::libc::RLIM_INFINITY);
 }
 
-/// Lets this process open so many files more, if it may not yet: each probe is some. Failure shows as
+/// Lets this process open `more` files, if it may not yet: each probe needs some. Failure shows as
 /// `EMFILE`.
 pub fn raise_open_files(more: usize) {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use profiler::{
-    cli::{Cli, Command},
+    cli::{Cli, Command, ImportSource},
     cmd,
     error::Failure,
     terminal,
@@ -58,15 +58,12 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::List(args) => cmd::list::run(&args),
         Command::Prepare(args) => cmd::prepare::run(&args),
         Command::Profiles(args) => cmd::profiles::run(&args),
-        Command::Kernels(args) => cmd::kernels::run(&args),
+        Command::Kernels(action) => cmd::kernels::run(&action),
         Command::Lab(args) => cmd::lab::run(&args),
         Command::Tax(args) => cmd::tax::run(&args),
         Command::Slope(args) => cmd::slope::run(&args),
         Command::LabGuest => cmd::lab::guest(),
-        Command::Import(args) => {
-            let profiler::cli::ImportSource::TraceCmd(args) = args.source;
-            cmd::import::trace_cmd(&args)
-        }
+        Command::Import(ImportSource::TraceCmd(args)) => cmd::import::trace_cmd(&args),
         Command::Completions(args) => cmd::shell::completions(&args),
         Command::Man(args) => cmd::shell::man(&args),
         Command::Merge(args) => cmd::merge::run(&args),

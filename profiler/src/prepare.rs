@@ -15,6 +15,7 @@ use memchr::{memchr, memmem};
 use object::{Object as _, ObjectKind, ObjectSection as _};
 use profiler_vm::durable;
 
+use crate::args::PrepareArgs;
 use crate::atomic_file;
 use crate::error::{Failure, exit};
 use crate::kernel::btf::{BTF_FOLDER, Btf};
@@ -23,32 +24,17 @@ use crate::text::listed;
 
 pub use defaults::{changed_defaults, defaults};
 
-/// What is prepared, and for which kernel.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The module's file.
-    pub file: PathBuf,
-    /// BTF of the kernel that will load it; `None` is the running kernel's.
-    pub btf: Option<PathBuf>,
-    /// Where the copy goes; `None` is beside the module.
-    pub output: Option<PathBuf>,
-    /// Whether the file itself is changed.
-    pub in_place: bool,
-}
-
 /// What was done.
 #[derive(Debug)]
 pub struct Prepared {
+    /// The module as it was.
+    pub module: Inspected,
     /// The file with BTF.
     pub output: PathBuf,
-    /// The module's name.
-    pub module: String,
     /// BTF that it builds on.
     pub base: PathBuf,
     /// Functions that its BTF describes.
     pub functions: usize,
-    /// Release of the kernel that it was built for.
-    pub built_for: Option<String>,
     /// Whether the original carries a signature, which the copy cannot.
     pub was_signed: bool,
 }
@@ -58,7 +44,7 @@ pub struct Prepared {
 /// # Errors
 /// If the file is not a module with debug information and without BTF, the kernel's BTF is not at hand or of another kernel,
 /// pahole fails, or the output cannot be written.
-pub fn prepare(args: &Options, running: Option<&str>) -> Result<Prepared, Failure> {
+pub fn prepare(args: &PrepareArgs, running: Option<&str>) -> Result<Prepared, Failure> {
     let path = &args.file;
     let bytes = read(path)?;
     let module = Inspected::parse(&bytes, path)?;
@@ -94,17 +80,11 @@ pub fn prepare(args: &Options, running: Option<&str>) -> Result<Prepared, Failur
     let base_btf = raw_btf(&base, &base_bytes)?;
     let is_of_running = || fs::read(&of_running).is_ok_and(|bytes| bytes == base_btf);
     fits(banner(&base_bytes).or(running.filter(|_| is_of_running())))?;
-    let output = output_of(args)?;
+    let output = args.output.clone().unwrap_or_else(|| path.with_extension("btf.ko"));
 
     let functions = write_with_btf(path, &bytes[..module.elf_bytes], (&base, base_btf), &output)?;
-    Ok(Prepared {
-        output,
-        module: module.name,
-        base,
-        functions,
-        built_for: module.built_for,
-        was_signed: module.elf_bytes < bytes.len(),
-    })
+    let was_signed = module.elf_bytes < bytes.len();
+    Ok(Prepared { module, output, base, functions, was_signed })
 }
 
 /// Writes the module with BTF on that of the kernel; the number of functions that it describes.
@@ -124,8 +104,8 @@ fn write_with_btf(
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let copy = atomic_file::temporary(folder, 0o600).map_err(cannot_write)?;
-    (&**copy.as_file()).write_all(elf).map_err(cannot_write)?;
+    let mut copy = atomic_file::temporary(folder, 0o600).map_err(cannot_write)?;
+    copy.as_file_mut().write_all(elf).map_err(cannot_write)?;
     let said = pahole(base, copy.path(), path)?;
 
     let made = fs::read(copy.path()).map_err(cannot_write)?;
@@ -166,23 +146,6 @@ fn no_btf(path: &Path, said: &str) -> Failure {
 fn no_base(path: &Path, what: &str) -> Failure {
     let text = format!("{} cannot be used as the kernel's BTF: {what}", path.display());
     Failure::new(exit::CANNOT_MEASURE, text)
-}
-
-/// The file that gets the BTF.
-fn output_of(options: &Options) -> Result<PathBuf, Failure> {
-    if options.in_place {
-        return Ok(options.file.clone());
-    }
-    let beside = || options.file.with_extension("btf.ko");
-    let output = options.output.clone().unwrap_or_else(beside);
-    if fs::canonicalize(&output)
-        .is_ok_and(|there| fs::canonicalize(&options.file).is_ok_and(|file| file == there))
-    {
-        let text =
-            format!("{} is the module itself: say --in-place to change it", output.display());
-        return Err(Failure::new(exit::USAGE, text));
-    }
-    Ok(output)
 }
 
 /// Reads what a module's file says of itself.
@@ -398,7 +361,7 @@ mod tests {
         assert_eq!(unsigned_length(&broken), broken.len());
         assert_eq!(unsigned_length(SIGNATURE_MAGIC), SIGNATURE_MAGIC.len());
     }
-    /// A module's file with this `.modinfo`, and so many parameters.
+    /// A module's file with this `.modinfo` and number of parameters.
     fn module(info: &[u8], parameters: usize) -> Vec<u8> {
         use object::{Architecture, BinaryFormat, Endianness, SectionKind, write};
         let mut file =

@@ -21,7 +21,7 @@ impl Progress {
         Self { bar: None, quiet, drawn: true }
     }
 
-    /// Without bars and tables if not `drawn`: what is said is said on lines alone.
+    /// Prints lines alone, without bars and tables, unless `drawn`.
     pub fn drawn(mut self, drawn: bool) -> Self {
         self.drawn = drawn;
         self
@@ -32,7 +32,7 @@ impl Progress {
         self.drawn && !self.quiet && std::io::stderr().is_terminal()
     }
 
-    /// Says one thing, on a line of its own.
+    /// Prints a line.
     pub fn say(&self, text: &str) {
         if self.quiet {
             return;
@@ -82,15 +82,13 @@ impl Progress {
 
     /// Moves the bar to a time since its start.
     pub fn at(&self, elapsed: Duration) {
-        if let Some(bar) = &self.bar {
-            bar.set_position(millis(elapsed));
-        }
+        self.at_count(millis(elapsed));
     }
 
-    /// Moves the bar to a number of bytes since its start.
-    pub fn at_bytes(&self, bytes: u64) {
+    /// Moves the bar to a number of bytes or steps since its start.
+    pub fn at_count(&self, count: u64) {
         if let Some(bar) = &self.bar {
-            bar.set_position(bytes);
+            bar.set_position(count);
         }
     }
 
@@ -101,13 +99,6 @@ impl Progress {
                 .map_or(24, |(_, height)| usize::from(height.0));
             // The bar itself, and the line that the cursor is on.
             bar.set_prefix(format!("\n{}", clean_lines(&text(lines.saturating_sub(2)))));
-        }
-    }
-
-    /// Moves the bar to a number of steps since its start.
-    pub fn at_step(&self, step: u64) {
-        if let Some(bar) = &self.bar {
-            bar.set_position(step);
         }
     }
 

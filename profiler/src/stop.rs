@@ -1,11 +1,10 @@
 //! A stop signal for tasks and blocking threads alike.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// Why a load was stopped before its work was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,92 +21,67 @@ pub enum StopReason {
 
 /// A stop signal, shared by its clones: when one is stopped, all are.
 ///
-/// Threads wait on a condition variable and tasks on a watch channel, so neither polls: an idle worker
+/// Threads wait on a condition variable and tasks on a notification, so neither polls: an idle worker
 /// costs nothing while handlers are measured, and still stops at once.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct StopSignal {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
-    stopped: AtomicBool,
-    reason: watch::Sender<Option<StopReason>>,
+    reason: OnceLock<StopReason>,
+    tasks: Notify,
     lock: Mutex<()>,
-    wakeup: Condvar,
-}
-
-impl Default for StopSignal {
-    fn default() -> Self {
-        Self::new()
-    }
+    threads: Condvar,
 }
 
 impl StopSignal {
     /// A signal that is not stopped yet.
     pub fn new() -> Self {
-        let inner = Inner {
-            stopped: AtomicBool::new(false),
-            reason: watch::Sender::new(None),
-            lock: Mutex::new(()),
-            wakeup: Condvar::new(),
-        };
-        Self { inner: Arc::new(inner) }
+        Self::default()
     }
 
     /// Stops all who share the signal. The first reason is kept; later ones are ignored.
     pub fn stop(&self, reason: StopReason) {
-        let first = self.inner.reason.send_if_modified(|now| {
-            let first = now.is_none();
-            now.get_or_insert(reason);
-            first
-        });
-        if first {
-            self.inner.stopped.store(true, Ordering::Release);
+        if self.inner.reason.set(reason).is_ok() {
+            self.inner.tasks.notify_waiters();
             // A thread between its check and its wait holds the lock: taking it here means that the
-            // thread either sees the flag or is notified.
+            // thread either sees the reason or is notified.
             drop(self.inner.lock.lock().unwrap_or_else(PoisonError::into_inner));
-            self.inner.wakeup.notify_all();
+            self.inner.threads.notify_all();
         }
     }
 
     /// Whether it is stopped: one atomic load, cheap enough for a hot loop.
     pub fn is_stopped(&self) -> bool {
-        self.inner.stopped.load(Ordering::Acquire)
+        self.reason().is_some()
     }
 
     /// Why it was stopped; `None` if it is not.
     pub fn reason(&self) -> Option<StopReason> {
-        *self.inner.reason.borrow()
+        self.inner.reason.get().copied()
     }
 
     /// Waits in a task until it is stopped.
     pub async fn stopped(&self) -> StopReason {
-        let mut changes = self.inner.reason.subscribe();
-        match changes.wait_for(Option::is_some).await {
-            Ok(reason) => reason.unwrap_or(StopReason::Interrupted),
-            // The sender lives as long as `self`, so the channel cannot close.
-            Err(_) => StopReason::Interrupted,
+        loop {
+            let notified = self.inner.tasks.notified();
+            if let Some(reason) = self.reason() {
+                return reason;
+            }
+            notified.await;
         }
     }
 
     /// Blocks the calling thread until `due` or until it is stopped. True if `due` came first.
     pub fn sleep_until(&self, due: Instant) -> bool {
-        if Instant::now() >= due {
-            return !self.is_stopped();
+        let left = due.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            let held = self.inner.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = self.inner.threads.wait_timeout_while(held, left, |()| !self.is_stopped());
         }
-        let mut held = self.inner.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if self.is_stopped() {
-                return false;
-            }
-            let left = due.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return true;
-            }
-            let woken = self.inner.wakeup.wait_timeout(held, left);
-            held = woken.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        !self.is_stopped()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What reaches a terminal: no character that steers it, and no panic where nobody reads any more.
+//! Output to terminals: no control characters, and no panic when the reader is gone.
 
 use std::borrow::Cow;
 use std::fs;

@@ -1,38 +1,17 @@
 //! Files of settings, in TOML: an error has its line and column.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
+use crate::error::{Failure, exit};
 use crate::terminal::clean;
 
 /// Largest size of a file of settings.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-
-/// A file of settings that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TomlFileError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {source}: check the path and its permissions", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// It is no file of settings.
-    #[error("cannot use {}: it is no UTF-8 text of at most 1 MiB", path.display())]
-    NoText {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file has a mistake.
-    #[error(transparent)]
-    Bad(#[from] BadToml),
-}
 
 /// Text with a mistake.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,8 +23,14 @@ pub struct BadToml {
     pub line: usize,
     /// Column of the mistake in characters, from 1.
     pub column: usize,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and the remedy.
     pub message: String,
+}
+
+impl From<BadToml> for Failure {
+    fn from(error: BadToml) -> Self {
+        Self::new(exit::BAD_INPUT, error.to_string())
+    }
 }
 
 /// An error and its place in the text, in bytes.
@@ -55,15 +40,17 @@ pub(crate) type Mistake = (Range<usize>, String);
 ///
 /// # Errors
 /// If it cannot be read, is no UTF-8, or has more than 1 MiB.
-pub(crate) fn read(path: &Path) -> Result<String, TomlFileError> {
+pub(crate) fn read(path: &Path) -> Result<String, Failure> {
+    let bad = |text: String| Failure::new(exit::BAD_INPUT, text);
+    let shown = path.display();
     let mut bytes = Vec::new();
     let read = |file: File| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
-    File::open(path)
-        .and_then(read)
-        .map_err(|source| TomlFileError::Io { path: path.to_owned(), source })?;
+    File::open(path).and_then(read).map_err(|error| {
+        bad(format!("cannot read {shown}: {error}: check the path and its permissions"))
+    })?;
     let text = String::from_utf8(bytes).ok();
     let text = text.filter(|text| text.len() as u64 <= MAX_FILE_BYTES);
-    text.ok_or_else(|| TomlFileError::NoText { path: path.to_owned() })
+    text.ok_or_else(|| bad(format!("cannot use {shown}: it is no UTF-8 text of at most 1 MiB")))
 }
 
 /// What `check` makes of the values in `text`; `origin` is for messages.

@@ -6,14 +6,6 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use profiler_vm::Arch;
 
-/// Arguments of `profiler kernels`.
-#[derive(Debug, Args)]
-pub struct KernelsArgs {
-    /// What to do.
-    #[command(subcommand)]
-    pub action: KernelsAction,
-}
-
 /// What to do with the cache of kernels.
 #[derive(Debug, Subcommand)]
 pub enum KernelsAction {

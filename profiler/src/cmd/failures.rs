@@ -1,29 +1,8 @@
-//! The exit code of each error of the layers below.
+//! The exit codes of the errors of the layers below that have several.
 
-use crate::atomic_file::OutputError;
 use crate::error::{Failure, exit};
-use crate::kernel::module::ModuleError;
 use crate::kernel::target::ResolveError;
 use crate::probe::ProbeError;
-use crate::toml_file::{BadToml, TomlFileError};
-
-/// Error types with one exit code each.
-macro_rules! of_one_code {
-    ($($error:ty => $code:ident),*) => {$(
-        impl From<$error> for Failure {
-            fn from(error: $error) -> Self {
-                Self::new(exit::$code, error.to_string())
-            }
-        }
-    )*};
-}
-
-of_one_code!(
-    BadToml => BAD_INPUT,
-    ModuleError => NO_TARGET,
-    OutputError => BAD_OUTPUT,
-    TomlFileError => BAD_INPUT
-);
 
 impl From<ResolveError> for Failure {
     fn from(error: ResolveError) -> Self {

@@ -32,7 +32,7 @@ pub fn trace_cmd(args: &TraceCmdArgs) -> Result<(), Failure> {
     };
     let mut progress = Progress::new(args.quiet);
     progress.begin_bytes("importing", size);
-    let import = Import::read(&mut *input, &name, &mut |bytes| progress.at_bytes(bytes));
+    let import = Import::read(&mut *input, &name, &mut |bytes| progress.at_count(bytes));
     progress.end();
     let import = import?;
 

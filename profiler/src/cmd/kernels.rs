@@ -8,7 +8,7 @@ use profiler_vm::debian::{Unpacked, is_of};
 use serde::Serialize;
 
 use super::{data_to_stdout, grid, stdout_width, to_stdout};
-use crate::cli::{KernelsAction, KernelsArgs, ListKernelsArgs, RemoveArgs};
+use crate::cli::{KernelsAction, ListKernelsArgs, RemoveArgs};
 use crate::error::Failure;
 use crate::export::cell::bytes;
 use crate::export::json::indented;
@@ -16,13 +16,13 @@ use crate::kernels::Cache;
 use crate::lab::snapshots;
 use crate::terminal::say;
 
-/// See the [command line](KernelsArgs).
+/// See the [command line](KernelsAction).
 ///
 /// # Errors
 /// If a version is unknown, apt fails, or the cache cannot be used.
-pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
+pub fn run(action: &KernelsAction) -> Result<(), Failure> {
     let cache = Cache::of_user()?;
-    match &args.action {
+    match action {
         KernelsAction::Fetch(args) => {
             cache.fetch(&args.versions, args.arch(), args.headers, &mut |text| say(text))?;
             Ok(())
@@ -38,27 +38,20 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
 }
 
 fn remove(cache: &Cache, args: &RemoveArgs) -> Result<(), Failure> {
-    let mut rest = args.versions.clone();
-    for kept in snapshots::kept() {
+    let kept = snapshots::kept();
+    let fetched = cache.list();
+    let is_fetched = |version: &&String| fetched.iter().any(|of| is_of(&of.release, version));
+    let has_snapshot = |version: &&String| kept.iter().any(|of| is_of(&of.release, version));
+    for kept in &kept {
         if args.versions.iter().any(|version| is_of(&kept.release, version)) {
             fs::remove_dir_all(&kept.folder)
                 .map_err(|error| Failure::cannot_write(&kept.folder, &error))?;
             say(&format!("removed a snapshot of Linux {}", kept.release));
-            rest.retain(|version| !is_of(&kept.release, version));
         }
     }
     // A kernel that was not fetched may have snapshots.
-    let fetched = cache.list();
-    let is_fetched = |version: &String| {
-        let mut releases = fetched.iter().map(|kernel| &kernel.release);
-        releases.any(|release| is_of(release, version))
-    };
-    let versions: Vec<String> = args
-        .versions
-        .iter()
-        .filter(|version| is_fetched(version) || rest.contains(version))
-        .cloned()
-        .collect();
+    let versions = args.versions.iter().filter(|of| is_fetched(of) || !has_snapshot(of));
+    let versions: Vec<String> = versions.cloned().collect();
     let removed = cache.remove(&versions)?;
     removed.iter().for_each(|kernel| say(&format!("removed Linux {}", kernel.release)));
     Ok(())

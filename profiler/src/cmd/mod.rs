@@ -35,7 +35,7 @@ pub mod slope;
 pub mod status;
 pub mod tax;
 
-/// Writes text for a reader to standard output; one that is gone is not an error.
+/// Writes text to standard output; a closed pipe is not an error.
 fn to_stdout(text: &str) -> Result<(), Failure> {
     data_to_stdout(clean_lines(text).as_bytes())
 }

@@ -6,7 +6,7 @@ use super::to_stdout;
 use crate::cli::PrepareArgs;
 use crate::error::Failure;
 use crate::kernel::host::read_fact;
-use crate::prepare::{Options, prepare};
+use crate::prepare::prepare;
 
 /// Writes the copy with BTF and prints what was done.
 ///
@@ -14,21 +14,15 @@ use crate::prepare::{Options, prepare};
 /// As [`prepare`]. The module's own file is never left half-written.
 pub fn run(args: &PrepareArgs) -> Result<(), Failure> {
     let running = read_fact(Path::new("/proc/sys/kernel/osrelease"));
-    let options = Options {
-        file: args.file.clone(),
-        btf: args.btf.clone(),
-        output: args.output.clone(),
-        in_place: args.in_place,
-    };
-    let done = prepare(&options, running.as_deref())?;
+    let done = prepare(args, running.as_deref())?;
     let mut text = format!(
         "{}: {} functions of {} are described now, on the BTF of {}\n",
         done.output.display(),
         done.functions,
-        done.module,
+        done.module.name,
         done.base.display()
     );
-    if let Some(release) = &done.built_for {
+    if let Some(release) = &done.module.built_for {
         text.push_str(&format!("it loads on kernel {release} only, as before\n"));
     }
     if done.was_signed {
@@ -36,7 +30,7 @@ pub fn run(args: &PrepareArgs) -> Result<(), Failure> {
     }
     text.push_str(&format!(
         "next: rmmod {0} (if it is loaded), insmod {1}, profiler doctor --module {0}\n",
-        done.module,
+        done.module.name,
         done.output.display()
     ));
     to_stdout(&text)

@@ -33,7 +33,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
 
 fn configuration(args: &ServeArgs) -> Result<Config, Failure> {
     if let Some(file) = &args.config {
-        return Ok(Config::read(file)?);
+        return Config::read(file);
     }
     let mut config = Config { precision: args.precision, ..Config::default() };
     config.modules.extend(args.module.clone().map(|name| Module {

@@ -5,21 +5,19 @@ use crate::kernel::target::Function;
 use crate::probe::select::{Wish, select};
 use crate::recording::Backend;
 
+/// What every backend of BPF programs needs.
+const BPF: [CheckId; 3] = [CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPerfmon];
+
 /// The checks that must hold for any function, and besides for one of a module.
 fn needs(backend: Backend) -> (Vec<CheckId>, &'static [CheckId]) {
-    let bpf = |own: [CheckId; 2]| {
-        [&[CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPerfmon], &own[..]].concat()
-    };
+    let bpf = |own: [CheckId; 2]| [&BPF[..], &own[..]].concat();
     let module_btf = &[CheckId::ModuleBtfSupport, CheckId::Module, CheckId::ModuleBtf];
+    let module = &[CheckId::Module];
     match backend {
         Backend::Fsession => (bpf([CheckId::KernelBtf, CheckId::BpfSession]), module_btf),
         Backend::Fentry => (bpf([CheckId::KernelBtf, CheckId::BpfTracing]), module_btf),
-        Backend::KprobeSession => {
-            (bpf([CheckId::KernelBtf, CheckId::ProbeSession]), &[CheckId::Module])
-        }
-        Backend::FunctionGraph => {
-            (vec![CheckId::Tracefs, CheckId::FunctionGraph], &[CheckId::Module])
-        }
+        Backend::KprobeSession => (bpf([CheckId::KernelBtf, CheckId::ProbeSession]), module),
+        Backend::FunctionGraph => (vec![CheckId::Tracefs, CheckId::FunctionGraph], module),
         // Without BTF nothing shows which functions of a module run inside kprobes.
         Backend::Kprobe => (bpf([CheckId::Tracefs, CheckId::BpfKprobe]), module_btf),
     }
@@ -55,7 +53,7 @@ pub(super) fn choose(
 ) -> HandlerReport {
     let name = function.name.clone();
     if let Some(obstacle) = function.obstacle() {
-        return HandlerReport { name, backend: None, obstacle: Some(obstacle) };
+        return HandlerReport { name, backend: None, obstacle: Some(obstacle.to_owned()) };
     }
     let refusal = |backend| {
         let report = reports.iter().find(|report| report.backend == backend)?;

@@ -133,7 +133,7 @@ pub(super) fn all(machine: &Machine, module: Option<&str>) -> Vec<Check> {
     let mut checks = capabilities(&status);
     let functions = Btf::of(None, &folder);
     checks.push(kernel_btf(&folder, &functions));
-    // What is tried raises it.
+    // Before backends are tried, which raises the limit.
     let locked_memory = memlock(root, &status);
     let tried = tried_backends(machine, &checks, functions.as_ref().ok());
     checks.extend(tried);
@@ -150,20 +150,18 @@ pub(super) fn all(machine: &Machine, module: Option<&str>) -> Vec<Check> {
 }
 
 fn capabilities(status: &str) -> Vec<Check> {
-    let held = privileges::capabilities(status).unwrap_or_default();
-    [CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPerfmon]
-        .into_iter()
-        .map(|id| match held.iter().find(|(name, ..)| *name == id.title()) {
-            Some((_, true, why)) => id.yes(*why),
-            Some((_, false, why)) => {
-                id.no(format!("needed {why}"), "run as root, or give the process the capability")
-            }
-            None => id.unknown(
-                "/proc/self/status does not show it",
-                Some("mount /proc: `mount -t proc proc /proc`".to_owned()),
-            ),
-        })
-        .collect()
+    let ids = [CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPerfmon];
+    let Some(held) = privileges::capabilities(status) else {
+        let remedy = "mount /proc: `mount -t proc proc /proc`";
+        let unknown =
+            |id: CheckId| id.unknown("/proc/self/status does not show it", Some(remedy.to_owned()));
+        return ids.map(unknown).to_vec();
+    };
+    let check = |(id, (_, held, why)): (CheckId, (_, bool, &str))| match held {
+        true => id.yes(why),
+        false => id.no(format!("needed {why}"), "run as root, or give the process the capability"),
+    };
+    ids.into_iter().zip(held).map(check).collect()
 }
 
 fn kernel_btf<E: std::fmt::Display>(folder: &Path, functions: &Result<Btf, E>) -> Check {
@@ -180,18 +178,14 @@ fn kernel_btf<E: std::fmt::Display>(folder: &Path, functions: &Result<Btf, E>) -
 
 /// Each backend that is BPF programs, and the tracer.
 fn tried_backends(machine: &Machine, before: &[Check], functions: Option<&Btf>) -> Vec<Check> {
-    let missing = |but: Option<CheckId>| -> Vec<&str> {
-        before
-            .iter()
-            .filter(|check| !check.is_yes() && Some(check.id) != but)
-            .map(|check| check.title)
-            .collect()
-    };
     TRIED
         .iter()
         .map(|&(id, backend, needs_btf, yes, config)| {
-            // Without BTF, what needs none can still be tried.
-            let missing = missing((!needs_btf).then_some(CheckId::KernelBtf));
+            let missing: Vec<&str> = before
+                .iter()
+                .filter(|check| !check.is_yes() && (needs_btf || check.id != CheckId::KernelBtf))
+                .map(|check| check.title)
+                .collect();
             if !missing.is_empty() {
                 return id.unknown(format!("not tried without {}", missing.join(", ")), None);
             }
@@ -226,15 +220,10 @@ const FORBIDDEN: &str = "the capabilities are there and the kernel still forbids
                          seccomp filter or a security module does so; measure outside it, or in a \
                          virtual machine";
 
-/// Which kernels run tracing programs on functions: on arm64 direct calls came with 6.4 (commit 2aa6ac03516d).
-const FENTRY_KERNEL: &str = if cfg!(target_arch = "aarch64") {
-    "a kernel of 6.4 or later built with CONFIG_BPF_JIT, CONFIG_BPF_EVENTS and \
-     CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS, such as Debian's 6.12; boot one, in a virtual machine if need be"
-} else {
-    "a kernel of 5.5 or later built with CONFIG_BPF_JIT, CONFIG_BPF_EVENTS and \
-     CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS: a kernel of Debian 12, Ubuntu 22.04, Fedora or RHEL 9, or newer, has it; \
-     boot one, in a virtual machine if need be"
-};
+/// Which kernels run tracing programs on functions. Direct calls came to arm64 with 6.4 (commit 2aa6ac03516d).
+const FENTRY_KERNEL: &str = "a kernel of 5.5 or later (on arm64 of 6.4 or later) built with CONFIG_BPF_JIT, \
+     CONFIG_BPF_EVENTS and CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS, such as Debian's 6.12; boot one, in a virtual \
+     machine if need be";
 
 /// What is tried for a backend: whether it needs BTF, what a yes means, and which kernel has it.
 const TRIED: [(CheckId, Backend, bool, &str, &str); 5] = [

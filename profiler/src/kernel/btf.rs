@@ -40,23 +40,18 @@ impl Btf {
     /// When the BTF is not there or cannot be understood.
     pub fn of(module: Option<&str>, folder: &Path) -> Result<Self, BtfError> {
         static RUNNING: OnceLock<Arc<Blob>> = OnceLock::new();
-        let kept = RUNNING.get().filter(|_| folder == Path::new(BTF_FOLDER));
-        let image = match kept {
-            Some(image) => image.clone(),
-            None => {
-                let image = Arc::new(Blob::read(&folder.join("vmlinux"))?);
-                if folder == Path::new(BTF_FOLDER) {
-                    // Another thread's is as good.
-                    let _ = RUNNING.set(image.clone());
-                }
-                image
-            }
+        let is_running = folder == Path::new(BTF_FOLDER);
+        let image = match RUNNING.get() {
+            Some(image) if is_running => image.clone(),
+            _ => Arc::new(Blob::read(&folder.join("vmlinux"))?),
         };
+        if is_running {
+            RUNNING.get_or_init(|| image.clone());
+        }
         Ok(match module {
             None => Self { base: None, own: image },
             Some(module) => {
-                let own = Arc::new(Blob::read(&folder.join(module))?);
-                Self { base: Some(image), own }
+                Self { own: Arc::new(Blob::read(&folder.join(module))?), base: Some(image) }
             }
         })
     }
@@ -174,7 +169,7 @@ struct Blob {
     strings: Vec<u8>,
     /// Offset of each type in `types`; the first id follows the base's last.
     places: Vec<u32>,
-    /// Ids of the functions, in order of name, then of id. The image has 60,000, and who asks for a module's needs none.
+    /// Ids of the functions, in order of name, then of id; sorted on first use, as the image has 60,000.
     functions: OnceLock<Vec<u32>>,
 }
 

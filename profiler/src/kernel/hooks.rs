@@ -8,7 +8,6 @@
 
 mod bpf;
 mod kcore;
-mod layout;
 mod walk;
 
 use std::fmt;
@@ -22,8 +21,8 @@ use super::target::KernelFiles;
 use kcore::Kcore;
 
 pub use super::names::BPF;
-use walk::Found;
 pub use walk::Reader;
+use walk::{Found, Walk};
 
 /// The kernel's page tables, of arm64.
 pub const PAGE_TABLES: &str = "swapper_pg_dir";
@@ -154,7 +153,7 @@ impl fmt::Display for Hook {
 }
 
 impl Hook {
-    /// One that says no more than what it is on and which functions it calls.
+    /// A hook of which only the place and the handlers are known.
     pub(crate) fn new(kind: HookKind, place: impl Into<String>, handlers: Vec<String>) -> Self {
         Self {
             kind,
@@ -180,10 +179,10 @@ impl Hook {
 }
 
 impl Reader {
-    /// What `module` has registered; `names` has the functions of the kernel and of all modules, `kallsyms` the symbols of modules, which
-    /// may have tracepoints and chains, too.
+    /// What `module` has registered; `names` has the functions of the kernel and of all modules, `kallsyms` the symbols of
+    /// modules, which may have tracepoints and chains, too.
     pub fn hooks(&self, module: &str, names: &Names<'_>, kallsyms: &str, read: Read<'_>) -> Hooks {
-        let (found, unknown) = self.walk(module, names, kallsyms, read);
+        let (found, unknown) = Walk { reader: self, module, names, kallsyms, read }.all();
         Hooks { list: named(found, module, names), unknown }
     }
 }
@@ -196,20 +195,17 @@ pub fn needed(kallsyms: &str) -> String {
         .collect()
 }
 
-/// Those that call functions of `module`, in order.
+/// The hooks that call functions of `module`, named and sorted.
 fn named(found: Vec<Found>, module: &str, names: &Names<'_>) -> Vec<Hook> {
-    let mut list: Vec<Hook> =
-        found.into_iter().filter_map(|found| hook(found, module, names)).collect();
+    let hook = |found: Found| {
+        let own = found.calls.iter().filter(|address| names.is_in(module, **address));
+        let handlers: Vec<String> = own.map(|address| names.handler(module, *address)).collect();
+        let place = found.at.map_or(found.hook.place, |address| names.place(address));
+        (!handlers.is_empty()).then_some(Hook { place, handlers, ..found.hook })
+    };
+    let mut list: Vec<Hook> = found.into_iter().filter_map(hook).collect();
     list.sort_by(|a, b| (a.kind, &a.place, &a.handlers).cmp(&(b.kind, &b.place, &b.handlers)));
     list
-}
-
-/// A hook with its names, if it calls functions of `module`.
-fn hook(found: Found, module: &str, names: &Names<'_>) -> Option<Hook> {
-    let own = found.calls.iter().filter(|address| names.is_in(module, **address));
-    let handlers: Vec<String> = own.map(|address| names.handler(module, *address)).collect();
-    let place = found.at.map_or(found.hook.place, |address| names.place(address));
-    (!handlers.is_empty()).then_some(Hook { place, handlers, ..found.hook })
 }
 
 /// The kernel of this machine.
@@ -223,10 +219,10 @@ struct Machine {
 impl Machine {
     fn of(files: &KernelFiles) -> Result<Self, String> {
         let btf = Btf::of(None, &files.btf_folder()).map_err(|error| error.to_string())?;
-        let kallsyms = files.kallsyms().map_err(|error| error.to_string())?;
+        let kallsyms = files.read("proc/kallsyms").map_err(|error| error.to_string())?;
         let reader = Reader::new(&btf, &kallsyms)?;
         let kcore = Kcore::open(files).map_err(|error| format!("/proc/kcore: {error}"))?;
-        let modules = files.modules().map_err(|error| error.to_string())?;
+        let modules = files.read("proc/modules").map_err(|error| error.to_string())?;
         Ok(Self { reader, kallsyms, modules, kcore })
     }
 
@@ -238,7 +234,7 @@ impl Machine {
 /// The hooks of `module` on this machine.
 ///
 /// # Errors
-/// Why they cannot be read, in words.
+/// Why they cannot be read.
 pub fn of_module(files: &KernelFiles, module: &str) -> Result<Hooks, String> {
     let machine = Machine::of(files)?;
     let read = |address| machine.kcore.word(address);
@@ -258,17 +254,18 @@ impl OwnProbes {
     /// Those of `module` now.
     ///
     /// # Errors
-    /// Why they cannot be read, in words.
+    /// Why they cannot be read.
     pub fn of(files: &KernelFiles, module: &str) -> Result<Self, String> {
         let machine = Machine::of(files)?;
-        let found = machine.reader.kprobes(&|address| machine.kcore.word(address));
-        let found = found.map_err(|error| error.to_string())?.unwrap_or_default();
-        let list = named(found, module, &machine.names());
+        let (reader, names, kallsyms) = (&machine.reader, &machine.names(), &machine.kallsyms);
+        let read = &|address| machine.kcore.word(address);
+        let found = Walk { reader, module, names, kallsyms, read }.kprobes();
+        let list = named(found.map_err(|error| error.to_string())?, module, names);
         let Machine { reader, kcore, .. } = machine;
         Ok(Self { list, reader, kcore })
     }
 
-    /// Those that have missed hits since, and how many; for as long as the module is loaded.
+    /// Probes that have missed hits since, and how many. Only while the module stays loaded.
     pub fn missed(&self) -> impl Iterator<Item = (&Hook, u64)> {
         self.list.iter().filter_map(|hook| {
             let read = |address| self.kcore.word(address);

@@ -1,22 +1,22 @@
 //! Facts about a loaded kernel module, read from sysfs.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::DirEntryExt as _;
 use std::path::{Path, PathBuf};
 
+use object::NativeEndian;
+use object::elf::{ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID};
+use object::read::elf::{Note, NoteIterator};
 use serde::{Deserialize, Serialize};
 
-use crate::bytes::array;
+use crate::error::{Failure, exit};
 use crate::kernel::hooks::Hooks;
 use crate::kernel::host::{read_dir_facts, read_fact};
 
 /// Bytes that are read of a notes file.
 const MAX_NOTE_BYTES: u64 = 64 * 1024;
-/// `NT_GNU_BUILD_ID` of elf.h.
-const NT_GNU_BUILD_ID: u32 = 3;
 
 /// Build and parameters of a measured module.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,16 +47,11 @@ pub struct ModuleFacts {
     pub hooks: Option<Hooks>,
 }
 
-/// Why a module's facts could not be read, and what to do.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ModuleError(String);
-
 /// Facts of the loaded module `name`. Parameters that not every user may read are left out.
 ///
 /// # Errors
 /// If the module is not loaded, or its folder in sysfs cannot be read.
-pub fn collect(name: &str) -> Result<ModuleFacts, ModuleError> {
+pub fn collect(name: &str) -> Result<ModuleFacts, Failure> {
     collect_at(Path::new("/"), name)
 }
 
@@ -64,22 +59,24 @@ pub fn collect(name: &str) -> Result<ModuleFacts, ModuleError> {
 ///
 /// # Errors
 /// As [`collect`].
-pub fn collect_at(root: &Path, name: &str) -> Result<ModuleFacts, ModuleError> {
+pub fn collect_at(root: &Path, name: &str) -> Result<ModuleFacts, Failure> {
     // modprobe accepts dashes; the kernel uses underscores.
     let name = name.replace('-', "_");
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
-        return Err(ModuleError(format!(
-            "`{name}` cannot be the name of a kernel module: give it as lsmod lists it"
-        )));
+        return Err(Failure::new(
+            exit::NO_TARGET,
+            format!("`{name}` cannot be the name of a kernel module: give it as lsmod lists it"),
+        ));
     }
     let dir = root.join("sys/module").join(&name);
     fs::read_dir(&dir).map_err(|error| {
-        ModuleError(match error.kind() {
+        let text = match error.kind() {
             io::ErrorKind::NotFound => {
                 format!("module `{name}` is not loaded: load it with insmod or modprobe first")
             }
             _ => format!("cannot read {}: {error}", dir.display()),
-        })
+        };
+        Failure::new(exit::NO_TARGET, text)
     })?;
     Ok(ModuleFacts {
         version: read_fact(&dir.join("version")),
@@ -116,7 +113,7 @@ pub(crate) fn names_given(given: &str) -> Vec<String> {
 /// Longest value of a parameter in a message.
 const MOST_SHOWN: usize = 60;
 
-/// How a parameter's default changed from one build to the other, in words; `None` is a build without it.
+/// How a parameter's default changed from one build to the other; `None` is a build without the parameter.
 pub fn changed_default(name: &str, before: Option<&str>, after: Option<&str>) -> Option<String> {
     let shown = |value: &str| {
         let mut text: String = value.chars().take(MOST_SHOWN).collect();
@@ -147,7 +144,7 @@ pub fn references(name: &str) -> Option<u64> {
 pub struct Loads(HashMap<String, u64>);
 
 impl Loads {
-    /// Those that are loaded now.
+    /// The modules that are loaded now.
     pub fn now() -> Self {
         Self::below(Path::new("/"))
     }
@@ -186,23 +183,14 @@ fn build_id(notes: &Path) -> Option<String> {
     })
 }
 
-/// Walks ELF notes (header of three words, then name and descriptor, each padded to four bytes).
-fn find_build_id(mut notes: &[u8]) -> Option<String> {
-    while let Some((header, rest)) = notes.split_at_checked(12) {
-        let word = |at| array(header, at).map(u32::from_ne_bytes);
-        let (name_len, desc_len, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
-        let (name, rest) = rest.split_at_checked(name_len.checked_next_multiple_of(4)?)?;
-        let desc = rest.get(..desc_len)?;
-        if kind == NT_GNU_BUILD_ID && name.get(..name_len)? == b"GNU\0" && !desc.is_empty() {
-            return Some(desc.iter().fold(String::new(), |mut hex, byte| {
-                let _ = write!(hex, "{byte:02x}");
-                hex
-            }));
-        }
-        // The last descriptor may lack its padding.
-        notes = rest.get(desc_len.checked_next_multiple_of(4)?..).unwrap_or_default();
-    }
-    None
+fn find_build_id(notes: &[u8]) -> Option<String> {
+    let endian = NativeEndian;
+    let notes = NoteIterator::<FileHeader64<NativeEndian>>::new(endian, 4, notes).ok()?;
+    let is_id = |note: &Note<'_, FileHeader64<NativeEndian>>| {
+        note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID
+    };
+    let id = notes.map_while(Result::ok).find(is_id)?;
+    (!id.desc().is_empty()).then(|| id.desc().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub const BPF: &str = "bpf";
 
 /// Functions of the kernel and of modules, by address.
 pub struct Names<'a> {
-    /// Of several of one address, first the one that the kernel finds first.
+    /// Functions at one address are in the kernel's order.
     functions: Vec<(u64, &'a str, Option<&'a str>)>,
     /// Data of modules, by address.
     data: Vec<u64>,

@@ -19,18 +19,28 @@ const SYS_ADMIN: u32 = 21;
 /// # Errors
 /// Names the missing capabilities.
 pub fn check() -> Result<(), Failure> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    match effective(&status) {
-        Some(bits) => missing(bits).map_or(Ok(()), Err),
-        // Without /proc the kernel decides.
-        None => Ok(()),
+    check_status(&fs::read_to_string("/proc/self/status").unwrap_or_default())
+}
+
+fn check_status(status: &str) -> Result<(), Failure> {
+    // Without /proc the kernel decides.
+    let all = capabilities(status).unwrap_or_default();
+    let missing = all.iter().filter(|(_, held, _)| !held);
+    let missing: Vec<String> = missing.map(|(name, _, why)| format!("{name} ({why})")).collect();
+    if missing.is_empty() {
+        return Ok(());
     }
+    let missing = missing.join(" and ");
+    let text = format!("this process lacks {missing}: run as root, or give it the capability");
+    Err(Failure::new(exit::CANNOT_MEASURE, text))
 }
 
 /// The capabilities needed to measure: name, whether `status` (a `/proc/PID/status`) has it, purpose; `None`
 /// without a line of capabilities.
 pub fn capabilities(status: &str) -> Option<Vec<(&'static str, bool, &'static str)>> {
-    effective(status).map(|bits| held(bits).collect())
+    let bits = effective(status)?;
+    let has = |bit: u32| bits & (1 << bit) != 0;
+    Some(NEEDED.iter().map(|&(name, bit, why)| (name, has(bit) || has(SYS_ADMIN), why)).collect())
 }
 
 /// Whether `status` has `CAP_SYS_RESOURCE`: the process may raise its resource limits.
@@ -44,27 +54,13 @@ fn effective(status: &str) -> Option<u64> {
     u64::from_str_radix(bits.trim(), 16).ok()
 }
 
-fn missing(bits: u64) -> Option<Failure> {
-    let missing: Vec<String> = held(bits)
-        .filter(|(_, held, _)| !held)
-        .map(|(name, _, why)| format!("{name} ({why})"))
-        .collect();
-    (!missing.is_empty()).then(|| {
-        let missing = missing.join(" and ");
-        let text = format!("this process lacks {missing}: run as root, or give it the capability");
-        Failure::new(exit::CANNOT_MEASURE, text)
-    })
-}
-
-/// Each needed capability, and whether it is among `bits`.
-fn held(bits: u64) -> impl Iterator<Item = (&'static str, bool, &'static str)> {
-    let has = move |bit: u32| bits & (1 << bit) != 0;
-    NEEDED.iter().map(move |&(name, bit, why)| (name, has(bit) || has(SYS_ADMIN), why))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn missing(bits: u64) -> Option<Failure> {
+        check_status(&format!("CapEff:\t{bits:016x}\n")).err()
+    }
 
     #[test]
     fn root_and_its_capability_suffice() {

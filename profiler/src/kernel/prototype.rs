@@ -1,6 +1,6 @@
 //! Types of BTF in C's notation: the prototype of a function, and which members a struct has.
 
-use super::btf::{Btf, Header, KIND_FUNC, word};
+use super::btf::{Btf, KIND_FUNC, word};
 
 /// Most types visited for one prototype: damaged BTF may contain cycles.
 const MAX_STEPS: u32 = 500;
@@ -22,6 +22,20 @@ const FLOAT: u32 = 16;
 const TYPE_TAG: u32 = 18;
 const ENUM64: u32 = 19;
 
+/// A struct of C, in bytes.
+#[derive(Debug, Clone)]
+pub struct Structure {
+    pub(super) size: u64,
+    /// Its direct members by name, with their offsets.
+    pub(super) members: Vec<(String, u64)>,
+}
+
+impl Structure {
+    pub(super) fn offset(&self, member: &str) -> Option<u64> {
+        self.members.iter().find_map(|(name, offset)| (name == member).then_some(*offset))
+    }
+}
+
 impl Btf {
     /// The prototype of the function with this id, as in C, without a semicolon; `None` if there
     /// is no such function.
@@ -34,52 +48,32 @@ impl Btf {
         Some(self.declare(header.third, name.to_owned(), &mut MAX_STEPS.clone()))
     }
 
-    /// Whether a struct has a direct member of this name; `None` if BTF does not describe the
-    /// struct.
+    /// Whether a struct has a direct member of this name; `None` if BTF does not describe the struct.
     pub fn has_member(&self, structure: &str, member: &str) -> Option<bool> {
-        let has =
-            |header: Header<'_>| self.members_of(&header).iter().any(|(name, _)| name == member);
-        self.structs(structure).map(has).reduce(|a, b| a || b)
+        let has = |structure: Structure| structure.offset(member).is_some();
+        self.structures(structure).map(has).reduce(|a, b| a || b)
     }
 
-    /// The structs of this name.
-    fn structs<'a>(&'a self, structure: &'a str) -> impl Iterator<Item = Header<'a>> {
-        let ids = 1..=self.types();
-        let headers = ids.filter_map(|id| self.header(id).filter(|header| header.kind() == STRUCT));
-        headers.filter(move |header| self.string(header.name) == Some(structure))
+    /// The first struct of this name.
+    pub fn structure(&self, name: &str) -> Option<Structure> {
+        self.structures(name).next()
     }
 
-    /// Names and offsets, in bytes, of the direct members of a struct; `None` if BTF describes no struct of this name.
-    pub fn members(&self, structure: &str) -> Option<Vec<(String, u64)>> {
-        self.structs(structure).next().map(|header| self.members_of(&header))
-    }
-
-    fn members_of(&self, header: &Header<'_>) -> Vec<(String, u64)> {
-        // In bits; with bit fields, the upper byte is their length.
-        let mask = if header.flag() { 0xff_ffff } else { u32::MAX };
-        let member = |at: usize| {
-            let name = self.string(word(header.rest, at * 12)?)?;
-            let bits = word(header.rest, at * 12 + 8)? & mask;
-            Some((name.to_owned(), u64::from(bits) / 8))
-        };
-        (0..header.members()).filter_map(member).collect()
-    }
-
-    /// Bytes of a struct.
-    pub fn size(&self, structure: &str) -> Option<u64> {
-        self.structs(structure).next().map(|header| header.third.into())
-    }
-
-    /// Offsets of direct members of a struct, in bytes; `None` if BTF describes no struct of this name with all of them.
-    pub fn offsets<const N: usize>(&self, structure: &str, members: [&str; N]) -> Option<[u64; N]> {
-        self.structs(structure).find_map(|header| {
-            let all = self.members_of(&header);
-            let offset = |wanted: &&str| {
-                all.iter().find_map(|(name, offset)| (name == wanted).then_some(*offset))
-            };
-            let found: Vec<u64> = members.iter().map_while(offset).collect();
-            found.try_into().ok()
-        })
+    fn structures(&self, name: &str) -> impl Iterator<Item = Structure> {
+        let headers = (1..=self.types()).filter_map(|id| self.header(id));
+        headers
+            .filter(move |header| header.kind() == STRUCT && self.string(header.name) == Some(name))
+            .map(|header| {
+                // In bits; with bit fields, the upper byte is their length.
+                let mask = if header.flag() { 0xff_ffff } else { u32::MAX };
+                let member = |at: usize| {
+                    let name = self.string(word(header.rest, at * 12)?)?;
+                    let bits = word(header.rest, at * 12 + 8)? & mask;
+                    Some((name.to_owned(), u64::from(bits) / 8))
+                };
+                let members = (0..header.members()).filter_map(member).collect();
+                Structure { size: header.third.into(), members }
+            })
     }
 
     /// The declaration of `declarator` with the type `id`. C declares inside out: the type that a pointer

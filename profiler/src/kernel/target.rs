@@ -2,11 +2,12 @@
 
 use std::{
     cell::OnceCell,
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     fs,
     path::PathBuf,
 };
 
+use foldhash::HashSet;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::btf::{Btf, BtfError};
@@ -42,7 +43,7 @@ pub struct Target {
 /// A symbol of the same name as a function, elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namesake {
-    /// Where it is, in words.
+    /// A description of where it is.
     pub place: String,
     /// Whether a program attached by BTF would attach to that symbol instead.
     pub taken_by_btf: bool,
@@ -93,7 +94,7 @@ impl Resolved {
         left_out.sort();
         left_out.dedup();
         if targets.len() > MAX_HANDLERS {
-            return Err(ResolveError::of_name(format!(
+            return Err(ResolveError::Name(format!(
                 "{} functions match, and {MAX_HANDLERS} is the most that one run measures (each takes \
                  kernel memory on every CPU): use narrower patterns",
                 targets.len()
@@ -122,60 +123,37 @@ const SUGGESTIONS: usize = 3;
 
 /// Why names could not be resolved: what happened, and what to do.
 #[derive(Debug, thiserror::Error)]
-#[error("{text}")]
-pub struct ResolveError {
-    cause: Cause,
-    text: String,
-}
-
-/// What an error is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
+pub enum ResolveError {
     /// The machine lacks something.
-    Machine,
+    #[error("{0}")]
+    Machine(String),
     /// There is no function of this name.
-    NoSuchHandler,
-    /// Another fault of the name, or of the module's.
-    Name,
+    #[error("{0}")]
+    NoSuchHandler(String),
+    /// Something else is wrong with the name, or with the module's.
+    #[error("{0}")]
+    Name(String),
 }
 
 impl From<BtfError> for ResolveError {
     fn from(error: BtfError) -> Self {
-        Self { cause: Cause::Machine, text: error.to_string() }
+        Self::Machine(error.to_string())
     }
 }
 
 impl ResolveError {
     /// Whether the cause is the machine, not the name.
     pub fn machine_lacks_something(&self) -> bool {
-        self.cause == Cause::Machine
-    }
-
-    pub(crate) fn of_machine(text: String) -> Self {
-        Self { cause: Cause::Machine, text }
-    }
-
-    pub(crate) fn of_name(text: String) -> Self {
-        Self { cause: Cause::Name, text }
+        matches!(self, Self::Machine(_))
     }
 
     /// ftrace cannot trace a function.
     pub(crate) fn not_traceable(handler: &str, module: Option<&str>) -> Self {
-        Self::of_name(format!(
+        Self::Name(format!(
             "`{handler}` in {} cannot be traced: it is marked notrace (or lies in a section or file built \
              without tracing), so no probe can be placed at its entry; measure the function that calls it",
             place(module)
         ))
-    }
-
-    fn no_such_handler(handler: &str, module: Option<&str>, nearest: &[String]) -> Self {
-        let text = format!(
-            "there is no function `{handler}` in {}{}; a function that the compiler inlined into all its \
-             callers does not exist on its own: mark it `noinline` to measure it",
-            place(module),
-            also(nearest)
-        );
-        Self { cause: Cause::NoSuchHandler, text }
     }
 
     /// A pattern matches no function that can be measured; `not_traceable` match and cannot be traced.
@@ -184,18 +162,9 @@ impl ResolveError {
             0 => ": see /proc/kallsyms for the names there are".to_owned(),
             count => format!(" ({count} that match cannot be traced by ftrace)"),
         };
-        Self::of_name(format!(
+        Self::Name(format!(
             "pattern `{pattern}` matches no function of {} that can be probed{reasons}",
             place(module)
-        ))
-    }
-
-    /// Several functions share the name; an address is 0 if the kernel hides it.
-    fn ambiguous(handler: &str, module: Option<&str>, count: usize, addresses: &[u64]) -> Self {
-        Self::of_name(format!(
-            "{count} functions of {} are called `{handler}`: there {}; name the one that you mean",
-            place(module),
-            choices(handler, addresses)
         ))
     }
 }
@@ -237,29 +206,23 @@ impl Default for KernelFiles {
 /// A function's name and module; without one it is of the kernel image.
 pub type Named = (String, Option<String>);
 
-/// Function symbols of one module or of the kernel image: name to addresses.
+/// Function symbols of one module or of the kernel image: name to addresses, ascending.
 type Symbols = BTreeMap<String, Vec<u64>>;
-
-/// Names that ftrace can trace; `None` if tracefs cannot be read: then the kernel decides.
-///
-/// Read on first use: the kernel takes long to produce the list.
-struct Traceable<'a> {
-    files: &'a KernelFiles,
-    module: Option<String>,
-    names: OnceCell<Option<HashSet<String>>>,
-}
 
 /// What the kernel says of the functions of one module, or of its image.
 struct Scope<'a> {
+    files: &'a KernelFiles,
     /// Named as the kernel does; `None` is the image.
     module: Option<String>,
     /// The text of `/proc/kallsyms`.
     kallsyms: String,
-    /// Those that were wanted.
+    /// The functions that were asked for.
     symbols: Symbols,
     /// `None` if the kernel has none.
     btf: Option<Btf>,
-    traceable: Traceable<'a>,
+    /// Names that ftrace can trace; `None` if tracefs cannot be read: then the kernel decides. Read on first use: the kernel
+    /// takes long to produce the list.
+    traceable: OnceCell<Option<HashSet<String>>>,
 }
 
 impl KernelFiles {
@@ -326,33 +289,39 @@ impl KernelFiles {
     fn find<'a>(
         &self,
         module: Option<&str>,
-        patterns: impl Iterator<Item = (&'a str, bool)>,
+        patterns: impl Iterator<Item = (&'a str, bool)> + Clone,
         lenient: bool,
     ) -> Result<Resolved, ResolveError> {
-        let patterns: Vec<(&str, bool)> = patterns.collect();
-        let scope =
-            self.scope(module, &Wanted::by(patterns.iter().map(|(pattern, _)| *pattern)))?;
-        let found = patterns.into_iter().map(|(pattern, by_glob)| {
+        let scope = self.scope(module, few(patterns.clone().map(|(pattern, _)| pattern)))?;
+        let found = patterns.map(|(pattern, by_glob)| {
             let found = match is_glob(pattern) {
                 true => scope.matching(pattern),
-                false => scope.named(pattern, by_glob),
+                false => scope.exact(pattern).map(|target| Resolved {
+                    targets: vec![Target { by_glob, ..target }],
+                    left_out: Vec::new(),
+                }),
             };
             match found {
-                Err(error) if lenient => Ok(scope.without(pattern, &error)),
+                Err(error) if lenient || by_glob => Ok(scope.without(pattern, &error)),
                 found => found,
             }
         });
         let mut resolved = Resolved::merged(found.collect::<Result<_, _>>()?)?;
         let targets = &mut resolved.targets;
-        let namesakes = scope.namesakes(targets.iter().map(|target| target.name.as_str()));
+        let namesakes =
+            scope.namesakes(targets.iter().map(|target| target.name.as_str()).collect());
         for target in targets {
             target.namesake = namesakes.get(&target.name).cloned();
         }
         Ok(resolved)
     }
 
-    /// Reads what the kernel says of a loaded module, or of its image.
-    fn scope(&self, module: Option<&str>, wanted: &Wanted<'_>) -> Result<Scope<'_>, ResolveError> {
+    /// Reads what the kernel says of a loaded module, or of its image; of the functions with these `names`, or of all.
+    fn scope(
+        &self,
+        module: Option<&str>,
+        names: Option<Vec<&str>>,
+    ) -> Result<Scope<'_>, ResolveError> {
         // The kernel writes module names with underscores, whatever the file is called.
         let module = module.map(|module| module.replace('-', "_"));
         if let Some(module) = &module {
@@ -363,13 +332,24 @@ impl KernelFiles {
         let described = present("vmlinux") && module.as_deref().is_none_or(present);
         let btf = described.then(|| Btf::of(module.as_deref(), &folder)).transpose()?;
         let kallsyms = self.read("proc/kallsyms")?;
-        let symbols = symbols(&kallsyms, module.as_deref(), wanted);
-        let traceable = self.traceable(module.as_deref());
-        Ok(Scope { module, kallsyms, symbols, btf, traceable })
+        let symbols = symbols(&kallsyms, module.as_deref(), names.as_deref());
+        Ok(Scope { files: self, module, kallsyms, symbols, btf, traceable: OnceCell::new() })
     }
 
-    fn traceable(&self, module: Option<&str>) -> Traceable<'_> {
-        Traceable { files: self, module: module.map(str::to_owned), names: OnceCell::new() }
+    /// Names of a module's functions that ftrace can trace; `None` if tracefs cannot be read.
+    fn traceable(&self, module: Option<&str>) -> Option<HashSet<String>> {
+        let wanted = module.map(|module| format!("[{module}]"));
+        let list = ["sys/kernel/tracing", "sys/kernel/debug/tracing"]
+            .iter()
+            .find_map(|place| self.read(&format!("{place}/available_filter_functions")).ok())?;
+        let names = list.lines().filter_map(|line| {
+            let (name, module) = match line.split_once(' ') {
+                Some((name, module)) => (name, Some(module.trim())),
+                None => (line, None),
+            };
+            (module == wanted.as_deref()).then(|| name.to_owned())
+        });
+        Some(names.collect())
     }
 
     /// Where the kernel shows its BTF.
@@ -384,7 +364,7 @@ impl KernelFiles {
     pub fn require_loaded(&self, module: &str) -> Result<(), ResolveError> {
         let has_proc = self.root.join("proc/kallsyms").exists();
         if has_proc && !self.root.join("proc/modules").exists() {
-            return Err(ResolveError::of_machine(format!(
+            return Err(ResolveError::Machine(format!(
                 "this kernel cannot load modules (there is no /proc/modules), so it has no `{module}`: boot a \
                  kernel built with CONFIG_MODULES=y, in a virtual machine if need be"
             )));
@@ -397,11 +377,11 @@ impl KernelFiles {
         }
         let plain = !module.is_empty() && !module.contains(['/', '.']);
         if plain && self.root.join("sys/module").join(module).exists() {
-            return Err(ResolveError::of_name(format!(
+            return Err(ResolveError::Name(format!(
                 "`{module}` is built into this kernel: leave --module out and name its functions alone"
             )));
         }
-        Err(ResolveError::of_name(format!(
+        Err(ResolveError::Name(format!(
             "module `{module}` is not loaded: load it with insmod or modprobe first{}",
             also(&nearest(module, loaded.into_iter()))
         )))
@@ -412,13 +392,14 @@ impl KernelFiles {
         self.root.join(name)
     }
 
-    fn read(&self, path: &str) -> Result<String, ResolveError> {
+    /// The text of a file of this machine.
+    pub(super) fn read(&self, path: &str) -> Result<String, ResolveError> {
         let path = self.path(path);
         let bytes = fs::read(&path).map_err(|error| {
             let path = path.display();
-            ResolveError::of_machine(format!("cannot read {path}: {error}: run as root"))
+            ResolveError::Machine(format!("cannot read {path}: {error}: run as root"))
         })?;
-        // Not copied where it need not be: it is megabytes.
+        // No copy unless needed: kallsyms has megabytes.
         Ok(String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
@@ -432,7 +413,7 @@ impl KernelFiles {
         addresses: &[u64],
         most: u64,
     ) -> Result<Vec<Option<Named>>, ResolveError> {
-        let kallsyms = self.kallsyms()?;
+        let kallsyms = self.read("proc/kallsyms")?;
         let names = Names::of(&[&kallsyms]);
         let named = |address: &u64| {
             let (start, name, place) = names.below(*address)?;
@@ -441,25 +422,9 @@ impl KernelFiles {
         Ok(addresses.iter().map(named).collect())
     }
 
-    /// The text of `/proc/modules`.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn modules(&self) -> Result<String, ResolveError> {
-        self.read("proc/modules")
-    }
-
-    /// The text of `/proc/kallsyms`.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn kallsyms(&self) -> Result<String, ResolveError> {
-        self.read("proc/kallsyms")
-    }
-
     /// Whether ftrace can trace a function; true also if that cannot be known.
     pub fn is_traceable(&self, module: Option<&str>, name: &str) -> bool {
-        self.traceable(module).contains(name)
+        self.traceable(module).is_none_or(|names| names.contains(name))
     }
 
     /// Whether the kernel looks for a module's function in that module alone, when it attaches a program
@@ -471,81 +436,30 @@ impl KernelFiles {
     }
 }
 
-/// Which functions of `/proc/kallsyms` are kept: to sort the names of the kernel image takes longer than to find a few.
-enum Wanted<'a> {
-    All,
-    /// Functions of these names, and their variants.
-    Names(Vec<&'a str>),
-}
-
-impl<'a> Wanted<'a> {
-    /// Each symbol is compared with so many names at most.
+/// The names among `patterns` if they are few and no globs: to find a few functions in the kernel image takes less time than to
+/// sort all.
+fn few<'a>(patterns: impl Iterator<Item = &'a str> + Clone) -> Option<Vec<&'a str>> {
     const FEW: usize = 8;
-
-    fn by(patterns: impl Iterator<Item = &'a str> + Clone) -> Self {
-        if patterns.clone().any(is_glob) || patterns.clone().nth(Self::FEW).is_some() {
-            return Self::All;
-        }
-        Self::Names(patterns.map(|given| numbered(given).0).collect())
-    }
-
-    fn has(&self, symbol: &str) -> bool {
-        let is_of = |name: &&str| {
-            symbol.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        match self {
-            Self::All => true,
-            Self::Names(names) => names.iter().any(is_of),
-        }
-    }
+    let all_sorted = patterns.clone().any(is_glob) || patterns.clone().nth(FEW).is_some();
+    (!all_sorted).then(|| patterns.map(|given| numbered(given).0).collect())
 }
 
-fn symbols(kallsyms: &str, module: Option<&str>, wanted: &Wanted<'_>) -> Symbols {
+/// The functions of a module: those with one of these `names`, and their variants, or all.
+fn symbols(kallsyms: &str, module: Option<&str>, names: Option<&[&str]>) -> Symbols {
+    let is_of = |symbol: &str, name: &str| {
+        symbol.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let is_wanted =
+        |symbol: &str| names.is_none_or(|names| names.iter().any(|name| is_of(symbol, name)));
     let mut by_name = Symbols::new();
     for (address, kind, name, place) in lines_of(kallsyms) {
-        if is_function(kind) && place == module && wanted.has(name) {
+        if is_function(kind) && place == module && is_wanted(name) {
             let address = u64::from_str_radix(address, 16).unwrap_or(0);
             by_name.entry(name.to_owned()).or_default().push(address);
         }
     }
+    by_name.values_mut().for_each(|addresses| addresses.sort_unstable());
     by_name
-}
-
-/// For each name the first symbol that is not a function of `module`. A look-up by name alone finds it if it precedes
-/// the function.
-fn namesakes(
-    kallsyms: &str,
-    module: Option<&str>,
-    names: &HashSet<&str>,
-) -> HashMap<String, Namesake> {
-    // Not modules: the kernel lists its trampolines and BPF programs under these names.
-    const NO_MODULES: [&str; 4] =
-        ["bpf", "__builtin__ftrace", "__builtin__kprobes", "__builtin__klp"];
-    let mut passed: HashSet<&str> = HashSet::new();
-    let mut found: HashMap<String, Namesake> = HashMap::new();
-    // One bit for each length: a hash of each of 200,000 names takes longer than all else.
-    let bit = |name: &str| 1_u128 << name.len().min(127);
-    let lengths = names.iter().fold(0, |lengths, name| lengths | bit(name));
-    for (_, kind, name, place) in lines_of(kallsyms) {
-        if lengths & bit(name) == 0
-            || !names.contains(name)
-            || place.is_some_and(|place| NO_MODULES.contains(&place))
-        {
-            continue;
-        }
-        if place == module && is_function(kind) {
-            passed.insert(name);
-        } else if !found.contains_key(name) {
-            let what = if is_function(kind) { "a function" } else { "a variable" };
-            let place = match place {
-                Some(module) => format!("{what} of module {module}"),
-                None => format!("{what} of the kernel image"),
-            };
-            let taken_by_btf = !passed.contains(name);
-            found.insert(name.to_owned(), Namesake { place, taken_by_btf });
-        }
-    }
-    found
 }
 
 /// Whether a pattern is a glob, and not a name.
@@ -554,37 +468,8 @@ pub(crate) fn is_glob(pattern: &str) -> bool {
 }
 
 pub(crate) fn glob(pattern: &str) -> Result<glob::Pattern, ResolveError> {
-    glob::Pattern::new(pattern).map_err(|error| {
-        ResolveError::of_name(format!("`{pattern}` is not a valid pattern: {error}"))
-    })
-}
-
-impl Traceable<'_> {
-    fn contains(&self, name: &str) -> bool {
-        self.known(name).unwrap_or(true)
-    }
-
-    /// `None` if tracefs cannot be read.
-    fn known(&self, name: &str) -> Option<bool> {
-        let names = self.names.get_or_init(|| self.read());
-        names.as_ref().map(|names| names.contains(name))
-    }
-
-    fn read(&self) -> Option<HashSet<String>> {
-        let wanted = self.module.as_ref().map(|module| format!("[{module}]"));
-        let places = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
-        let list = places.iter().find_map(|place| {
-            self.files.read(&format!("{place}/available_filter_functions")).ok()
-        })?;
-        let names = list.lines().filter_map(|line| {
-            let (name, module) = match line.split_once(' ') {
-                Some((name, module)) => (name, Some(module.trim())),
-                None => (line, None),
-            };
-            (module == wanted.as_deref()).then(|| name.to_owned())
-        });
-        Some(names.collect())
-    }
+    glob::Pattern::new(pattern)
+        .map_err(|error| ResolveError::Name(format!("`{pattern}` is not a valid pattern: {error}")))
 }
 
 /// Splits a name from the number that selects one of several functions of that name, in order of address from 1:
@@ -599,21 +484,20 @@ impl Scope<'_> {
         self.btf.as_ref().map_or(&[], |btf| btf.ids(name))
     }
 
-    /// A function by its name; `by_glob`: if it cannot be measured it is left out, and no error.
-    fn named(&self, given: &str, by_glob: bool) -> Result<Resolved, ResolveError> {
-        let mut found = Resolved::default();
-        match self.exact(given) {
-            Ok(target) => found.targets.push(Target { by_glob, ..target }),
-            Err(error) if by_glob => return Ok(self.without(given, &error)),
-            Err(error) => return Err(error),
-        }
-        Ok(found)
+    /// Whether ftrace can trace a function; `None` if tracefs cannot be read.
+    fn known_traceable(&self, name: &str) -> Option<bool> {
+        let names = self.traceable.get_or_init(|| self.files.traceable(self.module.as_deref()));
+        names.as_ref().map(|names| names.contains(name))
+    }
+
+    fn is_traceable(&self, name: &str) -> bool {
+        self.known_traceable(name).unwrap_or(true)
     }
 
     /// Nothing, because of an error about a name or glob.
     fn without(&self, given: &str, error: &ResolveError) -> Resolved {
-        let reason = match error.cause {
-            Cause::NoSuchHandler => "not in this build".to_owned(),
+        let reason = match error {
+            ResolveError::NoSuchHandler(_) => "not in this build".to_owned(),
             _ => error.to_string(),
         };
         let left = LeftOut { name: given.to_owned(), module: self.module.clone(), reason };
@@ -632,34 +516,33 @@ impl Scope<'_> {
                 .take_while(|symbol| symbol.starts_with(&prefix))
                 .collect();
             if !variants.is_empty() {
-                return Err(ResolveError::of_name(format!(
+                return Err(ResolveError::Name(format!(
                     "the compiler turned `{name}` into {}: BTF does not describe such variants; mark the \
                      function `noinline __used` or build it with -fno-ipa-sra -fno-ipa-cp to measure it",
                     variants.join(", ")
                 )));
             }
-            let all = symbols(&self.kallsyms, module, &Wanted::All);
-            let names = all.keys().map(String::as_str);
-            let nearest = nearest(name, names.filter(|name| self.traceable.contains(name)));
-            return Err(ResolveError::no_such_handler(name, module, &nearest));
+            return Err(self.no_such_handler(name));
         };
         let ids = self.ids(name);
         // Two functions of one name may share one BTF entry.
         let count = ids.len().max(addresses.len());
-        let mut addresses = addresses.clone();
-        addresses.sort_unstable();
-        if ids.is_empty() && !self.traceable.contains(name) {
+        if ids.is_empty() && !self.is_traceable(name) {
             return Err(ResolveError::not_traceable(name, module));
         }
         if number.is_none() && count != 1 {
-            return Err(ResolveError::ambiguous(name, module, count, &addresses));
+            return Err(ResolveError::Name(format!(
+                "{count} functions of {} are called `{name}`: there {}; name the one that you mean",
+                place(module),
+                choices(name, addresses)
+            )));
         }
         let number = number.unwrap_or(1);
         let Some(&address) = number.checked_sub(1).and_then(|place| addresses.get(place)) else {
-            return Err(ResolveError::of_name(format!(
+            return Err(ResolveError::Name(format!(
                 "`{given}` is none of the functions called `{name}` in {}: there {}",
                 place(module),
-                choices(name, &addresses)
+                choices(name, addresses)
             )));
         };
         Ok(Target {
@@ -680,7 +563,7 @@ impl Scope<'_> {
             if !glob.matches(name) || names::is_padding(name) {
                 continue;
             }
-            if let Some(reason) = unprobeable(name, &self.traceable) {
+            if let Some(reason) = unprobeable(name, self.known_traceable(name)) {
                 let (name, module) = (name.clone(), self.module.clone());
                 found.left_out.push(LeftOut { name, module, reason: reason.to_owned() });
                 continue;
@@ -702,28 +585,54 @@ impl Scope<'_> {
         Ok(found)
     }
 
-    /// Other symbols of these names.
-    fn namesakes<'b>(&self, names: impl Iterator<Item = &'b str>) -> HashMap<String, Namesake> {
-        let mut found = namesakes(&self.kallsyms, self.module.as_deref(), &names.collect());
-        let any_first = found.values().any(|namesake| namesake.taken_by_btf);
-        if any_first && self.module.is_some() && self.traceable.files.looks_in_the_module() {
-            for namesake in found.values_mut() {
-                namesake.taken_by_btf = false;
+    fn no_such_handler(&self, name: &str) -> ResolveError {
+        let all = symbols(&self.kallsyms, self.module.as_deref(), None);
+        let names = all.keys().map(String::as_str);
+        let nearest = nearest(name, names.filter(|name| self.is_traceable(name)));
+        ResolveError::NoSuchHandler(format!(
+            "there is no function `{name}` in {}{}; a function that the compiler inlined into all its \
+             callers does not exist on its own: mark it `noinline` to measure it",
+            place(self.module.as_deref()),
+            also(&nearest)
+        ))
+    }
+
+    /// For each of `names` the first symbol that is not a function of this module.
+    fn namesakes(&self, names: HashSet<&str>) -> HashMap<String, Namesake> {
+        // Not modules: the kernel lists its trampolines and BPF programs under these names.
+        const NO_MODULES: [&str; 4] =
+            ["bpf", "__builtin__ftrace", "__builtin__kprobes", "__builtin__klp"];
+        let module = self.module.as_deref();
+        let mut passed = HashSet::<&str>::default();
+        let mut found: HashMap<String, Namesake> = HashMap::new();
+        for (_, kind, name, place) in lines_of(&self.kallsyms) {
+            if !names.contains(name) || place.is_some_and(|place| NO_MODULES.contains(&place)) {
+                continue;
             }
+            if place == module && is_function(kind) {
+                passed.insert(name);
+            } else if !found.contains_key(name) {
+                let what = if is_function(kind) { "a function" } else { "a variable" };
+                let place = format!("{what} of {}", self::place(place));
+                // A look-up by name alone takes the first.
+                let taken_by_btf = !passed.contains(name);
+                found.insert(name.to_owned(), Namesake { place, taken_by_btf });
+            }
+        }
+        let any_first = found.values().any(|namesake| namesake.taken_by_btf);
+        if any_first && module.is_some() && self.files.looks_in_the_module() {
+            found.values_mut().for_each(|namesake| namesake.taken_by_btf = false);
         }
         found
     }
 }
 
-/// Why a function that a glob matches cannot be probed; `None` if it may be.
-fn unprobeable(name: &str, traceable: &Traceable<'_>) -> Option<&'static str> {
+/// Why a function cannot be probed; `None` if it may be. The same words for all that have the same reason.
+fn unprobeable(name: &str, traceable: Option<bool>) -> Option<&'static str> {
     if name.ends_with(".cold") || name.contains(".cold.") {
         Some("the unlikely half of a function, split off by the compiler: it is measured with that")
-    } else if !traceable.contains(name) {
-        Some(
-            "marked notrace, or in a section or file built without tracing: no probe can be placed at \
-             the entry",
-        )
+    } else if traceable == Some(false) {
+        Some("marked notrace, or built without tracing: measure the function that calls it")
     } else {
         None
     }

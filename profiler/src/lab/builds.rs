@@ -8,6 +8,7 @@ use profiler_vm::KernelImage;
 use super::installs::Installs;
 use super::subject::{Build, Subject};
 use super::{KernelBuilds, Options, kernel};
+use crate::args::PrepareArgs;
 use crate::error::{Failure, exit};
 use crate::prepare::{self, Inspected};
 
@@ -155,11 +156,10 @@ fn make(module: &Inspected, btf: Option<&Path>, output: &Path) -> Result<(), Fai
         let copied = fs::copy(&module.file, output).map(drop);
         return copied.map_err(|error| Failure::cannot_write(output, &error));
     };
-    let options = prepare::Options {
+    let options = PrepareArgs {
         file: module.file.clone(),
         btf: Some(btf.to_owned()),
         output: Some(output.to_owned()),
-        in_place: false,
     };
     prepare::prepare(&options, None).map(drop)
 }

@@ -186,7 +186,7 @@ fn with_bar<R>(
     progress.begin_steps("runs", runs);
     let started = AtomicU64::new(0);
     let bar = &*progress;
-    let done = work(&|| bar.at_step(started.fetch_add(1, Ordering::Relaxed)));
+    let done = work(&|| bar.at_count(started.fetch_add(1, Ordering::Relaxed)));
     progress.end();
     done
 }

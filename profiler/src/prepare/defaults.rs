@@ -1,4 +1,4 @@
-//! The values that a module's parameters have unless insmod is told others: its file holds an array of `struct kernel_param`
+//! Default values of a module's parameters: its file holds an array of `struct kernel_param`
 //! (include/linux/moduleparam.h), with relocations to names, kinds and variables.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -98,9 +98,7 @@ fn number(targets: &mut [Target]) {
 /// The first name or glob that no function has; if the programs cannot be listed.
 pub fn resolve_programs(patterns: &[String]) -> Result<Resolved, ResolveError> {
     let all = all().map_err(|error| {
-        ResolveError::of_machine(format!(
-            "cannot list the loaded BPF programs: {error}: run as root"
-        ))
+        ResolveError::Machine(format!("cannot list the loaded BPF programs: {error}: run as root"))
     })?;
     let found = patterns.iter().map(|pattern| matching(&all, pattern));
     Resolved::merged(found.collect::<Result<_, _>>()?)
@@ -130,7 +128,7 @@ fn matching(all: &[Target], pattern: &str) -> Result<Resolved, ResolveError> {
             same.join(", ")
         ),
     };
-    Err(ResolveError::of_name(what))
+    Err(ResolveError::Name(what))
 }
 
 /// Programs as they were when their measurement began.

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::Recording;
-use crate::atomic_file::{OutputError, OutputFile};
+use crate::atomic_file::OutputFile;
+use crate::error::Failure;
 
 impl Recording {
     /// This recording as JSON, with a line end.
@@ -15,7 +16,7 @@ impl Recording {
     ///
     /// # Errors
     /// As [`OutputFile::open`] and [`OutputFile::commit`].
-    pub fn write(&self, path: &Path) -> Result<(), OutputError> {
+    pub fn write(&self, path: &Path) -> Result<(), Failure> {
         OutputFile::open(path)?.commit(&self.to_json())
     }
 }

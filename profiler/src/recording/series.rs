@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::json::compact;
 use super::{Recording, Tool};
-use crate::atomic_file::{OutputError, OutputFile};
+use crate::atomic_file::OutputFile;
+use crate::error::Failure;
 
 /// What the field `schema` of every series says.
 pub const SERIES_SCHEMA: &str = "profiler/series";
@@ -87,7 +88,7 @@ impl Series {
     ///
     /// # Errors
     /// As [`OutputFile::open`] and [`OutputFile::commit`].
-    pub fn write(&self, path: &Path) -> Result<(), OutputError> {
+    pub fn write(&self, path: &Path) -> Result<(), Failure> {
         OutputFile::open(path)?.commit(&self.to_json())
     }
 }

@@ -9,10 +9,11 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use toml::Spanned;
 
 use super::otlp::Collector;
+use crate::error::Failure;
 use crate::probe::Precision;
 use crate::recording::Backend;
 use crate::text::duration;
-use crate::toml_file::{self, BadToml, Mistake, TomlFileError};
+use crate::toml_file::{self, BadToml, Mistake};
 use crate::verdict::parse_share;
 
 /// The default folder of completed intervals.
@@ -117,7 +118,7 @@ impl Config {
     ///
     /// # Errors
     /// If it cannot be read or has a mistake, such as an unknown key; the error has line and column.
-    pub fn read(path: &Path) -> Result<Self, TomlFileError> {
+    pub fn read(path: &Path) -> Result<Self, Failure> {
         Ok(Self::parse(&toml_file::read(path)?, path)?)
     }
 

@@ -10,8 +10,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::{Amount, Budget, Statistic, parse_share};
+use crate::error::Failure;
 use crate::recording::{Clock, Meter};
-use crate::toml_file::{self, BadToml, TomlFileError};
+use crate::toml_file::{self, BadToml};
 
 /// Limit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -165,7 +166,7 @@ impl Rule {
     ///
     /// # Errors
     /// If it cannot be read or has a mistake, such as an unknown key; the error has line and column.
-    pub fn read(path: &Path) -> Result<Self, TomlFileError> {
+    pub fn read(path: &Path) -> Result<Self, Failure> {
         Ok(Self::parse(&toml_file::read(path)?, path)?)
     }
 

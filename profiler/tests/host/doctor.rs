@@ -200,7 +200,6 @@ fn pahole_is_missing_or_fails_and_the_module_stays_as_it_was() {
         run(&mut command)
     };
     fails(&prepare(Path::new("/nowhere"), &[]), 3, &["pahole is missing", "package"]);
-    fails(&prepare(Path::new("/nowhere"), &["-o", &module]), 2, &["--in-place"]);
     fails(&prepare(Path::new("/nowhere"), &["-o", "/nowhere/x.ko"]), 8, &["/nowhere/x.ko", "-o"]);
 
     let fake = Folder::new();
@@ -211,11 +210,11 @@ fn pahole_is_missing_or_fails_and_the_module_stays_as_it_was() {
         fake.0.path().to_owned()
     };
     let broken = script("#!/bin/sh\necho broken DWARF >&2\nexit 1\n");
-    for more in [&[][..], &["--in-place"]] {
+    for more in [&[][..], &["-o", &module]] {
         fails(&prepare(&broken, more), 7, &["pahole gave", "broken DWARF"]);
     }
     let idle = script("#!/bin/sh\necho \"by $LLVM_OBJCOPY\" >&2\n");
-    fails(&prepare(&idle, &["--in-place"]), 7, &["no section .BTF", "binutils", "by objcopy"]);
+    fails(&prepare(&idle, &["-o", &module]), 7, &["no section .BTF", "binutils", "by objcopy"]);
     assert_eq!(fs::read(&module).expect("read"), bytes, "the original is untouched");
     assert_eq!(folder.names(), ["driver.ko", "vmlinux.btf"], "nothing is left behind");
 }
@@ -254,11 +253,11 @@ fn the_copy_has_btf_and_the_original_has_not() {
     let made = fs::read(&made).expect("read");
     assert_eq!(fs::read(folder.path("my-driver.btf.ko")).expect("read"), made);
     assert_eq!(fs::read(&module).expect("read"), bytes, "the original is untouched");
-    assert!(prepare(&["--in-place"]).status.success());
+    assert!(prepare(&["-o", &module]).status.success());
     assert_eq!(fs::read(&module).expect("read"), made);
 
     fs::write(&module, bytes).expect("write");
     let mut in_place = Command::new(env!("CARGO_BIN_EXE_profiler"));
-    in_place.args(["prepare", &module, "--btf", &base, "--in-place"]).env("PATH", &path);
+    in_place.args(["prepare", &module, "--btf", &base, "-o", &module]).env("PATH", &path);
     assert_durable(&calls(&in_place), Path::new(&module));
 }

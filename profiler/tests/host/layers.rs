@@ -25,7 +25,6 @@ const ROWS: &[&[&str]] = &[
         "atomic_file",
         "bytes",
         "emulator",
-        "error",
         "limits",
         "progress",
         "stats",
@@ -33,7 +32,7 @@ const ROWS: &[&[&str]] = &[
         "text",
         "toml_file",
     ],
-    &["terminal"],
+    &["error", "terminal"],
 ];
 
 /// A path from the crate's root.

@@ -68,7 +68,7 @@ impl Outputs {
                     }
                     _ => series.to_json(),
                 };
-                written = written.and(file.commit(&bytes).map_err(Failure::from));
+                written = written.and(file.commit(&bytes));
             }
             text.push_str(&printed(&series, build, bench));
         }

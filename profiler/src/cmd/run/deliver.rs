@@ -1,14 +1,12 @@
 //! Output of a run: its files, opened before anything is measured, and its table.
 
-use std::io;
-
-use super::super::{stdout_width, unwritable};
+use super::super::{data_to_stdout, stdout_width};
 use crate::args::RunArgs;
 use crate::atomic_file::{OutputFile, rescue};
 use crate::error::{Failure, exit};
 use crate::export::{Export, Format, table};
 use crate::recording::Series;
-use crate::terminal::{say, write};
+use crate::terminal::say;
 
 /// Open files, not yet written.
 pub(super) struct Outputs {
@@ -57,12 +55,12 @@ impl Outputs {
             [recording] if !is_several => recording.to_json(),
             _ => result.to_json(),
         };
-        let saved = self.json.map(|file| file.commit(&document).map_err(Failure::from));
+        let saved = self.json.map(|file| file.commit(&document));
         let is_saved = matches!(saved, Some(Ok(())));
         let mut written = saved.unwrap_or(Ok(()));
         for (format, file) in self.exports {
             let bytes = format.render(result, args.unit, None);
-            written = written.and(file.commit(&bytes).map_err(Failure::from));
+            written = written.and(file.commit(&bytes));
         }
         if !is_saved {
             written = written.map_err(|failure| rescued(failure, &document));
@@ -70,11 +68,11 @@ impl Outputs {
         let width = if is_stdout_taken { None } else { stdout_width() };
         let text = table(&result.runs, args.unit, width);
         let printed = if is_stdout_taken {
-            // A file goes to standard output, so the table goes to standard error, which nobody need read.
+            // A file goes to standard output, so the table goes to standard error.
             say(text.trim_end());
             Ok(())
         } else {
-            write(&mut io::stdout().lock(), text.as_bytes()).map_err(|error| unwritable(&error))
+            data_to_stdout(text.as_bytes())
         };
         written.and(printed)
     }

@@ -3,21 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use super::layout::Bpf;
 use super::{BPF, Hook, HookKind, ProbeState, Read};
 use crate::kernel::btf::Btf;
 use crate::kernel::names::{Names, is_function, lines_of};
+use crate::kernel::prototype::Structure;
 
-/// Entries of a list that are looked at, at most: it may change while it is read, and a guest may make a circle.
+/// Most entries that are read of a list: it may change while it is read, and a guest may make a circle.
 pub(super) const MOST: usize = 1 << 12;
 
 /// The same of a chain of notifiers and of the functions of a tracepoint, of which there are thousands.
 pub(super) const MOST_SHORT: usize = 256;
 
+/// Most functions of all tracepoints together: a guest may claim any number.
+const MOST_ON_TRACEPOINTS: usize = 1 << 16;
+
 /// `KPROBE_TABLE_SIZE` of kernel/kprobes.c.
 const BUCKETS: u64 = 64;
 
-/// Entries of a table of system calls that are looked at: more than there are.
+/// Tables of system calls, and the entries that are read of each: more than there are.
+const SYSTEM_CALL_TABLES: [&str; 2] = ["sys_call_table", "ia32_sys_call_table"];
 const SYSTEM_CALLS: u64 = 512;
 
 /// Bytes of `struct tracepoint_func` and of `struct nf_hook_entry`, since Linux 4.4 and 4.14.
@@ -30,8 +34,7 @@ const DISABLED: u32 = 2;
 const OPTIMIZED: u32 = 4;
 const FTRACE: u32 = 8;
 
-/// The lowest address of the kernel's half, with page tables of four levels, on arm64; x86-64 has none below its middle. A pointer
-/// below it is none.
+/// The lowest address of the kernel, with page tables of four levels, on arm64; on x86-64 it is higher.
 const KERNEL: u64 = 0xffff_0000_0000_0000;
 
 const PREFIX: &str = "__tracepoint_";
@@ -47,8 +50,43 @@ const NETFILTER: [(&str, &str, &[&str]); 4] = [
 ];
 const INET: [&str; 5] = ["prerouting", "input", "forward", "output", "postrouting"];
 
-/// Symbols of data that are needed by name.
-const DATA: [&str; 11] = [
+/// Heads of chains of notifiers.
+const CHAINS: [&str; 4] =
+    ["atomic_notifier_head", "blocking_notifier_head", "raw_notifier_head", "srcu_notifier_head"];
+
+/// Structures of the kernel that are read.
+const STRUCTURES: [&str; 27] = [
+    "bpf_link",
+    "bpf_prog",
+    "bpf_prog_array",
+    "bpf_prog_array_item",
+    "bpf_prog_aux",
+    "bpf_raw_tp_link",
+    "bpf_tramp_link",
+    "bpf_trampoline",
+    "btf_func_model",
+    "ftrace_func_entry",
+    "ftrace_hash",
+    "ftrace_ops",
+    "ftrace_ops_hash",
+    "kprobe",
+    "kretprobe",
+    "lsm_static_call",
+    "lsm_static_calls_table",
+    "net",
+    "netns_nf",
+    "nf_hook_entries",
+    "security_hook_heads",
+    "security_hook_list",
+    "trace_event_call",
+    "trace_kprobe",
+    "trace_probe",
+    "trace_probe_event",
+    "tracepoint",
+];
+
+/// Symbols that are needed by name.
+const SYMBOLS: [&str; 15] = [
     "kprobe_table",
     "ftrace_events",
     "trampoline_table",
@@ -57,25 +95,22 @@ const DATA: [&str; 11] = [
     "init_net",
     "security_hook_heads",
     "static_calls_table",
-    "sys_call_table",
-    "ia32_sys_call_table",
+    SYSTEM_CALL_TABLES[0],
+    SYSTEM_CALL_TABLES[1],
+    "aggr_pre_handler",
+    "pre_handler_kretprobe",
+    "kprobe_dispatcher",
+    "kretprobe_dispatcher",
     // Through which arm64's memory is read.
     crate::kernel::hooks::PAGE_TABLES,
 ];
 
-/// Functions that are needed by name.
-const FUNCTIONS: [&str; 4] =
-    ["aggr_pre_handler", "pre_handler_kretprobe", "kprobe_dispatcher", "kretprobe_dispatcher"];
-
 /// Whether a symbol is needed. Since Linux 7.0 data may have the kind of a function.
 pub(super) fn is_needed(kind: &str, name: &str) -> bool {
-    DATA.contains(&name)
-        || name.starts_with(PREFIX)
-        || FUNCTIONS.contains(&name)
-        || !is_function(kind) && is_chain(name)
+    SYMBOLS.contains(&name) || name.starts_with(PREFIX) || !is_function(kind) && is_chain(name)
 }
 
-/// Whether data may be the head of a chain of notifiers, by its name. That it is one shows by what is in it.
+/// Whether data may be the head of a chain of notifiers, by its name; what is in it shows whether it is one.
 fn is_chain(name: &str) -> bool {
     name.contains("chain") || name.contains("notif")
 }
@@ -90,9 +125,6 @@ pub(super) struct Found {
     pub(super) calls: Vec<u64>,
 }
 
-/// Most functions of all tracepoints together: a guest says where they are, and may say anything.
-const MOST_ON_TRACEPOINTS: usize = 1 << 16;
-
 impl Found {
     pub(super) fn named(kind: HookKind, place: impl Into<String>, call: u64, address: u64) -> Self {
         let hook = Hook { address, ..Hook::new(kind, place, Vec::new()) };
@@ -100,167 +132,56 @@ impl Found {
     }
 }
 
-/// Where the kernel has its lists, and offsets of members in bytes.
+/// The hooks of one kind, or why they cannot be read.
+pub(super) type Walked = io::Result<Vec<Found>>;
+
+/// Where a kernel has its lists, and what its structures look like.
 #[derive(Debug, Clone, Default)]
 pub struct Reader {
-    /// Addresses of [`DATA`] and [`FUNCTIONS`].
+    /// Addresses of [`SYMBOLS`].
     symbols: BTreeMap<String, u64>,
-    /// Of `struct kprobe`: hlist, list, nmissed, addr, `pre_handler`, `post_handler`, flags.
-    kprobe: Option<[u64; 7]>,
-    /// Of `struct kretprobe`: kp, handler, `entry_handler`, maxactive, nmissed.
-    kretprobe: Option<[u64; 5]>,
-    /// Of `struct tracepoint`: funcs.
-    tracepoint: Option<u64>,
-    /// Of `struct ftrace_ops`: func, next, `saved_func`, `func_hash`; the hash: `filter_hash`, `size_bits`, buckets; the entry: ip.
-    ftrace: Option<[u64; 8]>,
-    /// Of the members of [`NETFILTER`] in `struct net`, and hooks in `struct nf_hook_entries`.
-    netfilter: Option<([Option<u64>; 4], u64)>,
-    /// Of `struct security_hook_list`: list and hook, or hook twice where there is no list.
-    lsm: Option<[u64; 2]>,
-    /// Of `struct lsm_static_call`: hl; and bytes of one.
-    lsm_call: Option<[u64; 2]>,
-    /// Lists of LSM hooks by name, with their offset.
-    lsm_lists: Vec<(String, u64)>,
-    /// Offsets that the head of a chain may have in its structure.
-    heads: BTreeSet<u64>,
-    /// Of what BPF programs are attached by.
-    pub(super) bpf: Bpf,
+    /// Those of [`STRUCTURES`] and [`CHAINS`] that the kernel has.
+    structures: BTreeMap<&'static str, Structure>,
 }
-
-/// The hooks of one kind; `None` where the kernel's types or symbols lack them.
-/// A tracepoint's name, the address of its `struct tracepoint_func`, and the function.
-type OnTracepoint<'a> = (&'a str, u64, u64);
-pub(super) type Walked = io::Result<Option<Vec<Found>>>;
-/// Whether an address is in the module's code.
-type IsOwn<'a> = &'a dyn Fn(u64) -> bool;
-pub(super) type Walk<'a> = (&'static str, &'a dyn Fn() -> Walked);
 
 impl Reader {
     /// Of the kernel with these types and symbols; `kallsyms` has all that are [`needed`](super::needed), or more.
     ///
     /// # Errors
-    /// Why nothing can be read, in words: the symbols are hidden, or the types do not describe kprobes.
+    /// If the symbols are hidden, or the types do not describe kprobes.
     pub fn new(btf: &Btf, kallsyms: &str) -> Result<Self, String> {
-        let symbols = symbols(kallsyms);
-        let kprobe = ["hlist", "list", "nmissed", "addr", "pre_handler", "post_handler", "flags"];
-        let kretprobe = ["kp", "handler", "entry_handler", "maxactive", "nmissed"];
-        let one = |structure: &str, member: &str| btf.offsets(structure, [member]).map(|[at]| at);
-        let lists = ["security_hook_heads", "lsm_static_calls_table"];
-        let heads = ["atomic", "blocking", "raw", "srcu"];
-        let head = |kind: &&str| one(&format!("{kind}_notifier_head"), "head");
-        let layout = Self {
-            symbols,
-            kprobe: btf.offsets("kprobe", kprobe),
-            kretprobe: btf.offsets("kretprobe", kretprobe),
-            tracepoint: one("tracepoint", "funcs"),
-            ftrace: ftrace(btf),
-            netfilter: one("net", "nf").zip(one("nf_hook_entries", "hooks")).map(|(nf, hooks)| {
-                let of = |(member, ..): (&str, &str, _)| Some(nf + one("netns_nf", member)?);
-                (NETFILTER.map(of), hooks)
-            }),
-            lsm: btf
-                .offsets("security_hook_list", ["list", "hook"])
-                .or_else(|| btf.offsets("security_hook_list", ["hook", "hook"])),
-            lsm_call: one("lsm_static_call", "hl").zip(btf.size("lsm_static_call")).map(Into::into),
-            lsm_lists: lists.iter().find_map(|list| btf.members(list)).unwrap_or_default(),
-            heads: heads.iter().filter_map(head).collect(),
-            bpf: Bpf::of(btf),
-        };
-        if layout.kprobe.is_none() || layout.kretprobe.is_none() {
+        let names = STRUCTURES.into_iter().chain(CHAINS);
+        let structures = names.filter_map(|name| Some((name, btf.structure(name)?))).collect();
+        let reader = Self { symbols: symbols(kallsyms), structures };
+        if reader.structure("kprobe").is_err() || reader.structure("kretprobe").is_err() {
             return Err("the kernel's BTF does not describe its kprobes".to_owned());
         }
-        match layout.symbols.contains_key(DATA[0]) {
-            true => Ok(layout),
-            false => Err("/proc/kallsyms does not show where they are".to_owned()),
+        match reader.symbol("kprobe_table") {
+            Ok(_) => Ok(reader),
+            Err(_) => Err("/proc/kallsyms does not show where they are".to_owned()),
         }
     }
 
-    /// All hooks that may be of `module`, and in words what could not be read; `kallsyms` has tracepoints and chains.
-    pub(super) fn walk(
+    pub(super) fn symbol(&self, name: &str) -> io::Result<u64> {
+        self.symbols.get(name).copied().ok_or_else(lacking)
+    }
+
+    pub(super) fn structure(&self, name: &str) -> io::Result<&Structure> {
+        self.structures.get(name).ok_or_else(lacking)
+    }
+
+    /// Offsets of members of a structure, in bytes.
+    pub(super) fn offsets<const N: usize>(
         &self,
-        module: &str,
-        names: &Names<'_>,
-        kallsyms: &str,
-        read: Read<'_>,
-    ) -> (Vec<Found>, Vec<String>) {
-        let named = Named::of(kallsyms);
-        if module == BPF {
-            return self.walk_bpf(names, &named.tracepoints, read);
+        structure: &str,
+        members: [&str; N],
+    ) -> io::Result<[u64; N]> {
+        let structure = self.structure(structure)?;
+        let mut offsets = [0; N];
+        for (offset, member) in offsets.iter_mut().zip(members) {
+            *offset = structure.offset(member).ok_or_else(lacking)?;
         }
-        let is_own = &|address: u64| names.is_in(module, address);
-        let walks: [Walk<'_>; 7] = [
-            ("kprobes", &|| self.kprobes(read)),
-            ("tracepoints", &|| self.tracepoints(&named, is_own, read)),
-            ("ftrace", &|| self.ftrace(is_own, read)),
-            ("netfilter", &|| self.netfilter(is_own, read)),
-            ("LSM hooks", &|| self.lsm(is_own, read)),
-            ("notifiers", &|| self.notifiers(&named, names, is_own, read)),
-            ("system calls", &|| self.system_calls(is_own, read)),
-        ];
-        all(&walks)
-    }
-
-    pub(super) fn symbol(&self, name: &str) -> Option<u64> {
-        self.symbols.get(name).copied()
-    }
-
-    pub(super) fn kprobes(&self, read: Read<'_>) -> Walked {
-        let (Some([hlist, list, .., flags]), Some(table)) = (self.kprobe, self.symbol(DATA[0]))
-        else {
-            return Ok(None);
-        };
-        let [.., pre_handler, _, _] = self.kprobe.unwrap_or_default();
-        let aggregate = self.symbol(FUNCTIONS[0]);
-        let flags_of = |probe: u64| Ok::<_, io::Error>(read(probe.wrapping_add(flags))? as u32);
-        let mut found = Vec::new();
-        // A driver may make a circle of nodes without members.
-        let mut nodes = 0;
-        for bucket in 0..BUCKETS {
-            // Both kinds of node begin with the pointer to the next.
-            let mut node = read(table + 8 * bucket)?;
-            while node != 0 && found.len() < MOST && nodes < MOST {
-                nodes += 1;
-                let probe = node.wrapping_sub(hlist);
-                let first = flags_of(probe)?;
-                if aggregate == Some(read(probe.wrapping_add(pre_handler))?) {
-                    let head = probe.wrapping_add(list);
-                    let mut member = read(head)?;
-                    while member != head && found.len() < MOST {
-                        let probe = member.wrapping_sub(list);
-                        // How it is hit is known of the first alone: `report_probe()`.
-                        let state = state(flags_of(probe)? & (GONE | DISABLED) | first);
-                        found.push(self.kprobe(probe, state, read)?);
-                        member = read(member)?;
-                    }
-                } else {
-                    found.push(self.kprobe(probe, state(first), read)?);
-                }
-                node = read(node)?;
-            }
-        }
-        Ok(Some(found))
-    }
-
-    fn kprobe(&self, address: u64, state: ProbeState, read: Read<'_>) -> io::Result<Found> {
-        let [_, _, _, addr, pre_handler, post_handler, _] = self.kprobe.unwrap_or_default();
-        let of_kprobe = |offset: u64| read(address.wrapping_add(offset));
-        let call = of_kprobe(pre_handler)?;
-        let mut found = Found::named(HookKind::Kprobe, "", call, address);
-        found.at = Some(of_kprobe(addr)?);
-        found.hook.state = Some(state);
-        if self.symbol(FUNCTIONS[1]) == Some(call) {
-            let [kp, handler, entry_handler, maxactive, _] = self.kretprobe.unwrap_or_default();
-            let of = |offset: u64| read(address.wrapping_sub(kp).wrapping_add(offset));
-            found.hook.kind = HookKind::Kretprobe;
-            // `int`; machines are little endian.
-            found.hook.maxactive = Some(of(maxactive)? as u32);
-            found.calls = vec![of(entry_handler)?, of(handler)?];
-        } else {
-            found.calls.push(of_kprobe(post_handler)?);
-        }
-        let hook = &mut found.hook;
-        [hook.missed, hook.beyond_maxactive] = self.misses(hook.kind, address, read)?;
-        Ok(found)
+        Ok(offsets)
     }
 
     /// Hits that the kprobe, or kretprobe, at `address` has missed, and those beyond `maxactive`.
@@ -270,192 +191,286 @@ impl Reader {
         address: u64,
         read: Read<'_>,
     ) -> io::Result<[u64; 2]> {
-        let [_, _, nmissed, ..] = self.kprobe.unwrap_or_default();
-        let missed = read(address.wrapping_add(nmissed))?;
-        let [kp, .., beyond] = self.kretprobe.unwrap_or_default();
-        let beyond = match kind {
-            HookKind::Kretprobe => read(address.wrapping_sub(kp).wrapping_add(beyond))? as u32,
-            _ => 0,
-        };
-        Ok([missed, u64::from(beyond)])
+        let [missed] = self.offsets("kprobe", ["nmissed"])?;
+        let missed = read(address.wrapping_add(missed))?;
+        if kind != HookKind::Kretprobe {
+            return Ok([missed, 0]);
+        }
+        let [kp, beyond] = self.offsets("kretprobe", ["kp", "nmissed"])?;
+        let beyond = read(address.wrapping_sub(kp).wrapping_add(beyond))? as u32;
+        Ok([missed, beyond.into()])
+    }
+}
+
+fn lacking() -> io::Error {
+    io::Error::other("the kernel's types or symbols lack them")
+}
+
+/// A walk over a kernel's memory for the hooks of a module.
+pub(super) struct Walk<'a> {
+    pub(super) reader: &'a Reader,
+    pub(super) module: &'a str,
+    pub(super) names: &'a Names<'a>,
+    /// Has the symbols of tracepoints and chains.
+    pub(super) kallsyms: &'a str,
+    pub(super) read: Read<'a>,
+}
+
+impl<'a> Walk<'a> {
+    /// All hooks that may be of the module, and what could not be read.
+    pub(super) fn all(&self) -> (Vec<Found>, Vec<String>) {
+        if self.module == BPF {
+            return self.bpf();
+        }
+        collected([
+            ("kprobes", self.kprobes()),
+            ("tracepoints", self.tracepoints()),
+            ("ftrace", self.ftrace()),
+            ("netfilter", self.netfilter()),
+            ("LSM hooks", self.lsm()),
+            ("notifiers", self.notifiers()),
+            ("system calls", self.system_calls()),
+        ])
     }
 
-    fn tracepoints(&self, named: &Named<'_>, is_own: IsOwn<'_>, read: Read<'_>) -> Walked {
-        let Some(functions) = self.on_tracepoints(&named.tracepoints, read)? else {
-            return Ok(None);
+    pub(super) fn word(&self, base: u64, offset: u64) -> io::Result<u64> {
+        (self.read)(base.wrapping_add(offset))
+    }
+
+    /// Addresses of a list's nodes from `first` on, which have the pointer to the one behind them at `next`.
+    pub(super) fn list(
+        &self,
+        first: u64,
+        next: u64,
+        end: u64,
+        most: usize,
+    ) -> io::Result<Vec<u64>> {
+        let mut nodes = Vec::new();
+        let mut node = first;
+        while node != 0 && node != end && nodes.len() < most {
+            nodes.push(node);
+            node = self.word(node, next)?;
+        }
+        Ok(nodes)
+    }
+
+    /// Addresses of the nodes of a hash table of `struct hlist_head`.
+    pub(super) fn hashed(&self, table: u64, buckets: u64) -> io::Result<Vec<u64>> {
+        let mut nodes = Vec::new();
+        for bucket in 0..buckets {
+            let first = self.word(table, 8 * bucket)?;
+            nodes.extend(self.list(first, 0, 0, MOST - nodes.len())?);
+        }
+        Ok(nodes)
+    }
+
+    fn is_own(&self, address: u64) -> bool {
+        self.names.is_in(self.module, address)
+    }
+
+    /// A hook of the module, if `at` points to its code.
+    fn own(&self, kind: HookKind, place: impl Into<String>, at: u64) -> io::Result<Option<Found>> {
+        let call = (self.read)(at)?;
+        Ok(self.is_own(call).then(|| Found::named(kind, place, call, at)))
+    }
+
+    /// Addresses and names of data, by what `named` makes of their kind and name in kallsyms.
+    fn data(&self, named: impl Fn(&str, &'a str) -> Option<&'a str>) -> Vec<(u64, &'a str)> {
+        let one = |(address, kind, name, _): (&str, &str, &'a str, _)| {
+            let name = named(kind, name)?;
+            let address = u64::from_str_radix(address, 16).ok()?;
+            (address >= KERNEL).then_some((address, name))
         };
-        let own = functions.into_iter().filter(|(.., call)| is_own(*call));
+        lines_of(self.kallsyms).filter_map(one).collect()
+    }
+
+    /// The kernel's tracepoints.
+    pub(super) fn all_tracepoints(&self) -> Vec<(u64, &'a str)> {
+        self.data(|_, name| name.strip_prefix(PREFIX).filter(|name| !name.starts_with(PARTS)))
+    }
+
+    pub(super) fn kprobes(&self) -> Walked {
+        let [hlist, list, pre_handler, flags] =
+            self.reader.offsets("kprobe", ["hlist", "list", "pre_handler", "flags"])?;
+        let aggregate = self.reader.symbol("aggr_pre_handler").ok();
+        let flags = |probe: u64| Ok::<_, io::Error>(self.word(probe, flags)? as u32);
+        let mut found = Vec::new();
+        for node in self.hashed(self.reader.symbol("kprobe_table")?, BUCKETS)? {
+            if found.len() >= MOST {
+                break;
+            }
+            let probe = node.wrapping_sub(hlist);
+            let first = flags(probe)?;
+            if aggregate != Some(self.word(probe, pre_handler)?) {
+                found.push(self.kprobe(probe, state(first))?);
+                continue;
+            }
+            let head = probe.wrapping_add(list);
+            for member in self.list(self.word(head, 0)?, 0, head, MOST - found.len())? {
+                let probe = member.wrapping_sub(list);
+                // How it is hit is known of the first alone: `report_probe()`.
+                let state = state(flags(probe)? & (GONE | DISABLED) | first);
+                found.push(self.kprobe(probe, state)?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn kprobe(&self, address: u64, state: ProbeState) -> io::Result<Found> {
+        let [addr, pre_handler, post_handler] =
+            self.reader.offsets("kprobe", ["addr", "pre_handler", "post_handler"])?;
+        let call = self.word(address, pre_handler)?;
+        let mut found = Found::named(HookKind::Kprobe, "", call, address);
+        found.at = Some(self.word(address, addr)?);
+        found.hook.state = Some(state);
+        if self.reader.symbol("pre_handler_kretprobe").ok() == Some(call) {
+            let members = ["kp", "handler", "entry_handler", "maxactive"];
+            let [kp, handler, entry_handler, maxactive] =
+                self.reader.offsets("kretprobe", members)?;
+            let of = |offset: u64| self.word(address.wrapping_sub(kp), offset);
+            found.hook.kind = HookKind::Kretprobe;
+            // `int`; machines are little endian.
+            found.hook.maxactive = Some(of(maxactive)? as u32);
+            found.calls = vec![of(entry_handler)?, of(handler)?];
+        } else {
+            found.calls.push(self.word(address, post_handler)?);
+        }
+        let hook = &mut found.hook;
+        [hook.missed, hook.beyond_maxactive] = self.reader.misses(hook.kind, address, self.read)?;
+        Ok(found)
+    }
+
+    fn tracepoints(&self) -> Walked {
+        let functions = self.on_tracepoints()?;
+        let own = functions.into_iter().filter(|(.., call)| self.is_own(*call));
         let found = own.map(|(name, at, call)| Found::named(HookKind::Tracepoint, name, call, at));
-        Ok(Some(found.collect()))
+        Ok(found.collect())
     }
 
     /// What tracepoints call: a tracepoint's name, the address of its `struct tracepoint_func`, and the function.
-    pub(super) fn on_tracepoints<'a>(
-        &self,
-        tracepoints: &[(u64, &'a str)],
-        read: Read<'_>,
-    ) -> io::Result<Option<Vec<OnTracepoint<'a>>>> {
-        let Some(funcs) = self.tracepoint else { return Ok(None) };
+    pub(super) fn on_tracepoints(&self) -> io::Result<Vec<(&'a str, u64, u64)>> {
+        let [funcs] = self.reader.offsets("tracepoint", ["funcs"])?;
         let mut found = Vec::new();
-        for (tracepoint, name) in tracepoints {
-            let first = read(tracepoint.wrapping_add(funcs))?;
+        for (tracepoint, name) in self.all_tracepoints() {
+            let first = self.word(tracepoint, funcs)?;
             if first == 0 {
                 continue;
             }
             for number in 0..MOST_SHORT as u64 {
                 let at = first.wrapping_add(TRACEPOINT_FUNC * number);
-                match read(at)? {
+                match (self.read)(at)? {
                     0 => break,
-                    call if found.len() < MOST_ON_TRACEPOINTS => found.push((*name, at, call)),
+                    call if found.len() < MOST_ON_TRACEPOINTS => found.push((name, at, call)),
                     _ => return Err(io::Error::other("too many functions of tracepoints")),
                 }
             }
         }
-        Ok(Some(found))
+        Ok(found)
     }
 
-    fn ftrace(&self, is_own: IsOwn<'_>, read: Read<'_>) -> Walked {
-        let (Some([func, next, saved, ..]), Some(list)) =
-            (self.ftrace, self.symbol("ftrace_ops_list"))
-        else {
-            return Ok(None);
-        };
-        let end = self.symbol("ftrace_list_end");
+    fn ftrace(&self) -> Walked {
+        let [func, next, saved] =
+            self.reader.offsets("ftrace_ops", ["func", "next", "saved_func"])?;
+        let first = (self.read)(self.reader.symbol("ftrace_ops_list")?)?;
+        let end = self.reader.symbol("ftrace_list_end").unwrap_or(0);
         let mut found = Vec::new();
-        let mut ops = read(list)?;
-        for _ in 0..MOST_SHORT {
-            if ops == 0 || Some(ops) == end {
-                break;
+        for ops in self.list(first, next, end, MOST_SHORT)? {
+            let calls = [self.word(ops, func)?, self.word(ops, saved)?];
+            let own = calls.into_iter().find(|call| self.is_own(*call));
+            if let Some(call) = own.filter(|_| found.len() < MOST) {
+                found.extend(self.functions_of(ops, call)?);
             }
-            let calls = [func, saved].map(|member| read(ops.wrapping_add(member)));
-            for call in calls {
-                let call = call?;
-                if is_own(call) {
-                    self.functions_of(ops, call, read, &mut found)?;
-                    break;
-                }
-            }
-            ops = read(ops.wrapping_add(next))?;
         }
-        Ok(Some(found))
+        Ok(found)
     }
 
     /// A hook for each function that `ops` are called in.
-    fn functions_of(
-        &self,
-        ops: u64,
-        call: u64,
-        read: Read<'_>,
-        found: &mut Vec<Found>,
-    ) -> io::Result<()> {
-        let [.., func_hash, filter_hash, size_bits, buckets, ip] = self.ftrace.unwrap_or_default();
-        let hash = read(read(ops.wrapping_add(func_hash))?.wrapping_add(filter_hash))?;
+    fn functions_of(&self, ops: u64, call: u64) -> Walked {
+        let [hash] = self.reader.offsets("ftrace_ops", ["func_hash"])?;
+        let [filter] = self.reader.offsets("ftrace_ops_hash", ["filter_hash"])?;
+        let [bits, buckets] = self.reader.offsets("ftrace_hash", ["size_bits", "buckets"])?;
+        let [ip] = self.reader.offsets("ftrace_func_entry", ["ip"])?;
         let all = Found::named(HookKind::Ftrace, "every function", call, ops);
+        let hash = self.word(self.word(ops, hash)?, filter)?;
         if hash == 0 {
-            found.push(all);
-            return Ok(());
+            return Ok(vec![all]);
         }
-        let before = found.len();
-        let table = read(hash.wrapping_add(buckets))?;
-        let bits = (read(hash.wrapping_add(size_bits))? & 0xff).min(16);
-        for bucket in 0..1_u64 << bits {
-            let mut entry = read(table.wrapping_add(8 * bucket))?;
-            while entry != 0 && found.len() < MOST {
-                let at = Some(read(entry.wrapping_add(ip))?);
-                found.push(Found { at, ..all.clone() });
-                entry = read(entry)?;
-            }
+        let bits = (self.word(hash, bits)? & 0xff).min(16);
+        let entries = self.hashed(self.word(hash, buckets)?, 1 << bits)?;
+        if entries.is_empty() {
+            return Ok(vec![all]);
         }
-        if found.len() == before {
-            found.push(all);
-        }
-        Ok(())
+        let one = |entry| Ok(Found { at: Some(self.word(entry, ip)?), ..all.clone() });
+        entries.into_iter().map(one).collect()
     }
 
-    fn netfilter(&self, is_own: IsOwn<'_>, read: Read<'_>) -> Walked {
-        let (Some((members, hooks)), Some(net)) = (self.netfilter, self.symbol("init_net")) else {
-            return Ok(None);
-        };
+    fn netfilter(&self) -> Walked {
+        let [nf] = self.reader.offsets("net", ["nf"])?;
+        let [hooks] = self.reader.offsets("nf_hook_entries", ["hooks"])?;
+        let net = self.reader.symbol("init_net")?;
         let mut found = Vec::new();
-        for (member, (_, family, names)) in members.into_iter().zip(NETFILTER) {
-            let Some(member) = member else { continue };
+        for (member, family, names) in NETFILTER {
+            let Ok([member]) = self.reader.offsets("netns_nf", [member]) else { continue };
             for (number, name) in (0..).zip(names) {
-                let entries = read(net.wrapping_add(member).wrapping_add(8 * number))?;
+                let entries = self.word(net, nf + member + 8 * number)?;
                 if entries == 0 {
                     continue;
                 }
-                for entry in 0..read(entries)? & 0xffff {
-                    let at = entries.wrapping_add(hooks).wrapping_add(NF_HOOK_ENTRY * entry);
-                    let call = read(at)?;
-                    if is_own(call) {
-                        let place = format!("{family} {name}");
-                        found.push(Found::named(HookKind::Netfilter, place, call, at));
-                    }
+                for entry in 0..(self.read)(entries)? & 0xffff {
+                    let at = entries.wrapping_add(hooks + NF_HOOK_ENTRY * entry);
+                    found.extend(self.own(HookKind::Netfilter, format!("{family} {name}"), at)?);
                 }
             }
         }
-        Ok(Some(found))
+        Ok(found)
     }
 
-    fn lsm(&self, is_own: IsOwn<'_>, read: Read<'_>) -> Walked {
-        let Some([list, hook]) = self.lsm else { return Ok(None) };
+    fn lsm(&self) -> Walked {
+        let [hook] = self.reader.offsets("security_hook_list", ["hook"])?;
+        let own = |name: &str, list: u64| self.own(HookKind::Lsm, name, list.wrapping_add(hook));
         let mut found = Vec::new();
-        let mut add = |name: &str, of: u64| {
-            let call = read(of.wrapping_add(hook))?;
-            if is_own(call) {
-                found.push(Found::named(HookKind::Lsm, name, call, of));
-            }
-            Ok::<_, io::Error>(())
-        };
-        if let Some(heads) = self.symbol("security_hook_heads") {
-            for (name, offset) in &self.lsm_lists {
-                let mut node = read(heads.wrapping_add(*offset))?;
-                for _ in 0..MOST_SHORT {
-                    if node == 0 {
-                        break;
-                    }
-                    add(name, node.wrapping_sub(list))?;
-                    node = read(node)?;
+        if let Ok(heads) = self.reader.symbol("security_hook_heads") {
+            let [list] = self.reader.offsets("security_hook_list", ["list"])?;
+            for (name, offset) in &self.reader.structure("security_hook_heads")?.members {
+                for node in self.list(self.word(heads, *offset)?, 0, 0, MOST_SHORT)? {
+                    found.extend(own(name, node.wrapping_sub(list))?);
                 }
             }
-        } else if let (Some(table), Some([hl, size])) =
-            (self.symbol("static_calls_table"), self.lsm_call.filter(|[_, size]| *size > 0))
-        {
-            // As many calls of each as there may be modules; those of the last are not counted.
-            for pair in self.lsm_lists.windows(2) {
-                let [(name, from), (_, to)] = pair else { continue };
-                for at in (*from..*to).step_by(size as usize).take(MOST_SHORT) {
-                    match read(table.wrapping_add(at).wrapping_add(hl))? {
-                        0 => {}
-                        of => add(name, of)?,
-                    }
-                }
-            }
-        } else {
-            return Ok(None);
+            return Ok(found);
         }
-        Ok(Some(found))
+        // Since Linux 6.12: as many static calls of each hook as there may be modules.
+        let table = self.reader.symbol("static_calls_table")?;
+        let [hl] = self.reader.offsets("lsm_static_call", ["hl"])?;
+        let bytes = self.reader.structure("lsm_static_call")?.size.max(1);
+        let calls = self.reader.structure("lsm_static_calls_table")?;
+        let ends = calls.members.iter().skip(1).map(|(_, at)| *at).chain([calls.size]);
+        for ((name, from), to) in calls.members.iter().zip(ends) {
+            for at in (*from..to).step_by(bytes as usize).take(MOST_SHORT) {
+                match self.word(table, at + hl)? {
+                    0 => {}
+                    list => found.extend(own(name, list)?),
+                }
+            }
+        }
+        Ok(found)
     }
 
-    /// What is behind data whose name is that of a chain. Which kind of head it has is not known, and need not be: that a chain
-    /// reaches a block that calls the module is no accident.
-    fn notifiers(
-        &self,
-        named: &Named<'_>,
-        names: &Names<'_>,
-        is_own: IsOwn<'_>,
-        read: Read<'_>,
-    ) -> Walked {
-        if named.chains.len() > MOST {
+    /// Notifiers behind data that is named like a chain. The kind of its head is unknown, so each is tried: a chain that
+    /// reaches a block which calls the module is no accident.
+    fn notifiers(&self) -> Walked {
+        let chains = self.data(|kind, name| (!is_function(kind) && is_chain(name)).then_some(name));
+        if chains.len() > MOST {
             let text = format!("more than {MOST} symbols are named as chains are");
             return Err(io::Error::other(text));
         }
+        let offset = |head| self.reader.offsets(head, ["head"]).ok().map(|[offset]| offset);
+        let heads: BTreeSet<u64> = CHAINS.into_iter().filter_map(offset).collect();
         let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
         // A block has such names, too, and begins with what it calls.
-        let is_block = |at: u64| read(at).is_ok_and(|first| names.starts(first));
-        for (chain, name) in named.chains.iter().filter(|(at, _)| !is_block(*at)) {
-            for head in &self.heads {
-                let first = read(chain.wrapping_add(*head)).unwrap_or(0);
+        let is_block = |at: u64| (self.read)(at).is_ok_and(|first| self.names.starts(first));
+        for (chain, name) in chains.into_iter().filter(|(at, _)| !is_block(*at)) {
+            for head in &heads {
+                let first = self.word(chain, *head).unwrap_or(0);
                 let mut block = first;
                 for passed in 0..MOST_SHORT {
                     // Where it is no chain, it often is a list, which is a circle.
@@ -463,63 +478,54 @@ impl Reader {
                         break;
                     }
                     // `notifier_call` and `next` are the first members of `struct notifier_block`.
-                    let Ok(call) = read(block) else { break };
-                    if is_own(call) && seen.insert((*name, block)) {
-                        found.push(Found::named(HookKind::Notifier, *name, call, block));
-                    }
-                    block = read(block.wrapping_add(8)).unwrap_or(0);
+                    let Ok(own) = self.own(HookKind::Notifier, name, block) else { break };
+                    found.extend(own.filter(|_| seen.insert((name, block))));
+                    block = self.word(block, 8).unwrap_or(0);
                 }
             }
         }
-        Ok(Some(found))
+        Ok(found)
     }
 
-    fn system_calls(&self, is_own: IsOwn<'_>, read: Read<'_>) -> Walked {
+    fn system_calls(&self) -> Walked {
         let mut found = Vec::new();
-        for name in &DATA[8..] {
-            let Some(table) = self.symbol(name) else { continue };
+        for name in SYSTEM_CALL_TABLES {
+            let Ok(table) = self.reader.symbol(name) else { continue };
             for number in 0..SYSTEM_CALLS {
-                let at = table.wrapping_add(8 * number);
-                let call = read(at)?;
-                if is_own(call) {
-                    let place = format!("{name}[{number}]");
-                    found.push(Found::named(HookKind::SystemCall, place, call, at));
-                }
+                let (place, at) = (format!("{name}[{number}]"), table.wrapping_add(8 * number));
+                found.extend(self.own(HookKind::SystemCall, place, at)?);
             }
         }
-        Ok(Some(found))
+        Ok(found)
     }
 }
 
-/// What all walks find, and in words what could not be read.
-pub(super) fn all(walks: &[Walk<'_>]) -> (Vec<Found>, Vec<String>) {
+/// The hooks of all kinds, and what could not be read.
+pub(super) fn collected<const N: usize>(kinds: [(&str, Walked); N]) -> (Vec<Found>, Vec<String>) {
     let (mut found, mut unknown) = (Vec::new(), Vec::new());
-    for (what, walk) in walks {
-        match walk() {
-            Ok(Some(hooks)) => {
+    for (what, walked) in kinds {
+        match walked {
+            Ok(hooks) => {
                 if hooks.len() >= MOST {
                     unknown.push(format!("{what}: there are {MOST} or more, which may not be all"));
                 }
                 found.extend(hooks);
             }
-            Ok(None) => unknown.push(format!("{what}: the kernel's types or symbols lack them")),
             Err(error) => unknown.push(format!("{what}: {error}")),
         }
     }
     (found, unknown)
 }
 
-/// Addresses of [`DATA`] and [`FUNCTIONS`].
+/// Addresses of [`SYMBOLS`].
 fn symbols(kallsyms: &str) -> BTreeMap<String, u64> {
-    let mut symbols = BTreeMap::new();
-    for (address, _, name, module) in lines_of(kallsyms) {
-        let is_wanted = FUNCTIONS.contains(&name) || DATA.contains(&name);
-        let address = u64::from_str_radix(address, 16).ok().filter(|address| *address != 0);
-        if let (None, Some(address), true) = (module, address, is_wanted) {
-            symbols.insert(name.to_owned(), address);
-        }
-    }
-    symbols
+    let wanted = lines_of(kallsyms)
+        .filter(|(_, _, name, module)| module.is_none() && SYMBOLS.contains(name));
+    let known = wanted.filter_map(|(address, _, name, _)| {
+        let address = u64::from_str_radix(address, 16).ok().filter(|address| *address != 0)?;
+        Some((name.to_owned(), address))
+    });
+    known.collect()
 }
 
 fn state(flags: u32) -> ProbeState {
@@ -532,58 +538,64 @@ fn state(flags: u32) -> ProbeState {
     }
 }
 
-fn ftrace(btf: &Btf) -> Option<[u64; 8]> {
-    let [func, next, saved, hash] =
-        btf.offsets("ftrace_ops", ["func", "next", "saved_func", "func_hash"])?;
-    let [filter] = btf.offsets("ftrace_ops_hash", ["filter_hash"])?;
-    let [bits, buckets] = btf.offsets("ftrace_hash", ["size_bits", "buckets"])?;
-    let [ip] = btf.offsets("ftrace_func_entry", ["ip"])?;
-    Some([func, next, saved, hash, filter, bits, buckets, ip])
-}
-
-/// Data that is known by its name alone.
-#[derive(Default)]
-struct Named<'a> {
-    tracepoints: Vec<(u64, &'a str)>,
-    chains: Vec<(u64, &'a str)>,
-}
-
-impl<'a> Named<'a> {
-    fn of(kallsyms: &'a str) -> Self {
-        let mut named = Self::default();
-        for (address, kind, name, _) in lines_of(kallsyms) {
-            let address =
-                u64::from_str_radix(address, 16).ok().filter(|address| *address >= KERNEL);
-            let Some(address) = address else { continue };
-            let tracepoint = name.strip_prefix(PREFIX).filter(|name| !name.starts_with(PARTS));
-            if let Some(name) = tracepoint {
-                named.tracepoints.push((address, name));
-            } else if !is_function(kind) && is_chain(name) {
-                named.chains.push((address, name));
-            }
-        }
-        named
-    }
-}
-
-/// Offsets for tests.
 #[cfg(test)]
 pub(super) mod testing {
     use super::*;
 
+    /// A kernel with these symbols and made-up structures.
     pub(crate) fn reader(kallsyms: &str) -> Reader {
-        Reader {
-            symbols: symbols(kallsyms),
-            kprobe: Some([0, 16, 32, 40, 48, 56, 64]),
-            kretprobe: Some([0, 112, 120, 128, 132]),
-            tracepoint: Some(0),
-            ftrace: Some([0, 8, 16, 24, 0, 0, 8, 16]),
-            netfilter: Some(([Some(0), None, None, None], 8)),
-            lsm: Some([0, 24]),
-            lsm_call: None,
-            lsm_lists: vec![("bprm_check".to_owned(), 0)],
-            heads: [0, 8].into(),
-            bpf: Bpf::example(),
-        }
+        let structure = |name: &'static str, size: u64, members: &[(&str, u64)]| {
+            let members = members.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect();
+            (name, Structure { size, members })
+        };
+        let kprobe = [
+            ("hlist", 0),
+            ("list", 16),
+            ("nmissed", 32),
+            ("addr", 40),
+            ("pre_handler", 48),
+            ("post_handler", 56),
+            ("flags", 64),
+        ];
+        let kretprobe = [
+            ("kp", 0),
+            ("handler", 112),
+            ("entry_handler", 120),
+            ("maxactive", 128),
+            ("nmissed", 132),
+        ];
+        let structures = [
+            structure("kprobe", 72, &kprobe),
+            structure("kretprobe", 136, &kretprobe),
+            structure("tracepoint", 8, &[("funcs", 0)]),
+            structure(
+                "ftrace_ops",
+                32,
+                &[("func", 0), ("next", 8), ("saved_func", 16), ("func_hash", 24)],
+            ),
+            structure("ftrace_ops_hash", 8, &[("filter_hash", 0)]),
+            structure("ftrace_hash", 16, &[("size_bits", 0), ("buckets", 8)]),
+            structure("ftrace_func_entry", 24, &[("ip", 16)]),
+            structure("net", 8, &[("nf", 0)]),
+            structure("netns_nf", 8, &[("hooks_ipv4", 0)]),
+            structure("nf_hook_entries", 8, &[("hooks", 8)]),
+            structure("security_hook_list", 32, &[("list", 0), ("hook", 24)]),
+            structure("security_hook_heads", 8, &[("bprm_check", 0)]),
+            structure(CHAINS[0], 16, &[("head", 8)]),
+            structure(CHAINS[2], 8, &[("head", 0)]),
+            structure("bpf_prog", 64, &[("bpf_func", 48)]),
+            structure("bpf_prog_array", 16, &[("items", 16)]),
+            structure("bpf_prog_array_item", 16, &[("prog", 0)]),
+            structure("trace_event_call", 40, &[("list", 0), ("class", 16), ("prog_array", 32)]),
+            structure("trace_kprobe", 520, &[("rp", 8), ("tp", 512)]),
+            structure("trace_probe", 8, &[("event", 0)]),
+            structure("trace_probe_event", 56, &[("call", 16)]),
+            structure("bpf_raw_tp_link", 32, &[("link", 24)]),
+            structure("bpf_link", 8, &[("prog", 0)]),
+            structure("bpf_trampoline", 96, &[("hlist", 0), ("func", 64), ("progs_hlist", 72)]),
+            structure("btf_func_model", 0, &[]),
+            structure("bpf_tramp_link", 16, &[("tramp_hlist", 0), ("link", 8)]),
+        ];
+        Reader { symbols: symbols(kallsyms), structures: structures.into() }
     }
 }

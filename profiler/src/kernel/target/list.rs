@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{KernelFiles, ResolveError, Scope, Wanted, glob, is_glob, nearest};
+use super::{KernelFiles, ResolveError, Scope, glob, is_glob, unprobeable};
 
 /// A function as the kernel lists it, whether it can be probed or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -41,14 +41,8 @@ impl Function {
     }
 
     /// Why it cannot be probed; `None` if it can.
-    pub fn obstacle(&self) -> Option<String> {
-        if self.variant.as_deref().is_some_and(|kinds| kinds.ends_with("cold")) {
-            Some(format!("the unlikely half of {0}: measure {0}", self.source_name()))
-        } else if self.traceable == Some(false) {
-            Some("marked notrace: measure the function that calls it".to_owned())
-        } else {
-            None
-        }
+    pub fn obstacle(&self) -> Option<&'static str> {
+        unprobeable(&self.name, self.traceable)
     }
 }
 
@@ -75,7 +69,7 @@ impl KernelFiles {
         module: Option<&str>,
         patterns: &[String],
     ) -> Result<Vec<Function>, ResolveError> {
-        let scope = self.scope(module, &Wanted::All)?;
+        let scope = self.scope(module, None)?;
         let globs = patterns.iter().map(|pattern| glob(pattern)).collect::<Result<Vec<_>, _>>()?;
         let mut starts: Vec<u64> = scope.symbols.values().flatten().copied().collect();
         starts.sort_unstable();
@@ -93,13 +87,17 @@ impl KernelFiles {
                 functions.extend(scope.functions_named(name, addresses, &starts));
             }
         }
-        let namesakes = scope.namesakes(functions.iter().map(|function| function.name.as_str()));
+        let namesakes =
+            scope.namesakes(functions.iter().map(|function| function.name.as_str()).collect());
         for function in &mut functions {
             let namesake = namesakes.get(&function.name).filter(|namesake| namesake.taken_by_btf);
             function.taken_for = namesake.map(|namesake| namesake.place.clone());
         }
         match patterns.iter().zip(matched).find(|(_, matched)| !matched) {
-            Some((pattern, _)) => Err(scope.no_match(pattern)),
+            Some((pattern, _)) if is_glob(pattern) => {
+                Err(ResolveError::no_match(pattern, scope.module.as_deref(), 0))
+            }
+            Some((name, _)) => Err(scope.no_such_handler(name)),
             None => Ok(functions),
         }
     }
@@ -122,14 +120,12 @@ impl Scope<'_> {
             (&[id], Some(btf)) if addresses.len() == 1 => btf.prototype(id),
             _ => None,
         };
-        let mut addresses = addresses.to_vec();
-        addresses.sort_unstable();
         let function = |(place, &address): (usize, &u64)| Function {
             name: name.to_owned(),
             module: self.module.clone(),
             address: (address != 0).then_some(address),
             size_bytes: size(address, starts),
-            traceable: self.traceable.known(name),
+            traceable: self.known_traceable(name),
             btf: !ids.is_empty(),
             prototype: prototype.clone(),
             variant: parts_of(name).1.map(variant),
@@ -138,15 +134,6 @@ impl Scope<'_> {
             taken_for: None,
         };
         addresses.iter().enumerate().map(function).collect()
-    }
-
-    fn no_match(&self, pattern: &str) -> ResolveError {
-        let module = self.module.as_deref();
-        if is_glob(pattern) {
-            return ResolveError::no_match(pattern, module, 0);
-        }
-        let nearest = nearest(pattern, self.symbols.keys().map(String::as_str));
-        ResolveError::no_such_handler(pattern, module, &nearest)
     }
 }
 

@@ -1,17 +1,23 @@
 //! Atomic file replacement: write, sync, rename. Outputs are opened before anything is measured, which shows
 //! that they can be written.
 
-mod temporary;
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use profiler_vm::durable;
+use tempfile::NamedTempFile;
 
-use temporary::Temporary;
-pub(crate) use temporary::create as temporary;
+use crate::error::{Failure, exit};
+
+const PREFIX: &str = ".profiler-";
+const SUFFIX: &str = ".tmp";
+
+/// A temporary file that is older was left by a killed program.
+const STALE: Duration = Duration::from_secs(60);
 
 /// An output file that is open and not yet written.
 ///
@@ -29,19 +35,7 @@ enum Sink {
     /// A device, FIFO or the like, which cannot be replaced.
     Direct(File),
     /// With the file that it is to become: links are followed, so that the link stays.
-    Replace(Temporary, PathBuf),
-}
-
-/// An output file that cannot be written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: {source}: {remedy}", path.display())]
-pub struct OutputError {
-    /// The file, as the user named it.
-    pub path: PathBuf,
-    /// The system's reason.
-    pub source: io::Error,
-    /// What to do.
-    pub remedy: &'static str,
+    Replace(NamedTempFile, PathBuf),
 }
 
 impl OutputFile {
@@ -49,19 +43,19 @@ impl OutputFile {
     ///
     /// # Errors
     /// If the target is a folder, or its folder is missing, full or not writable.
-    pub fn open(path: &Path) -> Result<Self, OutputError> {
-        let sink = open_sink(path).map_err(|source| {
-            let remedy = match source.kind() {
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let sink = open_sink(path).map_err(|error| {
+            let remedy = match error.kind() {
                 io::ErrorKind::NotFound => "create its folder first",
                 io::ErrorKind::IsADirectory => "name a file, not a folder",
                 io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                     "choose a place that you may write to"
                 }
                 io::ErrorKind::StorageFull => "free some space or choose another place",
-                _ if source.raw_os_error() == Some(libc::ENXIO) => "start what reads from it first",
+                _ if error.raw_os_error() == Some(libc::ENXIO) => "start what reads from it first",
                 _ => "choose another place",
             };
-            OutputError { path: path.to_owned(), source, remedy }
+            unwritable(path, &error, remedy)
         })?;
         Ok(Self { path: path.to_owned(), sink })
     }
@@ -80,28 +74,47 @@ impl OutputFile {
     ///
     /// # Errors
     /// If that fails: a target that was there before is then still whole.
-    pub fn commit(self, bytes: &[u8]) -> Result<(), OutputError> {
-        let Self { path, sink } = self;
-        let written = match sink {
+    pub fn commit(self, bytes: &[u8]) -> Result<(), Failure> {
+        let written = match self.sink {
             Sink::Stdout => {
                 let mut stdout = io::stdout().lock();
                 stdout.write_all(bytes).and_then(|()| stdout.flush())
             }
             Sink::Direct(mut file) => file.write_all(bytes),
-            Sink::Replace(file, target) => temporary::replace(file, &target, bytes),
+            Sink::Replace(mut file, target) => {
+                file.as_file_mut().write_all(bytes).and_then(|()| durable::persist(file, &target))
+            }
         };
-        written.map_err(|source| OutputError {
-            path,
-            source,
-            remedy: "an older file of that name is left as it was; free some space or write elsewhere",
-        })
+        let remedy =
+            "an older file of that name is left as it was; free some space or write elsewhere";
+        written.map_err(|error| unwritable(&self.path, &error, remedy))
     }
 }
 
-/// Removes temporary files that a killed program left in `folder` a minute ago or more.
+fn unwritable(path: &Path, error: &io::Error, remedy: &str) -> Failure {
+    let text = format!("cannot write {}: {error}: {remedy}", path.display());
+    Failure::new(exit::BAD_OUTPUT, text)
+}
+
+/// A file in `folder` that is to take the place of another there; the umask applies to `mode`.
+pub(crate) fn temporary(folder: &Path, mode: u32) -> io::Result<NamedTempFile> {
+    tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).make_in(folder, |name| {
+        OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(name)
+    })
+}
+
+/// Removes temporary files that a killed program left in `folder`, which nobody else writes to.
 pub fn remove_stale(folder: &Path) {
-    temporary::is_first_visit(folder);
-    temporary::remove_left(folder, temporary::YOUNG);
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_ours =
+            name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX));
+        let changed = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+        let age = changed.and_then(|changed| changed.elapsed().ok());
+        if is_ours && age.is_some_and(|age| age >= STALE) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Saves `bytes`, which could not be written where they should be, in the folder for temporary files;
@@ -109,17 +122,17 @@ pub fn remove_stale(folder: &Path) {
 ///
 /// # Errors
 /// If they cannot be written there either.
-pub fn rescue(bytes: &[u8]) -> Result<PathBuf, OutputError> {
+pub fn rescue(bytes: &[u8]) -> Result<PathBuf, Failure> {
     let folder = std::env::temp_dir();
-    let error =
-        |source| OutputError { path: folder.clone(), source, remedy: "free some space there, too" };
-    let mut file = tempfile::Builder::new()
-        .prefix("profiler-rescued-")
-        .suffix(".json")
-        .tempfile_in(&folder)
-        .map_err(error)?;
-    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(error)?;
-    file.keep().map(|(_, path)| path).map_err(|kept| error(kept.error))
+    let save = || {
+        let mut builder = tempfile::Builder::new();
+        let builder = builder.prefix("profiler-rescued-").suffix(".json");
+        let mut file = builder.tempfile_in(&folder)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        Ok(file.keep()?.1)
+    };
+    save().map_err(|error| unwritable(&folder, &error, "free some space there, too"))
 }
 
 fn open_sink(path: &Path) -> io::Result<Sink> {
@@ -148,8 +161,7 @@ fn open_sink(path: &Path) -> io::Result<Sink> {
         _ => Path::new("."),
     };
     let mode = old.map_or(0o666, |metadata| metadata.permissions().mode() & 0o777);
-    let file = temporary::create(folder, mode)?;
-    Ok(Sink::Replace(file, target))
+    Ok(Sink::Replace(temporary(folder, mode)?, target))
 }
 
 /// Opens what is there without waiting: a FIFO that nobody reads is an error now, not a hang.
@@ -158,4 +170,30 @@ fn open_direct(path: &Path) -> io::Result<File> {
     let flags = OFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GETFL)?);
     fcntl(&file, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK))?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn what_a_killed_program_left_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let others = [".profiler-abc", "profiler-abc.tmp"];
+        for name in [".profiler-abc.tmp"].into_iter().chain(others) {
+            let file = File::create(at(name)).unwrap();
+            file.set_modified(SystemTime::now() - STALE).unwrap();
+        }
+        fs::create_dir(at(".profiler-folder.tmp")).unwrap();
+        let young = temporary(folder.path(), 0o600).unwrap();
+        remove_stale(folder.path());
+        assert!(!at(".profiler-abc.tmp").exists());
+        assert!(young.path().exists(), "its program may be alive");
+        for name in others.into_iter().chain([".profiler-folder.tmp"]) {
+            assert!(at(name).exists(), "{name} is none of ours");
+        }
+    }
 }
