@@ -1,6 +1,7 @@
 //! The probes on one load of a module: what they measure, cut into intervals, and added to the sum of its build.
 
 use std::collections::{BTreeMap, HashSet};
+use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use super::coverage::{Coverage, partly};
 use super::state::{Build, HandlerSum, NotMeasured};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::{self, ModuleFacts};
-use crate::kernel::target::{KernelFiles, LeftOut};
+use crate::kernel::target::{KernelFiles, LeftOut, Target};
 use crate::probe::{self, Drained, Precision, ProbeError, Probes, Session};
 use crate::recording::measure::{HandlerMeasure, Losses};
 use crate::recording::unlike::{Difference, Use, differences};
@@ -90,15 +91,14 @@ impl Attachment {
         precision: Precision,
         host: &HostFacts,
         known: Option<&(String, Budget)>,
-    ) -> Result<Self, String> {
-        let facts = module::collect(&config.name).map_err(|error| error.to_string())?;
-        let name = Some(config.name.as_str());
-        let found = KernelFiles::default().resolve_present(name, &config.handlers);
-        let mut found = found.map_err(|error| error.to_string())?;
+    ) -> Result<Self, Box<dyn Error>> {
+        let facts = module::collect(&config.name)?;
+        let mut found =
+            KernelFiles::default().resolve_present(Some(&config.name), &config.handlers)?;
         if let (true, Some(LeftOut { name, reason, .. })) =
             (found.targets.is_empty(), found.left_out.first())
         {
-            return Err(format!("none of its handlers can be measured: {name}: {reason}"));
+            return Err(format!("none of its handlers can be measured: {name}: {reason}").into());
         }
         let known = known.filter(|(id, _)| id == build_id(&facts));
         let shed = known.into_iter().flat_map(|(_, budget)| budget.shed());
@@ -108,7 +108,8 @@ impl Attachment {
             shed.clear();
         }
         found.targets.retain(|target| !shed.contains(&target.label()));
-        let by_glob: Vec<bool> = found.targets.iter().map(|target| target.by_glob).collect();
+        let named: HashSet<String> =
+            found.targets.iter().filter(|target| !target.by_glob).map(Target::label).collect();
         // One that no backend can measure is left out, also if it was named.
         found.targets.iter_mut().for_each(|target| target.by_glob = true);
         let options = probe::Options {
@@ -117,7 +118,7 @@ impl Attachment {
             keeper: true,
             ..probe::Options::default()
         };
-        let probes = Probes::attach(&found.targets, options).map_err(|error| error.to_string())?;
+        let probes = Probes::attach(&found.targets, options)?;
         for probe::FellBack { handler, backend, reason } in probes.fell_back() {
             info!("handler {handler} of {} is measured by {backend}: {reason}", config.name);
         }
@@ -129,12 +130,10 @@ impl Attachment {
         let shed = shed.into_iter().map(|name| (name, NotMeasured::Shed));
         let not_measured = missing.chain(shed).collect();
         let left_out = [&found.left_out[..], probes.left_out()].concat();
-        let begun = Self::begin(Box::new(probes), load, precision, facts, host);
-        let mut attachment = begun.map_err(|error| error.to_string())?;
+        let mut attachment = Self::begin(Box::new(probes), load, precision, facts, host)?;
         (attachment.not_measured, attachment.left_out) = (not_measured, left_out);
         for handler in &mut attachment.handlers {
-            let at = found.targets.iter().position(|target| target.label() == handler.name);
-            handler.measure.target.by_glob = at.is_none_or(|at| by_glob[at]);
+            handler.measure.target.by_glob = !named.contains(&handler.name);
         }
         attachment.log_begin();
         Ok(attachment)
@@ -155,27 +154,23 @@ impl Attachment {
         let first = session.drain()?;
         let began = session.drained_until().unwrap_or_else(Instant::now);
         let targets = session.targets().into_iter().zip(session.backends());
-        let handlers = targets.zip(&first).map(|((target, backend), first)| {
-            let durations = precision.durations();
-            Handler {
-                name: target.label(),
-                measure: HandlerMeasure::empty(target.clone(), Some(backend), durations),
-                account: Account::begin(first),
-                coverage: Coverage::begin(began),
-                sum: 0,
-                before: Losses::default(),
-                unrated: 0,
-                undecided: 0,
-            }
+        let handlers = targets.zip(&first).map(|((target, backend), first)| Handler {
+            name: target.label(),
+            measure: HandlerMeasure::empty(target.clone(), Some(backend), precision.durations()),
+            account: Account::begin(first),
+            coverage: Coverage::begin(began),
+            sum: 0,
+            before: Losses::default(),
+            unrated: 0,
+            undecided: 0,
         });
-        let handlers = handlers.collect();
         Ok(Self {
+            handlers: handlers.collect(),
             session,
             load,
             facts,
             host: host.clone(),
             precision,
-            handlers,
             left_out: Vec::new(),
             not_measured: BTreeMap::new(),
             is_detached: false,
@@ -360,17 +355,17 @@ impl Attachment {
         if ages {
             self.aged = self.until;
         }
-        for (handler, mut drained) in self.handlers.iter_mut().zip(drained) {
+        let time = self.until.saturating_duration_since(self.rated);
+        let is_rated = time >= SHORTEST_RATE;
+        let mut drained = drained.into_iter();
+        for handler in &mut self.handlers {
             let sum = &mut build.handlers[handler.sum];
-            handler.add(&mut drained, sum, self.is_detached);
+            if let Some(mut drained) = drained.next() {
+                handler.add(&mut drained, sum, self.is_detached);
+            }
             if ages {
                 handler.account.age();
             }
-        }
-        let time = self.until.saturating_duration_since(self.rated);
-        let is_rated = time >= SHORTEST_RATE;
-        for handler in &mut self.handlers {
-            let sum = &mut build.handlers[handler.sum];
             sum.covered_ns += handler.coverage.advance(self.until);
             if is_rated {
                 let rate = std::mem::take(&mut handler.unrated) as f64 / time.as_secs_f64();

@@ -1,7 +1,7 @@
 //! `serve.toml`: what the daemon measures, how, and where it goes.
 
-use std::net::SocketAddr;
-use std::ops::Range;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,18 +15,11 @@ use crate::text::duration;
 use crate::toml_file::{self, BadToml, Mistake, TomlFileError};
 use crate::verdict::parse_share;
 
-/// The default folder of completed intervals.
-pub const STORE: &str = "/var/lib/profiler";
-
-/// Port on the loopback address, which is in no list of ports in use by exporters.
-const LISTEN: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9560);
-
 /// Time between two intervals' ends.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Shortest and longest interval: a file each.
-const INTERVALS: Range<Duration> = Duration::from_secs(1)..Duration::from_secs(24 * 3600 + 1);
+const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
 /// What the daemon does. The file has the same keys; those that it lacks are as in [`Config::default`].
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
@@ -98,7 +91,8 @@ impl Default for Config {
             modules: Vec::new(),
             precision: Precision::Two,
             interval: INTERVAL,
-            listen: Some(LISTEN),
+            // No other exporter is known to use this port.
+            listen: Some((Ipv4Addr::LOCALHOST, 9560).into()),
             store: Store::default(),
             otlp: None,
             max_overhead: None,
@@ -108,7 +102,7 @@ impl Default for Config {
 
 impl Default for Store {
     fn default() -> Self {
-        Self { folder: STORE.into(), max_bytes: 512 << 20, min_free_bytes: 256 << 20 }
+        Self { folder: "/var/lib/profiler".into(), max_bytes: 512 << 20, min_free_bytes: 256 << 20 }
     }
 }
 
@@ -132,9 +126,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Largest cost of a handler's probes, as a share of one CPU.
+    /// Largest cost of a handler's probes, as a share of one CPU; without a limit the overhead is still shown.
     pub(super) fn limit(&self) -> f64 {
-        // Without a limit nothing is shed, and the overhead is known all the same.
         self.max_overhead.unwrap_or(f64::MAX)
     }
 }
@@ -234,11 +227,7 @@ fn share(text: &str) -> Result<Option<f64>, String> {
     Err("max-overhead has to be above 0% and at most 100% of a CPU".to_owned())
 }
 
-/// The length of intervals.
-///
-/// # Errors
-/// If it is none, or too short or too long.
-pub fn interval_length(text: &str) -> Result<Duration, String> {
+fn interval_length(text: &str) -> Result<Duration, String> {
     let length = duration(text)?;
     if !INTERVALS.contains(&length) {
         return Err("an interval has to be from 1s to 24h".to_owned());
@@ -247,10 +236,7 @@ pub fn interval_length(text: &str) -> Result<Duration, String> {
 }
 
 /// An address with its port, or `none`.
-///
-/// # Errors
-/// If it is neither.
-pub fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
+fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
     if text == "none" {
         return Ok(None);
     }
@@ -259,10 +245,7 @@ pub fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
 }
 
 /// A module's name as the kernel writes it, which is part of a path.
-///
-/// # Errors
-/// If no module can have that name.
-pub fn module_name(text: &str) -> Result<String, String> {
+fn module_name(text: &str) -> Result<String, String> {
     let name = text.replace('-', "_");
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {

@@ -103,24 +103,21 @@ impl Lock {
     pub(super) fn take(folder: &Path) -> Result<Self, Failure> {
         make_private(folder).map_err(|error| unusable(folder, &error))?;
         let path = folder.join(LOCK);
+        let failed = |error| unusable(&path, &error);
         let mut options = fs::OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(|error| unusable(&path, &error))?;
-        let mut file =
-            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| {
-                let mut owner = String::new();
-                let _ = file.take(20).read_to_string(&mut owner);
-                let owner = owner.trim().parse::<u32>();
-                let owner = owner.map_or(String::new(), |pid| format!(" (process {pid})"));
-                let text = format!(
-                    "another `profiler serve` runs already{owner}: stop it first, or give it this module in its configuration"
-                );
-                Failure::new(exit::CANNOT_MEASURE, text)
-            })?;
-        let id = format!("{}\n", std::process::id());
-        file.set_len(0)
-            .and_then(|()| file.write_all(id.as_bytes()))
-            .map_err(|error| unusable(&path, &error))?;
+        let locked = Flock::lock(file.map_err(failed)?, FlockArg::LockExclusiveNonblock);
+        let mut file = locked.map_err(|(file, _)| {
+            let mut owner = String::new();
+            let _ = file.take(20).read_to_string(&mut owner);
+            let owner = owner.trim();
+            let text = format!(
+                "another `profiler serve` runs already (process {owner}): stop it first, or give it this module in its configuration"
+            );
+            Failure::new(exit::CANNOT_MEASURE, text)
+        })?;
+        file.set_len(0).map_err(failed)?;
+        writeln!(file, "{}", std::process::id()).map_err(failed)?;
         Ok(Self { _file: file, folder: folder.to_owned() })
     }
 
@@ -190,14 +187,12 @@ async fn answer(
         }
         Ok(request) => {
             let (sender, receiver) = oneshot::channel();
-            let gone = |_| io::Error::other("the daemon ends");
-            questions.send((request, sender)).await.map_err(|_| gone(()))?;
-            receiver.await.map_err(|_| gone(()))?
+            let _ = questions.send((request, sender)).await;
+            receiver.await.map_err(|_| io::Error::other("the daemon ends"))?
         }
     };
-    let mut bytes = serde_json::to_vec(&answer)?;
-    bytes.push(b'\n');
-    timeout(PATIENCE, writer.write_all(&bytes)).await?
+    let line = serde_json::to_string(&answer)? + "\n";
+    timeout(PATIENCE, writer.write_all(line.as_bytes())).await?
 }
 
 /// Asks the daemon whose socket is in `folder`.
@@ -235,9 +230,7 @@ pub fn ask(folder: &Path, request: &Request) -> Result<Answer, Failure> {
 fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Answer> {
     stream.set_read_timeout(Some(PATIENCE_OF_CLIENT))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut bytes = serde_json::to_vec(request)?;
-    bytes.push(b'\n');
-    stream.write_all(&bytes)?;
+    stream.write_all((serde_json::to_string(request)? + "\n").as_bytes())?;
     let mut line = String::new();
     if BufReader::new(stream).read_line(&mut line)? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());

@@ -17,11 +17,11 @@ use super::costs::Costs;
 use super::modules::Event;
 use super::notify::Notifier;
 use super::own;
-use super::state::{Module, Own, State};
+use super::state::{Module, Own, Pushes, State};
 use super::status::Status;
 use super::store::Store;
+use super::system;
 use super::task::{Shared, Stage, Task};
-use super::{otlp, system};
 use crate::error::{Failure, exit};
 use crate::kernel::host;
 use crate::kernel::module::references;
@@ -37,13 +37,13 @@ const MODULE_RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The engine of the daemon.
 pub(super) struct Engine {
-    /// The configuration, which SIGHUP reads again; `None` if options of the command line are all.
-    file: Option<PathBuf>,
+    /// The configuration, which SIGHUP reads again.
+    file: PathBuf,
     tasks: Vec<Task>,
     shared: Shared,
     notifier: Notifier,
     /// Pushes to the collector, if there is one.
-    pushes: Option<Arc<otlp::Counts>>,
+    pushes: Option<watch::Receiver<Pushes>>,
     next_drain: Instant,
     next_interval: Instant,
     /// When the last drain was for one who asked what the daemon does.
@@ -59,10 +59,10 @@ impl Engine {
     /// An engine that has not begun.
     pub(super) fn new(
         config: Config,
-        file: Option<PathBuf>,
+        file: PathBuf,
         store: Store,
         notifier: Notifier,
-        pushes: Option<Arc<otlp::Counts>>,
+        pushes: Option<watch::Receiver<Pushes>>,
     ) -> Self {
         let (now, at) = (Instant::now(), Timestamp::now());
         let own = Own::default();
@@ -122,8 +122,10 @@ impl Engine {
                         info!("the kernel had more events than could be read: looking at all modules");
                         self.look_at_all();
                     }
-                    Some(Event::Ended(why)) => break Err(no_events(&why)),
-                    None => break Err(no_events("its reader ended")),
+                    None => break Err(Failure::new(
+                        exit::INTERNAL,
+                        "the kernel's events about modules ended: start the daemon again, which systemd does by itself",
+                    )),
                 },
                 Some((request, answer)) = questions.recv() => {
                     // Who asked may be gone.
@@ -156,8 +158,7 @@ impl Engine {
     /// When something is to be done without an event.
     fn due(&self) -> Instant {
         let again = self.tasks.iter().filter_map(Task::look_again);
-        let due = again.chain(self.notifier.due()).min().unwrap_or(self.next_drain);
-        due.min(self.next_drain).min(self.next_interval)
+        again.fold(self.next_drain.min(self.next_interval), Instant::min)
     }
 
     fn on_time(&mut self) {
@@ -176,10 +177,9 @@ impl Engine {
         if drains {
             self.next_drain = Instant::now() + DRAIN_EVERY;
             self.keep_budgets();
-            self.notifier.status(&self.in_words());
+            self.notifier.alive(&self.in_words(), !self.tasks.iter().any(Task::is_failing));
         }
         self.publish();
-        self.notifier.alive(now, !self.tasks.iter().any(Task::is_failing));
     }
 
     /// What it does, in a line.
@@ -284,11 +284,7 @@ impl Engine {
 
     /// Reads the configuration again. What stays the same keeps its probes and counts.
     fn read_again(&mut self) {
-        let Some(path) = &self.file else {
-            warn!("SIGHUP ignored: started from the command line, no configuration file");
-            return;
-        };
-        let config = match Config::read(path) {
+        let config = match Config::read(&self.file) {
             Ok(config) => config,
             Err(error) => {
                 error!("{error}: the configuration stays as it was");
@@ -329,7 +325,7 @@ impl Engine {
             kernel_memory_bytes: attachments().map(Attachment::kernel_memory_bytes).sum(),
             intervals: store.intervals(),
             overhead: measured.map(Task::overhead).sum(),
-            pushes: self.pushes.as_ref().map(|counts| counts.get()),
+            pushes: self.pushes.as_ref().map(|counts| *counts.borrow()),
             ..*own
         };
         let modules = self.tasks.iter();
@@ -366,21 +362,12 @@ fn wait_unreferenced(module: &str) -> u64 {
     }
 }
 
-/// The kernel reports no modules any more.
-fn no_events(why: &str) -> Failure {
-    let text = format!(
-        "the kernel's events about modules ended: {why}: start the daemon again, which systemd does by itself"
-    );
-    Failure::new(exit::INTERNAL, text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::attachment::tests::{attachment, drains};
     use super::super::budget::{Budget, FIRST_WAIT, LONGEST_WAIT};
     use super::super::config;
-    use super::super::state::{Build, Intervals, Phase};
-    use super::super::task::MOST_BUILDS;
+    use super::super::state::{Build, Intervals, MAX_BUILDS, Phase};
     use super::*;
     use crate::recording::Recording;
 
@@ -389,9 +376,9 @@ mod tests {
         build.handlers[0].measure.durations.len()
     }
 
-    fn engine(folder: &std::path::Path, file: Option<PathBuf>) -> Engine {
-        let config = file.as_deref().map(|file| Config::read(file).unwrap());
-        let mut config = config.unwrap_or_default();
+    fn engine(folder: &std::path::Path) -> Engine {
+        let file = folder.join("serve.toml");
+        let mut config = Config::read(&file).unwrap_or_default();
         let folder = folder.join("store");
         config.store = config::Store { folder, max_bytes: 1 << 20, min_free_bytes: 0 };
         let store = Store::open(config.store.clone()).unwrap();
@@ -400,7 +387,7 @@ mod tests {
 
     /// One that measures `driver`, whose handler `busy` has so many calls at each drain.
     fn engine_with(folder: &std::path::Path, calls: &[u64]) -> Engine {
-        let mut engine = engine(folder, None);
+        let mut engine = engine(folder);
         let config =
             config::Module { name: "driver".to_owned(), handlers: Vec::new(), backend: None };
         let mut attached = attachment("aa", drains(calls, 9));
@@ -418,7 +405,7 @@ mod tests {
     #[test]
     fn a_module_that_was_refused_and_is_gone_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
-        let mut engine = engine(folder.path(), None);
+        let mut engine = engine(folder.path());
         let config =
             config::Module { name: "no_such".to_owned(), handlers: Vec::new(), backend: None };
         let stage = Stage::Refused(8, String::new(), Instant::now());
@@ -481,20 +468,16 @@ mod tests {
     #[test]
     fn builds_are_kept_apart_and_bounded() {
         let folder = tempfile::tempdir().unwrap();
-        let mut engine = engine(folder.path(), None);
-        let ids: Vec<String> = (0..MOST_BUILDS + 3).map(|n| format!("{n:02}")).collect();
+        let mut engine = engine(folder.path());
+        let ids: Vec<String> = (0..MAX_BUILDS + 3).map(|n| format!("{n:02}")).collect();
         for id in &ids {
             let mut attached = attachment(id, drains(&[5], 9));
             engine.shared.begin_build(&mut attached);
-            engine.shared.change_build("driver", id, |build| {
-                attached.take(build, true);
-                // All but one are of the past.
-                build.is_attached = id == "01";
-            });
+            engine.shared.change_build("driver", id, |build| attached.take(build, true));
         }
         let state = engine.states().borrow().clone();
         let kept: Vec<&str> = state.builds.iter().map(|build| build.id.as_str()).collect();
-        assert_eq!((kept.len(), &kept[..3]), (MOST_BUILDS, &["01", "04", "05"][..]));
+        assert_eq!(kept, ["03", "04", "05", "06"]);
         assert!(state.builds.iter().all(|build| calls(build) == 5));
     }
 
@@ -661,7 +644,7 @@ mod tests {
         // Modules that no kernel has.
         let [one, two] = ["no_such_one", "no_such_two"].map(module);
         write(&one, "");
-        let mut engine = engine(folder.path(), Some(file.clone()));
+        let mut engine = engine(folder.path());
         engine.tasks[0].stage = measuring();
         write(&two, "max-byte = 1\n");
         engine.read_again();

@@ -1,11 +1,10 @@
 //! Pushes all metrics to an OpenTelemetry collector, by OTLP over HTTP.
 //!
-//! `opentelemetry-otlp` exports what its SDK has aggregated from single values; 0.33 of it takes no histogram that others have made
-//! (all fields of `metrics::data` are private to it). So the messages are made here, of the types that the protocol's own crate
-//! has, and sent by `hyper`. There is no TLS: push to a collector or agent on the same host, which forwards.
+//! `opentelemetry-otlp` 0.33 exports only what its own SDK has aggregated, so the messages are made here, of the types of
+//! the protocol's crate. There is no TLS: push to a collector or agent on the same host, which forwards.
 
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -14,7 +13,7 @@ use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::collector::metrics::v1::{
-    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+    ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
 };
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{
@@ -31,9 +30,10 @@ use tokio::sync::watch;
 #[path = "../../../fuzz/src/hooks/otlp.rs"]
 pub mod fuzzing;
 
-use super::expose::{FAMILIES, Family, Native, Point, SCHEMA, Seen, Value, ZERO_THRESHOLD, native};
+use super::expose::{
+    FAMILIES, Family, Kind, Native, Point, SCHEMA, Seen, Value, ZERO_THRESHOLD, native, seconds,
+};
 use super::state::{Pushes, State};
-use crate::export::exposition::{Kind, seconds};
 
 /// Where metrics are pushed to when no path is given.
 const PATH: &str = "/v1/metrics";
@@ -51,75 +51,40 @@ pub struct Collector {
     path: String,
 }
 
-/// An address that metrics cannot be pushed to.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid collector URL `{given}`: {why}")]
-pub struct BadCollector {
-    given: String,
-    why: &'static str,
-}
-
 impl FromStr for Collector {
-    type Err = BadCollector;
+    type Err = String;
 
-    fn from_str(given: &str) -> Result<Self, BadCollector> {
-        let bad = |why| BadCollector { given: given.to_owned(), why };
+    fn from_str(given: &str) -> Result<Self, String> {
+        let bad = |why| format!("invalid collector URL `{given}`: {why}");
         let uri: Uri = given.parse().map_err(|_| bad("write http://HOST:PORT"))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => {
+        let authority = match (uri.scheme_str(), uri.authority()) {
+            (Some("http"), Some(authority)) => authority,
+            (Some("https"), _) => {
                 return Err(bad("there is no TLS here; push to a collector on this host by http"));
             }
             _ => return Err(bad("write http://HOST:PORT")),
-        }
-        let authority = uri.authority().ok_or_else(|| bad("it has no host"))?;
+        };
         if authority.as_str().contains('@') {
             return Err(bad("a name and a password are not sent"));
         }
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let path = match uri.path_and_query().map_or("/", |path| path.as_str()) {
-            "/" => PATH.to_owned(),
-            path => path.to_owned(),
-        };
-        Ok(Self { host, port: authority.port_u16().unwrap_or(PORT), path })
-    }
-}
-
-/// What became of the pushes so far.
-#[derive(Debug, Default)]
-pub struct Counts(Mutex<Pushes>);
-
-impl Counts {
-    /// The numbers now.
-    pub fn get(&self) -> Pushes {
-        *self.lock()
-    }
-
-    fn add(&self, outcome: &Result<Partial, String>) {
-        let mut counts = self.lock();
-        match outcome {
-            Ok(partial) => {
-                counts.accepted += 1;
-                counts.rejected_points = counts.rejected_points.saturating_add(partial.rejected);
-            }
-            Err(_) => counts.failed += 1,
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Pushes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        Ok(Self {
+            host: authority.host().trim_matches(['[', ']']).to_owned(),
+            port: authority.port_u16().unwrap_or(PORT),
+            path: if path == "/" { PATH } else { path }.to_owned(),
+        })
     }
 }
 
 /// Pushes the latest `state` each time that `every` has passed, until its sender is dropped; then once more.
 ///
-/// Nothing is queued, and nothing tried again: metrics are cumulative, so the next push has what a failed one had. Each
-/// kind of failure is logged once, until a push is taken.
+/// Nothing is queued or retried: metrics are cumulative, so the next push has what a failed one had. Each kind of failure
+/// is logged once, until a push is taken.
 pub async fn push(
     collector: Collector,
     every: Duration,
     mut state: watch::Receiver<Arc<State>>,
-    counts: Arc<Counts>,
+    counts: watch::Sender<Pushes>,
 ) {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let mut logged = None;
@@ -132,7 +97,14 @@ pub async fn push(
         let outcome = tokio::time::timeout(PUSH_TIME, send(&collector, body)).await;
         let outcome = outcome.unwrap_or_else(|_| Err("no answer in 10 s".to_owned()));
         log(&mut logged, &collector, &outcome);
-        counts.add(&outcome);
+        counts.send_modify(|counts| match &outcome {
+            Ok(refused) => {
+                counts.accepted += 1;
+                let refused = refused.rejected_data_points.max(0).cast_unsigned();
+                counts.rejected_points = counts.rejected_points.saturating_add(refused);
+            }
+            Err(_) => counts.failed += 1,
+        });
         if ended {
             return;
         }
@@ -145,49 +117,41 @@ async fn engine_ended(state: &mut watch::Receiver<Arc<State>>, wait: Duration) -
     tokio::time::timeout(wait, ended).await.is_ok()
 }
 
-/// What was refused of a push that was taken.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Partial {
-    rejected: u64,
-    message: String,
+/// Logs what is wrong, if that is not what was `logged` last.
+fn log(logged: &mut Option<String>, to: &Collector, outcome: &Result<Refused, String>) {
+    let wrong = match outcome {
+        Ok(refused) if *refused == Refused::default() => None,
+        Ok(Refused { error_message, .. }) => {
+            Some(format!("the collector refused data points: {error_message:?}"))
+        }
+        Err(why) => Some(format!(
+            "cannot push metrics to {}:{}: {why}; the next push has all of them",
+            to.host, to.port
+        )),
+    };
+    if *logged != wrong {
+        match &wrong {
+            Some(text) => tracing::warn!("{text}"),
+            None => tracing::info!("the collector takes metrics again"),
+        }
+        *logged = wrong;
+    }
 }
 
-/// Logs each kind of failure once, until a push is taken; `logged` is the last one.
-fn log(logged: &mut Option<String>, collector: &Collector, outcome: &Result<Partial, String>) {
-    let why = match outcome {
-        Ok(partial) if *partial == Partial::default() => {
-            if logged.take().is_some() {
-                tracing::info!("the collector takes metrics again");
-            }
-            return;
-        }
-        Ok(partial) => &partial.message,
-        Err(why) => why,
-    };
-    if logged.replace(why.clone()).as_ref() == Some(why) {
-        return;
-    }
-    match outcome {
-        Ok(Partial { rejected, .. }) => {
-            tracing::warn!("the collector refused {rejected} data points: {why:?}");
-        }
-        Err(_) => tracing::warn!(
-            "cannot push metrics to {}:{}: {why}; the next push has all of them",
-            collector.host,
-            collector.port
-        ),
-    }
-}
+/// What was refused of a push that was taken.
+type Refused = ExportMetricsPartialSuccess;
 
 /// Sends one request on a connection of its own.
 ///
 /// # Errors
 /// Why it was not taken.
-async fn send(collector: &Collector, body: Vec<u8>) -> Result<Partial, String> {
+async fn send(collector: &Collector, body: Vec<u8>) -> Result<Refused, String> {
     let Collector { host, port, path } = collector;
     let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(in_words)?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(in_words)?;
+    // It ends with the sender.
+    tokio::spawn(connection);
     let name =
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let request = Request::post(path)
@@ -196,36 +160,23 @@ async fn send(collector: &Collector, body: Vec<u8>) -> Result<Partial, String> {
         .header(USER_AGENT, concat!("profiler/", env!("CARGO_PKG_VERSION")))
         .body(Full::new(Bytes::from(body)))
         .map_err(in_words)?;
-    let exchange = async {
-        let answer = sender.send_request(request).await.map_err(in_words)?;
-        let (head, body) = answer.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES).collect().await;
-        Ok::<_, String>((head, body.map(|body| body.to_bytes()).unwrap_or_default()))
-    };
-    tokio::pin!(connection);
-    let mut exchange = std::pin::pin!(exchange);
-    let (head, body) = tokio::select! {
-        answer = &mut exchange => answer?,
-        // The answer may have come with the end.
-        _ = &mut connection => exchange.await?,
-    };
-    judge(head.status, &body)
+    let (head, body) = sender.send_request(request).await.map_err(in_words)?.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES).collect().await;
+    judge(head.status, &body.map(|body| body.to_bytes()).unwrap_or_default())
 }
 
 fn in_words(error: impl ToString) -> String {
     error.to_string()
 }
 
-fn judge(status: StatusCode, body: &[u8]) -> Result<Partial, String> {
+fn judge(status: StatusCode, body: &[u8]) -> Result<Refused, String> {
     if !status.is_success() {
         return Err(format!("it answers {status}"));
     }
     let answer = ExportMetricsServiceResponse::decode(body).unwrap_or_default();
-    let partial = answer.partial_success.unwrap_or_default();
-    Ok(Partial {
-        rejected: u64::try_from(partial.rejected_data_points).unwrap_or(0),
-        message: partial.error_message.chars().take(200).collect(),
-    })
+    let mut refused = answer.partial_success.unwrap_or_default();
+    refused.error_message = refused.error_message.chars().take(200).collect();
+    Ok(refused)
 }
 
 /// All that is pushed of a state; `host` is the name of this one.
@@ -303,7 +254,7 @@ fn metric(family: &Family, seen: &Seen<'_>, times: Times) -> Option<Metric> {
                 .collect(),
             aggregation_temporality: cumulative,
         }),
-        Kind::Gauge | Kind::Info => metric::Data::Gauge(Gauge { data_points: numbers() }),
+        Kind::Gauge => metric::Data::Gauge(Gauge { data_points: numbers() }),
     };
     Some(Metric {
         name: name.to_owned(),

@@ -11,6 +11,9 @@ use crate::recording::measure::{HandlerMeasure, Losses};
 use crate::recording::warning::{SHED, WarningRecord};
 use crate::recording::{HandlerRecording, Recording};
 
+/// Builds of a module that are kept: those that were attached to last. Bounds memory, and the number of series.
+pub const MAX_BUILDS: usize = 4;
+
 /// What the daemon knows at one moment.
 #[derive(Debug, Clone)]
 pub struct State {
@@ -20,7 +23,7 @@ pub struct State {
     pub at: Timestamp,
     /// The modules that it is for, in the order of its configuration.
     pub modules: Vec<Module>,
-    /// Each build that it has measured, in the order in which it attached to them last. One that comes again goes on counting.
+    /// The last builds of each module, in the order in which it attached to them last. One that comes again goes on counting.
     pub builds: Vec<Build>,
     /// What the daemon itself takes.
     pub own: Own,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -110,7 +110,7 @@ impl Store {
                 continue;
             }
             if !fs::symlink_metadata(&folder).is_ok_and(|facts| facts.is_dir()) {
-                warn!("{} is not of this store, and left alone", folder.display());
+                warn!("ignoring {}: not a folder of intervals", folder.display());
                 continue;
             }
             atomic_file::remove_stale(&folder);
@@ -131,17 +131,20 @@ impl Store {
         let written = if before.closed == highest { before.under_way } else { 0 };
         let lost = before.waiting.saturating_sub(written);
         if lost > 0 {
-            self.counts.lost += lost;
-            error!(
-                "{lost} interval{} up to number {} in {} {}: closed, and in memory alone when the daemon before was \
-                 killed; make room on the disk, or end the daemon by SIGTERM",
-                plural(lost),
-                before.closed,
-                self.config.folder.display(),
-                if lost == 1 { "is lost" } else { "are lost" }
+            let last = format!("up to number {}", before.closed);
+            self.lose(
+                lost,
+                &last,
+                "closed, and in memory alone when the daemon before was killed; make room on the disk, or end the daemon \
+                 by SIGTERM",
             );
         }
         self.note(0);
+    }
+
+    fn lose(&mut self, lost: u64, which: &str, why: &str) {
+        self.counts.lost += lost;
+        error!("lost {lost} interval{} {which}: {why}", plural(lost));
     }
 
     /// Notes on disk what would be lost with this process: what waits, and so many more, which are written to the file of
@@ -166,16 +169,14 @@ impl Store {
         }
         match (parsed(name), whole(path)) {
             (Some((_, number)), _) if self.files.contains_key(&number) => {
-                warn!("{} has the number of another interval, and is left alone", path.display());
+                warn!("ignoring {}: another interval has its number", path.display());
             }
             (Some((start, number)), Ok(bytes)) => {
-                self.insert(
-                    number,
-                    Stored { start: start.into(), folder: Rc::clone(folder), bytes },
-                );
+                let folder = Rc::clone(folder);
+                self.insert(number, Stored { start: start.into(), folder, bytes });
             }
             (None, _) => warn!("ignoring {}: not an interval file", path.display()),
-            (_, Err(what)) => warn!("{} {what}, and is left alone", path.display()),
+            (_, Err(what)) => warn!("ignoring {}: it {what}", path.display()),
         }
     }
 
@@ -268,13 +269,9 @@ impl Store {
     fn bound_pending(&mut self) {
         while self.pending.len() > MOST_PENDING {
             let Pending { build, intervals, .. } = self.pending.remove(0);
-            self.counts.lost += intervals;
-            error!(
-                "{intervals} interval{} of {build} {} lost: intervals of {MOST_PENDING} builds wait in memory \
-                 already; make room on the disk",
-                plural(intervals),
-                if intervals == 1 { "is" } else { "are" }
-            );
+            let why =
+                format!("intervals of {MOST_PENDING} builds wait in memory: make room on the disk");
+            self.lose(intervals, &format!("of {build}"), &why);
         }
     }
 
@@ -300,10 +297,9 @@ impl Store {
                 error!(
                     "the last calls of {build} are lost: its last interval could not be written again"
                 );
-                continue;
+            } else {
+                self.lose(intervals, &format!("of {build}"), "it could not be written");
             }
-            self.counts.lost += intervals;
-            error!("{intervals} intervals of {build} are lost: they could not be written");
         }
         self.note(0);
     }
@@ -410,16 +406,13 @@ fn whole(path: &Path) -> Result<u64, String> {
     if !facts.is_file() {
         return Err("is not a regular file".to_owned());
     }
-    let mut file = fs::File::open(path).map_err(unreadable)?;
-    let mut head = Vec::new();
-    file.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(unreadable)?;
-    let head = String::from_utf8_lossy(&head);
-    if !head.contains(&format!("\"schema\":\"{SCHEMA}\"")) {
+    let file = fs::File::open(path).map_err(unreadable)?;
+    let (mut head, mut tail) = ([0; HEAD], [0; 2]);
+    file.read_at(&mut head, 0).map_err(unreadable)?;
+    if !String::from_utf8_lossy(&head).contains(&format!("\"schema\":\"{SCHEMA}\"")) {
         return Err("is not a recording".to_owned());
     }
-    let mut tail = [0; 2];
-    let end = file.seek(SeekFrom::End(-2)).and_then(|_| file.read_exact(&mut tail));
-    end.map_err(unreadable)?;
+    file.read_exact_at(&mut tail, facts.len().saturating_sub(2)).map_err(unreadable)?;
     if tail != *b"}\n" {
         return Err("is a recording without its end".to_owned());
     }

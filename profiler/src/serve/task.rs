@@ -12,11 +12,11 @@ use super::config::{self, Config};
 use super::control::Released;
 use super::costs::Costs;
 use super::modules::Presence;
-use super::state::{Build, NotMeasured, Own, Phase, State};
+use super::state::{Build, MAX_BUILDS, NotMeasured, Own, Phase, State};
 use super::store::Store;
 use crate::kernel::host::HostFacts;
 use crate::probe::{Drained, ProbeError};
-use crate::recording::{Backend, Recording};
+use crate::recording::Backend;
 use crate::stats::nanoseconds;
 use crate::text::plural;
 
@@ -28,9 +28,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How often a module may be replaced while probes are put on it, before it has to wait for its next event.
 const MOST_TRIES: u32 = 5;
-
-/// Builds that are kept in memory, and shown: the one that was met first goes when there are more.
-pub(super) const MOST_BUILDS: usize = 16;
 
 /// What the modules have in common.
 pub(super) struct Shared {
@@ -221,7 +218,7 @@ impl Task {
                 self.find_budget(&attachment, shared);
                 self.stage = Stage::Measuring(Box::new(attachment), None);
             }
-            Err(why) => self.refuse(load, why),
+            Err(why) => self.refuse(load, why.to_string()),
         }
     }
 
@@ -254,7 +251,8 @@ impl Task {
         let Err(error) = shared.drain(attachment, closes) else {
             *failing = None;
             if closes {
-                shared.close(attachment);
+                let interval = attachment.close();
+                shared.store.put(attachment.module(), attachment.build_id(), interval);
             }
             return;
         };
@@ -294,12 +292,18 @@ impl Task {
                 return None;
             }
         };
-        let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
+        let (drained, lost) = attachment.detach();
+        shared.add(&mut attachment, drained);
+        let mut interval = attachment.close();
+        if let Some(lost) = lost {
+            shared.own.drain_failures += 1;
+            interval.warnings.push(lost.into());
+        }
         let handlers = attachment.names();
-        let interval = shared.end(&mut attachment);
         let released = Released { handlers, calls: interval.calls(), references: 0 };
-        shared.store.put(&module, &id, interval);
-        shared.change_build(&module, &id, Build::leave);
+        let (module, id) = (attachment.module(), attachment.build_id());
+        shared.store.put(module, id, interval);
+        shared.change_build(module, id, Build::leave);
         Some((attachment.load, released))
     }
 
@@ -430,10 +434,10 @@ impl Shared {
             let builds = &mut Arc::make_mut(state).builds;
             builds.retain(|known| !is_same(known));
             builds.push(build);
-            if builds.len() > MOST_BUILDS
-                && let Some(first) = builds.iter().position(|build| !build.is_attached)
-            {
-                let Build { module, id, .. } = builds.remove(first);
+            let of_module: Vec<usize> =
+                (0..builds.len()).filter(|at| builds[*at].module == module).collect();
+            if of_module.len() > MAX_BUILDS {
+                let Build { id, .. } = builds.remove(of_module[0]);
                 info!("build {id} of module {module} is no longer shown: there are newer ones");
             }
         });
@@ -451,23 +455,6 @@ impl Shared {
     fn add(&self, attachment: &mut Attachment, drained: Vec<Drained>) {
         let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
         self.change_build(&module, &id, |build| attachment.add(drained, build));
-    }
-
-    fn close(&mut self, attachment: &mut Attachment) {
-        let interval = attachment.close();
-        self.store.put(attachment.module(), attachment.build_id(), interval);
-    }
-
-    /// The last interval of an attachment.
-    fn end(&mut self, attachment: &mut Attachment) -> Recording {
-        let (drained, lost) = attachment.detach();
-        self.add(attachment, drained);
-        let mut interval = attachment.close();
-        if let Some(lost) = lost {
-            self.own.drain_failures += 1;
-            interval.warnings.push(lost.into());
-        }
-        interval
     }
 }
 
