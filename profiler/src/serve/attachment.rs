@@ -24,14 +24,14 @@ use crate::recording::{Backend, Clock, HandlerRecording, HistogramLayout, Meter,
 use crate::stats::nanoseconds;
 use crate::text::{listed, plural};
 
-/// For so long a call may be under way whose entry was skipped: see [`Account::add`].
+/// How long a call whose entry was skipped may still be under way: see [`Account::add`].
 const AGE: Duration = Duration::from_secs(9);
 
-/// Shortest time over which calls per second are found to be shown, and to be decided by.
+/// Shortest time over which calls per second are computed: for display, and for the budget.
 const SHORTEST_RATE: Duration = Duration::from_millis(500);
 const SHORTEST_DECISION: Duration = Duration::from_secs(5);
 
-/// A wall clock that went this much further or less than the monotonic one was stepped.
+/// A wall clock that differs from the monotonic one by more than this was stepped.
 const STEP: SignedDuration = SignedDuration::from_secs(1);
 
 /// The probes on one load of a module.
@@ -43,7 +43,7 @@ pub(super) struct Attachment {
     host: HostFacts,
     precision: Precision,
     handlers: Vec<Handler>,
-    /// What cannot be measured: functions that globs match, too.
+    /// Functions that cannot be measured, including those that only a glob matches.
     left_out: Vec<LeftOut>,
     not_measured: BTreeMap<String, NotMeasured>,
     is_detached: bool,
@@ -52,13 +52,13 @@ pub(super) struct Attachment {
     began: Instant,
     /// Until when calls were counted.
     until: Instant,
-    /// Until when that was added to the sum of the build.
+    /// Until when time was added to the sum of the build.
     added: Instant,
-    /// When skipped entries were forgotten the last time.
+    /// When skipped entries were last forgotten.
     aged: Instant,
-    /// Until when the budget was decided.
+    /// Until when calls are counted in the last decision about the budget.
     decided: Instant,
-    /// Until when calls per second were found.
+    /// Until when calls are counted in the rates that are shown.
     rated: Instant,
 }
 
@@ -80,11 +80,11 @@ struct Handler {
 }
 
 impl Attachment {
-    /// Puts probes on the handlers of a load of a module. Those that cannot be measured are left out, and those of the
-    /// same build that are shed by the `known` budget.
+    /// Puts probes on the handlers of a load of a module. Leaves out those that cannot be measured, and those that the `known`
+    /// budget of the same build has shed.
     ///
     /// # Errors
-    /// Why none can, in a sentence.
+    /// If no handler can be measured.
     pub(super) fn attach(
         config: &config::Module,
         load: u64,
@@ -110,7 +110,7 @@ impl Attachment {
         found.targets.retain(|target| !shed.contains(&target.label()));
         let named: HashSet<String> =
             found.targets.iter().filter(|target| !target.by_glob).map(Target::label).collect();
-        // One that no backend can measure is left out, also if it was named.
+        // A handler that no backend can measure is left out even if it was named.
         found.targets.iter_mut().for_each(|target| target.by_glob = true);
         let options = probe::Options {
             precision,
@@ -212,7 +212,7 @@ impl Attachment {
         &self.facts.name
     }
 
-    /// What tells its build from others: its build id, else its `srcversion`, else nothing.
+    /// Identifies its build: the build id, else the `srcversion`, else empty.
     pub(super) fn build_id(&self) -> &str {
         build_id(&self.facts)
     }
@@ -241,7 +241,7 @@ impl Attachment {
         self.not_measured.values().filter(|why| **why == NotMeasured::Shed).count()
     }
 
-    /// Calls a second of each handler that has probes since this was asked before; `None` if that is too short a time.
+    /// Calls per second of each handler with probes since the last call of this function; `None` if that is too short.
     pub(super) fn rates_to_decide(&mut self) -> Option<Vec<(String, f64)>> {
         let time = self.until.saturating_duration_since(self.decided);
         if time < SHORTEST_DECISION {
@@ -279,13 +279,13 @@ impl Attachment {
         Ok(true)
     }
 
-    /// In what it is measured in another way than `build` was: figures add up only if there is nothing.
+    /// How it is measured differently than `build` was: figures add up only if there is no difference.
     pub(super) fn unlike(&self, build: &Build) -> Vec<Difference> {
         let now = self.recording(Duration::from_nanos(1), self.stored());
         differences(&build.recording(), &now, Use::Merge)
     }
 
-    /// The build that it adds to from now on: what was measured `before`, or nothing so far.
+    /// The build that it adds to from now on: the one `before`, or a new one.
     pub(super) fn build(&mut self, before: Option<Build>) -> Build {
         let mut build = before.unwrap_or_else(|| Build {
             module: self.facts.name.clone(),
@@ -314,7 +314,7 @@ impl Attachment {
         build
     }
 
-    /// What of the build is not measured, and why.
+    /// Notes which handlers of the build are not measured, and why.
     fn describe(&self, build: &mut Build) {
         build.not_measured = self.not_measured.clone();
         build.frame.left_out = self.left_out();
@@ -328,11 +328,11 @@ impl Attachment {
             && self.session.entries().is_ok_and(|entries| entries == known)
     }
 
-    /// Takes what was measured since the last time from the kernel, to be [added](Self::add); nothing where no call began.
-    /// `fully` looks also at what the kernel skipped there.
+    /// Reads what was measured since the last drain, to be [added](Self::add); empty if no call began. `fully` also reads
+    /// what the kernel skipped.
     ///
     /// # Errors
-    /// If the kernel's maps cannot be read; the next time has what this one lacks.
+    /// If the kernel's maps cannot be read; the next drain has what this one lacks.
     pub(super) fn drain(&mut self, fully: bool) -> Result<Vec<Drained>, ProbeError> {
         let now = Instant::now();
         if !fully && self.is_idle() {
@@ -349,7 +349,7 @@ impl Attachment {
         self.until = self.until.max(until);
     }
 
-    /// Adds what was drained, and the time that passed, to the interval and to the sum of the build.
+    /// Adds a drain, and the time that passed, to the interval and to the sum of the build.
     pub(super) fn add(&mut self, drained: Vec<Drained>, build: &mut Build) {
         let ages = !drained.is_empty() && self.until.saturating_duration_since(self.aged) >= AGE;
         if ages {
@@ -381,7 +381,7 @@ impl Attachment {
         self.describe(build);
     }
 
-    /// Ends the interval with the last drain and begins the next there: a recording of it.
+    /// Ends the interval at the last drain, where the next one begins, and returns its recording.
     pub(super) fn close(&mut self) -> Recording {
         let interval = self.interval();
         for handler in &mut self.handlers {
@@ -435,7 +435,7 @@ impl Attachment {
         interval
     }
 
-    /// What it could not measure, and what was shed when it attached.
+    /// Handlers that it could not measure, and those that were shed when it attached.
     fn left_out(&self) -> Vec<LeftOut> {
         let has_handler = |name: &str| self.handlers.iter().any(|handler| handler.name == name);
         let shed = self.not_measured.iter().filter(|(_, why)| **why == NotMeasured::Shed);
@@ -448,7 +448,7 @@ impl Attachment {
         LeftOut { name: name.to_owned(), module, reason: SHED.to_owned() }
     }
 
-    /// Takes the probes off, and what was measured last, to be [added](Self::add); a warning if the last calls are lost.
+    /// Takes the probes off. Returns the last drain, to be [added](Self::add), and a warning if its calls are lost.
     pub(super) fn detach(&mut self) -> (Vec<Drained>, Option<Warning>) {
         self.session.detach();
         self.is_detached = true;
@@ -490,16 +490,13 @@ impl Attachment {
 }
 
 impl Handler {
-    /// Adds what was drained to its interval and to its sum.
+    /// Adds a drain to its interval and to its sum.
     fn add(&mut self, drained: &mut Drained, sum: &mut HandlerSum, is_last: bool) {
         self.unrated += drained.durations.len();
         self.undecided += drained.durations.len();
         self.account.add(drained);
-        if is_last {
-            self.account.end();
-        }
         self.measure.durations += &drained.durations;
-        self.measure.losses = self.account.losses(&self.measure.durations);
+        self.measure.losses = self.account.losses(&self.measure.durations, is_last);
         sum.in_flight = self.account.now().books.in_flight;
         let losses = self.before.checked_add(&self.measure.losses);
         let losses = losses.unwrap_or(sum.measure.losses);

@@ -13,13 +13,13 @@ pub const FIRST_WAIT: Duration = Duration::from_secs(60);
 /// The longest that it doubles to.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// How much of the limit may be taken by what is known beforehand, where a handler is taken up again: a handler at the limit
-/// itself would be shed and taken up by turns.
+/// Share of the limit that a handler may be expected to take when it is taken up again: one at the limit itself would be shed
+/// and taken up in turns.
 const ROOM: f64 = 0.8;
 
 /// A share of one CPU in words: `0.1%`.
 pub fn percent(share: f64) -> String {
-    // Four digits are more than a rate is known to, and hide what binary fractions do to 0.1.
+    // Rates are not known to four digits; rounding hides that 0.1 is no binary fraction.
     let percent = format!("{:.4}", share * 100.0);
     format!("{}%", percent.trim_end_matches('0').trim_end_matches('.'))
 }
@@ -29,7 +29,7 @@ fn positive(number: f64) -> f64 {
     if number > 0.0 { number.min(f64::MAX) } else { 0.0 }
 }
 
-/// What is to be done about a handler.
+/// A change of what is measured.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Take its probes off: its overhead, as a share of one CPU.
@@ -56,7 +56,7 @@ struct Known {
     since: Instant,
     /// How long it stays shed.
     wait: Duration,
-    /// Hits per second when it was shed: what it does since then is not seen.
+    /// Hits per second when it was shed; later ones are not seen.
     rate: f64,
 }
 
@@ -72,7 +72,7 @@ impl Budget {
         self.limit = positive(limit);
     }
 
-    /// What all probes cost according to the last decision's rates, as a share of one CPU.
+    /// Cost of all probes by the rates of the last decision, as a share of one CPU.
     pub const fn overhead(&self) -> f64 {
         self.overhead
     }
@@ -88,28 +88,20 @@ impl Budget {
         shed.map(|known| known.since + known.wait).min()
     }
 
-    /// Handlers that bear the daemon's own time: those with `rates`, and those that are shed.
-    pub fn handlers(&self, rates: &[(&str, f64)]) -> usize {
-        let is_measured = |name: &str| rates.iter().any(|(measured, _)| *measured == name);
-        rates.len() + self.shed().filter(|name| !is_measured(name)).count()
-    }
-
-    /// What to do now: `rates` are the hits per second, over the time since the decision before, of all handlers that are
-    /// measured; `own` is the CPU time that measuring took of the daemon in that time, as a share of one CPU. Each handler,
-    /// measured or shed, bears an equal part: with none measured the daemon's time is as large as before.
+    /// Decides what to change now. `rates` are the hits per second of all measured handlers since the last decision; `part` is
+    /// what each handler, measured or shed, bears of the daemon's own time for measuring, as a share of one CPU.
     ///
-    /// All whose probes alone cost more than the limit are shed, the costliest first. If there is none, at most one is shed
-    /// whose part of the daemon's own time makes it too much: what that saves shows in the next decision. A shed handler is
-    /// tried again after its wait, the cheapest first and one a decision; those that fit by the rate that they had when they
-    /// were shed do not wait longer than [`FIRST_WAIT`].
-    pub fn decide(&mut self, now: Instant, rates: &[(&str, f64)], own: f64) -> Vec<Action> {
-        let part = positive(own) / self.handlers(rates).max(1) as f64;
+    /// Sheds all handlers whose probes alone cost more than the limit, the costliest first; else at most one that exceeds it
+    /// by its part of the daemon's own time, as the next decision shows what that saves. A shed handler is tried again after
+    /// its wait, the cheapest first and one a decision; one that fits by its rate when it was shed waits [`FIRST_WAIT`] at most.
+    pub fn decide(&mut self, now: Instant, rates: &[(&str, f64)], part: f64) -> Vec<Action> {
+        let part = positive(part);
         let cost_s = self.cost_s;
         let mut measured: Vec<(&str, f64)> =
             rates.iter().map(|&(name, rate)| (name, positive(rate))).collect();
         measured.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
         for (name, _) in &measured {
-            // It was attached anew meanwhile.
+            // It was attached again meanwhile.
             if let Some(known) = self.known.get_mut(*name).filter(|known| known.is_shed) {
                 (known.is_shed, known.since) = (false, now);
             }
@@ -133,7 +125,7 @@ impl Budget {
     }
 
     fn shed_one(&mut self, now: Instant, name: &str, rate: f64) {
-        // One that was measured as long as it had been shed begins anew.
+        // After being measured for as long as it had been shed, it starts over.
         let failed = self.known.get(name).filter(|known| now - known.since < known.wait);
         let wait = failed.map_or(FIRST_WAIT, |known| (known.wait * 2).min(LONGEST_WAIT));
         self.known.insert(name.to_owned(), Known { is_shed: true, since: now, wait, rate });
@@ -213,15 +205,14 @@ mod tests {
         let (mut budget, start) = budget();
         let rates = [("a", 9_000.0), ("b", 9_500.0), ("c", 100.0)];
         // 0.02 % each: `a` and `b` are above the limit.
-        assert_eq!(words(&budget.decide(start, &rates, 0.0006)), ["shed b 0.115%"]);
+        assert_eq!(words(&budget.decide(start, &rates, 0.0006 / 3.0)), ["shed b 0.115%"]);
         assert_eq!(percent(budget.overhead()), "0.091%");
-        let next = budget.decide(at(start, 10), &[("a", 9_000.0), ("c", 100.0)], 0.0004);
-        // A third of it, though two are measured.
+        let next = budget.decide(at(start, 10), &[("a", 9_000.0), ("c", 100.0)], 0.0004 / 3.0);
         assert_eq!(words(&next), ["shed a 0.1033%"]);
         // Where probes alone are too much, those are shed and nothing else.
         let (mut other, _) = super::tests::budget();
         let rates = [("a", 9_000.0), ("b", 20_000.0)];
-        assert_eq!(words(&other.decide(start, &rates, 0.0004)), ["shed b 0.22%"]);
+        assert_eq!(words(&other.decide(start, &rates, 0.0002)), ["shed b 0.22%"]);
     }
 
     #[test]
@@ -320,12 +311,11 @@ mod tests {
     fn with_all_shed_the_daemons_own_time_is_still_a_part_of_each() {
         let (mut budget, start) = budget();
         let rates = [("f", 10.0), ("g", 20.0)];
-        assert_eq!(words(&budget.decide(start, &rates, 0.003)), ["shed g 0.1502%"]);
-        assert_eq!(words(&budget.decide(at(start, 10), &rates[..1], 0.003)), ["shed f 0.1501%"]);
-        assert_eq!(budget.handlers(&[]), 2);
+        assert_eq!(words(&budget.decide(start, &rates, 0.0015)), ["shed g 0.1502%"]);
+        assert_eq!(words(&budget.decide(at(start, 10), &rates[..1], 0.0015)), ["shed f 0.1501%"]);
         // 0.1 % each is more than 80 % of the limit.
-        assert_eq!(budget.decide(at(start, 600), &[], 0.002), []);
-        assert_eq!(budget.decide(at(start, 610), &[], 0.001_5).len(), 2);
+        assert_eq!(budget.decide(at(start, 600), &[], 0.001), []);
+        assert_eq!(budget.decide(at(start, 610), &[], 0.000_75).len(), 2);
     }
 
     #[test]
@@ -342,7 +332,7 @@ mod tests {
         let start = Instant::now();
         let actions = budget.decide(start, &[("never", 0.0), ("once", 0.1)], 0.0);
         assert_eq!(words(&actions), ["shed once 0%"]);
-        assert_eq!(words(&budget.decide(start, &[("never", 0.0)], 0.0001)), ["shed never 0.005%"]);
+        assert_eq!(words(&budget.decide(start, &[("never", 0.0)], 0.00005)), ["shed never 0.005%"]);
         assert_eq!(budget.decide(at(start, 9_999), &[], 0.0001), []);
     }
 

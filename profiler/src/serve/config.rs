@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Shortest and longest interval: a file each.
 const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
-/// What the daemon does. The file has the same keys; those that it lacks are as in [`Config::default`].
+/// The configuration. The file has the same keys; missing ones are as in [`Config::default`].
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
@@ -34,14 +34,14 @@ pub struct Config {
     /// Time between two intervals' ends.
     #[serde(deserialize_with = "interval")]
     pub interval: Duration,
-    /// Where scrapers ask; `None` is nowhere.
+    /// Where the HTTP server listens; `None`: it does not.
     #[serde(deserialize_with = "listener")]
     pub listen: Option<SocketAddr>,
     /// Where completed intervals go.
     pub store: Store,
-    /// Where figures are pushed to; `None` is nowhere.
+    /// Where figures are pushed to; `None`: they are not.
     pub otlp: Option<Otlp>,
-    /// Largest cost of a handler's probes, as a share of one CPU (0 to 1); `None` is unbounded.
+    /// Largest cost of a handler's probes, as a share of one CPU (0 to 1); `None`: no limit.
     #[serde(rename = "budget", deserialize_with = "max_overhead")]
     pub max_overhead: Option<f64>,
 }
@@ -55,7 +55,7 @@ pub struct Module {
     pub name: String,
     /// Names or globs of handlers.
     pub handlers: Vec<String>,
-    /// The only backend to use; `None` is the best for each handler.
+    /// The only backend to use; `None`: the best for each handler.
     #[serde(default, deserialize_with = "backend")]
     pub backend: Option<Backend>,
 }
@@ -67,9 +67,9 @@ pub struct Store {
     /// The folder.
     #[serde(deserialize_with = "folder")]
     pub folder: PathBuf,
-    /// Bytes that all of them may take.
+    /// Bytes that all intervals may take.
     pub max_bytes: u64,
-    /// Free bytes of the file system below which nothing is written.
+    /// Bytes that have to stay free in the file system.
     pub min_free_bytes: u64,
 }
 
@@ -176,7 +176,7 @@ fn minute() -> Duration {
     INTERVAL
 }
 
-/// Values that are text in the file: a function for each, by what makes a value of the text.
+/// Functions that deserialize values from text.
 macro_rules! parsed {
     ($($name:ident -> $value:ty: $parse:expr;)*) => {$(
         fn $name<'de, D: Deserializer<'de>>(value: D) -> Result<$value, D::Error> {

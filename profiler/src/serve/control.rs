@@ -28,35 +28,35 @@ const LOCK: &str = "serve.lock";
 /// Longest request, in bytes.
 const MOST_BYTES: u64 = 4096;
 
-/// How long a client may take to ask, and to take the answer.
+/// How long a client may take to send its request, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the daemon may take for an answer: probes on hundreds of handlers take their time.
+/// How long the daemon may take to answer: probes on hundreds of handlers take a while.
 const PATIENCE_OF_CLIENT: Duration = Duration::from_secs(180);
 
-/// What the daemon is asked.
+/// A request to the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
-    /// What does it do?
+    /// Report the status.
     Status,
     /// Take the probes off a module, so that it can be unloaded.
     Release(String),
-    /// Put them on again although it was not unloaded.
+    /// Put them back although it was not unloaded.
     Resume(String),
 }
 
-/// What the daemon answers.
+/// The daemon's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// What it does.
+    /// The status.
     Status(Status),
     /// The module can be unloaded, unless others hold it.
     Released(Released),
     /// The handlers of the module that are measured again.
     Resumed(Vec<String>),
-    /// It cannot be done.
+    /// The request cannot be fulfilled.
     Refused {
         /// Exit code for it.
         code: u8,
@@ -65,7 +65,7 @@ pub enum Answer {
     },
 }
 
-/// What became of a release.
+/// The outcome of a release.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {
     /// The handlers that were measured; none if the module was not.
@@ -79,7 +79,7 @@ pub struct Released {
 /// A request, and where its answer goes.
 pub(super) type Question = (Request, oneshot::Sender<Answer>);
 
-/// A file or folder that the daemon's socket needs cannot be had.
+/// The daemon's socket needs this file or folder.
 fn unusable(path: &Path, source: &io::Error) -> Failure {
     let text = format!(
         "cannot use {} for the daemon's socket: {source}: it has to be a folder of root's on this machine",
@@ -88,7 +88,7 @@ fn unusable(path: &Path, source: &io::Error) -> Failure {
     Failure::new(exit::BAD_OUTPUT, text)
 }
 
-/// The lock that only one daemon has; the kernel takes it back when the process ends.
+/// The lock that only one daemon holds; the kernel releases it when the process ends.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: Flock<fs::File>,
@@ -128,13 +128,13 @@ impl Lock {
     pub(super) fn listen(&self, questions: mpsc::Sender<Question>) -> Result<(), Failure> {
         let path = self.folder.join(SOCKET);
         let failed = |source| unusable(&path, &source);
-        // That of a daemon which was killed: this one has its lock.
+        // A killed daemon leaves its socket; we hold the lock.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
         let listener = UnixListener::bind(&path).map_err(failed)?;
-        // Until here the folder keeps others out.
+        // Until here the folder's mode keeps others out.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
         tokio::spawn(serve(listener, questions));
         Ok(())
@@ -150,7 +150,7 @@ impl Drop for Lock {
 async fn serve(listener: UnixListener, questions: mpsc::Sender<Question>) {
     loop {
         match listener.accept().await {
-            // A silent client does not keep others waiting. All are root's.
+            // A task each, so that a silent client does not block others. All are root's.
             Ok((stream, _)) => {
                 let questions = questions.clone();
                 tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! What the daemon does over time: modules come and go, drains, intervals, signals, requests.
+//! The event loop: modules that come and go, drains, intervals, signals, requests.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::costs::Costs;
 use super::modules::Event;
 use super::notify::Notifier;
 use super::own;
-use super::state::{Module, Own, Pushes, State};
+use super::state::{Module, Own, Phase, Pushes, State};
 use super::status::Status;
 use super::store::Store;
 use super::system;
@@ -26,7 +26,7 @@ use crate::error::{Failure, exit};
 use crate::kernel::host;
 use crate::kernel::module::references;
 
-/// Longest time between two drains: kernel counters have 32 bits, which no CPU fills so soon. The budget is kept as often.
+/// Longest time between two drains, in which no CPU can fill the kernel's 32-bit counters. The budget is decided as often.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
 
 /// Minimum interval between drains triggered by status requests. A client that asks less often gets all calls that had ended by then.
@@ -46,12 +46,12 @@ pub(super) struct Engine {
     pushes: Option<watch::Receiver<Pushes>>,
     next_drain: Instant,
     next_interval: Instant,
-    /// When the last drain was for one who asked what the daemon does.
+    /// When a request for the status last drained.
     last_asked: Option<Instant>,
-    /// CPU time of measuring, which the budget goes by: drains and intervals. Excludes status requests, so that a client cannot
-    /// trigger shedding, and attaching, which shedding does not save.
+    /// CPU time of drains and intervals, for the budget. Excludes status requests, so that a client cannot trigger shedding,
+    /// and attaching, which shedding does not save.
     measuring_ns: u64,
-    /// When the budget was decided last, and that time then.
+    /// When the budget was decided last, and `measuring_ns` then.
     decided: (Instant, u64),
 }
 
@@ -88,12 +88,12 @@ impl Engine {
         }
     }
 
-    /// What the daemon knows, from now on.
+    /// Receives the daemon's state from now on.
     pub(super) fn states(&self) -> watch::Receiver<Arc<State>> {
         self.shared.state.subscribe()
     }
 
-    /// Does all of it, until a signal ends it.
+    /// Runs until a signal ends it.
     ///
     /// # Errors
     /// If the system refuses to report signals, or the kernel reports no more modules.
@@ -128,7 +128,7 @@ impl Engine {
                     )),
                 },
                 Some((request, answer)) = questions.recv() => {
-                    // Who asked may be gone.
+                    // The client may be gone.
                     let _ = answer.send(self.answer(&request));
                 }
                 _ = hang_up.recv() => {
@@ -141,7 +141,7 @@ impl Engine {
             }
         };
         self.notifier.stopping();
-        // With many handlers the kernel takes long to take probes off, and a service manager may not wait for that.
+        // The kernel takes long to remove many probes, and systemd may not wait for that: store first.
         self.each_task(Task::store_so_far);
         self.each_task(|task, shared| drop(task.end(shared)));
         self.shared.store.end();
@@ -155,7 +155,7 @@ impl Engine {
         self.tasks.iter_mut().for_each(|task| act(task, &mut self.shared));
     }
 
-    /// When something is to be done without an event.
+    /// When something has to be done without an event.
     fn due(&self) -> Instant {
         let again = self.tasks.iter().filter_map(Task::look_again);
         again.fold(self.next_drain.min(self.next_interval), Instant::min)
@@ -182,12 +182,12 @@ impl Engine {
         self.publish();
     }
 
-    /// What it does, in a line.
+    /// The status in one line.
     fn in_words(&self) -> String {
         self.tasks.iter().map(Task::in_words).collect::<Vec<_>>().join("; ")
     }
 
-    /// Each handler, measured or shed, bears an equal part of the time that measuring takes of the daemon.
+    /// Applies the budget. Each handler, measured or shed, bears an equal part of the daemon's time for measuring.
     fn keep_budgets(&mut self) {
         let now = Instant::now();
         let (before, taken_before) = std::mem::replace(&mut self.decided, (now, self.measuring_ns));
@@ -206,10 +206,10 @@ impl Engine {
             self.shared.own.last_drain = Some(Timestamp::now());
         }
         if closes {
-            // A build that is gone has no interval to come with.
+            // No further interval of a build that is gone would write these.
             self.shared.store.write_pending();
             let (now, every) = (Instant::now(), self.shared.config.interval);
-            // After a machine that slept there is one interval, not one for each that is missing.
+            // After the machine slept there is one interval, not one for each that was missed.
             let next = self.next_interval + every;
             self.next_interval = if next > now { next } else { now + every };
         }
@@ -258,7 +258,7 @@ impl Engine {
         let Task { config, stage, .. } = &self.tasks[at];
         let (code, message) = match stage {
             Stage::Measuring(attachment, _) => return Answer::Resumed(attachment.names()),
-            Stage::Refused(_, why, _) => {
+            Stage::Off { phase: Phase::Refused(why), .. } => {
                 (exit::CANNOT_MEASURE, format!("module {} cannot be measured: {why}", config.name))
             }
             _ => (
@@ -276,13 +276,13 @@ impl Engine {
             let before = std::mem::replace(store, Store::open(config.store.clone())?);
             store.take_over(before);
         } else if config.store != old.store {
-            // Another store in the same folder would take what this one has in memory for killed.
+            // A second store in the same folder would count what this one holds in memory as lost.
             store.set_bounds(config.store.clone());
         }
         Ok(())
     }
 
-    /// Reads the configuration again. What stays the same keeps its probes and counts.
+    /// Reads the configuration again. Modules whose entry stays the same keep their probes and counts.
     fn read_again(&mut self) {
         let config = match Config::read(&self.file) {
             Ok(config) => config,
@@ -314,7 +314,7 @@ impl Engine {
         self.look_at_all();
     }
 
-    /// Shows what is known now.
+    /// Publishes the state.
     fn publish(&mut self) {
         let attachments = || self.tasks.iter().filter_map(Task::attachment);
         let measured = self.tasks.iter().filter(|task| task.attachment().is_some());
@@ -332,7 +332,7 @@ impl Engine {
         let modules = modules
             .map(|task| Module { name: task.config.name.clone(), phase: task.phase() })
             .collect();
-        // The limit does not hold if the cost of a hit is not known.
+        // The limit cannot be enforced if the cost of a hit is unknown.
         let enforced = |build: &super::state::Build| {
             let is_it = |task: &&Task| task.config.name == build.module && build.is_attached;
             let task = self.tasks.iter().find(is_it).filter(|_| config.max_overhead.is_some())?;
@@ -349,7 +349,7 @@ impl Engine {
     }
 }
 
-/// Waits until nothing holds a module, but not long: the references that are left.
+/// Waits a short time until nothing holds a module; returns the references that are left.
 fn wait_unreferenced(module: &str) -> u64 {
     let began = Instant::now();
     loop {
@@ -367,7 +367,7 @@ mod tests {
     use super::super::attachment::tests::{attachment, drains};
     use super::super::budget::{Budget, FIRST_WAIT, LONGEST_WAIT};
     use super::super::config;
-    use super::super::state::{Build, Intervals, MAX_BUILDS, Phase};
+    use super::super::state::{Build, Intervals, MAX_BUILDS};
     use super::*;
     use crate::recording::Recording;
 
@@ -408,7 +408,7 @@ mod tests {
         let mut engine = engine(folder.path());
         let config =
             config::Module { name: "no_such".to_owned(), handlers: Vec::new(), backend: None };
-        let stage = Stage::Refused(8, String::new(), Instant::now());
+        let stage = Stage::off(Phase::Refused(String::new()), 8, Some(Instant::now()));
         engine.tasks.push(Task::new(config));
         engine.tasks[0].stage = stage;
         engine.on_time();
@@ -442,7 +442,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut engine = engine_with(folder.path(), &[5]);
         let later = Instant::now() + LONGEST_WAIT;
-        engine.tasks[0].stage = Stage::Shed(7, later);
+        engine.tasks[0].stage = Stage::off(Phase::Shed, 7, Some(later));
         engine.tasks[0].limit_to(0.002);
         assert!(engine.tasks[0].look_again().is_some_and(|again| again < later));
     }
@@ -504,7 +504,10 @@ mod tests {
 
         let (load, released) = engine.tasks[0].end(&mut engine.shared).unwrap();
         assert_eq!((load, released.calls, released.handlers.len()), (7, 7, 2));
-        assert!(matches!(engine.tasks[0].stage, Stage::Waiting(None)));
+        assert!(matches!(
+            engine.tasks[0].stage,
+            Stage::Off { phase: Phase::Waiting, again: None, .. }
+        ));
         engine.publish();
         let state = engine.states().borrow().clone();
         assert_eq!((state.own.intervals.on_disk, state.own.intervals.lost), (2, 0));
@@ -653,7 +656,7 @@ mod tests {
 
         write(&format!("{two}{one}"), "");
         // It is not loaded here, so a look would end it.
-        engine.tasks[0].stage = Stage::Released(7);
+        engine.tasks[0].stage = Stage::off(Phase::Released, 7, None);
         engine.read_again();
         let names: Vec<&str> = engine.tasks.iter().map(|of| of.config.name.as_str()).collect();
         assert_eq!(names, ["no_such_two", "no_such_one"]);

@@ -59,7 +59,7 @@ const QUESTIONS: usize = 8;
 /// thread, which drops its rights.
 ///
 /// # Errors
-/// If it cannot begin, or not go on. What was measured until then is stored.
+/// If it cannot start or go on. What was measured until then is stored.
 pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
     let lock = Lock::take(Path::new(control::FOLDER))?;
     let store = Store::open(config.store.clone())?;
@@ -91,7 +91,7 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
             tokio::spawn(otlp::push(otlp.endpoint, otlp.interval, engine.states(), counts))
         });
         let ended = engine.run(events, questions).await;
-        // The last push has what was measured last.
+        // The last push has the last figures.
         drop(engine);
         if let Some(push) = push {
             let _ = tokio::time::timeout(otlp::PUSH_TIME, push).await;
@@ -103,7 +103,7 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
     ended
 }
 
-/// The system refuses something.
+/// Makes a failure of the system's error.
 fn system(doing: &'static str) -> impl Fn(io::Error) -> Failure {
     move |error| {
         let text = format!(
@@ -125,7 +125,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     Ok(listener)
 }
 
-/// Backends that change tracefs start the keeper, and any backend may be the best one unless one is named.
+/// Backends that change tracefs start the keeper. Without a named backend, any may be chosen.
 fn exec(config: &Config) -> Exec {
     let keeps_tracefs = |module: &config::Module| {
         !matches!(module.backend, None | Some(Backend::FunctionGraph | Backend::Kprobe))

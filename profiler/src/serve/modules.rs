@@ -1,4 +1,4 @@
-//! Waits for modules to come and go: the kernel reports both by uevents, so nothing is polled.
+//! Waits for modules to be loaded and unloaded: the kernel reports both by uevents, so nothing is polled.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -14,7 +14,7 @@ use tracing::error;
 use crate::kernel::host::read_fact;
 use crate::kernel::module::Loads;
 
-/// The kernel's own messages; group 2 has what udev makes of them.
+/// The kernel's own messages; group 2 has udev's.
 const KERNEL_GROUP: u32 = 1;
 
 /// More than a uevent has (`UEVENT_BUFFER_SIZE` in include/linux/kobject.h, and its header).
@@ -81,12 +81,12 @@ fn module_of(message: &[u8]) -> Option<&str> {
     (is_module && matches!(action, "add" | "remove")).then_some(module)
 }
 
-/// What is known of a module's load.
+/// Whether a module is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// It is not loaded, or leaves.
+    /// It is not loaded, or is being unloaded.
     Absent,
-    /// Its initialisation is under way; the load has its number already.
+    /// It initialises; the load has its number already.
     Coming(u64),
     /// It is loaded: the number of this load ([`Loads::number`]).
     Live(u64),

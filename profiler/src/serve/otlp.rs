@@ -92,7 +92,7 @@ pub async fn push(
         let ended = engine_ended(&mut state, every).await;
         let latest = Arc::clone(&state.borrow());
         let body = request(&latest, host.trim()).encode_to_vec();
-        // The engine copies what it changes while anybody holds it.
+        // While it is held, the engine has to copy what it changes.
         drop(latest);
         let outcome = tokio::time::timeout(PUSH_TIME, send(&collector, body)).await;
         let outcome = outcome.unwrap_or_else(|_| Err("no answer in 10 s".to_owned()));
@@ -117,7 +117,7 @@ async fn engine_ended(state: &mut watch::Receiver<Arc<State>>, wait: Duration) -
     tokio::time::timeout(wait, ended).await.is_ok()
 }
 
-/// Logs what is wrong, if that is not what was `logged` last.
+/// Logs a failure, unless it was `logged` last.
 fn log(logged: &mut Option<String>, to: &Collector, outcome: &Result<Refused, String>) {
     let wrong = match outcome {
         Ok(refused) if *refused == Refused::default() => None,
@@ -138,7 +138,7 @@ fn log(logged: &mut Option<String>, to: &Collector, outcome: &Result<Refused, St
     }
 }
 
-/// What was refused of a push that was taken.
+/// The points that were refused of a push that was taken.
 type Refused = ExportMetricsPartialSuccess;
 
 /// Sends one request on a connection of its own.
@@ -179,12 +179,10 @@ fn judge(status: StatusCode, body: &[u8]) -> Result<Refused, String> {
     Ok(refused)
 }
 
-/// All that is pushed of a state; `host` is the name of this one.
+/// The push of a state; `host` is the name of this host.
 pub fn request(state: &State, host: &str) -> ExportMetricsServiceRequest {
     let seen = Seen::of(state);
-    let start = epoch_ns(state.since);
-    let times = Times { start, now: epoch_ns(state.at) };
-    let metrics = FAMILIES.iter().filter_map(|family| metric(family, &seen, times)).collect();
+    let metrics = FAMILIES.iter().filter_map(|family| metric(family, &seen)).collect();
     let resource = [
         ("service.name", "profiler"),
         ("service.version", env!("CARGO_PKG_VERSION")),
@@ -214,33 +212,24 @@ pub fn request(state: &State, host: &str) -> ExportMetricsServiceRequest {
     }
 }
 
-/// Nanoseconds since the epoch.
-#[derive(Clone, Copy)]
-struct Times {
-    start: u64,
-    now: u64,
-}
-
-impl Times {
-    /// Those of a point. A clock that was set back must not end a series before it began.
-    fn of(self, point: &Point<'_>) -> Self {
-        let start = point.since.map_or(self.start, epoch_ns);
-        Self { start, now: self.now.max(start) }
-    }
+/// Start and time of a point, in nanoseconds since the epoch. A clock that was set back must not end a series before it began.
+fn times(point: &Point<'_>, state: &State) -> (u64, u64) {
+    let start = epoch_ns(point.since.unwrap_or(state.since));
+    (start, epoch_ns(state.at).max(start))
 }
 
 fn epoch_ns(at: jiff::Timestamp) -> u64 {
     u64::try_from(at.as_nanosecond()).unwrap_or(0)
 }
 
-fn metric(family: &Family, seen: &Seen<'_>, times: Times) -> Option<Metric> {
+fn metric(family: &Family, seen: &Seen<'_>) -> Option<Metric> {
     let (name, unit) = family.otlp?;
     let points = family.points(seen);
     if points.is_empty() {
         return None;
     }
     let cumulative = AggregationTemporality::Cumulative.into();
-    let numbers = || points.iter().map(|point| number(family, point, times)).collect();
+    let numbers = || points.iter().map(|point| number(family, point, seen.state)).collect();
     let data = match family.kind {
         Kind::Counter => metric::Data::Sum(Sum {
             data_points: numbers(),
@@ -250,7 +239,7 @@ fn metric(family: &Family, seen: &Seen<'_>, times: Times) -> Option<Metric> {
         Kind::Histogram => metric::Data::ExponentialHistogram(ExponentialHistogram {
             data_points: points
                 .iter()
-                .filter_map(|point| durations(family, point, times))
+                .filter_map(|point| durations(family, point, seen.state))
                 .collect(),
             aggregation_temporality: cumulative,
         }),
@@ -265,7 +254,7 @@ fn metric(family: &Family, seen: &Seen<'_>, times: Times) -> Option<Metric> {
     })
 }
 
-fn number(family: &Family, point: &Point<'_>, times: Times) -> NumberDataPoint {
+fn number(family: &Family, point: &Point<'_>, state: &State) -> NumberDataPoint {
     let value = match point.value {
         Value::Count(count) => {
             number_data_point::Value::AsInt(i64::try_from(count).unwrap_or(i64::MAX))
@@ -273,15 +262,12 @@ fn number(family: &Family, point: &Point<'_>, times: Times) -> NumberDataPoint {
         Value::Real(value) => number_data_point::Value::AsDouble(value),
         Value::Durations(of) => number_data_point::Value::AsDouble(seconds(of.sum_ns())),
     };
-    // A gauge has no start, and is as it is now.
-    let times = match family.kind {
-        Kind::Counter => times.of(point),
-        _ => Times { start: 0, ..times },
-    };
+    let (start, time_unix_nano) = times(point, state);
     NumberDataPoint {
         attributes: attributes(family, point),
-        start_time_unix_nano: times.start,
-        time_unix_nano: times.now,
+        // A gauge has no start.
+        start_time_unix_nano: if family.kind == Kind::Counter { start } else { 0 },
+        time_unix_nano,
         value: Some(value),
         ..NumberDataPoint::default()
     }
@@ -290,7 +276,7 @@ fn number(family: &Family, point: &Point<'_>, times: Times) -> NumberDataPoint {
 fn durations(
     family: &Family,
     point: &Point<'_>,
-    times: Times,
+    state: &State,
 ) -> Option<ExponentialHistogramDataPoint> {
     let Value::Durations(durations) = point.value else { return None };
     let Native { zero, buckets } = native(durations);
@@ -303,11 +289,11 @@ fn durations(
         // A bucket's index is that of its lower bound here, and of its upper bound in Prometheus.
         Buckets { offset: first - 1, bucket_counts }
     });
-    let times = times.of(point);
+    let (start_time_unix_nano, time_unix_nano) = times(point, state);
     Some(ExponentialHistogramDataPoint {
         attributes: attributes(family, point),
-        start_time_unix_nano: times.start,
-        time_unix_nano: times.now,
+        start_time_unix_nano,
+        time_unix_nano,
         count: durations.len(),
         sum: Some(seconds(durations.sum_ns())),
         scale: SCHEMA,
@@ -320,7 +306,7 @@ fn durations(
     })
 }
 
-/// Attributes of points, not of the resource: a daemon has several builds, and storages make labels of these alone.
+/// Attributes of points rather than of the resource: a daemon has several builds, and storages make labels only of these.
 fn attributes(family: &Family, point: &Point<'_>) -> Vec<KeyValue> {
     let names = family.labels.iter().map(|label| match *label {
         "module" => "profiler.module.name",

@@ -27,7 +27,7 @@ pub struct Capability {
     pub why: &'static str,
 }
 
-/// All that attaching again takes as root.
+/// The capabilities that root needs to attach again.
 pub const KEPT: [Capability; 2] = [
     Capability {
         bit: CapabilitySet::SYS_ADMIN,
@@ -57,13 +57,13 @@ const REFUSED: [libc::c_long; 40] = calls![
     SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp
     // The kernel itself.
     SYS_kexec_load SYS_kexec_file_load SYS_init_module SYS_finit_module SYS_delete_module SYS_reboot
-    // What CAP_SYS_ADMIN is for otherwise: file systems, namespaces, swap, quotas, names.
+    // Other uses of CAP_SYS_ADMIN: file systems, namespaces, swap, quotas, names.
     SYS_mount SYS_umount2 SYS_pivot_root SYS_move_mount SYS_open_tree SYS_fsopen SYS_fspick SYS_mount_setattr
     SYS_chroot SYS_unshare SYS_setns SYS_swapon SYS_swapoff SYS_quotactl SYS_quotactl_fd SYS_fanotify_init
     SYS_sethostname SYS_setdomainname SYS_open_by_handle_at SYS_syslog
     // Other users.
     SYS_setuid SYS_setgid SYS_setresuid SYS_setresgid SYS_keyctl
-    // What has often been the way into the kernel, or goes round this filter.
+    // Frequent ways into the kernel, or around this filter.
     SYS_userfaultfd SYS_io_uring_setup SYS_process_madvise SYS_personality
 ];
 
@@ -93,8 +93,8 @@ fn failure(step: &str, why: impl fmt::Display) -> Failure {
     Failure::new(exit::CANNOT_MEASURE, format!("{step}: {why}: {remedy}"))
 }
 
-/// Drops what attaching again does not take, for ever: capabilities from all five sets, and system calls. Raises the limits of
-/// locked memory and open files first, as that takes a capability. The lines say what is left.
+/// Drops all rights that attaching again does not need, for good: capabilities from all five sets, and system calls. Raises the
+/// limits of locked memory and open files first, which takes a capability. Returns lines that say what is left.
 ///
 /// # Errors
 /// When this process has several threads, or not all could be dropped.
@@ -109,7 +109,7 @@ pub fn drop_rights(exec: Exec) -> Result<Vec<String>, Failure> {
     drop_rights_of_thread(exec)
 }
 
-/// The same for the calling thread and those that it starts from now on; others of this process keep theirs.
+/// The same for the calling thread and those that it starts from now on; other threads keep their rights.
 ///
 /// # Errors
 /// When not all could be dropped.
@@ -191,7 +191,7 @@ fn with_flag(flag: libc::c_int) -> Result<SeccompRule, seccompiler::BackendError
     SeccompRule::new(vec![SeccompCondition::new(0, SeccompCmpArgLen::Dword, is_set, flag)?])
 }
 
-/// What `seccompiler` has no words for: a range of numbers, and a second way to refuse. Goes before its program.
+/// The part that `seccompiler` cannot express: a range of numbers, and a second errno. It precedes its program.
 fn first_refused(of_x32: SeccompAction, of_clone3: SeccompAction) -> BpfProgram {
     let code = |code: u32| u16::try_from(code).unwrap_or_default();
     let jump = |compare, k, jf| sock_filter { code: code(libc::BPF_JMP | compare), jt: 0, jf, k };

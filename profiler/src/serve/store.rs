@@ -24,7 +24,7 @@ use crate::text::plural;
 /// Sums that are kept in memory while they cannot be written, over all builds.
 const MOST_PENDING: usize = 16;
 
-/// Sources that such a sum names: it is one source itself when it has more, so that its size does not grow with time.
+/// Most sources that such a sum names; beyond it counts as one source, so that its size stays bounded.
 const MOST_SOURCES: usize = 60;
 
 /// How a recording's first line names its schema, within so many bytes.
@@ -42,7 +42,7 @@ pub(super) struct Store {
     /// Sums of intervals that could not be written, the oldest first; one a build, unless its intervals do not add up.
     pending: Vec<Pending>,
     ledger: Ledger,
-    /// Bytes of the files, and what became of others.
+    /// Bytes of the files, and how many were removed or lost.
     counts: Intervals,
     /// The number of the interval that was closed last, as far as is known.
     last: u64,
@@ -125,9 +125,9 @@ impl Store {
         Ok(store)
     }
 
-    /// Intervals that the daemon before had closed, and had not written when it was killed.
+    /// Counts intervals that the previous daemon had closed, but not written, when it was killed.
     fn count_killed(&mut self, before: Entry, highest: u64) {
-        // Those that it had just written, and had no time to note.
+        // Just written, and not noted yet.
         let written = if before.closed == highest { before.under_way } else { 0 };
         let lost = before.waiting.saturating_sub(written);
         if lost > 0 {
@@ -147,8 +147,8 @@ impl Store {
         error!("lost {lost} interval{} {which}: {why}", plural(lost));
     }
 
-    /// Notes on disk what would be lost with this process: what waits, and so many more, which are written to the file of
-    /// the last number.
+    /// Notes on disk what would be lost with this process: the intervals that wait, and `under_way` more, which are being
+    /// written to the file of the last number.
     fn note(&mut self, under_way: u64) {
         // One with a file of its number was written ahead: its last calls alone may be missing there.
         let waits = self.pending.iter().filter(|of| !self.files.contains_key(&of.number));
@@ -186,13 +186,13 @@ impl Store {
         self.counts.bytes -= before.map_or(0, |before| before.bytes);
     }
 
-    /// What became of intervals until now.
+    /// Where the intervals are now.
     pub(super) fn intervals(&self) -> Intervals {
         let waiting = self.pending.iter().map(|pending| pending.intervals).sum();
         Intervals { on_disk: self.files.len() as u64, waiting, ..self.counts }
     }
 
-    /// Goes on with what another folder had not taken.
+    /// Takes over what waits for another folder.
     pub(super) fn take_over(&mut self, mut other: Self) {
         let pending = std::mem::take(&mut other.pending);
         // Nothing of these can be lost there any more.
@@ -208,11 +208,11 @@ impl Store {
         self.note(0);
     }
 
-    /// Writes what an interval has so far, in the file that the next [`Self::put`] of its build writes to. Nothing is logged if it
-    /// cannot be written: that comes with the interval.
+    /// Writes an unfinished interval, to the file that the next [`Self::put`] of its build replaces. A failure is not logged:
+    /// the next `put` will.
     pub(super) fn put_ahead(&mut self, module: &str, build: &str, so_far: &Recording) {
         let (build, number) = (folder_name(module, build), self.last + 1);
-        // The sum with one that waits will be written, and that has another name.
+        // If one waits, their sum will be written under another name.
         let is_apart = self.pending.iter().all(|pending| pending.build != build);
         if is_apart && self.write(&build, so_far, number).is_ok() {
             self.last = number;
@@ -244,7 +244,7 @@ impl Store {
                 new
             }
         };
-        // What was written ahead is not lost.
+        // An interval that was written ahead would not be lost.
         self.note(if ahead.is_none() { new.intervals } else { 0 });
         match self.write(&new.build, &new.sum, new.number) {
             Ok(()) => {
@@ -275,7 +275,7 @@ impl Store {
         }
     }
 
-    /// Writes what waits, also of builds that are not measured any more.
+    /// Writes what waits, including builds that are no longer measured.
     pub(super) fn write_pending(&mut self) {
         for pending in std::mem::take(&mut self.pending) {
             match self.write(&pending.build, &pending.sum, pending.number) {
@@ -289,7 +289,7 @@ impl Store {
         self.note(0);
     }
 
-    /// The daemon ends: what cannot be written now is lost, and logged.
+    /// The daemon ends: logs what cannot be written, which is lost.
     pub(super) fn end(&mut self) {
         self.write_pending();
         for Pending { build, intervals, number, .. } in std::mem::take(&mut self.pending) {
@@ -311,7 +311,7 @@ impl Store {
         if bytes > max_bytes {
             return Err(format!("it has {bytes} bytes, and max-bytes is {max_bytes}"));
         }
-        // In the place of what was written ahead.
+        // It replaces the one that was written ahead.
         let before = self.files.get(&number).map_or(0, |before| before.bytes);
         let system = statvfs(&folder).map_err(|error| error.to_string())?;
         let free = system.blocks_available().saturating_mul(system.fragment_size());
@@ -325,7 +325,7 @@ impl Store {
         let of_build = folder.join(build);
         if !of_build.exists() {
             let made = fs::DirBuilder::new().mode(0o700).create(&of_build);
-            // Its name is on disk before what is in it.
+            // Sync the folder's name before its files.
             let synced = made.and_then(|()| fs::File::open(&folder)?.sync_all());
             synced.map_err(|error| error.to_string())?;
         }
@@ -337,7 +337,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the oldest intervals until `bytes` more fit, but neither this one nor what was written ahead.
+    /// Removes the oldest intervals until `bytes` more fit, except `written` and those that were written ahead.
     fn make_room(&mut self, bytes: u64, written: u64) {
         let mut removed = 0;
         while self.counts.bytes + bytes > self.config.max_bytes {
@@ -377,7 +377,7 @@ fn folder_name(module: &str, build: &str) -> String {
     format!("{module}-{id}")
 }
 
-/// The sum of what waits of a build and of its new interval.
+/// The sum of a build's waiting intervals and its new one.
 fn joined(waiting: &Pending, new: &Pending) -> Result<Pending, Failure> {
     let mut merge = Merge::new(What::ALL);
     let mut sum = waiting.sum.clone();

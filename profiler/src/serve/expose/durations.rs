@@ -1,10 +1,10 @@
-//! Durations of an HDR histogram in the buckets of others.
+//! HDR histograms of durations in the buckets of other histograms.
 
 use crate::stats::Durations;
 
 /// Upper bounds of the classic buckets, in nanoseconds: one below each power of two from 64 ns to 8.6 s.
 ///
-/// HDR histograms of any precision have a bucket that ends there, so no call falls astride a bound and each count is exact.
+/// HDR histograms of any precision have a bucket that ends there, so no bucket straddles a bound, and each count is exact.
 pub const BOUNDS_NS: [u64; 28] = {
     let mut bounds = [0; 28];
     let mut at = 0;
@@ -48,9 +48,8 @@ pub struct Native {
     pub buckets: Vec<(i32, u64)>,
 }
 
-/// All calls, each as long as the longest of its HDR bucket, but no longer than the exact longest call. So a rank is in the
-/// bucket that holds what the recording gives as its quantile; a call is in the next bucket at most, if its HDR bucket falls
-/// astride a bound.
+/// Counts each call as the longest of its HDR bucket, but no longer than the exact longest call. So a rank is in the bucket
+/// that holds the recording's quantile; a call is at most one bucket too high, if its HDR bucket straddles a bound.
 pub fn native(durations: &Durations) -> Native {
     let mut native = Native::default();
     for bucket in durations.histogram().iter_recorded() {

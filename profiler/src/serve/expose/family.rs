@@ -76,7 +76,8 @@ impl Family {
 /// A state as it is shown.
 #[derive(Debug)]
 pub struct Seen<'a> {
-    state: &'a State,
+    /// The state.
+    pub state: &'a State,
     /// Builds in order, and whether their module is measured with them now.
     builds: Vec<(&'a Build, bool)>,
     handlers: Vec<Handler<'a>>,

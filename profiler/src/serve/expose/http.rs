@@ -28,11 +28,11 @@ const RECORDINGS: usize = 4;
 
 /// Time for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(5);
-/// Time for a whole connection, also of a scraper that never reads: its answer is dropped.
+/// Time for a whole connection; the answer to a scraper that never reads is dropped.
 const CONNECTION_TIME: Duration = Duration::from_secs(30);
 /// Size of a request's head.
 const HEAD_BYTES: usize = 16 << 10;
-/// After an error of `accept`, such as that no file can be opened: it would come again at once.
+/// Pause after an error of `accept`, such as too many open files, which would repeat at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -58,7 +58,7 @@ pub async fn serve(listener: TcpListener, state: watch::Receiver<Arc<State>>) {
     }
 }
 
-/// What a connection expects of its client. What is first here gives way first.
+/// What a connection waits for its client to do. The first gives way first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum For {
     Request,
