@@ -48,7 +48,7 @@ pub mod exit {
 }
 
 /// Why the program ends without success.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[error("{message}")]
 pub struct Failure {
     /// One of [`exit`].

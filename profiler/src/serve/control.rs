@@ -56,13 +56,6 @@ pub enum Answer {
     Released(Released),
     /// The handlers of the module that are measured again.
     Resumed(Vec<String>),
-    /// The request cannot be fulfilled.
-    Refused {
-        /// Exit code for it.
-        code: u8,
-        /// Why, and what to do.
-        message: String,
-    },
 }
 
 /// The outcome of a release.
@@ -77,7 +70,7 @@ pub struct Released {
 }
 
 /// A request, and where its answer goes.
-pub(super) type Question = (Request, oneshot::Sender<Answer>);
+pub(super) type Question = (Request, oneshot::Sender<Result<Answer, Failure>>);
 
 /// The daemon's socket needs this file or folder.
 fn unusable(path: &Path, source: &io::Error) -> Failure {
@@ -183,7 +176,7 @@ async fn answer(
         Err(error) => {
             let message =
                 format!("the daemon does not know this request: {error}: is it another version?");
-            Answer::Refused { code: exit::USAGE, message }
+            Err(Failure::new(exit::USAGE, message))
         }
         Ok(request) => {
             let (sender, receiver) = oneshot::channel();
@@ -214,8 +207,7 @@ pub fn ask(folder: &Path, request: &Request) -> Result<Answer, Failure> {
         _ => no_answer(error),
     })?;
     match converse(&stream, request) {
-        Ok(Answer::Refused { code, message }) => Err(Failure { code, message }),
-        Ok(answer) => Ok(answer),
+        Ok(answer) => answer,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             let text = format!(
                 "the daemon has not answered for {} s, and may still do what it was asked: see `profiler status`, or its journal",
@@ -227,7 +219,7 @@ pub fn ask(folder: &Path, request: &Request) -> Result<Answer, Failure> {
     }
 }
 
-fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Answer> {
+fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Result<Answer, Failure>> {
     stream.set_read_timeout(Some(PATIENCE_OF_CLIENT))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all((serde_json::to_string(request)? + "\n").as_bytes())?;
@@ -273,8 +265,8 @@ mod tests {
         runtime.spawn(async move {
             while let Some((request, answer)) = questions.recv().await {
                 let _ = answer.send(match request {
-                    Request::Release(module) => Answer::Resumed(vec![module]),
-                    _ => Answer::Refused { code: 9, message: "no".to_owned() },
+                    Request::Release(module) => Ok(Answer::Resumed(vec![module])),
+                    _ => Err(Failure::new(9, "no")),
                 });
             }
         });

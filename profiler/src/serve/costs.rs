@@ -20,15 +20,13 @@ impl Costs {
         precision: Precision,
     ) -> Option<f64> {
         let backends: BTreeSet<Backend> = backends.collect();
-        let mut dearest: Option<f64> = None;
-        for backend in backends {
+        let costs = backends.into_iter().filter_map(|backend| {
             let key = (backend, precision.digits());
-            let known = self.0.get(&key).copied();
-            let Some(cost) = known.or_else(|| measure(backend, precision)) else { continue };
+            let cost = self.0.get(&key).copied().or_else(|| measure(backend, precision))?;
             self.0.insert(key, cost);
-            dearest = Some(dearest.map_or(cost, |dearest| dearest.max(cost)));
-        }
-        dearest
+            Some(cost)
+        });
+        costs.reduce(f64::max)
     }
 
     /// Whether the cost of a hit is known for each of these backends.

@@ -11,7 +11,7 @@ use tokio::time::sleep_until;
 use tracing::{error, info, warn};
 
 use super::attachment::Attachment;
-use super::config::Config;
+use super::config::{self, Config};
 use super::control::{Answer, Question, Released, Request};
 use super::costs::Costs;
 use super::modules::Event;
@@ -224,49 +224,46 @@ impl Engine {
         self.publish();
     }
 
-    fn answer(&mut self, request: &Request) -> Answer {
+    fn answer(&mut self, request: &Request) -> Result<Answer, Failure> {
         let (Request::Release(module) | Request::Resume(module)) = request else {
             if self.last_asked.is_none_or(|last| last.elapsed() >= DRAIN_FOR_STATUS) {
                 self.drain_all(false);
                 self.publish();
                 self.last_asked = Some(Instant::now());
             }
-            return Answer::Status(Status::of(&self.shared.state.borrow()));
+            return Ok(Answer::Status(Status::of(&self.shared.state.borrow())));
         };
         let Some(at) = self.index(&module.replace('-', "_")) else {
             let known = self.tasks.iter().map(|task| task.config.name.as_str());
             let known = known.collect::<Vec<_>>().join(", ");
             let message = format!("the daemon is not for module `{module}`, but for {known}");
-            return Answer::Refused { code: exit::NO_TARGET, message };
+            return Err(Failure::new(exit::NO_TARGET, message));
         };
-        match request {
-            Request::Resume(_) => self.resume(at),
-            _ => self.release(at),
+        if matches!(request, Request::Resume(_)) {
+            return self.resume(at).map(Answer::Resumed);
         }
-    }
-
-    fn release(&mut self, at: usize) -> Answer {
         let released = self.tasks[at].release(&mut self.shared);
         self.publish();
         let references = wait_unreferenced(&self.tasks[at].config.name);
-        Answer::Released(Released { references, ..released })
+        Ok(Answer::Released(Released { references, ..released }))
     }
 
-    fn resume(&mut self, at: usize) -> Answer {
+    /// Measures a module again. Returns its handlers.
+    fn resume(&mut self, at: usize) -> Result<Vec<String>, Failure> {
         self.tasks[at].resume(&mut self.shared);
         self.publish();
-        let Task { config, stage, .. } = &self.tasks[at];
-        let (code, message) = match stage {
-            Stage::Measuring(attachment, _) => return Answer::Resumed(attachment.names()),
-            Stage::Off { phase: Phase::Refused(why), .. } => {
-                (exit::CANNOT_MEASURE, format!("module {} cannot be measured: {why}", config.name))
-            }
-            _ => (
+        let Task { config: config::Module { name, .. }, stage, .. } = &self.tasks[at];
+        match stage {
+            Stage::Measuring(attachment, _) => Ok(attachment.names()),
+            Stage::Off { phase: Phase::Refused(why), .. } => Err(Failure::new(
+                exit::CANNOT_MEASURE,
+                format!("module {name} cannot be measured: {why}"),
+            )),
+            Stage::Off { .. } => Err(Failure::new(
                 exit::NO_TARGET,
-                format!("module {} is not loaded: it is measured when it comes", config.name),
-            ),
-        };
-        Answer::Refused { code, message }
+                format!("module {name} is not loaded: it is measured when it comes"),
+            )),
+        }
     }
 
     /// Keeps intervals where `config` has them.
@@ -284,7 +281,8 @@ impl Engine {
 
     /// Reads the configuration again. Modules whose entry stays the same keep their probes and counts.
     fn read_again(&mut self) {
-        let config = match Config::read(&self.file) {
+        let read = Config::read(&self.file).map_err(Failure::from);
+        let config = match read.and_then(|config| self.store_as(&config).map(|()| config)) {
             Ok(config) => config,
             Err(error) => {
                 error!("{error}: the configuration stays as it was");
@@ -294,10 +292,6 @@ impl Engine {
         let old = &self.shared.config;
         if config.listen != old.listen || config.otlp != old.otlp {
             warn!("`listen` and `otlp` are read when the daemon starts: restart it for these");
-        }
-        if let Err(error) = self.store_as(&config) {
-            error!("{error}: the configuration stays as it was");
-            return;
         }
         let keeps = config.precision == self.shared.config.precision;
         let mut old = std::mem::take(&mut self.tasks);
@@ -366,7 +360,6 @@ fn wait_unreferenced(module: &str) -> u64 {
 mod tests {
     use super::super::attachment::tests::{attachment, drains};
     use super::super::budget::{Budget, FIRST_WAIT, LONGEST_WAIT};
-    use super::super::config;
     use super::super::state::{Build, Intervals, MAX_BUILDS};
     use super::*;
     use crate::recording::Recording;
@@ -540,7 +533,7 @@ mod tests {
         let mut engine = engine_with(folder.path(), &[5, 6, 7]);
         engine.drain_all(false);
         let calls = |engine: &mut Engine| match engine.answer(&Request::Status) {
-            Answer::Status(status) => status.handlers[0].calls,
+            Ok(Answer::Status(status)) => status.handlers[0].calls,
             other => panic!("{other:?}"),
         };
         assert_eq!(calls(&mut engine), 11);
