@@ -300,7 +300,7 @@ impl Engine {
         }
         old.iter_mut().for_each(|task| drop(task.end(&mut self.shared)));
         if config.max_overhead != self.shared.config.max_overhead {
-            self.tasks.iter_mut().for_each(|task| task.limit_to(config.limit()));
+            self.tasks.iter_mut().for_each(Task::limit_changed);
         }
         self.next_interval = self.next_interval.min(Instant::now() + config.interval);
         self.shared.config = config;
@@ -436,7 +436,7 @@ mod tests {
         let mut engine = engine_with(folder.path(), &[5]);
         let later = Instant::now() + LONGEST_WAIT;
         engine.tasks[0].stage = Stage::off(Phase::Shed, 7, Some(later));
-        engine.tasks[0].limit_to(0.002);
+        engine.tasks[0].limit_changed();
         assert!(engine.tasks[0].look_again().is_some_and(|again| again < later));
     }
 
@@ -444,9 +444,9 @@ mod tests {
     fn with_all_handlers_shed_a_module_waits_for_the_trial() {
         let folder = tempfile::tempdir().unwrap();
         let mut engine = engine_with(folder.path(), &[5]);
-        let mut budget = Budget::new(0.001, 100.0);
+        let mut budget = Budget::new(100.0);
         let now = Instant::now();
-        budget.decide(now, &[("busy", 1e6), ("rare", 1e6)], 0.0);
+        budget.decide(now, &[("busy", 1e6), ("rare", 1e6)], 0.0, 0.001);
         engine.tasks[0].budget = Some(("aa".to_owned(), budget));
         engine.tasks[0].end(&mut engine.shared);
         engine.tasks[0].wait_for_trial(7, now, &engine.shared);
@@ -588,7 +588,8 @@ mod tests {
     fn what_others_make_the_daemon_do_sheds_no_handler() {
         let folder = tempfile::tempdir().unwrap();
         let mut engine = engine_with(folder.path(), &[5]);
-        engine.tasks[0].budget = Some(("aa".to_owned(), Budget::new(0.2, 1.0)));
+        engine.tasks[0].budget = Some(("aa".to_owned(), Budget::new(1.0)));
+        engine.shared.config.max_overhead = Some(0.2);
         let spin = || {
             let began = own::thread_cpu_ns();
             while own::thread_cpu_ns() - began < 400_000_000 {}

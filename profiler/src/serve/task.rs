@@ -226,8 +226,7 @@ impl Task {
         let id = attachment.build_id();
         if self.budget.as_ref().is_none_or(|(known, _)| known != id) {
             let cost = shared.costs.dearest(attachment.backends(), shared.config.precision);
-            let limit = shared.config.limit();
-            self.budget = cost.map(|cost| (id.to_owned(), Budget::new(limit, cost)));
+            self.budget = cost.map(|cost| (id.to_owned(), Budget::new(cost)));
         }
     }
 
@@ -332,11 +331,8 @@ impl Task {
         self.attachment().map_or(0, |attachment| attachment.measured() + attachment.shed())
     }
 
-    /// Changes the limit. Where all handlers are shed, they are tried with it at once.
-    pub(super) fn limit_to(&mut self, limit: f64) {
-        if let Some((_, budget)) = &mut self.budget {
-            budget.set_limit(limit);
-        }
+    /// The limit has changed: where all handlers are shed, they are tried with it at once.
+    pub(super) fn limit_changed(&mut self) {
         if let Stage::Off { phase: Phase::Shed, again, .. } = &mut self.stage {
             *again = Some(Instant::now());
         }
@@ -351,7 +347,7 @@ impl Task {
             return;
         };
         let rates: Vec<_> = rates.iter().map(|(name, rate)| (name.as_str(), *rate)).collect();
-        let actions = budget.decide(now, &rates, part);
+        let actions = budget.decide(now, &rates, part, shared.config.limit());
         let (mut is_done, mut takes_up) = (true, false);
         let module = &self.config.name;
         for action in &actions {
