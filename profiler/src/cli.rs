@@ -25,14 +25,12 @@ pub use kernels::{KernelsAction, ListKernelsArgs, RemoveArgs};
 pub use lab::LabArgs;
 pub use merge::MergeArgs;
 pub use report::ReportArgs;
-pub use serve::{Listen, ReleaseArgs, ServeArgs, StatusArgs};
+pub use serve::{ReleaseArgs, ServeArgs, StatusArgs};
 pub use shell::{CompletionsArgs, ManArgs, completions, man_pages};
 pub use slope::SlopeArgs;
 pub use tax::TaxArgs;
 
-use crate::args::{
-    Builtin, CLOCKS, Names, PRECISIONS, by_name, length, one_of, one_of_these, percent,
-};
+use crate::args::{Builtin, CLOCKS, Names, by_name, length, one_of, one_of_these, percent};
 pub use crate::args::{LtpArgs, PrepareArgs, RunArgs};
 use crate::load::BuiltinKind;
 use crate::recording::{Backend, Clock};
@@ -259,7 +257,7 @@ mod tests {
             ("run", &["--handler", "--profile", "--no-probe"][..]),
             ("lab", &["--module", "--baseline", "--builtin", "--profile"]),
             ("explain", &["FILE", "--live"]),
-            ("serve", &["--config", "--module"]),
+            ("serve", &["--config"]),
         ] {
             let error = Cli::try_parse_from(["profiler", line]).unwrap_err().to_string();
             let said = error.split("Usage").next().unwrap_or_default();

@@ -11,8 +11,9 @@ pub fn answer(bytes: &[u8]) {
     }
     let [high, low, body @ ..] = bytes else { return };
     let Ok(status) = StatusCode::from_u16(u16::from_be_bytes([*high, *low])) else { return };
-    let partial = judge(status, body);
+    let refused = judge(status, body);
     assert!(
-        partial.is_ok_and(|partial| partial.message.chars().count() <= 200) || !status.is_success()
+        refused.is_ok_and(|refused| refused.error_message.chars().count() <= 200)
+            || !status.is_success()
     );
 }

@@ -9,7 +9,6 @@ mod csv;
 mod curve;
 pub mod document;
 pub mod explain;
-pub mod exposition;
 mod facts;
 pub mod gate;
 pub(crate) mod grid;

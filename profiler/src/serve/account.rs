@@ -14,8 +14,6 @@ pub(super) struct Account {
     /// Durations left out as doubtful since the interval began.
     doubtful: u64,
     doubt: Doubt,
-    /// The last drain was after the probes were off.
-    is_over: bool,
 }
 
 impl Account {
@@ -23,24 +21,18 @@ impl Account {
     pub(super) fn begin(first: &Drained) -> Self {
         let mut now = Reading::default();
         now.take(first);
-        Self { now, began: now, doubtful: 0, doubt: Doubt::since(&first.books), is_over: false }
+        Self { now, began: now, doubtful: 0, doubt: Doubt::since(&first.books) }
     }
 
-    /// Takes the next drain, and leaves what is doubtful out of its durations: each drain is final, so that
-    /// sums of drains never become less.
+    /// Adds the next drain, and drops doubtful durations from it. Each drain is final, so that sums of drains never shrink.
     pub(super) fn add(&mut self, drained: &mut Drained) {
         self.now.take(drained);
         self.doubtful += drained.durations.withhold(self.doubt.at(&drained.books));
     }
 
-    /// Forgets entries that were skipped before the last call of this.
+    /// Forgets entries that were skipped before the previous call of this function.
     pub(super) fn age(&mut self) {
         self.doubt.age(&self.now.books);
-    }
-
-    /// The last drain was after the probes were off: now the counters themselves have to balance.
-    pub(super) fn end(&mut self) {
-        self.is_over = true;
     }
 
     /// The last drain.
@@ -48,10 +40,11 @@ impl Account {
         &self.now
     }
 
-    /// The losses of the interval so far, whose durations are these.
-    pub(super) fn losses(&self, durations: &Durations) -> Losses {
+    /// The losses of the interval so far, which has these durations. If the last drain was after the probes were off
+    /// (`is_over`), the counters themselves have to balance.
+    pub(super) fn losses(&self, durations: &Durations, is_over: bool) -> Losses {
         let now = &self.now;
-        let to = if self.is_over { now.as_read() } else { now.settled(0) };
+        let to = if is_over { now.as_read() } else { now.settled(0) };
         Losses {
             over_range: durations.over_range(),
             doubtful: self.doubtful,
@@ -86,14 +79,13 @@ mod tests {
         let mut account = Account::begin(&drained(&[100; 10], books(11, 71, 0)));
         let mut next = drained(&[100; 101], books(113, 163, 4));
         account.add(&mut next);
-        let losses = account.losses(&next.durations);
+        let losses = account.losses(&next.durations, false);
         assert_eq!((losses.carried_in, losses.entries, losses.in_flight), (1, 102, 2));
         assert_eq!((losses.exits, losses.imbalance(101)), (101, 0));
         account.close();
         let mut last = drained(&[100; 52], books(163, 163, 0));
         account.add(&mut last);
-        account.end();
-        let losses = account.losses(&last.durations);
+        let losses = account.losses(&last.durations, true);
         assert_eq!((losses.carried_in, losses.entries, losses.in_flight), (2, 50, 0));
         assert_eq!(losses.imbalance(52), 0);
     }
@@ -103,9 +95,8 @@ mod tests {
         let mut account = Account::begin(&drained(&[], books(0, 0, 0)));
         let mut next = drained(&[100; 5], books(6, 6, 0));
         account.add(&mut next);
-        assert_eq!(account.losses(&next.durations).imbalance(5), 0, "it may be under way");
-        account.end();
-        assert_eq!(account.losses(&next.durations).imbalance(5), 1);
+        assert_eq!(account.losses(&next.durations, false).imbalance(5), 0, "it may be under way");
+        assert_eq!(account.losses(&next.durations, true).imbalance(5), 1);
     }
 
     #[test]
@@ -119,7 +110,7 @@ mod tests {
             let mut next = drained(&long, of(doubtful, skipped));
             account.add(&mut next);
             account.age();
-            figures.push((next.durations.len(), account.losses(&next.durations).doubtful));
+            figures.push((next.durations.len(), account.losses(&next.durations, false).doubtful));
         }
         assert_eq!(figures, [(3, 0), (2, 1), (2, 2), (3, 2), (2, 3)]);
     }
@@ -147,7 +138,7 @@ mod tests {
                 let mut next = drained(&vec![7; left as usize], of);
                 account.add(&mut next);
                 durations += &next.durations;
-                let losses = account.losses(&durations);
+                let losses = account.losses(&durations, false);
                 prop_assert_eq!(losses.imbalance(durations.len()), 0);
                 if closes {
                     account.close();
@@ -156,8 +147,7 @@ mod tests {
                     durations.reset();
                 }
             }
-            account.end();
-            let last = account.losses(&durations);
+            let last = account.losses(&durations, true);
             prop_assert_eq!(last.imbalance(durations.len()), 0);
             for losses in open.iter().chain([&last]) {
                 all = all.checked_add(losses).unwrap();

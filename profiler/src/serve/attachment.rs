@@ -1,6 +1,7 @@
 //! The probes on one load of a module: what they measure, cut into intervals, and added to the sum of its build.
 
 use std::collections::{BTreeMap, HashSet};
+use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use super::coverage::{Coverage, partly};
 use super::state::{Build, HandlerSum, NotMeasured};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::{self, ModuleFacts};
-use crate::kernel::target::{KernelFiles, LeftOut};
+use crate::kernel::target::{KernelFiles, LeftOut, Target};
 use crate::probe::{self, Drained, Precision, ProbeError, Probes, Session};
 use crate::recording::measure::{HandlerMeasure, Losses};
 use crate::recording::unlike::{Difference, Use, differences};
@@ -23,14 +24,14 @@ use crate::recording::{Backend, Clock, HandlerRecording, HistogramLayout, Meter,
 use crate::stats::nanoseconds;
 use crate::text::{listed, plural};
 
-/// For so long a call may be under way whose entry was skipped: see [`Account::add`].
+/// How long a call whose entry was skipped may still be under way: see [`Account::add`].
 const AGE: Duration = Duration::from_secs(9);
 
-/// Shortest time over which calls per second are found to be shown, and to be decided by.
+/// Shortest time over which calls per second are computed: for display, and for the budget.
 const SHORTEST_RATE: Duration = Duration::from_millis(500);
 const SHORTEST_DECISION: Duration = Duration::from_secs(5);
 
-/// A wall clock that went this much further or less than the monotonic one was stepped.
+/// A wall clock that differs from the monotonic one by more than this was stepped.
 const STEP: SignedDuration = SignedDuration::from_secs(1);
 
 /// The probes on one load of a module.
@@ -42,7 +43,7 @@ pub(super) struct Attachment {
     host: HostFacts,
     precision: Precision,
     handlers: Vec<Handler>,
-    /// What cannot be measured: functions that globs match, too.
+    /// Functions that cannot be measured, including those that only a glob matches.
     left_out: Vec<LeftOut>,
     not_measured: BTreeMap<String, NotMeasured>,
     is_detached: bool,
@@ -51,13 +52,13 @@ pub(super) struct Attachment {
     began: Instant,
     /// Until when calls were counted.
     until: Instant,
-    /// Until when that was added to the sum of the build.
+    /// Until when time was added to the sum of the build.
     added: Instant,
-    /// When skipped entries were forgotten the last time.
+    /// When skipped entries were last forgotten.
     aged: Instant,
-    /// Until when the budget was decided.
+    /// Until when calls are counted in the last decision about the budget.
     decided: Instant,
-    /// Until when calls per second were found.
+    /// Until when calls are counted in the rates that are shown.
     rated: Instant,
 }
 
@@ -79,26 +80,25 @@ struct Handler {
 }
 
 impl Attachment {
-    /// Puts probes on the handlers of a load of a module. Those that cannot be measured are left out, and those of the
-    /// same build that are shed by the `known` budget.
+    /// Puts probes on the handlers of a load of a module. Leaves out those that cannot be measured, and those that the `known`
+    /// budget of the same build has shed.
     ///
     /// # Errors
-    /// Why none can, in a sentence.
+    /// If no handler can be measured.
     pub(super) fn attach(
         config: &config::Module,
         load: u64,
         precision: Precision,
         host: &HostFacts,
         known: Option<&(String, Budget)>,
-    ) -> Result<Self, String> {
-        let facts = module::collect(&config.name).map_err(|error| error.to_string())?;
-        let name = Some(config.name.as_str());
-        let found = KernelFiles::default().resolve_present(name, &config.handlers);
-        let mut found = found.map_err(|error| error.to_string())?;
+    ) -> Result<Self, Box<dyn Error>> {
+        let facts = module::collect(&config.name)?;
+        let mut found =
+            KernelFiles::default().resolve_present(Some(&config.name), &config.handlers)?;
         if let (true, Some(LeftOut { name, reason, .. })) =
             (found.targets.is_empty(), found.left_out.first())
         {
-            return Err(format!("none of its handlers can be measured: {name}: {reason}"));
+            return Err(format!("none of its handlers can be measured: {name}: {reason}").into());
         }
         let known = known.filter(|(id, _)| id == build_id(&facts));
         let shed = known.into_iter().flat_map(|(_, budget)| budget.shed());
@@ -108,8 +108,9 @@ impl Attachment {
             shed.clear();
         }
         found.targets.retain(|target| !shed.contains(&target.label()));
-        let by_glob: Vec<bool> = found.targets.iter().map(|target| target.by_glob).collect();
-        // One that no backend can measure is left out, also if it was named.
+        let named: HashSet<String> =
+            found.targets.iter().filter(|target| !target.by_glob).map(Target::label).collect();
+        // A handler that no backend can measure is left out even if it was named.
         found.targets.iter_mut().for_each(|target| target.by_glob = true);
         let options = probe::Options {
             precision,
@@ -117,7 +118,7 @@ impl Attachment {
             keeper: true,
             ..probe::Options::default()
         };
-        let probes = Probes::attach(&found.targets, options).map_err(|error| error.to_string())?;
+        let probes = Probes::attach(&found.targets, options)?;
         for probe::FellBack { handler, backend, reason } in &probes.fell_back {
             info!("handler {handler} of {} is measured by {backend}: {reason}", config.name);
         }
@@ -129,12 +130,10 @@ impl Attachment {
         let shed = shed.into_iter().map(|name| (name, NotMeasured::Shed));
         let not_measured = missing.chain(shed).collect();
         let left_out = [&found.left_out[..], &probes.left_out].concat();
-        let begun = Self::begin(Box::new(probes), load, precision, facts, host);
-        let mut attachment = begun.map_err(|error| error.to_string())?;
+        let mut attachment = Self::begin(Box::new(probes), load, precision, facts, host)?;
         (attachment.not_measured, attachment.left_out) = (not_measured, left_out);
         for handler in &mut attachment.handlers {
-            let at = found.targets.iter().position(|target| target.label() == handler.name);
-            handler.measure.target.by_glob = at.is_none_or(|at| by_glob[at]);
+            handler.measure.target.by_glob = !named.contains(&handler.name);
         }
         attachment.log_begin();
         Ok(attachment)
@@ -155,27 +154,23 @@ impl Attachment {
         let first = session.drain()?;
         let began = session.drained_until().unwrap_or_else(Instant::now);
         let targets = session.targets().into_iter().zip(session.backends());
-        let handlers = targets.zip(&first).map(|((target, backend), first)| {
-            let durations = precision.durations();
-            Handler {
-                name: target.label(),
-                measure: HandlerMeasure::empty(target.clone(), Some(backend), durations),
-                account: Account::begin(first),
-                coverage: Coverage::begin(began),
-                sum: 0,
-                before: Losses::default(),
-                unrated: 0,
-                undecided: 0,
-            }
+        let handlers = targets.zip(&first).map(|((target, backend), first)| Handler {
+            name: target.label(),
+            measure: HandlerMeasure::empty(target.clone(), Some(backend), precision.durations()),
+            account: Account::begin(first),
+            coverage: Coverage::begin(began),
+            sum: 0,
+            before: Losses::default(),
+            unrated: 0,
+            undecided: 0,
         });
-        let handlers = handlers.collect();
         Ok(Self {
+            handlers: handlers.collect(),
             session,
             load,
             facts,
             host: host.clone(),
             precision,
-            handlers,
             left_out: Vec::new(),
             not_measured: BTreeMap::new(),
             is_detached: false,
@@ -217,7 +212,7 @@ impl Attachment {
         &self.facts.name
     }
 
-    /// What tells its build from others: its build id, else its `srcversion`, else nothing.
+    /// Identifies its build: the build id, else the `srcversion`, else empty.
     pub(super) fn build_id(&self) -> &str {
         build_id(&self.facts)
     }
@@ -246,7 +241,7 @@ impl Attachment {
         self.not_measured.values().filter(|why| **why == NotMeasured::Shed).count()
     }
 
-    /// Calls a second of each handler that has probes since this was asked before; `None` if that is too short a time.
+    /// Calls per second of each handler with probes since the last call of this function; `None` if that is too short.
     pub(super) fn rates_to_decide(&mut self) -> Option<Vec<(String, f64)>> {
         let time = self.until.saturating_duration_since(self.decided);
         if time < SHORTEST_DECISION {
@@ -284,13 +279,13 @@ impl Attachment {
         Ok(true)
     }
 
-    /// In what it is measured in another way than `build` was: figures add up only if there is nothing.
+    /// How it is measured differently than `build` was: figures add up only if there is no difference.
     pub(super) fn unlike(&self, build: &Build) -> Vec<Difference> {
         let now = self.recording(Duration::from_nanos(1), self.stored());
         differences(&build.recording(), &now, Use::Merge)
     }
 
-    /// The build that it adds to from now on: what was measured `before`, or nothing so far.
+    /// The build that it adds to from now on: the one `before`, or a new one.
     pub(super) fn build(&mut self, before: Option<Build>) -> Build {
         let mut build = before.unwrap_or_else(|| Build {
             module: self.facts.name.clone(),
@@ -319,7 +314,7 @@ impl Attachment {
         build
     }
 
-    /// What of the build is not measured, and why.
+    /// Notes which handlers of the build are not measured, and why.
     fn describe(&self, build: &mut Build) {
         build.not_measured = self.not_measured.clone();
         build.frame.left_out = self.left_out();
@@ -333,11 +328,11 @@ impl Attachment {
             && self.session.entries().is_ok_and(|entries| entries == known)
     }
 
-    /// Takes what was measured since the last time from the kernel, to be [added](Self::add); nothing where no call began.
-    /// `fully` looks also at what the kernel skipped there.
+    /// Reads what was measured since the last drain, to be [added](Self::add); empty if no call began. `fully` also reads
+    /// what the kernel skipped.
     ///
     /// # Errors
-    /// If the kernel's maps cannot be read; the next time has what this one lacks.
+    /// If the kernel's maps cannot be read; the next drain has what this one lacks.
     pub(super) fn drain(&mut self, fully: bool) -> Result<Vec<Drained>, ProbeError> {
         let now = Instant::now();
         if !fully && self.is_idle() {
@@ -354,23 +349,23 @@ impl Attachment {
         self.until = self.until.max(until);
     }
 
-    /// Adds what was drained, and the time that passed, to the interval and to the sum of the build.
+    /// Adds a drain, and the time that passed, to the interval and to the sum of the build.
     pub(super) fn add(&mut self, drained: Vec<Drained>, build: &mut Build) {
         let ages = !drained.is_empty() && self.until.saturating_duration_since(self.aged) >= AGE;
         if ages {
             self.aged = self.until;
         }
-        for (handler, mut drained) in self.handlers.iter_mut().zip(drained) {
+        let time = self.until.saturating_duration_since(self.rated);
+        let is_rated = time >= SHORTEST_RATE;
+        let mut drained = drained.into_iter();
+        for handler in &mut self.handlers {
             let sum = &mut build.handlers[handler.sum];
-            handler.add(&mut drained, sum, self.is_detached);
+            if let Some(mut drained) = drained.next() {
+                handler.add(&mut drained, sum, self.is_detached);
+            }
             if ages {
                 handler.account.age();
             }
-        }
-        let time = self.until.saturating_duration_since(self.rated);
-        let is_rated = time >= SHORTEST_RATE;
-        for handler in &mut self.handlers {
-            let sum = &mut build.handlers[handler.sum];
             sum.covered_ns += handler.coverage.advance(self.until);
             if is_rated {
                 let rate = std::mem::take(&mut handler.unrated) as f64 / time.as_secs_f64();
@@ -386,7 +381,7 @@ impl Attachment {
         self.describe(build);
     }
 
-    /// Ends the interval with the last drain and begins the next there: a recording of it.
+    /// Ends the interval at the last drain, where the next one begins, and returns its recording.
     pub(super) fn close(&mut self) -> Recording {
         let interval = self.interval();
         for handler in &mut self.handlers {
@@ -440,7 +435,7 @@ impl Attachment {
         interval
     }
 
-    /// What it could not measure, and what was shed when it attached.
+    /// Handlers that it could not measure, and those that were shed when it attached.
     fn left_out(&self) -> Vec<LeftOut> {
         let has_handler = |name: &str| self.handlers.iter().any(|handler| handler.name == name);
         let shed = self.not_measured.iter().filter(|(_, why)| **why == NotMeasured::Shed);
@@ -453,7 +448,7 @@ impl Attachment {
         LeftOut { name: name.to_owned(), module, reason: SHED.to_owned() }
     }
 
-    /// Takes the probes off, and what was measured last, to be [added](Self::add); a warning if the last calls are lost.
+    /// Takes the probes off. Returns the last drain, to be [added](Self::add), and a warning if its calls are lost.
     pub(super) fn detach(&mut self) -> (Vec<Drained>, Option<Warning>) {
         self.session.detach();
         self.is_detached = true;
@@ -495,16 +490,13 @@ impl Attachment {
 }
 
 impl Handler {
-    /// Adds what was drained to its interval and to its sum.
+    /// Adds a drain to its interval and to its sum.
     fn add(&mut self, drained: &mut Drained, sum: &mut HandlerSum, is_last: bool) {
         self.unrated += drained.durations.len();
         self.undecided += drained.durations.len();
         self.account.add(drained);
-        if is_last {
-            self.account.end();
-        }
         self.measure.durations += &drained.durations;
-        self.measure.losses = self.account.losses(&self.measure.durations);
+        self.measure.losses = self.account.losses(&self.measure.durations, is_last);
         sum.in_flight = self.account.now().books.in_flight;
         let losses = self.before.checked_add(&self.measure.losses);
         let losses = losses.unwrap_or(sum.measure.losses);

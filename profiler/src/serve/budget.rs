@@ -13,13 +13,13 @@ pub const FIRST_WAIT: Duration = Duration::from_secs(60);
 /// The longest that it doubles to.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// How much of the limit may be taken by what is known beforehand, where a handler is taken up again: a handler at the limit
-/// itself would be shed and taken up by turns.
+/// Share of the limit that a handler may be expected to take when it is taken up again: one at the limit itself would be shed
+/// and taken up in turns.
 const ROOM: f64 = 0.8;
 
 /// A share of one CPU in words: `0.1%`.
 pub fn percent(share: f64) -> String {
-    // Four digits are more than a rate is known to, and hide what binary fractions do to 0.1.
+    // Rates are not known to four digits; rounding hides that 0.1 is no binary fraction.
     let percent = format!("{:.4}", share * 100.0);
     format!("{}%", percent.trim_end_matches('0').trim_end_matches('.'))
 }
@@ -29,7 +29,7 @@ fn positive(number: f64) -> f64 {
     if number > 0.0 { number.min(f64::MAX) } else { 0.0 }
 }
 
-/// What is to be done about a handler.
+/// A change of what is measured.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Take its probes off: its overhead, as a share of one CPU.
@@ -41,7 +41,6 @@ pub enum Action {
 /// Decides which handlers are measured.
 #[derive(Debug)]
 pub struct Budget {
-    limit: f64,
     cost_s: f64,
     /// Handlers that were shed at some time.
     known: BTreeMap<String, Known>,
@@ -56,23 +55,17 @@ struct Known {
     since: Instant,
     /// How long it stays shed.
     wait: Duration,
-    /// Hits per second when it was shed: what it does since then is not seen.
+    /// Hits per second when it was shed; later ones are not seen.
     rate: f64,
 }
 
 impl Budget {
-    /// A budget of `limit`, a share of one CPU, for each handler, where a hit costs `cost_ns` nanoseconds of CPU time.
-    pub fn new(limit: f64, cost_ns: f64) -> Self {
-        let (limit, cost_s) = (positive(limit), positive(cost_ns) / 1e9);
-        Self { limit, cost_s, known: BTreeMap::new(), overhead: 0.0 }
+    /// A budget where a hit costs `cost_ns` nanoseconds of CPU time.
+    pub fn new(cost_ns: f64) -> Self {
+        Self { cost_s: positive(cost_ns) / 1e9, known: BTreeMap::new(), overhead: 0.0 }
     }
 
-    /// Changes the limit; the next decision goes by it.
-    pub fn set_limit(&mut self, limit: f64) {
-        self.limit = positive(limit);
-    }
-
-    /// What all probes cost according to the last decision's rates, as a share of one CPU.
+    /// Cost of all probes by the rates of the last decision, as a share of one CPU.
     pub const fn overhead(&self) -> f64 {
         self.overhead
     }
@@ -88,28 +81,27 @@ impl Budget {
         shed.map(|known| known.since + known.wait).min()
     }
 
-    /// Handlers that bear the daemon's own time: those with `rates`, and those that are shed.
-    pub fn handlers(&self, rates: &[(&str, f64)]) -> usize {
-        let is_measured = |name: &str| rates.iter().any(|(measured, _)| *measured == name);
-        rates.len() + self.shed().filter(|name| !is_measured(name)).count()
-    }
-
-    /// What to do now: `rates` are the hits per second, over the time since the decision before, of all handlers that are
-    /// measured; `own` is the CPU time that measuring took of the daemon in that time, as a share of one CPU. Each handler,
-    /// measured or shed, bears an equal part: with none measured the daemon's time is as large as before.
+    /// Decides what to change now. `rates` are the hits per second of all measured handlers since the last decision; `part` is
+    /// what each handler, measured or shed, bears of the daemon's own time for measuring, and `limit` what it may cost, both as
+    /// shares of one CPU.
     ///
-    /// All whose probes alone cost more than the limit are shed, the costliest first. If there is none, at most one is shed
-    /// whose part of the daemon's own time makes it too much: what that saves shows in the next decision. A shed handler is
-    /// tried again after its wait, the cheapest first and one a decision; those that fit by the rate that they had when they
-    /// were shed do not wait longer than [`FIRST_WAIT`].
-    pub fn decide(&mut self, now: Instant, rates: &[(&str, f64)], own: f64) -> Vec<Action> {
-        let part = positive(own) / self.handlers(rates).max(1) as f64;
+    /// Sheds all handlers whose probes alone cost more than the limit, the costliest first; else at most one that exceeds it
+    /// by its part of the daemon's own time, as the next decision shows what that saves. A shed handler is tried again after
+    /// its wait, the cheapest first and one a decision; one that fits by its rate when it was shed waits [`FIRST_WAIT`] at most.
+    pub fn decide(
+        &mut self,
+        now: Instant,
+        rates: &[(&str, f64)],
+        part: f64,
+        limit: f64,
+    ) -> Vec<Action> {
+        let part = positive(part);
         let cost_s = self.cost_s;
         let mut measured: Vec<(&str, f64)> =
             rates.iter().map(|&(name, rate)| (name, positive(rate))).collect();
         measured.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
         for (name, _) in &measured {
-            // It was attached anew meanwhile.
+            // It was attached again meanwhile.
             if let Some(known) = self.known.get_mut(*name).filter(|known| known.is_shed) {
                 (known.is_shed, known.since) = (false, now);
             }
@@ -118,29 +110,29 @@ impl Budget {
         self.overhead = 0.0;
         for (name, rate) in measured {
             let probes = rate * cost_s;
-            let by_own_time = probes <= self.limit;
-            if probes + part > self.limit && (actions.is_empty() || !by_own_time) {
+            let by_own_time = probes <= limit;
+            if probes + part > limit && (actions.is_empty() || !by_own_time) {
                 self.shed_one(now, name, rate);
                 actions.push(Action::Shed(name.to_owned(), positive(probes + part)));
             } else {
                 self.overhead += probes;
             }
         }
-        if actions.is_empty() && part <= ROOM * self.limit {
-            actions = self.take_up(now, part);
+        if actions.is_empty() && part <= ROOM * limit {
+            actions = self.take_up(now, part, limit);
         }
         actions
     }
 
     fn shed_one(&mut self, now: Instant, name: &str, rate: f64) {
-        // One that was measured as long as it had been shed begins anew.
+        // After being measured for as long as it had been shed, it starts over.
         let failed = self.known.get(name).filter(|known| now - known.since < known.wait);
         let wait = failed.map_or(FIRST_WAIT, |known| (known.wait * 2).min(LONGEST_WAIT));
         self.known.insert(name.to_owned(), Known { is_shed: true, since: now, wait, rate });
     }
 
-    fn take_up(&mut self, now: Instant, part: f64) -> Vec<Action> {
-        let (limit, cost_s) = (self.limit, self.cost_s);
+    fn take_up(&mut self, now: Instant, part: f64, limit: f64) -> Vec<Action> {
+        let cost_s = self.cost_s;
         let mut shed: Vec<_> = self.known.iter_mut().filter(|(_, known)| known.is_shed).collect();
         shed.sort_by(|a, b| a.1.rate.total_cmp(&b.1.rate));
         let mut actions = Vec::new();
@@ -162,9 +154,11 @@ impl Budget {
 mod tests {
     use super::*;
 
-    /// 100 ns a hit and a limit of 0.1 %: 10,000 hits a second, of which 8,000 leave room.
+    const LIMIT: f64 = 0.001;
+
+    /// 100 ns a hit: by the limit of 0.1 % it allows 10,000 hits a second, of which 8,000 leave room.
     fn budget() -> (Budget, Instant) {
-        (Budget::new(0.001, 100.0), Instant::now())
+        (Budget::new(100.0), Instant::now())
     }
 
     fn at(start: Instant, seconds: u64) -> Instant {
@@ -194,7 +188,7 @@ mod tests {
     fn handlers_above_the_limit_are_shed_the_costliest_first() {
         let (mut budget, start) = budget();
         let rates = [("a", 10_000.0), ("b", 10_001.0), ("c", 2_000_000.0), ("d", 0.0)];
-        let actions = budget.decide(start, &rates, 0.0);
+        let actions = budget.decide(start, &rates, 0.0, LIMIT);
         assert_eq!(words(&actions), ["shed c 20%", "shed b 0.1%"]);
         assert_eq!(budget.shed().collect::<Vec<_>>(), ["b", "c"]);
         // What stays: 10,000 hits of 100 ns.
@@ -204,7 +198,7 @@ mod tests {
     #[test]
     fn equal_rates_go_by_name() {
         let (mut budget, start) = budget();
-        let actions = budget.decide(start, &[("y", 3e4), ("x", 3e4), ("z", 3e4)], 0.0);
+        let actions = budget.decide(start, &[("y", 3e4), ("x", 3e4), ("z", 3e4)], 0.0, LIMIT);
         assert_eq!(words(&actions), ["shed x 0.3%", "shed y 0.3%", "shed z 0.3%"]);
     }
 
@@ -213,15 +207,15 @@ mod tests {
         let (mut budget, start) = budget();
         let rates = [("a", 9_000.0), ("b", 9_500.0), ("c", 100.0)];
         // 0.02 % each: `a` and `b` are above the limit.
-        assert_eq!(words(&budget.decide(start, &rates, 0.0006)), ["shed b 0.115%"]);
+        assert_eq!(words(&budget.decide(start, &rates, 0.0006 / 3.0, LIMIT)), ["shed b 0.115%"]);
         assert_eq!(percent(budget.overhead()), "0.091%");
-        let next = budget.decide(at(start, 10), &[("a", 9_000.0), ("c", 100.0)], 0.0004);
-        // A third of it, though two are measured.
+        let next =
+            budget.decide(at(start, 10), &[("a", 9_000.0), ("c", 100.0)], 0.0004 / 3.0, LIMIT);
         assert_eq!(words(&next), ["shed a 0.1033%"]);
         // Where probes alone are too much, those are shed and nothing else.
         let (mut other, _) = super::tests::budget();
         let rates = [("a", 9_000.0), ("b", 20_000.0)];
-        assert_eq!(words(&other.decide(start, &rates, 0.0004)), ["shed b 0.22%"]);
+        assert_eq!(words(&other.decide(start, &rates, 0.0002, LIMIT)), ["shed b 0.22%"]);
     }
 
     #[test]
@@ -234,7 +228,7 @@ mod tests {
         for second in (0..14_400).step_by(10) {
             let both = [hot, cold];
             let rates = if is_measured { &both[..] } else { &both[1..] };
-            for action in budget.decide(at(start, second), rates, 0.0) {
+            for action in budget.decide(at(start, second), rates, 0.0, LIMIT) {
                 is_measured = action == taken_up("hot");
                 let word = words(&[action]).remove(0);
                 assert!(is_measured || word == "shed hot 10%", "{word}");
@@ -254,7 +248,7 @@ mod tests {
         for second in (0..7_200).step_by(10) {
             let rate = if second % 600 < 300 { 50_000.0 } else { 50.0 };
             let rates: &[(&str, f64)] = if is_measured { &[("f", rate)] } else { &[] };
-            for action in budget.decide(at(start, second), rates, 0.0) {
+            for action in budget.decide(at(start, second), rates, 0.0, LIMIT) {
                 is_measured = action == taken_up("f");
                 changes.push((second, is_measured));
             }
@@ -282,91 +276,95 @@ mod tests {
     fn one_that_was_measured_as_long_as_it_was_shed_begins_anew() {
         let (mut budget, start) = budget();
         let burst = [("f", 50_000.0)];
-        assert_eq!(words(&budget.decide(start, &burst, 0.0)), ["shed f 0.5%"]);
-        assert_eq!(budget.decide(at(start, 59), &[], 0.0), []);
-        assert_eq!(budget.decide(at(start, 60), &[], 0.0), [taken_up("f")]);
-        assert_eq!(words(&budget.decide(at(start, 70), &burst, 0.0)), ["shed f 0.5%"]);
-        assert_eq!(budget.decide(at(start, 189), &[], 0.0), []);
-        assert_eq!(budget.decide(at(start, 190), &[], 0.0), [taken_up("f")]);
-        assert_eq!(budget.decide(at(start, 200), &[("f", 1.0)], 0.0), []);
+        assert_eq!(words(&budget.decide(start, &burst, 0.0, LIMIT)), ["shed f 0.5%"]);
+        assert_eq!(budget.decide(at(start, 59), &[], 0.0, LIMIT), []);
+        assert_eq!(budget.decide(at(start, 60), &[], 0.0, LIMIT), [taken_up("f")]);
+        assert_eq!(words(&budget.decide(at(start, 70), &burst, 0.0, LIMIT)), ["shed f 0.5%"]);
+        assert_eq!(budget.decide(at(start, 189), &[], 0.0, LIMIT), []);
+        assert_eq!(budget.decide(at(start, 190), &[], 0.0, LIMIT), [taken_up("f")]);
+        assert_eq!(budget.decide(at(start, 200), &[("f", 1.0)], 0.0, LIMIT), []);
         // 120 s later: the wait is 60 s again.
-        assert_eq!(words(&budget.decide(at(start, 310), &burst, 0.0)), ["shed f 0.5%"]);
-        assert_eq!(budget.decide(at(start, 370), &[], 0.0), [taken_up("f")]);
+        assert_eq!(words(&budget.decide(at(start, 310), &burst, 0.0, LIMIT)), ["shed f 0.5%"]);
+        assert_eq!(budget.decide(at(start, 370), &[], 0.0, LIMIT), [taken_up("f")]);
     }
 
     #[test]
     fn what_fits_by_its_last_rate_does_not_wait_longer_than_the_first_time() {
         let (mut budget, start) = budget();
         // Shed twice, once more than a minute's wait.
-        budget.decide(start, &[("f", 20_000.0)], 0.0);
-        budget.decide(at(start, 60), &[], 0.0);
-        budget.decide(at(start, 70), &[("f", 20_000.0)], 0.0);
-        assert_eq!(budget.decide(at(start, 130), &[], 0.0), [], "0.2 % is above the limit");
+        budget.decide(start, &[("f", 20_000.0)], 0.0, LIMIT);
+        budget.decide(at(start, 60), &[], 0.0, LIMIT);
+        budget.decide(at(start, 70), &[("f", 20_000.0)], 0.0, LIMIT);
+        assert_eq!(budget.decide(at(start, 130), &[], 0.0, LIMIT), [], "0.2 % is above the limit");
         // 0.2 % of 0.25 % is 80 %.
-        budget.set_limit(0.0025);
-        assert_eq!(budget.decide(at(start, 131), &[], 0.0), [taken_up("f")]);
-        assert_eq!(budget.decide(at(start, 140), &[("f", 20_000.0)], 0.0), []);
+        assert_eq!(budget.decide(at(start, 131), &[], 0.0, 0.0025), [taken_up("f")]);
+        assert_eq!(budget.decide(at(start, 140), &[("f", 20_000.0)], 0.0, 0.0025), []);
     }
 
     #[test]
     fn nothing_is_taken_up_while_the_daemon_itself_takes_the_room() {
         let (mut budget, start) = budget();
-        assert_eq!(words(&budget.decide(start, &[("f", 10.0)], 0.002)), ["shed f 0.2001%"]);
-        assert_eq!(budget.decide(at(start, 60), &[], 0.000_801), []);
-        assert_eq!(budget.decide(at(start, 70), &[], 0.000_79), [taken_up("f")]);
+        assert_eq!(words(&budget.decide(start, &[("f", 10.0)], 0.002, LIMIT)), ["shed f 0.2001%"]);
+        assert_eq!(budget.decide(at(start, 60), &[], 0.000_801, LIMIT), []);
+        assert_eq!(budget.decide(at(start, 70), &[], 0.000_79, LIMIT), [taken_up("f")]);
     }
 
     #[test]
     fn with_all_shed_the_daemons_own_time_is_still_a_part_of_each() {
         let (mut budget, start) = budget();
         let rates = [("f", 10.0), ("g", 20.0)];
-        assert_eq!(words(&budget.decide(start, &rates, 0.003)), ["shed g 0.1502%"]);
-        assert_eq!(words(&budget.decide(at(start, 10), &rates[..1], 0.003)), ["shed f 0.1501%"]);
-        assert_eq!(budget.handlers(&[]), 2);
+        assert_eq!(words(&budget.decide(start, &rates, 0.0015, LIMIT)), ["shed g 0.1502%"]);
+        assert_eq!(
+            words(&budget.decide(at(start, 10), &rates[..1], 0.0015, LIMIT)),
+            ["shed f 0.1501%"]
+        );
         // 0.1 % each is more than 80 % of the limit.
-        assert_eq!(budget.decide(at(start, 600), &[], 0.002), []);
-        assert_eq!(budget.decide(at(start, 610), &[], 0.001_5).len(), 2);
+        assert_eq!(budget.decide(at(start, 600), &[], 0.001, LIMIT), []);
+        assert_eq!(budget.decide(at(start, 610), &[], 0.000_75, LIMIT).len(), 2);
     }
 
     #[test]
     fn trials_come_one_at_a_time_and_the_cheapest_first() {
         let (mut budget, start) = budget();
-        budget.decide(start, &[("x", 90_000.0), ("y", 50_000.0)], 0.0);
-        assert_eq!(budget.decide(at(start, 60), &[], 0.0), [taken_up("y")]);
-        assert_eq!(budget.decide(at(start, 70), &[("y", 10.0)], 0.0), [taken_up("x")]);
+        budget.decide(start, &[("x", 90_000.0), ("y", 50_000.0)], 0.0, LIMIT);
+        assert_eq!(budget.decide(at(start, 60), &[], 0.0, LIMIT), [taken_up("y")]);
+        assert_eq!(budget.decide(at(start, 70), &[("y", 10.0)], 0.0, LIMIT), [taken_up("x")]);
     }
 
     #[test]
     fn a_limit_of_zero_allows_only_what_is_never_called() {
-        let mut budget = Budget::new(0.0, 100.0);
+        let mut budget = Budget::new(100.0);
         let start = Instant::now();
-        let actions = budget.decide(start, &[("never", 0.0), ("once", 0.1)], 0.0);
+        let actions = budget.decide(start, &[("never", 0.0), ("once", 0.1)], 0.0, 0.0);
         assert_eq!(words(&actions), ["shed once 0%"]);
-        assert_eq!(words(&budget.decide(start, &[("never", 0.0)], 0.0001)), ["shed never 0.005%"]);
-        assert_eq!(budget.decide(at(start, 9_999), &[], 0.0001), []);
+        assert_eq!(
+            words(&budget.decide(start, &[("never", 0.0)], 0.00005, 0.0)),
+            ["shed never 0.005%"]
+        );
+        assert_eq!(budget.decide(at(start, 9_999), &[], 0.0001, 0.0), []);
     }
 
     #[test]
     fn nan_and_negative_values_count_as_0() {
         let (mut budget, start) = budget();
         let rates = [("nan", f64::NAN), ("negative", -5e9), ("endless", f64::INFINITY)];
-        let actions = budget.decide(start, &rates, f64::NAN);
+        let actions = budget.decide(start, &rates, f64::NAN, LIMIT);
         let [Action::Shed(name, share)] = &actions[..] else { panic!("{actions:?}") };
         assert!(name == "endless" && share.is_finite(), "{share:?}");
         assert_eq!(budget.overhead(), 0.0);
         for cost in [f64::NAN, -1.0] {
-            let mut free = Budget::new(0.001, cost);
-            assert_eq!(free.decide(start, &[("f", 1e9)], 0.0), [], "{cost}");
+            let mut free = Budget::new(cost);
+            assert_eq!(free.decide(start, &[("f", 1e9)], 0.0, LIMIT), [], "{cost}");
         }
     }
 
     #[test]
     fn a_handler_that_was_taken_up_by_attaching_anew_counts_as_measured() {
         let (mut budget, start) = budget();
-        budget.decide(start, &[("f", 5e4)], 0.0);
+        budget.decide(start, &[("f", 5e4)], 0.0, LIMIT);
         assert_eq!(budget.shed().collect::<Vec<_>>(), ["f"]);
-        assert_eq!(budget.decide(at(start, 10), &[("f", 1.0)], 0.0), []);
+        assert_eq!(budget.decide(at(start, 10), &[("f", 1.0)], 0.0, LIMIT), []);
         assert_eq!(budget.shed().count(), 0);
-        assert_eq!(budget.decide(at(start, 70), &[], 0.0), []);
+        assert_eq!(budget.decide(at(start, 70), &[], 0.0, LIMIT), []);
     }
 }

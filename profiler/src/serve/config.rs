@@ -1,7 +1,7 @@
 //! `serve.toml`: what the daemon measures, how, and where it goes.
 
-use std::net::SocketAddr;
-use std::ops::Range;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,20 +16,13 @@ use crate::text::duration;
 use crate::toml_file::{self, BadToml, Mistake};
 use crate::verdict::parse_share;
 
-/// The default folder of completed intervals.
-pub const STORE: &str = "/var/lib/profiler";
-
-/// Port on the loopback address, which is in no list of ports in use by exporters.
-const LISTEN: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9560);
-
 /// Time between two intervals' ends.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Shortest and longest interval: a file each.
-const INTERVALS: Range<Duration> = Duration::from_secs(1)..Duration::from_secs(24 * 3600 + 1);
+const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
-/// What the daemon does. The file has the same keys; those that it lacks are as in [`Config::default`].
+/// The configuration. The file has the same keys; missing ones are as in [`Config::default`].
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
@@ -42,14 +35,14 @@ pub struct Config {
     /// Time between two intervals' ends.
     #[serde(deserialize_with = "interval")]
     pub interval: Duration,
-    /// Where scrapers ask; `None` is nowhere.
+    /// Where the HTTP server listens; `None`: it does not.
     #[serde(deserialize_with = "listener")]
     pub listen: Option<SocketAddr>,
     /// Where completed intervals go.
     pub store: Store,
-    /// Where figures are pushed to; `None` is nowhere.
+    /// Where figures are pushed to; `None`: they are not.
     pub otlp: Option<Otlp>,
-    /// Largest cost of a handler's probes, as a share of one CPU (0 to 1); `None` is unbounded.
+    /// Largest cost of a handler's probes, as a share of one CPU (0 to 1); `None`: no limit.
     #[serde(rename = "budget", deserialize_with = "max_overhead")]
     pub max_overhead: Option<f64>,
 }
@@ -63,7 +56,7 @@ pub struct Module {
     pub name: String,
     /// Names or globs of handlers.
     pub handlers: Vec<String>,
-    /// The only backend to use; `None` is the best for each handler.
+    /// The only backend to use; `None`: the best for each handler.
     #[serde(default, deserialize_with = "backend")]
     pub backend: Option<Backend>,
 }
@@ -75,9 +68,9 @@ pub struct Store {
     /// The folder.
     #[serde(deserialize_with = "folder")]
     pub folder: PathBuf,
-    /// Bytes that all of them may take.
+    /// Bytes that all intervals may take.
     pub max_bytes: u64,
-    /// Free bytes of the file system below which nothing is written.
+    /// Bytes that have to stay free in the file system.
     pub min_free_bytes: u64,
 }
 
@@ -99,7 +92,8 @@ impl Default for Config {
             modules: Vec::new(),
             precision: Precision::Two,
             interval: INTERVAL,
-            listen: Some(LISTEN),
+            // No other exporter is known to use this port.
+            listen: Some((Ipv4Addr::LOCALHOST, 9560).into()),
             store: Store::default(),
             otlp: None,
             max_overhead: None,
@@ -109,7 +103,7 @@ impl Default for Config {
 
 impl Default for Store {
     fn default() -> Self {
-        Self { folder: STORE.into(), max_bytes: 512 << 20, min_free_bytes: 256 << 20 }
+        Self { folder: "/var/lib/profiler".into(), max_bytes: 512 << 20, min_free_bytes: 256 << 20 }
     }
 }
 
@@ -133,9 +127,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Largest cost of a handler's probes, as a share of one CPU.
+    /// Largest cost of a handler's probes, as a share of one CPU; without a limit the overhead is still shown.
     pub(super) fn limit(&self) -> f64 {
-        // Without a limit nothing is shed, and the overhead is known all the same.
         self.max_overhead.unwrap_or(f64::MAX)
     }
 }
@@ -184,7 +177,7 @@ fn minute() -> Duration {
     INTERVAL
 }
 
-/// Values that are text in the file: a function for each, by what makes a value of the text.
+/// Functions that deserialize values from text.
 macro_rules! parsed {
     ($($name:ident -> $value:ty: $parse:expr;)*) => {$(
         fn $name<'de, D: Deserializer<'de>>(value: D) -> Result<$value, D::Error> {
@@ -235,11 +228,7 @@ fn share(text: &str) -> Result<Option<f64>, String> {
     Err("max-overhead has to be above 0% and at most 100% of a CPU".to_owned())
 }
 
-/// The length of intervals.
-///
-/// # Errors
-/// If it is none, or too short or too long.
-pub fn interval_length(text: &str) -> Result<Duration, String> {
+fn interval_length(text: &str) -> Result<Duration, String> {
     let length = duration(text)?;
     if !INTERVALS.contains(&length) {
         return Err("an interval has to be from 1s to 24h".to_owned());
@@ -248,10 +237,7 @@ pub fn interval_length(text: &str) -> Result<Duration, String> {
 }
 
 /// An address with its port, or `none`.
-///
-/// # Errors
-/// If it is neither.
-pub fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
+fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
     if text == "none" {
         return Ok(None);
     }
@@ -260,10 +246,7 @@ pub fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
 }
 
 /// A module's name as the kernel writes it, which is part of a path.
-///
-/// # Errors
-/// If no module can have that name.
-pub fn module_name(text: &str) -> Result<String, String> {
+fn module_name(text: &str) -> Result<String, String> {
     let name = text.replace('-', "_");
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {

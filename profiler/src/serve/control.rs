@@ -28,44 +28,37 @@ const LOCK: &str = "serve.lock";
 /// Longest request, in bytes.
 const MOST_BYTES: u64 = 4096;
 
-/// How long a client may take to ask, and to take the answer.
+/// How long a client may take to send its request, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the daemon may take for an answer: probes on hundreds of handlers take their time.
+/// How long the daemon may take to answer: probes on hundreds of handlers take a while.
 const PATIENCE_OF_CLIENT: Duration = Duration::from_secs(180);
 
-/// What the daemon is asked.
+/// A request to the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
-    /// What does it do?
+    /// Report the status.
     Status,
     /// Take the probes off a module, so that it can be unloaded.
     Release(String),
-    /// Put them on again although it was not unloaded.
+    /// Put them back although it was not unloaded.
     Resume(String),
 }
 
-/// What the daemon answers.
+/// The daemon's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// What it does.
+    /// The status.
     Status(Status),
     /// The module can be unloaded, unless others hold it.
     Released(Released),
     /// The handlers of the module that are measured again.
     Resumed(Vec<String>),
-    /// It cannot be done.
-    Refused {
-        /// Exit code for it.
-        code: u8,
-        /// Why, and what to do.
-        message: String,
-    },
 }
 
-/// What became of a release.
+/// The outcome of a release.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {
     /// The handlers that were measured; none if the module was not.
@@ -77,9 +70,9 @@ pub struct Released {
 }
 
 /// A request, and where its answer goes.
-pub(super) type Question = (Request, oneshot::Sender<Answer>);
+pub(super) type Question = (Request, oneshot::Sender<Result<Answer, Failure>>);
 
-/// A file or folder that the daemon's socket needs cannot be had.
+/// The daemon's socket needs this file or folder.
 fn unusable(path: &Path, source: &io::Error) -> Failure {
     let text = format!(
         "cannot use {} for the daemon's socket: {source}: it has to be a folder of root's on this machine",
@@ -88,7 +81,7 @@ fn unusable(path: &Path, source: &io::Error) -> Failure {
     Failure::new(exit::BAD_OUTPUT, text)
 }
 
-/// The lock that only one daemon has; the kernel takes it back when the process ends.
+/// The lock that only one daemon holds; the kernel releases it when the process ends.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: Flock<fs::File>,
@@ -103,24 +96,21 @@ impl Lock {
     pub(super) fn take(folder: &Path) -> Result<Self, Failure> {
         make_private(folder).map_err(|error| unusable(folder, &error))?;
         let path = folder.join(LOCK);
+        let failed = |error| unusable(&path, &error);
         let mut options = fs::OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(|error| unusable(&path, &error))?;
-        let mut file =
-            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| {
-                let mut owner = String::new();
-                let _ = file.take(20).read_to_string(&mut owner);
-                let owner = owner.trim().parse::<u32>();
-                let owner = owner.map_or(String::new(), |pid| format!(" (process {pid})"));
-                let text = format!(
-                    "another `profiler serve` runs already{owner}: stop it first, or give it this module in its configuration"
-                );
-                Failure::new(exit::CANNOT_MEASURE, text)
-            })?;
-        let id = format!("{}\n", std::process::id());
-        file.set_len(0)
-            .and_then(|()| file.write_all(id.as_bytes()))
-            .map_err(|error| unusable(&path, &error))?;
+        let locked = Flock::lock(file.map_err(failed)?, FlockArg::LockExclusiveNonblock);
+        let mut file = locked.map_err(|(file, _)| {
+            let mut owner = String::new();
+            let _ = file.take(20).read_to_string(&mut owner);
+            let owner = owner.trim();
+            let text = format!(
+                "another `profiler serve` runs already (process {owner}): stop it first, or give it this module in its configuration"
+            );
+            Failure::new(exit::CANNOT_MEASURE, text)
+        })?;
+        file.set_len(0).map_err(failed)?;
+        writeln!(file, "{}", std::process::id()).map_err(failed)?;
         Ok(Self { _file: file, folder: folder.to_owned() })
     }
 
@@ -131,13 +121,13 @@ impl Lock {
     pub(super) fn listen(&self, questions: mpsc::Sender<Question>) -> Result<(), Failure> {
         let path = self.folder.join(SOCKET);
         let failed = |source| unusable(&path, &source);
-        // That of a daemon which was killed: this one has its lock.
+        // A killed daemon leaves its socket; we hold the lock.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
         let listener = UnixListener::bind(&path).map_err(failed)?;
-        // Until here the folder keeps others out.
+        // Until here the folder's mode keeps others out.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
         tokio::spawn(serve(listener, questions));
         Ok(())
@@ -153,7 +143,7 @@ impl Drop for Lock {
 async fn serve(listener: UnixListener, questions: mpsc::Sender<Question>) {
     loop {
         match listener.accept().await {
-            // A silent client does not keep others waiting. All are root's.
+            // A task each, so that a silent client does not block others. All are root's.
             Ok((stream, _)) => {
                 let questions = questions.clone();
                 tokio::spawn(async move {
@@ -186,18 +176,16 @@ async fn answer(
         Err(error) => {
             let message =
                 format!("the daemon does not know this request: {error}: is it another version?");
-            Answer::Refused { code: exit::USAGE, message }
+            Err(Failure::new(exit::USAGE, message))
         }
         Ok(request) => {
             let (sender, receiver) = oneshot::channel();
-            let gone = |_| io::Error::other("the daemon ends");
-            questions.send((request, sender)).await.map_err(|_| gone(()))?;
-            receiver.await.map_err(|_| gone(()))?
+            let _ = questions.send((request, sender)).await;
+            receiver.await.map_err(|_| io::Error::other("the daemon ends"))?
         }
     };
-    let mut bytes = serde_json::to_vec(&answer)?;
-    bytes.push(b'\n');
-    timeout(PATIENCE, writer.write_all(&bytes)).await?
+    let line = serde_json::to_string(&answer)? + "\n";
+    timeout(PATIENCE, writer.write_all(line.as_bytes())).await?
 }
 
 /// Asks the daemon whose socket is in `folder`.
@@ -219,8 +207,7 @@ pub fn ask(folder: &Path, request: &Request) -> Result<Answer, Failure> {
         _ => no_answer(error),
     })?;
     match converse(&stream, request) {
-        Ok(Answer::Refused { code, message }) => Err(Failure { code, message }),
-        Ok(answer) => Ok(answer),
+        Ok(answer) => answer,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             let text = format!(
                 "the daemon has not answered for {} s, and may still do what it was asked: see `profiler status`, or its journal",
@@ -232,12 +219,10 @@ pub fn ask(folder: &Path, request: &Request) -> Result<Answer, Failure> {
     }
 }
 
-fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Answer> {
+fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Result<Answer, Failure>> {
     stream.set_read_timeout(Some(PATIENCE_OF_CLIENT))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut bytes = serde_json::to_vec(request)?;
-    bytes.push(b'\n');
-    stream.write_all(&bytes)?;
+    stream.write_all((serde_json::to_string(request)? + "\n").as_bytes())?;
     let mut line = String::new();
     if BufReader::new(stream).read_line(&mut line)? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -280,8 +265,8 @@ mod tests {
         runtime.spawn(async move {
             while let Some((request, answer)) = questions.recv().await {
                 let _ = answer.send(match request {
-                    Request::Release(module) => Answer::Resumed(vec![module]),
-                    _ => Answer::Refused { code: 9, message: "no".to_owned() },
+                    Request::Release(module) => Ok(Answer::Resumed(vec![module])),
+                    _ => Err(Failure::new(9, "no")),
                 });
             }
         });

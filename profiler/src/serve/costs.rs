@@ -1,4 +1,4 @@
-//! What a hit costs on this machine, by backend and precision: a histogram of three digits takes more of the caches.
+//! The cost of a hit on this machine, by backend and precision: a histogram of three digits takes more of the caches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,26 +12,24 @@ use crate::recording::Backend;
 pub(super) struct Costs(BTreeMap<(Backend, u8), f64>);
 
 impl Costs {
-    /// What a hit costs by the dearest of these backends, in nanoseconds of CPU time; `None` if none could be measured. One
-    /// that could not is logged, and tried again the next time; it does not free the others of the budget.
+    /// The cost of a hit by the dearest of these backends, in nanoseconds of CPU time; `None` if none could be measured. A
+    /// failure is logged, and measured again the next time; the others are still held to the budget.
     pub(super) fn dearest(
         &mut self,
         backends: impl Iterator<Item = Backend>,
         precision: Precision,
     ) -> Option<f64> {
         let backends: BTreeSet<Backend> = backends.collect();
-        let mut dearest: Option<f64> = None;
-        for backend in backends {
+        let costs = backends.into_iter().filter_map(|backend| {
             let key = (backend, precision.digits());
-            let known = self.0.get(&key).copied();
-            let Some(cost) = known.or_else(|| measure(backend, precision)) else { continue };
+            let cost = self.0.get(&key).copied().or_else(|| measure(backend, precision))?;
             self.0.insert(key, cost);
-            dearest = Some(dearest.map_or(cost, |dearest| dearest.max(cost)));
-        }
-        dearest
+            Some(cost)
+        });
+        costs.reduce(f64::max)
     }
 
-    /// Whether it is known what a hit costs by each of these backends.
+    /// Whether the cost of a hit is known for each of these backends.
     pub(super) fn are_known(
         &self,
         mut backends: impl Iterator<Item = Backend>,

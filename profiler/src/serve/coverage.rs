@@ -1,4 +1,4 @@
-//! For how long a handler had probes: shed, it is not measured, and a reader of its figures has to know.
+//! How long a handler had probes: a reader of its figures has to know while it was shed.
 
 use std::time::Instant;
 
@@ -54,8 +54,7 @@ impl Coverage {
     }
 }
 
-/// The warning about those of these handlers that had probes for less than the window, if there are any. Each with the time in
-/// which it had, in nanoseconds.
+/// The warning about handlers that had probes for less than the window, if any. Each comes with its time, in nanoseconds.
 pub(super) fn partly<'a>(
     handlers: impl Iterator<Item = (&'a str, u64)>,
     window_ns: u64,

@@ -1,4 +1,4 @@
-//! What the daemon does over time: modules come and go, drains, intervals, signals, requests.
+//! The event loop: modules that come and go, drains, intervals, signals, requests.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use tokio::time::sleep_until;
 use tracing::{error, info, warn};
 
 use super::attachment::Attachment;
-use super::config::Config;
+use super::config::{self, Config};
 use super::control::{Answer, Question, Released, Request};
 use super::costs::Costs;
 use super::modules::Event;
 use super::notify::Notifier;
 use super::own;
-use super::state::{Module, Own, State};
+use super::state::{Module, Own, Phase, Pushes, State};
 use super::status::Status;
 use super::store::Store;
+use super::system;
 use super::task::{Shared, Stage, Task};
-use super::{otlp, system};
 use crate::error::{Failure, exit};
 use crate::kernel::host;
 use crate::kernel::module::references;
 
-/// Longest time between two drains: kernel counters have 32 bits, which no CPU fills so soon. The budget is kept as often.
+/// Longest time between two drains, in which no CPU can fill the kernel's 32-bit counters. The budget is decided as often.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
 
 /// Minimum interval between drains triggered by status requests. A client that asks less often gets all calls that had ended by then.
@@ -37,21 +37,21 @@ const MODULE_RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The engine of the daemon.
 pub(super) struct Engine {
-    /// The configuration, which SIGHUP reads again; `None` if options of the command line are all.
-    file: Option<PathBuf>,
+    /// The configuration, which SIGHUP reads again.
+    file: PathBuf,
     tasks: Vec<Task>,
     shared: Shared,
     notifier: Notifier,
     /// Pushes to the collector, if there is one.
-    pushes: Option<Arc<otlp::Counts>>,
+    pushes: Option<watch::Receiver<Pushes>>,
     next_drain: Instant,
     next_interval: Instant,
-    /// When the last drain was for one who asked what the daemon does.
+    /// When a request for the status last drained.
     last_asked: Option<Instant>,
-    /// CPU time of measuring, which the budget goes by: drains and intervals. Excludes status requests, so that a client cannot
-    /// trigger shedding, and attaching, which shedding does not save.
+    /// CPU time of drains and intervals, for the budget. Excludes status requests, so that a client cannot trigger shedding,
+    /// and attaching, which shedding does not save.
     measuring_ns: u64,
-    /// When the budget was decided last, and that time then.
+    /// When the budget was decided last, and `measuring_ns` then.
     decided: (Instant, u64),
 }
 
@@ -59,10 +59,10 @@ impl Engine {
     /// An engine that has not begun.
     pub(super) fn new(
         config: Config,
-        file: Option<PathBuf>,
+        file: PathBuf,
         store: Store,
         notifier: Notifier,
-        pushes: Option<Arc<otlp::Counts>>,
+        pushes: Option<watch::Receiver<Pushes>>,
     ) -> Self {
         let (now, at) = (Instant::now(), Timestamp::now());
         let own = Own::default();
@@ -88,12 +88,12 @@ impl Engine {
         }
     }
 
-    /// What the daemon knows, from now on.
+    /// Receives the daemon's state from now on.
     pub(super) fn states(&self) -> watch::Receiver<Arc<State>> {
         self.shared.state.subscribe()
     }
 
-    /// Does all of it, until a signal ends it.
+    /// Runs until a signal ends it.
     ///
     /// # Errors
     /// If the system refuses to report signals, or the kernel reports no more modules.
@@ -122,11 +122,13 @@ impl Engine {
                         info!("the kernel had more events than could be read: looking at all modules");
                         self.look_at_all();
                     }
-                    Some(Event::Ended(why)) => break Err(no_events(&why)),
-                    None => break Err(no_events("its reader ended")),
+                    None => break Err(Failure::new(
+                        exit::INTERNAL,
+                        "the kernel's events about modules ended: start the daemon again, which systemd does by itself",
+                    )),
                 },
                 Some((request, answer)) = questions.recv() => {
-                    // Who asked may be gone.
+                    // The client may be gone.
                     let _ = answer.send(self.answer(&request));
                 }
                 _ = hang_up.recv() => {
@@ -139,7 +141,7 @@ impl Engine {
             }
         };
         self.notifier.stopping();
-        // With many handlers the kernel takes long to take probes off, and a service manager may not wait for that.
+        // The kernel takes long to remove many probes, and systemd may not wait for that: store first.
         self.each_task(Task::store_so_far);
         self.each_task(|task, shared| drop(task.end(shared)));
         self.shared.store.end();
@@ -153,11 +155,10 @@ impl Engine {
         self.tasks.iter_mut().for_each(|task| act(task, &mut self.shared));
     }
 
-    /// When something is to be done without an event.
+    /// When something has to be done without an event.
     fn due(&self) -> Instant {
         let again = self.tasks.iter().filter_map(Task::look_again);
-        let due = again.chain(self.notifier.due()).min().unwrap_or(self.next_drain);
-        due.min(self.next_drain).min(self.next_interval)
+        again.fold(self.next_drain.min(self.next_interval), Instant::min)
     }
 
     fn on_time(&mut self) {
@@ -176,18 +177,17 @@ impl Engine {
         if drains {
             self.next_drain = Instant::now() + DRAIN_EVERY;
             self.keep_budgets();
-            self.notifier.status(&self.in_words());
+            self.notifier.alive(&self.in_words(), !self.tasks.iter().any(Task::is_failing));
         }
         self.publish();
-        self.notifier.alive(now, !self.tasks.iter().any(Task::is_failing));
     }
 
-    /// What it does, in a line.
+    /// The status in one line.
     fn in_words(&self) -> String {
         self.tasks.iter().map(Task::in_words).collect::<Vec<_>>().join("; ")
     }
 
-    /// Each handler, measured or shed, bears an equal part of the time that measuring takes of the daemon.
+    /// Applies the budget. Each handler, measured or shed, bears an equal part of the daemon's time for measuring.
     fn keep_budgets(&mut self) {
         let now = Instant::now();
         let (before, taken_before) = std::mem::replace(&mut self.decided, (now, self.measuring_ns));
@@ -206,10 +206,10 @@ impl Engine {
             self.shared.own.last_drain = Some(Timestamp::now());
         }
         if closes {
-            // A build that is gone has no interval to come with.
+            // No further interval of a build that is gone would write these.
             self.shared.store.write_pending();
             let (now, every) = (Instant::now(), self.shared.config.interval);
-            // After a machine that slept there is one interval, not one for each that is missing.
+            // After the machine slept there is one interval, not one for each that was missed.
             let next = self.next_interval + every;
             self.next_interval = if next > now { next } else { now + every };
         }
@@ -224,49 +224,46 @@ impl Engine {
         self.publish();
     }
 
-    fn answer(&mut self, request: &Request) -> Answer {
+    fn answer(&mut self, request: &Request) -> Result<Answer, Failure> {
         let (Request::Release(module) | Request::Resume(module)) = request else {
             if self.last_asked.is_none_or(|last| last.elapsed() >= DRAIN_FOR_STATUS) {
                 self.drain_all(false);
                 self.publish();
                 self.last_asked = Some(Instant::now());
             }
-            return Answer::Status(Status::of(&self.shared.state.borrow()));
+            return Ok(Answer::Status(Status::of(&self.shared.state.borrow())));
         };
         let Some(at) = self.index(&module.replace('-', "_")) else {
             let known = self.tasks.iter().map(|task| task.config.name.as_str());
             let known = known.collect::<Vec<_>>().join(", ");
             let message = format!("the daemon is not for module `{module}`, but for {known}");
-            return Answer::Refused { code: exit::NO_TARGET, message };
+            return Err(Failure::new(exit::NO_TARGET, message));
         };
-        match request {
-            Request::Resume(_) => self.resume(at),
-            _ => self.release(at),
+        if matches!(request, Request::Resume(_)) {
+            return self.resume(at).map(Answer::Resumed);
         }
-    }
-
-    fn release(&mut self, at: usize) -> Answer {
         let released = self.tasks[at].release(&mut self.shared);
         self.publish();
         let references = wait_unreferenced(&self.tasks[at].config.name);
-        Answer::Released(Released { references, ..released })
+        Ok(Answer::Released(Released { references, ..released }))
     }
 
-    fn resume(&mut self, at: usize) -> Answer {
+    /// Measures a module again. Returns its handlers.
+    fn resume(&mut self, at: usize) -> Result<Vec<String>, Failure> {
         self.tasks[at].resume(&mut self.shared);
         self.publish();
-        let Task { config, stage, .. } = &self.tasks[at];
-        let (code, message) = match stage {
-            Stage::Measuring(attachment, _) => return Answer::Resumed(attachment.names()),
-            Stage::Refused(_, why, _) => {
-                (exit::CANNOT_MEASURE, format!("module {} cannot be measured: {why}", config.name))
-            }
-            _ => (
+        let Task { config: config::Module { name, .. }, stage, .. } = &self.tasks[at];
+        match stage {
+            Stage::Measuring(attachment, _) => Ok(attachment.names()),
+            Stage::Off { phase: Phase::Refused(why), .. } => Err(Failure::new(
+                exit::CANNOT_MEASURE,
+                format!("module {name} cannot be measured: {why}"),
+            )),
+            Stage::Off { .. } => Err(Failure::new(
                 exit::NO_TARGET,
-                format!("module {} is not loaded: it is measured when it comes", config.name),
-            ),
-        };
-        Answer::Refused { code, message }
+                format!("module {name} is not loaded: it is measured when it comes"),
+            )),
+        }
     }
 
     /// Keeps intervals where `config` has them.
@@ -276,19 +273,16 @@ impl Engine {
             let before = std::mem::replace(store, Store::open(config.store.clone())?);
             store.take_over(before);
         } else if config.store != old.store {
-            // Another store in the same folder would take what this one has in memory for killed.
+            // A second store in the same folder would count what this one holds in memory as lost.
             store.set_bounds(config.store.clone());
         }
         Ok(())
     }
 
-    /// Reads the configuration again. What stays the same keeps its probes and counts.
+    /// Reads the configuration again. Modules whose entry stays the same keep their probes and counts.
     fn read_again(&mut self) {
-        let Some(path) = &self.file else {
-            warn!("SIGHUP ignored: started from the command line, no configuration file");
-            return;
-        };
-        let config = match Config::read(path) {
+        let read = Config::read(&self.file).map_err(Failure::from);
+        let config = match read.and_then(|config| self.store_as(&config).map(|()| config)) {
             Ok(config) => config,
             Err(error) => {
                 error!("{error}: the configuration stays as it was");
@@ -299,10 +293,6 @@ impl Engine {
         if config.listen != old.listen || config.otlp != old.otlp {
             warn!("`listen` and `otlp` are read when the daemon starts: restart it for these");
         }
-        if let Err(error) = self.store_as(&config) {
-            error!("{error}: the configuration stays as it was");
-            return;
-        }
         let keeps = config.precision == self.shared.config.precision;
         let mut old = std::mem::take(&mut self.tasks);
         for module in &config.modules {
@@ -310,7 +300,7 @@ impl Engine {
         }
         old.iter_mut().for_each(|task| drop(task.end(&mut self.shared)));
         if config.max_overhead != self.shared.config.max_overhead {
-            self.tasks.iter_mut().for_each(|task| task.limit_to(config.limit()));
+            self.tasks.iter_mut().for_each(Task::limit_changed);
         }
         self.next_interval = self.next_interval.min(Instant::now() + config.interval);
         self.shared.config = config;
@@ -318,7 +308,7 @@ impl Engine {
         self.look_at_all();
     }
 
-    /// Shows what is known now.
+    /// Publishes the state.
     fn publish(&mut self) {
         let attachments = || self.tasks.iter().filter_map(Task::attachment);
         let measured = self.tasks.iter().filter(|task| task.attachment().is_some());
@@ -329,14 +319,14 @@ impl Engine {
             kernel_memory_bytes: attachments().map(Attachment::kernel_memory_bytes).sum(),
             intervals: store.intervals(),
             overhead: measured.map(Task::overhead).sum(),
-            pushes: self.pushes.as_ref().map(|counts| counts.get()),
+            pushes: self.pushes.as_ref().map(|counts| *counts.borrow()),
             ..*own
         };
         let modules = self.tasks.iter();
         let modules = modules
             .map(|task| Module { name: task.config.name.clone(), phase: task.phase() })
             .collect();
-        // The limit does not hold if the cost of a hit is not known.
+        // The limit cannot be enforced if the cost of a hit is unknown.
         let enforced = |build: &super::state::Build| {
             let is_it = |task: &&Task| task.config.name == build.module && build.is_attached;
             let task = self.tasks.iter().find(is_it).filter(|_| config.max_overhead.is_some())?;
@@ -353,7 +343,7 @@ impl Engine {
     }
 }
 
-/// Waits until nothing holds a module, but not long: the references that are left.
+/// Waits a short time until nothing holds a module; returns the references that are left.
 fn wait_unreferenced(module: &str) -> u64 {
     let began = Instant::now();
     loop {
@@ -366,21 +356,11 @@ fn wait_unreferenced(module: &str) -> u64 {
     }
 }
 
-/// The kernel reports no modules any more.
-fn no_events(why: &str) -> Failure {
-    let text = format!(
-        "the kernel's events about modules ended: {why}: start the daemon again, which systemd does by itself"
-    );
-    Failure::new(exit::INTERNAL, text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::attachment::tests::{attachment, drains};
     use super::super::budget::{Budget, FIRST_WAIT, LONGEST_WAIT};
-    use super::super::config;
-    use super::super::state::{Build, Intervals, Phase};
-    use super::super::task::MOST_BUILDS;
+    use super::super::state::{Build, Intervals, MAX_BUILDS};
     use super::*;
     use crate::recording::Recording;
 
@@ -389,9 +369,9 @@ mod tests {
         build.handlers[0].measure.durations.len()
     }
 
-    fn engine(folder: &std::path::Path, file: Option<PathBuf>) -> Engine {
-        let config = file.as_deref().map(|file| Config::read(file).unwrap());
-        let mut config = config.unwrap_or_default();
+    fn engine(folder: &std::path::Path) -> Engine {
+        let file = folder.join("serve.toml");
+        let mut config = Config::read(&file).unwrap_or_default();
         let folder = folder.join("store");
         config.store = config::Store { folder, max_bytes: 1 << 20, min_free_bytes: 0 };
         let store = Store::open(config.store.clone()).unwrap();
@@ -400,7 +380,7 @@ mod tests {
 
     /// One that measures `driver`, whose handler `busy` has so many calls at each drain.
     fn engine_with(folder: &std::path::Path, calls: &[u64]) -> Engine {
-        let mut engine = engine(folder, None);
+        let mut engine = engine(folder);
         let config =
             config::Module { name: "driver".to_owned(), handlers: Vec::new(), backend: None };
         let mut attached = attachment("aa", drains(calls, 9));
@@ -418,10 +398,10 @@ mod tests {
     #[test]
     fn a_module_that_was_refused_and_is_gone_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
-        let mut engine = engine(folder.path(), None);
+        let mut engine = engine(folder.path());
         let config =
             config::Module { name: "no_such".to_owned(), handlers: Vec::new(), backend: None };
-        let stage = Stage::Refused(8, String::new(), Instant::now());
+        let stage = Stage::off(Phase::Refused(String::new()), 8, Some(Instant::now()));
         engine.tasks.push(Task::new(config));
         engine.tasks[0].stage = stage;
         engine.on_time();
@@ -455,8 +435,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut engine = engine_with(folder.path(), &[5]);
         let later = Instant::now() + LONGEST_WAIT;
-        engine.tasks[0].stage = Stage::Shed(7, later);
-        engine.tasks[0].limit_to(0.002);
+        engine.tasks[0].stage = Stage::off(Phase::Shed, 7, Some(later));
+        engine.tasks[0].limit_changed();
         assert!(engine.tasks[0].look_again().is_some_and(|again| again < later));
     }
 
@@ -464,9 +444,9 @@ mod tests {
     fn with_all_handlers_shed_a_module_waits_for_the_trial() {
         let folder = tempfile::tempdir().unwrap();
         let mut engine = engine_with(folder.path(), &[5]);
-        let mut budget = Budget::new(0.001, 100.0);
+        let mut budget = Budget::new(100.0);
         let now = Instant::now();
-        budget.decide(now, &[("busy", 1e6), ("rare", 1e6)], 0.0);
+        budget.decide(now, &[("busy", 1e6), ("rare", 1e6)], 0.0, 0.001);
         engine.tasks[0].budget = Some(("aa".to_owned(), budget));
         engine.tasks[0].end(&mut engine.shared);
         engine.tasks[0].wait_for_trial(7, now, &engine.shared);
@@ -481,20 +461,16 @@ mod tests {
     #[test]
     fn builds_are_kept_apart_and_bounded() {
         let folder = tempfile::tempdir().unwrap();
-        let mut engine = engine(folder.path(), None);
-        let ids: Vec<String> = (0..MOST_BUILDS + 3).map(|n| format!("{n:02}")).collect();
+        let mut engine = engine(folder.path());
+        let ids: Vec<String> = (0..MAX_BUILDS + 3).map(|n| format!("{n:02}")).collect();
         for id in &ids {
             let mut attached = attachment(id, drains(&[5], 9));
             engine.shared.begin_build(&mut attached);
-            engine.shared.change_build("driver", id, |build| {
-                attached.take(build, true);
-                // All but one are of the past.
-                build.is_attached = id == "01";
-            });
+            engine.shared.change_build("driver", id, |build| attached.take(build, true));
         }
         let state = engine.states().borrow().clone();
         let kept: Vec<&str> = state.builds.iter().map(|build| build.id.as_str()).collect();
-        assert_eq!((kept.len(), &kept[..3]), (MOST_BUILDS, &["01", "04", "05"][..]));
+        assert_eq!(kept, ["03", "04", "05", "06"]);
         assert!(state.builds.iter().all(|build| calls(build) == 5));
     }
 
@@ -521,7 +497,10 @@ mod tests {
 
         let (load, released) = engine.tasks[0].end(&mut engine.shared).unwrap();
         assert_eq!((load, released.calls, released.handlers.len()), (7, 7, 2));
-        assert!(matches!(engine.tasks[0].stage, Stage::Waiting(None)));
+        assert!(matches!(
+            engine.tasks[0].stage,
+            Stage::Off { phase: Phase::Waiting, again: None, .. }
+        ));
         engine.publish();
         let state = engine.states().borrow().clone();
         assert_eq!((state.own.intervals.on_disk, state.own.intervals.lost), (2, 0));
@@ -554,7 +533,7 @@ mod tests {
         let mut engine = engine_with(folder.path(), &[5, 6, 7]);
         engine.drain_all(false);
         let calls = |engine: &mut Engine| match engine.answer(&Request::Status) {
-            Answer::Status(status) => status.handlers[0].calls,
+            Ok(Answer::Status(status)) => status.handlers[0].calls,
             other => panic!("{other:?}"),
         };
         assert_eq!(calls(&mut engine), 11);
@@ -609,7 +588,8 @@ mod tests {
     fn what_others_make_the_daemon_do_sheds_no_handler() {
         let folder = tempfile::tempdir().unwrap();
         let mut engine = engine_with(folder.path(), &[5]);
-        engine.tasks[0].budget = Some(("aa".to_owned(), Budget::new(0.2, 1.0)));
+        engine.tasks[0].budget = Some(("aa".to_owned(), Budget::new(1.0)));
+        engine.shared.config.max_overhead = Some(0.2);
         let spin = || {
             let began = own::thread_cpu_ns();
             while own::thread_cpu_ns() - began < 400_000_000 {}
@@ -661,7 +641,7 @@ mod tests {
         // Modules that no kernel has.
         let [one, two] = ["no_such_one", "no_such_two"].map(module);
         write(&one, "");
-        let mut engine = engine(folder.path(), Some(file.clone()));
+        let mut engine = engine(folder.path());
         engine.tasks[0].stage = measuring();
         write(&two, "max-byte = 1\n");
         engine.read_again();
@@ -670,7 +650,7 @@ mod tests {
 
         write(&format!("{two}{one}"), "");
         // It is not loaded here, so a look would end it.
-        engine.tasks[0].stage = Stage::Released(7);
+        engine.tasks[0].stage = Stage::off(Phase::Released, 7, None);
         engine.read_again();
         let names: Vec<&str> = engine.tasks.iter().map(|of| of.config.name.as_str()).collect();
         assert_eq!(names, ["no_such_two", "no_such_one"]);

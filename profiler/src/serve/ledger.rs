@@ -1,5 +1,5 @@
-//! A file that counts closed intervals and those of them that are in memory alone. It survives the daemon, so that the next one
-//! can report what SIGKILL took. Overwriting it in place takes no room, so a full disk does not stop it.
+//! A file that counts closed intervals, and those that exist only in memory. The next daemon reports by it what SIGKILL took.
+//! It is overwritten in place, which works on a full disk.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -20,7 +20,7 @@ pub(super) struct Entry {
     pub(super) closed: u64,
     /// Closed intervals that are not on disk.
     pub(super) waiting: u64,
-    /// Those of them that are in a file if there is one of that number: it is being written.
+    /// How many of them are being written to the file of that number: not lost if it exists.
     pub(super) under_way: u64,
 }
 
@@ -29,7 +29,6 @@ pub(super) struct Entry {
 pub(super) struct Ledger {
     file: Option<File>,
     written: Entry,
-    is_broken: bool,
 }
 
 impl Ledger {
@@ -47,7 +46,7 @@ impl Ledger {
         });
         let file = file.ok();
         let entry = file.as_ref().and_then(read).unwrap_or_default();
-        (Self { file, written: entry, is_broken: false }, entry)
+        (Self { file, written: entry }, entry)
     }
 
     /// Replaces the content, also for after a loss of power.
@@ -57,14 +56,10 @@ impl Ledger {
         let text = format!("{closed:020} {waiting:020} {under_way:020}\n");
         let written = file.write_all_at(text.as_bytes(), 0).and_then(|()| file.sync_data());
         match written {
-            Ok(()) => (self.written, self.is_broken) = (entry, false),
-            Err(error) => {
-                if !std::mem::replace(&mut self.is_broken, true) {
-                    warn!(
-                        "cannot write {NAME} beside the intervals: {error}: what SIGKILL takes now will not be reported"
-                    );
-                }
-            }
+            Ok(()) => self.written = entry,
+            Err(error) => warn!(
+                "cannot write {NAME} beside the intervals: {error}: what SIGKILL takes now will not be reported"
+            ),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Log messages: to the journal with their priorities where standard error is the journal, else as lines on standard error.
 //!
-//! The journal limits how many a unit may write (`LogRateLimitIntervalSec` in docs/systemd/profiler.service), so that what
-//! repeats does not fill the disk.
+//! The journal limits how many a unit may write (`LogRateLimitIntervalSec` in docs/systemd/profiler.service), so that
+//! repeated messages do not fill the disk.
 
 use std::io;
 
@@ -11,12 +11,12 @@ use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
-/// Starts to log what is at least as important as `level`.
+/// Starts to log.
 ///
 /// # Errors
 /// When this process logs already.
-pub fn init_logs(level: LevelFilter) -> Result<(), TryInitError> {
-    let subscriber = tracing_subscriber::registry().with(level);
+pub fn init_logs() -> Result<(), TryInitError> {
+    let subscriber = tracing_subscriber::registry().with(LevelFilter::INFO);
     let stream = std::env::var("JOURNAL_STREAM").ok();
     let journal = is_journal(stream.as_deref(), io::stderr()).then(journal);
     match journal.and_then(Result::ok) {

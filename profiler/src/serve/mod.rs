@@ -1,5 +1,4 @@
-//! The daemon: measures the handlers of modules for as long as it runs, each build for itself, and shows what it
-//! knows.
+//! The daemon: measures the handlers of modules for as long as it runs, each build separately, and exposes the figures.
 //!
 //! | module | job |
 //! |---|---|
@@ -12,7 +11,7 @@
 //! | [`budget`], `costs` | which handlers cost too much, and what a hit costs |
 //! | [`expose`], [`otlp`] | metrics and recordings over HTTP, pushes to a collector |
 //! | [`rights`], [`notify`], [`logs`], [`own`] | what it may do, systemd, its log, what it takes itself |
-//! | [`config`], [`state`] | what the daemon is to do, and all that it knows |
+//! | [`config`], [`state`] | what the daemon shall do, and all that it knows |
 
 mod account;
 mod attachment;
@@ -38,10 +37,9 @@ mod task;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::info;
 
 use crate::error::{Failure, exit};
@@ -51,22 +49,23 @@ use control::Lock;
 use engine::Engine;
 use notify::Notifier;
 use rights::Exec;
+use state::Pushes;
 use store::Store;
 
 /// Requests that wait for the engine.
 const QUESTIONS: usize = 8;
 
-/// Measures by `config` until SIGTERM or SIGINT; SIGHUP reads it again from its `file`. To be called while this process has
-/// one thread, which drops its rights.
+/// Measures by `config` until SIGTERM or SIGINT; SIGHUP reads it again from its `file`. Call it while this process has one
+/// thread, which drops its rights.
 ///
 /// # Errors
-/// If it cannot begin, or not go on. What was measured until then is stored.
-pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), Failure> {
+/// If it cannot start or go on. What was measured until then is stored.
+pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
     let lock = Lock::take(Path::new(control::FOLDER))?;
     let store = Store::open(config.store.clone())?;
     let listener = config.listen.map(listen).transpose()?;
     let notifier = Notifier::from_env().map_err(system("cannot reach systemd's NOTIFY_SOCKET"))?;
-    for line in rights::drop_rights(exec(&config))?.to_string().lines() {
+    for line in rights::drop_rights(exec(&config))? {
         info!("{line}");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -80,18 +79,19 @@ pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), Failure> {
         let (sender, questions) = mpsc::channel(QUESTIONS);
         lock.listen(sender)?;
         let otlp = config.otlp.clone();
-        let pushes = otlp.as_ref().map(|_| Arc::new(otlp::Counts::default()));
-        let mut engine = Engine::new(config, file, store, notifier, pushes.clone());
+        let (counts, pushes) = watch::channel(Pushes::default());
+        let pushes = otlp.is_some().then_some(pushes);
+        let mut engine = Engine::new(config, file, store, notifier, pushes);
         if let Some(listener) = listener {
             let listener = tokio::net::TcpListener::from_std(listener);
             let listener = listener.map_err(system("cannot listen for scrapes"))?;
             tokio::spawn(expose::serve(listener, engine.states()));
         }
-        let push = otlp.zip(pushes).map(|(otlp, counts)| {
+        let push = otlp.map(|otlp| {
             tokio::spawn(otlp::push(otlp.endpoint, otlp.interval, engine.states(), counts))
         });
         let ended = engine.run(events, questions).await;
-        // The last push has what was measured last.
+        // The last push has the last figures.
         drop(engine);
         if let Some(push) = push {
             let _ = tokio::time::timeout(otlp::PUSH_TIME, push).await;
@@ -103,7 +103,7 @@ pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), Failure> {
     ended
 }
 
-/// The system refuses something.
+/// Makes a failure of the system's error.
 fn system(doing: &'static str) -> impl Fn(io::Error) -> Failure {
     move |error| {
         let text = format!(
@@ -125,7 +125,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     Ok(listener)
 }
 
-/// Backends that change tracefs start the keeper, and any backend may be the best one unless one is named.
+/// Backends that change tracefs start the keeper. Without a named backend, any may be chosen.
 fn exec(config: &Config) -> Exec {
     let keeps_tracefs = |module: &config::Module| {
         !matches!(module.backend, None | Some(Backend::FunctionGraph | Backend::Kprobe))

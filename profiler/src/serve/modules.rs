@@ -1,4 +1,4 @@
-//! Waits for modules to come and go: the kernel reports both by uevents, so nothing is polled.
+//! Waits for modules to be loaded and unloaded: the kernel reports both by uevents, so nothing is polled.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -9,11 +9,12 @@ use nix::sys::socket::{
     AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recvfrom, socket,
 };
 use tokio::sync::mpsc;
+use tracing::error;
 
 use crate::kernel::host::read_fact;
 use crate::kernel::module::Loads;
 
-/// The kernel's own messages; group 2 has what udev makes of them.
+/// The kernel's own messages; group 2 has udev's.
 const KERNEL_GROUP: u32 = 1;
 
 /// More than a uevent has (`UEVENT_BUFFER_SIZE` in include/linux/kobject.h, and its header).
@@ -29,11 +30,9 @@ pub(super) enum Event {
     Module(String),
     /// There were more events than fit into the socket's buffer: any module may have come or gone.
     Lost,
-    /// No more will come: why.
-    Ended(String),
 }
 
-/// The kernel's events about modules from now on.
+/// The kernel's events about modules from now on; they end if the socket fails.
 ///
 /// # Errors
 /// If the kernel refuses the socket, or the system the thread that reads it.
@@ -51,20 +50,20 @@ pub(super) fn events() -> io::Result<mpsc::Receiver<Event>> {
 fn forward(socket: &OwnedFd, events: &mpsc::Sender<Event>) {
     loop {
         let mut message = [0; LONGEST];
-        let received = recvfrom::<NetlinkAddr>(socket.as_raw_fd(), &mut message);
-        let event = match received {
-            Ok((length, sender)) => {
-                // Only the kernel has the number 0.
-                let is_kernel = sender.is_some_and(|sender| sender.pid() == 0);
-                let message = message.get(..length).filter(|_| is_kernel);
-                message.and_then(module_of).map(|module| Event::Module(module.to_owned()))
+        let event = match recvfrom::<NetlinkAddr>(socket.as_raw_fd(), &mut message) {
+            // Only the kernel has the number 0.
+            Ok((length, Some(sender))) if sender.pid() == 0 => {
+                let module = message.get(..length).and_then(module_of);
+                module.map(|module| Event::Module(module.to_owned()))
             }
+            Ok(_) | Err(Errno::EINTR) => None,
             Err(Errno::ENOBUFS) => Some(Event::Lost),
-            Err(Errno::EINTR) => None,
-            Err(error) => Some(Event::Ended(error.desc().to_owned())),
+            Err(error) => {
+                error!("cannot read the kernel's events about modules: {error}");
+                return;
+            }
         };
-        let is_last = matches!(event, Some(Event::Ended(_)));
-        if event.is_some_and(|event| events.blocking_send(event).is_err()) || is_last {
+        if event.is_some_and(|event| events.blocking_send(event).is_err()) {
             return;
         }
     }
@@ -82,12 +81,12 @@ fn module_of(message: &[u8]) -> Option<&str> {
     (is_module && matches!(action, "add" | "remove")).then_some(module)
 }
 
-/// What is known of a module's load.
+/// Whether a module is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// It is not loaded, or leaves.
+    /// It is not loaded, or is being unloaded.
     Absent,
-    /// Its initialisation is under way; the load has its number already.
+    /// It initialises; the load has its number already.
     Coming(u64),
     /// It is loaded: the number of this load ([`Loads::number`]).
     Live(u64),

@@ -1,11 +1,10 @@
 //! Pushes all metrics to an OpenTelemetry collector, by OTLP over HTTP.
 //!
-//! `opentelemetry-otlp` exports what its SDK has aggregated from single values; 0.33 of it takes no histogram that others have made
-//! (all fields of `metrics::data` are private to it). So the messages are made here, of the types that the protocol's own crate
-//! has, and sent by `hyper`. There is no TLS: push to a collector or agent on the same host, which forwards.
+//! `opentelemetry-otlp` 0.33 exports only what its own SDK has aggregated, so the messages are made here, of the types of
+//! the protocol's crate. There is no TLS: push to a collector or agent on the same host, which forwards.
 
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -14,7 +13,7 @@ use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::collector::metrics::v1::{
-    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+    ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
 };
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{
@@ -31,9 +30,10 @@ use tokio::sync::watch;
 #[path = "../../../fuzz/src/hooks/otlp.rs"]
 pub mod fuzzing;
 
-use super::expose::{FAMILIES, Family, Native, Point, SCHEMA, Seen, Value, ZERO_THRESHOLD, native};
+use super::expose::{
+    FAMILIES, Family, Kind, Native, Point, SCHEMA, Seen, Value, ZERO_THRESHOLD, native, seconds,
+};
 use super::state::{Pushes, State};
-use crate::export::exposition::{Kind, seconds};
 
 /// Where metrics are pushed to when no path is given.
 const PATH: &str = "/v1/metrics";
@@ -51,75 +51,40 @@ pub struct Collector {
     path: String,
 }
 
-/// An address that metrics cannot be pushed to.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid collector URL `{given}`: {why}")]
-pub struct BadCollector {
-    given: String,
-    why: &'static str,
-}
-
 impl FromStr for Collector {
-    type Err = BadCollector;
+    type Err = String;
 
-    fn from_str(given: &str) -> Result<Self, BadCollector> {
-        let bad = |why| BadCollector { given: given.to_owned(), why };
+    fn from_str(given: &str) -> Result<Self, String> {
+        let bad = |why| format!("invalid collector URL `{given}`: {why}");
         let uri: Uri = given.parse().map_err(|_| bad("write http://HOST:PORT"))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => {
+        let authority = match (uri.scheme_str(), uri.authority()) {
+            (Some("http"), Some(authority)) => authority,
+            (Some("https"), _) => {
                 return Err(bad("there is no TLS here; push to a collector on this host by http"));
             }
             _ => return Err(bad("write http://HOST:PORT")),
-        }
-        let authority = uri.authority().ok_or_else(|| bad("it has no host"))?;
+        };
         if authority.as_str().contains('@') {
             return Err(bad("a name and a password are not sent"));
         }
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let path = match uri.path_and_query().map_or("/", |path| path.as_str()) {
-            "/" => PATH.to_owned(),
-            path => path.to_owned(),
-        };
-        Ok(Self { host, port: authority.port_u16().unwrap_or(PORT), path })
-    }
-}
-
-/// What became of the pushes so far.
-#[derive(Debug, Default)]
-pub struct Counts(Mutex<Pushes>);
-
-impl Counts {
-    /// The numbers now.
-    pub fn get(&self) -> Pushes {
-        *self.lock()
-    }
-
-    fn add(&self, outcome: &Result<Partial, String>) {
-        let mut counts = self.lock();
-        match outcome {
-            Ok(partial) => {
-                counts.accepted += 1;
-                counts.rejected_points = counts.rejected_points.saturating_add(partial.rejected);
-            }
-            Err(_) => counts.failed += 1,
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Pushes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        Ok(Self {
+            host: authority.host().trim_matches(['[', ']']).to_owned(),
+            port: authority.port_u16().unwrap_or(PORT),
+            path: if path == "/" { PATH } else { path }.to_owned(),
+        })
     }
 }
 
 /// Pushes the latest `state` each time that `every` has passed, until its sender is dropped; then once more.
 ///
-/// Nothing is queued, and nothing tried again: metrics are cumulative, so the next push has what a failed one had. Each
-/// kind of failure is logged once, until a push is taken.
+/// Nothing is queued or retried: metrics are cumulative, so the next push has what a failed one had. Each kind of failure
+/// is logged once, until a push is taken.
 pub async fn push(
     collector: Collector,
     every: Duration,
     mut state: watch::Receiver<Arc<State>>,
-    counts: Arc<Counts>,
+    counts: watch::Sender<Pushes>,
 ) {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let mut logged = None;
@@ -127,12 +92,19 @@ pub async fn push(
         let ended = engine_ended(&mut state, every).await;
         let latest = Arc::clone(&state.borrow());
         let body = request(&latest, host.trim()).encode_to_vec();
-        // The engine copies what it changes while anybody holds it.
+        // While it is held, the engine has to copy what it changes.
         drop(latest);
         let outcome = tokio::time::timeout(PUSH_TIME, send(&collector, body)).await;
         let outcome = outcome.unwrap_or_else(|_| Err("no answer in 10 s".to_owned()));
         log(&mut logged, &collector, &outcome);
-        counts.add(&outcome);
+        counts.send_modify(|counts| match &outcome {
+            Ok(refused) => {
+                counts.accepted += 1;
+                let refused = refused.rejected_data_points.max(0).cast_unsigned();
+                counts.rejected_points = counts.rejected_points.saturating_add(refused);
+            }
+            Err(_) => counts.failed += 1,
+        });
         if ended {
             return;
         }
@@ -145,49 +117,41 @@ async fn engine_ended(state: &mut watch::Receiver<Arc<State>>, wait: Duration) -
     tokio::time::timeout(wait, ended).await.is_ok()
 }
 
-/// What was refused of a push that was taken.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Partial {
-    rejected: u64,
-    message: String,
+/// Logs a failure, unless it was `logged` last.
+fn log(logged: &mut Option<String>, to: &Collector, outcome: &Result<Refused, String>) {
+    let wrong = match outcome {
+        Ok(refused) if *refused == Refused::default() => None,
+        Ok(Refused { error_message, .. }) => {
+            Some(format!("the collector refused data points: {error_message:?}"))
+        }
+        Err(why) => Some(format!(
+            "cannot push metrics to {}:{}: {why}; the next push has all of them",
+            to.host, to.port
+        )),
+    };
+    if *logged != wrong {
+        match &wrong {
+            Some(text) => tracing::warn!("{text}"),
+            None => tracing::info!("the collector takes metrics again"),
+        }
+        *logged = wrong;
+    }
 }
 
-/// Logs each kind of failure once, until a push is taken; `logged` is the last one.
-fn log(logged: &mut Option<String>, collector: &Collector, outcome: &Result<Partial, String>) {
-    let why = match outcome {
-        Ok(partial) if *partial == Partial::default() => {
-            if logged.take().is_some() {
-                tracing::info!("the collector takes metrics again");
-            }
-            return;
-        }
-        Ok(partial) => &partial.message,
-        Err(why) => why,
-    };
-    if logged.replace(why.clone()).as_ref() == Some(why) {
-        return;
-    }
-    match outcome {
-        Ok(Partial { rejected, .. }) => {
-            tracing::warn!("the collector refused {rejected} data points: {why:?}");
-        }
-        Err(_) => tracing::warn!(
-            "cannot push metrics to {}:{}: {why}; the next push has all of them",
-            collector.host,
-            collector.port
-        ),
-    }
-}
+/// The points that were refused of a push that was taken.
+type Refused = ExportMetricsPartialSuccess;
 
 /// Sends one request on a connection of its own.
 ///
 /// # Errors
 /// Why it was not taken.
-async fn send(collector: &Collector, body: Vec<u8>) -> Result<Partial, String> {
+async fn send(collector: &Collector, body: Vec<u8>) -> Result<Refused, String> {
     let Collector { host, port, path } = collector;
     let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(in_words)?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(in_words)?;
+    // It ends with the sender.
+    tokio::spawn(connection);
     let name =
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let request = Request::post(path)
@@ -196,44 +160,29 @@ async fn send(collector: &Collector, body: Vec<u8>) -> Result<Partial, String> {
         .header(USER_AGENT, concat!("profiler/", env!("CARGO_PKG_VERSION")))
         .body(Full::new(Bytes::from(body)))
         .map_err(in_words)?;
-    let exchange = async {
-        let answer = sender.send_request(request).await.map_err(in_words)?;
-        let (head, body) = answer.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES).collect().await;
-        Ok::<_, String>((head, body.map(|body| body.to_bytes()).unwrap_or_default()))
-    };
-    tokio::pin!(connection);
-    let mut exchange = std::pin::pin!(exchange);
-    let (head, body) = tokio::select! {
-        answer = &mut exchange => answer?,
-        // The answer may have come with the end.
-        _ = &mut connection => exchange.await?,
-    };
-    judge(head.status, &body)
+    let (head, body) = sender.send_request(request).await.map_err(in_words)?.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES).collect().await;
+    judge(head.status, &body.map(|body| body.to_bytes()).unwrap_or_default())
 }
 
 fn in_words(error: impl ToString) -> String {
     error.to_string()
 }
 
-fn judge(status: StatusCode, body: &[u8]) -> Result<Partial, String> {
+fn judge(status: StatusCode, body: &[u8]) -> Result<Refused, String> {
     if !status.is_success() {
         return Err(format!("it answers {status}"));
     }
     let answer = ExportMetricsServiceResponse::decode(body).unwrap_or_default();
-    let partial = answer.partial_success.unwrap_or_default();
-    Ok(Partial {
-        rejected: u64::try_from(partial.rejected_data_points).unwrap_or(0),
-        message: partial.error_message.chars().take(200).collect(),
-    })
+    let mut refused = answer.partial_success.unwrap_or_default();
+    refused.error_message = refused.error_message.chars().take(200).collect();
+    Ok(refused)
 }
 
-/// All that is pushed of a state; `host` is the name of this one.
+/// The push of a state; `host` is the name of this host.
 pub fn request(state: &State, host: &str) -> ExportMetricsServiceRequest {
     let seen = Seen::of(state);
-    let start = epoch_ns(state.since);
-    let times = Times { start, now: epoch_ns(state.at) };
-    let metrics = FAMILIES.iter().filter_map(|family| metric(family, &seen, times)).collect();
+    let metrics = FAMILIES.iter().filter_map(|family| metric(family, &seen)).collect();
     let resource = [
         ("service.name", "profiler"),
         ("service.version", env!("CARGO_PKG_VERSION")),
@@ -263,33 +212,24 @@ pub fn request(state: &State, host: &str) -> ExportMetricsServiceRequest {
     }
 }
 
-/// Nanoseconds since the epoch.
-#[derive(Clone, Copy)]
-struct Times {
-    start: u64,
-    now: u64,
-}
-
-impl Times {
-    /// Those of a point. A clock that was set back must not end a series before it began.
-    fn of(self, point: &Point<'_>) -> Self {
-        let start = point.since.map_or(self.start, epoch_ns);
-        Self { start, now: self.now.max(start) }
-    }
+/// Start and time of a point, in nanoseconds since the epoch. A clock that was set back must not end a series before it began.
+fn times(point: &Point<'_>, state: &State) -> (u64, u64) {
+    let start = epoch_ns(point.since.unwrap_or(state.since));
+    (start, epoch_ns(state.at).max(start))
 }
 
 fn epoch_ns(at: jiff::Timestamp) -> u64 {
     u64::try_from(at.as_nanosecond()).unwrap_or(0)
 }
 
-fn metric(family: &Family, seen: &Seen<'_>, times: Times) -> Option<Metric> {
+fn metric(family: &Family, seen: &Seen<'_>) -> Option<Metric> {
     let (name, unit) = family.otlp?;
     let points = family.points(seen);
     if points.is_empty() {
         return None;
     }
     let cumulative = AggregationTemporality::Cumulative.into();
-    let numbers = || points.iter().map(|point| number(family, point, times)).collect();
+    let numbers = || points.iter().map(|point| number(family, point, seen.state)).collect();
     let data = match family.kind {
         Kind::Counter => metric::Data::Sum(Sum {
             data_points: numbers(),
@@ -299,11 +239,11 @@ fn metric(family: &Family, seen: &Seen<'_>, times: Times) -> Option<Metric> {
         Kind::Histogram => metric::Data::ExponentialHistogram(ExponentialHistogram {
             data_points: points
                 .iter()
-                .filter_map(|point| durations(family, point, times))
+                .filter_map(|point| durations(family, point, seen.state))
                 .collect(),
             aggregation_temporality: cumulative,
         }),
-        Kind::Gauge | Kind::Info => metric::Data::Gauge(Gauge { data_points: numbers() }),
+        Kind::Gauge => metric::Data::Gauge(Gauge { data_points: numbers() }),
     };
     Some(Metric {
         name: name.to_owned(),
@@ -314,7 +254,7 @@ fn metric(family: &Family, seen: &Seen<'_>, times: Times) -> Option<Metric> {
     })
 }
 
-fn number(family: &Family, point: &Point<'_>, times: Times) -> NumberDataPoint {
+fn number(family: &Family, point: &Point<'_>, state: &State) -> NumberDataPoint {
     let value = match point.value {
         Value::Count(count) => {
             number_data_point::Value::AsInt(i64::try_from(count).unwrap_or(i64::MAX))
@@ -322,15 +262,12 @@ fn number(family: &Family, point: &Point<'_>, times: Times) -> NumberDataPoint {
         Value::Real(value) => number_data_point::Value::AsDouble(value),
         Value::Durations(of) => number_data_point::Value::AsDouble(seconds(of.sum_ns())),
     };
-    // A gauge has no start, and is as it is now.
-    let times = match family.kind {
-        Kind::Counter => times.of(point),
-        _ => Times { start: 0, ..times },
-    };
+    let (start, time_unix_nano) = times(point, state);
     NumberDataPoint {
         attributes: attributes(family, point),
-        start_time_unix_nano: times.start,
-        time_unix_nano: times.now,
+        // A gauge has no start.
+        start_time_unix_nano: if family.kind == Kind::Counter { start } else { 0 },
+        time_unix_nano,
         value: Some(value),
         ..NumberDataPoint::default()
     }
@@ -339,7 +276,7 @@ fn number(family: &Family, point: &Point<'_>, times: Times) -> NumberDataPoint {
 fn durations(
     family: &Family,
     point: &Point<'_>,
-    times: Times,
+    state: &State,
 ) -> Option<ExponentialHistogramDataPoint> {
     let Value::Durations(durations) = point.value else { return None };
     let Native { zero, buckets } = native(durations);
@@ -352,11 +289,11 @@ fn durations(
         // A bucket's index is that of its lower bound here, and of its upper bound in Prometheus.
         Buckets { offset: first - 1, bucket_counts }
     });
-    let times = times.of(point);
+    let (start_time_unix_nano, time_unix_nano) = times(point, state);
     Some(ExponentialHistogramDataPoint {
         attributes: attributes(family, point),
-        start_time_unix_nano: times.start,
-        time_unix_nano: times.now,
+        start_time_unix_nano,
+        time_unix_nano,
         count: durations.len(),
         sum: Some(seconds(durations.sum_ns())),
         scale: SCHEMA,
@@ -369,7 +306,7 @@ fn durations(
     })
 }
 
-/// Attributes of points, not of the resource: a daemon has several builds, and storages make labels of these alone.
+/// Attributes of points rather than of the resource: a daemon has several builds, and storages make labels only of these.
 fn attributes(family: &Family, point: &Point<'_>) -> Vec<KeyValue> {
     let names = family.labels.iter().map(|label| match *label {
         "module" => "profiler.module.name",

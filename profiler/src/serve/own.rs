@@ -1,4 +1,4 @@
-//! What the daemon itself takes: CPU time and memory.
+//! CPU time and memory of the daemon itself.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ pub fn cpu_ns() -> u64 {
     u64::try_from(taken).unwrap_or(0) * 1000
 }
 
-/// CPU time of the thread that calls it, in nanoseconds; 0 if the system does not say. What others make the daemon do,
-/// such as answers to scrapers, is in other threads.
+/// CPU time of the calling thread, in nanoseconds; 0 if the system does not say. Work for clients, such as scrapes, is in
+/// other threads.
 pub fn thread_cpu_ns() -> u64 {
     let taken =
         clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from);

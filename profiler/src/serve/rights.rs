@@ -27,7 +27,7 @@ pub struct Capability {
     pub why: &'static str,
 }
 
-/// All that attaching again takes as root.
+/// The capabilities that root needs to attach again.
 pub const KEPT: [Capability; 2] = [
     Capability {
         bit: CapabilitySet::SYS_ADMIN,
@@ -50,21 +50,20 @@ macro_rules! calls {
     ($($name:ident)*) => { [$(libc::$name),*] };
 }
 
-/// System calls that the daemon never makes, and that would make most of what is left to it. The list is one of what is
-/// refused, because what a program may call changes with each version of its libraries; the unit has systemd's list of what is
-/// allowed besides.
+/// System calls that the daemon never makes, and that an attacker could use best. The list names what is refused, because
+/// what a program calls changes with each version of its libraries; the unit adds systemd's list of what is allowed.
 const REFUSED: [libc::c_long; 40] = calls![
     // Other processes and their memory.
     SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp
     // The kernel itself.
     SYS_kexec_load SYS_kexec_file_load SYS_init_module SYS_finit_module SYS_delete_module SYS_reboot
-    // What CAP_SYS_ADMIN is for otherwise: file systems, namespaces, swap, quotas, names.
+    // Other uses of CAP_SYS_ADMIN: file systems, namespaces, swap, quotas, names.
     SYS_mount SYS_umount2 SYS_pivot_root SYS_move_mount SYS_open_tree SYS_fsopen SYS_fspick SYS_mount_setattr
     SYS_chroot SYS_unshare SYS_setns SYS_swapon SYS_swapoff SYS_quotactl SYS_quotactl_fd SYS_fanotify_init
     SYS_sethostname SYS_setdomainname SYS_open_by_handle_at SYS_syslog
     // Other users.
     SYS_setuid SYS_setgid SYS_setresuid SYS_setresgid SYS_keyctl
-    // What has often been the way into the kernel, or goes round this filter.
+    // Frequent ways into the kernel, or around this filter.
     SYS_userfaultfd SYS_io_uring_setup SYS_process_madvise SYS_personality
 ];
 
@@ -88,78 +87,55 @@ pub enum Exec {
     Never,
 }
 
-fn failure(text: String) -> Failure {
-    Failure::new(exit::CANNOT_MEASURE, text)
+/// A step failed: why, and what to do.
+fn failure(step: &str, why: impl fmt::Display) -> Failure {
+    let remedy = "start it as root by docs/systemd/profiler.service, without what adds rights, and outside of containers";
+    Failure::new(exit::CANNOT_MEASURE, format!("{step}: {why}: {remedy}"))
 }
 
-/// A system call failed.
-fn system(doing: &str, error: &dyn fmt::Display) -> Failure {
-    failure(format!(
-        "{doing}: {error}: start it as root by docs/systemd/profiler.service, outside of containers"
-    ))
-}
-
-/// The filter of system calls could not be made or set.
-fn no_filter(error: &dyn fmt::Display) -> Failure {
-    failure(format!("refusing system calls: {error}: the kernel needs CONFIG_SECCOMP_FILTER"))
-}
-
-/// The kernel still lists some rights.
-fn not_dropped(what: &str) -> Failure {
-    failure(format!(
-        "/proc/thread-self/status has {what} after rights were dropped: start it by docs/systemd/profiler.service, without what adds rights"
-    ))
-}
-
-/// The rights that are left. As text: a line for each, for the journal.
-#[derive(Debug)]
-pub struct Kept {
-    /// Capabilities.
-    pub capabilities: Vec<&'static Capability>,
-    /// Whether a program may be started.
-    pub exec: Exec,
-}
-
-impl fmt::Display for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Capability { name, why, .. } in &self.capabilities {
-            writeln!(f, "kept {name}: {why}")?;
-        }
-        let refused = refused(self.exec).count();
-        write!(f, "{refused} system calls are refused, and new namespaces and the x32 ABI")
-    }
-}
-
-/// Drops what attaching again does not take, for ever: capabilities from all five sets, and system calls. Raises the limits of
-/// locked memory and open files first, as that takes a capability.
+/// Drops all rights that attaching again does not need, for good: capabilities from all five sets, and system calls. Raises the
+/// limits of locked memory and open files first, which takes a capability. Returns lines that say what is left.
 ///
 /// # Errors
 /// When this process has several threads, or not all could be dropped.
-pub fn drop_rights(exec: Exec) -> Result<Kept, Failure> {
+pub fn drop_rights(exec: Exec) -> Result<Vec<String>, Failure> {
     let threads = status()?.threads;
     if threads > 1 {
-        return Err(failure(format!(
+        let text = format!(
             "rights cannot be dropped once there are {threads} threads: an error of the profiler, please report it"
-        )));
+        );
+        return Err(Failure::new(exit::CANNOT_MEASURE, text));
     }
     drop_rights_of_thread(exec)
 }
 
-/// The same for the calling thread and those that it starts from now on; others of this process keep theirs.
+/// The same for the calling thread and those that it starts from now on; other threads keep their rights.
 ///
 /// # Errors
 /// When not all could be dropped.
-pub fn drop_rights_of_thread(exec: Exec) -> Result<Kept, Failure> {
+pub fn drop_rights_of_thread(exec: Exec) -> Result<Vec<String>, Failure> {
     limits::raise_locked_memory();
     limits::raise_open_files(FILES);
     let keep = KEPT.iter().fold(CapabilitySet::empty(), |all, kept| all | kept.bit);
     drop_capabilities(keep)?;
+    let no_filter = |error: &dyn fmt::Display| {
+        failure("refusing system calls, which takes CONFIG_SECCOMP_FILTER", error)
+    };
     let filter = filter(exec).map_err(|error| no_filter(&error))?;
     seccompiler::apply_filter(&filter).map_err(|error| no_filter(&error))?;
     let status = status()?;
     check(&status, keep)?;
-    let held = |kept: &&Capability| status.capeff & kept.bit.bits() != 0;
-    Ok(Kept { capabilities: KEPT.iter().filter(held).collect(), exec })
+    Ok(kept(status.capeff, exec))
+}
+
+/// The rights that are left, a line each.
+fn kept(effective: u64, exec: Exec) -> Vec<String> {
+    let held = KEPT.iter().filter(|kept| effective & kept.bit.bits() != 0);
+    let mut lines: Vec<String> =
+        held.map(|Capability { name, why, .. }| format!("kept {name}: {why}")).collect();
+    let refused = refused(exec).count();
+    lines.push(format!("{refused} system calls are refused, and new namespaces and the x32 ABI"));
+    lines
 }
 
 /// Drops all capabilities but `keep` from this thread, and with them all ways to get them back.
@@ -167,20 +143,17 @@ pub fn drop_rights_of_thread(exec: Exec) -> Result<Kept, Failure> {
 /// # Errors
 /// Which step failed.
 pub fn drop_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
-    let failed = |doing| move |error: rustix::io::Errno| system(doing, &error);
+    let failed = |step| move |error: rustix::io::Errno| failure(step, error);
     thread::set_no_new_privs(true).map_err(failed("setting no_new_privs"))?;
     for bit in (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit)) {
-        match thread::capability_is_in_bounding_set(bit) {
+        // The kernel refuses those beyond its last one.
+        if thread::capability_is_in_bounding_set(bit) != Ok(true) || keep.contains(bit) {
+            continue;
+        }
+        match thread::remove_capability_from_bounding_set(bit) {
             // It takes CAP_SETPCAP. With no_new_privs the bounding set is that of nothing.
-            Ok(true) if !keep.contains(bit) => {
-                match thread::remove_capability_from_bounding_set(bit) {
-                    Ok(()) | Err(rustix::io::Errno::PERM) => {}
-                    Err(error) => return Err(failed("dropping from the bounding set")(error)),
-                }
-            }
-            Ok(_) => {}
-            // Beyond the last one that the kernel has.
-            Err(_) => break,
+            Ok(()) | Err(rustix::io::Errno::PERM) => {}
+            Err(error) => return Err(failed("dropping from the bounding set")(error)),
         }
     }
     thread::clear_ambient_capability_set().map_err(failed("clearing the ambient set"))?;
@@ -218,7 +191,7 @@ fn with_flag(flag: libc::c_int) -> Result<SeccompRule, seccompiler::BackendError
     SeccompRule::new(vec![SeccompCondition::new(0, SeccompCmpArgLen::Dword, is_set, flag)?])
 }
 
-/// What `seccompiler` has no words for: a range of numbers, and a second way to refuse. Goes before its program.
+/// The part that `seccompiler` cannot express: a range of numbers, and a second errno. It precedes its program.
 fn first_refused(of_x32: SeccompAction, of_clone3: SeccompAction) -> BpfProgram {
     let code = |code: u32| u16::try_from(code).unwrap_or_default();
     let jump = |compare, k, jf| sock_filter { code: code(libc::BPF_JMP | compare), jt: 0, jf, k };
@@ -240,31 +213,29 @@ fn status() -> Result<Status, Failure> {
     let thread = nix::unistd::gettid().as_raw();
     let task = Process::myself().and_then(|process| process.task_from_tid(thread));
     let status = task.and_then(|task| task.status());
-    status.map_err(|error| system("reading /proc/thread-self/status", &error))
+    status.map_err(|error| failure("reading /proc/thread-self/status", error))
 }
 
 /// Compares the rights of this thread, as the kernel lists them, with those that were meant.
 fn check(status: &Status, keep: CapabilitySet) -> Result<(), Failure> {
-    let more = |bits: u64| bits & !keep.bits();
-    let sets = [
-        ("CapPrm", more(status.capprm)),
-        ("CapEff", more(status.capeff)),
-        ("CapInh", status.capinh),
-        ("CapAmb", status.capamb.unwrap_or(0)),
-    ];
-    if let Some((name, bits)) = sets.iter().find(|(_, bits)| *bits != 0) {
-        return Err(not_dropped(&format!("{name} {bits:#x} too many")));
-    }
-    for (name, value, wanted) in [
+    let more = |bits: u64| Some(bits & !keep.bits());
+    let figures = [
+        ("CapPrm", more(status.capprm), 0),
+        ("CapEff", more(status.capeff), 0),
+        ("CapInh", Some(status.capinh), 0),
+        ("CapAmb", Some(status.capamb.unwrap_or(0)), 0),
         ("NoNewPrivs", status.nonewprivs, 1),
         // SECCOMP_MODE_FILTER
         ("Seccomp", status.seccomp.map(u64::from), 2),
-    ] {
-        if value != Some(wanted) {
-            return Err(not_dropped(&format!("{name} {value:?}")));
+    ];
+    match figures.iter().find(|(_, figure, wanted)| *figure != Some(*wanted)) {
+        None => Ok(()),
+        Some((name, figure, wanted)) => {
+            let figure = figure.map_or("none".to_owned(), |figure| format!("{figure:#x}"));
+            let why = format!("{name} {figure} in place of {wanted:#x}");
+            Err(failure("/proc/thread-self/status after dropping rights", why))
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -401,12 +372,12 @@ mod tests {
         check(&all(), keep).unwrap();
         type Change = fn(&mut Status);
         let changes: [(Change, &str); 6] = [
-            (|status| status.capprm = 1, "CapPrm 0x1 too many"),
-            (|status| status.capeff |= 4, "CapEff 0x4 too many"),
+            (|status| status.capprm = 1, "CapPrm 0x1 in place of 0x0"),
+            (|status| status.capeff |= 4, "CapEff 0x4 in place of 0x0"),
             (|status| status.capinh = 1 << 34, "CapInh 0x400000000"),
             (|status| status.capamb = Some(8), "CapAmb 0x8"),
-            (|status| status.nonewprivs = Some(0), "NoNewPrivs Some(0)"),
-            (|status| status.seccomp = None, "Seccomp None"),
+            (|status| status.nonewprivs = Some(0), "NoNewPrivs 0x0 in place of 0x1"),
+            (|status| status.seccomp = None, "Seccomp none in place of 0x2"),
         ];
         for (change, word) in changes {
             let mut status = all();
@@ -418,14 +389,13 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_said_with_the_reason() {
-        let kept = Kept { capabilities: KEPT.iter().collect(), exec: Exec::Never };
-        let text = kept.to_string();
-        let lines: Vec<&str> = text.lines().collect();
+        let lines = kept(u64::MAX, Exec::Never);
         assert_eq!(lines.len(), KEPT.len() + 1);
-        assert!(lines[0].starts_with("kept CAP_SYS_ADMIN: to find the BTF"), "{text}");
+        assert!(lines[0].starts_with("kept CAP_SYS_ADMIN: to find the BTF"), "{lines:?}");
         assert_eq!(
             lines[KEPT.len()],
             "42 system calls are refused, and new namespaces and the x32 ABI"
         );
+        assert_eq!(kept(0, Exec::Never).len(), 1);
     }
 }

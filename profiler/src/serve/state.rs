@@ -1,4 +1,4 @@
-//! What the daemon knows at one moment. All that it shows (metrics, recordings, status) is made of this alone.
+//! The daemon's state at one moment. Metrics, recordings and status are made of this alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,31 +11,34 @@ use crate::recording::measure::{HandlerMeasure, Losses};
 use crate::recording::warning::{SHED, WarningRecord};
 use crate::recording::{HandlerRecording, Recording};
 
-/// What the daemon knows at one moment.
+/// Builds of a module that are kept: those that were attached to last. Bounds memory, and the number of series.
+pub const MAX_BUILDS: usize = 4;
+
+/// The daemon's state at one moment.
 #[derive(Debug, Clone)]
 pub struct State {
     /// When the daemon began.
     pub since: Timestamp,
     /// When this was collected.
     pub at: Timestamp,
-    /// The modules that it is for, in the order of its configuration.
+    /// The configured modules, in order.
     pub modules: Vec<Module>,
-    /// Each build that it has measured, in the order in which it attached to them last. One that comes again goes on counting.
+    /// The last builds of each module, in the order in which it attached to them last. One that comes again goes on counting.
     pub builds: Vec<Build>,
-    /// What the daemon itself takes.
+    /// Figures about the daemon itself.
     pub own: Own,
 }
 
-/// A module that the daemon is for.
+/// A configured module.
 #[derive(Debug, Clone)]
 pub struct Module {
     /// Its name.
     pub name: String,
-    /// What the daemon does about it.
+    /// What the daemon does with it.
     pub phase: Phase,
 }
 
-/// What the daemon does about a module.
+/// What the daemon does with a module.
 #[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Phase {
@@ -45,7 +48,7 @@ pub enum Phase {
     Measuring,
     /// The probes are off, so that it can be unloaded; they come back with the next load of it.
     Released,
-    /// Nothing can be measured, and why; it is tried again.
+    /// Nothing can be measured, for this reason; it is tried again.
     Refused(String),
     /// All its handlers are shed for the budget, and no probe is left; they are tried again.
     Shed,
@@ -71,7 +74,7 @@ pub struct Build {
     pub frame: Recording,
     /// Each handler that was measured in it.
     pub handlers: Vec<HandlerSum>,
-    /// Handlers by name, that are not measured now although the build is, and why: shed for the budget, gone in this build.
+    /// Handlers that are not measured now although the build is, by name, and why.
     pub not_measured: BTreeMap<String, NotMeasured>,
     /// Whether it is measured now.
     pub is_attached: bool,
@@ -84,7 +87,7 @@ pub struct Build {
 pub struct HandlerSum {
     /// Its name.
     pub name: String,
-    /// The sum of its intervals, which never becomes less. A reader of an older state shares what has not changed since.
+    /// The sum of its intervals, which never shrinks. Older states share it until it changes.
     pub measure: Arc<HandlerMeasure>,
     /// Time in which it had probes, in nanoseconds.
     pub covered_ns: u64,
@@ -115,7 +118,7 @@ impl Build {
         let stored = |sum: &HandlerSum| HandlerRecording::from_measure(&sum.measure);
         let handlers = self.handlers.iter().map(stored).collect();
         let mut recording = Recording { handlers, ..self.frame.clone() };
-        // One that was measured before it was shed has its figures.
+        // A handler that was measured before it was shed has figures.
         let has_figures = |name: &String| self.handlers.iter().any(|sum| sum.name == *name);
         recording.left_out.retain(|left| left.reason != SHED || !has_figures(&left.name));
         let covered = self.handlers.iter().map(|sum| (sum.name.as_str(), sum.covered_ns));
@@ -126,13 +129,13 @@ impl Build {
 }
 
 impl HandlerSum {
-    /// With what was measured of it so far.
+    /// A handler with these figures.
     pub fn new(measure: HandlerMeasure) -> Self {
         let name = measure.target.label();
         Self { name, measure: Arc::new(measure), covered_ns: 0, in_flight: 0, calls_per_s: None }
     }
 
-    /// Whether it has a row in tables: one that a pattern found has none before its first call.
+    /// Whether tables show it: one that only a glob matches is hidden before its first call.
     pub(super) fn is_shown(&self) -> bool {
         let Losses { carried_in, entries, exits, missed, overrun, .. } = self.measure.losses;
         let seen = [self.measure.durations.len(), carried_in, entries, exits, missed, overrun];
@@ -149,7 +152,7 @@ pub enum NotMeasured {
     Missing(String),
 }
 
-/// What the daemon itself takes.
+/// Figures about the daemon itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Own {
     /// CPU time of all its threads since it began, in nanoseconds.
@@ -166,9 +169,9 @@ pub struct Own {
     pub drain_failures: u64,
     /// When all modules that are measured were last drained, and none failed; `None` before the first time.
     pub last_drain: Option<Timestamp>,
-    /// What became of completed intervals.
+    /// Where completed intervals are.
     pub intervals: Intervals,
-    /// What the budget's probes cost now, as a share of one CPU; `None` before it was measured.
+    /// The cost of all probes now, as a share of one CPU; `None` before it was measured.
     pub overhead: Option<f64>,
     /// Times that handlers were shed for the budget.
     pub shed: u64,
@@ -176,7 +179,7 @@ pub struct Own {
     pub pushes: Option<Pushes>,
 }
 
-/// What became of completed intervals.
+/// Where completed intervals are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intervals {
     /// Recordings on disk; several intervals that waited are one.
@@ -191,7 +194,7 @@ pub struct Intervals {
     pub lost: u64,
 }
 
-/// What became of pushes to a collector. What failed is not lost: the next push has it.
+/// Outcomes of pushes to a collector. A failed push loses nothing: the next one has its figures.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pushes {
     /// Pushes that the collector took.

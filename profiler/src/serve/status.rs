@@ -1,4 +1,4 @@
-//! What a running daemon does, for people and scripts.
+//! The status of a running daemon, for people and scripts.
 
 use comfy_table::Row;
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ use crate::text::plural;
 const HANDLER_COLUMNS: [&str; 8] =
     ["handler", "build", "calls", "calls/s", "average [us]", "TP99 [us]", "max [us]", "lost"];
 
-/// What a daemon does.
+/// The status of a daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// When it began.
@@ -25,7 +25,7 @@ pub struct Status {
     pub modules: Vec<ModuleStatus>,
     /// The handlers of all builds that it has measured since it began.
     pub handlers: Vec<HandlerStatus>,
-    /// What became of completed intervals.
+    /// Where completed intervals are.
     pub intervals: Intervals,
     /// What the probes cost, as a share of one CPU, if that was measured.
     pub overhead: Option<f64>,
@@ -42,9 +42,9 @@ pub struct ModuleStatus {
     pub reason: Option<String>,
     /// The build that is measured.
     pub build: Option<String>,
-    /// Handlers of that which are measured.
+    /// Its handlers that are measured.
     pub handlers: usize,
-    /// Handlers of that which are shed for the budget.
+    /// Its handlers that are shed for the budget.
     pub shed: usize,
     /// Other handlers that are not measured, each with the reason.
     pub missing: Vec<(String, String)>,

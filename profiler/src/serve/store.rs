@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -24,7 +24,7 @@ use crate::text::plural;
 /// Sums that are kept in memory while they cannot be written, over all builds.
 const MOST_PENDING: usize = 16;
 
-/// Sources that such a sum names: it is one source itself when it has more, so that its size does not grow with time.
+/// Most sources that such a sum names; beyond it counts as one source, so that its size stays bounded.
 const MOST_SOURCES: usize = 60;
 
 /// How a recording's first line names its schema, within so many bytes.
@@ -42,7 +42,7 @@ pub(super) struct Store {
     /// Sums of intervals that could not be written, the oldest first; one a build, unless its intervals do not add up.
     pending: Vec<Pending>,
     ledger: Ledger,
-    /// Bytes of the files, and what became of others.
+    /// Bytes of the files, and how many were removed or lost.
     counts: Intervals,
     /// The number of the interval that was closed last, as far as is known.
     last: u64,
@@ -110,7 +110,7 @@ impl Store {
                 continue;
             }
             if !fs::symlink_metadata(&folder).is_ok_and(|facts| facts.is_dir()) {
-                warn!("{} is not of this store, and left alone", folder.display());
+                warn!("ignoring {}: not a folder of intervals", folder.display());
                 continue;
             }
             atomic_file::remove_stale(&folder);
@@ -125,27 +125,30 @@ impl Store {
         Ok(store)
     }
 
-    /// Intervals that the daemon before had closed, and had not written when it was killed.
+    /// Counts intervals that the previous daemon had closed, but not written, when it was killed.
     fn count_killed(&mut self, before: Entry, highest: u64) {
-        // Those that it had just written, and had no time to note.
+        // Just written, and not noted yet.
         let written = if before.closed == highest { before.under_way } else { 0 };
         let lost = before.waiting.saturating_sub(written);
         if lost > 0 {
-            self.counts.lost += lost;
-            error!(
-                "{lost} interval{} up to number {} in {} {}: closed, and in memory alone when the daemon before was \
-                 killed; make room on the disk, or end the daemon by SIGTERM",
-                plural(lost),
-                before.closed,
-                self.config.folder.display(),
-                if lost == 1 { "is lost" } else { "are lost" }
+            let last = format!("up to number {}", before.closed);
+            self.lose(
+                lost,
+                &last,
+                "closed, and in memory alone when the daemon before was killed; make room on the disk, or end the daemon \
+                 by SIGTERM",
             );
         }
         self.note(0);
     }
 
-    /// Notes on disk what would be lost with this process: what waits, and so many more, which are written to the file of
-    /// the last number.
+    fn lose(&mut self, lost: u64, which: &str, why: &str) {
+        self.counts.lost += lost;
+        error!("lost {lost} interval{} {which}: {why}", plural(lost));
+    }
+
+    /// Notes on disk what would be lost with this process: the intervals that wait, and `under_way` more, which are being
+    /// written to the file of the last number.
     fn note(&mut self, under_way: u64) {
         // One with a file of its number was written ahead: its last calls alone may be missing there.
         let waits = self.pending.iter().filter(|of| !self.files.contains_key(&of.number));
@@ -166,16 +169,14 @@ impl Store {
         }
         match (parsed(name), whole(path)) {
             (Some((_, number)), _) if self.files.contains_key(&number) => {
-                warn!("{} has the number of another interval, and is left alone", path.display());
+                warn!("ignoring {}: another interval has its number", path.display());
             }
             (Some((start, number)), Ok(bytes)) => {
-                self.insert(
-                    number,
-                    Stored { start: start.into(), folder: Rc::clone(folder), bytes },
-                );
+                let folder = Rc::clone(folder);
+                self.insert(number, Stored { start: start.into(), folder, bytes });
             }
             (None, _) => warn!("ignoring {}: not an interval file", path.display()),
-            (_, Err(what)) => warn!("{} {what}, and is left alone", path.display()),
+            (_, Err(what)) => warn!("ignoring {}: it {what}", path.display()),
         }
     }
 
@@ -185,13 +186,13 @@ impl Store {
         self.counts.bytes -= before.map_or(0, |before| before.bytes);
     }
 
-    /// What became of intervals until now.
+    /// Where the intervals are now.
     pub(super) fn intervals(&self) -> Intervals {
         let waiting = self.pending.iter().map(|pending| pending.intervals).sum();
         Intervals { on_disk: self.files.len() as u64, waiting, ..self.counts }
     }
 
-    /// Goes on with what another folder had not taken.
+    /// Takes over what waits for another folder.
     pub(super) fn take_over(&mut self, mut other: Self) {
         let pending = std::mem::take(&mut other.pending);
         // Nothing of these can be lost there any more.
@@ -207,11 +208,11 @@ impl Store {
         self.note(0);
     }
 
-    /// Writes what an interval has so far, in the file that the next [`Self::put`] of its build writes to. Nothing is logged if it
-    /// cannot be written: that comes with the interval.
+    /// Writes an unfinished interval, to the file that the next [`Self::put`] of its build replaces. A failure is not logged:
+    /// the next `put` will.
     pub(super) fn put_ahead(&mut self, module: &str, build: &str, so_far: &Recording) {
         let (build, number) = (folder_name(module, build), self.last + 1);
-        // The sum with one that waits will be written, and that has another name.
+        // If one waits, their sum will be written under another name.
         let is_apart = self.pending.iter().all(|pending| pending.build != build);
         if is_apart && self.write(&build, so_far, number).is_ok() {
             self.last = number;
@@ -243,7 +244,7 @@ impl Store {
                 new
             }
         };
-        // What was written ahead is not lost.
+        // An interval that was written ahead would not be lost.
         self.note(if ahead.is_none() { new.intervals } else { 0 });
         match self.write(&new.build, &new.sum, new.number) {
             Ok(()) => {
@@ -268,17 +269,13 @@ impl Store {
     fn bound_pending(&mut self) {
         while self.pending.len() > MOST_PENDING {
             let Pending { build, intervals, .. } = self.pending.remove(0);
-            self.counts.lost += intervals;
-            error!(
-                "{intervals} interval{} of {build} {} lost: intervals of {MOST_PENDING} builds wait in memory \
-                 already; make room on the disk",
-                plural(intervals),
-                if intervals == 1 { "is" } else { "are" }
-            );
+            let why =
+                format!("intervals of {MOST_PENDING} builds wait in memory: make room on the disk");
+            self.lose(intervals, &format!("of {build}"), &why);
         }
     }
 
-    /// Writes what waits, also of builds that are not measured any more.
+    /// Writes what waits, including builds that are no longer measured.
     pub(super) fn write_pending(&mut self) {
         for pending in std::mem::take(&mut self.pending) {
             match self.write(&pending.build, &pending.sum, pending.number) {
@@ -292,7 +289,7 @@ impl Store {
         self.note(0);
     }
 
-    /// The daemon ends: what cannot be written now is lost, and logged.
+    /// The daemon ends: logs what cannot be written, which is lost.
     pub(super) fn end(&mut self) {
         self.write_pending();
         for Pending { build, intervals, number, .. } in std::mem::take(&mut self.pending) {
@@ -300,10 +297,9 @@ impl Store {
                 error!(
                     "the last calls of {build} are lost: its last interval could not be written again"
                 );
-                continue;
+            } else {
+                self.lose(intervals, &format!("of {build}"), "it could not be written");
             }
-            self.counts.lost += intervals;
-            error!("{intervals} intervals of {build} are lost: they could not be written");
         }
         self.note(0);
     }
@@ -315,7 +311,7 @@ impl Store {
         if bytes > max_bytes {
             return Err(format!("it has {bytes} bytes, and max-bytes is {max_bytes}"));
         }
-        // In the place of what was written ahead.
+        // It replaces the one that was written ahead.
         let before = self.files.get(&number).map_or(0, |before| before.bytes);
         let system = statvfs(&folder).map_err(|error| error.to_string())?;
         let free = system.blocks_available().saturating_mul(system.fragment_size());
@@ -329,7 +325,7 @@ impl Store {
         let of_build = folder.join(build);
         if !of_build.exists() {
             let made = fs::DirBuilder::new().mode(0o700).create(&of_build);
-            // Its name is on disk before what is in it.
+            // Sync the folder's name before its files.
             let synced = made.and_then(|()| fs::File::open(&folder)?.sync_all());
             synced.map_err(|error| error.to_string())?;
         }
@@ -341,7 +337,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the oldest intervals until `bytes` more fit, but neither this one nor what was written ahead.
+    /// Removes the oldest intervals until `bytes` more fit, except `written` and those that were written ahead.
     fn make_room(&mut self, bytes: u64, written: u64) {
         let mut removed = 0;
         while self.counts.bytes + bytes > self.config.max_bytes {
@@ -381,7 +377,7 @@ fn folder_name(module: &str, build: &str) -> String {
     format!("{module}-{id}")
 }
 
-/// The sum of what waits of a build and of its new interval.
+/// The sum of a build's waiting intervals and its new one.
 fn joined(waiting: &Pending, new: &Pending) -> Result<Pending, Failure> {
     let mut merge = Merge::new(What::ALL);
     let mut sum = waiting.sum.clone();
@@ -410,16 +406,13 @@ fn whole(path: &Path) -> Result<u64, String> {
     if !facts.is_file() {
         return Err("is not a regular file".to_owned());
     }
-    let mut file = fs::File::open(path).map_err(unreadable)?;
-    let mut head = Vec::new();
-    file.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(unreadable)?;
-    let head = String::from_utf8_lossy(&head);
-    if !head.contains(&format!("\"schema\":\"{SCHEMA}\"")) {
+    let file = fs::File::open(path).map_err(unreadable)?;
+    let (mut head, mut tail) = ([0; HEAD], [0; 2]);
+    file.read_at(&mut head, 0).map_err(unreadable)?;
+    if !String::from_utf8_lossy(&head).contains(&format!("\"schema\":\"{SCHEMA}\"")) {
         return Err("is not a recording".to_owned());
     }
-    let mut tail = [0; 2];
-    let end = file.seek(SeekFrom::End(-2)).and_then(|_| file.read_exact(&mut tail));
-    end.map_err(unreadable)?;
+    file.read_exact_at(&mut tail, facts.len().saturating_sub(2)).map_err(unreadable)?;
     if tail != *b"}\n" {
         return Err("is a recording without its end".to_owned());
     }

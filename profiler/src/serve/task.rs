@@ -12,11 +12,11 @@ use super::config::{self, Config};
 use super::control::Released;
 use super::costs::Costs;
 use super::modules::Presence;
-use super::state::{Build, NotMeasured, Own, Phase, State};
+use super::state::{Build, MAX_BUILDS, NotMeasured, Own, Phase, State};
 use super::store::Store;
 use crate::kernel::host::HostFacts;
 use crate::probe::{Drained, ProbeError};
-use crate::recording::{Backend, Recording};
+use crate::recording::Backend;
 use crate::stats::nanoseconds;
 use crate::text::plural;
 
@@ -29,17 +29,14 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How often a module may be replaced while probes are put on it, before it has to wait for its next event.
 const MOST_TRIES: u32 = 5;
 
-/// Builds that are kept in memory, and shown: the one that was met first goes when there are more.
-pub(super) const MOST_BUILDS: usize = 16;
-
-/// What the modules have in common.
+/// What all modules share.
 pub(super) struct Shared {
     pub(super) config: Config,
     pub(super) host: HostFacts,
     pub(super) costs: Costs,
     pub(super) store: Store,
     pub(super) own: Own,
-    /// What others see: the sums of builds are here alone.
+    /// The published state, which holds the sums of builds.
     pub(super) state: watch::Sender<Arc<State>>,
 }
 
@@ -53,21 +50,21 @@ pub(super) struct Task {
     refused: Option<(u64, Duration)>,
 }
 
-/// What is done about a module now. Loads are known by their numbers.
+/// The state of a module's probes. Loads are known by their numbers.
 pub(super) enum Stage {
-    /// It is not loaded, or initialises: the time is when to look again.
-    Waiting(Option<Instant>),
-    /// Since when its drains fail, if they do.
+    /// It has probes; since when its drains fail, if they do.
     Measuring(Box<Attachment>, Option<Instant>),
-    /// The probes are off until the next load.
-    Released(u64),
-    /// It cannot be measured, and why. What stands in the way may pass: the time is of the next try.
-    Refused(u64, String, Instant),
-    /// All handlers are shed by a backend that has to attach anew without them: none is left. The time is of the next trial.
-    Shed(u64, Instant),
+    /// It has none.
+    Off {
+        phase: Phase,
+        /// The load that is not attached to before `again`; without that time, not at all.
+        load: Option<u64>,
+        /// When to look again without an event.
+        again: Option<Instant>,
+    },
 }
 
-/// What to do about a module.
+/// What to do with a module.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Stay,
@@ -78,7 +75,15 @@ enum Step {
 }
 
 impl Stage {
-    /// What the presence of the module asks for.
+    pub(super) fn waiting(again: Option<Instant>) -> Self {
+        Self::Off { phase: Phase::Waiting, load: None, again }
+    }
+
+    pub(super) fn off(phase: Phase, load: u64, again: Option<Instant>) -> Self {
+        Self::Off { phase, load: Some(load), again }
+    }
+
+    /// The step that follows from the presence of the module.
     fn next(&self, presence: Presence, now: Instant) -> Step {
         match (self, presence) {
             (Self::Measuring(attachment, _), Presence::Live(load)) if load == attachment.load => {
@@ -87,58 +92,50 @@ impl Stage {
             // Only backends that hold no reference let it go while they measure it.
             (Self::Measuring(..), _) => Step::Detach,
             // It may have been released before it was ready.
-            (Self::Released(known), Presence::Live(load) | Presence::Coming(load))
-                if load == *known =>
-            {
-                Step::Stay
-            }
-            (Self::Refused(known, _, again) | Self::Shed(known, again), Presence::Live(load))
-                if load == *known && now < *again =>
-            {
-                Step::Stay
-            }
+            (
+                Self::Off { load: Some(known), again, .. },
+                Presence::Live(load) | Presence::Coming(load),
+            ) if load == *known && again.is_none_or(|again| now < again) => Step::Stay,
             (_, Presence::Live(load)) => Step::Attach(load),
             (_, Presence::Coming(_)) => Step::LookAgain,
-            (Self::Waiting(None), Presence::Absent) => Step::Stay,
+            (Self::Off { load: None, again: None, .. }, Presence::Absent) => Step::Stay,
             (_, Presence::Absent) => Step::Wait,
         }
     }
 }
 
 impl Task {
-    /// A module that was not looked at yet.
+    /// A module that has not been looked at yet.
     pub(super) fn new(config: config::Module) -> Self {
-        let stage = Stage::Waiting(Some(Instant::now()));
+        let stage = Stage::waiting(Some(Instant::now()));
         Self { config, stage, budget: None, refused: None }
     }
 
-    /// The module of a configuration that was read again. Of the `old` ones the same entry goes on as it is, if it `keeps` what
-    /// is measured; what was refused is tried again.
+    /// The module of a configuration that was read again. If its entry is the same among the `old` ones, and `keeps`, it goes on;
+    /// a refused one is tried again.
     pub(super) fn again(config: &config::Module, keeps: bool, old: &mut Vec<Self>) -> Self {
         let known = old.iter().position(|task| task.config.name == config.name);
         let Some(at) = known else { return Self::new(config.clone()) };
-        if old[at].config == *config && keeps && !matches!(old[at].stage, Stage::Refused(..)) {
+        let phase = old[at].phase();
+        if old[at].config == *config && keeps && !matches!(phase, Phase::Refused(_)) {
             return old.swap_remove(at);
         }
         let mut new = Self::new(config.clone());
-        if let Stage::Released(load) = old[at].stage {
+        if phase == Phase::Released {
             // It is about to be unloaded.
-            new.stage = Stage::Released(load);
+            new.stage = old.swap_remove(at).stage;
         }
         new
     }
 
     pub(super) fn phase(&self) -> Phase {
         match &self.stage {
-            Stage::Waiting(_) => Phase::Waiting,
             Stage::Measuring(..) => Phase::Measuring,
-            Stage::Released(_) => Phase::Released,
-            Stage::Refused(_, why, _) => Phase::Refused(why.clone()),
-            Stage::Shed(..) => Phase::Shed,
+            Stage::Off { phase, .. } => phase.clone(),
         }
     }
 
-    /// What is done about it, in words.
+    /// The status in words.
     pub(super) fn in_words(&self) -> String {
         let name = &self.config.name;
         match self.attachment().map(Attachment::measured) {
@@ -160,12 +157,11 @@ impl Task {
         self.budget.as_ref().map(|(_, budget)| budget.overhead())
     }
 
-    /// When its time comes without an event.
+    /// When to look at it again without an event.
     pub(super) fn look_again(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Waiting(again) => again,
-            Stage::Refused(.., again) | Stage::Shed(_, again) => Some(again),
-            _ => None,
+            Stage::Off { again, .. } => again,
+            Stage::Measuring(..) => None,
         }
     }
 
@@ -173,7 +169,7 @@ impl Task {
         matches!(self.stage, Stage::Measuring(_, Some(_)))
     }
 
-    /// Does what the presence of the module asks for.
+    /// Attaches to the module or lets it go, by its presence.
     pub(super) fn look(&mut self, shared: &mut Shared) {
         for _ in 0..MOST_TRIES {
             let name = &self.config.name;
@@ -182,11 +178,11 @@ impl Task {
                 Step::Stay => return,
                 Step::Wait => {
                     info!("module {name} is not loaded: waiting for it");
-                    self.stage = Stage::Waiting(None);
+                    self.stage = Stage::waiting(None);
                     return;
                 }
                 Step::LookAgain => {
-                    self.stage = Stage::Waiting(Some(now + LOOK_AGAIN));
+                    self.stage = Stage::waiting(Some(now + LOOK_AGAIN));
                     return;
                 }
                 Step::Detach => {
@@ -194,7 +190,7 @@ impl Task {
                     self.end(shared);
                 }
                 Step::Attach(load) => {
-                    if matches!(self.stage, Stage::Refused(..) | Stage::Shed(..)) {
+                    if matches!(self.phase(), Phase::Refused(_) | Phase::Shed) {
                         info!("module {name} is tried again");
                     }
                     self.attach(load, shared);
@@ -207,7 +203,7 @@ impl Task {
     fn attach(&mut self, load: u64, shared: &mut Shared) {
         let (config, precision) = (&self.config, shared.config.precision);
         if config.backend == Some(Backend::FunctionGraph) {
-            // Its tracer is one, and the module's from then on.
+            // There is one such tracer, and the module will hold it.
             shared.costs.dearest(config.backend.into_iter(), precision);
         }
         let known = self.budget.as_ref();
@@ -215,13 +211,13 @@ impl Task {
         let is_same = Presence::of(&config.name) == Presence::Live(load);
         match attached {
             // It was replaced meanwhile: the next look finds out what it is now.
-            _ if !is_same => self.stage = Stage::Waiting(None),
+            _ if !is_same => self.stage = Stage::waiting(None),
             Ok(mut attachment) => {
                 shared.begin_build(&mut attachment);
                 self.find_budget(&attachment, shared);
                 self.stage = Stage::Measuring(Box::new(attachment), None);
             }
-            Err(why) => self.refuse(load, why),
+            Err(why) => self.refuse(load, why.to_string()),
         }
     }
 
@@ -230,12 +226,11 @@ impl Task {
         let id = attachment.build_id();
         if self.budget.as_ref().is_none_or(|(known, _)| known != id) {
             let cost = shared.costs.dearest(attachment.backends(), shared.config.precision);
-            let limit = shared.config.limit();
-            self.budget = cost.map(|cost| (id.to_owned(), Budget::new(limit, cost)));
+            self.budget = cost.map(|cost| (id.to_owned(), Budget::new(cost)));
         }
     }
 
-    /// A load cannot be measured: it is tried again, ever more rarely. Its next load is tried at once.
+    /// This load cannot be measured: it is tried again, less and less often. The next load is tried at once.
     fn refuse(&mut self, load: u64, why: String) {
         let before = self.refused.filter(|(of, _)| *of == load);
         let wait = before.map_or(FIRST_WAIT, |(_, wait)| (wait * 2).min(LONGEST_WAIT));
@@ -245,16 +240,17 @@ impl Task {
              `profiler release --resume {name}`"
         );
         self.refused = Some((load, wait));
-        self.stage = Stage::Refused(load, why, Instant::now() + wait);
+        self.stage = Stage::off(Phase::Refused(why), load, Some(Instant::now() + wait));
     }
 
-    /// Drains what is measured, and ends the interval if it `closes`.
+    /// Drains, and ends the interval if it `closes`.
     pub(super) fn drain(&mut self, closes: bool, shared: &mut Shared) {
         let Stage::Measuring(attachment, failing) = &mut self.stage else { return };
         let Err(error) = shared.drain(attachment, closes) else {
             *failing = None;
             if closes {
-                shared.close(attachment);
+                let interval = attachment.close();
+                shared.store.put(attachment.module(), attachment.build_id(), interval);
             }
             return;
         };
@@ -271,7 +267,7 @@ impl Task {
         }
     }
 
-    /// Stores the interval so far: its last one takes the place of that.
+    /// Stores the interval so far, to be replaced by the finished one.
     pub(super) fn store_so_far(&mut self, shared: &mut Shared) {
         let Stage::Measuring(attachment, _) = &mut self.stage else { return };
         match shared.drain(attachment, true) {
@@ -279,39 +275,45 @@ impl Task {
                 let so_far = attachment.interval();
                 shared.store.put_ahead(attachment.module(), attachment.build_id(), &so_far);
             }
-            // The end reports what is lost.
+            // `end` reports what is lost.
             Err(error) => warn!("module {} cannot be read: {error}", self.config.name),
         }
     }
 
-    /// Takes the probes off, and stores the last interval; then nothing waits for the module. The number of the load that was
-    /// measured, and what was measured last; `None` if nothing was.
+    /// Takes the probes off, and stores the last interval. Returns the load that was measured, and its last figures; `None` if
+    /// nothing was measured.
     pub(super) fn end(&mut self, shared: &mut Shared) -> Option<(u64, Released)> {
-        let mut attachment = match std::mem::replace(&mut self.stage, Stage::Waiting(None)) {
+        let mut attachment = match std::mem::replace(&mut self.stage, Stage::waiting(None)) {
             Stage::Measuring(attachment, _) => attachment,
             other => {
                 self.stage = other;
                 return None;
             }
         };
-        let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
+        let (drained, lost) = attachment.detach();
+        shared.add(&mut attachment, drained);
+        let mut interval = attachment.close();
+        if let Some(lost) = lost {
+            shared.own.drain_failures += 1;
+            interval.warnings.push(lost.into());
+        }
         let handlers = attachment.names();
-        let interval = shared.end(&mut attachment);
         let released = Released { handlers, calls: interval.calls(), references: 0 };
-        shared.store.put(&module, &id, interval);
-        shared.change_build(&module, &id, Build::leave);
+        let (module, id) = (attachment.module(), attachment.build_id());
+        shared.store.put(module, id, interval);
+        shared.change_build(module, id, Build::leave);
         Some((attachment.load, released))
     }
 
     /// Takes the probes off until another load of it comes.
     pub(super) fn release(&mut self, shared: &mut Shared) -> Released {
         let name = self.config.name.clone();
-        // While it initialises nothing is measured yet: it is not to be attached to afterwards either.
+        // A module that still initialises is not measured yet, and will not be in this load.
         let (Presence::Live(load) | Presence::Coming(load)) = Presence::of(&name) else {
             return Released::default();
         };
         let released = self.end(shared).map(|(_, released)| released).unwrap_or_default();
-        self.stage = Stage::Released(load);
+        self.stage = Stage::off(Phase::Released, load, None);
         info!("module {name} is released: probes come back with its next load");
         released
     }
@@ -319,28 +321,25 @@ impl Task {
     /// Measures it again although it was released or refused, if it is loaded.
     pub(super) fn resume(&mut self, shared: &mut Shared) {
         if self.attachment().is_none() {
-            self.stage = Stage::Waiting(None);
+            self.stage = Stage::waiting(None);
             self.look(shared);
         }
     }
 
-    /// Handlers that bear the daemon's own time: those that are measured, and those that are shed.
+    /// Number of handlers that share the daemon's own time: measured ones, and shed ones.
     pub(super) fn budgeted(&self) -> usize {
         self.attachment().map_or(0, |attachment| attachment.measured() + attachment.shed())
     }
 
-    /// Holds handlers to another limit. Where all are shed, they are tried with it at once.
-    pub(super) fn limit_to(&mut self, limit: f64) {
-        if let Some((_, budget)) = &mut self.budget {
-            budget.set_limit(limit);
-        }
-        if let Stage::Shed(_, again) = &mut self.stage {
-            *again = Instant::now();
+    /// The limit has changed: where all handlers are shed, they are tried with it at once.
+    pub(super) fn limit_changed(&mut self) {
+        if let Stage::Off { phase: Phase::Shed, again, .. } = &mut self.stage {
+            *again = Some(Instant::now());
         }
     }
 
-    /// Takes probes off handlers that cost more than the budget allows, and puts them back on trial. `part` is the share of a
-    /// CPU that each handler bears of the daemon's own time.
+    /// Takes probes off handlers that exceed the budget, and puts them back on trial. `part` is each handler's part of the
+    /// daemon's own time, as a share of a CPU.
     pub(super) fn keep_budget(&mut self, now: Instant, part: f64, shared: &mut Shared) {
         let Stage::Measuring(attachment, _) = &mut self.stage else { return };
         let (Some((_, budget)), Some(rates)) = (&mut self.budget, attachment.rates_to_decide())
@@ -348,8 +347,7 @@ impl Task {
             return;
         };
         let rates: Vec<_> = rates.iter().map(|(name, rate)| (name.as_str(), *rate)).collect();
-        let own = part * budget.handlers(&rates) as f64;
-        let actions = budget.decide(now, &rates, own);
+        let actions = budget.decide(now, &rates, part, shared.config.limit());
         let (mut is_done, mut takes_up) = (true, false);
         let module = &self.config.name;
         for action in &actions {
@@ -386,11 +384,11 @@ impl Task {
         }
     }
 
-    /// No handler of a load is left to measure: waits until the budget tries one again.
+    /// All handlers of a load are shed: waits until the budget tries one again.
     pub(super) fn wait_for_trial(&mut self, load: u64, now: Instant, shared: &Shared) {
         let Some((id, budget)) = &self.budget else { return };
         let again = budget.next_trial().unwrap_or(now + FIRST_WAIT);
-        self.stage = Stage::Shed(load, again);
+        self.stage = Stage::off(Phase::Shed, load, Some(again));
         let (name, seconds) = (&self.config.name, again.saturating_duration_since(now).as_secs());
         warn!(
             "all handlers of {name} are shed: it is attached again in {seconds} s; raise max-overhead, or name fewer handlers"
@@ -430,10 +428,10 @@ impl Shared {
             let builds = &mut Arc::make_mut(state).builds;
             builds.retain(|known| !is_same(known));
             builds.push(build);
-            if builds.len() > MOST_BUILDS
-                && let Some(first) = builds.iter().position(|build| !build.is_attached)
-            {
-                let Build { module, id, .. } = builds.remove(first);
+            let of_module: Vec<usize> =
+                (0..builds.len()).filter(|at| builds[*at].module == module).collect();
+            if of_module.len() > MAX_BUILDS {
+                let Build { id, .. } = builds.remove(of_module[0]);
                 info!("build {id} of module {module} is no longer shown: there are newer ones");
             }
         });
@@ -452,23 +450,6 @@ impl Shared {
         let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
         self.change_build(&module, &id, |build| attachment.add(drained, build));
     }
-
-    fn close(&mut self, attachment: &mut Attachment) {
-        let interval = attachment.close();
-        self.store.put(attachment.module(), attachment.build_id(), interval);
-    }
-
-    /// The last interval of an attachment.
-    fn end(&mut self, attachment: &mut Attachment) -> Recording {
-        let (drained, lost) = attachment.detach();
-        self.add(attachment, drained);
-        let mut interval = attachment.close();
-        if let Some(lost) = lost {
-            self.own.drain_failures += 1;
-            interval.warnings.push(lost.into());
-        }
-        interval
-    }
 }
 
 #[cfg(test)]
@@ -483,22 +464,23 @@ mod tests {
         let now = Instant::now();
         let later = now + FIRST_WAIT;
         let measuring = || Stage::Measuring(Box::new(attachment("aa", Vec::new())), None);
-        let refused = |again| Stage::Refused(7, String::new(), again);
-        let shed = |again| Stage::Shed(7, again);
+        let refused = |again| Stage::off(Phase::Refused(String::new()), 7, Some(again));
+        let shed = |again| Stage::off(Phase::Shed, 7, Some(again));
+        let released = |load| Stage::off(Phase::Released, load, None);
         for (stage, presence, expected) in [
-            (Stage::Waiting(None), absent, Step::Stay),
-            (Stage::Waiting(Some(now)), absent, Step::Wait),
-            (Stage::Waiting(None), coming, Step::LookAgain),
-            (Stage::Waiting(None), same, Step::Attach(7)),
+            (Stage::waiting(None), absent, Step::Stay),
+            (Stage::waiting(Some(now)), absent, Step::Wait),
+            (Stage::waiting(None), coming, Step::LookAgain),
+            (Stage::waiting(None), same, Step::Attach(7)),
             (measuring(), same, Step::Stay),
             (measuring(), other, Step::Detach),
             (measuring(), absent, Step::Detach),
             (measuring(), coming, Step::Detach),
-            (Stage::Released(7), same, Step::Stay),
-            (Stage::Released(7), other, Step::Attach(8)),
-            (Stage::Released(7), absent, Step::Wait),
-            (Stage::Released(7), coming, Step::LookAgain),
-            (Stage::Released(8), coming, Step::Stay),
+            (released(7), same, Step::Stay),
+            (released(7), other, Step::Attach(8)),
+            (released(7), absent, Step::Wait),
+            (released(7), coming, Step::LookAgain),
+            (released(8), coming, Step::Stay),
             (shed(later), same, Step::Stay),
             (shed(now), same, Step::Attach(7)),
             (shed(later), other, Step::Attach(8)),

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use profiler::serve::expose::{BOUNDS_NS, FAMILIES, Format, MAX_BUILDS, metrics};
+use profiler::serve::expose::{BOUNDS_NS, FAMILIES, Format, metrics};
+use profiler::serve::state::MAX_BUILDS;
 
 use crate::serve_state::state;
 
@@ -12,7 +13,7 @@ const PAGE: &str = include_str!("../../../docs/metrics.md");
 fn rows() -> String {
     let row = |family: &profiler::serve::expose::Family| {
         let labels = family.labels.join(", ");
-        let unit = family.kind.unit(family.name).unwrap_or("");
+        let unit = family.unit().unwrap_or("");
         let otlp = family.otlp.map_or("-".to_owned(), |(name, unit)| format!("`{name}` {unit}"));
         format!(
             "| `{}` | {} | {unit} | {labels} | {} | {} |\n",

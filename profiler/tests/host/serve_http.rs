@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use crate::common::{handler, measure};
-use crate::program::{profiler, wait_for};
+use crate::program::profiler;
 use crate::serve_state::{build, state};
 
 /// A server; it ends with this.
@@ -98,7 +98,6 @@ fn each_format_is_served_under_its_type() {
     let server = Server::start(state());
     for (accept, format) in [
         ("", Format::Text),
-        ("Accept: application/openmetrics-text;version=1.0.0\r\n", Format::OpenMetrics),
         (
             "Accept: application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited\r\n",
             Format::Protobuf,
@@ -129,26 +128,6 @@ fn other_pages_and_methods() {
         let refused = server.ask(&format!("{method} /metrics HTTP/1.1"));
         assert_eq!((refused.status, refused.header("allow")), (405, Some("GET, HEAD")), "{method}");
     }
-    let ready = server.get("/readyz");
-    assert_eq!(
-        (ready.status, ready.text().as_str()),
-        (200, "hids: measuring\nother: refused: no BTF\n")
-    );
-}
-
-#[test]
-fn health_follows_the_engine() {
-    let server = Server::start(state());
-    let seconds = || -> u64 {
-        let text = server.get("/healthz").text();
-        let number = text.strip_prefix("collected ").and_then(|text| text.strip_suffix(" s ago\n"));
-        number.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
-    };
-    wait_for("two seconds", || seconds() >= 2);
-    wait_for("the engine's next state", || {
-        server.state.send_replace(Arc::new(state()));
-        seconds() < 2
-    });
 }
 
 #[test]

@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, ExponentialHistogramDataPoint, Metric, metric, number_data_point,
 };
 use profiler::serve::expose::{FAMILIES, native};
-use profiler::serve::otlp::{Collector, Counts, push, request};
+use profiler::serve::otlp::{Collector, push, request};
 use profiler::serve::state::{Pushes, State};
 use prost::Message as _;
 use tokio::runtime::Runtime;
@@ -87,7 +87,7 @@ fn read(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
 /// A push under way.
 struct Pushing {
     state: watch::Sender<Arc<State>>,
-    counts: Arc<Counts>,
+    counts: watch::Receiver<Pushes>,
     task: tokio::task::JoinHandle<()>,
     runtime: Runtime,
 }
@@ -95,9 +95,9 @@ struct Pushing {
 impl Pushing {
     fn start(to: &str, every: Duration, state: State) -> Self {
         let runtime = Runtime::new().unwrap();
-        let counts = Arc::new(Counts::default());
+        let (pushes, counts) = watch::channel(Pushes::default());
         let (sender, receiver) = watch::channel(Arc::new(state));
-        let task = runtime.spawn(push(to.parse().unwrap(), every, receiver, Arc::clone(&counts)));
+        let task = runtime.spawn(push(to.parse().unwrap(), every, receiver, pushes));
         Self { state: sender, counts, task, runtime }
     }
 
@@ -105,7 +105,7 @@ impl Pushing {
     fn end(self) -> Pushes {
         drop(self.state);
         self.runtime.block_on(self.task).unwrap();
-        self.counts.get()
+        *self.counts.borrow()
     }
 }
 
@@ -245,13 +245,13 @@ fn a_collector_that_is_down_and_comes_back_has_all_calls() {
     // A port that nobody listens on.
     let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let pushing = Pushing::start(&format!("http://{at}"), Duration::from_millis(20), calls(10));
-    wait_for("failed pushes", || pushing.counts.get().failed >= 5);
-    assert_eq!(pushing.counts.get().accepted, 0);
+    wait_for("failed pushes", || pushing.counts.borrow().failed >= 5);
+    assert_eq!(pushing.counts.borrow().accepted, 0);
     for count in 11..1_000 {
         pushing.state.send_replace(Arc::new(calls(count)));
     }
     let receiver = Receiver::start(&at.to_string(), accept_all());
-    wait_for("a push", || pushing.counts.get().accepted > 0);
+    wait_for("a push", || pushing.counts.borrow().accepted > 0);
     let counts = pushing.end();
     assert!(counts.failed >= 5, "{counts:?}");
     let [point] = &histograms(&receiver.last())[..] else { panic!("one handler") };
@@ -288,7 +288,7 @@ fn refusals_are_counted() {
     let receiver = Receiver::start("127.0.0.1:0", answers);
     let every = Duration::from_millis(100);
     let pushing = Pushing::start(&format!("http://{}/x?y", receiver.at), every, calls(1));
-    wait_for("five pushes", || pushing.counts.get().accepted >= 2);
+    wait_for("five pushes", || pushing.counts.borrow().accepted >= 2);
     let counts = pushing.end();
     assert_eq!((counts.failed, counts.rejected_points), (3, 3));
     let got = receiver.got.lock().unwrap();
@@ -307,17 +307,17 @@ fn a_collector_that_hangs_or_babbles_is_a_failure() {
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(b"220 mail ESMTP\r\n").unwrap();
     drop(stream);
-    wait_for("a failure", || pushing.counts.get().failed == 1);
+    wait_for("a failure", || pushing.counts.borrow().failed == 1);
     let began = Instant::now();
     let _silent = listener.accept().unwrap();
-    wait_for("another", || pushing.counts.get().failed == 2);
+    wait_for("another", || pushing.counts.borrow().failed == 2);
     let time = began.elapsed();
     assert!(Duration::from_secs(1) < time, "it does not wait for an answer: {time:?}");
 }
 
 #[test]
 fn addresses_of_collectors() {
-    let parse = |text: &str| text.parse::<Collector>().map_err(|error| error.to_string());
+    let parse = |text: &str| text.parse::<Collector>();
     for (short, long) in [
         ("http://localhost", "http://localhost:4318/v1/metrics"),
         ("http://localhost:4318/", "http://localhost:4318/v1/metrics"),

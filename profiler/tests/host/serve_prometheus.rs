@@ -252,7 +252,7 @@ fn alerts_fire_when_they_should() {
             "ProfilerModuleRefused",
             "warning",
             &["instance: b", "module: m", "phase: refused"],
-            "m on b cannot be measured: /readyz of the daemon says why",
+            "m on b cannot be measured: `profiler status` there says why",
         ),
         (
             "20m",

@@ -85,7 +85,7 @@ fn with_the_rights_that_are_kept_counts_are_exact_and_the_next_build_is_attached
             let daemon = scope.spawn(move || {
                 let mut session = attached(&[INNER], backend).unwrap();
                 let kept = rights::drop_rights_of_thread(Exec::Keeper).unwrap();
-                println!("{backend:?}: {kept}");
+                println!("{backend:?}: {kept:?}");
                 let held = KEPT.iter().map(|kept| kept.bit.bits()).sum::<u64>();
                 for set in ["CapPrm", "CapEff", "CapBnd"] {
                     assert_eq!(u64::from_str_radix(&status(set), 16), Ok(held), "{set}");

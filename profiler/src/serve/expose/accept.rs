@@ -5,8 +5,6 @@
 pub enum Format {
     /// Prometheus text 0.0.4: the default.
     Text,
-    /// OpenMetrics text 1.0.
-    OpenMetrics,
     /// `io.prometheus.client.MetricFamily`, delimited: the only one with native histograms.
     Protobuf,
 }
@@ -16,7 +14,6 @@ impl Format {
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
-            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             Self::Protobuf => {
                 "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
                  encoding=delimited"
@@ -24,8 +21,7 @@ impl Format {
         }
     }
 
-    /// What an `Accept` header likes best; of equals the first, of nothing that is known the text. Prometheus itself answers a
-    /// request that accepts nothing it has with text, too.
+    /// The format that an `Accept` header prefers; the first of equals, and text if it names none of ours.
     pub fn of(accept: &str) -> Self {
         let mut best = (0.0, Self::Text);
         for range in accept.split(',') {
@@ -39,37 +35,25 @@ impl Format {
     }
 }
 
-/// The quality and the format of a media range; `None` if it is none of ours.
+/// The quality and the format of a media range; `None` if we do not have it.
 fn range_of(range: &str) -> Option<(f64, Format)> {
+    let range = range.to_ascii_lowercase();
     let mut parts = range.split(';').map(str::trim);
-    let media = parts.next()?.to_ascii_lowercase();
-    let mut quality = 1.0;
-    let (mut version, mut proto, mut encoding) = (None, None, None);
+    let media = parts.next()?;
+    let (mut quality, mut encoding) = (1.0, "");
     for (name, value) in parts.filter_map(|part| part.split_once('=')) {
         let value = value.trim().trim_matches('"');
-        match name.trim().to_ascii_lowercase().as_str() {
+        match name.trim() {
             "q" => quality = value.parse().ok().filter(|q| (0.0..=1.0).contains(q))?,
-            "version" => version = Some(value),
-            "proto" => proto = Some(value),
-            "encoding" => encoding = Some(value),
+            "encoding" => encoding = value,
             _ => {}
         }
     }
-    let format = match media.as_str() {
-        "application/vnd.google.protobuf"
-            if proto == Some("io.prometheus.client.MetricFamily")
-                && encoding == Some("delimited") =>
-        {
-            Format::Protobuf
-        }
-        "application/openmetrics-text" if matches!(version, None | Some("1.0.0")) => {
-            Format::OpenMetrics
-        }
-        "text/plain" if matches!(version, None | Some("0.0.4")) => Format::Text,
-        "text/*" | "*/*" => Format::Text,
-        _ => return None,
-    };
-    Some((quality, format))
+    match (media, encoding) {
+        ("application/vnd.google.protobuf", "delimited") => Some((quality, Format::Protobuf)),
+        ("text/plain" | "text/*" | "*/*", _) => Some((quality, Format::Text)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -89,21 +73,17 @@ mod tests {
             (
                 "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
                  text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-                Format::OpenMetrics,
+                Format::Text,
             ),
             ("", Format::Text),
             ("*/*", Format::Text),
             ("application/json", Format::Text),
-            ("application/openmetrics-text;version=0.0.1", Format::Text),
-            (
-                "application/openmetrics-text; version=\"1.0.0\"; q=0.9, text/plain; q=0.8",
-                Format::OpenMetrics,
-            ),
-            ("application/openmetrics-text; q=0.7, text/plain; q=0.8", Format::Text),
-            ("Application/OpenMetrics-Text;Q=0.2", Format::OpenMetrics),
-            ("application/openmetrics-text;q=0", Format::Text),
-            ("application/openmetrics-text;q=nan", Format::Text),
-            ("application/openmetrics-text;q=17", Format::Text),
+            (&format!("{protobuf};q=0.9, text/plain; q=0.8"), Format::Protobuf),
+            (&format!("{protobuf};q=0.7, text/plain; q=0.8"), Format::Text),
+            ("Application/Vnd.Google.Protobuf; Encoding=\"delimited\"; Q=0.2", Format::Protobuf),
+            (&format!("{protobuf};q=0"), Format::Text),
+            (&format!("{protobuf};q=nan"), Format::Text),
+            (&format!("{protobuf};q=17"), Format::Text),
             ("application/vnd.google.protobuf", Format::Text),
             (
                 "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text",

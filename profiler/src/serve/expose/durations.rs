@@ -1,11 +1,10 @@
-//! Durations of an HDR histogram in the buckets of others.
+//! HDR histograms of durations in the buckets of other histograms.
 
-use crate::export::exposition::cumulative;
 use crate::stats::Durations;
 
 /// Upper bounds of the classic buckets, in nanoseconds: one below each power of two from 64 ns to 8.6 s.
 ///
-/// HDR histograms of any precision have a bucket that ends there, so no call falls astride a bound and each count is exact.
+/// HDR histograms of any precision have a bucket that ends there, so no bucket straddles a bound, and each count is exact.
 pub const BOUNDS_NS: [u64; 28] = {
     let mut bounds = [0; 28];
     let mut at = 0;
@@ -23,10 +22,20 @@ pub const SCHEMA: i32 = 5;
 /// Durations up to here are in the zero bucket, in seconds: those of 0 ns alone. A bound of every schema.
 pub const ZERO_THRESHOLD: f64 = 1.0 / (1_u64 << 30) as f64;
 
-/// Calls of at most each of [`BOUNDS_NS`]; the count of all calls is that of the bucket `+Inf`.
+/// Calls of at most each of [`BOUNDS_NS`]; the bucket `+Inf` has all calls.
 pub fn classic(durations: &Durations) -> [u64; BOUNDS_NS.len()] {
-    let recorded = durations.histogram().iter_recorded();
-    BOUNDS_NS.map(cumulative(recorded.map(|it| (it.value_iterated_to(), it.count_at_value()))))
+    let mut counts = [0_u64; BOUNDS_NS.len()];
+    for bucket in durations.histogram().iter_recorded() {
+        let first = BOUNDS_NS.partition_point(|bound| *bound < bucket.value_iterated_to());
+        if let Some(count) = counts.get_mut(first) {
+            *count += bucket.count_at_value();
+        }
+    }
+    let mut up_to = 0;
+    counts.map(|count| {
+        up_to += count;
+        up_to
+    })
 }
 
 /// Durations in buckets whose bounds are powers of `2^(2^-SCHEMA)`, in seconds.
@@ -39,9 +48,8 @@ pub struct Native {
     pub buckets: Vec<(i32, u64)>,
 }
 
-/// All calls, each as long as the longest of its HDR bucket, but no longer than the exact longest call. So a rank is in the
-/// bucket that holds what the recording gives as its quantile; a call is in the next bucket at most, if its HDR bucket falls
-/// astride a bound.
+/// Counts each call as the longest of its HDR bucket, but no longer than the exact longest call. So a rank is in the bucket
+/// that holds the recording's quantile; a call is at most one bucket too high, if its HDR bucket straddles a bound.
 pub fn native(durations: &Durations) -> Native {
     let mut native = Native::default();
     for bucket in durations.histogram().iter_recorded() {

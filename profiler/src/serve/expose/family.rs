@@ -1,31 +1,35 @@
-//! The families of metrics that the daemon has, and their points in a state. Names, units and labels of those that
-//! `--export prometheus` has, too, are the same there.
-
-use std::collections::BTreeMap;
+//! The families of metrics that the daemon exposes, and their points in a state.
 
 use jiff::Timestamp;
 use strum::VariantNames as _;
 
-use super::super::state::{Build, HandlerSum, NotMeasured, Phase, State};
-use crate::export::exposition::{Kind, seconds};
-use crate::recording::Recording;
+use super::super::state::{Build, HandlerSum, Module, NotMeasured, Phase, State};
 use crate::stats::Durations;
 
-/// Builds of a module that are shown: those measured last. Bounds the number of series.
-pub const MAX_BUILDS: usize = 4;
+/// What the points of a family are, in Prometheus' words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "lowercase")]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Calls by bucket.
+    Histogram,
+}
 
 /// One metric with all its labels.
 #[derive(Debug)]
 pub struct Family {
-    /// Its name in Prometheus; the unit and, of counters, `total` are its last words.
+    /// Its name in Prometheus, which ends in its unit and, for a counter, `total`.
     pub name: &'static str,
-    /// What it is, in a sentence.
+    /// One sentence about it.
     pub help: &'static str,
     /// What its points are.
     pub kind: Kind,
     /// Names of its labels.
     pub labels: &'static [&'static str],
-    /// Name and unit in OpenTelemetry; `None` if it is not pushed, because what is pushed has it elsewhere.
+    /// Name and unit in OpenTelemetry; `None` if it is not pushed, because the rest of a push contains it.
     pub otlp: Option<(&'static str, &'static str)>,
     points: for<'a> fn(&Seen<'a>) -> Vec<Point<'a>>,
 }
@@ -37,19 +41,12 @@ pub struct Point<'a> {
     pub labels: Vec<&'a str>,
     /// The value.
     pub value: Value<'a>,
-    /// Since when it counts; `None` if that is since the daemon began.
+    /// Since when it counts; `None`: since the daemon began. A build that is measured differently than before starts again.
     pub since: Option<Timestamp>,
 }
 
-impl<'a> Point<'a> {
-    fn new(labels: Vec<&'a str>, value: Value<'a>) -> Self {
-        Self { labels, value, since: None }
-    }
-
-    /// A build that is measured in another way than before begins anew.
-    fn of(self, build: &Build) -> Self {
-        Self { since: Some(build.frame.started), ..self }
-    }
+fn point<'a>(labels: Vec<&'a str>, value: Value<'a>) -> Point<'a> {
+    Point { labels, value, since: None }
 }
 
 /// A value.
@@ -68,19 +65,25 @@ impl Family {
     pub fn points<'a>(&self, seen: &Seen<'a>) -> Vec<Point<'a>> {
         (self.points)(seen)
     }
+
+    /// Its unit in Prometheus.
+    pub fn unit(&self) -> Option<&'static str> {
+        let last = self.name.trim_end_matches("_total").rsplit('_').next();
+        last.filter(|last| ["seconds", "bytes", "ratio"].contains(last))
+    }
 }
 
-/// A state as it is shown: with the newest builds of each module alone.
+/// A state as it is shown.
 #[derive(Debug)]
 pub struct Seen<'a> {
     /// The state.
     pub state: &'a State,
-    /// Builds in order, and whether that is the one which its module is measured with now.
-    pub builds: Vec<(&'a Build, bool)>,
+    /// Builds in order, and whether their module is measured with them now.
+    builds: Vec<(&'a Build, bool)>,
     handlers: Vec<Handler<'a>>,
 }
 
-/// A handler of a shown build.
+/// A handler of a build.
 #[derive(Debug)]
 struct Handler<'a> {
     build: &'a Build,
@@ -97,44 +100,51 @@ impl<'a> Seen<'a> {
             let mut modules = state.modules.iter().filter(|module| module.name == build.module);
             modules.any(|module| matches!(module.phase, Phase::Measuring | Phase::Shed))
         };
-        // The one that was attached to last comes first: the wall clock may have been set back since.
-        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-        let newest = state.builds.iter().rev().filter_map(|build| {
-            let newer = seen.entry(&build.module).or_default();
-            *newer += 1;
-            (*newer <= MAX_BUILDS).then(|| (build, *newer == 1 && is_measuring(build)))
+        let builds = state.builds.iter().enumerate().map(|(at, build)| {
+            let is_last = state.builds[at + 1..].iter().all(|later| later.module != build.module);
+            (build, is_last && is_measuring(build))
         });
-        let mut shown: Vec<_> = newest.collect();
-        shown.reverse();
-        let handlers = shown.iter().flat_map(|&(build, is_current)| {
+        let builds: Vec<_> = builds.collect();
+        let handlers = builds.iter().flat_map(|&(build, is_current)| {
             let absent = |name: &&String| build.handlers.iter().all(|sum| sum.name != **name);
             let known = build.handlers.iter().map(|sum| (sum.name.as_str(), Some(sum)));
             let others = build.not_measured.keys().filter(absent).map(|name| (name.as_str(), None));
             known.chain(others).map(move |(name, sum)| Handler { build, is_current, name, sum })
         });
-        Self { state, handlers: handlers.collect(), builds: shown }
+        Self { state, handlers: handlers.collect(), builds }
     }
 
-    fn each_build(&self, value: impl Fn(&'a Build, bool) -> Value<'a>) -> Vec<Point<'a>> {
-        let point = |&(build, is_current): &(&'a Build, bool)| {
-            Point::new(vec![&build.module, &build.id], value(build, is_current)).of(build)
-        };
-        self.builds.iter().map(point).collect()
+    fn each_build(&self, value: impl Fn(&'a Build, bool) -> Option<Value<'a>>) -> Vec<Point<'a>> {
+        let points = self.builds.iter().filter_map(|&(build, is_current)| {
+            let of = point(vec![&build.module, &build.id], value(build, is_current)?);
+            Some(Point { since: Some(build.frame.started), ..of })
+        });
+        points.collect()
     }
 
     fn each_handler(&self, value: impl Fn(&'a HandlerSum) -> Option<Value<'a>>) -> Vec<Point<'a>> {
-        let point = |handler: &Handler<'a>| {
-            Some(Point::new(handler.labels(None), value(handler.sum?)?).of(handler.build))
-        };
-        self.handlers.iter().filter_map(point).collect()
+        let value = |handler: &Handler<'a>| Some((None, value(handler.sum?)?));
+        self.by_handler(|handler| value(handler).into_iter().collect())
+    }
+
+    /// Points of each handler: values, each with the last label, if there is one more.
+    fn by_handler(
+        &self,
+        values: impl Fn(&Handler<'a>) -> Vec<(Option<&'a str>, Value<'a>)>,
+    ) -> Vec<Point<'a>> {
+        let points = self.handlers.iter().flat_map(|handler| {
+            let Handler { build, name, .. } = *handler;
+            let of = [build.module.as_str(), &build.id, name];
+            values(handler).into_iter().map(move |(last, value)| Point {
+                since: Some(build.frame.started),
+                ..point(of.into_iter().chain(last).collect(), value)
+            })
+        });
+        points.collect()
     }
 }
 
-impl<'a> Handler<'a> {
-    fn labels(&self, more: Option<&'a str>) -> Vec<&'a str> {
-        [self.build.module.as_str(), &self.build.id, self.name].into_iter().chain(more).collect()
-    }
-
+impl Handler<'_> {
     fn state(&self) -> &'static str {
         match self.build.not_measured.get(self.name) {
             _ if !self.is_current => "",
@@ -147,11 +157,16 @@ impl<'a> Handler<'a> {
 
 /// The one value of a family that has no labels.
 fn own<'a>(value: Option<Value<'a>>) -> Vec<Point<'a>> {
-    value.map(|value| Point::new(Vec::new(), value)).into_iter().collect()
+    value.map(|value| point(Vec::new(), value)).into_iter().collect()
 }
 
 fn flag(value: bool) -> Value<'static> {
     Value::Count(u64::from(value))
+}
+
+/// Nanoseconds as seconds.
+pub fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
 }
 
 fn timestamp(at: Timestamp) -> f64 {
@@ -211,24 +226,21 @@ families! {
     Gauge profiler_module_phase [module phase] Some(("profiler.module.phase", "")),
         "1 for what the daemon does about the module, 0 for all else.",
         phases;
-    Gauge profiler_module_builds [module] Some(("profiler.module.builds", "{build}")),
-        "Builds of the module that were measured since the daemon began; 4 at most are shown.",
-        builds;
-    Info profiler_module_build_info [module build module_version srcversion kernel] None,
+    Gauge profiler_module_build_info [module build module_version srcversion kernel] None,
         "What a build of a module says of itself, and the kernel.",
         build_infos;
     Gauge profiler_module_build_current [module build] Some(("profiler.module.build.current", "")),
         "Whether the module is measured with this build now.",
-        |seen| seen.each_build(|_, is_current| flag(is_current));
+        |seen| seen.each_build(|_, is_current| Some(flag(is_current)));
     Counter profiler_module_build_measured_seconds_total [module build] Some(("profiler.module.build.measured", "s")),
         "Time in which the build was measured.",
-        |seen| seen.each_build(|build, _| Value::Real(seconds(build.frame.window_ns)));
+        |seen| seen.each_build(|build, _| Some(Value::Real(seconds(build.frame.window_ns))));
     Gauge profiler_module_build_last_measured_timestamp_seconds [module build] None,
         "When the build was last measured, since the epoch.",
-        |seen| seen.each_build(|build, _| Value::Real(timestamp(build.last)));
-    Info profiler_build_info [version] None,
+        |seen| seen.each_build(|build, _| Some(Value::Real(timestamp(build.last))));
+    Gauge profiler_build_info [version] None,
         "The daemon's version.",
-        |_| vec![Point::new(vec![env!("CARGO_PKG_VERSION")], Value::Count(1))];
+        |_| vec![point(vec![env!("CARGO_PKG_VERSION")], Value::Count(1))];
     Gauge process_start_time_seconds [] None,
         "When the daemon began, since the epoch.",
         |seen| own(Some(Value::Real(timestamp(seen.state.since))));
@@ -246,7 +258,7 @@ families! {
         |seen| own(seen.state.own.overhead.map(Value::Real));
     Gauge profiler_budget_enforced [module build] Some(("profiler.budget.enforced", "")),
         "Whether the build is held to max-overhead: 0 if the cost of a hit could not be measured.",
-        budgets;
+        |seen| seen.each_build(|build, _| Some(flag(build.budget_enforced?)));
     Counter profiler_handlers_shed_total [] Some(("profiler.handlers.shed", "{handler}")),
         "Times that handlers were shed for the budget.",
         |seen| own(Some(Value::Count(seen.state.own.shed)));
@@ -285,20 +297,11 @@ families! {
         |seen| own(seen.state.own.pushes.map(|pushes| Value::Count(pushes.rejected_points)));
 }
 
-fn budgets<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
-    let point = |&(build, _): &(&'a Build, bool)| {
-        let value = flag(build.budget_enforced?);
-        Some(Point::new(vec![&build.module, &build.id], value))
-    };
-    seen.builds.iter().filter_map(point).collect()
-}
-
 fn losses<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
-    let mut points = Vec::new();
-    for handler in &seen.handlers {
-        let Some(losses) = handler.sum.map(|sum| sum.measure.losses) else { continue };
-        // All of them, also those that are 0: a rate needs a first value.
-        for (kind, value) in [
+    seen.by_handler(|handler| {
+        let Some(losses) = handler.sum.map(|sum| sum.measure.losses) else { return Vec::new() };
+        // Also those that are 0: a rate needs a first value.
+        let kinds = [
             ("lost", losses.lost),
             ("missed", losses.missed),
             ("unpaired_exit", losses.unpaired_exits),
@@ -306,59 +309,41 @@ fn losses<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
             ("over_range", losses.over_range),
             ("doubtful", losses.doubtful),
             ("backwards", losses.backwards),
-        ] {
-            let point = Point::new(handler.labels(Some(kind)), Value::Count(value));
-            points.push(point.of(handler.build));
-        }
-    }
-    points
+        ];
+        kinds.map(|(kind, count)| (Some(kind), Value::Count(count))).to_vec()
+    })
 }
 
 fn handler_states<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
-    let mut points = Vec::new();
-    for handler in &seen.handlers {
+    seen.by_handler(|handler| {
         let state = handler.state();
-        for name in ["measured", "shed", "missing"] {
-            points.push(Point::new(handler.labels(Some(name)), flag(name == state)));
-        }
-    }
-    points
+        ["measured", "shed", "missing"].map(|name| (Some(name), flag(name == state))).to_vec()
+    })
 }
 
 fn phases<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
-    let mut points = Vec::new();
-    for module in &seen.state.modules {
-        for &name in Phase::VARIANTS {
-            points.push(Point::new(vec![&module.name, name], flag(name == module.phase.name())));
-        }
-    }
-    points
-}
-
-fn builds<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
-    let State { modules, builds, .. } = seen.state;
-    let number = |name| builds.iter().filter(|build| build.module == name).count() as u64;
-    let point = |name| Point::new(vec![name], Value::Count(number(name)));
-    modules.iter().map(|module| point(module.name.as_str())).collect()
+    let of = |module: &'a Module, phase: &'a str| {
+        point(vec![&module.name, phase], flag(phase == module.phase.name()))
+    };
+    let modules = seen.state.modules.iter();
+    modules.flat_map(|module| Phase::VARIANTS.iter().map(move |phase| of(module, phase))).collect()
 }
 
 fn build_infos<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
     let infos = seen.builds.iter().map(|(build, _)| {
-        let Recording { host, modules, .. } = &build.frame;
-        let facts = modules.iter().find(|module| module.name == build.module);
+        let facts = build.frame.modules.first();
         let version = facts.and_then(|module| module.version.as_deref());
         let srcversion = facts.and_then(|module| module.srcversion.as_deref());
-        let kernel = host.kernel_release.as_deref();
-        let facts = [version, srcversion, kernel].map(Option::unwrap_or_default);
-        let labels = [build.module.as_str(), &build.id].into_iter().chain(facts);
-        Point::new(labels.collect(), Value::Count(1))
+        let kernel = build.frame.host.kernel_release.as_deref();
+        let [version, srcversion, kernel] =
+            [version, srcversion, kernel].map(Option::unwrap_or_default);
+        point(vec![&build.module, &build.id, version, srcversion, kernel], Value::Count(1))
     });
     infos.collect()
 }
 
 fn pushes<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
-    let results =
-        seen.state.own.pushes.map(|of| [("accepted", of.accepted), ("failed", of.failed)]);
-    let point = |(result, count)| Point::new(vec![result], Value::Count(count));
-    results.into_iter().flatten().map(point).collect()
+    let Some(pushes) = seen.state.own.pushes else { return Vec::new() };
+    let results = [("accepted", pushes.accepted), ("failed", pushes.failed)];
+    results.map(|(result, count)| point(vec![result], Value::Count(count))).into()
 }

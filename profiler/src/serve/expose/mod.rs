@@ -1,4 +1,4 @@
-//! What the daemon shows over HTTP: metrics for Prometheus in three formats, recordings, and whether it is well.
+//! What the daemon shows over HTTP: metrics for Prometheus in two formats, and recordings.
 //!
 //! [`Seen`] turns a [`State`](super::state::State) into families of metrics, once for all formats.
 
@@ -11,8 +11,8 @@ mod text;
 
 pub use accept::Format;
 pub use durations::{BOUNDS_NS, Native, SCHEMA, ZERO_THRESHOLD, classic, native};
-pub use family::{FAMILIES, Family, MAX_BUILDS, Point, Seen, Value};
-pub use http::{CONNECTIONS, FRESH, serve};
+pub use family::{FAMILIES, Family, Kind, Point, Seen, Value, seconds};
+pub use http::{CONNECTIONS, serve};
 
 use super::state::State;
 
@@ -20,8 +20,7 @@ use super::state::State;
 pub fn metrics(state: &State, format: Format) -> Vec<u8> {
     let seen = Seen::of(state);
     match format {
-        Format::Text => text::render(&seen, false),
-        Format::OpenMetrics => text::render(&seen, true),
+        Format::Text => text::render(&seen),
         Format::Protobuf => protobuf::render(&seen),
     }
 }

@@ -4,8 +4,7 @@
 use prost::encoding;
 
 use super::durations::{BOUNDS_NS, Native, SCHEMA, ZERO_THRESHOLD, classic, native};
-use super::family::{FAMILIES, Family, Point, Seen, Value};
-use crate::export::exposition::{Kind, seconds};
+use super::family::{FAMILIES, Family, Kind, Point, Seen, Value, seconds};
 use crate::stats::Durations;
 
 /// A message's fields so far.
@@ -50,7 +49,7 @@ pub(super) fn render(seen: &Seen<'_>) -> Vec<u8> {
         }
         let kind = match family.kind {
             Kind::Counter => 0,
-            Kind::Gauge | Kind::Info => 1,
+            Kind::Gauge => 1,
             Kind::Histogram => 4,
         };
         let message = Message::default()
@@ -58,9 +57,10 @@ pub(super) fn render(seen: &Seen<'_>) -> Vec<u8> {
             .bytes(2, family.help.as_bytes())
             .number(3, kind)
             .messages(4, points.iter().map(|point| metric(family, point)));
-        let unit = family.kind.unit(family.name);
-        let message =
-            unit.into_iter().fold(message, |message, unit| message.bytes(5, unit.as_bytes()));
+        let message = match family.unit() {
+            Some(unit) => message.bytes(5, unit.as_bytes()),
+            None => message,
+        };
         encoding::encode_varint(message.0.len() as u64, &mut bytes);
         bytes.extend(message.0);
     }
@@ -73,16 +73,16 @@ fn metric(family: &Family, point: &Point<'_>) -> Message {
         Message::default().bytes(1, name.as_bytes()).bytes(2, value.as_bytes())
     });
     let value = match point.value {
-        Value::Durations(durations) => (7, histogram(durations)),
-        Value::Count(count) => (number(family), Message::default().double(1, count as f64)),
-        Value::Real(value) => (number(family), Message::default().double(1, value)),
+        Value::Durations(durations) => histogram(durations),
+        Value::Count(count) => Message::default().double(1, count as f64),
+        Value::Real(value) => Message::default().double(1, value),
     };
-    Message::default().messages(1, labels).bytes(value.0, &value.1.0)
-}
-
-/// The field of a metric that has a number.
-fn number(family: &Family) -> u32 {
-    if family.kind == Kind::Counter { 3 } else { 2 }
+    let field = match family.kind {
+        Kind::Gauge => 2,
+        Kind::Counter => 3,
+        Kind::Histogram => 7,
+    };
+    Message::default().messages(1, labels).bytes(field, &value.0)
 }
 
 /// Both classic and native: the scraper takes what it wants.

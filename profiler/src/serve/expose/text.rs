@@ -1,32 +1,62 @@
-//! Metrics as text: Prometheus' format 0.0.4, and OpenMetrics 1.0.
+//! Metrics in Prometheus' text format 0.0.4.
+
+use std::fmt::Display;
 
 use super::durations::{BOUNDS_NS, classic};
-use super::family::{FAMILIES, Seen, Value};
-use crate::export::exposition::{Exposition, seconds};
+use super::family::{FAMILIES, Family, Seen, Value, seconds};
+use crate::stats::Durations;
 
 /// All families that have points.
-pub(super) fn render(seen: &Seen<'_>, open_metrics: bool) -> Vec<u8> {
-    let mut text = Exposition::new(open_metrics);
+pub(super) fn render(seen: &Seen<'_>) -> Vec<u8> {
+    let mut text = String::new();
     for family in FAMILIES {
+        let Family { name, help, kind, .. } = family;
         let points = family.points(seen);
         if points.is_empty() {
             continue;
         }
-        text.family(family.name, family.help, family.kind);
+        text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
         for point in points {
-            let labels = family.labels.iter().copied().zip(point.labels.iter().copied());
-            let labels: Vec<(&str, &str)> = labels.collect();
+            let labels: Vec<_> = family.labels.iter().copied().zip(point.labels).collect();
             match point.value {
-                Value::Count(count) => text.sample(family.name, &labels, count),
-                Value::Real(value) => text.sample(family.name, &labels, value),
-                Value::Durations(durations) => {
-                    let bounds = BOUNDS_NS.into_iter().map(seconds).chain([f64::INFINITY]);
-                    let counts = classic(durations).into_iter().chain([durations.len()]);
-                    let sums = (seconds(durations.sum_ns()), durations.len());
-                    text.histogram(family.name, &labels, bounds.zip(counts), sums);
-                }
+                Value::Count(count) => sample(&mut text, name, &labels, count),
+                Value::Real(value) => sample(&mut text, name, &labels, value),
+                Value::Durations(durations) => histogram(&mut text, name, &labels, durations),
             }
         }
     }
-    text.finish()
+    text.into_bytes()
+}
+
+fn histogram(text: &mut String, name: &str, labels: &[(&str, &str)], durations: &Durations) {
+    let bounds = BOUNDS_NS.map(|ns| shortest(seconds(ns))).into_iter();
+    let counts = classic(durations).into_iter().chain([durations.len()]);
+    for (bound, up_to) in bounds.chain(["+Inf".to_owned()]).zip(counts) {
+        let labels = [labels, &[("le", &bound)]].concat();
+        sample(text, &format!("{name}_bucket"), &labels, up_to);
+    }
+    sample(text, &format!("{name}_sum"), labels, seconds(durations.sum_ns()));
+    sample(text, &format!("{name}_count"), labels, durations.len());
+}
+
+fn sample(text: &mut String, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    let label = |(name, value): &(&str, &str)| {
+        let value = value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
+        format!("{name}=\"{value}\"")
+    };
+    let labels = labels.iter().map(label).collect::<Vec<_>>().join(",");
+    let labels = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
+    text.push_str(&format!("{name}{labels} {value}\n"));
+}
+
+/// A bound as Go's `%g` writes it. Prometheus does so with the bounds of protobuf: a bound is one series in both formats.
+fn shortest(bound: f64) -> String {
+    if bound >= 1e-4 {
+        return bound.to_string();
+    }
+    let text = format!("{bound:e}");
+    match text.split_once("e-") {
+        Some((digits, exponent)) => format!("{digits}e-{exponent:0>2}"),
+        None => text,
+    }
 }
