@@ -70,22 +70,22 @@ impl Outputs {
                 };
                 written = written.and(file.commit(&bytes).map_err(Failure::from));
             }
-            text.push_str(&printed(&series, build, bench));
+            text.push_str(&printed(&series, build));
         }
         let shown = to_stdout(&text);
         written.and(shown).map(|()| failure)
     }
 }
 
-/// The tables of one series.
-fn printed(series: &Series, build: &Build, bench: &KernelBuilds) -> String {
+/// The tables of a build's runs.
+fn printed(series: &Series, build: &Build) -> String {
     let width = stdout_width();
-    let mut text = match series.runs.as_slice() {
-        [_] if bench.candidate.is_none() => {
-            String::from_utf8_lossy(&tables(series, Unit::Auto, width)).into_owned()
-        }
-        _ => table::spreads(series, build, &bench.kernel, width),
-    };
+    let mut text = format!("{} {}", build.given, build.params).trim_end().to_owned();
+    if !series.label.is_empty() {
+        text = format!("{}: {text}", series.label);
+    }
+    text.push('\n');
+    text.push_str(&String::from_utf8_lossy(&tables(series, Unit::Auto, width)));
     if let Some(costs) = table::costs(series, width) {
         text.push_str(&format!("\n{costs}"));
     }
