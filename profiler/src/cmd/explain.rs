@@ -7,7 +7,6 @@ use crate::cli::explain::{ExplainArgs, LiveArgs};
 use crate::error::{Failure, exit};
 use crate::explain::{NamedRuns, explain};
 use crate::export::explain::{ExplainReport, Format, Shown, notes, render};
-use crate::export::verdict::refusal;
 use crate::kernel::privileges;
 use crate::progress::Progress;
 use crate::recording::{Backend, Recording};
@@ -31,7 +30,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     }
     if let [(_, base), (_, candidate)] = recordings.as_slice() {
         Sides::new(base, candidate, &args.allow_different, false)
-            .map_err(|why| Failure::new(exit::NOT_COMPARABLE, refusal(&why)))?;
+            .map_err(|why| Failure::new(exit::NOT_COMPARABLE, why))?;
     }
     let runs = |of| runs_of(of, args.handler.as_deref());
     let recordings: Vec<NamedRuns<'_>> = recordings.iter().map(runs).collect();

@@ -1,7 +1,6 @@
 //! `profiler gate`: decides whether the candidate is slower than it may be.
 
 mod output;
-mod rule;
 
 use std::path::PathBuf;
 
@@ -17,10 +16,10 @@ use crate::lab::gate::{Decision, Options, Planned};
 use crate::lab::subject::Subject;
 use crate::progress::Progress;
 use crate::recording::Series;
+use crate::toml_file::TomlFileError;
 use crate::verdict::{self, HookReport, Outcome, Rule, Run, Sides};
 
 use output::Outputs;
-use rule::rule;
 
 /// See the [command line](GateArgs). All outputs are written whatever the outcome, except the new
 /// baseline, which needs a pass.
@@ -44,6 +43,23 @@ pub fn run(mut args: GateArgs) -> Result<(), Failure> {
     of_builds(&args, rule)
 }
 
+/// The rule of the file, overridden by the command line.
+fn rule(args: &GateArgs) -> Result<Rule, Failure> {
+    let bad = |error: TomlFileError| Failure::new(exit::BAD_INPUT, error.to_string());
+    let file = args.config.as_deref().map_or(Ok(Rule::default()), Rule::read).map_err(bad)?;
+    Ok(Rule {
+        limits: args.max_regression.clone().or(file.limits),
+        max_loss: args.max_loss.unwrap_or(file.max_loss),
+        floor: args.floor.or(file.floor),
+        alpha: args.alpha.unwrap_or(file.alpha),
+        allow_vanished: file.allow_vanished || args.allow_vanished,
+        accept_new: [file.accept_new, args.accept_new.clone()].concat(),
+        require_reached: file.require_reached || args.require_reached,
+        budgets: [file.budgets, args.budget.clone()].concat(),
+        handlers: file.handlers,
+    })
+}
+
 /// Judges recordings.
 fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Failure> {
     if let Some(option) = args.builds.option() {
@@ -62,26 +78,25 @@ fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Fail
         let allowed = &args.sides.allow_different;
         Sides::new(&base, &candidate, allowed, args.sides.independent_runs)
     };
-    let report = GateReport::of(verdict::gate(sides, rule));
+    let mut report = GateReport::of(verdict::gate(sides, rule));
     let [old, new] =
         [&base, &candidate].map(|runs| runs.iter().map(|run| &run.recording).collect::<Vec<_>>());
     // Of several kernels each has its own.
-    let report = match HookReport::of(&old, &new, rule, &|_| true, &|_| None) {
-        Some(registered) if !registered.is_same() || rule.require_reached => {
-            report.with_hooks(registered, rule)
-        }
-        _ => report,
-    };
-    let report = match Release::of(args)? {
-        None => report,
+    if let Some(registered) = HookReport::of(&old, &new, rule, &|_| true, &|_| None)
+        && (!registered.is_same() || rule.require_reached)
+    {
+        report = report.with_hooks(registered, rule);
+    }
+    match Release::of(args)? {
+        None => {}
         Some(Release::Recordings(release)) => {
-            report.beside(judged(args, &release, &candidate, rule))
+            report = report.beside(judged(args, &release, &candidate, rule));
         }
         Some(Release::Builds(_)) => {
             let text = "the release is a build, and what is judged are recordings: name recordings of the release";
             return Err(Failure::new(exit::USAGE, text));
         }
-    };
+    }
     outputs.write(args, &report)?;
     conclude(args, &report, new_baseline, candidate)
 }
@@ -117,15 +132,17 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
         Some(Release::Recordings(runs)) => planned.check_release(runs).map(|()| None)?,
         None => None,
     };
+    let mut plan = planned.text();
+    if let Some(beside) = &beside {
+        plan += &format!("beside the release, in addition\n{}", beside.text());
+    }
     if args.builds.plan {
-        return to_stdout(&plans(&planned, beside.as_ref()));
+        return to_stdout(&plan);
     }
     let outputs = Outputs::open(args)?;
     let new_baseline = args.update_baseline.as_deref().map(OutputFile::open).transpose()?;
     let mut progress = Progress::new(args.builds.quiet);
-    for line in plans(&planned, beside.as_ref()).lines() {
-        progress.say(line);
-    }
+    plan.lines().for_each(|line| progress.say(line));
     let allowed = &args.sides.allow_different;
     let Decision { mut report, candidate, known, rule } =
         planned.decide(allowed, rule, Default::default(), &mut progress)?;
@@ -175,12 +192,6 @@ fn beside(args: &GateArgs, options: Options, release: &[PathBuf]) -> Result<Plan
     };
     let changed = options.changed();
     Planned::of(options, changed)
-}
-
-fn plans(planned: &Planned, beside: Option<&Planned>) -> String {
-    let beside = beside
-        .map_or(String::new(), |of| format!("beside the release, in addition\n{}", of.text()));
-    planned.text() + &beside
 }
 
 /// The candidate beside recordings of the release.

@@ -135,7 +135,7 @@ impl Point {
 fn builds(report: &GateReport) -> Vec<Point> {
     let mut points = Vec::new();
     if let Some(registered) = &report.registered {
-        let differences = registered.differences().into_iter();
+        let differences = registered.differences();
         points.extend(
             differences.map(|(what, hook)| Point::new(About::Registered(what), hook.clone())),
         );

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::atomic_file::OutputFile;
 use crate::cli::compare::Format;
@@ -12,38 +12,32 @@ use crate::error::{Failure, exit};
 use crate::export::verdict::GateReport;
 use crate::export::{gate as export, html, json::indented};
 
+type Render = fn(&GateReport) -> Vec<u8>;
+
 /// The requested files.
-pub(super) struct Outputs {
-    json: Option<OutputFile>,
-    junit: Option<OutputFile>,
-    markdown: Option<OutputFile>,
-    html: Option<OutputFile>,
-}
+pub(super) struct Outputs(Vec<(OutputFile, Render)>);
 
 impl Outputs {
     pub(super) fn open(args: &GateArgs) -> Result<Self, Failure> {
-        let open = |path: Option<&Path>| path.map(OutputFile::open).transpose();
-        Ok(Self {
-            json: open(args.json.as_deref())?,
-            junit: open(args.junit.as_deref())?,
-            markdown: open(args.markdown.as_deref())?,
-            html: open(args.html.as_deref())?,
-        })
+        let wanted: [(&Option<PathBuf>, Render); 4] = [
+            (&args.json, |report| indented(report)),
+            (&args.junit, export::junit),
+            (&args.markdown, |report| export::document(report).markdown().into_bytes()),
+            (&args.html, html::gate::page),
+        ];
+        let mut files = Vec::new();
+        for (path, render) in wanted {
+            if let Some(path) = path {
+                files.push((OutputFile::open(path)?, render));
+            }
+        }
+        Ok(Self(files))
     }
 
     /// Writes the files, standard output and the job summary.
     pub(super) fn write(self, args: &GateArgs, report: &GateReport) -> Result<(), Failure> {
-        if let Some(file) = self.json {
-            file.commit(&indented(report))?;
-        }
-        if let Some(file) = self.junit {
-            file.commit(&export::junit(report))?;
-        }
-        if let Some(file) = self.markdown {
-            file.commit(export::document(report).markdown().as_bytes())?;
-        }
-        if let Some(file) = self.html {
-            file.commit(&html::gate::page(report))?;
+        for (file, render) in self.0 {
+            file.commit(&render(report))?;
         }
         show(args, report)?;
         match std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) {

@@ -1,13 +1,11 @@
 //! The sentences of comparisons and gates.
 
-use crate::recording::unlike::Difference;
 use crate::recording::{Clock, Meter};
-use crate::terminal::clean;
-use crate::text::{listed, plural};
+use crate::stats::smallest_p;
+use crate::text::plural;
 use crate::verdict::{
-    Calls, ChangeRecord, Conclusion, Design, Enough, Evidence, Gate, ITERATIONS_AN_INSTRUCTION,
-    Line, Note, Part, Refusal, Shown, Side, Statistic, Tally, Threshold, TooFewRuns, Unfit, Unlike,
-    Verdict, load_of,
+    ChangeRecord, Conclusion, Design, DesignKind, Evidence, Gate, ITERATIONS_AN_INSTRUCTION, Line,
+    Part, Shown, Statistic, Tally, Threshold, Verdict, load_of,
 };
 
 /// The reason of a verdict, in one line; `clock` is that of its runs.
@@ -15,8 +13,8 @@ pub(super) fn evidence(line: &Line, clock: Clock) -> String {
     let statistic = line.statistic.map_or(String::new(), |statistic| statistic.to_string());
     // Lines about a budget have no change.
     let change = line.change.as_ref();
-    let [base, candidate] = [Side::Baseline, Side::Candidate]
-        .map(|side| change.map_or(Calls::default(), |change| change.calls(side)));
+    let [base, candidate] =
+        change.map(|change| [change.base_calls, change.candidate_calls]).unwrap_or_default();
     let values = change.map_or(String::new(), values);
     match line.evidence {
         Evidence::Gone if !candidate.known => format!(
@@ -237,8 +235,8 @@ fn spent(line: &Line, values: [f64; 4], runs: usize) -> String {
 /// The outcome of a gate in a sentence; a refusal has several lines.
 pub(super) fn summary(gate: &Gate<'_>) -> String {
     match &gate.conclusion {
-        Conclusion::NotComparable(reasons) => refusal(reasons),
-        Conclusion::TooFewRuns(shortage) => too_few_runs(shortage, gate.alpha),
+        Conclusion::NotComparable(why) => why.clone(),
+        Conclusion::TooFewRuns { part, level } => too_few_runs(gate, &gate.parts[*part], *level),
         Conclusion::Judged(tally) => judged(gate, tally),
     }
 }
@@ -275,189 +273,73 @@ fn judged(gate: &Gate<'_>, tally: &Tally) -> String {
     }
 }
 
-fn too_few_runs(found: &TooFewRuns, alpha: f64) -> String {
-    let TooFewRuns { part, design: runs, comparisons, level, enough } = found;
-    let enough = match *enough {
-        Enough::Boots { boots, base, candidate, here } => {
-            let longer = here.map_or(String::new(), |(runs, boots)| {
-                format!(", or {runs} v {runs} runs in each of these {boots}")
-            });
-            format!("{boots} boots with {base} v {candidate} runs each{longer}")
-        }
-        Enough::Runs(n) => {
-            format!("{n} v {n} runs, each in a boot of its own, or runs in turns in one boot")
-        }
-        Enough::BootsApart(n) => format!(
-            "{n} v {n} boots (runs of one boot count as one value, because they are not independent), or \
-             runs of both sides in turns in the same boots"
-        ),
-    };
+fn too_few_runs(gate: &Gate<'_>, part: &Part<'_>, level: f64) -> String {
+    let comparisons = gate.comparisons.max(1);
     format!(
         "too few runs to find any regression, however large: {}{} give a p-value of {:.5} at best, and \
-         {comparisons} comparison{} at alpha {alpha} need {level:.5}: measure {enough}",
-        prefix(part),
-        design(runs),
-        runs.smallest_p(),
-        plural(*comparisons),
+         {comparisons} comparison{} at alpha {} need {level:.5}: measure {}",
+        part.prefix(),
+        design(&part.design, Meter::Probes),
+        part.design.smallest_p(),
+        plural(comparisons),
+        gate.alpha,
+        enough(&part.design, level),
     )
 }
 
-/// The design of a comparison where calls were counted: `3 placements of both sides`.
-pub(super) fn placements(design: &Design) -> String {
-    let count = |number: usize| format!("{number} placement{}", plural(number));
-    match design {
-        Design::Shared { boots, left_out } => {
-            let mut text = format!("{} of both sides", count(boots.len()));
-            if *left_out > 0 {
-                text.push_str(&format!("; {left_out} run{} of others left out", plural(*left_out)));
-            }
-            text
-        }
-        Design::Apart { base, candidate } => format!(
-            "{} of the baseline, {} of the candidate, none in common: each is compared with each",
-            count(base.len()),
-            count(candidate.len())
-        ),
-    }
-}
-
-/// The design of a comparison: `2 boots of both sides, 4 v 4 runs each, in turns`.
-pub(super) fn design(design: &Design) -> String {
-    match design {
-        Design::Shared { boots, left_out } => {
-            let mut sizes: Vec<String> = boots
-                .iter()
-                .map(|boot| format!("{} v {}", boot.base.len(), boot.candidate.len()))
-                .collect();
-            let count = sizes.len();
-            sizes.dedup();
-            let each = if count > 1 && sizes.len() == 1 { " each" } else { "" };
-            let turns = if design.is_interleaved() { "in turns" } else { "not in turns" };
-            let mut text = format!(
-                "{count} boot{} of both sides, {} runs{each}, {turns}",
-                plural(count),
-                sizes.join(", ")
-            );
-            if *left_out > 0 {
-                text.push_str(&format!("; {left_out} runs of other boots are left out"));
-            }
-            text
-        }
-        Design::Apart { base, candidate } => {
-            let side = |boots: &[Vec<usize>], name: &str| {
-                let runs = boots.iter().map(Vec::len).sum::<usize>();
-                let boots = boots.len();
-                if boots == runs {
-                    format!("{runs} run{} of the {name}", plural(runs))
-                } else {
-                    format!("{runs} runs of the {name} in {boots} boot{}", plural(boots))
-                }
-            };
-            format!("{}, {}, apart", side(base, "baseline"), side(candidate, "candidate"))
-        }
-    }
-}
-
-/// A note for the reader.
-pub(super) fn note(note: &Note) -> String {
-    match note {
-        Note::OnlyBudgets => "no baseline: only budgets are judged".to_owned(),
-        Note::OnlyOn(side, part) => {
-            format!("{}: only the {} has runs of it", part_name(part), side)
-        }
-        Note::SameBuild(part) => format!("{}both sides are of the same build", prefix(part)),
-        Note::NotInTurns(part) => format!(
-            "{}the sides did not take turns on the wall clock, so a drift of the machine looks like a \
-             change: the limits are doubled unless they were given",
-            prefix(part)
-        ),
-        Note::OtherFloor(floor, part) => {
-            let unit = match floor.meter {
-                Meter::Probes => "calls were counted in instructions",
-                Meter::Exact => "calls have durations",
-            };
-            format!("{}the floor of {floor} does not apply, for {unit}", prefix(part))
-        }
-        Note::PartlyMeasured(side, handlers) => format!(
-            "{}: not measured throughout for the daemon's budget (`max-overhead`): {}: calls of busy times may be \
-             missing, and one that is missing may be there",
-            side,
-            listed(handlers)
-        ),
-        Note::Ordering(handler, [base, candidate]) => format!(
-            "{handler}: {base:.1} to {candidate:.1} instructions a call are atomic, fences or serialising, each of which takes as \
-             long as tens of others"
-        ),
-        Note::Unmatched(pattern) => format!("no handler matches `{pattern}` of the rule file"),
-    }
-}
-
-/// Why runs are not comparable, and the remedy.
-pub(crate) fn refusal(refusal: &Refusal) -> String {
-    let lines = |reasons: Vec<String>| reasons.join("\n  ");
-    match refusal {
-        Refusal::Unfit(runs) => format!(
-            "not comparable: runs that cannot be used:\n  {}\nmeasure these again",
-            lines(runs.iter().map(|(run, reason)| format!("{run}: {}", unfit(reason))).collect())
-        ),
-        Refusal::Unlike(found) => {
-            let mut whats: Vec<&str> =
-                found.iter().map(|found| found.difference.what.name()).collect();
-            whats.dedup();
-            format!(
-                "not comparable: the runs differ in more than the driver's build:\n  {}\nmeasure both \
-                 sides alike, or, if the difference does not matter, add --allow-different {}",
-                lines(found.iter().map(unlike).collect()),
-                whats.join(",")
-            )
-        }
-        Refusal::NothingInCommon { base, candidate } => {
-            let list = |parts: &[Option<String>]| {
-                parts.iter().map(part_name).collect::<Vec<_>>().join(", ")
-            };
-            format!(
-                "not comparable: the baseline has runs of {}, the candidate of {}: measure both with the \
-                 same load profiles",
-                list(base),
-                list(candidate)
-            )
-        }
-    }
-}
-
-fn unfit(reason: &Unfit) -> String {
-    match reason {
-        Unfit::Interrupted => "the run was interrupted".to_owned(),
-        Unfit::LoadFailed(failure) => format!("its load failed: {failure}"),
-        Unfit::Unbalanced(handler) => {
-            format!("its books of {handler} do not balance")
-        }
-        Unfit::CopyOf(first) => {
-            format!("is a copy of {first}, not a second measurement")
-        }
-        Unfit::OtherMeter(meter, first) => {
-            format!("its figures are {}, and those of {first} are not", meter.unit())
-        }
-    }
-}
-
-fn unlike(unlike: &Unlike) -> String {
-    let Difference { what, first, second } = &unlike.difference;
-    let others = match unlike.others.as_slice() {
-        [other] => other.clone(),
-        [other, rest @ ..] => format!("{other} and {} more", rest.len()),
-        [] => "another".to_owned(),
+/// Runs that suffice for the smallest p-value to be at most `level`.
+fn enough(design: &Design, level: f64) -> String {
+    let suffice = |boots: usize, base: usize, candidate: usize| {
+        smallest_p(vec![(base, candidate); boots]) <= level
     };
-    let (first, second) = (clean(first), clean(second));
-    format!("{what}: {first} in {}, {second} in {others}", unlike.first)
+    let runs_in = |boots: usize| (1..=1_000).find(|n| suffice(boots, *n, *n));
+    if design.kind == DesignKind::Shared {
+        let (base, candidate) = design.sizes().into_iter().max().unwrap_or((2, 2));
+        let boots = (1..10_000).find(|boots| suffice(*boots, base, candidate)).unwrap_or(10_000);
+        let here = design.blocks.len();
+        let longer = runs_in(here).map_or(String::new(), |runs| {
+            format!(", or {runs} v {runs} runs in each of these {here}")
+        });
+        return format!("{boots} boots with {base} v {candidate} runs each{longer}");
+    }
+    let n = runs_in(1).unwrap_or(1_000);
+    if design.blocks.iter().flatten().flatten().all(|runs| runs.len() == 1) {
+        return format!("{n} v {n} runs, each in a boot of its own, or runs in turns in one boot");
+    }
+    format!(
+        "{n} v {n} boots (runs of one boot count as one value, because they are not independent), or \
+         runs of both sides in turns in the same boots"
+    )
 }
 
-fn part_name(part: &Option<String>) -> String {
-    part.as_ref().map_or("no load profile".to_owned(), |name| format!("load profile {name}"))
-}
-
-fn prefix(part: &Option<String>) -> String {
-    part.as_ref().map_or(String::new(), |name| format!("{name}: "))
+/// The design of a comparison: `2 boots of both sides, 4 v 4 runs each, in turns`, or `3 placements of both sides`.
+pub(super) fn design(design: &Design, meter: Meter) -> String {
+    let boot = if meter == Meter::Exact { "placement" } else { "boot" };
+    let count = |number: usize, what: &str| format!("{number} {what}{}", plural(number));
+    if design.kind == DesignKind::Apart {
+        let side = |side: usize| {
+            let groups = design.blocks.iter().flat_map(|sides| &sides[side]);
+            let (boots, runs) = (groups.clone().count(), groups.map(Vec::len).sum());
+            [count(runs, "run"), count(boots, boot)]
+        };
+        let [[base, base_boots], [candidate, candidate_boots]] = [0, 1].map(side);
+        return format!(
+            "{base} of the baseline in {base_boots}, {candidate} of the candidate in {candidate_boots}, apart"
+        );
+    }
+    let mut text = format!("{} of both sides", count(design.blocks.len(), boot));
+    if meter == Meter::Probes {
+        let size = |(base, candidate): (usize, usize)| format!("{base} v {candidate}");
+        let mut sizes: Vec<String> = design.sizes().into_iter().map(size).collect();
+        sizes.dedup();
+        let each = if design.blocks.len() > 1 && sizes.len() == 1 { " each" } else { "" };
+        let turns = if design.in_turns { "in turns" } else { "not in turns" };
+        text += &format!(", {} runs{each}, {turns}", sizes.join(", "));
+    }
+    if design.left_out > 0 {
+        text += &format!("; {} of others left out", count(design.left_out, "run"));
+    }
+    text
 }
 
 /// A figure of this meter in words: 6215.2 ns, 62.152 us, 412.0 instructions.
@@ -499,6 +381,7 @@ fn p_value(p: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::Side;
 
     #[test]
     fn quantities_in_words() {
