@@ -4,9 +4,8 @@ mod output;
 
 use std::path::PathBuf;
 
-use super::sides::{Files, is_build, read};
+use super::sides::{Files, check_parameters, is_build, read};
 use super::to_stdout;
-use crate::atomic_file::OutputFile;
 use crate::cli::gate::{BuildsArgs, GateArgs};
 use crate::error::{Failure, exit};
 use crate::export::gate::conclusion;
@@ -15,9 +14,8 @@ use crate::lab;
 use crate::lab::gate::{Decision, Options, Planned};
 use crate::lab::subject::Subject;
 use crate::progress::Progress;
-use crate::recording::Series;
 use crate::toml_file::TomlFileError;
-use crate::verdict::{self, HookReport, Outcome, Rule, Run, Sides};
+use crate::verdict::{self, HookReport, Rule, Run, Sides};
 
 use output::Outputs;
 
@@ -68,9 +66,7 @@ fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Fail
         );
         return Err(Failure::new(exit::USAGE, text));
     }
-    // Opened before anything is judged, so that no decision is lost to an output that cannot be written.
     let outputs = Outputs::open(args)?;
-    let new_baseline = args.update_baseline.as_deref().map(OutputFile::open).transpose()?;
     let (base, candidate) = files.read()?;
     let sides = if base.is_empty() {
         Sides::of_candidate(&candidate)
@@ -97,20 +93,14 @@ fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Fail
             return Err(Failure::new(exit::USAGE, text));
         }
     }
-    outputs.write(args, &report)?;
-    conclude(args, &report, new_baseline, candidate)
+    outputs.write(args, &report, candidate)
 }
 
 /// Measures two builds, and judges them.
 fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
     let BuildsArgs { module_params, baseline_params, candidate_params, .. } = &args.builds;
     let options = options(&args.builds)?;
-    for (subjects, own) in
-        [(&options.lab.baseline, baseline_params), (&options.lab.candidate, candidate_params)]
-    {
-        let given = format!("{module_params} {own}");
-        subjects.iter().try_for_each(|subject| subject.check_parameters(&given))?;
-    }
+    check_parameters(&options.lab, module_params, [baseline_params, candidate_params])?;
     let changed = options.changed();
     // A budget and a new baseline need figures.
     if let Some(equal) = changed.as_ref().filter(|changed| changed.is_nothing())
@@ -122,7 +112,7 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
         let report = GateReport::of_equal(equal.words(), rule.alpha);
         return match args.builds.plan {
             true => to_stdout(&(conclusion(report.outcome, &report.summary) + "\n")),
-            false => Outputs::open(args)?.write(args, &report),
+            false => Outputs::open(args)?.write(args, &report, Vec::new()),
         };
     }
     let planned = Planned::of(options.clone(), changed)?;
@@ -140,7 +130,6 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
         return to_stdout(&plan);
     }
     let outputs = Outputs::open(args)?;
-    let new_baseline = args.update_baseline.as_deref().map(OutputFile::open).transpose()?;
     let mut progress = Progress::new(args.builds.quiet);
     plan.lines().for_each(|line| progress.say(line));
     let allowed = &args.sides.allow_different;
@@ -158,8 +147,7 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
         let decided = beside.decide(allowed, rule, [of_release, of_candidate], &mut progress)?;
         report = report.beside(decided.report);
     }
-    outputs.write(args, &report)?;
-    conclude(args, &report, new_baseline, candidate)
+    outputs.write(args, &report, candidate)
 }
 
 /// The last release.
@@ -219,26 +207,4 @@ fn options(args: &BuildsArgs) -> Result<Options, Failure> {
         cache: args.cache.clone(),
         changed_only: args.changed_only,
     })
-}
-
-/// Writes the new baseline on a pass; else fails with the outcome.
-fn conclude(
-    args: &GateArgs,
-    report: &GateReport,
-    new_baseline: Option<OutputFile>,
-    candidate: Vec<Run>,
-) -> Result<(), Failure> {
-    if report.outcome == Outcome::Pass {
-        if let Some(file) = new_baseline {
-            let runs = candidate.into_iter().map(|run| run.recording).collect();
-            file.commit(&Series::new("baseline", runs).to_json())?;
-        }
-        return Ok(());
-    }
-    let kept = match &args.update_baseline {
-        Some(path) => format!("; {} is unchanged", path.display()),
-        None => String::new(),
-    };
-    let text = conclusion(report.outcome, &report.sentence()) + &kept;
-    Err(Failure::new(report.exit_code, text))
 }

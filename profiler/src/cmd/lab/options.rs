@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::cli::LabArgs;
+use crate::cmd::sides::check_parameters;
 use crate::error::{Failure, exit};
 use crate::lab::plan::{Length, RunSpec};
 use crate::lab::subject::Subject;
@@ -70,12 +71,8 @@ pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
         logs: args.logs.clone(),
     };
     options.check()?;
-    for (subjects, own) in
-        [(&options.baseline, &args.baseline_params), (&options.candidate, &args.candidate_params)]
-    {
-        let given = format!("{} {own}", args.module_params);
-        subjects.iter().try_for_each(|subject| subject.check_parameters(&given))?;
-    }
+    let own = [&args.baseline_params, &args.candidate_params];
+    check_parameters(&options, &args.module_params, own)?;
     Ok(options)
 }
 
