@@ -37,7 +37,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     deliver(args, output, &recordings, Vec::new())
 }
 
-/// The runs whose table has the handler, if there are any: a gate measures it under one load, and other loads call it, too.
+/// The runs that have the handler in their table, if any do: a gate judges a handler under one load, though other loads call it, too.
 fn runs_of<'a>((name, runs): &'a (String, Vec<Run>), handler: Option<&str>) -> NamedRuns<'a> {
     let all = || runs.iter().map(|run| &run.recording);
     let has = |run: &&Recording| run.handlers.iter().any(|found| Some(&*found.name) == handler);

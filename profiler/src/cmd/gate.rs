@@ -83,15 +83,13 @@ fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Fail
     {
         report = report.with_hooks(registered, rule);
     }
-    match Release::of(args)? {
-        None => {}
-        Some(Release::Recordings(release)) => {
-            report = report.beside(judged(args, &release, &candidate, rule));
-        }
-        Some(Release::Builds(_)) => {
-            let text = "the release is a build, and what is judged are recordings: name recordings of the release";
-            return Err(Failure::new(exit::USAGE, text));
-        }
+    let (builds, release) = release(args)?;
+    if !builds.is_empty() {
+        let text = "the release is a build, and what is judged are recordings: name recordings of the release";
+        return Err(Failure::new(exit::USAGE, text));
+    }
+    if let Some(release) = release {
+        report = report.beside(judged(args, &release, &candidate, rule));
     }
     outputs.write(args, &report, candidate)
 }
@@ -116,11 +114,13 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
         };
     }
     let planned = Planned::of(options.clone(), changed)?;
-    let release = Release::of(args)?;
-    let beside = match &release {
-        Some(Release::Builds(files)) => Some(beside(args, options, files)?),
-        Some(Release::Recordings(runs)) => planned.check_release(runs).map(|()| None)?,
-        None => None,
+    let (builds, release) = release(args)?;
+    if let Some(release) = &release {
+        planned.check_release(release)?;
+    }
+    let beside = match builds {
+        [] => None,
+        builds => Some(beside(args, options, builds)?),
     };
     let mut plan = planned.text();
     if let Some(beside) = &beside {
@@ -135,7 +135,7 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
     let allowed = &args.sides.allow_different;
     let Decision { mut report, candidate, known, rule } =
         planned.decide(allowed, rule, Default::default(), &mut progress)?;
-    if let Some(Release::Recordings(release)) = &release {
+    if let Some(release) = &release {
         report = report.beside(judged(args, release, &candidate, &rule));
     }
     if let Some(beside) = &beside {
@@ -150,20 +150,12 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
     outputs.write(args, &report, candidate)
 }
 
-/// The last release.
-enum Release {
-    Builds(Vec<PathBuf>),
-    Recordings(Vec<Run>),
-}
-
-impl Release {
-    fn of(args: &GateArgs) -> Result<Option<Self>, Failure> {
-        let files = &args.release;
-        match (files.is_empty(), files.iter().all(|file| is_build(file))) {
-            (true, _) => Ok(None),
-            (_, true) => Ok(Some(Self::Builds(files.clone()))),
-            (_, false) => Ok(Some(Self::Recordings(read(files)?))),
-        }
+/// The last release: builds, or its recordings.
+fn release(args: &GateArgs) -> Result<(&[PathBuf], Option<Vec<Run>>), Failure> {
+    let files = args.release.as_slice();
+    match files.iter().all(|file| is_build(file)) {
+        true => Ok((files, None)),
+        false => Ok((&[], Some(read(files)?))),
     }
 }
 

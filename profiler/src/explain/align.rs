@@ -1,4 +1,4 @@
-//! Which line of a function in one build is which in the other.
+//! Pairs the lines of a function in two builds.
 //!
 //! Lines shift when code is added above them, so numbers alone do not tell. Lines are paired in order, like letters of
 //! two words in an edit distance: a pair costs the share by which its instructions differ, a line without a partner a

@@ -1,12 +1,12 @@
-//! Which functions of the driver a handler's difference comes from. What a function calls is part of it, unless that is a function of
-//! the driver that is called as often as before, which has its own.
+//! Finds the functions of the driver that cause a handler's difference. A function includes what it calls, except functions of the
+//! driver that are called as often as before: these are causes of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tree::last_name;
 use super::{Explained, Figures, Function};
 
-/// Calls that differ by less than this share are as many: caches are refilled every n-th call.
+/// A smaller share of more or fewer calls is no difference: caches are refilled every n-th call.
 const AS_MANY: f64 = 0.005;
 
 /// What a function of the driver takes more in the second recording. Figures are instructions per call of the function.

@@ -10,11 +10,10 @@ use crate::recording::Meter;
 use crate::recording::call_tree::MOST;
 use crate::text::listed;
 
-/// Similar names in a message.
+/// Most similar names that an error suggests.
 const SUGGESTIONS: usize = 5;
 
-/// Explains `handler`, or each function that was called from outside, in one recording or by what differs in a second.
-/// Returns that, and what a reader has to know.
+/// Explains `handler`, or every handler, in one recording or by what differs in a second. Returns that, with notes for the reader.
 ///
 /// # Errors
 /// If a recording has no call tree, there is no such handler, or none in both.
@@ -62,8 +61,7 @@ pub fn explain(
     Ok((all, notes))
 }
 
-/// Of two recordings, each function that was called from outside in one alone: which of the two that is, and what its calls there
-/// consist of.
+/// The handlers that only one of two recordings has: the number of that recording, and what their calls consist of.
 pub(crate) fn alone(recordings: &[NamedRuns<'_>; 2]) -> Vec<(usize, Explained)> {
     let details = Details::of(recordings);
     let mut found = Vec::new();
@@ -80,7 +78,7 @@ pub(crate) fn alone(recordings: &[NamedRuns<'_>; 2]) -> Vec<(usize, Explained)> 
     found
 }
 
-/// What a reader has to know of missing symbols and debug information.
+/// Notes on missing symbols and debug information.
 fn of_symbols(recordings: &[NamedRuns<'_>], details: &Details) -> Vec<String> {
     let partial = details.partial();
     let mut notes = Vec::new();
@@ -119,7 +117,7 @@ fn of_symbols(recordings: &[NamedRuns<'_>], details: &Details) -> Vec<String> {
     notes
 }
 
-/// The handlers that are wanted.
+/// The functions to explain: those called `name`, or all handlers.
 fn chosen(recordings: &[NamedRuns<'_>], name: Option<&str>) -> Result<Vec<Function>, Failure> {
     let mut handlers: Vec<Function> = recordings.iter().flat_map(handlers).collect();
     let functions = || recordings.iter().flat_map(trees).flat_map(|tree| &tree.functions);
@@ -150,9 +148,9 @@ fn chosen(recordings: &[NamedRuns<'_>], name: Option<&str>) -> Result<Vec<Functi
     Err(Failure::new(exit::NO_TARGET, text))
 }
 
-/// A line where the table of handlers has other sums than the tree: it has calls that ended in the window alone.
+/// A note if the table of handlers, which has only calls that ended in the window, has other sums than the tree.
 fn other_books(of: &Explained, number: usize, recording: &NamedRuns<'_>) -> Option<String> {
-    // Calls of a handler within itself are calls of their own there.
+    // The table counts recursive calls separately.
     if of.nodes.iter().skip(1).any(|node| node.function == of.handler) {
         return None;
     }

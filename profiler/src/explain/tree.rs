@@ -1,4 +1,4 @@
-//! The calls of one handler in all recordings as one tree.
+//! Merges the calls of one handler in all recordings into one tree.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use crate::recording::call_tree::{CallTree, TreePlace};
 pub(super) struct SourceLine {
     /// The source's function.
     pub(super) function: Function,
-    /// The file's last name: builds lie in different folders.
+    /// The file's name without its folder, which may differ between builds.
     pub(super) file: Option<String>,
     /// The line, or the offset where there is no file; `None` is the whole function.
     pub(super) at: Option<u64>,
@@ -41,14 +41,14 @@ pub(super) struct Tree {
     below: HashMap<(usize, Function), usize>,
 }
 
-/// What was compiled with debug information or without: a BPF program with its subprograms, or a module, which has no name here.
+/// The unit of debug information: a BPF program with its subprograms, or a module, whose `name` is empty.
 fn unit(name: &str, module: Option<&String>) -> Function {
     let is_program = module.is_some_and(|module| module == BPF);
     let program = name.split(['/', '#']).next().filter(|_| is_program);
     Function { name: program.unwrap_or_default().to_owned(), module: module.cloned() }
 }
 
-/// How the code of a module or BPF program is told apart.
+/// What places in a module or BPF program are known by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Detail {
     Lines,
@@ -56,7 +56,7 @@ enum Detail {
     Whole,
 }
 
-/// How the code of each [`unit`] is told apart, in all recordings alike.
+/// What places in each [`unit`] are known by, the same in all recordings.
 #[derive(Debug)]
 pub(super) struct Details(BTreeMap<Function, Detail>);
 
@@ -97,7 +97,7 @@ impl Details {
             .collect()
     }
 
-    /// Modules no line of which is known, and such BPF programs.
+    /// Modules without source lines, and BPF programs without.
     pub(super) fn without_lines(&self) -> [Vec<&str>; 2] {
         let (modules, programs): (Vec<&Function>, Vec<_>) =
             self.units(Detail::Offsets).partition(|unit| unit.name.is_empty());
@@ -137,7 +137,7 @@ pub(super) fn last_name(file: &str) -> &str {
 }
 
 impl Tree {
-    /// The calls of `handler` from outside of itself.
+    /// The calls of `handler`; recursive ones are part of the outer call.
     pub(super) fn of(handler: &Function, recordings: &[NamedRuns<'_>], details: &Details) -> Self {
         let mut tree = Self {
             branches: Vec::new(),

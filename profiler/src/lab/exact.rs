@@ -1,4 +1,4 @@
-//! From what the emulator counted to a recording.
+//! Fills a recording with what the emulator counted.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,7 +18,7 @@ use crate::stats;
 /// Up to 262,143 instructions each number has a bucket of its own.
 const DIGITS: u8 = 5;
 
-/// Most instructions of a call that are told apart; sums, minimum and maximum are exact above, too.
+/// Upper end of the histogram, in instructions of a call; sums, minimum and maximum are exact above it, too.
 const HIGHEST: u64 = 1 << 28;
 
 const LAYOUT: HistogramLayout = HistogramLayout {

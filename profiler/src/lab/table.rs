@@ -18,8 +18,8 @@ pub fn costs(series: &Series, width: Option<u16>) -> Option<String> {
     ))
 }
 
-/// The row of a load, and notes on it. A driver cannot make an operation cheaper: if one run took no longer with it, the differences
-/// of the other runs have another cause, too.
+/// The row of a load, and notes on it. A driver cannot make an operation cheaper: if a run took no longer with it, the differences of
+/// the other runs are noise, too.
 fn cost_row(costs: &[&DriverCost]) -> Option<(Vec<String>, String)> {
     let load = costs.first()?.load.to_string();
     let figure = |value: f64| format!("{value:.1}");

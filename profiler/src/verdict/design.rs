@@ -35,11 +35,6 @@ pub enum DesignKind {
 /// The identity of a boot. A run with neither part shares its boot with no other.
 type Key<'a> = (Option<&'a str>, Option<u32>);
 
-fn key(recording: &Recording) -> Option<Key<'_>> {
-    let key = (recording.host.boot_id.as_deref(), recording.place.as_ref().map(|place| place.boot));
-    (key != (None, None)).then_some(key)
-}
-
 impl Design {
     /// The design of these runs. `independent` treats runs as independent, whatever their boot.
     pub fn of(base: &[&Recording], candidate: &[&Recording], independent: bool) -> Self {
@@ -134,7 +129,9 @@ impl Design {
 fn by_boot<'a>(runs: &[&'a Recording]) -> Vec<(Option<Key<'a>>, Vec<usize>)> {
     let mut boots: Vec<(Option<Key<'_>>, Vec<usize>)> = Vec::new();
     for (number, run) in runs.iter().enumerate() {
-        let key = key(run);
+        let place = run.place.as_ref();
+        let key = (run.host.boot_id.as_deref(), place.map(|place| place.boot));
+        let key = (key != (None, None)).then_some(key);
         match boots.iter_mut().find(|(other, _)| key.is_some() && *other == key) {
             Some((_, runs)) => runs.push(number),
             None => boots.push((key, vec![number])),

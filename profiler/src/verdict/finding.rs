@@ -150,17 +150,6 @@ pub enum Evidence {
         /// Runs that have a value.
         runs: usize,
     },
-    /// Too many calls were lost for a budget.
-    SpentLost {
-        /// The figure, in nanoseconds.
-        value: f64,
-        /// The share that was lost.
-        share: f64,
-        /// The share that may be lost.
-        allowed: f64,
-    },
-    /// No call to compare with a budget.
-    NoCall,
     /// The limit or the budget is in the other unit than the figures.
     OtherUnit,
     /// No handler of the candidate matches a budget's pattern.
@@ -267,14 +256,10 @@ impl Evidence {
         match *self {
             Self::Gone => Verdict::Vanished,
             Self::New => Verdict::New,
-            Self::NeverCalled | Self::FewCalls { .. } | Self::NoCall | Self::OtherUnit => {
-                Verdict::Insufficient
+            Self::NeverCalled | Self::FewCalls { .. } | Self::OtherUnit => Verdict::Insufficient,
+            Self::NoValue | Self::Lost { .. } | Self::NoBounds | Self::NoMatch => {
+                Verdict::Inconclusive
             }
-            Self::NoValue
-            | Self::Lost { .. }
-            | Self::NoBounds
-            | Self::SpentLost { .. }
-            | Self::NoMatch => Verdict::Inconclusive,
             Self::Change { shown, .. } => match shown {
                 Shown::Slower { .. } => Verdict::Fail,
                 Shown::Faster { .. } | Shown::Fewer | Shown::Within => Verdict::Pass,

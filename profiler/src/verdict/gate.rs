@@ -15,10 +15,10 @@ use crate::recording::unlike::defaults;
 use crate::recording::{Clock, DriverCost, Meter};
 use crate::stats;
 
-/// Calls of a run more than in the baseline's that are no change: a run may end before what its last operations put off.
+/// A run may have this many calls more than the baseline's: it may end before the deferred work of its last operations.
 const CALLS_FLOOR: f64 = 4.0;
 
-/// Instructions a call that order others, so many more or fewer of which are said.
+/// Smallest difference in ordering instructions (atomic, fences, serialising) per call that is reported.
 const ORDERING: f64 = 0.05;
 
 /// A figure that is still to be judged.
@@ -86,8 +86,8 @@ const FAR_WITHIN_IF_TAIL: f64 = 0.5;
 /// The parts that need further placements: those in which a judged figure comes near its limit, until there are
 /// [`FIRST_PLACEMENTS`], and those whose placements disagree about a limit or a budget, until there are [`MOST_PLACEMENTS`]. Only for counted calls.
 ///
-/// An operation's tail has what the kernel does now and then, so that placements often disagree: if it passes, that is all. An operation
-/// whose mean fails needs none for its other figures.
+/// The tail of an operation contains occasional work of the kernel, so its placements often disagree: it is not measured again once it
+/// passes. Nor are the other figures of an operation whose mean fails.
 pub fn open_parts(sides: &Sides<'_>, rule: &Rule) -> BTreeSet<Option<String>> {
     let is_open = |part: &&Part<'_>| {
         let (_, mut figures) = sorted(part, rule);
@@ -163,7 +163,7 @@ impl Pending {
         self.record.is_open(most) || lowest <= most && highest > most && !is_done
     }
 
-    /// The line on it, by its adjusted p-values.
+    /// Judges it by its adjusted p-values.
     fn judged(self, slower: f64, faster: f64) -> Line {
         let evidence = judge::judge(&self.record, &self.terms, slower, faster);
         line(self.record, Some(&self.terms), evidence)
@@ -321,12 +321,10 @@ fn spent(
     let values: Vec<f64> =
         handlers().filter_map(|handler| Some(budget.statistic.of(handler)?.value)).collect();
     let share = handlers().map(|handler| lost_share(handler)).fold(0.0, f64::max);
-    match within(budget, &values) {
-        Evidence::Spent { value, .. } if share > rule.max_loss => {
-            Evidence::SpentLost { value, share, allowed: rule.max_loss }
-        }
-        evidence => evidence,
+    if share > rule.max_loss {
+        return Evidence::Lost { share, allowed: rule.max_loss };
     }
+    within(budget, &values)
 }
 
 /// Judges the values of runs by a budget.
@@ -338,7 +336,7 @@ fn within(budget: &Budget, values: &[f64]) -> Evidence {
             (value, bounds.map_or([value; 2], |bounds| [bounds.lower, bounds.upper]))
         }),
     };
-    let Some((value, bounds)) = found else { return Evidence::NoCall };
+    let Some((value, bounds)) = found else { return Evidence::NoValue };
     Evidence::Spent { value, bounds, below: budget.below.value, counted, runs: values.len() }
 }
 
@@ -389,7 +387,7 @@ fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<String> {
     notes
 }
 
-/// Handlers whose calls have more or fewer instructions that order others, each by the load under which it is most. No limit is on it.
+/// Notes on handlers whose calls have more or fewer ordering instructions, by the load under which they differ most. They have no limit.
 fn ordering(sides: &Sides<'_>) -> impl Iterator<Item = String> {
     let mut most: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
     for part in &sides.parts {

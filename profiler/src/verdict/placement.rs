@@ -4,8 +4,8 @@
 use super::{Design, Observed};
 use crate::stats::{ends, median};
 
-/// Placements that are measured of what differs. One may be the odd one, in which an object lies elsewhere, and of two nobody
-/// knows which; the median of three is not the odd one's.
+/// Placements that are measured where builds differ. One placement may be an outlier, in which an object lies elsewhere; the median of
+/// three is not the outlier's.
 pub const FIRST_PLACEMENTS: usize = 3;
 
 /// Placements that are measured where they disagree about a limit. Of a figure that the builds have alike, with two values by
@@ -124,7 +124,7 @@ fn mean(observed: &[Option<Observed>], runs: &[usize]) -> Option<Observed> {
     })
 }
 
-/// Instructions of an operation that are no news: the driver's functions run before the first operation, too.
+/// Smaller differences of an operation are noise: the driver's functions run before the first operation, too.
 const NOTHING: f64 = 0.5;
 
 /// Candidate minus baseline, less what a single call makes, or less what an operation takes more outside of the driver's functions

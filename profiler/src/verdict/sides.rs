@@ -289,7 +289,9 @@ fn unlike_runs(Part { base, candidate, .. }: &Part<'_>, allowed: &[What]) -> Vec
     if let (Some(first), true) = (base.first(), failing_alike && !allowed.contains(&What::Errors)) {
         let difference = failing_otherwise(&recordings(base), &recordings(candidate));
         let others = candidate.iter().map(|run| run.name.clone()).collect();
-        difference.map(|it| add(&format!("all runs from {} on", first.name), others, it));
+        if let Some(difference) = difference {
+            add(&format!("all runs from {} on", first.name), others, difference);
+        }
     }
     found
 }

@@ -15,7 +15,7 @@ pub(super) fn evidence(line: &Line, clock: Clock) -> String {
     let change = line.change.as_ref();
     let [base, candidate] =
         change.map(|change| [change.base_calls, change.candidate_calls]).unwrap_or_default();
-    let values = change.map_or(String::new(), values);
+    let values = change.map_or("the figure".to_owned(), values);
     match line.evidence {
         Evidence::Gone if !candidate.known => format!(
             "{} calls in the baseline, and the candidate has no such handler: renamed, inlined or no \
@@ -53,13 +53,6 @@ pub(super) fn evidence(line: &Line, clock: Clock) -> String {
             let spent = if counted { spent_counted } else { spent };
             spent(line, [value, bounds[0], bounds[1], below], runs)
         }
-        Evidence::SpentLost { value, share, allowed } => format!(
-            "{}, but {} of a run's calls were lost, and the limit is {}",
-            figure(value, line.meter),
-            percent(share),
-            percent(allowed)
-        ),
-        Evidence::NoCall => "it has no calls".to_owned(),
         Evidence::OtherUnit => other_unit(line.meter, line.budget.is_some()).to_owned(),
         Evidence::NoMatch if load_of(&line.handler).is_some() => {
             format!("no {} was counted with the driver and without it", line.handler)
@@ -323,6 +316,11 @@ pub(super) fn design(design: &Design, meter: Meter) -> String {
             [count(runs, "run"), count(boots, boot)]
         };
         let [[base, base_boots], [candidate, candidate_boots]] = [0, 1].map(side);
+        if meter == Meter::Exact {
+            return format!(
+                "{base_boots} of the baseline, {candidate_boots} of the candidate, none in common: each is compared with each"
+            );
+        }
         return format!(
             "{base} of the baseline in {base_boots}, {candidate} of the candidate in {candidate_boots}, apart"
         );

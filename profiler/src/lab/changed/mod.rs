@@ -151,7 +151,7 @@ fn reachable<'a>(
     reached
 }
 
-/// The function that a name is of: a part that the compiler has put elsewhere, or one of several of a name, is not told apart.
+/// The function's name without suffixes for parts that the compiler has moved (`.cold`) and for duplicates (`#2`).
 fn plain(name: &str) -> &str {
     let name = name.split_once('#').map_or(name, |(name, _)| name);
     name.split_once(".cold").map_or(name, |(name, _)| name)
@@ -166,7 +166,7 @@ struct Build {
 }
 
 /// A piece with a name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Item {
     digest: String,
     /// The names that it refers to.
@@ -208,7 +208,6 @@ impl Address {
     }
 }
 
-#[derive(Clone)]
 enum Target {
     Here(Place),
     /// A symbol of the kernel, and an offset.
@@ -243,12 +242,9 @@ impl Build {
         if !matches!(file.architecture(), Architecture::X86_64 | Architecture::Aarch64) {
             return None;
         }
-        let mut reader = Reader { sections: BTreeMap::new(), known: RefCell::default() };
-        for section in file.sections() {
-            if let Some(read) = Section::read(&file, &section) {
-                reader.sections.insert(section.index().0, read);
-            }
-        }
+        let sections = file.sections().filter_map(|section| Section::read(&file, &section));
+        let sections = sections.map(|section| (section.number, section)).collect();
+        let mut reader = Reader { sections, known: RefCell::default() };
         reader.add_named(&file);
         reader.sections.values_mut().filter(|section| section.is_code).for_each(Section::decode);
         reader.add_nameless();
@@ -321,7 +317,7 @@ impl<'a> Section<'a> {
         is_padding && fixes.next().is_none()
     }
 
-    /// Finds the addresses in code that no relocation has, or not where they lead.
+    /// Finds addresses in code that have no relocation, and corrects those that are relative to the next instruction.
     fn decode(&mut self) {
         // Replacements of instructions (`.altinstr_replacement`) have no names.
         let whole = self.pieces.is_empty().then_some((0, self.size));
