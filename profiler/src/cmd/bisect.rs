@@ -37,7 +37,7 @@ fn script(args: &BisectArgs, gate: &[OsString]) -> Command {
     command
 }
 
-/// Its lines of progress are passed on; what follows `error: ` is the failure. It forgets its result when that is printed.
+/// Passes on the script's lines of progress; `error: ` begins its failure. The script deletes its state once its result is printed.
 fn run_script(
     mut command: Command,
     say: &mut dyn FnMut(&str),
@@ -84,7 +84,7 @@ fn print_result(
 ) -> Result<(), Failure> {
     let (Some(mut result), Some(mut word)) = (result, word) else { return Ok(()) };
     let mut text = Vec::new();
-    // What was read before an error is not whole: the script is not told.
+    // After a read error the result is incomplete, so the script keeps its state.
     if result.read_to_end(&mut text).is_err() || text.is_empty() {
         return Ok(());
     }

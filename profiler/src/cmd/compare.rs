@@ -4,7 +4,7 @@ use super::{data_to_stdout, sides::Files, stdout_width, to_stdout};
 use crate::atomic_file::OutputFile;
 use crate::cli::compare::{CompareArgs, Format};
 use crate::error::{Failure, exit};
-use crate::export::verdict::{CompareReport, refusal};
+use crate::export::verdict::CompareReport;
 use crate::export::{compare, json::indented};
 use crate::verdict::Sides;
 
@@ -24,7 +24,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let (base, candidate) = files.read()?;
     let sides =
         Sides::new(&base, &candidate, &args.sides.allow_different, args.sides.independent_runs)
-            .map_err(|why| Failure::new(exit::NOT_COMPARABLE, refusal(&why)))?;
+            .map_err(|why| Failure::new(exit::NOT_COMPARABLE, why))?;
     let report = CompareReport::of(&sides);
     if let Some(json) = json {
         json.commit(&indented(&report))?;

@@ -7,7 +7,6 @@ use crate::cli::explain::{ExplainArgs, LiveArgs};
 use crate::error::{Failure, exit};
 use crate::explain::{NamedRuns, explain};
 use crate::export::explain::{ExplainReport, Format, Shown, notes, render};
-use crate::export::verdict::refusal;
 use crate::kernel::privileges;
 use crate::progress::Progress;
 use crate::recording::{Backend, Recording};
@@ -31,14 +30,14 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     }
     if let [(_, base), (_, candidate)] = recordings.as_slice() {
         Sides::new(base, candidate, &args.allow_different, false)
-            .map_err(|why| Failure::new(exit::NOT_COMPARABLE, refusal(&why)))?;
+            .map_err(|why| Failure::new(exit::NOT_COMPARABLE, why))?;
     }
     let runs = |of| runs_of(of, args.handler.as_deref());
     let recordings: Vec<NamedRuns<'_>> = recordings.iter().map(runs).collect();
     deliver(args, output, &recordings, Vec::new())
 }
 
-/// The runs whose table has the handler, if there are any: a gate measures it under one load, and other loads call it, too.
+/// The runs that have the handler in their table, if any do: a gate judges a handler under one load, though other loads call it, too.
 fn runs_of<'a>((name, runs): &'a (String, Vec<Run>), handler: Option<&str>) -> NamedRuns<'a> {
     let all = || runs.iter().map(|run| &run.recording);
     let has = |run: &&Recording| run.handlers.iter().any(|found| Some(&*found.name) == handler);

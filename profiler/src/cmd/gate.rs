@@ -1,13 +1,11 @@
 //! `profiler gate`: decides whether the candidate is slower than it may be.
 
 mod output;
-mod rule;
 
 use std::path::PathBuf;
 
-use super::sides::{Files, is_build, read};
+use super::sides::{Files, check_parameters, is_build, read};
 use super::to_stdout;
-use crate::atomic_file::OutputFile;
 use crate::cli::gate::{BuildsArgs, GateArgs};
 use crate::error::{Failure, exit};
 use crate::export::gate::conclusion;
@@ -16,11 +14,9 @@ use crate::lab;
 use crate::lab::gate::{Decision, Options, Planned};
 use crate::lab::subject::Subject;
 use crate::progress::Progress;
-use crate::recording::Series;
-use crate::verdict::{self, HookReport, Outcome, Rule, Run, Sides};
+use crate::verdict::{self, HookReport, Rule, Run, Sides};
 
 use output::Outputs;
-use rule::rule;
 
 /// See the [command line](GateArgs). All outputs are written whatever the outcome, except the new
 /// baseline, which needs a pass.
@@ -44,6 +40,22 @@ pub fn run(mut args: GateArgs) -> Result<(), Failure> {
     of_builds(&args, rule)
 }
 
+/// The rule of the file, overridden by the command line.
+fn rule(args: &GateArgs) -> Result<Rule, Failure> {
+    let file = args.config.as_deref().map_or(Ok(Rule::default()), Rule::read)?;
+    Ok(Rule {
+        limits: args.max_regression.clone().or(file.limits),
+        max_loss: args.max_loss.unwrap_or(file.max_loss),
+        floor: args.floor.or(file.floor),
+        alpha: args.alpha.unwrap_or(file.alpha),
+        allow_vanished: file.allow_vanished || args.allow_vanished,
+        accept_new: [file.accept_new, args.accept_new.clone()].concat(),
+        require_reached: file.require_reached || args.require_reached,
+        budgets: [file.budgets, args.budget.clone()].concat(),
+        handlers: file.handlers,
+    })
+}
+
 /// Judges recordings.
 fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Failure> {
     if let Some(option) = args.builds.option() {
@@ -52,9 +64,7 @@ fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Fail
         );
         return Err(Failure::new(exit::USAGE, text));
     }
-    // Opened before anything is judged, so that no decision is lost to an output that cannot be written.
     let outputs = Outputs::open(args)?;
-    let new_baseline = args.update_baseline.as_deref().map(OutputFile::open).transpose()?;
     let (base, candidate) = files.read()?;
     let sides = if base.is_empty() {
         Sides::of_candidate(&candidate)
@@ -62,40 +72,31 @@ fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Fail
         let allowed = &args.sides.allow_different;
         Sides::new(&base, &candidate, allowed, args.sides.independent_runs)
     };
-    let report = GateReport::of(verdict::gate(sides, rule));
+    let mut report = GateReport::of(verdict::gate(sides, rule));
     let [old, new] =
         [&base, &candidate].map(|runs| runs.iter().map(|run| &run.recording).collect::<Vec<_>>());
     // Of several kernels each has its own.
-    let report = match HookReport::of(&old, &new, rule, &|_| true, &|_| None) {
-        Some(registered) if !registered.is_same() || rule.require_reached => {
-            report.with_hooks(registered, rule)
-        }
-        _ => report,
-    };
-    let report = match Release::of(args)? {
-        None => report,
-        Some(Release::Recordings(release)) => {
-            report.beside(judged(args, &release, &candidate, rule))
-        }
-        Some(Release::Builds(_)) => {
-            let text = "the release is a build, and what is judged are recordings: name recordings of the release";
-            return Err(Failure::new(exit::USAGE, text));
-        }
-    };
-    outputs.write(args, &report)?;
-    conclude(args, &report, new_baseline, candidate)
+    if let Some(registered) = HookReport::of(&old, &new, rule, &|_| true, &|_| None)
+        && (!registered.is_same() || rule.require_reached)
+    {
+        report = report.with_hooks(registered, rule);
+    }
+    let (builds, release) = release(args)?;
+    if !builds.is_empty() {
+        let text = "the release is a build, and what is judged are recordings: name recordings of the release";
+        return Err(Failure::new(exit::USAGE, text));
+    }
+    if let Some(release) = release {
+        report = report.beside(judged(args, &release, &candidate, rule));
+    }
+    outputs.write(args, &report, candidate)
 }
 
 /// Measures two builds, and judges them.
 fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
     let BuildsArgs { module_params, baseline_params, candidate_params, .. } = &args.builds;
     let options = options(&args.builds)?;
-    for (subjects, own) in
-        [(&options.lab.baseline, baseline_params), (&options.lab.candidate, candidate_params)]
-    {
-        let given = format!("{module_params} {own}");
-        subjects.iter().try_for_each(|subject| subject.check_parameters(&given))?;
-    }
+    check_parameters(&options.lab, module_params, [baseline_params, candidate_params])?;
     let changed = options.changed();
     // A budget and a new baseline need figures.
     if let Some(equal) = changed.as_ref().filter(|changed| changed.is_nothing())
@@ -107,29 +108,32 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
         let report = GateReport::of_equal(equal.words(), rule.alpha);
         return match args.builds.plan {
             true => to_stdout(&(conclusion(report.outcome, &report.summary) + "\n")),
-            false => Outputs::open(args)?.write(args, &report),
+            false => Outputs::open(args)?.write(args, &report, Vec::new()),
         };
     }
     let planned = Planned::of(options.clone(), changed)?;
-    let release = Release::of(args)?;
-    let beside = match &release {
-        Some(Release::Builds(files)) => Some(beside(args, options, files)?),
-        Some(Release::Recordings(runs)) => planned.check_release(runs).map(|()| None)?,
-        None => None,
+    let (builds, release) = release(args)?;
+    if let Some(release) = &release {
+        planned.check_release(release)?;
+    }
+    let beside = match builds {
+        [] => None,
+        builds => Some(beside(args, options, builds)?),
     };
+    let mut plan = planned.text();
+    if let Some(beside) = &beside {
+        plan += &format!("beside the release, in addition\n{}", beside.text());
+    }
     if args.builds.plan {
-        return to_stdout(&plans(&planned, beside.as_ref()));
+        return to_stdout(&plan);
     }
     let outputs = Outputs::open(args)?;
-    let new_baseline = args.update_baseline.as_deref().map(OutputFile::open).transpose()?;
     let mut progress = Progress::new(args.builds.quiet);
-    for line in plans(&planned, beside.as_ref()).lines() {
-        progress.say(line);
-    }
+    plan.lines().for_each(|line| progress.say(line));
     let allowed = &args.sides.allow_different;
     let Decision { mut report, candidate, known, rule } =
         planned.decide(allowed, rule, Default::default(), &mut progress)?;
-    if let Some(Release::Recordings(release)) = &release {
+    if let Some(release) = &release {
         report = report.beside(judged(args, release, &candidate, &rule));
     }
     if let Some(beside) = &beside {
@@ -141,24 +145,15 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
         let decided = beside.decide(allowed, rule, [of_release, of_candidate], &mut progress)?;
         report = report.beside(decided.report);
     }
-    outputs.write(args, &report)?;
-    conclude(args, &report, new_baseline, candidate)
+    outputs.write(args, &report, candidate)
 }
 
-/// The last release.
-enum Release {
-    Builds(Vec<PathBuf>),
-    Recordings(Vec<Run>),
-}
-
-impl Release {
-    fn of(args: &GateArgs) -> Result<Option<Self>, Failure> {
-        let files = &args.release;
-        match (files.is_empty(), files.iter().all(|file| is_build(file))) {
-            (true, _) => Ok(None),
-            (_, true) => Ok(Some(Self::Builds(files.clone()))),
-            (_, false) => Ok(Some(Self::Recordings(read(files)?))),
-        }
+/// The last release: builds, or its recordings.
+fn release(args: &GateArgs) -> Result<(&[PathBuf], Option<Vec<Run>>), Failure> {
+    let files = args.release.as_slice();
+    match files.iter().all(|file| is_build(file)) {
+        true => Ok((files, None)),
+        false => Ok((&[], Some(read(files)?))),
     }
 }
 
@@ -175,12 +170,6 @@ fn beside(args: &GateArgs, options: Options, release: &[PathBuf]) -> Result<Plan
     };
     let changed = options.changed();
     Planned::of(options, changed)
-}
-
-fn plans(planned: &Planned, beside: Option<&Planned>) -> String {
-    let beside = beside
-        .map_or(String::new(), |of| format!("beside the release, in addition\n{}", of.text()));
-    planned.text() + &beside
 }
 
 /// The candidate beside recordings of the release.
@@ -208,26 +197,4 @@ fn options(args: &BuildsArgs) -> Result<Options, Failure> {
         cache: args.cache.clone(),
         changed_only: args.changed_only,
     })
-}
-
-/// Writes the new baseline on a pass; else fails with the outcome.
-fn conclude(
-    args: &GateArgs,
-    report: &GateReport,
-    new_baseline: Option<OutputFile>,
-    candidate: Vec<Run>,
-) -> Result<(), Failure> {
-    if report.outcome == Outcome::Pass {
-        if let Some(file) = new_baseline {
-            let runs = candidate.into_iter().map(|run| run.recording).collect();
-            file.commit(&Series::new("baseline", runs).to_json())?;
-        }
-        return Ok(());
-    }
-    let kept = match &args.update_baseline {
-        Some(path) => format!("; {} is unchanged", path.display()),
-        None => String::new(),
-    };
-    let text = conclusion(report.outcome, &report.sentence()) + &kept;
-    Err(Failure::new(report.exit_code, text))
 }

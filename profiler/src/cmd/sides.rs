@@ -1,4 +1,4 @@
-//! The recordings that `compare` and `gate` read.
+//! The recordings that `compare` and `gate` read, and the builds that `gate` and `lab` measure.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::compare::SidesArgs;
 use crate::error::{Failure, exit};
-use crate::lab::subject;
+use crate::lab::{self, subject};
 use crate::recording::Series;
 use crate::verdict::Run;
 
@@ -117,4 +117,17 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Run>, Failure> {
         }
     }
     Ok(runs)
+}
+
+/// Refuses parameters that a build does not have: those of both builds, and its own.
+pub(super) fn check_parameters(
+    lab: &lab::Options,
+    of_both: &str,
+    [base, candidate]: [&String; 2],
+) -> Result<(), Failure> {
+    for (subjects, own) in [(&lab.baseline, base), (&lab.candidate, candidate)] {
+        let given = format!("{of_both} {own}");
+        subjects.iter().try_for_each(|subject| subject.check_parameters(&given))?;
+    }
+    Ok(())
 }

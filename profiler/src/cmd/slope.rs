@@ -6,9 +6,12 @@ use crate::cli::SlopeArgs;
 use crate::error::{Failure, exit};
 use crate::export::json::indented;
 use crate::export::slope::{SlopeReport, document};
-use crate::lab::slope::{Asked, measure};
+use crate::lab::plan::RunSpec;
+use crate::lab::slope::measure;
 use crate::lab::subject::Subject;
+use crate::lab::{Options, usual_length};
 use crate::progress::Progress;
+use crate::recording::Meter;
 
 /// See the [command line](SlopeArgs).
 ///
@@ -18,26 +21,33 @@ use crate::progress::Progress;
 pub fn run(args: &SlopeArgs) -> Result<(), Failure> {
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let files = &args.agent.agent_file;
-    let builds = Subject::all(&args.builds, files)?;
+    let mut builds = Subject::all(&args.builds, files)?;
     builds.iter().try_for_each(|build| build.check_parameters(&args.module_params))?;
-    let handlers =
-        if args.handlers.is_empty() { vec!["*".to_owned()] } else { args.handlers.clone() };
-    let asked = Asked {
-        kernel: args.kernel.clone(),
-        builds,
-        params: args.module_params.clone(),
+    let candidate = builds.split_off(1);
+    let load = args.builtin.unwrap_or_else(|| args.dimension.usual_load());
+    let length = usual_length(Meter::Exact, &[load]);
+    let mut run = RunSpec { length, ..RunSpec::counted(vec![load], 1) };
+    if !args.handlers.is_empty() {
+        run.handlers.clone_from(&args.handlers);
+    }
+    let options = Options {
+        kernels: args.kernel.iter().cloned().collect(),
+        baseline: builds,
+        baseline_params: args.module_params.clone(),
+        candidate,
+        candidate_params: args.module_params.clone(),
         agent: args.agent.beside(&[&args.builds])?,
-        handlers,
-        load: args.builtin.unwrap_or_else(|| args.dimension.usual_load()),
-        points: args.dimension.clone(),
+        run,
+        cost: true,
         logs: args.logs.clone(),
+        ..Options::counted()
     };
-    let measured = measure(&asked, &mut Progress::new(args.quiet))?;
+    let measured = measure(&options, &args.dimension, &mut Progress::new(args.quiet))?;
     if let Some(failure) = measured.failure {
         return Err(failure);
     }
     let sides = [&measured.baseline, &measured.candidate].map(Vec::as_slice);
-    let report = SlopeReport::of(sides, asked.load, &asked.points, args.max_slope);
+    let report = SlopeReport::of(sides, load, &args.dimension, args.max_slope);
     if report.handlers.is_empty() {
         let text = "the load called no handler at each point: choose another with --builtin";
         return Err(Failure::new(exit::NO_HITS, text));

@@ -1,6 +1,7 @@
 //! `profiler tax`: what operations take more with a subject than without it.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::{stdout_width, to_stdout};
@@ -20,13 +21,10 @@ use crate::progress::Progress;
 pub fn run(args: &TaxArgs) -> Result<(), Failure> {
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let mut users: Vec<PathBuf> = args.with.iter().map(PathBuf::from).collect();
-    let mut loads = Vec::new();
     let is_usual = args.builtin.is_empty() && args.command.is_empty();
-    for kind in if is_usual { usual_loads() } else { args.builtin.clone() } {
-        if !loads.contains(&kind) {
-            loads.push(kind);
-        }
-    }
+    let mut loads = if is_usual { usual_loads() } else { args.builtin.clone() };
+    let mut seen = HashSet::new();
+    loads.retain(|kind| seen.insert(*kind));
     let files = &args.agent.agent_file;
     let words: Result<Vec<_>, _> = args.command.iter().map(|word| quoted(word)).collect();
     let command = words.map_err(|error| Failure::new(exit::USAGE, error.to_string()))?.join(" ");

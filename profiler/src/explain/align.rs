@@ -1,4 +1,4 @@
-//! Which line of a function in one build is which in the other.
+//! Pairs the lines of a function in two builds.
 //!
 //! Lines shift when code is added above them, so numbers alone do not tell. Lines are paired in order, like letters of
 //! two words in an edit distance: a pair costs the share by which its instructions differ, a line without a partner a
@@ -59,24 +59,13 @@ fn by_number(a: &[Cost], b: &[Cost], expected: i128) -> Vec<(usize, usize)> {
     a.iter().enumerate().filter_map(|(at, line)| Some((at, partner(line)?))).collect()
 }
 
-/// How the pairs up to one cost least, and which is the one before it.
-#[derive(Clone, Copy)]
-struct Best {
-    /// Less the price of all lines up to it as ones without a partner.
-    price: f64,
-    pair: Option<(usize, usize)>,
-}
+/// What the pairs up to one cost, less the price of all lines up to it as ones without a partner; and the last of these pairs.
+type Best = (f64, Option<(usize, usize)>);
 
-impl Best {
-    const NONE: Self = Self { price: f64::INFINITY, pair: None };
+const NONE: Best = (f64::INFINITY, None);
 
-    fn or(self, other: Self) -> Self {
-        if other.price < self.price { other } else { self }
-    }
-
-    fn dearer(self, price: f64) -> Self {
-        Self { price: self.price + price, ..self }
-    }
+fn cheaper(a: Best, b: Best) -> Best {
+    if b.0 < a.0 { b } else { a }
 }
 
 fn cheapest(
@@ -87,11 +76,11 @@ fn cheapest(
 ) -> Vec<(usize, usize)> {
     let mut before: Vec<Option<(usize, usize)>> = vec![None; a.len() * b.len()];
     // The best of all pairs above and left of a column, and of those with one shift.
-    let mut above = vec![Best::NONE; b.len() + 1];
+    let mut above = vec![NONE; b.len() + 1];
     let mut shifts: HashMap<i128, Best> = HashMap::new();
-    let mut last = Best { price: 0.0, pair: None };
+    let mut last = (0.0, None);
     for (i, line) in a.iter().enumerate() {
-        let mut row = vec![Best::NONE; b.len() + 1];
+        let mut row = vec![NONE; b.len() + 1];
         for (j, other) in b.iter().enumerate() {
             let shift = shift(line.0, other.0);
             let start = match (shift == expected, (i, j)) {
@@ -99,24 +88,24 @@ fn cheapest(
                 (false, (0, 0)) => SHIFTED_WHOLE,
                 (false, _) => SHIFT,
             };
-            let same = shifts.get(&shift).copied().unwrap_or(Best::NONE);
-            let best = Best { price: start, pair: None }.or(above[j].dearer(SHIFT)).or(same);
-            before[i * b.len() + j] = best.pair;
+            let same = shifts.get(&shift).copied().unwrap_or(NONE);
+            let (price, pair) = above[j];
+            let best = cheaper(cheaper((start, None), (price + SHIFT, pair)), same);
+            before[i * b.len() + j] = best.1;
             let edited = if differ(line.0, other.0) { EDITED } else { 0.0 };
-            let price = best.price + unlike(line.1, other.1) + edited - 2.0 * ALONE;
-            let this = Best { price, pair: Some((i, j)) };
+            let this = (best.0 + unlike(line.1, other.1) + edited - 2.0 * ALONE, Some((i, j)));
             // A later pair of that shift is in a later row.
-            shifts.insert(shift, same.or(this));
+            shifts.insert(shift, cheaper(same, this));
             row[j + 1] = this;
-            last = last.or(this);
+            last = cheaper(last, this);
         }
         for j in 0..b.len() {
             let left = above[j];
-            above[j + 1] = above[j + 1].or(row[j + 1]).or(left);
+            above[j + 1] = cheaper(cheaper(above[j + 1], row[j + 1]), left);
         }
     }
     let mut pairs = Vec::new();
-    let mut at = last.pair;
+    let mut at = last.1;
     while let Some((i, j)) = at {
         pairs.push((i, j));
         at = before[i * b.len() + j];
@@ -127,8 +116,7 @@ fn cheapest(
 
 /// By which share of the larger one two figures differ.
 fn unlike(a: f64, b: f64) -> f64 {
-    let most = a.max(b);
-    if most > 0.0 { (a - b).abs() / most } else { 0.0 }
+    if a == b { 0.0 } else { (a - b).abs() / a.max(b) }
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! Which functions of the driver a handler's difference comes from. What a function calls is part of it, unless that is a function of
-//! the driver that is called as often as before, which has its own.
+//! Finds the functions of the driver that cause a handler's difference. A function includes what it calls, except functions of the
+//! driver that are called as often as before: these are causes of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Explained, Function};
+use super::tree::last_name;
+use super::{Explained, Figures, Function};
 
-/// Calls that differ by less than this share are as many: caches are refilled every n-th call.
+/// A smaller share of more or fewer calls is no difference: caches are refilled every n-th call.
 const AS_MANY: f64 = 0.005;
 
 /// What a function of the driver takes more in the second recording. Figures are instructions per call of the function.
@@ -31,15 +32,6 @@ impl Cause {
     /// Instructions of all its code and of what it calls.
     pub fn total(&self) -> f64 {
         self.own + self.callees.values().sum::<f64>()
-    }
-
-    /// The same figures, which are per call of the handler, per call of the function.
-    fn per_own_call(mut self) -> Self {
-        let calls = if self.calls > 0.0 { self.calls } else { 1.0 };
-        self.own /= calls;
-        self.callees.values_mut().for_each(|change| *change /= calls);
-        self.lines.iter_mut().for_each(|(.., change)| *change /= calls);
-        self
     }
 }
 
@@ -89,14 +81,16 @@ impl Explained {
     /// The handler and what it calls, of one recording; `sign` is -1 where a change takes it away.
     pub(crate) fn whole(&self, sign: f64) -> Cause {
         let of_call = |total: u64| sign * self.per_call(0, total);
-        let (first, below) =
-            self.nodes.split_first().map_or((None, &[][..]), |(a, b)| (Some(a), b));
-        let mut cause = Cause::of(self.handler.clone());
-        cause.calls = 1.0;
-        cause.own = first.map_or(0.0, |node| of_call(node.figures[0].own));
-        for node in below.iter().filter(|node| node.parent == Some(0)) {
-            let sum = cause.callees.entry(node.function.clone()).or_default();
-            *sum += of_call(node.figures[0].inclusive);
+        let mut cause = Cause { calls: 1.0, ..Cause::of(self.handler.clone()) };
+        for node in &self.nodes {
+            let Figures { own, inclusive, .. } = node.figures[0];
+            match node.parent {
+                None => cause.own = of_call(own),
+                Some(0) => {
+                    *cause.callees.entry(node.function.clone()).or_default() += of_call(inclusive);
+                }
+                Some(_) => {}
+            }
         }
         cause
     }
@@ -124,11 +118,15 @@ impl Explained {
         let line = |number: usize| {
             let line = &self.lines[number];
             let file = line.file.as_deref()?;
-            let name = file.rsplit('/').next().unwrap_or(file);
             let at = line.at.iter().rev().flatten().next()?;
-            Some((name.to_owned(), *at, line.change.per_call()))
+            Some((last_name(file).to_owned(), *at, line.change.per_call()))
         };
         cause.lines = lines.into_iter().filter_map(line).collect();
-        cause.per_own_call()
+        // Its figures so far are per call of the handler.
+        let calls = if cause.calls > 0.0 { cause.calls } else { 1.0 };
+        cause.own /= calls;
+        cause.callees.values_mut().for_each(|change| *change /= calls);
+        cause.lines.iter_mut().for_each(|(.., change)| *change /= calls);
+        cause
     }
 }

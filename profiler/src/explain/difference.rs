@@ -32,13 +32,11 @@ pub(super) fn explained(tree: &Tree) -> Explained {
             for (place, count) in places {
                 let Some(&line) = numbers[recording].get(place) else { continue };
                 let spent = &mut spent[line];
-                match spent.last_mut().filter(|(branch, _)| *branch == at) {
-                    Some((_, counts)) => counts[recording] += count,
-                    None => {
-                        let mut counts = [0; 2];
-                        counts[recording] = *count;
-                        spent.push((at, counts));
-                    }
+                if spent.last().is_none_or(|(branch, _)| *branch != at) {
+                    spent.push((at, [0; 2]));
+                }
+                if let Some((_, counts)) = spent.last_mut() {
+                    counts[recording] += count;
                 }
                 let line = &mut lines[line];
                 line.within[recording].insert(branch.function.clone());
@@ -118,7 +116,7 @@ fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<SourceLine, usi
             text = tree.texts[recording].get(&place).cloned().or(text);
             numbers[recording].insert(place, lines.len());
         }
-        let full = file.as_ref().and_then(|file| tree.files.get(file)).or(file.as_ref()).cloned();
+        let full = file.as_ref().map(|file| tree.files.get(file).unwrap_or(file).clone());
         lines.push(Line { text, ..empty(function, full, at) });
     };
     wholes.into_iter().for_each(|p| push(&p.function, &p.file, vec![None; calls.len()], true));
@@ -135,10 +133,11 @@ fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<SourceLine, usi
             totals[0].keys().for_each(|at| push(function, file, vec![Some(*at)], false));
             continue;
         }
-        let texts =
-            [0, 1].map(|recording| texts(tree, recording, (function, file), &totals[recording]));
-        let differ =
-            |a, b| matches!((texts[0].get(&a), texts[1].get(&b)), (Some(a), Some(b)) if a != b);
+        let text = |recording: usize, at| {
+            let texts = Some(&tree.texts[recording]).filter(|texts| !texts.is_empty())?;
+            texts.get(&place(function, file, Some(at)))
+        };
+        let differ = |a, b| text(0, a).zip(text(1, b)).is_some_and(|(a, b)| a != b);
         for (a, b) in align(&costs(0), &costs(1), expected.2, differ) {
             if let (Some(a), Some(b)) = (a, b) {
                 expected.2 = align::shift(a, b);
@@ -149,31 +148,18 @@ fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<SourceLine, usi
     (lines, numbers)
 }
 
-/// The texts of these lines of a function, by number.
-fn texts<'a>(
-    tree: &'a Tree,
-    recording: usize,
-    (function, file): (&Function, &Option<String>),
-    totals: &BTreeMap<u64, u64>,
-) -> BTreeMap<u64, &'a String> {
-    let texts = &tree.texts[recording];
-    let text = |at: &u64| Some((*at, texts.get(&place(function, file, Some(*at)))?));
-    totals.keys().filter_map(text).collect()
-}
-
 fn place(function: &Function, file: &Option<String>, at: Option<u64>) -> SourceLine {
     SourceLine { function: function.clone(), file: file.clone(), at }
 }
 
 fn empty(function: &Function, file: Option<String>, at: Vec<Option<u64>>) -> Line {
-    let recordings = at.len();
     Line {
         function: function.clone(),
         file,
-        at,
         text: None,
-        within: vec![BTreeSet::new(); recordings],
-        instructions: vec![0; recordings],
+        within: vec![BTreeSet::new(); at.len()],
+        instructions: vec![0; at.len()],
+        at,
         change: Exact::default(),
         moved: Exact::default(),
     }
@@ -247,10 +233,11 @@ fn functions(lines: &[Line], calls: &[u64]) -> Vec<SourceFunction> {
     }
     let mut functions: Vec<SourceFunction> = found.into_values().collect();
     for function in &mut functions {
-        function.fate = match (&function.within[0], &function.within[1]) {
-            (before, _) if before.is_empty() => Fate::Added,
-            (_, after) if after.is_empty() => Fate::Gone,
-            (before, after) if before != after && function.moved.numerator > 0 => Fate::Moved,
+        let [before, after] = [&function.within[0], &function.within[1]];
+        function.fate = match (before.is_empty(), after.is_empty()) {
+            (true, _) => Fate::Added,
+            (_, true) => Fate::Gone,
+            _ if before != after && function.moved.numerator > 0 => Fate::Moved,
             _ => Fate::Stayed,
         };
     }

@@ -3,18 +3,17 @@
 use std::collections::BTreeSet;
 
 use super::difference::explained;
-use super::tree::{Details, Tree, handlers, trees};
+use super::tree::{Details, Tree, handlers, trees, unique};
 use super::{Explained, Function, NamedRuns};
 use crate::error::{Failure, exit};
 use crate::recording::Meter;
 use crate::recording::call_tree::MOST;
 use crate::text::listed;
 
-/// Similar names in a message.
+/// Most similar names that an error suggests.
 const SUGGESTIONS: usize = 5;
 
-/// Explains `handler`, or each function that was called from outside, in one recording or by what differs in a second.
-/// Returns that, and what a reader has to know.
+/// Explains `handler`, or every handler, in one recording or by what differs in a second. Returns that, with notes for the reader.
 ///
 /// # Errors
 /// If a recording has no call tree, there is no such handler, or none in both.
@@ -22,9 +21,10 @@ pub fn explain(
     recordings: &[NamedRuns<'_>],
     handler: Option<&str>,
 ) -> Result<(Vec<Explained>, Vec<String>), Failure> {
-    if let Some(bare) = recordings.iter().find(|recording| {
-        recording.runs.is_empty() || recording.runs.iter().any(|run| run.call_tree.is_none())
-    }) {
+    let is_bare = |recording: &&NamedRuns<'_>| {
+        recording.runs.is_empty() || trees(recording).count() < recording.runs.len()
+    };
+    if let Some(bare) = recordings.iter().find(is_bare) {
         let text =
             format!("{} has no call tree: measure with `profiler lab --meter exact`", bare.name);
         return Err(Failure::new(exit::BAD_INPUT, text));
@@ -61,8 +61,7 @@ pub fn explain(
     Ok((all, notes))
 }
 
-/// Of two recordings, each function that was called from outside in one alone: which of the two that is, and what its calls there
-/// consist of.
+/// The handlers that only one of two recordings has: the number of that recording, and what their calls consist of.
 pub(crate) fn alone(recordings: &[NamedRuns<'_>; 2]) -> Vec<(usize, Explained)> {
     let details = Details::of(recordings);
     let mut found = Vec::new();
@@ -79,9 +78,9 @@ pub(crate) fn alone(recordings: &[NamedRuns<'_>; 2]) -> Vec<(usize, Explained)> 
     found
 }
 
-/// What a reader has to know of missing symbols and debug information.
+/// Notes on missing symbols and debug information.
 fn of_symbols(recordings: &[NamedRuns<'_>], details: &Details) -> Vec<String> {
-    let partial: Vec<&str> = details.partial().collect();
+    let partial = details.partial();
     let mut notes = Vec::new();
     if !partial.is_empty() {
         notes.push(format!(
@@ -103,7 +102,11 @@ fn of_symbols(recordings: &[NamedRuns<'_>], details: &Details) -> Vec<String> {
             ));
         }
     }
-    let unnamed = unnamed(recordings);
+    let functions = recordings.iter().flat_map(trees).flat_map(|tree| &tree.functions);
+    // No symbol begins with a digit.
+    let unnamed = functions.filter(|function| function.name.starts_with("0x"));
+    let unnamed: BTreeSet<&str> =
+        unnamed.filter_map(|function| function.module.as_deref()).collect();
     if !unnamed.is_empty() {
         notes.push(format!(
             "functions of {} without a symbol are named by their distance from its start, such as 0x1a0: measure a .ko \
@@ -114,46 +117,28 @@ fn of_symbols(recordings: &[NamedRuns<'_>], details: &Details) -> Vec<String> {
     notes
 }
 
-/// The modules of functions that have no symbol.
-fn unnamed<'a>(recordings: &'a [NamedRuns<'_>]) -> BTreeSet<&'a str> {
-    let functions = recordings.iter().flat_map(trees).flat_map(|tree| &tree.functions);
-    // No symbol begins with a digit.
-    let unnamed = functions.filter(|function| function.name.starts_with("0x"));
-    unnamed.filter_map(|function| function.module.as_deref()).collect()
-}
-
-/// The handlers that are wanted.
+/// The functions to explain: those called `name`, or all handlers.
 fn chosen(recordings: &[NamedRuns<'_>], name: Option<&str>) -> Result<Vec<Function>, Failure> {
-    let mut found: Vec<Function> = Vec::new();
-    let mut add = |function: Function| {
-        if !found.contains(&function) {
-            found.push(function);
-        }
-    };
-    let Some(name) = name else {
-        recordings.iter().flat_map(handlers).for_each(add);
-        return Ok(found);
-    };
+    let mut handlers: Vec<Function> = recordings.iter().flat_map(handlers).collect();
     let functions = || recordings.iter().flat_map(trees).flat_map(|tree| &tree.functions);
-    for function in functions() {
+    let Some(name) = name else { return Ok(unique(handlers)) };
+    let named = functions().filter_map(|function| {
         let source = Function::of(&function.name, function.module.as_ref());
-        if function.name == name || source.name == name || source.to_string() == name {
-            add(source);
-        }
+        let is_it = function.name == name || source.name == name || source.to_string() == name;
+        is_it.then_some(source)
+    });
+    let named = unique(named);
+    if !named.is_empty() {
+        return Ok(named);
     }
-    if !found.is_empty() {
-        return Ok(found);
-    }
-    let names = functions().map(|function| function.name.as_str());
+    let names: BTreeSet<&str> = functions().map(|function| function.name.as_str()).collect();
     let likeness = |other: &str| strsim::jaro_winkler(other, name);
-    let mut near: Vec<&str> = names.filter(|other| likeness(other) > 0.8).collect();
-    near.sort_by(|a, b| likeness(b).total_cmp(&likeness(a)).then(a.cmp(b)));
-    near.dedup();
+    let mut near: Vec<&str> = names.into_iter().filter(|other| likeness(other) > 0.8).collect();
+    near.sort_by(|a, b| likeness(b).total_cmp(&likeness(a)));
     near.truncate(SUGGESTIONS);
     let hint = if near.is_empty() {
-        let mut handlers: Vec<String> =
-            recordings.iter().flat_map(handlers).map(|function| function.to_string()).collect();
         handlers.dedup();
+        let handlers: Vec<String> = handlers.iter().map(ToString::to_string).collect();
         format!("its handlers are {}", listed(&handlers))
     } else {
         format!("did you mean {}?", near.join(", "))
@@ -163,21 +148,18 @@ fn chosen(recordings: &[NamedRuns<'_>], name: Option<&str>) -> Result<Vec<Functi
     Err(Failure::new(exit::NO_TARGET, text))
 }
 
-/// A line where the table of handlers has other sums than the tree: it has calls that ended in the window alone.
+/// A note if the table of handlers, which has only calls that ended in the window, has other sums than the tree.
 fn other_books(of: &Explained, number: usize, recording: &NamedRuns<'_>) -> Option<String> {
-    // Calls of a handler within itself are calls of their own there.
+    // The table counts recursive calls separately.
     if of.nodes.iter().skip(1).any(|node| node.function == of.handler) {
         return None;
     }
-    let mut table: Option<(u64, u64)> = None;
-    for handler in recording.runs.iter().flat_map(|run| &run.handlers) {
-        if Function::of(&handler.name, handler.module.as_ref()) == of.handler {
-            let (calls, sum) = table.get_or_insert((0, 0));
-            *calls = calls.saturating_add(handler.count);
-            *sum = sum.saturating_add(handler.sum_ns);
-        }
-    }
-    let (calls, sum) = table?;
+    let handlers = recording.runs.iter().flat_map(|run| &run.handlers);
+    let of_it = handlers.filter(|it| Function::of(&it.name, it.module.as_ref()) == of.handler);
+    let add = |(calls, sum): (u64, u64), (more, time): (u64, u64)| {
+        (calls.saturating_add(more), sum.saturating_add(time))
+    };
+    let (calls, sum) = of_it.map(|handler| (handler.count, handler.sum_ns)).reduce(add)?;
     let (tree_calls, tree_sum) = (of.calls[number], of.total(number));
     ((calls, sum) != (tree_calls, tree_sum)).then(|| {
         format!(

@@ -1,4 +1,4 @@
-//! The calls of one handler in all recordings as one tree.
+//! Merges the calls of one handler in all recordings into one tree.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use crate::recording::call_tree::{CallTree, TreePlace};
 pub(super) struct SourceLine {
     /// The source's function.
     pub(super) function: Function,
-    /// The file's last name: builds lie in different folders.
+    /// The file's name without its folder, which may differ between builds.
     pub(super) file: Option<String>,
     /// The line, or the offset where there is no file; `None` is the whole function.
     pub(super) at: Option<u64>,
@@ -41,14 +41,14 @@ pub(super) struct Tree {
     below: HashMap<(usize, Function), usize>,
 }
 
-/// What was compiled with debug information or without: a BPF program with its subprograms, or a module, which has no name here.
+/// The unit of debug information: a BPF program with its subprograms, or a module, whose `name` is empty.
 fn unit(name: &str, module: Option<&String>) -> Function {
     let is_program = module.is_some_and(|module| module == BPF);
     let program = name.split(['/', '#']).next().filter(|_| is_program);
     Function { name: program.unwrap_or_default().to_owned(), module: module.cloned() }
 }
 
-/// How the code of a module or BPF program is told apart.
+/// What places in a module or BPF program are known by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Detail {
     Lines,
@@ -56,73 +56,72 @@ enum Detail {
     Whole,
 }
 
-/// How the code of each [`unit`] is told apart, in all recordings alike.
+/// What places in each [`unit`] are known by, the same in all recordings.
 #[derive(Debug)]
 pub(super) struct Details(BTreeMap<Function, Detail>);
 
 impl Details {
     /// Lines if each recording that saw places of the unit has them.
     pub(super) fn of(recordings: &[NamedRuns<'_>]) -> Self {
-        let mut seen: BTreeMap<Function, (usize, usize)> = BTreeMap::new();
+        let mut found: BTreeMap<Function, Detail> = BTreeMap::new();
         for recording in recordings {
-            let mut of_this: BTreeMap<Function, bool> = BTreeMap::new();
+            let mut has_lines: BTreeMap<Function, bool> = BTreeMap::new();
             for tree in trees(recording) {
                 for node in tree.nodes.iter().filter(|node| !node.lines.is_empty()) {
                     let function = &tree.functions[node.function as usize];
                     let unit = unit(&function.name, function.module.as_ref());
                     let mut places = node.lines.iter();
-                    *of_this.entry(unit).or_default() |=
+                    *has_lines.entry(unit).or_default() |=
                         places.any(|(place, _)| tree.places[*place as usize].line.is_some());
                 }
             }
-            for (unit, has_lines) in of_this {
-                let (with, all) = seen.entry(unit).or_default();
-                *with += usize::from(has_lines);
-                *all += 1;
+            for (unit, has_lines) in has_lines {
+                let detail = if has_lines { Detail::Lines } else { Detail::Offsets };
+                let known = found.entry(unit).or_insert(detail);
+                if *known != detail {
+                    *known = Detail::Whole;
+                }
             }
         }
-        let detail = |(with, all)| match (with, all) {
-            (0, _) => Detail::Offsets,
-            (with, all) if with == all => Detail::Lines,
-            _ => Detail::Whole,
-        };
-        Self(seen.into_iter().map(|(unit, counts)| (unit, detail(counts))).collect())
+        Self(found)
     }
 
     /// Modules and BPF programs whose lines one recording has and the other has not.
-    pub(super) fn partial(&self) -> impl Iterator<Item = &str> {
-        let partial = self.0.iter().filter(|(_, detail)| **detail == Detail::Whole);
-        partial.map(|(unit, _)| match (unit.name.as_str(), &unit.module) {
-            ("", Some(module)) => module,
-            ("", None) => "the kernel image",
-            (program, _) => program,
-        })
+    pub(super) fn partial(&self) -> Vec<&str> {
+        self.units(Detail::Whole)
+            .map(|unit| match (unit.name.as_str(), &unit.module) {
+                ("", Some(module)) => module,
+                ("", None) => "the kernel image",
+                (program, _) => program,
+            })
+            .collect()
     }
 
-    /// Modules no line of which is known, and such BPF programs.
+    /// Modules without source lines, and BPF programs without.
     pub(super) fn without_lines(&self) -> [Vec<&str>; 2] {
-        let without = self.0.iter().filter(|(_, detail)| **detail == Detail::Offsets);
         let (modules, programs): (Vec<&Function>, Vec<_>) =
-            without.map(|(unit, _)| unit).partition(|unit| unit.name.is_empty());
+            self.units(Detail::Offsets).partition(|unit| unit.name.is_empty());
         let modules = modules.into_iter().filter_map(|unit| unit.module.as_deref());
         [modules.collect(), programs.into_iter().map(|unit| unit.name.as_str()).collect()]
     }
 
+    fn units(&self, wanted: Detail) -> impl Iterator<Item = &Function> {
+        self.0.iter().filter(move |(_, detail)| **detail == wanted).map(|(unit, _)| unit)
+    }
+
     fn place(&self, of: &Function, place: &TreePlace) -> SourceLine {
         let whole = SourceLine { function: of.clone(), file: None, at: None };
-        match (self.0.get(&unit(&of.name, of.module.as_ref())), place) {
+        let module = of.module.as_ref();
+        match (self.0.get(&unit(&of.name, module)), place) {
             (Some(Detail::Lines), TreePlace { file: Some(file), line: Some(line), .. }) => {
                 let source = place.function.as_deref();
                 SourceLine {
-                    function: source
-                        .map_or(whole.function, |s| Function::of(s, of.module.as_ref())),
+                    function: source.map_or(whole.function, |name| Function::of(name, module)),
                     file: Some(last_name(file).to_owned()),
                     at: Some(u64::from(*line)),
                 }
             }
-            (Some(Detail::Offsets), TreePlace { offset, .. }) => {
-                SourceLine { at: *offset, ..whole }
-            }
+            (Some(Detail::Offsets), _) => SourceLine { at: place.offset, ..whole },
             _ => whole,
         }
     }
@@ -138,7 +137,7 @@ pub(super) fn last_name(file: &str) -> &str {
 }
 
 impl Tree {
-    /// The calls of `handler` from outside of itself.
+    /// The calls of `handler`; recursive ones are part of the outer call.
     pub(super) fn of(handler: &Function, recordings: &[NamedRuns<'_>], details: &Details) -> Self {
         let mut tree = Self {
             branches: Vec::new(),
@@ -202,12 +201,12 @@ impl Tree {
         for node in &calls.nodes {
             let function = &sources[node.function as usize];
             let parent = node.parent.and_then(|parent| at[parent as usize]);
-            at.push(match parent {
-                Some(parent) => Some(self.branch(Some(parent), function.clone(), recordings)),
+            let branch = match parent {
+                Some(_) => Some(self.branch(parent, function.clone(), recordings)),
                 None => (*function == self.branches[0].function).then_some(0),
-            });
-            let Some(branch) = at.last().copied().flatten() else { continue };
-            let branch = &mut self.branches[branch];
+            };
+            at.push(branch);
+            let Some(branch) = branch.map(|branch| &mut self.branches[branch]) else { continue };
             branch.symbols.insert(calls.functions[node.function as usize].name.clone());
             branch.figures[number].add(&Figures {
                 calls: node.calls,
@@ -236,15 +235,16 @@ impl Tree {
 
 /// The functions that were called from outside of all handlers, in order.
 pub(super) fn handlers(recording: &NamedRuns<'_>) -> Vec<Function> {
-    let (mut seen, mut found) = (HashSet::new(), Vec::new());
-    for tree in trees(recording) {
-        for node in tree.nodes.iter().filter(|node| node.parent.is_none()) {
+    unique(trees(recording).flat_map(|tree| {
+        tree.nodes.iter().filter(|node| node.parent.is_none()).map(|node| {
             let function = &tree.functions[node.function as usize];
-            let function = Function::of(&function.name, function.module.as_ref());
-            if seen.insert(function.clone()) {
-                found.push(function);
-            }
-        }
-    }
-    found
+            Function::of(&function.name, function.module.as_ref())
+        })
+    }))
+}
+
+/// Each function once, in order.
+pub(super) fn unique(functions: impl IntoIterator<Item = Function>) -> Vec<Function> {
+    let mut seen = HashSet::new();
+    functions.into_iter().filter(|function| seen.insert(function.clone())).collect()
 }

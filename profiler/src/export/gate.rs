@@ -114,8 +114,9 @@ impl Point {
 fn builds(report: &GateReport) -> Vec<Point> {
     let mut points = Vec::new();
     if let Some(registered) = &report.registered {
-        let differences = registered.differences().into_iter();
-        points.extend(differences.map(|(what, hook)| Point::new(Level::Notice, what, hook)));
+        let differences = registered.differences();
+        points
+            .extend(differences.map(|(what, hook)| Point::new(Level::Notice, what, hook.clone())));
         points.extend(registered.undecided.iter().map(Point::undecided));
     }
     if !report.defaults.is_empty() {

@@ -17,7 +17,7 @@ use crate::verdict::{
     Sides, Statistic, Verdict, load_of, subject,
 };
 pub use causes::{Cause, Changed, Reached};
-pub(crate) use words::{FEWER, figure, quantity, refusal};
+pub(crate) use words::{FEWER, figure, quantity};
 
 /// The field `schema` of a stored comparison.
 pub const COMPARE_SCHEMA: &str = "profiler/compare";
@@ -92,7 +92,7 @@ impl CompareReport {
             tool: Tool::this(),
             confidence: CONFIDENCE,
             parts: sides.parts.iter().map(PartRecord::of).collect(),
-            notes: sides.notes.iter().map(words::note).collect(),
+            notes: sides.notes.clone(),
             changes: sides.parts.iter().flat_map(verdict::changes).collect(),
         }
     }
@@ -110,16 +110,15 @@ impl PartRecord {
             }),
             hosts: hosts(runs),
         };
-        let (words, smallest_p) = match part.meter() {
-            Meter::Exact => (words::placements(&part.design), 1.0),
-            Meter::Probes => (words::design(&part.design), part.design.smallest_p()),
-        };
         Self {
             name: part.name.clone(),
             clock: part.clock(),
-            design: part.design.kind(),
-            words,
-            smallest_p,
+            design: part.design.kind,
+            words: words::design(&part.design, part.meter()),
+            smallest_p: match part.meter() {
+                Meter::Exact => 1.0,
+                Meter::Probes => part.design.smallest_p(),
+            },
             base: side(&part.base),
             candidate: side(&part.candidate),
         }
@@ -209,7 +208,7 @@ impl GateReport {
         Self {
             comparisons: gate.comparisons,
             parts: gate.parts.iter().map(PartRecord::of).collect(),
-            notes: gate.notes.iter().map(words::note).collect(),
+            notes: gate.notes.clone(),
             causes: causes::causes(&gate),
             defaults: gate.defaults.clone(),
             lines: gate.lines.iter().map(|line| in_words(&gate, line.clone())).collect(),

@@ -33,10 +33,6 @@ pub struct Calls {
     pub ended: u64,
     /// Calls whose stack was left without a return.
     pub abandoned: u64,
-    /// Into which an interrupt or exception fell.
-    pub interrupted: u64,
-    /// Instructions of these.
-    pub interrupts: u64,
     /// Iterations of instructions that repeat, in the calls that returned and in what these called.
     pub iterations: u64,
     /// Instructions that order others, in the same calls.
@@ -127,11 +123,10 @@ pub fn parse(text: &str) -> Result<Counts, String> {
         if line.len() > MAX_LINE {
             return Err(format!("line {number} is too long"));
         }
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
         if ended {
             return Err(format!("line {number} comes after the end"));
         }
-        match counts.line(&words) {
+        match counts.line(line) {
             Some(end) => ended = end,
             None => return Err(format!("line {number} is not as it has to be")),
         }
@@ -149,7 +144,7 @@ pub fn parse(text: &str) -> Result<Counts, String> {
 }
 
 /// Calls or operations in a distribution, unless they are too many.
-fn sum(values: &[(u64, u64)]) -> Option<u64> {
+pub(super) fn sum(values: &[(u64, u64)]) -> Option<u64> {
     values.iter().try_fold(0_u64, |sum, (_, times)| sum.checked_add(*times))
 }
 
@@ -163,13 +158,10 @@ impl Calls {
 }
 
 impl Counts {
-    /// Takes a line; whether it is the last.
-    #[expect(clippy::too_many_lines, reason = "an arm for each kind of line")]
-    fn line(&mut self, words: &[&str]) -> Option<bool> {
-        let number = |word: &str| word.parse::<u64>().ok().filter(|number| *number <= MOST);
-        let numbers =
-            |words: &[&str]| words.iter().map(|word| number(word)).collect::<Option<Vec<u64>>>();
-        match words {
+    /// Takes a line; whether it is the last. `None` if it is damaged.
+    fn line(&mut self, line: &str) -> Option<bool> {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        match words.as_slice() {
             ["end"] => return Some(true),
             ["function", id, address, name, module] => {
                 let function = Function {
@@ -179,68 +171,71 @@ impl Counts {
                 };
                 self.functions.insert(id.parse().ok()?, function).is_none().then_some(())?;
             }
-            ["calls", id, rest @ ..] => {
-                let &[entered, ended, abandoned, interrupted, interrupts, iterations, ordering] =
-                    numbers(rest)?.as_slice()
-                else {
+            ["node", id, parent, rest @ ..] => {
+                // In their order, so that a parent is there before its children.
+                let parent = if *parent == "-" { None } else { Some(self.node(parent)?) };
+                let &[function, calls, instructions, iterations] = &*numbers(rest)? else {
                     return None;
                 };
-                let calls = Calls {
-                    entered,
-                    ended,
-                    abandoned,
-                    interrupted,
-                    interrupts,
-                    iterations,
-                    ordering,
-                    ..Calls::default()
-                };
-                self.calls.insert(self.known(id)?, calls).is_none().then_some(())?;
-            }
-            [kind @ ("inclusive" | "own"), id, instructions, times] => {
-                let calls = self.calls.get_mut(&id.parse().ok()?)?;
-                let values = if *kind == "own" { &mut calls.own } else { &mut calls.inclusive };
-                values.push((number(instructions)?, number(times)?));
-            }
-            ["node", id, parent, function, rest @ ..] => {
-                // In their order, so that a parent is there before its children.
-                let at = self.nodes.len();
-                let parent = if *parent == "-" {
-                    None
-                } else {
-                    Some(parent.parse::<u32>().ok().filter(|parent| (*parent as usize) < at)?)
-                };
-                let sums = numbers(rest)?.try_into().ok()?;
-                let node = Node { parent, function: self.known(function)?, sums };
-                (number(id)? == at as u64).then(|| self.nodes.push(node))?;
+                let sums = [calls, instructions, iterations];
+                let node = Node { parent, function: self.function(function)?, sums };
+                (id.parse() == Ok(self.nodes.len())).then(|| self.nodes.push(node))?;
             }
             ["code", node, times, address, sizes @ ..] => {
-                let node =
-                    node.parse::<u32>().ok().filter(|node| (*node as usize) < self.nodes.len())?;
                 let sizes = sizes.iter().map(|size| size.parse().ok()).collect::<Option<_>>()?;
-                self.code.push(Code {
-                    node,
-                    times: number(times)?,
-                    address: u64::from_str_radix(address, 16).ok()?,
-                    sizes,
-                });
+                let times = number(times)?;
+                let address = u64::from_str_radix(address, 16).ok()?;
+                self.code.push(Code { node: self.node(node)?, times, address, sizes });
             }
-            [kind @ ("operation" | "within"), instructions, times] => {
-                let values =
-                    if *kind == "within" { &mut self.within } else { &mut self.operations };
-                let (instructions, times) = (number(instructions)?, number(times)?);
-                let ascends = values.last().is_none_or(|(last, _)| *last < instructions);
-                (ascends && times > 0).then(|| values.push((instructions, times)))?;
-            }
-            ["operations", rest @ ..] => self.of_operations = numbers(rest)?.try_into().ok()?,
-            _ => return None,
+            [kind, rest @ ..] => self.numbers(kind, &numbers(rest)?)?,
+            [] => return None,
         }
         Some(false)
     }
 
-    fn known(&self, id: &str) -> Option<u32> {
-        id.parse().ok().filter(|id| self.functions.contains_key(id))
+    /// Takes a line that has numbers alone.
+    fn numbers(&mut self, kind: &str, numbers: &[u64]) -> Option<()> {
+        match (kind, numbers) {
+            ("calls", &[id, entered, ended, abandoned, _, _, iterations, ordering]) => {
+                let calls =
+                    Calls { entered, ended, abandoned, iterations, ordering, ..Calls::default() };
+                self.calls.insert(self.function(id)?, calls).is_none().then_some(())
+            }
+            ("inclusive" | "own", &[id, instructions, times]) => {
+                let calls = self.calls.get_mut(&u32::try_from(id).ok()?)?;
+                let values = if kind == "own" { &mut calls.own } else { &mut calls.inclusive };
+                values.push((instructions, times));
+                Some(())
+            }
+            ("operation" | "within", &[instructions, times]) => {
+                let of_within = kind == "within";
+                let values = if of_within { &mut self.within } else { &mut self.operations };
+                let ascends = values.last().is_none_or(|(last, _)| *last < instructions);
+                (ascends && times > 0).then(|| values.push((instructions, times)))
+            }
+            ("operations", &[iterations, elsewhere]) => {
+                self.of_operations = [iterations, elsewhere];
+                Some(())
+            }
+            _ => None,
+        }
     }
+
+    fn function(&self, id: u64) -> Option<u32> {
+        id.try_into().ok().filter(|id| self.functions.contains_key(id))
+    }
+
+    fn node(&self, id: &str) -> Option<u32> {
+        id.parse().ok().filter(|id| (*id as usize) < self.nodes.len())
+    }
+}
+
+fn number(word: &str) -> Option<u64> {
+    word.parse().ok().filter(|number| *number <= MOST)
+}
+
+fn numbers(words: &[&str]) -> Option<Vec<u64>> {
+    words.iter().map(|word| number(word)).collect()
 }
 
 #[cfg(test)]

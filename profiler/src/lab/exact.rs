@@ -1,4 +1,4 @@
-//! From what the emulator counted to a recording.
+//! Fills a recording with what the emulator counted.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,7 +18,7 @@ use crate::stats;
 /// Up to 262,143 instructions each number has a bucket of its own.
 const DIGITS: u8 = 5;
 
-/// Most instructions of a call that are told apart; sums, minimum and maximum are exact above, too.
+/// Upper end of the histogram, in instructions of a call; sums, minimum and maximum are exact above it, too.
 const HIGHEST: u64 = 1 << 28;
 
 const LAYOUT: HistogramLayout = HistogramLayout {
@@ -58,12 +58,10 @@ pub(super) fn costs(
 fn tail(whole: &[(u64, u64)], within: &[(u64, u64)], operations: u64) -> Vec<OperationPercentile> {
     let at_rank = |values: &[(u64, u64)], rank: u64| {
         let mut seen = 0;
-        let mut values = values.iter();
-        let found = values.find(|(_, times)| {
+        values.iter().find_map(|(instructions, times)| {
             seen += times;
-            seen >= rank
-        });
-        found.map(|(instructions, _)| *instructions)
+            (seen >= rank).then_some(*instructions)
+        })
     };
     let few = (operations / 200).max(1);
     let percentile = |percent: u8| {
@@ -83,9 +81,7 @@ fn tail(whole: &[(u64, u64)], within: &[(u64, u64)], operations: u64) -> Vec<Ope
 
 /// The operations of a run, and instructions of one.
 pub(super) fn operation(counts: &Counts, run: &RunSpec) -> Result<(u64, f64), String> {
-    // Each is bounded, and their sum is not: it must not wrap to what is wanted.
-    let mut times = counts.operations.iter().map(|(_, times)| *times);
-    let operations = times.try_fold(0, u64::checked_add);
+    let operations = counts::sum(&counts.operations);
     let operations = operations.ok_or("more than 2^64 - 1 operations were counted")?;
     if let Length::Operations(wanted) = run.length
         && operations != wanted * u64::from(run.workers)
@@ -177,11 +173,6 @@ fn functions(counts: &Counts, symbols: &Symbols) -> (Vec<TreeFunction>, HashMap<
     (order.into_iter().map(function).collect(), index_of)
 }
 
-/// The function that a node is a call of.
-fn node_function(counts: &Counts, node: u32) -> Option<&counts::Function> {
-    counts.functions.get(&counts.nodes.get(node as usize)?.function)
-}
-
 /// The symbol that an instruction of a function lies in, which may be a part of the function that the compiler has put elsewhere: its
 /// name, its number among those of that name, and how far in it the instruction is.
 fn symbol_of<'a>(
@@ -199,40 +190,32 @@ fn symbol_of<'a>(
 /// The tree, without addresses.
 fn tree(counts: &Counts, lines: &Lines, symbols: &Symbols) -> CallTree {
     let (functions, index_of) = functions(counts, symbols);
-    let mut tree = CallTree { functions, ..CallTree::default() };
-    tree.nodes = counts
-        .nodes
-        .iter()
-        .map(|node| {
-            let [calls, own, iterations] = node.sums;
-            let function = index_of[&node.function];
-            TreeNode { parent: node.parent, function, calls, own, iterations, lines: Vec::new() }
-        })
-        .collect();
     let mut places: HashMap<TreePlace, u32> = HashMap::new();
-    let mut of_nodes: HashMap<u32, BTreeMap<u32, u64>> = HashMap::new();
+    let mut of_nodes = vec![BTreeMap::<u32, u64>::new(); counts.nodes.len()];
     for code in &counts.code {
+        let function = &counts.functions[&counts.nodes[code.node as usize].function];
         let mut address = code.address;
         for size in &code.sizes {
-            if let Some(function) = node_function(counts, code.node) {
-                let (name, number, offset) = symbol_of(symbols, function, address);
-                let of_program = symbols.bpf_line(address, offset);
-                let place = of_program.unwrap_or_else(|| lines.place(name, number, offset));
-                let next = places.len() as u32;
-                let place = *places.entry(place).or_insert(next);
-                let sum = of_nodes.entry(code.node).or_default().entry(place).or_default();
-                *sum = sum.saturating_add(code.times);
-            }
+            let (name, number, offset) = symbol_of(symbols, function, address);
+            let of_program = symbols.bpf_line(address, offset);
+            let place = of_program.unwrap_or_else(|| lines.place(name, number, offset));
+            let next = places.len() as u32;
+            let place = *places.entry(place).or_insert(next);
+            let sum = of_nodes[code.node as usize].entry(place).or_default();
+            *sum = sum.saturating_add(code.times);
             address = address.wrapping_add(u64::from(*size));
         }
     }
-    for (node, lines) in of_nodes {
-        tree.nodes[node as usize].lines = lines.into_iter().collect();
-    }
+    let node = |(node, lines): (&counts::Node, BTreeMap<u32, u64>)| {
+        let [calls, own, iterations] = node.sums;
+        let (parent, function) = (node.parent, index_of[&node.function]);
+        TreeNode { parent, function, calls, own, iterations, lines: lines.into_iter().collect() }
+    };
+    let nodes = counts.nodes.iter().zip(of_nodes).map(node).collect();
     let mut places: Vec<(TreePlace, u32)> = places.into_iter().collect();
     places.sort_unstable_by_key(|(_, index)| *index);
-    tree.places = places.into_iter().map(|(place, _)| place).collect();
-    tree
+    let places = places.into_iter().map(|(place, _)| place).collect();
+    CallTree { functions, places, nodes }
 }
 
 #[cfg(test)]

@@ -93,8 +93,8 @@ fn base(section: usize) -> u64 {
     (section as u64) << SECTION_SHIFT
 }
 
-/// A section's bytes with its relocations applied: addresses of code get their section's number, offsets into
-/// other debug sections are what they are.
+/// A section's bytes with its relocations applied. Addresses of code get their section's number; offsets into other debug sections
+/// stay as they are.
 fn relocated(file: &object::File<'_>, name: &str) -> Option<Vec<u8>> {
     let section = file.section_by_name(name)?;
     let mut data = section.uncompressed_data().ok()?.into_owned();

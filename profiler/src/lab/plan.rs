@@ -86,7 +86,7 @@ pub struct RunSpec {
 
 impl RunSpec {
     /// All functions of a driver counted, under one thread of each load.
-    pub(super) fn counted(loads: Vec<BuiltinKind>, operations: u64) -> Self {
+    pub fn counted(loads: Vec<BuiltinKind>, operations: u64) -> Self {
         Self {
             clock: Clock::Virtual,
             meter: Meter::Exact,

@@ -1,4 +1,4 @@
-//! From what a guest says and the plugin has counted to a recording.
+//! Makes a recording of a guest's answers and the plugin's counts.
 
 use std::collections::BTreeSet;
 
@@ -75,7 +75,7 @@ pub(super) fn add_unnamed(
     handlers.extend(found);
 }
 
-/// Leaves the handlers that are wanted or registered as hooks; of several of one name each.
+/// Keeps only the handlers that are wanted or registered as hooks, including all of the same name.
 pub(super) fn keep_wanted(
     handlers: &mut Vec<CountedHandler>,
     wanted: &BTreeSet<String>,

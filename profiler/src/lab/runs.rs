@@ -145,10 +145,7 @@ impl<'a> Lab<'a> {
         for pairs in pairs.chunks(CHUNK) {
             let installed: Vec<OnceLock<Option<Installed>>> =
                 pairs.iter().map(|_| OnceLock::new()).collect();
-            // By guest, whether the candidate runs there: what the baseline's runs before say.
-            let is_called: HashMap<(usize, u32), OnceLock<bool>> = (0..pairs.len())
-                .flat_map(|at| jobs.iter().map(move |job| ((at, job.guest), OnceLock::new())))
-                .collect();
+            let called: Vec<Called> = pairs.iter().map(|_| Called::new(jobs)).collect();
             let (done, failure) = parallel(
                 &steps(pairs.len(), jobs),
                 self.settings.options.jobs(),
@@ -165,22 +162,12 @@ impl<'a> Lab<'a> {
                     }
                     Step::Run(at, group) => {
                         group.iter().for_each(|_| on_run());
-                        let said = |at: usize| is_called.get(&(at, group.first()?.guest));
-                        let is_wanted = |build: &&Installed| {
-                            let is_second = build.side == Side::Candidate && sides.len() == 2;
-                            !is_second || said(at - 1).is_none_or(|said| *said.wait())
-                        };
-                        let of = installed[at].wait().as_ref().filter(is_wanted);
+                        let is_second = pairs[at].0 == Side::Candidate && sides.len() == 2;
+                        let before = is_second.then(|| &called[at - 1]);
+                        let of = installed[at].wait().as_ref();
+                        let of = of.filter(|_| before.is_none_or(|before| before.allows(group)));
                         let runs = of.map(|of| self.run(of, group, &without)).transpose();
-                        let calls = |(job, run): (&Job, &Result<Recording, FailedLoad>)| {
-                            run.as_ref().map_or(true, |run| job.is_called_in(run))
-                        };
-                        let calls = match &runs {
-                            Ok(Some(runs)) => group.iter().zip(runs).any(calls),
-                            _ => true,
-                        };
-                        // Else the candidate's runs would wait.
-                        said(at).map(|said| said.set(calls));
+                        called[at].set(group, runs.as_ref().ok().and_then(Option::as_ref));
                         Ok(of.map(|of| of.side).zip(runs?))
                     }
                 },
@@ -582,6 +569,36 @@ impl<'a> Lab<'a> {
 
 /// A build and a load that could not do what was asked, and why.
 type FailedLoad = (String, Failure);
+
+/// By guest, whether a build's runs there called [what has to be called](Job::only_if_called).
+struct Called(HashMap<u32, OnceLock<bool>>);
+
+impl Called {
+    fn new(jobs: &[Job]) -> Self {
+        Self(jobs.iter().map(|job| (job.guest, OnceLock::new())).collect())
+    }
+
+    fn of(&self, group: &[Job]) -> Option<&OnceLock<bool>> {
+        self.0.get(&group.first()?.guest)
+    }
+
+    /// Keeps what the runs of a group say; none, as a guest failed, says nothing.
+    fn set(&self, group: &[Job], runs: Option<&Vec<Result<Recording, FailedLoad>>>) {
+        let is_called = |(job, run): (&Job, &Result<Recording, FailedLoad>)| {
+            run.as_ref().map_or(true, |run| job.is_called_in(run))
+        };
+        let is_called = runs.is_none_or(|runs| group.iter().zip(runs).any(is_called));
+        // Else the other build's runs would wait.
+        self.of(group).map(|kept| kept.set(is_called));
+    }
+
+    /// Whether the other build is run, too; waits for what that depends on.
+    fn allows(&self, group: &[Job]) -> bool {
+        let mut jobs = group.iter();
+        !jobs.any(|job| job.only_if_called.is_some())
+            || self.of(group).is_none_or(|kept| *kept.wait())
+    }
+}
 
 /// That of a job on a build, if a load of it failed; `at` is where it did.
 fn failure_of(build: &str, at: &str, job: &Job, loads: &[LoadRun]) -> Option<FailedLoad> {

@@ -425,7 +425,7 @@ impl Session {
             for statistic in Statistic::GATED {
                 let is_average = statistic == Statistic::Avg;
                 if statistic.calls_needed(Meter::Exact) > fewest || (is_average && !is_alone) {
-                    limits.set(statistic, Limit::Off);
+                    limits.0.insert(statistic, Limit::Off);
                     off.entry(statistic.to_string()).or_default().push(shown(handler));
                 }
             }
@@ -631,8 +631,7 @@ mod tests {
             let calls = [("bind_handler", "helper"), ("unknown_hook", "other"), ("helper", "leaf")];
             let calls = calls.map(|(by, called)| (by.to_owned(), names(&[called])));
             let functions = names(functions);
-            let narrowed =
-                all.only(&Changed { functions, rest, total: 9, calls: BTreeMap::from(calls) });
+            let narrowed = all.only(&Changed { functions, rest, calls: BTreeMap::from(calls) });
             for load in &narrowed.loads {
                 let beside = |of: &Session| -> Vec<BuiltinKind> {
                     let loads = of.loads.iter().map(|load| load.kind);

@@ -13,10 +13,10 @@ use crate::export::tax::Column;
 use crate::load::BuiltinKind;
 use crate::progress::Progress;
 
-/// Runs of a program that are counted.
+/// Counted runs of a program.
 const RUNS: u64 = 20;
 
-/// Loads where none are named: the general ones, and two that most agents hook.
+/// Default loads: the general ones, and two that most agents hook.
 #[must_use]
 pub fn usual_loads() -> Vec<BuiltinKind> {
     let hooked = [BuiltinKind::Connect, BuiltinKind::Execve];
@@ -86,7 +86,7 @@ pub fn measure(
             let label = label(given, &columns);
             columns.push(Column { given: given.clone(), label, runs: measured.baseline });
         }
-        // The others of its guest are complete.
+        // The other loads of the same guest are complete.
         failed = failed.or_else(|| measured.failed.into_values().next());
         if measured.failure.is_some() {
             return Ok((columns, measured.failure));
@@ -119,7 +119,7 @@ fn split(given: &str) -> (&Path, &str) {
     }
 }
 
-/// The last name of the file or of the program, and what is behind it; numbered where other columns have that.
+/// The name of the file or program without its folder, with what follows it; numbered if another column has the same.
 fn label(given: &str, columns: &[Column]) -> String {
     let command = subject::command(Path::new(given)).unwrap_or(given);
     let (program, more) = command.split_once(' ').unwrap_or((command, ""));
@@ -134,7 +134,7 @@ fn label(given: &str, columns: &[Column]) -> String {
 fn jobs(asked: &Asked) -> Vec<Job> {
     let mut jobs = Session::of_loads(&asked.loads).work(None);
     if let (Some(_), Some(name)) = (&asked.program, asked.names().pop()) {
-        // It starts one, as that load does.
+        // It starts a process, as that load does.
         for mut job in Session::of_loads(&[BuiltinKind::Execve]).work(None) {
             job.run.length = Length::Operations(RUNS);
             jobs.push(Job { part: Some(name.clone()), guest: u32::MAX, program: true, ..job });

@@ -281,7 +281,7 @@ impl Engine {
 
     /// Reads the configuration again. Modules whose entry stays the same keep their probes and counts.
     fn read_again(&mut self) {
-        let read = Config::read(&self.file).map_err(Failure::from);
+        let read = Config::read(&self.file);
         let config = match read.and_then(|config| self.store_as(&config).map(|()| config)) {
             Ok(config) => config,
             Err(error) => {

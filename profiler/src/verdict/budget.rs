@@ -56,13 +56,12 @@ impl Budget {
         let kind: BuiltinKind = load.parse().map_err(|error| {
             format!("without a figure it is for operations of a load, and {error}")
         })?;
-        let unit = if bound.contains(char::is_alphabetic) { "" } else { " instructions" };
-        let below: Amount = format!("{bound}{unit}").parse()?;
+        let below = Amount::with_unit(bound)?;
         if below.meter != Meter::Exact {
             return Err("operations of loads are counted in instructions".to_owned());
         }
-        let pattern = glob::Pattern::escape(&operation_of(kind));
-        let pattern = glob::Pattern::new(&pattern).map_err(|error| error.to_string())?;
+        let pattern = glob::Pattern::new(&glob::Pattern::escape(&operation_of(kind)))
+            .map_err(|error| error.to_string())?;
         Ok(Self { pattern, statistic: Statistic::Avg, below, text: text.to_owned() })
     }
 }

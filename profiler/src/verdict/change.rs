@@ -3,11 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::placement::{Figures, Placed, Tail};
-use super::{Observed, Part, Run, Side, Statistic};
+use super::{Observed, Part, Run, Statistic};
 use crate::load::{BuiltinKind, LoadOutcome, LoadSpec, LoadStatus};
 use crate::recording::{DriverCost, HandlerRecording, Meter, Percentile};
-use crate::stats::{self, Bounds, Change, RankTest};
-use strum::VariantArray as _;
+use crate::stats::{self, Bounds, Change};
 
 /// Confidence of each bound.
 pub const CONFIDENCE: f64 = 0.95;
@@ -95,14 +94,6 @@ impl Calls {
 }
 
 impl ChangeRecord {
-    /// Calls of a side.
-    pub fn calls(&self, side: Side) -> Calls {
-        match side {
-            Side::Baseline => self.base_calls,
-            Side::Candidate => self.candidate_calls,
-        }
-    }
-
     /// What its figures are.
     pub fn meter(&self) -> Meter {
         let counted = self.placements.is_some() || self.unit == Statistic::Avg.unit(Meter::Exact);
@@ -156,54 +147,67 @@ pub fn load_of(handler: &str) -> Option<&str> {
 /// All figures of all handlers, in the order of the baseline's; handlers that only the candidate has
 /// come last, and after them what the driver costs an operation.
 pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
-    let mut handlers: Vec<(Option<String>, String)> = Vec::new();
-    for run in part.runs() {
-        for handler in &run.recording.handlers {
-            let key = (handler.module.clone(), handler.name.clone());
+    let (mut handlers, mut loads) = (Vec::new(), Vec::new());
+    for recording in part.runs().map(|run| &run.recording) {
+        for handler in &recording.handlers {
+            let key = (handler.module.as_deref(), handler.name.as_str());
             if !handlers.contains(&key) {
                 handlers.push(key);
             }
         }
-    }
-    handlers
-        .iter()
-        .flat_map(|(module, name)| {
-            Statistic::ALL.map(|statistic| record(part, module.as_deref(), name, statistic))
-        })
-        .chain(part.operations().into_iter().flat_map(|load| {
-            let figures = OF_OPERATIONS.map(|statistic| operation(part, load, statistic));
-            figures.into_iter().filter(|record| record.change.is_some())
-        }))
-        .chain(half_counted(part))
-        .chain(loads(part))
-        .filter(ChangeRecord::is_known)
-        .collect()
-}
-
-/// Operations of which some runs say what the driver costs them, and others do not.
-fn half_counted(part: &Part<'_>) -> impl Iterator<Item = ChangeRecord> {
-    let counted = part.operations();
-    let mut loads: Vec<BuiltinKind> = Vec::new();
-    for load in part.runs().flat_map(|run| &run.recording.driver_costs).map(|cost| cost.load) {
-        if !counted.contains(&load) && !loads.contains(&load) {
-            loads.push(load);
+        for cost in &recording.driver_costs {
+            if !loads.contains(&cost.load) {
+                loads.push(cost.load);
+            }
         }
     }
-    loads.into_iter().map(move |load| without_a_value(part, &operation_of(load)))
+    let of_handlers = handlers.iter().flat_map(|(module, name)| {
+        Statistic::ALL.map(|statistic| record(part, *module, name, statistic))
+    });
+    let of_operations = loads.into_iter().flat_map(|load| {
+        OF_OPERATIONS.into_iter().filter_map(move |statistic| operation(part, load, statistic))
+    });
+    let all = of_handlers.chain(of_operations).chain(of_loads(part));
+    all.filter(ChangeRecord::is_known).collect()
 }
 
-/// The average of something that not every run has, so that there is nothing to compare.
-fn without_a_value(part: &Part<'_>, name: &str) -> ChangeRecord {
-    let once = Calls { total: 1, fewest: 1, known: true };
-    let none = compared(part, name, Statistic::Avg, &Figures::default());
-    ChangeRecord { base_calls: once, candidate_calls: once, ..none }
+/// A value of a run, if it has one.
+type OfRun<'a, T> = &'a dyn Fn(&Run) -> Option<T>;
+
+/// A figure that every run has to have. If only some have it there is nothing to compare, and that is said at the average.
+fn of_all_runs(
+    part: &Part<'_>,
+    name: &str,
+    statistic: Statistic,
+    calls: OfRun<'_, u64>,
+    figure: OfRun<'_, Observed>,
+) -> Option<ChangeRecord> {
+    let mut runs = part.runs();
+    if part.runs().all(|run| figure(run).is_some()) {
+        return Some(compared(part, name, statistic, calls, figure));
+    }
+    let is_said = statistic == Statistic::Avg && runs.any(|run| figure(run).is_some());
+    is_said.then(|| compared(part, name, statistic, &|_| Some(1), &|_| None))
 }
 
 /// What loads take where nothing else was measured: with and without a driver, or with each of two.
 ///
 /// Beside handlers they are not compared: probes are a part of their figures, and how long a load takes as a whole is not what
 /// a handler's gate is about.
-fn loads(part: &Part<'_>) -> Vec<ChangeRecord> {
+fn of_loads(part: &Part<'_>) -> Vec<ChangeRecord> {
+    type Figure = fn(&LoadOutcome, Statistic) -> Option<(Observed, u64)>;
+    let quantities: [(&str, &[Statistic], Figure); 3] = [
+        ("service time", &Statistic::GATED, service_time),
+        ("CPU time of an operation", &[Statistic::Avg], |outcome, _| {
+            let time = Observed::exact(outcome.cpu_ns_per_operation()?);
+            Some((time, outcome.operations.unwrap_or(1)))
+        }),
+        // A load that was stopped has taken as long as it was let.
+        ("elapsed time", &[Statistic::Avg], |outcome, _| {
+            let is_complete = outcome.status == LoadStatus::Completed;
+            is_complete.then(|| (Observed::exact(outcome.elapsed_ns as f64), 1))
+        }),
+    ];
     let mut records = Vec::new();
     let has_handlers = part.runs().any(|run| !run.recording.handlers.is_empty());
     if part.meter() == Meter::Exact || has_handlers {
@@ -215,70 +219,31 @@ fn loads(part: &Part<'_>) -> Vec<ChangeRecord> {
             LoadSpec::Builtin { name, .. } => format!("load {name}"),
             other => format!("load {other}"),
         };
-        for quantity in OfLoad::VARIANTS {
-            let statistics = match quantity {
-                OfLoad::Service => &Statistic::GATED[..],
-                _ => &[Statistic::Avg],
-            };
+        for (quantity, statistics, figure) in quantities {
             let subject = format!("{name}: {quantity}");
             records.extend(statistics.iter().filter_map(|statistic| {
-                let of = |run: &&Run| {
-                    quantity.of(&run.recording.loads_in_order().get(index)?.outcome, *statistic)
+                let of = |run: &Run| {
+                    figure(&run.recording.loads_in_order().get(index)?.outcome, *statistic)
                 };
-                let found = [&part.base, &part.candidate]
-                    .map(|side| side.iter().map(of).collect::<Vec<Option<(Observed, u64)>>>());
-                let observed: Figures = found
-                    .each_ref()
-                    .map(|side| side.iter().map(|it| it.map(|(value, _)| value)).collect());
-                let sides = found.map(|side| side.into_iter().collect::<Option<Vec<_>>>());
-                let [Some(base), Some(candidate)] = sides else {
-                    // Where no run has it the load does not know it.
-                    let is_somewhere = observed.iter().flatten().any(Option::is_some);
-                    return (is_somewhere && *statistic == Statistic::Avg)
-                        .then(|| without_a_value(part, &subject));
-                };
-                let [base_calls, candidate_calls] = [base, candidate]
-                    .map(|side| Calls::of(side.iter().map(|(_, operations)| Some(*operations))));
-                let compared = compared(part, &subject, *statistic, &observed);
-                Some(ChangeRecord { base_calls, candidate_calls, ..compared })
+                let calls = |run: &Run| of(run).map(|(_, operations)| operations);
+                of_all_runs(part, &subject, *statistic, &calls, &|run| of(run).map(|(it, _)| it))
             }));
         }
     }
     records
 }
 
-/// What is compared of a load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::VariantArray)]
-enum OfLoad {
-    #[strum(to_string = "service time")]
-    Service,
-    #[strum(to_string = "CPU time of an operation")]
-    Cpu,
-    #[strum(to_string = "elapsed time")]
-    Elapsed,
-}
-
-impl OfLoad {
-    /// In nanoseconds, and of how many operations; `None` where the load does not know it.
-    fn of(self, outcome: &LoadOutcome, statistic: Statistic) -> Option<(Observed, u64)> {
-        let operations = outcome.operations.unwrap_or(1);
-        match (self, statistic.quantile()) {
-            (Self::Service, Some(quantile)) => {
-                let times = &outcome.latency.as_ref()?.service;
-                let value = times.quantile_ns(quantile)?;
-                let observed = Observed::percentile(&times.histogram, times.count, quantile, value);
-                Some((observed?, times.count))
-            }
-            (Self::Service, None) => {
-                let times = &outcome.latency.as_ref()?.service;
-                Some((Observed::exact(times.mean_ns()?), times.count))
-            }
-            (Self::Cpu, _) => Some((Observed::exact(outcome.cpu_ns_per_operation()?), operations)),
-            // One that was stopped has taken as long as it was let.
-            (Self::Elapsed, _) => (outcome.status == LoadStatus::Completed)
-                .then(|| (Observed::exact(outcome.elapsed_ns as f64), 1)),
+/// The service time of a load's operations, and of how many.
+fn service_time(outcome: &LoadOutcome, statistic: Statistic) -> Option<(Observed, u64)> {
+    let times = &outcome.latency.as_ref()?.service;
+    let observed = match statistic.quantile() {
+        Some(quantile) => {
+            let value = times.quantile_ns(quantile)?;
+            Observed::percentile(&times.histogram, times.count, quantile, value)?
         }
-    }
+        None => Observed::exact(times.mean_ns()?),
+    };
+    Some((observed, times.count))
 }
 
 /// The share of a handler's calls that was lost.
@@ -288,31 +253,14 @@ pub(super) fn lost_share(handler: &HandlerRecording) -> f64 {
 }
 
 fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statistic) -> ChangeRecord {
-    let of = |side: &[&Run]| -> Vec<Option<Observed>> {
-        side.iter()
-            .map(|run| run.handler(module, name).and_then(|handler| statistic.of(handler)))
-            .collect()
-    };
-    let (base, candidate) = (of(&part.base), of(&part.candidate));
+    let calls = |run: &Run| run.handler(module, name).map(|handler| handler.count);
+    let figure = |run: &Run| run.handler(module, name).and_then(|handler| statistic.of(handler));
     let lost = |run: &Run| run.handler(module, name).map_or(0.0, lost_share);
-    let compared = compared(part, name, statistic, &[base, candidate]);
     ChangeRecord {
         module: module.map(str::to_owned),
-        base_calls: calls(&part.base, module, name),
-        candidate_calls: calls(&part.candidate, module, name),
         lost_share: part.runs().map(lost).fold(0.0, f64::max),
-        ..compared
+        ..compared(part, name, statistic, &calls, &figure)
     }
-}
-
-/// The baseline's average of what a record is about.
-pub(super) fn average(part: &Part<'_>, of: &ChangeRecord) -> Option<f64> {
-    let is_it = |load: &BuiltinKind| operation_of(*load) == of.handler;
-    let record = match part.operations().into_iter().find(is_it) {
-        Some(load) => operation(part, load, Statistic::Avg),
-        None => record(part, of.module.as_deref(), &of.handler, Statistic::Avg),
-    };
-    record.base
 }
 
 /// Figures of an operation.
@@ -369,53 +317,46 @@ fn of_tail(cost: &DriverCost, percent: u8) -> Option<[Observed; 2]> {
     Some([whole, observed(tail.within, 0.0)])
 }
 
-/// What the driver costs an operation of a load of which every run says so, or another figure of the operation.
-fn operation(part: &Part<'_>, load: BuiltinKind, statistic: Statistic) -> ChangeRecord {
-    let sides = [&part.base, &part.candidate]
-        .map(|side| side.iter().filter_map(|run| run.cost(load)).collect::<Vec<&DriverCost>>());
-    let name = operation_of(load);
-    let compared = match statistic {
-        Statistic::Tail => {
-            let at = |percent: u8, which: usize| {
-                let figure = |cost: &&DriverCost| of_tail(cost, percent).map(|both| both[which]);
-                sides.each_ref().map(|costs| costs.iter().map(figure).collect())
-            };
-            let percentiles = (90..=99).map(|it| Tail { whole: at(it, 0), within: at(it, 1) });
-            tail(part, &name, &percentiles.collect::<Vec<Tail>>())
-        }
-        _ => {
-            let figure = |cost: &&DriverCost| of_operation(cost, statistic);
-            let sides = sides.each_ref().map(|costs| costs.iter().map(figure).collect());
-            compared(part, &name, statistic, &sides)
-        }
+/// What the driver costs an operation of a load, or another figure of the operation.
+fn operation(part: &Part<'_>, load: BuiltinKind, statistic: Statistic) -> Option<ChangeRecord> {
+    let (name, sides) = (operation_of(load), [&part.base, &part.candidate]);
+    let calls = |run: &Run| run.cost(load).map(|cost| cost.operations);
+    if statistic != Statistic::Tail {
+        let figure = |run: &Run| run.cost(load).and_then(|cost| of_operation(cost, statistic));
+        return of_all_runs(part, &name, statistic, &calls, &figure);
+    }
+    let at = |percent: u8, which: usize| {
+        let figure = |run: &&Run| Some(of_tail(run.cost(load)?, percent)?[which]);
+        sides.map(|side| side.iter().map(figure).collect())
     };
-    let [base_calls, candidate_calls] =
-        sides.each_ref().map(|costs| Calls::of(costs.iter().map(|cost| Some(cost.operations))));
-    ChangeRecord { base_calls, candidate_calls, ..compared }
-}
-
-/// The tail of an operation; its figures are those of the percentile at which the whole operation became worse by most.
-fn tail(part: &Part<'_>, name: &str, percentiles: &[Tail]) -> ChangeRecord {
-    let changes = percentiles.iter().map(|tail| {
-        let placed = Placed::of(&part.design, &tail.whole);
-        (placed.map_or(f64::NEG_INFINITY, |placed| placed.change), tail)
+    let percentiles = (90..=99).map(|it| Tail { whole: at(it, 0), within: at(it, 1) });
+    let percentiles: Vec<Tail> = percentiles.collect();
+    // Shown is the percentile at which the whole operation became worse by most; of those that are alike the last.
+    let changes = (90..).zip(&percentiles).filter_map(|(percent, tail)| {
+        Some((Placed::of(&part.design, &tail.whole)?.change, percent, tail))
     });
-    // Of those that are alike the last.
-    let shown = changes.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, tail)| tail);
-    let figures = shown.map(|tail| tail.whole.clone()).unwrap_or_default();
-    let record = compared(part, name, Statistic::Tail, &figures);
-    let placed = shown.and_then(|shown| Placed::of_tail(&part.design, percentiles, shown));
-    with_placed(record, placed)
+    let (_, percent, shown) = changes.max_by(|(one, ..), (other, ..)| one.total_cmp(other))?;
+    let whole = |run: &Run| Some(of_tail(run.cost(load)?, percent)?[0]);
+    let record = compared(part, &name, statistic, &calls, &whole);
+    Some(with_placed(record, Placed::of_tail(&part.design, &percentiles, shown)))
 }
 
-/// A figure of both sides by the values of their runs, without what only calls have.
-fn compared(part: &Part<'_>, name: &str, statistic: Statistic, figures: &Figures) -> ChangeRecord {
-    let values = |observed: &[Option<Observed>]| -> Vec<Option<f64>> {
-        observed.iter().map(|observed| observed.map(|observed| observed.value)).collect()
-    };
-    let [base_runs, candidate_runs] = figures.each_ref().map(|side| values(side));
-    let resolution =
-        figures.iter().flatten().flatten().map(|observed| observed.resolution).fold(0.0, f64::max);
+/// A figure of both sides by the values of their runs.
+fn compared(
+    part: &Part<'_>,
+    name: &str,
+    statistic: Statistic,
+    calls: OfRun<'_, u64>,
+    figure: OfRun<'_, Observed>,
+) -> ChangeRecord {
+    let sides = [&part.base, &part.candidate];
+    let figures: Figures = sides.map(|runs| runs.iter().map(|run| figure(run)).collect());
+    let [base_runs, candidate_runs] = figures.each_ref().map(|side| -> Vec<Option<f64>> {
+        side.iter().map(|observed| observed.map(|observed| observed.value)).collect()
+    });
+    let [base_calls, candidate_calls] =
+        sides.map(|runs| Calls::of(runs.iter().map(|run| calls(run))));
+    let resolutions = figures.iter().flatten().flatten().map(|observed| observed.resolution);
     let known: Vec<f64> = base_runs.iter().flatten().copied().collect();
     let record = ChangeRecord {
         part: part.name.clone(),
@@ -425,14 +366,16 @@ fn compared(part: &Part<'_>, name: &str, statistic: Statistic, figures: &Figures
         placements: (part.meter() == Meter::Exact).then(|| part.design.placements()),
         base: alone(part, &base_runs),
         candidate: alone(part, &candidate_runs),
+        resolution: resolutions.fold(0.0, f64::max),
         base_spread: stats::spread(&known),
         base_runs,
         candidate_runs,
-        resolution,
+        base_calls,
+        candidate_calls,
         ..ChangeRecord::default()
     };
     match part.meter() {
-        Meter::Exact => with_placed(record, Placed::of(&part.design, figures)),
+        Meter::Exact => with_placed(record, Placed::of(&part.design, &figures)),
         Meter::Probes => sampled(part, record),
     }
 }
@@ -482,12 +425,8 @@ fn sampled(part: &Part<'_>, record: ChangeRecord) -> ChangeRecord {
         change_bounds: bounds(change.and_then(|change| change.difference), 1.0),
         percent: change.and_then(Change::share).map(|share| share * 100.0),
         percent_bounds: bounds(change.and_then(|change| change.relative), 100.0),
-        p_slower: test.map(|RankTest { slower, .. }| slower),
-        p_faster: test.map(|RankTest { faster, .. }| faster),
+        p_slower: test.map(|test| test.slower),
+        p_faster: test.map(|test| test.faster),
         ..record
     }
-}
-
-fn calls(side: &[&Run], module: Option<&str>, name: &str) -> Calls {
-    Calls::of(side.iter().map(|run| run.handler(module, name).map(|handler| handler.count)))
 }

@@ -9,54 +9,16 @@ use crate::stats::{Block, smallest_p};
 
 /// How the runs of the two sides share boots.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Design {
-    /// Both sides ran in the same boots of one machine. Runs are compared within each boot, so that
-    /// differences between boots cancel.
-    Shared {
-        /// The boots that both sides have.
-        boots: Vec<Boot>,
-        /// Number of runs in boots that only one side has, which are left out.
-        left_out: usize,
-    },
-    /// No boot in common. A boot makes its runs alike, so each boot counts as one value, the average of
-    /// its runs.
-    Apart {
-        /// Runs of the baseline, by boot.
-        base: Vec<Vec<usize>>,
-        /// Runs of the candidate, by boot.
-        candidate: Vec<Vec<usize>>,
-    },
-}
-
-/// A boot with runs of both sides, by index.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Boot {
-    /// Runs of the baseline.
-    pub base: Vec<usize>,
-    /// Runs of the candidate.
-    pub candidate: Vec<usize>,
-    /// Whether the sides took turns, so that a drift of the machine does not look like a change.
-    pub interleaved: bool,
-}
-
-/// Runs that suffice to show a regression.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Enough {
-    /// Boots that both sides share.
-    Boots {
-        /// Number of boots.
-        boots: usize,
-        /// Runs of the baseline in each.
-        base: usize,
-        /// Runs of the candidate in each.
-        candidate: usize,
-        /// Or this many runs of each side in each of the existing boots, and their number.
-        here: Option<(usize, usize)>,
-    },
-    /// Runs of each side, each in a boot of its own.
-    Runs(usize),
-    /// Boots of each side, each with several runs.
-    BootsApart(usize),
+pub struct Design {
+    /// Whether boots are shared.
+    pub kind: DesignKind,
+    /// What is compared with each other: the runs of a shared boot, or all. Each side has groups of runs, by index; a group is one
+    /// value, the average of its runs.
+    pub blocks: Vec<[Vec<Vec<usize>>; 2]>,
+    /// Whether the sides took turns in each boot, so that a drift of the machine does not look like a change.
+    pub in_turns: bool,
+    /// Runs in boots that only one side has, which are not compared.
+    pub left_out: usize,
 }
 
 /// Whether boots are shared.
@@ -73,145 +35,93 @@ pub enum DesignKind {
 /// The identity of a boot. A run with neither part shares its boot with no other.
 type Key<'a> = (Option<&'a str>, Option<u32>);
 
-fn key(recording: &Recording) -> Option<Key<'_>> {
-    let key = (recording.host.boot_id.as_deref(), recording.place.as_ref().map(|place| place.boot));
-    (key != (None, None)).then_some(key)
-}
-
 impl Design {
     /// The design of these runs. `independent` treats runs as independent, whatever their boot.
     pub fn of(base: &[&Recording], candidate: &[&Recording], independent: bool) -> Self {
+        let sides = [base, candidate];
+        let apart = |groups| Self {
+            kind: DesignKind::Apart,
+            blocks: vec![groups],
+            in_turns: false,
+            left_out: 0,
+        };
         if independent {
-            let each = |runs: &[&Recording]| (0..runs.len()).map(|run| vec![run]).collect();
-            return Self::Apart { base: each(base), candidate: each(candidate) };
+            return apart(sides.map(|runs| (0..runs.len()).map(|run| vec![run]).collect()));
         }
-        let (of_base, of_candidate) = (by_boot(base), by_boot(candidate));
-        let mut boots = Vec::new();
-        for (key, base_runs) in &of_base {
-            let Some(key) = key else { continue };
-            let Some((_, candidate_runs)) =
-                of_candidate.iter().find(|(other, _)| other.as_ref() == Some(key))
-            else {
-                continue;
-            };
+        let [of_base, of_candidate] = sides.map(by_boot);
+        let (mut blocks, mut in_turns) = (Vec::new(), true);
+        for (key, base_runs) in of_base.iter().filter(|(key, _)| key.is_some()) {
+            let same = of_candidate.iter().find(|(other, _)| other == key);
+            let Some((_, candidate_runs)) = same else { continue };
             let runs = [
-                base_runs.iter().map(|run| base[*run]).collect::<Vec<_>>(),
+                base_runs.iter().map(|run| base[*run]).collect(),
                 candidate_runs.iter().map(|run| candidate[*run]).collect(),
             ];
             if !collide(&runs) {
-                let (base, candidate) = (base_runs.clone(), candidate_runs.clone());
-                boots.push(Boot { base, candidate, interleaved: take_turns(&runs) });
+                in_turns &= take_turns(&runs);
+                let each = |runs: &Vec<usize>| runs.iter().map(|run| vec![*run]).collect();
+                blocks.push([base_runs, candidate_runs].map(each));
             }
         }
-        if boots.is_empty() {
-            let runs = |groups: Vec<(Option<Key<'_>>, Vec<usize>)>| {
-                groups.into_iter().map(|(_, runs)| runs).collect()
-            };
-            return Self::Apart { base: runs(of_base), candidate: runs(of_candidate) };
+        if blocks.is_empty() {
+            return apart(
+                [of_base, of_candidate]
+                    .map(|boots| boots.into_iter().map(|(_, runs)| runs).collect()),
+            );
         }
-        let used: usize = boots.iter().map(|boot| boot.base.len() + boot.candidate.len()).sum();
-        Self::Shared { boots, left_out: base.len() + candidate.len() - used }
-    }
-
-    /// Whether boots are shared.
-    pub fn kind(&self) -> DesignKind {
-        match self {
-            Self::Shared { .. } => DesignKind::Shared,
-            Self::Apart { .. } => DesignKind::Apart,
-        }
-    }
-
-    /// Whether a slow drift of the machine cannot look like a change.
-    pub fn is_interleaved(&self) -> bool {
-        match self {
-            Self::Shared { boots, .. } => boots.iter().all(|boot| boot.interleaved),
-            Self::Apart { .. } => false,
-        }
+        let used: usize = blocks.iter().flatten().map(Vec::len).sum();
+        let left_out = base.len() + candidate.len() - used;
+        Self { kind: DesignKind::Shared, blocks, in_turns, left_out }
     }
 
     /// Where calls were counted and a boot is a placement: runs of the baseline and of the candidate that are compared, those of
     /// one placement or else of any two.
-    pub(super) fn pairs(&self) -> Vec<[&[usize]; 2]> {
-        match self {
-            Self::Shared { boots, .. } => {
-                boots.iter().map(|boot| [&boot.base[..], &boot.candidate[..]]).collect()
-            }
-            Self::Apart { base, candidate } => base
-                .iter()
-                .flat_map(|base| candidate.iter().map(|candidate| [&base[..], &candidate[..]]))
-                .collect(),
+    pub(super) fn pairs(&self) -> Vec<[Vec<usize>; 2]> {
+        if self.kind == DesignKind::Shared {
+            let boots = self.blocks.iter();
+            return boots.map(|sides| sides.each_ref().map(|runs| runs.concat())).collect();
         }
+        let mut pairs = Vec::new();
+        for [base, candidate] in &self.blocks {
+            for base in base {
+                pairs.extend(candidate.iter().map(|other| [base.clone(), other.clone()]));
+            }
+        }
+        pairs
     }
 
     /// How many placements both sides have.
     pub fn placements(&self) -> usize {
-        match self {
-            Self::Shared { boots, .. } => boots.len(),
-            Self::Apart { base, candidate } => base.len().min(candidate.len()),
+        match self.kind {
+            DesignKind::Shared => self.blocks.len(),
+            DesignKind::Apart => self.sizes().into_iter().map(|(a, b)| a.min(b)).sum(),
         }
     }
 
     /// The values of each run as blocks to compare; runs without a value are left out.
     pub fn blocks(&self, base: &[Option<f64>], candidate: &[Option<f64>]) -> Vec<Block> {
-        let of = |values: &[Option<f64>], runs: &[usize]| -> Vec<f64> {
-            runs.iter().filter_map(|run| values.get(*run).copied().flatten()).collect()
-        };
-        let average = |group: Vec<f64>| group.iter().sum::<f64>() / group.len() as f64;
         let averages = |values: &[Option<f64>], groups: &[Vec<usize>]| -> Vec<f64> {
-            let groups = groups.iter().map(|runs| of(values, runs));
-            groups.filter(|group| !group.is_empty()).map(average).collect()
+            let known = |runs: &Vec<usize>| -> Vec<f64> {
+                runs.iter().filter_map(|run| values.get(*run).copied().flatten()).collect()
+            };
+            let groups = groups.iter().map(known).filter(|group| !group.is_empty());
+            groups.map(|group| group.iter().sum::<f64>() / group.len() as f64).collect()
         };
-        match self {
-            Self::Shared { boots, .. } => {
-                let block = |boot: &Boot| Block {
-                    base: of(base, &boot.base),
-                    candidate: of(candidate, &boot.candidate),
-                };
-                boots.iter().map(block).collect()
-            }
-            Self::Apart { base: of_base, candidate: of_candidate } => {
-                let (base, candidate) =
-                    (averages(base, of_base), averages(candidate, of_candidate));
-                vec![Block { base, candidate }]
-            }
-        }
+        let block = |[of_base, of_candidate]: &[Vec<Vec<usize>>; 2]| Block {
+            base: averages(base, of_base),
+            candidate: averages(candidate, of_candidate),
+        };
+        self.blocks.iter().map(block).collect()
     }
 
     /// How many values of each side are compared, block by block.
     pub fn sizes(&self) -> Vec<(usize, usize)> {
-        match self {
-            Self::Shared { boots, .. } => {
-                boots.iter().map(|boot| (boot.base.len(), boot.candidate.len())).collect()
-            }
-            Self::Apart { base, candidate } => vec![(base.len(), candidate.len())],
-        }
+        self.blocks.iter().map(|[base, candidate]| (base.len(), candidate.len())).collect()
     }
 
     /// The smallest p-value that these runs can give.
     pub fn smallest_p(&self) -> f64 {
         smallest_p(self.sizes())
-    }
-
-    /// Runs that suffice for the smallest p-value to be at most `level`.
-    pub fn enough(&self, level: f64) -> Enough {
-        let runs_in =
-            |boots: usize| (1..=1_000).find(|n| smallest_p(vec![(*n, *n); boots]) <= level);
-        match self {
-            Self::Shared { boots, .. } => {
-                let sizes = self.sizes();
-                let (base, candidate) = sizes.iter().copied().max().unwrap_or((2, 2));
-                let more = (1..=10_000)
-                    .find(|count| smallest_p(vec![(base, candidate); *count]) <= level)
-                    .unwrap_or(10_000);
-                let here = runs_in(boots.len()).map(|n| (n, boots.len()));
-                Enough::Boots { boots: more, base, candidate, here }
-            }
-            Self::Apart { base, candidate } => {
-                let n = runs_in(1).unwrap_or(1_000);
-                let single = base.iter().chain(candidate).all(|runs| runs.len() == 1);
-                if single { Enough::Runs(n) } else { Enough::BootsApart(n) }
-            }
-        }
     }
 }
 
@@ -219,7 +129,9 @@ impl Design {
 fn by_boot<'a>(runs: &[&'a Recording]) -> Vec<(Option<Key<'a>>, Vec<usize>)> {
     let mut boots: Vec<(Option<Key<'_>>, Vec<usize>)> = Vec::new();
     for (number, run) in runs.iter().enumerate() {
-        let key = key(run);
+        let place = run.place.as_ref();
+        let key = (run.host.boot_id.as_deref(), place.map(|place| place.boot));
+        let key = (key != (None, None)).then_some(key);
         match boots.iter_mut().find(|(other, _)| key.is_some() && *other == key) {
             Some((_, runs)) => runs.push(number),
             None => boots.push((key, vec![number])),

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::recording::Meter;
 
-use super::{ChangeRecord, Design, Enough, Note, Part, Refusal, Side, Statistic};
+use super::{ChangeRecord, Part, Side, Statistic};
 
 /// The verdict on one figure of one handler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[derive(strum::Display, strum::IntoStaticStr)]
@@ -18,6 +18,7 @@ pub enum Verdict {
     /// Slower by more than its limit, as p-value, lower bound and floor show, or the counted change.
     Fail,
     /// Neither is shown.
+    #[default]
     Inconclusive,
     /// Too few calls for the figure.
     Insufficient,
@@ -28,7 +29,7 @@ pub enum Verdict {
 }
 
 /// One line of a gate: a figure against its limit or its budget.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "Line"))]
 pub struct Line<E = Evidence> {
@@ -71,16 +72,9 @@ impl Line {
             verdict: evidence.verdict(),
             improved: evidence.improved(),
             evidence,
-            meter: Meter::Probes,
             part,
             handler,
-            statistic: None,
-            budget: None,
-            limit_percent: None,
-            floor_ns: None,
-            floor_instructions: None,
-            p_adjusted: None,
-            change: None,
+            ..Self::default()
         }
     }
 }
@@ -108,7 +102,7 @@ pub enum Outcome {
 }
 
 /// The reason of a verdict, apart from what [`ChangeRecord`] has.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub enum Evidence {
     /// Only the baseline called the handler.
     Gone,
@@ -126,6 +120,7 @@ pub enum Evidence {
         side: Option<Side>,
     },
     /// A side has no value.
+    #[default]
     NoValue,
     /// Too many calls of a run were lost.
     Lost {
@@ -156,17 +151,6 @@ pub enum Evidence {
         /// Runs that have a value.
         runs: usize,
     },
-    /// Too many calls were lost for a budget.
-    SpentLost {
-        /// The figure, in nanoseconds.
-        value: f64,
-        /// The share that was lost.
-        share: f64,
-        /// The share that may be lost.
-        allowed: f64,
-    },
-    /// No call to compare with a budget.
-    NoCall,
     /// The limit or the budget is in the other unit than the figures.
     OtherUnit,
     /// No handler of the candidate matches a budget's pattern.
@@ -222,7 +206,7 @@ pub struct Gate<'a> {
     /// The compared parts; empty if the runs are not comparable.
     pub parts: Vec<Part<'a>>,
     /// Notes for the reader.
-    pub notes: Vec<Note>,
+    pub notes: Vec<String>,
     /// Module parameters whose defaults differ, in words.
     pub defaults: Vec<String>,
     /// The judged figures: failed ones first, then undecided ones, then the rest.
@@ -234,10 +218,15 @@ pub struct Gate<'a> {
 pub enum Conclusion {
     /// The figures were judged.
     Judged(Tally),
-    /// The runs are not comparable.
-    NotComparable(Refusal),
+    /// The runs are not comparable: why, for a reader.
+    NotComparable(String),
     /// No figure could fail.
-    TooFewRuns(TooFewRuns),
+    TooFewRuns {
+        /// The number of the part whose runs are too few.
+        part: usize,
+        /// Level that the smallest p-value has to reach.
+        level: f64,
+    },
 }
 
 /// Number of lines by verdict.
@@ -257,21 +246,6 @@ pub struct Tally {
     pub vanished: usize,
 }
 
-/// Runs that are too few to show any regression.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TooFewRuns {
-    /// The part.
-    pub part: Option<String>,
-    /// Its runs.
-    pub design: Design,
-    /// Comparisons that share alpha.
-    pub comparisons: usize,
-    /// Level that the smallest p-value has to reach.
-    pub level: f64,
-    /// Runs that suffice.
-    pub enough: Enough,
-}
-
 impl Evidence {
     /// Whether it shows a handler that became faster by more than its limit.
     pub fn improved(&self) -> bool {
@@ -283,14 +257,10 @@ impl Evidence {
         match *self {
             Self::Gone => Verdict::Vanished,
             Self::New => Verdict::New,
-            Self::NeverCalled | Self::FewCalls { .. } | Self::NoCall | Self::OtherUnit => {
-                Verdict::Insufficient
+            Self::NeverCalled | Self::FewCalls { .. } | Self::OtherUnit => Verdict::Insufficient,
+            Self::NoValue | Self::Lost { .. } | Self::NoBounds | Self::NoMatch => {
+                Verdict::Inconclusive
             }
-            Self::NoValue
-            | Self::Lost { .. }
-            | Self::NoBounds
-            | Self::SpentLost { .. }
-            | Self::NoMatch => Verdict::Inconclusive,
             Self::Change { shown, .. } => match shown {
                 Shown::Slower { .. } => Verdict::Fail,
                 Shown::Faster { .. } | Shown::Fewer | Shown::Within => Verdict::Pass,
@@ -315,7 +285,7 @@ impl Conclusion {
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::NotComparable(_) => Outcome::NotComparable,
-            Self::TooFewRuns(_) => Outcome::TooFewRuns,
+            Self::TooFewRuns { .. } => Outcome::TooFewRuns,
             Self::Judged(tally) if tally.failed > 0 => Outcome::Fail,
             Self::Judged(tally) if tally.undecided > 0 || tally.passed == 0 => {
                 Outcome::Inconclusive

@@ -1,24 +1,24 @@
 //! The gate: judges runs by a rule.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::slice;
 
-use super::change::{CONFIDENCE, average, load_of, lost_share};
+use super::change::{CONFIDENCE, load_of, lost_share};
 use super::judge::{self, Terms};
 use super::placement::{FIRST_PLACEMENTS, MOST_PLACEMENTS};
 use super::{
-    Budget, ChangeRecord, Conclusion, Evidence, Gate, ITERATIONS_AN_INSTRUCTION, Limit, Line,
-    Measured, Note, Part, Refusal, Rule, Run, Sides, Statistic, Tally, TooFewRuns, Verdict,
-    changes, operation_of,
+    Budget, ChangeRecord, Conclusion, Evidence, Gate, HandlerRule, ITERATIONS_AN_INSTRUCTION,
+    Limit, Line, Measured, Part, Rule, Run, Sides, Statistic, Tally, Verdict, changes,
+    operation_of,
 };
 use crate::recording::unlike::defaults;
 use crate::recording::{Clock, DriverCost, Meter};
 use crate::stats;
 
-/// Calls of a run more than in the baseline's that are no change: a run may end before what its last operations put off.
+/// A run may have this many calls more than the baseline's: it may end before the deferred work of its last operations.
 const CALLS_FLOOR: f64 = 4.0;
 
-/// Instructions a call that order others, so many more or fewer of which are said.
+/// Smallest difference in ordering instructions (atomic, fences, serialising) per call that is reported.
 const ORDERING: f64 = 0.05;
 
 /// A figure that is still to be judged.
@@ -28,7 +28,7 @@ struct Pending {
 }
 
 /// Judges the candidate against the baseline and against the rule's budgets.
-pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
+pub fn gate<'a>(sides: Result<Sides<'a>, String>, rule: &Rule) -> Gate<'a> {
     let mut gate = Gate {
         conclusion: Conclusion::Judged(Tally::default()),
         alpha: rule.alpha,
@@ -40,24 +40,24 @@ pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
     };
     let sides = match sides {
         Ok(sides) => sides,
-        Err(refusal) => return Gate { conclusion: Conclusion::NotComparable(refusal), ..gate },
+        Err(why) => return Gate { conclusion: Conclusion::NotComparable(why), ..gate },
     };
     gate.notes = notes(&sides, rule);
     gate.parts = sides.parts;
     gate.defaults = changed_defaults(&gate.parts);
     let mut pending = Vec::new();
     for part in gate.parts.iter().filter(|part| !part.base.is_empty()) {
-        for record in changes(part) {
-            sort(record, part, rule, &mut pending, &mut gate.lines);
-        }
+        let (lines, of_part) = sorted(part, rule);
+        gate.lines.extend(lines);
+        pending.extend(of_part);
     }
-    let (counted, pending): (Vec<_>, Vec<_>) = pending.into_iter().partition(Pending::is_counted);
-    gate.comparisons = pending.len();
-    if let Some(found) = too_few_runs(&gate.parts, &pending, rule) {
-        return Gate { conclusion: Conclusion::TooFewRuns(found), ..gate };
+    let (counted, sampled): (Vec<_>, Vec<_>) = pending.into_iter().partition(Pending::is_counted);
+    gate.comparisons = sampled.len();
+    if let Some((part, level)) = too_few_runs(&gate.parts, &sampled, rule) {
+        return Gate { conclusion: Conclusion::TooFewRuns { part, level }, ..gate };
     }
-    gate.lines.extend(counted.into_iter().map(Pending::judged));
-    gate.lines.extend(judged(pending));
+    gate.lines.extend(counted.into_iter().map(|figure| figure.judged(1.0, 1.0)));
+    gate.lines.extend(judged(sampled));
     for budget in &rule.budgets {
         gate.lines.extend(budget_lines(budget, &gate.parts, rule));
     }
@@ -86,56 +86,53 @@ const FAR_WITHIN_IF_TAIL: f64 = 0.5;
 /// The parts that need further placements: those in which a judged figure comes near its limit, until there are
 /// [`FIRST_PLACEMENTS`], and those whose placements disagree about a limit or a budget, until there are [`MOST_PLACEMENTS`]. Only for counted calls.
 ///
-/// An operation's tail has what the kernel does now and then, so that placements often disagree: if it passes, that is all. An operation
-/// whose mean fails needs none for its other figures.
+/// The tail of an operation contains occasional work of the kernel, so its placements often disagree: it is not measured again once it
+/// passes. Nor are the other figures of an operation whose mean fails.
 pub fn open_parts(sides: &Sides<'_>, rule: &Rule) -> BTreeSet<Option<String>> {
-    let is_open = |part: &Part<'_>| {
-        let mut pending = Vec::new();
-        for record in changes(part) {
-            sort(record, part, rule, &mut pending, &mut Vec::new());
-        }
-        let failed = failed_operations(&pending);
-        let mut figures = pending.iter().filter(|figure| figure.is_counted());
+    let is_open = |part: &&Part<'_>| {
+        let (_, mut figures) = sorted(part, rule);
+        figures.retain(Pending::is_counted);
+        let failed: BTreeSet<&str> = figures.iter().filter_map(Pending::failed_operation).collect();
         let disagree = || {
             let budgets = rule.budgets.iter();
-            budgets.flat_map(|budget| budget_lines(budget, slice::from_ref(part), rule)).any(|it| {
+            budgets.flat_map(|budget| budget_lines(budget, slice::from_ref(*part), rule)).any(|it| {
                 matches!(it.evidence, Evidence::Spent { counted: true, bounds: [low, high], below, .. }
                     if low < below && high >= below)
             })
         };
         match part.design.placements() {
-            0..FIRST_PLACEMENTS => !figures.all(|figure| figure.is_far_within()) || disagree(),
+            0..FIRST_PLACEMENTS => !figures.iter().all(Pending::is_far_within) || disagree(),
             FIRST_PLACEMENTS..MOST_PLACEMENTS => {
-                figures.any(|it| it.is_astride() && !failed.contains(&it.operation())) || disagree()
+                let is_open =
+                    |it: &Pending| it.is_astride() && !failed.contains(&*it.record.handler);
+                figures.iter().any(is_open) || disagree()
             }
             _ => false,
         }
     };
-    sides.parts.iter().filter(|part| is_open(part)).map(|part| part.name.clone()).collect()
-}
-
-/// Operations whose mean fails in each placement, with their parts.
-fn failed_operations(pending: &[Pending]) -> BTreeSet<(Option<String>, String)> {
-    let fails = |figure: &&Pending| {
-        let most = figure.terms.most(&figure.record);
-        figure.record.statistic == Statistic::Avg
-            && load_of(&figure.record.handler).is_some()
-            && figure.is_counted()
-            && !figure.is_astride()
-            && figure.record.change.is_some_and(|change| change > most)
-    };
-    pending.iter().filter(fails).map(Pending::operation).collect()
+    sides.parts.iter().filter(is_open).map(|part| part.name.clone()).collect()
 }
 
 impl Pending {
-    /// What it is of, with its part.
-    fn operation(&self) -> (Option<String>, String) {
-        (self.record.part.clone(), self.record.handler.clone())
-    }
-
     /// Whether placements are compared.
     fn is_counted(&self) -> bool {
         self.record.placements.is_some()
+    }
+
+    /// The operation whose mean this is, if it fails in each placement.
+    fn failed_operation(&self) -> Option<&str> {
+        let is_mean = self.record.statistic == Statistic::Avg;
+        load_of(&self.record.handler)
+            .filter(|_| is_mean && !self.is_astride() && !self.passes())?;
+        Some(&self.record.handler)
+    }
+
+    fn most(&self) -> f64 {
+        self.terms.most(&self.record)
+    }
+
+    fn passes(&self) -> bool {
+        self.record.change.is_none_or(|change| change <= self.most())
     }
 
     /// The lowest and the highest difference of a placement.
@@ -145,7 +142,7 @@ impl Pending {
 
     /// Whether the largest difference is far from the limit.
     fn is_far_within(&self) -> bool {
-        let most = self.terms.most(&self.record);
+        let most = self.most();
         if self.record.is_open(most) {
             return false;
         }
@@ -161,167 +158,144 @@ impl Pending {
     /// Whether further placements may change the verdict: some are beyond the limit and others are not, or what is outside of the
     /// driver's functions decides and is not clear.
     fn is_astride(&self) -> bool {
-        let ([lowest, highest], most) = (self.ends(), self.terms.most(&self.record));
-        let passes = self.record.change.is_some_and(|change| change <= most);
-        let is_done = self.record.statistic == Statistic::Tail && passes;
+        let ([lowest, highest], most) = (self.ends(), self.most());
+        let is_done = self.record.statistic == Statistic::Tail && self.passes();
         self.record.is_open(most) || lowest <= most && highest > most && !is_done
     }
 
-    /// The line on a counted figure.
-    fn judged(self) -> Line {
-        let evidence = judge::judge(&self.record, &self.terms, 1.0, 1.0);
-        limited(self.record, &self.terms, evidence)
+    /// Judges it by its adjusted p-values.
+    fn judged(self, slower: f64, faster: f64) -> Line {
+        let evidence = judge::judge(&self.record, &self.terms, slower, faster);
+        line(self.record, Some(&self.terms), evidence)
     }
 }
 
-/// Decides a figure at once, or leaves it to be judged.
-fn sort(
-    record: ChangeRecord,
-    part: &Part<'_>,
-    rule: &Rule,
-    pending: &mut Vec<Pending>,
-    lines: &mut Vec<Line>,
-) {
-    if let Some(evidence) = presence(&record) {
-        if record.statistic == Statistic::Count {
-            // One line for the whole handler.
-            lines.push(Line { statistic: None, ..line(record, evidence) });
+/// The figures of a part: lines on those that cannot be judged, and those that are still to be.
+fn sorted(part: &Part<'_>, rule: &Rule) -> (Vec<Line>, Vec<Pending>) {
+    let measured =
+        Measured { meter: part.meter(), clock: part.clock(), in_turns: part.design.in_turns };
+    let (mut lines, mut pending) = (Vec::new(), Vec::new());
+    // The baseline's, which comes before what is judged by a share of it.
+    let mut average = None;
+    for record in changes(part) {
+        if record.statistic == Statistic::Avg {
+            average = record.base;
         }
-        return;
-    }
-    let measured = Measured {
-        meter: part.meter(),
-        clock: part.clock(),
-        in_turns: part.design.is_interleaved(),
-    };
-    let floor = rule.floor(&record.handler, measured);
-    let (share, floor) = match rule.limit(&record.handler, record.statistic, measured) {
-        Limit::Off => return,
-        Limit::Share(share) => match record.statistic {
-            Statistic::Count => (Some(share), CALLS_FLOOR),
-            Statistic::Repeated => {
-                let instructions = average(part, &record).unwrap_or(0.0) * share;
+        let presence = match (record.base_calls.total > 0, record.candidate_calls.total > 0) {
+            (true, true) => None,
+            (true, false) => Some(Evidence::Gone),
+            (false, true) => Some(Evidence::New),
+            (false, false) => Some(Evidence::NeverCalled),
+        };
+        if let Some(evidence) = presence {
+            if record.statistic == Statistic::Count {
+                // One line for the whole handler.
+                lines.push(Line { statistic: None, ..line(record, None, evidence) });
+            }
+            continue;
+        }
+        let limit = rule.limit(&record.handler, record.statistic, measured);
+        let floor = rule.floor(&record.handler, measured);
+        let (share, floor) = match (limit, record.statistic) {
+            (Limit::Off, _) => continue,
+            (Limit::By(amount), _) if amount.meter != measured.meter => {
+                lines.push(line(record, None, Evidence::OtherUnit));
+                continue;
+            }
+            (Limit::By(amount), Statistic::Repeated) => {
+                (None, amount.value * ITERATIONS_AN_INSTRUCTION)
+            }
+            (Limit::By(amount), _) => (None, amount.value),
+            (Limit::Share(share), Statistic::Count) => (Some(share), CALLS_FLOOR),
+            (Limit::Share(share), Statistic::Repeated) => {
+                let instructions = average.unwrap_or(0.0) * share;
                 (None, instructions.max(floor) * ITERATIONS_AN_INSTRUCTION)
             }
-            _ => (Some(share), floor),
-        },
-        Limit::By(amount) if amount.meter == measured.meter => match record.statistic {
-            Statistic::Repeated => (None, amount.value * ITERATIONS_AN_INSTRUCTION),
-            _ => (None, amount.value),
-        },
-        Limit::By(_) => {
-            lines.push(line(record, Evidence::OtherUnit));
-            return;
+            (Limit::Share(share), _) => (Some(share), floor),
+        };
+        let terms = Terms { share, floor, max_loss: rule.max_loss, alpha: rule.alpha };
+        match judge::insufficient(&record) {
+            Some(evidence) => lines.push(line(record, Some(&terms), evidence)),
+            None => pending.push(Pending { record, terms }),
         }
-    };
-    let terms = Terms { share, floor, max_loss: rule.max_loss, alpha: rule.alpha };
-    match judge::insufficient(&record) {
-        Some(evidence) => lines.push(limited(record, &terms, evidence)),
-        None => pending.push(Pending { record, terms }),
     }
+    (lines, pending)
 }
 
-/// Evidence for a handler that not both sides called.
-fn presence(record: &ChangeRecord) -> Option<Evidence> {
-    match (record.base_calls.total > 0, record.candidate_calls.total > 0) {
-        (true, true) => None,
-        (true, false) => Some(Evidence::Gone),
-        (false, true) => Some(Evidence::New),
-        (false, false) => Some(Evidence::NeverCalled),
-    }
-}
-
-/// A line on a change.
-fn line(record: ChangeRecord, evidence: Evidence) -> Line {
-    let new = Line::new(record.part.clone(), record.handler.clone(), evidence);
-    let statistic = Some(record.statistic);
-    Line { statistic, meter: record.meter(), change: Some(record), ..new }
-}
-
-/// A line on a change that has limits.
-fn limited(record: ChangeRecord, terms: &Terms, evidence: Evidence) -> Line {
-    let floor = Some(terms.floor(&record));
+/// A line on a change, with its limits.
+fn line(record: ChangeRecord, terms: Option<&Terms>, evidence: Evidence) -> Line {
+    let floor = terms.map(|terms| terms.floor(&record));
     let (floor_ns, floor_instructions) = match record.meter() {
         Meter::Probes => (floor, None),
         Meter::Exact => (None, floor.filter(|_| record.statistic.is_cost())),
     };
     Line {
-        limit_percent: terms.share.map(|share| share * 100.0),
+        statistic: Some(record.statistic),
+        meter: record.meter(),
+        limit_percent: terms.and_then(|terms| terms.share).map(|share| share * 100.0),
         floor_ns,
         floor_instructions,
-        ..line(record, evidence)
+        change: Some(record.clone()),
+        ..Line::new(record.part, record.handler, evidence)
     }
 }
 
-/// The design for which no comparison can fail, if any.
-fn too_few_runs(parts: &[Part<'_>], pending: &[Pending], rule: &Rule) -> Option<TooFewRuns> {
-    let comparisons = pending.len().max(1);
-    let level = rule.alpha / comparisons as f64;
+/// The first part of which no comparison can fail, and the level that the smallest p-value has to reach.
+fn too_few_runs(parts: &[Part<'_>], sampled: &[Pending], rule: &Rule) -> Option<(usize, f64)> {
+    let level = rule.alpha / sampled.len().max(1) as f64;
     // Both are quotients: allow for rounding.
-    let hopeless = |part: &Part<'_>| part.design.smallest_p() > level * (1.0 + 1e-9);
+    let is_hopeless = |part: &Part<'_>| part.design.smallest_p() > level * (1.0 + 1e-9);
     let is_compared = |part: &Part<'_>| {
         let is_its = |figure: &Pending| figure.record.part == part.name;
         part.meter() == Meter::Probes
             && !part.base.is_empty()
-            && (pending.is_empty() || pending.iter().any(is_its))
+            && (sampled.is_empty() || sampled.iter().any(is_its))
     };
-    let part = parts.iter().find(|part| is_compared(part) && hopeless(part))?;
-    Some(TooFewRuns {
-        part: part.name.clone(),
-        design: part.design.clone(),
-        comparisons,
-        level,
-        enough: part.design.enough(level),
+    let part = parts.iter().position(|part| is_compared(part) && is_hopeless(part))?;
+    Some((part, level))
+}
+
+/// Lines on figures that probes measured, whose p-values are adjusted for each other.
+fn judged(sampled: Vec<Pending>) -> impl Iterator<Item = Line> {
+    let p_values: [fn(&ChangeRecord) -> Option<f64>; 2] = [|of| of.p_slower, |of| of.p_faster];
+    let [slower, faster] = p_values.map(|of| {
+        let of = |figure: &Pending| of(&figure.record).unwrap_or(1.0);
+        stats::adjust(&sampled.iter().map(of).collect::<Vec<f64>>())
+    });
+    sampled.into_iter().zip(slower.into_iter().zip(faster)).map(|(figure, (slower, faster))| Line {
+        p_adjusted: Some(slower),
+        ..figure.judged(slower, faster)
     })
 }
 
-fn judged(pending: Vec<Pending>) -> impl Iterator<Item = Line> {
-    let adjusted = |of: fn(&ChangeRecord) -> Option<f64>| {
-        let p_values: Vec<f64> = pending.iter().map(|p| of(&p.record).unwrap_or(1.0)).collect();
-        stats::adjust(&p_values)
-    };
-    let slower = adjusted(|record| record.p_slower);
-    let faster = adjusted(|record| record.p_faster);
-    pending.into_iter().zip(slower.into_iter().zip(faster)).map(|(pending, (slower, faster))| {
-        let Pending { record, terms, .. } = pending;
-        let evidence = judge::judge(&record, &terms, slower, faster);
-        Line { p_adjusted: Some(slower), ..limited(record, &terms, evidence) }
-    })
-}
-
-/// Lines of a budget: one per handler of the candidate that it matches.
+/// Lines of a budget: one per handler of the candidate and operation that it matches.
 fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
-    let line = |part: Option<String>, handler: &str, evidence: Evidence| Line {
+    let line = |part: Option<String>, name: &str, evidence: Evidence| Line {
         statistic: Some(budget.statistic),
         budget: Some(budget.text.clone()),
         meter: budget.below.meter,
-        ..Line::new(part, handler.to_owned(), evidence)
+        ..Line::new(part, name.to_owned(), evidence)
     };
     let mut lines = Vec::new();
     for part in parts {
-        let mut seen: Vec<(Option<&str>, &str)> = Vec::new();
+        let mut add = |name: &str, judge: &dyn Fn() -> Evidence| {
+            if budget.pattern.matches(name) {
+                let is_its = part.meter() == budget.below.meter;
+                let evidence = if is_its { judge() } else { Evidence::OtherUnit };
+                lines.push(line(part.name.clone(), name, evidence));
+            }
+        };
+        let mut seen = HashSet::new();
         for handler in part.candidate.iter().flat_map(|run| &run.recording.handlers) {
             let key = (handler.module.as_deref(), handler.name.as_str());
-            if budget.pattern.matches(&handler.name) && !seen.contains(&key) {
-                seen.push(key);
-                let evidence = match part.meter() == budget.below.meter {
-                    true => spent(budget, &part.candidate, key, rule),
-                    false => Evidence::OtherUnit,
-                };
-                lines.push(line(part.name.clone(), &handler.name, evidence));
+            if seen.insert(key) {
+                add(&handler.name, &|| spent(budget, &part.candidate, key, rule));
             }
         }
         for load in part.operations() {
-            let name = operation_of(load);
-            if budget.pattern.matches(&name) {
-                let costs = part.candidate.iter().filter_map(|run| run.cost(load));
-                let values: Vec<f64> = costs.map(DriverCost::added_ns).collect();
-                let evidence = match budget.below.meter {
-                    Meter::Exact => within(budget, &values),
-                    Meter::Probes => Evidence::OtherUnit,
-                };
-                lines.push(line(part.name.clone(), &name, evidence));
-            }
+            let costs = part.candidate.iter().filter_map(|run| run.cost(load));
+            let values: Vec<f64> = costs.map(DriverCost::added_ns).collect();
+            add(&operation_of(load), &|| within(budget, &values));
         }
     }
     if lines.is_empty() {
@@ -347,12 +321,10 @@ fn spent(
     let values: Vec<f64> =
         handlers().filter_map(|handler| Some(budget.statistic.of(handler)?.value)).collect();
     let share = handlers().map(|handler| lost_share(handler)).fold(0.0, f64::max);
-    match within(budget, &values) {
-        Evidence::Spent { value, .. } if share > rule.max_loss => {
-            Evidence::SpentLost { value, share, allowed: rule.max_loss }
-        }
-        evidence => evidence,
+    if share > rule.max_loss {
+        return Evidence::Lost { share, allowed: rule.max_loss };
     }
+    within(budget, &values)
 }
 
 /// Judges the values of runs by a budget.
@@ -364,82 +336,88 @@ fn within(budget: &Budget, values: &[f64]) -> Evidence {
             (value, bounds.map_or([value; 2], |bounds| [bounds.lower, bounds.upper]))
         }),
     };
-    let Some((value, bounds)) = found else { return Evidence::NoCall };
+    let Some((value, bounds)) = found else { return Evidence::NoValue };
     Evidence::Spent { value, bounds, below: budget.below.value, counted, runs: values.len() }
 }
 
 /// Module parameters whose defaults differ, each once.
 fn changed_defaults(parts: &[Part<'_>]) -> Vec<String> {
     let of = |part: &Part<'_>| {
-        let (base, candidate) = (part.base.first()?, part.candidate.first()?);
-        Some(defaults(&base.recording, &candidate.recording))
+        Some(defaults(&part.base.first()?.recording, &part.candidate.first()?.recording))
     };
     let words: BTreeSet<String> = parts.iter().filter_map(of).flatten().collect();
-    words.into_iter().collect()
+    Vec::from_iter(words)
 }
 
-fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<Note> {
+fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<String> {
     let mut notes = sides.notes.clone();
     for part in &sides.parts {
-        let base = part.base.first().map_or(Vec::new(), |run| run.builds().collect());
-        let candidate = part.candidate.first().map_or(Vec::new(), |run| run.builds().collect());
+        let [base, candidate] = [&part.base, &part.candidate]
+            .map(|runs| runs.first().map_or(Vec::new(), |run| run.builds().collect()));
         if !base.is_empty() && base == candidate {
-            notes.push(Note::SameBuild(part.name.clone()));
+            notes.push(format!("{}both sides are of the same build", part.prefix()));
         }
-        let floors = rule.handlers.iter().filter_map(|rule| rule.floor);
-        let others =
-            rule.floor.into_iter().chain(floors).filter(|floor| floor.meter != part.meter());
-        notes.extend(others.map(|floor| Note::OtherFloor(floor, part.name.clone())));
-        if part.clock() == Clock::Wall && !part.design.is_interleaved() {
-            notes.push(Note::NotInTurns(part.name.clone()));
+        let floors = rule.floor.into_iter().chain(rule.handlers.iter().filter_map(|it| it.floor));
+        for floor in floors.filter(|floor| floor.meter != part.meter()) {
+            let unit = match part.meter() {
+                Meter::Exact => "calls were counted in instructions",
+                Meter::Probes => "calls have durations",
+            };
+            let prefix = part.prefix();
+            notes.push(format!("{prefix}the floor of {floor} does not apply, for {unit}"));
+        }
+        if part.clock() == Clock::Wall && !part.design.in_turns {
+            notes.push(format!(
+                "{}the sides did not take turns on the wall clock, so a drift of the machine looks like a \
+                 change: the limits are doubled unless they were given",
+                part.prefix()
+            ));
         }
     }
     notes.extend(ordering(sides));
-    let names = || {
-        let runs = sides.parts.iter().flat_map(Part::runs);
-        runs.flat_map(|run| &run.recording.handlers).map(|handler| handler.name.as_str())
-    };
+    let runs = || sides.parts.iter().flat_map(Part::runs);
+    let handlers = || runs().flat_map(|run| &run.recording.handlers);
     let operations: Vec<String> =
         sides.parts.iter().flat_map(Part::operations).map(operation_of).collect();
-    for handler in &rule.handlers {
-        let mut names = names().chain(operations.iter().map(String::as_str));
-        if !names.any(|name| handler.pattern.matches(name)) {
-            notes.push(Note::Unmatched(handler.pattern.to_string()));
+    for HandlerRule { pattern, .. } in &rule.handlers {
+        if !handlers().map(|it| &it.name).chain(&operations).any(|name| pattern.matches(name)) {
+            notes.push(format!("no handler matches `{pattern}` of the rule file"));
         }
     }
     notes
 }
 
-/// Handlers whose calls have more or fewer instructions that order others, each once, by the load under which it is most.
-fn ordering(sides: &Sides<'_>) -> Vec<Note> {
-    let of = |runs: &[&Run]| {
-        // `None` where one run did not count them.
-        let mut sums: BTreeMap<String, Option<(u64, u64)>> = BTreeMap::new();
-        for handler in runs.iter().flat_map(|run| &run.recording.handlers) {
-            let sum = sums.entry(handler.name.clone()).or_insert(Some((0, 0)));
-            *sum = sum.zip(handler.ordering).map(|((ordering, calls), more)| {
-                (ordering.saturating_add(more), calls.saturating_add(handler.count))
-            });
-        }
-        sums
-    };
-    let mut most: BTreeMap<String, [f64; 2]> = BTreeMap::new();
+/// Notes on handlers whose calls have more or fewer ordering instructions, by the load under which they differ most. They have no limit.
+fn ordering(sides: &Sides<'_>) -> impl Iterator<Item = String> {
+    let mut most: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
     for part in &sides.parts {
-        let candidate = of(&part.candidate);
-        for (name, base) in of(&part.base) {
-            let both = [Some(&base), candidate.get(&name)];
-            let [Some(base), Some(candidate)] =
-                both.map(|sums| stats::mean((*sums?)?.0, (*sums?)?.1))
-            else {
-                continue;
-            };
-            let known = most.get(&name).map_or(0.0, |[base, candidate]| (candidate - base).abs());
+        for handler in part.base.iter().flat_map(|run| &run.recording.handlers) {
+            let both =
+                [&part.base, &part.candidate].map(|runs| ordering_a_call(runs, &handler.name));
+            let [Some(base), Some(candidate)] = both else { continue };
+            let known = most.get(&*handler.name).map_or(0.0, |[was, is]| (is - was).abs());
             if (candidate - base).abs() >= ORDERING.max(known) {
-                most.insert(name, [base, candidate]);
+                most.insert(&handler.name, [base, candidate]);
             }
         }
     }
-    most.into_iter().map(|(handler, both)| Note::Ordering(handler, both)).collect()
+    most.into_iter().map(|(handler, [base, candidate])| {
+        format!(
+            "{handler}: {base:.1} to {candidate:.1} instructions a call are atomic, fences or serialising, each of which takes as \
+             long as tens of others"
+        )
+    })
+}
+
+/// The average over all calls; `None` if a run did not count them.
+fn ordering_a_call(runs: &[&Run], name: &str) -> Option<f64> {
+    let (mut instructions, mut calls) = (0_u64, 0_u64);
+    let handlers = runs.iter().flat_map(|run| &run.recording.handlers);
+    for handler in handlers.filter(|handler| handler.name == name) {
+        instructions = instructions.saturating_add(handler.ordering?);
+        calls = calls.saturating_add(handler.count);
+    }
+    stats::mean(instructions, calls)
 }
 
 fn tally(lines: &[Line], rule: &Rule) -> Tally {

@@ -30,7 +30,8 @@ pub struct HookReport {
 }
 
 impl HookReport {
-    /// Of the runs on one kernel; `is_asked` says whether it matters that a hook was reached, and `hint` knows a load for a handler. `None` if a side does not say what it registered, or could not know.
+    /// Of the runs on one kernel. `is_asked` says whether it matters that a hook was reached, and `hint` knows a load for a handler.
+    /// `None` if a side does not say what it registered, or could not know.
     pub fn of(
         base: &[&Recording],
         candidate: &[&Recording],
@@ -39,13 +40,7 @@ impl HookReport {
         hint: &dyn Fn(&str) -> Option<String>,
     ) -> Option<Self> {
         let sides = [Side::of(base)?, Side::of(candidate)?];
-        let mut found = Self { unknown: sides[1].unknown.clone(), ..Self::default() };
-        found
-            .unknown
-            .extend(sides[0].unknown.iter().filter(|why| !sides[1].unknown.contains(why)).cloned());
         let [mut old, mut new] = sides.each_ref().map(|side| side.hooks.clone());
-        let is_asked = |hook: &&&Hook| is_asked(hook);
-        found.hooks = new.iter().filter(is_asked).count();
         // Equal ones first, one for one: a second registration of a handler is a hook more.
         let is_equal = |a: &Hook, b: &Hook| {
             (a.kind, &a.place, &a.handlers, a.maxactive, a.state)
@@ -55,30 +50,35 @@ impl HookReport {
             a.place == b.place && a.handlers.iter().any(|handler| b.handlers.contains(handler))
         };
         pairs(&mut old, &mut new, &is_equal);
+        let mut found = Self::default();
         for (was, is) in pairs(&mut old, &mut new, &is_like) {
             let words = change(was, is);
             found.decide(&words, is, &sides, rule);
             found.changed.push(words);
         }
         for hook in new {
-            let words = hook.to_string();
-            found.decide(&words, hook, &sides, rule);
-            found.more.push(words);
+            found.decide(&hook.to_string(), hook, &sides, rule);
+            found.more.push(hook.to_string());
         }
-        found.hooks += old.iter().filter(is_asked).count();
-        for hook in old {
+        for hook in &old {
             if !rule.allow_vanished {
-                let text = format!("{hook} is no longer registered");
-                found.undecided.push(text);
+                found.undecided.push(format!("{hook} is no longer registered"));
             }
             found.less.push(hook.to_string());
-            if is_asked(&&hook) && !sides[0].reached(hook) {
-                found.unreached.push(hinted(hook, hint));
-            }
         }
-        let asked = sides[1].hooks.iter().filter(is_asked);
-        let unreached = asked.filter(|hook| !sides[1].reached(hook));
-        found.unreached.extend(unreached.map(|hook| hinted(hook, hint)));
+        for (side, hooks) in sides.iter().zip([&old, &sides[1].hooks]) {
+            for hook in hooks.iter().filter(|hook| is_asked(hook)) {
+                found.hooks += 1;
+                if !side.reached(hook) {
+                    let load = hook.handlers.iter().find_map(|handler| hint(handler));
+                    let hint = load.map_or(String::new(), |load| format!(", although {load}"));
+                    found.unreached.push(format!("{hook}{hint}"));
+                }
+            }
+            let unknown = side.unknown.iter().filter(|why| !found.unknown.contains(why));
+            let unknown: Vec<String> = unknown.cloned().collect();
+            found.unknown.extend(unknown);
+        }
         Some(found)
     }
 
@@ -100,24 +100,18 @@ impl HookReport {
     }
 
     /// The differences, a kind and its hooks each.
-    pub fn differences(&self) -> Vec<(&'static str, &String)> {
+    pub fn differences(&self) -> impl Iterator<Item = (&'static str, &String)> {
         let kinds = [
             ("registers", &self.more),
             ("registers no longer", &self.less),
             ("registers otherwise", &self.changed),
         ];
-        kinds
-            .into_iter()
-            .flat_map(|(what, hooks)| hooks.iter().map(move |hook| (what, hook)))
-            .collect()
+        kinds.into_iter().flat_map(|(what, hooks)| hooks.iter().map(move |hook| (what, hook)))
     }
 
     /// Adds those of another kernel; `kernel` is in their words.
     pub fn add(&mut self, other: Self, kernel: Option<&str>) {
-        let on = |words: String| match kernel {
-            Some(kernel) => format!("{words} on {kernel}"),
-            None => words,
-        };
+        let on = kernel.map_or(String::new(), |kernel| format!(" on {kernel}"));
         self.hooks += other.hooks;
         for (to, from) in [
             (&mut self.more, other.more),
@@ -127,7 +121,7 @@ impl HookReport {
             (&mut self.unreached, other.unreached),
             (&mut self.unknown, other.unknown),
         ] {
-            to.extend(from.into_iter().map(on));
+            to.extend(from.into_iter().map(|words| words + &on));
         }
     }
 }
@@ -194,29 +188,20 @@ fn pairs<'a>(
     found
 }
 
-/// A hook, and a load that is for one of its handlers.
-fn hinted(hook: &Hook, hint: &dyn Fn(&str) -> Option<String>) -> String {
-    let load = hook.handlers.iter().find_map(|handler| hint(handler));
-    load.map_or_else(|| hook.to_string(), |load| format!("{hook}, although {load}"))
-}
-
+/// In what a hook is registered otherwise.
 fn change(was: &Hook, is: &Hook) -> String {
-    let mut words = Vec::new();
-    if was.kind != is.kind {
-        words.push(format!("{} before", was.kind.name()));
-    }
-    if was.handlers != is.handlers {
-        words.push(format!("called {} before", was.handlers.join(", ")));
-    }
-    if was.maxactive != is.maxactive {
-        let most = |hook: &Hook| hook.maxactive.map_or("-".to_owned(), |most| most.to_string());
-        words.push(format!("maxactive {}, was {}", most(is), most(was)));
-    }
-    if was.state != is.state {
-        let state = |hook: &Hook| hook.state.map_or("-", ProbeState::name);
-        words.push(format!("hit by {}, was {}", state(is), state(was)));
-    }
-    format!("{is}: {}", words.join("; "))
+    let facts = |hook: &Hook| {
+        let most = hook.maxactive.map_or("-".to_owned(), |most| most.to_string());
+        [
+            ("a", hook.kind.name().to_owned()),
+            ("calls", hook.handlers.join(", ")),
+            ("maxactive", most),
+            ("hit by", hook.state.map_or("-", ProbeState::name).to_owned()),
+        ]
+    };
+    let facts = facts(was).into_iter().zip(facts(is)).filter(|(was, is)| was != is);
+    let words = facts.map(|((what, was), (_, is))| format!("{what} {is}, was {was}"));
+    format!("{is}: {}", words.collect::<Vec<_>>().join("; "))
 }
 
 #[cfg(test)]
@@ -315,7 +300,7 @@ mod tests {
         assert_eq!(
             found.changed,
             [
-                "kprobe __sys_connect (entry): kretprobe before; called entry, exit before; maxactive -, was 16",
+                "kprobe __sys_connect (entry): a kprobe, was kretprobe; calls entry, was entry, exit; maxactive -, was 16",
                 "kprobe __sys_bind+0x10 (bind): hit by breakpoint, was optimized",
             ]
         );

@@ -1,5 +1,5 @@
 //! What changed between a baseline and a candidate, and whether that is allowed: pure functions from
-//! recordings to numbers. `export::verdict` has the sentences.
+//! recordings to decisions. `export::verdict` has the sentences about single figures.
 //!
 //! [`Sides`] are comparable runs, [`changes`] are their differences, and [`gate()`] judges these by a
 //! [`Rule`].
@@ -21,16 +21,14 @@ mod statistic;
 pub use budget::Budget;
 pub(crate) use change::subject;
 pub use change::{CONFIDENCE, Calls, ChangeRecord, changes, load_of, operation_of};
-pub use design::{Design, DesignKind, Enough};
-pub use finding::{
-    Conclusion, Evidence, Gate, Line, Outcome, Shown, Tally, Threshold, TooFewRuns, Verdict,
-};
+pub use design::{Design, DesignKind};
+pub use finding::{Conclusion, Evidence, Gate, Line, Outcome, Shown, Tally, Threshold, Verdict};
 pub use gate::{gate, open_parts};
 pub use hooks::HookReport;
 pub(crate) use hooks::called;
 pub use placement::{FIRST_PLACEMENTS, MOST_PLACEMENTS};
-pub use quantity::{Amount, parse_ns, parse_share};
+pub use quantity::{Amount, parse_share};
 pub use rule::{HandlerRule, Limit, Limits, Measured, Rule};
-pub use side::{Note, Side};
-pub use sides::{Part, Refusal, Run, Sides, Unfit, Unlike};
+pub use side::Side;
+pub use sides::{Part, Run, Sides};
 pub use statistic::{ITERATIONS_AN_INSTRUCTION, Observed, Statistic};

@@ -4,8 +4,8 @@
 use super::{Design, Observed};
 use crate::stats::{ends, median};
 
-/// Placements that are measured of what differs. One may be the odd one, in which an object lies elsewhere, and of two nobody
-/// knows which; the median of three is not the odd one's.
+/// Placements that are measured where builds differ. One placement may be an outlier, in which an object lies elsewhere; the median of
+/// three is not the outlier's.
 pub const FIRST_PLACEMENTS: usize = 3;
 
 /// Placements that are measured where they disagree about a limit. Of a figure that the builds have alike, with two values by
@@ -71,20 +71,17 @@ impl Placed {
             ]
         };
         let over: Vec<[Separation; 2]> = percentiles.iter().map(both).collect();
-        let differences = |apart: &[[bool; 2]]| -> Vec<f64> {
+        let differences = |is_apart: fn(Separation) -> bool| -> Vec<f64> {
+            let apart: Vec<[bool; 2]> = over.iter().map(|both| both.map(is_apart)).collect();
             let in_placement = |at: usize| {
                 let of = |[whole, within]: &[Vec<Pair>; 2]| [whole[at], within[at]];
-                tail_difference(&percentiles.iter().map(of).collect::<Vec<_>>(), apart)
+                tail_difference(&percentiles.iter().map(of).collect::<Vec<_>>(), &apart)
             };
             (0..placements).map(in_placement).collect()
         };
-        let of = |it: fn(Separation) -> bool| {
-            over.iter().map(|both| both.map(it)).collect::<Vec<[bool; 2]>>()
-        };
-        let placed = Self::new(&pairs(design, &shown.whole), &differences(&of(|it| it.apart)))?;
+        let placed = Self::new(&pairs(design, &shown.whole), &differences(|it| it.apart))?;
         let is_open = over.iter().flatten().any(|it| it.open);
-        let otherwise =
-            is_open.then(|| median(&differences(&of(|it| it.apart != it.open)))).flatten();
+        let otherwise = is_open.then(|| median(&differences(|it| it.apart != it.open))).flatten();
         Some(Self { otherwise, ..placed })
     }
 
@@ -107,43 +104,41 @@ type Pair = [Observed; 2];
 /// The placements that have both sides.
 fn pairs(design: &Design, [base, candidate]: &Figures) -> Vec<Pair> {
     let pairs = design.pairs().into_iter();
-    pairs.filter_map(|[of_base, new]| Some([mean(base, of_base)?, mean(candidate, new)?])).collect()
+    pairs
+        .filter_map(|[of_base, new]| Some([mean(base, &of_base)?, mean(candidate, &new)?]))
+        .collect()
 }
 
 fn mean(observed: &[Option<Observed>], runs: &[usize]) -> Option<Observed> {
     let found: Vec<Observed> = runs.iter().filter_map(|run| *observed.get(*run)?).collect();
-    let mean = |of: fn(&Observed) -> f64| found.iter().map(of).sum::<f64>() / found.len() as f64;
+    let mean =
+        |of: &dyn Fn(&Observed) -> f64| found.iter().map(of).sum::<f64>() / found.len() as f64;
     (!found.is_empty()).then(|| Observed {
-        value: mean(|it| it.value),
-        resolution: mean(|it| it.resolution),
-        beside: [mean(|it| it.beside[0]), mean(|it| it.beside[1])],
-        outside: found.iter().all(|it| it.outside.is_some()).then(|| {
-            [
-                mean(|it| it.outside.map_or(0.0, |it| it[0])),
-                mean(|it| it.outside.map_or(0.0, |it| it[1])),
-            ]
-        }),
+        value: mean(&|it| it.value),
+        resolution: mean(&|it| it.resolution),
+        beside: [0, 1].map(|at| mean(&|it| it.beside[at])),
+        outside: found
+            .iter()
+            .all(|it| it.outside.is_some())
+            .then(|| [0, 1].map(|at| mean(&|it| it.outside.unwrap_or_default()[at]))),
     })
 }
 
-/// Instructions of an operation that are no news: the driver's functions run before the first operation, too.
+/// Smaller differences of an operation are noise: the driver's functions run before the first operation, too.
 const NOTHING: f64 = 0.5;
 
 /// Candidate minus baseline, less what a single call makes, or less what an operation takes more outside of the driver's functions
 /// if that may be, or if placements do not hold it [apart](Separation).
 fn difference(pair: &Pair, apart: bool) -> f64 {
-    match outside(pair) {
-        Some((outside, most)) if outside.abs() >= NOTHING && !(apart && outside.abs() > most) => {
-            pair[1].value - pair[0].value - outside
+    let [base, candidate] = pair;
+    // By how much an operation differs outside of the driver's functions, and by how much it may.
+    let outside = base.outside.zip(candidate.outside).map(|([was, may], [is, _])| (is - was, may));
+    match outside {
+        Some((outside, may)) if outside.abs() >= NOTHING && !(apart && outside.abs() > may) => {
+            candidate.value - base.value - outside
         }
         _ => but_for_one_call(pair),
     }
-}
-
-/// By how much an operation differs outside of the driver's functions, and by how much it may.
-fn outside([base, candidate]: &Pair) -> Option<(f64, f64)> {
-    let ([was, most], [is, _]) = base.outside.zip(candidate.outside)?;
-    Some((is - was, most))
 }
 
 /// Candidate minus baseline, less what a single call makes.
@@ -230,7 +225,11 @@ fn tail_difference(percentiles: &[[Pair; 2]], apart: &[[bool; 2]]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::design::Boot;
+    use crate::verdict::DesignKind;
+
+    fn design(kind: DesignKind, blocks: Vec<[Vec<Vec<usize>>; 2]>) -> Design {
+        Design { kind, blocks, in_turns: false, left_out: 0 }
+    }
 
     fn observed(value: f64, beside: [f64; 2]) -> Observed {
         Observed { beside, ..Observed::exact(value) }
@@ -311,9 +310,9 @@ mod tests {
 
     #[test]
     fn a_tail_of_the_drivers_part_counts_if_placements_hold_it_apart() {
-        let design = |placements: usize| {
-            let boot = |run| Boot { base: vec![run], candidate: vec![run], interleaved: false };
-            Design::Shared { boots: (0..placements).map(boot).collect(), left_out: 0 }
+        let of_placements = |placements: usize| {
+            let placement = |run| [vec![vec![run]], vec![vec![run]]];
+            design(DesignKind::Shared, (0..placements).map(placement).collect())
         };
         let of = |within: [&[f64]; 2]| {
             let figures = |more: f64| {
@@ -324,7 +323,7 @@ mod tests {
                 side.into_iter().map(|it| it.map(of_whole)).collect()
             });
             let tail = [Tail { whole, within: figures(0.0) }];
-            let placed = Placed::of_tail(&design(within[0].len()), &tail, &tail[0]).unwrap();
+            let placed = Placed::of_tail(&of_placements(within[0].len()), &tail, &tail[0]).unwrap();
             (placed.change, placed.otherwise)
         };
         assert_eq!(of([&[400.0], &[417.0]]), (17.0, Some(0.0)));
@@ -357,8 +356,8 @@ mod tests {
 
     #[test]
     fn without_a_placement_in_common_each_is_paired_with_each() {
-        let design =
-            Design::Apart { base: vec![vec![0], vec![1]], candidate: vec![vec![0, 1], vec![2]] };
+        let boots = [vec![vec![0], vec![1]], vec![vec![0, 1], vec![2]]];
+        let design = design(DesignKind::Apart, vec![boots]);
         let side = |values: &[f64]| -> Vec<Option<Observed>> {
             values.iter().map(|value| Some(Observed::exact(*value))).collect()
         };

@@ -1,32 +1,9 @@
-//! Parses durations, instructions and shares.
+//! Amounts and shares, as text has them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::recording::Meter;
-
-/// Parses a duration of up to a day, such as `2us`, into nanoseconds.
-///
-/// # Errors
-/// If there is no number, no unit (`ns`, `us`, `ms`, `s`), or the number is negative.
-pub fn parse_ns(text: &str) -> Result<f64, String> {
-    const DAY_NS: f64 = 86_400e9;
-    let bad = || {
-        format!("invalid duration `{text}`: write it with its unit, such as 250ns, 2us or 1.5ms")
-    };
-    let trimmed = text.trim();
-    let unit_at = trimmed.find(|c: char| c.is_alphabetic()).ok_or_else(bad)?;
-    let (number, unit) = trimmed.split_at(unit_at);
-    let scale = match unit {
-        "ns" => 1.0,
-        "us" | "\u{b5}s" | "\u{3bc}s" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        _ => return Err(bad()),
-    };
-    let ns = number.trim().parse::<f64>().map_err(|_| bad())? * scale;
-    if (0.0..=DAY_NS).contains(&ns) { Ok(ns) } else { Err(bad()) }
-}
 
 /// What calls may take, or take more: a duration, or instructions.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,27 +24,40 @@ impl Amount {
     pub fn instructions(value: f64) -> Self {
         Self { value, meter: Meter::Exact }
     }
+
+    /// Reads an amount that is in instructions where it has no unit.
+    pub(super) fn with_unit(text: &str) -> Result<Self, String> {
+        let unit = if text.contains(char::is_alphabetic) { "" } else { " instructions" };
+        format!("{text}{unit}").parse()
+    }
 }
 
 impl FromStr for Amount {
     type Err = String;
 
-    /// Reads `2us` or `3000 instructions`.
+    /// Reads a duration of up to a day, such as `2us`, or `3000 instructions`.
     fn from_str(text: &str) -> Result<Self, String> {
+        const DAY_NS: f64 = 86_400e9;
         let text = text.trim();
-        let bad = || {
+        let parse = || {
+            let (number, unit) = text.split_at(text.find(char::is_alphabetic)?);
+            let number: f64 = number.trim().parse().ok()?;
+            let amount = match unit {
+                "instructions" => Self::instructions(number),
+                "ns" => Self::ns(number),
+                "us" | "\u{b5}s" | "\u{3bc}s" => Self::ns(number * 1e3),
+                "ms" => Self::ns(number * 1e6),
+                "s" => Self::ns(number * 1e9),
+                _ => return None,
+            };
+            let most = if amount.meter == Meter::Exact { f64::MAX } else { DAY_NS };
+            (0.0..=most).contains(&amount.value).then_some(amount)
+        };
+        parse().ok_or_else(|| {
             format!(
                 "invalid amount `{text}`: write it with its unit, such as 250ns, 2us or 5 instructions"
             )
-        };
-        match text.strip_suffix("instructions") {
-            Some(number) => {
-                let number: f64 = number.trim().parse().map_err(|_| bad())?;
-                let valid = number.is_finite() && number >= 0.0;
-                valid.then_some(Self::instructions(number)).ok_or_else(bad)
-            }
-            None => parse_ns(text).map(Self::ns).map_err(|_| bad()),
-        }
+        })
     }
 }
 
@@ -105,10 +95,10 @@ mod tests {
             ("1s", 1e9),
             ("3\u{b5}s", 3e3),
         ] {
-            assert_eq!(parse_ns(text), Ok(ns), "{text}");
+            assert_eq!(text.parse(), Ok(Amount::ns(ns)), "{text}");
         }
         for text in ["", "2", "us", "-1us", "2 min", "nanns", "infs", "1e30s", "2us2"] {
-            assert!(parse_ns(text).is_err(), "{text}");
+            assert!(text.parse::<Amount>().is_err(), "{text}");
         }
     }
 

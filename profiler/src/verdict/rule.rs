@@ -29,16 +29,10 @@ impl FromStr for Limit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        if text == "off" {
-            return Ok(Self::Off);
-        }
-        match text.strip_prefix('+') {
-            Some(number) if !number.contains(char::is_alphabetic) => {
-                format!("{number} instructions").parse().map(Self::By)
-            }
-            Some(amount) => amount.parse().map(Self::By),
-            None => parse_share(text).map(Self::Share),
+        match (text.trim(), text.trim().strip_prefix('+')) {
+            ("off", _) => Ok(Self::Off),
+            (_, Some(amount)) => Amount::with_unit(amount).map(Self::By),
+            (share, None) => parse_share(share).map(Self::Share),
         }
     }
 }
@@ -46,17 +40,12 @@ impl FromStr for Limit {
 /// Limits of some of the figures.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(transparent)]
-pub struct Limits(BTreeMap<Statistic, Limit>);
+pub struct Limits(pub BTreeMap<Statistic, Limit>);
 
 impl Limits {
     /// The limit of a figure, if it has one.
     pub fn get(&self, statistic: Statistic) -> Option<Limit> {
         self.0.get(&statistic).copied()
-    }
-
-    /// Sets the limit of a figure.
-    pub fn set(&mut self, statistic: Statistic, limit: Limit) {
-        self.0.insert(statistic, limit);
     }
 }
 
@@ -65,8 +54,16 @@ impl FromStr for Limits {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut limits = Self::default();
+        let mut add = |entry: &str| -> Result<(), String> {
+            let (name, limit) = entry.split_once('=').ok_or("it has no `=`")?;
+            let statistic: Statistic = name.trim().parse()?;
+            match limits.0.insert(statistic, limit.parse()?) {
+                Some(_) => Err(format!("{statistic} is given twice")),
+                None => Ok(()),
+            }
+        };
         for entry in text.split(',') {
-            limits.add(entry).map_err(|reason| {
+            add(entry).map_err(|reason| {
                 format!(
                     "invalid limit `{}`: {reason}; write it as 'tp99=10%,avg=5%' or 'tp50=+5 instructions'",
                     entry.trim()
@@ -74,19 +71,6 @@ impl FromStr for Limits {
             })?;
         }
         Ok(limits)
-    }
-}
-
-impl Limits {
-    fn add(&mut self, entry: &str) -> Result<(), String> {
-        let (name, limit) = entry.split_once('=').ok_or("it has no `=`")?;
-        let statistic: Statistic = name.trim().parse()?;
-        let limit = limit.parse()?;
-        if self.get(statistic).is_some() {
-            return Err(format!("{statistic} is given twice"));
-        }
-        self.set(statistic, limit);
-        Ok(())
     }
 }
 
@@ -268,8 +252,7 @@ fn parsed<'de, D: Deserializer<'de>, T, E: Display>(
 
 impl<'de> Deserialize<'de> for Limit {
     fn deserialize<D: Deserializer<'de>>(of: D) -> Result<Self, D::Error> {
-        let or_off = |error: String| format!("{error}, or \"off\"");
-        parsed(of, |text| text.parse().map_err(or_off))
+        parsed(of, str::parse)
     }
 }
 

@@ -1,8 +1,6 @@
-//! The two sides of a comparison, and notes on them.
+//! The two sides of a comparison.
 
 use serde::{Deserialize, Serialize};
-
-use super::Amount;
 
 /// One of the two builds that are measured and compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -15,25 +13,4 @@ pub enum Side {
     Baseline,
     /// The judged build.
     Candidate,
-}
-
-/// A note on the runs or the rule.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Note {
-    /// There is no baseline, so only budgets are judged.
-    OnlyBudgets,
-    /// A part that only one side has.
-    OnlyOn(Side, Option<String>),
-    /// Both sides of this part are of the same build.
-    SameBuild(Option<String>),
-    /// On the wall clock, the sides of this part did not take turns.
-    NotInTurns(Option<String>),
-    /// Handlers that runs of this side had probes on for a part of the window, or not at all, for a daemon's budget.
-    PartlyMeasured(Side, Vec<String>),
-    /// A pattern of the rule that no handler matches.
-    Unmatched(String),
-    /// A floor in another unit than the figures of this part.
-    OtherFloor(Amount, Option<String>),
-    /// Of this handler another number of instructions a call order others; no limit is on it.
-    Ordering(String, [f64; 2]),
 }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{Design, Note, Side};
-use crate::load::{BuiltinKind, LoadFailure, LoadStatus};
+use super::{Design, Side};
+use crate::load::{BuiltinKind, LoadStatus};
 use crate::recording::unlike::{Difference, Use, What, differences, failing_otherwise};
 use crate::recording::warning::{Code, SHED};
 use crate::recording::{Clock, DriverCost, HandlerRecording, Meter, Recording};
+use crate::terminal::clean;
+use crate::text::listed;
 
 /// A run, with a name for messages: its file, and its number in it.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,8 +24,8 @@ pub struct Run {
 pub struct Sides<'a> {
     /// The parts, one per load profile.
     pub parts: Vec<Part<'a>>,
-    /// Notes on the choice of runs.
-    pub notes: Vec<Note>,
+    /// Notes on the choice of runs, for a reader.
+    pub notes: Vec<String>,
 }
 
 /// Runs of one load profile.
@@ -37,48 +39,6 @@ pub struct Part<'a> {
     pub candidate: Vec<&'a Run>,
     /// Which runs share boots.
     pub design: Design,
-}
-
-/// Why runs are not comparable.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
-    /// Runs that cannot be used, by name, with the reason.
-    Unfit(Vec<(String, Unfit)>),
-    /// They differ in more than the driver's build.
-    Unlike(Vec<Unlike>),
-    /// No load profile is on both sides.
-    NothingInCommon {
-        /// Parts of the baseline.
-        base: Vec<Option<String>>,
-        /// Parts of the candidate.
-        candidate: Vec<Option<String>>,
-    },
-}
-
-/// Why a run cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unfit {
-    /// It was interrupted.
-    Interrupted,
-    /// Its load failed.
-    LoadFailed(LoadFailure),
-    /// The books of this handler do not balance.
-    Unbalanced(String),
-    /// It is a copy of this run.
-    CopyOf(String),
-    /// Its figures are of this meter, and those of the run that it names are of another.
-    OtherMeter(Meter, String),
-}
-
-/// Runs that differ in one thing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unlike {
-    /// The run that the others are compared with.
-    pub first: String,
-    /// The runs that differ from it in that way.
-    pub others: Vec<String>,
-    /// The difference.
-    pub difference: Difference,
 }
 
 impl Run {
@@ -102,7 +62,21 @@ impl Run {
     }
 }
 
-impl Part<'_> {
+impl<'a> Part<'a> {
+    /// The runs of both sides that are of the load profile `name`.
+    fn of(name: Option<String>, base: &'a [Run], candidate: &'a [Run], independent: bool) -> Self {
+        let [base, candidate] = [base, candidate].map(|side| -> Vec<&Run> {
+            side.iter().filter(|run| run.recording.part() == name.as_deref()).collect()
+        });
+        let design = Design::of(&recordings(&base), &recordings(&candidate), independent);
+        Self { name, base, candidate, design }
+    }
+
+    /// Before notes on it: its name, if it has one.
+    pub fn prefix(&self) -> String {
+        self.name.as_ref().map_or(String::new(), |name| format!("{name}: "))
+    }
+
     /// The release of the kernel that it ran on, if that is known.
     pub fn kernel(&self) -> Option<&str> {
         self.base.first()?.recording.host.kernel_release.as_deref()
@@ -140,17 +114,12 @@ impl<'a> Sides<'a> {
     ///
     /// # Errors
     /// If a run was interrupted, its load failed, its books do not balance, or runs are of two meters.
-    pub fn of_candidate(candidate: &'a [Run]) -> Result<Self, Refusal> {
-        fit(candidate.iter(), false)?;
-        let part = |name| {
-            let candidate = of_part(candidate, &name);
-            let design = Design::of(&[], &recordings(&candidate), false);
-            Part { name, base: Vec::new(), candidate, design }
-        };
-        let parts = part_names(candidate).into_iter().map(part).collect();
-        let notes = [Note::OnlyBudgets].into_iter();
-        let notes = notes.chain(partly_measured(candidate, Side::Candidate)).collect();
-        Ok(Self { parts, notes })
+    pub fn of_candidate(candidate: &'a [Run]) -> Result<Self, String> {
+        fit(&candidate.iter().collect::<Vec<_>>(), false)?;
+        let part = |name| Part::of(name, &[], candidate, false);
+        let mut notes = vec!["no baseline: only budgets are judged".to_owned()];
+        notes.extend(partly_measured(candidate, Side::Candidate));
+        Ok(Self { parts: part_names(candidate).into_iter().map(part).collect(), notes })
     }
 
     /// Sorts the runs of both sides into parts.
@@ -163,54 +132,88 @@ impl<'a> Sides<'a> {
         candidate: &'a [Run],
         allowed: &[What],
         independent: bool,
-    ) -> Result<Self, Refusal> {
-        fit(base.iter().chain(candidate), true)?;
-        let (of_base, of_candidate) = (part_names(base), part_names(candidate));
-        let (common, base_alone): (Vec<_>, Vec<_>) =
-            of_base.iter().cloned().partition(|name| of_candidate.contains(name));
-        if common.is_empty() {
-            return Err(Refusal::NothingInCommon { base: of_base, candidate: of_candidate });
+    ) -> Result<Self, String> {
+        fit(&base.iter().chain(candidate).collect::<Vec<_>>(), true)?;
+        let names = [base, candidate].map(part_names);
+        let (mut notes, mut parts, mut unlike) = (Vec::new(), Vec::new(), Vec::new());
+        for (side, other) in [(Side::Baseline, 1), (Side::Candidate, 0)] {
+            let alone = names[side as usize].iter().filter(|name| !names[other].contains(name));
+            let note = |name| format!("{}: only the {side} has runs of it", part_words(name));
+            notes.extend(alone.map(note));
         }
-        let candidate_alone = of_candidate.into_iter().filter(|name| !common.contains(name));
-        let mut notes: Vec<Note> =
-            base_alone.into_iter().map(|name| Note::OnlyOn(Side::Baseline, name)).collect();
-        notes.extend(candidate_alone.map(|name| Note::OnlyOn(Side::Candidate, name)));
         notes.extend(partly_measured(base, Side::Baseline));
         notes.extend(partly_measured(candidate, Side::Candidate));
-        let (mut parts, mut unlike) = (Vec::new(), Vec::new());
-        for name in common {
-            let (base, candidate) = (of_part(base, &name), of_part(candidate, &name));
-            unlike.extend(unlike_runs(&base, &candidate, allowed));
-            let design = Design::of(&recordings(&base), &recordings(&candidate), independent);
-            parts.push(Part { name, base, candidate, design });
+        for name in names[0].iter().filter(|name| names[1].contains(name)) {
+            let part = Part::of(name.clone(), base, candidate, independent);
+            unlike.extend(unlike_runs(&part, allowed));
+            parts.push(part);
         }
-        if unlike.is_empty() { Ok(Self { parts, notes }) } else { Err(Refusal::Unlike(unlike)) }
+        if !unlike.is_empty() {
+            return Err(unlike_words(unlike));
+        }
+        if parts.is_empty() {
+            let [base, candidate] =
+                names.map(|names| names.iter().map(part_words).collect::<Vec<_>>().join(", "));
+            return Err(format!(
+                "not comparable: the baseline has runs of {base}, the candidate of {candidate}: measure both with the \
+                 same load profiles"
+            ));
+        }
+        Ok(Self { parts, notes })
     }
 }
 
-/// Refuses runs that cannot be used, and copies if each has to be a measurement of its own.
-fn fit<'a>(runs: impl Iterator<Item = &'a Run> + Clone, is_each: bool) -> Result<(), Refusal> {
-    let mut unfit: Vec<_> = runs.clone().filter_map(unfit_for).collect();
-    unfit.extend(copies(runs.clone()).filter(|_| is_each));
-    unfit.extend(other_meters(runs));
-    if unfit.is_empty() { Ok(()) } else { Err(Refusal::Unfit(unfit)) }
+fn part_words(name: &Option<String>) -> String {
+    name.as_ref().map_or("no load profile".to_owned(), |name| format!("load profile {name}"))
+}
+
+/// Refuses runs that cannot be used, and copies if `each` has to be a measurement of its own.
+fn fit(runs: &[&Run], each: bool) -> Result<(), String> {
+    let mut unfit = Vec::new();
+    for (number, run) in runs.iter().enumerate() {
+        let Run { name, recording } = run;
+        let mut before = runs[..number].iter();
+        let original = before.clone().find(|first| each && is_copy(&first.recording, recording));
+        let first_of_part = before.find(|first| first.recording.part() == recording.part());
+        let other = first_of_part.filter(|first| first.recording.meter != recording.meter);
+        let reasons = [
+            unusable(recording),
+            original.map(|first| format!("is a copy of {}, not a second measurement", first.name)),
+            // Instructions and nanoseconds never compare.
+            other.map(|first| {
+                format!(
+                    "its figures are {}, and those of {} are not",
+                    recording.meter.unit(),
+                    first.name
+                )
+            }),
+        ];
+        unfit.extend(reasons.into_iter().flatten().map(|why| format!("{name}: {why}")));
+    }
+    if unfit.is_empty() {
+        return Ok(());
+    }
+    let unfit = unfit.join("\n  ");
+    Err(format!("not comparable: runs that cannot be used:\n  {unfit}\nmeasure these again"))
 }
 
 /// Handlers that a daemon shed while these runs were recorded.
-fn partly_measured(runs: &[Run], side: Side) -> Option<Note> {
+fn partly_measured(runs: &[Run], side: Side) -> Option<String> {
     let mut names = BTreeSet::new();
     for Run { recording, .. } in runs {
         let warned = recording.warnings.iter();
         let warned = warned.filter(|it| matches!(it.code.parse(), Ok(Code::PartlyMeasured)));
-        names.extend(warned.flat_map(|warning| &warning.handlers).cloned());
+        names.extend(warned.flat_map(|warning| &warning.handlers));
         let shed = recording.left_out.iter().filter(|left| left.reason == SHED);
-        names.extend(shed.map(|left| left.name.clone()));
+        names.extend(shed.map(|left| &left.name));
     }
-    (!names.is_empty()).then(|| Note::PartlyMeasured(side, Vec::from_iter(names)))
-}
-
-fn of_part<'a>(side: &'a [Run], name: &Option<String>) -> Vec<&'a Run> {
-    side.iter().filter(|run| run.recording.part() == name.as_deref()).collect()
+    (!names.is_empty()).then(|| {
+        format!(
+            "{side}: not measured throughout for the daemon's budget (`max-overhead`): {}: calls of busy times may be \
+             missing, and one that is missing may be there",
+            listed(&Vec::from_iter(names))
+        )
+    })
 }
 
 fn recordings<'a>(side: &[&'a Run]) -> Vec<&'a Recording> {
@@ -229,94 +232,83 @@ fn part_names(side: &[Run]) -> Vec<Option<String>> {
     names
 }
 
-fn unfit_for(run: &Run) -> Option<(String, Unfit)> {
-    let recording = &run.recording;
+/// Why a run cannot be used.
+fn unusable(recording: &Recording) -> Option<String> {
+    if recording.interrupted {
+        return Some("the run was interrupted".to_owned());
+    }
     let failed = recording.loads.iter().find_map(|load| match &load.outcome.status {
-        LoadStatus::Failed(failure) => Some(Unfit::LoadFailed(failure.clone())),
+        LoadStatus::Failed(failure) => Some(format!("its load failed: {failure}")),
         _ => None,
     });
-    let unbalanced = || {
+    failed.or_else(|| {
         let mut handlers = recording.handlers.iter();
         let found = handlers.find(|handler| handler.losses.imbalance(handler.count) != 0)?;
-        Some(Unfit::Unbalanced(found.name.clone()))
-    };
-    let reason = match recording.interrupted {
-        true => Some(Unfit::Interrupted),
-        false => failed.or_else(unbalanced),
-    };
-    Some((run.name.clone(), reason?))
-}
-
-/// Runs that are given twice, to one side or to both: a copy is not a second measurement.
-fn copies<'a>(
-    runs: impl Iterator<Item = &'a Run> + Clone,
-) -> impl Iterator<Item = (String, Unfit)> {
-    let is_copy = |a: &Run, b: &Run| {
-        a.recording.started == b.recording.started
-            && a.recording.place == b.recording.place
-            && a.recording.host.boot_id == b.recording.host.boot_id
-            && a.recording.handlers == b.recording.handlers
-            && a.recording.loads == b.recording.loads
-    };
-    runs.clone().enumerate().filter_map(move |(number, run)| {
-        let first = runs.clone().take(number).find(|first| is_copy(first, run))?;
-        Some((run.name.clone(), Unfit::CopyOf(first.name.clone())))
+        Some(format!("its books of {} do not balance", found.name))
     })
 }
 
-/// Runs of another meter than the first of their part: instructions and nanoseconds never compare.
-fn other_meters<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Vec<(String, Unfit)> {
-    let mut firsts: Vec<&Run> = Vec::new();
-    let mut found = Vec::new();
-    for run in runs {
-        match firsts.iter().find(|first| first.recording.part() == run.recording.part()) {
-            Some(first) if first.recording.meter != run.recording.meter => {
-                let unfit = Unfit::OtherMeter(run.recording.meter, first.name.clone());
-                found.push((run.name.clone(), unfit));
-            }
-            Some(_) => {}
-            None => firsts.push(run),
-        }
-    }
-    found
+/// Whether a run was given twice, to one side or to both: a copy is not a second measurement.
+fn is_copy(a: &Recording, b: &Recording) -> bool {
+    a.started == b.started
+        && a.place == b.place
+        && a.host.boot_id == b.host.boot_id
+        && a.handlers == b.handlers
+        && a.loads == b.loads
 }
 
-/// The differences between runs, each once.
-fn unlike_runs(base: &[&Run], candidate: &[&Run], allowed: &[What]) -> Vec<Unlike> {
+/// Runs that differ in one thing: in what, the words up to their names, and these.
+type Unlike = (What, String, Vec<String>);
+
+/// The differences between the runs of a part, each once.
+fn unlike_runs(Part { base, candidate, .. }: &Part<'_>, allowed: &[What]) -> Vec<Unlike> {
     let mut found: Vec<Unlike> = Vec::new();
+    let mut add = |first: &str, others: Vec<String>, difference: Difference| {
+        let [was, is] = [&difference.first, &difference.second].map(|value| clean(value));
+        let words = format!("{}: {was} in {first}, {is} in", difference.what);
+        match found.iter_mut().find(|(_, known, _)| *known == words) {
+            Some((.., known)) => known.extend(others),
+            None => found.push((difference.what, words, others)),
+        }
+    };
+    let mut failing_alike = true;
     let mut hold = |first: &Run, other: &Run, purpose: Use| {
-        for difference in differences(&first.recording, &other.recording, purpose) {
-            if allowed.contains(&difference.what) {
-                continue;
-            }
-            let same = |unlike: &&mut Unlike| {
-                unlike.first == first.name && unlike.difference == difference
-            };
-            match found.iter_mut().find(same) {
-                Some(unlike) => unlike.others.push(other.name.clone()),
-                None => found.push(Unlike {
-                    first: first.name.clone(),
-                    others: vec![other.name.clone()],
-                    difference,
-                }),
-            }
+        let found = differences(&first.recording, &other.recording, purpose);
+        for difference in found.into_iter().filter(|it| !allowed.contains(&it.what)) {
+            failing_alike &= difference.what != What::Errors;
+            add(&first.name, vec![other.name.clone()], difference);
         }
     };
     if let (Some(base), Some(candidate)) = (base.first(), candidate.first()) {
         hold(base, candidate, Use::Comparison);
     }
     for side in [base, candidate] {
-        if let [first, others @ ..] = side {
-            others.iter().for_each(|other| hold(first, other, Use::Repetition));
-        }
+        side.iter().skip(1).for_each(|other| hold(side[0], other, Use::Repetition));
     }
     // Which run has them may be a matter of chance.
-    let is_known = found.iter().any(|unlike| unlike.difference.what == What::Errors);
-    if let (Some(first), false) = (base.first(), is_known || allowed.contains(&What::Errors)) {
+    if let (Some(first), true) = (base.first(), failing_alike && !allowed.contains(&What::Errors)) {
         let difference = failing_otherwise(&recordings(base), &recordings(candidate));
         let others = candidate.iter().map(|run| run.name.clone()).collect();
-        let first = format!("all runs from {} on", first.name);
-        found.extend(difference.map(|difference| Unlike { first, others, difference }));
+        if let Some(difference) = difference {
+            add(&format!("all runs from {} on", first.name), others, difference);
+        }
     }
     found
+}
+
+/// How runs differ, and the remedy.
+fn unlike_words(found: Vec<Unlike>) -> String {
+    let mut whats: Vec<&str> = found.iter().map(|(what, ..)| what.name()).collect();
+    whats.dedup();
+    let whats = whats.join(",");
+    let line = |(_, words, others): Unlike| match others.as_slice() {
+        [other, rest @ .., _] => format!("{words} {other} and {} more", rest.len() + 1),
+        others => format!("{words} {}", others.join("")),
+    };
+    let lines: Vec<String> = found.into_iter().map(line).collect();
+    format!(
+        "not comparable: the runs differ in more than the driver's build:\n  {}\nmeasure both \
+         sides alike, or, if the difference does not matter, add --allow-different {whats}",
+        lines.join("\n  ")
+    )
 }

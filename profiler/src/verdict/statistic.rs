@@ -1,9 +1,6 @@
 //! Figures of a handler that are compared.
 
-use std::str::FromStr;
-
 use serde::Serialize;
-use strum::VariantArray as _;
 
 use crate::recording::{Distribution, HandlerRecording, Meter};
 use crate::stats;
@@ -12,8 +9,8 @@ use crate::stats;
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-#[derive(strum::Display, strum::IntoStaticStr, strum::VariantArray)]
-#[strum(serialize_all = "kebab-case")]
+#[derive(strum::Display, strum::EnumString, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown)]
 pub enum Statistic {
     /// Number of calls. Judged where they were counted, because the same operations of a load call a handler equally often.
     #[default]
@@ -151,22 +148,17 @@ impl Statistic {
     }
 }
 
-impl FromStr for Statistic {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::VARIANTS.iter().find(|statistic| text == <&str>::from(*statistic));
-        found.copied().ok_or_else(|| {
-            format!(
-                "unknown statistic `{text}`: expected one of avg, tp50, tp90, tp95, tp99; count, repeated, tail or elsewhere where \
-                 calls were counted"
-            )
-        })
-    }
+fn unknown(text: &str) -> String {
+    format!(
+        "unknown statistic `{text}`: expected one of avg, tp50, tp90, tp95, tp99; count, repeated, tail or elsewhere where \
+         calls were counted"
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray as _;
+
     use super::*;
 
     #[test]

@@ -1,8 +1,8 @@
-//! Output of a gate: files, standard output, and the job summary of GitHub Actions.
+//! Output of a gate: files, standard output, the job summary of GitHub Actions, and the new baseline.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::atomic_file::OutputFile;
 use crate::cli::compare::Format;
@@ -11,45 +11,62 @@ use crate::cmd::{data_to_stdout, stdout_width, to_stdout};
 use crate::error::{Failure, exit};
 use crate::export::verdict::GateReport;
 use crate::export::{gate as export, html, json::indented};
+use crate::recording::Series;
+use crate::verdict::{Outcome, Run};
 
-/// The requested files.
+type Render = fn(&GateReport) -> Vec<u8>;
+
+/// The requested files, opened before anything is judged, so that no decision is lost to an output that cannot be written.
 pub(super) struct Outputs {
-    json: Option<OutputFile>,
-    junit: Option<OutputFile>,
-    markdown: Option<OutputFile>,
-    html: Option<OutputFile>,
+    reports: Vec<(OutputFile, Render)>,
+    new_baseline: Option<OutputFile>,
 }
 
 impl Outputs {
     pub(super) fn open(args: &GateArgs) -> Result<Self, Failure> {
-        let open = |path: Option<&Path>| path.map(OutputFile::open).transpose();
-        Ok(Self {
-            json: open(args.json.as_deref())?,
-            junit: open(args.junit.as_deref())?,
-            markdown: open(args.markdown.as_deref())?,
-            html: open(args.html.as_deref())?,
-        })
+        let wanted: [(&Option<PathBuf>, Render); 4] = [
+            (&args.json, |report| indented(report)),
+            (&args.junit, export::junit),
+            (&args.markdown, |report| export::document(report).markdown().into_bytes()),
+            (&args.html, html::gate::page),
+        ];
+        let mut reports = Vec::new();
+        for (path, render) in wanted {
+            if let Some(path) = path {
+                reports.push((OutputFile::open(path)?, render));
+            }
+        }
+        let new_baseline = args.update_baseline.as_deref().map(OutputFile::open).transpose()?;
+        Ok(Self { reports, new_baseline })
     }
 
-    /// Writes the files, standard output and the job summary.
-    pub(super) fn write(self, args: &GateArgs, report: &GateReport) -> Result<(), Failure> {
-        if let Some(file) = self.json {
-            file.commit(&indented(report))?;
-        }
-        if let Some(file) = self.junit {
-            file.commit(&export::junit(report))?;
-        }
-        if let Some(file) = self.markdown {
-            file.commit(export::document(report).markdown().as_bytes())?;
-        }
-        if let Some(file) = self.html {
-            file.commit(&html::gate::page(report))?;
+    /// Writes the reports, and on a pass the new baseline; else fails with the outcome.
+    pub(super) fn write(
+        self,
+        args: &GateArgs,
+        report: &GateReport,
+        candidate: Vec<Run>,
+    ) -> Result<(), Failure> {
+        for (file, render) in self.reports {
+            file.commit(&render(report))?;
         }
         show(args, report)?;
-        match std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) {
-            Some(path) => append(Path::new(&path), &export::document(report).markdown()),
-            None => Ok(()),
+        if let Some(path) = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|it| !it.is_empty()) {
+            append(Path::new(&path), &export::document(report).markdown())?;
         }
+        if report.outcome != Outcome::Pass {
+            let kept = match &args.update_baseline {
+                Some(path) => format!("; {} is unchanged", path.display()),
+                None => String::new(),
+            };
+            let text = export::conclusion(report.outcome, &report.sentence()) + &kept;
+            return Err(Failure::new(report.exit_code, text));
+        }
+        if let Some(file) = self.new_baseline {
+            let runs = candidate.into_iter().map(|run| run.recording).collect();
+            file.commit(&Series::new("baseline", runs).to_json())?;
+        }
+        Ok(())
     }
 }
 

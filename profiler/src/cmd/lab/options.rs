@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::cli::LabArgs;
+use crate::cmd::sides::check_parameters;
 use crate::error::{Failure, exit};
 use crate::lab::plan::{Length, RunSpec};
 use crate::lab::subject::Subject;
@@ -27,9 +28,15 @@ pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
         (agent, baseline, _) => (all(baseline)?, agent),
     };
     let is_command = baseline.iter().any(|subject| subject.command().is_some());
-    let Work { handlers, loads, module_params } = Work::of(args, meter, is_command)?;
+    let Profiled { handlers, loads, parameter } = match &args.profile {
+        Some(name) => of_profile(args, name)?,
+        None => Profiled { loads: args.builtin.clone(), ..Profiled::default() },
+    };
+    let handlers = chosen(args, handlers, is_command)?;
+    // Of a load profile a command gets the load alone: the handlers are a driver's.
+    let enabled = parameter.filter(|_| !is_command).map(|name| format!("{name}=1"));
     let params = |own: &str| {
-        let all = [&module_params, &args.module_params, own].map(|params| params.trim());
+        let all = [enabled.as_deref().unwrap_or(""), &args.module_params, own].map(str::trim);
         all.into_iter().filter(|params| !params.is_empty()).collect::<Vec<_>>().join(" ")
     };
     let length = args.duration.map(Length::Time).or(args.operations.map(Length::Operations));
@@ -64,74 +71,61 @@ pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
         logs: args.logs.clone(),
     };
     options.check()?;
-    for (subjects, own) in
-        [(&options.baseline, &args.baseline_params), (&options.candidate, &args.candidate_params)]
-    {
-        let given = format!("{} {own}", args.module_params);
-        subjects.iter().try_for_each(|subject| subject.check_parameters(&given))?;
-    }
+    let own = [&args.baseline_params, &args.candidate_params];
+    check_parameters(&options, &args.module_params, own)?;
     Ok(options)
 }
 
-/// Handlers and the loads that call them, from the arguments or from a load profile.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Work {
-    /// Names or globs.
-    handlers: Vec<String>,
-    /// Loads that run side by side.
-    loads: Vec<BuiltinKind>,
-    /// Module parameters that enable the hook.
-    module_params: String,
+/// Handlers by name or glob: the user's, or else those of the load profile.
+fn chosen(
+    args: &LabArgs,
+    of_profile: Vec<String>,
+    is_command: bool,
+) -> Result<Vec<String>, Failure> {
+    if !args.handlers.is_empty() {
+        return Ok(args.handlers.clone());
+    }
+    if !of_profile.is_empty() && !is_command {
+        return Ok(of_profile);
+    }
+    // Counting costs the calls nothing; a probe on every function would.
+    if is_command || args.meter() == Meter::Exact {
+        return Ok(vec!["*".to_owned()]);
+    }
+    let text = "which handlers? Name them with --handler, or give a --profile: probes are not put on \
+                every function of a driver";
+    Err(Failure::new(exit::USAGE, text))
 }
 
-impl Work {
-    /// Of a load profile a command gets the load alone: the handlers are a driver's.
-    fn of(args: &LabArgs, meter: Meter, is_command: bool) -> Result<Self, Failure> {
-        let Some(name) = &args.profile else {
-            // Counting costs the calls nothing; a probe on every function would.
-            let handlers = match (args.handlers.as_slice(), meter) {
-                ([], Meter::Exact) => vec!["*".to_owned()],
-                ([], Meter::Probes) => {
-                    let text = "which handlers? Name them with --handler, or give a --profile: probes are not put on \
-                                every function of a driver";
-                    return Err(Failure::new(exit::USAGE, text));
-                }
-                (handlers, _) => handlers.to_vec(),
-            };
-            return Ok(Self {
-                handlers,
-                loads: args.builtin.clone(),
-                module_params: String::new(),
-            });
-        };
-        let library = Library::of_user(&args.profile_folders);
-        let profile = library.find(name)?;
-        let usage = |text: String| Err(Failure::new(exit::USAGE, text));
-        let Some(Hook { handlers, parameter, builtin, .. }) = profile.hook() else {
-            let parts: Vec<String> =
-                library.parts(&profile)?.into_iter().map(|part| part.name).collect();
-            return usage(format!(
-                "the load profile {name} is made of parts, and the lab runs one at a time: name one of {}",
-                parts.join(", ")
-            ));
-        };
-        let Some(Builtin { kind, .. }) = builtin else {
-            return usage(format!(
-                "the load profile {name} has no built-in load, and the lab runs no other: give its handlers with \
-                 --handler, and a load with --builtin"
-            ));
-        };
-        let handlers = if args.handlers.is_empty() && is_command {
-            vec!["*".to_owned()]
-        } else if args.handlers.is_empty() {
-            handlers.iter().map(|handler| handler.name.clone()).collect()
-        } else {
-            args.handlers.clone()
-        };
-        let parameter = parameter.as_ref().filter(|_| !is_command);
-        let module_params = parameter.map_or(String::new(), |name| format!("{name}=1"));
-        Ok(Self { handlers, loads: vec![*kind], module_params })
-    }
+/// What a load profile names.
+#[derive(Default)]
+struct Profiled {
+    handlers: Vec<String>,
+    loads: Vec<BuiltinKind>,
+    /// Module parameter that enables the hook.
+    parameter: Option<String>,
+}
+
+fn of_profile(args: &LabArgs, name: &str) -> Result<Profiled, Failure> {
+    let library = Library::of_user(&args.profile_folders);
+    let profile = library.find(name)?;
+    let usage = |text: String| Err(Failure::new(exit::USAGE, text));
+    let Some(Hook { handlers, parameter, builtin, .. }) = profile.hook() else {
+        let parts: Vec<String> =
+            library.parts(&profile)?.into_iter().map(|part| part.name).collect();
+        return usage(format!(
+            "the load profile {name} is made of parts, and the lab runs one at a time: name one of {}",
+            parts.join(", ")
+        ));
+    };
+    let Some(Builtin { kind, .. }) = builtin else {
+        return usage(format!(
+            "the load profile {name} has no built-in load, and the lab runs no other: give its handlers with \
+             --handler, and a load with --builtin"
+        ));
+    };
+    let handlers = handlers.iter().map(|handler| handler.name.clone()).collect();
+    Ok(Profiled { handlers, loads: vec![*kind], parameter: parameter.clone() })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Output of a lab: files and tables.
 
 use std::fs;
+use std::path::PathBuf;
 
 use crate::atomic_file::OutputFile;
 use crate::cli::LabArgs;
@@ -22,23 +23,21 @@ impl Outputs {
         }
         let mut files = Vec::new();
         for KernelBuilds { kernel, .. } in benches {
-            let mut of_kernel = [None, None];
-            if let Some(json) = &args.json {
-                of_kernel[0] = Some(OutputFile::open(json)?);
-            }
+            let mut paths = [args.json.clone(), None];
             if let Some(out) = &args.out {
-                let of_one = benches.len() == 1;
-                let folder = if of_one { out.clone() } else { out.join(&kernel.release) };
+                let is_only = benches.len() == 1;
+                let folder = if is_only { out.clone() } else { out.join(&kernel.release) };
                 fs::create_dir_all(&folder)
                     .map_err(|error| Failure::cannot_write(&folder, &error))?;
-                let open = |name: &str| OutputFile::open(&folder.join(name));
-                if !args.candidate.is_empty() {
-                    of_kernel = [Some(open("baseline.json")?), Some(open("candidate.json")?)];
-                } else if of_kernel[0].is_none() {
-                    of_kernel[0] = Some(open("series.json")?);
+                if args.candidate.is_empty() {
+                    paths[0].get_or_insert(folder.join("series.json"));
+                } else {
+                    paths = ["baseline.json", "candidate.json"].map(|name| Some(folder.join(name)));
                 }
             }
-            files.push(of_kernel);
+            let open = |path: Option<PathBuf>| path.as_deref().map(OutputFile::open).transpose();
+            let [baseline, candidate] = paths.map(open);
+            files.push([baseline?, candidate?]);
         }
         Ok(Self(files))
     }
@@ -70,20 +69,22 @@ impl Outputs {
                 };
                 written = written.and(file.commit(&bytes));
             }
-            text.push_str(&printed(&series, build, bench));
+            text.push_str(&printed(&series, build));
         }
         let shown = to_stdout(&text);
         written.and(shown).map(|()| failure)
     }
 }
 
-/// The tables of one series.
-fn printed(series: &Series, build: &Build, bench: &KernelBuilds) -> String {
+/// The tables of a build's runs.
+fn printed(series: &Series, build: &Build) -> String {
     let width = stdout_width();
-    let mut text = match series.runs.as_slice() {
-        runs @ [_] if bench.candidate.is_none() => export::table(runs, Unit::Auto, width),
-        _ => table::spreads(series, build, &bench.kernel, width),
-    };
+    let mut text = format!("{} {}", build.given, build.params).trim_end().to_owned();
+    if !series.label.is_empty() {
+        text = format!("{}: {text}", series.label);
+    }
+    text.push('\n');
+    text.push_str(&export::table(&series.runs, Unit::Auto, width));
     if let Some(costs) = table::costs(series, width) {
         text.push_str(&format!("\n{costs}"));
     }

@@ -2,14 +2,12 @@
 
 use indicatif::HumanFloatCount;
 
-use crate::recording::unlike::Difference;
 use crate::recording::{Clock, Meter};
-use crate::terminal::clean;
-use crate::text::{listed, plural};
+use crate::stats::smallest_p;
+use crate::text::plural;
 use crate::verdict::{
-    Calls, ChangeRecord, Conclusion, Design, Enough, Evidence, Gate, ITERATIONS_AN_INSTRUCTION,
-    Line, Note, Part, Refusal, Shown, Side, Statistic, Tally, Threshold, TooFewRuns, Unfit, Unlike,
-    Verdict, load_of,
+    ChangeRecord, Conclusion, Design, DesignKind, Evidence, Gate, ITERATIONS_AN_INSTRUCTION, Line,
+    Part, Shown, Statistic, Tally, Threshold, Verdict, load_of,
 };
 
 /// The reason of a verdict, in one line.
@@ -23,9 +21,9 @@ fn of_line(line: &Line, clock: Clock) -> String {
     let statistic = line.statistic.map_or(String::new(), |statistic| statistic.to_string());
     // Lines about a budget have no change.
     let change = line.change.as_ref();
-    let [base, candidate] = [Side::Baseline, Side::Candidate]
-        .map(|side| change.map_or(Calls::default(), |change| change.calls(side)));
-    let values = change.map_or(String::new(), values);
+    let [base, candidate] =
+        change.map(|change| [change.base_calls, change.candidate_calls]).unwrap_or_default();
+    let values = change.map_or("the figure".to_owned(), values);
     match line.evidence {
         Evidence::Gone if !candidate.known => format!(
             "{} calls in the baseline, and the candidate has no such handler: renamed, inlined or no \
@@ -63,13 +61,6 @@ fn of_line(line: &Line, clock: Clock) -> String {
             let spent = if counted { spent_counted } else { spent };
             spent(line, [value, bounds[0], bounds[1], below], runs)
         }
-        Evidence::SpentLost { value, share, allowed } => format!(
-            "{}, but {} of a run's calls were lost, and the limit is {}",
-            figure(value, line.meter),
-            percent(share),
-            percent(allowed)
-        ),
-        Evidence::NoCall => "it has no calls".to_owned(),
         Evidence::OtherUnit => other_unit(line.meter, line.budget.is_some()).to_owned(),
         Evidence::NoMatch if load_of(&line.handler).is_some() => {
             format!("no {} was counted with the driver and without it", line.handler)
@@ -228,8 +219,8 @@ fn spent(line: &Line, values: [f64; 4], runs: usize) -> String {
 /// The outcome of a gate in a sentence; a refusal has several lines.
 pub(super) fn summary(gate: &Gate<'_>) -> String {
     match &gate.conclusion {
-        Conclusion::NotComparable(reasons) => refusal(reasons),
-        Conclusion::TooFewRuns(shortage) => too_few_runs(shortage, gate.alpha),
+        Conclusion::NotComparable(why) => why.clone(),
+        Conclusion::TooFewRuns { part, level } => too_few_runs(gate, &gate.parts[*part], *level),
         Conclusion::Judged(tally) => judged(gate, tally),
     }
 }
@@ -266,177 +257,78 @@ fn judged(gate: &Gate<'_>, tally: &Tally) -> String {
     }
 }
 
-fn too_few_runs(found: &TooFewRuns, alpha: f64) -> String {
-    let TooFewRuns { part, design: runs, comparisons, level, enough } = found;
-    let enough = match *enough {
-        Enough::Boots { boots, base, candidate, here } => {
-            let longer = here.map_or(String::new(), |(runs, boots)| {
-                format!(", or {runs} v {runs} runs in each of these {boots}")
-            });
-            format!("{boots} boots with {base} v {candidate} runs each{longer}")
-        }
-        Enough::Runs(n) => {
-            format!("{n} v {n} runs, each in a boot of its own, or runs in turns in one boot")
-        }
-        Enough::BootsApart(n) => format!(
-            "{n} v {n} boots (runs of one boot count as one value, because they are not independent), or \
-             runs of both sides in turns in the same boots"
-        ),
-    };
+fn too_few_runs(gate: &Gate<'_>, part: &Part<'_>, level: f64) -> String {
+    let comparisons = gate.comparisons.max(1);
     format!(
         "too few runs to find any regression, however large: {}{} give a p-value of {:.5} at best, and \
-         {comparisons} comparison{} at alpha {alpha} need {level:.5}: measure {enough}",
-        prefix(part),
-        design(runs),
-        runs.smallest_p(),
-        plural(*comparisons),
+         {comparisons} comparison{} at alpha {} need {level:.5}: measure {}",
+        part.prefix(),
+        design(&part.design, Meter::Probes),
+        part.design.smallest_p(),
+        plural(comparisons),
+        gate.alpha,
+        enough(&part.design, level),
     )
 }
 
-/// The design of a comparison where calls were counted: `3 placements of both sides`.
-pub(super) fn placements(design: &Design) -> String {
-    let count = |number: usize| format!("{number} placement{}", plural(number));
-    match design {
-        Design::Shared { boots, left_out: 0 } => format!("{} of both sides", count(boots.len())),
-        Design::Shared { boots, left_out } => format!(
-            "{} of both sides; {left_out} run{} of others left out",
-            count(boots.len()),
-            plural(*left_out)
-        ),
-        Design::Apart { base, candidate } => format!(
-            "{} of the baseline, {} of the candidate, none in common: each is compared with each",
-            count(base.len()),
-            count(candidate.len())
-        ),
-    }
-}
-
-/// The design of a comparison: `2 boots of both sides, 4 v 4 runs each, in turns`.
-pub(super) fn design(design: &Design) -> String {
-    let side = |boots: &[Vec<usize>], name: &str| {
-        let runs = boots.iter().map(Vec::len).sum::<usize>();
-        match boots.len() {
-            boots if boots == runs => format!("{runs} run{} of the {name}", plural(runs)),
-            boots => format!("{runs} runs of the {name} in {boots} boot{}", plural(boots)),
-        }
+/// Runs that suffice for the smallest p-value to be at most `level`.
+fn enough(design: &Design, level: f64) -> String {
+    let suffice = |boots: usize, base: usize, candidate: usize| {
+        smallest_p(vec![(base, candidate); boots]) <= level
     };
-    match design {
-        Design::Shared { boots, left_out } => {
-            let sizes =
-                boots.iter().map(|of| format!("{} v {}", of.base.len(), of.candidate.len()));
-            let mut sizes: Vec<String> = sizes.collect();
-            let count = sizes.len();
-            sizes.dedup();
-            let each = if count > 1 && sizes.len() == 1 { " each" } else { "" };
-            let turns = if design.is_interleaved() { "in turns" } else { "not in turns" };
-            let left_out = match left_out {
-                0 => String::new(),
-                runs => format!("; {runs} runs of other boots are left out"),
-            };
-            let (s, sizes) = (plural(count), sizes.join(", "));
-            format!("{count} boot{s} of both sides, {sizes} runs{each}, {turns}{left_out}")
-        }
-        Design::Apart { base, candidate } => {
-            format!("{}, {}, apart", side(base, "baseline"), side(candidate, "candidate"))
-        }
+    let runs_in = |boots: usize| (1..=1_000).find(|n| suffice(boots, *n, *n));
+    if design.kind == DesignKind::Shared {
+        let (base, candidate) = design.sizes().into_iter().max().unwrap_or((2, 2));
+        let boots = (1..10_000).find(|boots| suffice(*boots, base, candidate)).unwrap_or(10_000);
+        let here = design.blocks.len();
+        let longer = runs_in(here).map_or(String::new(), |runs| {
+            format!(", or {runs} v {runs} runs in each of these {here}")
+        });
+        return format!("{boots} boots with {base} v {candidate} runs each{longer}");
     }
-}
-
-/// A note for the reader.
-pub(super) fn note(note: &Note) -> String {
-    match note {
-        Note::OnlyBudgets => "no baseline: only budgets are judged".to_owned(),
-        Note::OnlyOn(side, part) => {
-            format!("{}: only the {} has runs of it", part_name(part), side)
-        }
-        Note::SameBuild(part) => format!("{}both sides are of the same build", prefix(part)),
-        Note::NotInTurns(part) => format!(
-            "{}the sides did not take turns on the wall clock, so a drift of the machine looks like a \
-             change: the limits are doubled unless they were given",
-            prefix(part)
-        ),
-        Note::OtherFloor(floor, part) => {
-            let unit = match floor.meter {
-                Meter::Probes => "calls were counted in instructions",
-                Meter::Exact => "calls have durations",
-            };
-            format!("{}the floor of {floor} does not apply, for {unit}", prefix(part))
-        }
-        Note::PartlyMeasured(side, handlers) => format!(
-            "{}: not measured throughout for the daemon's budget (`max-overhead`): {}: calls of busy times may be \
-             missing, and one that is missing may be there",
-            side,
-            listed(handlers)
-        ),
-        Note::Ordering(handler, [base, candidate]) => format!(
-            "{handler}: {base:.1} to {candidate:.1} instructions a call are atomic, fences or serialising, each of which takes as \
-             long as tens of others"
-        ),
-        Note::Unmatched(pattern) => format!("no handler matches `{pattern}` of the rule file"),
+    let n = runs_in(1).unwrap_or(1_000);
+    if design.blocks.iter().flatten().flatten().all(|runs| runs.len() == 1) {
+        return format!("{n} v {n} runs, each in a boot of its own, or runs in turns in one boot");
     }
+    format!(
+        "{n} v {n} boots (runs of one boot count as one value, because they are not independent), or \
+         runs of both sides in turns in the same boots"
+    )
 }
 
-/// Why runs are not comparable, and the remedy.
-pub(crate) fn refusal(refusal: &Refusal) -> String {
-    let lines = |reasons: Vec<String>| reasons.join("\n  ");
-    match refusal {
-        Refusal::Unfit(runs) => format!(
-            "not comparable: runs that cannot be used:\n  {}\nmeasure these again",
-            lines(runs.iter().map(|(run, reason)| format!("{run}: {}", unfit(reason))).collect())
-        ),
-        Refusal::Unlike(found) => {
-            let mut whats: Vec<&str> =
-                found.iter().map(|found| found.difference.what.name()).collect();
-            whats.dedup();
-            format!(
-                "not comparable: the runs differ in more than the driver's build:\n  {}\nmeasure both \
-                 sides alike, or, if the difference does not matter, add --allow-different {}",
-                lines(found.iter().map(unlike).collect()),
-                whats.join(",")
-            )
+/// The design of a comparison: `2 boots of both sides, 4 v 4 runs each, in turns`, or `3 placements of both sides`.
+pub(super) fn design(design: &Design, meter: Meter) -> String {
+    let boot = if meter == Meter::Exact { "placement" } else { "boot" };
+    let count = |number: usize, what: &str| format!("{number} {what}{}", plural(number));
+    if design.kind == DesignKind::Apart {
+        let side = |side: usize| {
+            let groups = design.blocks.iter().flat_map(|sides| &sides[side]);
+            let (boots, runs) = (groups.clone().count(), groups.map(Vec::len).sum());
+            [count(runs, "run"), count(boots, boot)]
+        };
+        let [[base, base_boots], [candidate, candidate_boots]] = [0, 1].map(side);
+        if meter == Meter::Exact {
+            return format!(
+                "{base_boots} of the baseline, {candidate_boots} of the candidate, none in common: each is compared with each"
+            );
         }
-        Refusal::NothingInCommon { base, candidate } => {
-            let list = |parts: &[Option<String>]| {
-                parts.iter().map(part_name).collect::<Vec<_>>().join(", ")
-            };
-            format!(
-                "not comparable: the baseline has runs of {}, the candidate of {}: measure both with the \
-                 same load profiles",
-                list(base),
-                list(candidate)
-            )
-        }
+        return format!(
+            "{base} of the baseline in {base_boots}, {candidate} of the candidate in {candidate_boots}, apart"
+        );
     }
-}
-
-fn unfit(reason: &Unfit) -> String {
-    match reason {
-        Unfit::Interrupted => "the run was interrupted".to_owned(),
-        Unfit::LoadFailed(failure) => format!("its load failed: {failure}"),
-        Unfit::Unbalanced(handler) => format!("its books of {handler} do not balance"),
-        Unfit::CopyOf(first) => format!("is a copy of {first}, not a second measurement"),
-        Unfit::OtherMeter(meter, first) => {
-            format!("its figures are {}, and those of {first} are not", meter.unit())
-        }
+    let mut text = format!("{} of both sides", count(design.blocks.len(), boot));
+    if meter == Meter::Probes {
+        let size = |(base, candidate): (usize, usize)| format!("{base} v {candidate}");
+        let mut sizes: Vec<String> = design.sizes().into_iter().map(size).collect();
+        sizes.dedup();
+        let each = if design.blocks.len() > 1 && sizes.len() == 1 { " each" } else { "" };
+        let turns = if design.in_turns { "in turns" } else { "not in turns" };
+        text += &format!(", {} runs{each}, {turns}", sizes.join(", "));
     }
-}
-
-fn unlike(unlike: &Unlike) -> String {
-    let Difference { what, first, second } = &unlike.difference;
-    let others = match unlike.others.as_slice() {
-        [other, rest @ ..] if !rest.is_empty() => format!("{other} and {} more", rest.len()),
-        others => others.concat(),
-    };
-    let (first, second) = (clean(first), clean(second));
-    format!("{what}: {first} in {}, {second} in {others}", unlike.first)
-}
-
-fn part_name(part: &Option<String>) -> String {
-    part.as_ref().map_or("no load profile".to_owned(), |name| format!("load profile {name}"))
-}
-
-fn prefix(part: &Option<String>) -> String {
-    part.as_ref().map_or(String::new(), |name| format!("{name}: "))
+    if design.left_out > 0 {
+        text += &format!("; {} of others left out", count(design.left_out, "run"));
+    }
+    text
 }
 
 /// A figure of this meter in words: 6215.2 ns, 62.152 us, 412.0 instructions.
@@ -475,6 +367,7 @@ fn p_value(p: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::Side;
 
     #[test]
     fn quantities_in_words() {

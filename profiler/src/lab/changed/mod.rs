@@ -6,7 +6,9 @@
 mod arm64;
 mod x86;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -49,9 +51,7 @@ pub struct Changed {
     pub functions: BTreeSet<String>,
     /// Whether something else differs: code that runs at load or unload, or data that no function refers to.
     pub rest: bool,
-    /// How many functions there are.
-    pub(super) total: usize,
-    /// The functions that each calls. One whose address it passes on is a handler of its own.
+    /// All functions, with those that each calls. One whose address it passes on is a handler of its own.
     pub(super) calls: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -64,12 +64,11 @@ impl Changed {
             let of_pair = Self::of(&read(base)?, &read(candidate)?);
             all.functions.extend(of_pair.functions);
             all.rest |= of_pair.rest;
-            all.total = all.total.max(of_pair.total);
             for (name, calls) in of_pair.calls {
                 all.calls.entry(name).or_default().extend(calls);
             }
         }
-        Some(all).filter(|all| all.total > 0)
+        Some(all).filter(|all| !all.calls.is_empty())
     }
 
     /// Whether both builds do the same.
@@ -79,9 +78,9 @@ impl Changed {
 
     /// In words.
     pub fn words(&self) -> String {
-        let count = self.functions.len();
-        let mut text = format!("{count} of {} function{}", self.total, plural(self.total));
-        text.push_str(if count == 1 || self.total == 1 { " differs" } else { " differ" });
+        let (count, total) = (self.functions.len(), self.calls.len());
+        let mut text = format!("{count} of {total} function{}", plural(total));
+        text.push_str(if count == 1 || total == 1 { " differs" } else { " differ" });
         if count > 0 {
             let _ = write!(text, ": {}", listed(&Vec::from_iter(&self.functions)));
         }
@@ -95,70 +94,64 @@ impl Changed {
 
     /// The functions that `handler` may run, and itself.
     pub fn reached_from<'a>(&'a self, handler: &'a str) -> BTreeSet<&'a str> {
-        let mut reached = BTreeSet::new();
-        let mut open = vec![handler];
-        while let Some(name) = open.pop() {
-            if reached.insert(name) {
-                open.extend(self.calls.get(name).into_iter().flatten().map(String::as_str));
-            }
-        }
-        reached
+        reachable([handler], |name| {
+            self.calls.get(name).into_iter().flatten().map(String::as_str).collect()
+        })
     }
 
     fn of(base: &Build, candidate: &Build) -> Self {
-        let items = || base.items.iter().chain(&candidate.items);
-        let digest =
-            |build: &Build, name: &String| build.items.get(name).map(|item| item.digest.clone());
-        let mut differ: BTreeSet<&String> = items()
-            .map(|(name, _)| name)
-            .filter(|name| digest(base, name) != digest(candidate, name))
-            .collect();
-        let (mut code, mut data): (Vec<_>, Vec<_>) = items().partition(|(_, item)| item.is_code);
-        let is_data: BTreeSet<&String> = data.iter().map(|(name, _)| *name).collect();
-        let once: Vec<_> = code.extract_if(.., |(_, item)| item.is_once).collect();
-        // Data that refers to data that differs differs, and functions refer to what data refers to.
-        let mut seen: BTreeSet<&String> = code
-            .iter()
-            .flat_map(|(_, item)| &item.uses)
-            .filter(|name| is_data.contains(name))
-            .collect();
-        loop {
-            let before = (differ.len(), seen.len());
-            for (name, item) in &data {
-                let uses = || item.uses.iter().filter(|used| is_data.contains(used));
-                if uses().any(|used| differ.contains(used)) {
-                    differ.insert(name);
-                }
-                if seen.contains(name) {
-                    seen.extend(uses());
-                }
-            }
-            if before == (differ.len(), seen.len()) {
-                break;
-            }
-        }
-        let is_new = |name: &String| differ.contains(name);
-        let uses_new = |item: &Item| item.uses.iter().any(|it| is_data.contains(it) && is_new(it));
-        let functions = code.iter().filter(|(name, item)| is_new(name) || uses_new(item));
-        data.retain(|(name, _)| is_new(name) && !seen.contains(name));
+        let all = || base.items.iter().chain(&candidate.items);
+        let names: BTreeSet<&str> = all().map(|(name, _)| name.as_str()).collect();
+        let items = |name: &str| [base.items.get(name), candidate.items.get(name)];
+        let named = |is: fn(&Item) -> bool| {
+            names.iter().copied().filter(|name| items(name).into_iter().flatten().any(is)).collect()
+        };
+        let functions: BTreeSet<&str> = named(|item| item.is_code && !item.is_once);
+        let once: BTreeSet<&str> = named(|item| item.is_code && item.is_once);
+        let data: BTreeSet<&str> = named(|item| !item.is_code);
+        let data_of = |name: &str| {
+            let uses = items(name).into_iter().flatten().flat_map(|item| &item.uses);
+            uses.filter_map(|used| data.get(used.as_str()).copied()).collect::<Vec<&str>>()
+        };
+        let is_new = |name: &str| {
+            let [was, is] = items(name).map(|item| item.map(|item| &item.digest));
+            was != is
+        };
+        // Data that refers to data that differs differs, and so does what refers to it.
+        let differs =
+            |name: &&str| is_new(name) || reachable(data_of(name), data_of).into_iter().any(is_new);
+        let used = reachable(functions.iter().flat_map(|name| data_of(name)), data_of);
         let mut calls: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (name, item) in &code {
+        for (name, item) in all().filter(|(_, item)| item.is_code && !item.is_once) {
             let names = item.calls.iter().map(|name| plain(name).to_owned());
             calls.entry(plain(name).to_owned()).or_default().extend(names);
         }
-        let names: BTreeSet<&str> = code.iter().map(|(name, _)| plain(name)).collect();
+        let changed = functions.iter().filter(|name| differs(name));
         Self {
-            functions: functions.map(|(name, _)| plain(name).to_owned()).collect(),
+            functions: changed.map(|name| plain(name).to_owned()).collect(),
             rest: base.nameless != candidate.nameless
-                || !data.is_empty()
-                || once.iter().any(|(name, item)| is_new(name) || uses_new(item)),
-            total: names.len(),
+                || once.iter().chain(data.difference(&used)).any(differs),
             calls,
         }
     }
 }
 
-/// The function that a name is of: a part that the compiler has put elsewhere, or one of several of a name, is not told apart.
+/// What is reached by `next` from `start`, with that itself.
+fn reachable<'a>(
+    start: impl IntoIterator<Item = &'a str>,
+    next: impl Fn(&str) -> Vec<&'a str>,
+) -> BTreeSet<&'a str> {
+    let mut reached = BTreeSet::new();
+    let mut open = Vec::from_iter(start);
+    while let Some(name) = open.pop() {
+        if reached.insert(name) {
+            open.extend(next(name));
+        }
+    }
+    reached
+}
+
+/// The function's name without suffixes for parts that the compiler has moved (`.cold`) and for duplicates (`#2`).
 fn plain(name: &str) -> &str {
     let name = name.split_once('#').map_or(name, |(name, _)| name);
     name.split_once(".cold").map_or(name, |(name, _)| name)
@@ -173,7 +166,7 @@ struct Build {
 }
 
 /// A piece with a name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Item {
     digest: String,
     /// The names that it refers to.
@@ -215,7 +208,6 @@ impl Address {
     }
 }
 
-#[derive(Clone)]
 enum Target {
     Here(Place),
     /// A symbol of the kernel, and an offset.
@@ -241,7 +233,7 @@ struct Section<'a> {
 struct Reader<'a> {
     sections: BTreeMap<usize, Section<'a>>,
     /// Digests of pieces, and the names that they refer to.
-    known: BTreeMap<Place, (String, BTreeSet<String>)>,
+    known: RefCell<BTreeMap<Place, (String, BTreeSet<String>)>>,
 }
 
 impl Build {
@@ -250,12 +242,9 @@ impl Build {
         if !matches!(file.architecture(), Architecture::X86_64 | Architecture::Aarch64) {
             return None;
         }
-        let mut reader = Reader { sections: BTreeMap::new(), known: BTreeMap::new() };
-        for section in file.sections() {
-            if let Some(read) = Section::read(&file, &section) {
-                reader.sections.insert(section.index().0, read);
-            }
-        }
+        let sections = file.sections().filter_map(|section| Section::read(&file, &section));
+        let sections = sections.map(|section| (section.number, section)).collect();
+        let mut reader = Reader { sections, known: RefCell::default() };
         reader.add_named(&file);
         reader.sections.values_mut().filter(|section| section.is_code).for_each(Section::decode);
         reader.add_nameless();
@@ -310,19 +299,25 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// Whether the piece there is padding.
-    fn is_padding(&self, begin: u64) -> bool {
+    /// The end of the piece there, its bytes, and the addresses in these.
+    fn piece(&self, begin: u64) -> (u64, &[u8], btree_map::Range<'_, u64, Fix>) {
         let end = self.pieces.get(&begin).map_or(begin, |(end, _)| *end);
         let bytes = self.bytes.get(begin as usize..end as usize).unwrap_or_default();
+        (end, bytes, self.fixes.range(begin..end))
+    }
+
+    /// Whether the piece there is padding.
+    fn is_padding(&self, begin: u64) -> bool {
+        let (_, bytes, mut fixes) = self.piece(begin);
         let is_padding = match (self.is_code, self.architecture) {
             (false, _) => bytes.iter().all(|byte| *byte == 0),
             (true, Architecture::Aarch64) => arm64::is_padding(bytes),
             (true, _) => x86::is_padding(bytes),
         };
-        is_padding && self.fixes.range(begin..end).next().is_none()
+        is_padding && fixes.next().is_none()
     }
 
-    /// Finds the addresses in code that no relocation has, or not where they lead.
+    /// Finds addresses in code that have no relocation, and corrects those that are relative to the next instruction.
     fn decode(&mut self) {
         // Replacements of instructions (`.altinstr_replacement`) have no names.
         let whole = self.pieces.is_empty().then_some((0, self.size));
@@ -349,20 +344,19 @@ impl Reader<'_> {
                 && !name.starts_with('$');
             // The padding before a function, if the kernel wants some.
             if is_named && !name.is_empty() && !crate::kernel::names::is_padding(name) {
-                let size = symbol.size();
-                symbols.push((section.0, symbol.address(), u64::MAX - size, name));
+                symbols.push((section.0, symbol.address(), Reverse(symbol.size()), name));
             }
         }
         symbols.sort_unstable();
         let mut count: BTreeMap<&str, usize> = BTreeMap::new();
-        for (index, &(number, begin, size, name)) in symbols.iter().enumerate() {
+        for (index, &(number, begin, Reverse(size), name)) in symbols.iter().enumerate() {
             let Some(section) = self.sections.get_mut(&number) else { continue };
             let last = section.pieces.last_key_value().map_or(0, |(_, (end, _))| *end);
             if section.is_strings || begin < last || begin >= section.size {
                 continue;
             }
             let next = symbols.get(index + 1).filter(|next| next.0 == number).map(|next| next.1);
-            let end = match u64::MAX - size {
+            let end = match size {
                 0 => next.unwrap_or(section.size),
                 size => begin.saturating_add(size),
             };
@@ -416,7 +410,7 @@ impl Reader<'_> {
     }
 
     /// What lies at a place, and in `uses` the names that stand for it.
-    fn word(&mut self, (number, at): Place, uses: &mut BTreeSet<String>, depth: usize) -> String {
+    fn word(&self, (number, at): Place, uses: &mut BTreeSet<String>, depth: usize) -> String {
         let Some(section) = self.sections.get(&number) else { return format!("{number}+{at}") };
         if section.is_strings {
             let bytes = section.bytes.get(at as usize..).unwrap_or_default();
@@ -436,69 +430,60 @@ impl Reader<'_> {
         }
     }
 
-    fn digest(&mut self, place: Place, depth: usize) -> (String, BTreeSet<String>) {
-        if let Some(known) = self.known.get(&place) {
+    fn digest(&self, place: Place, depth: usize) -> (String, BTreeSet<String>) {
+        if let Some(known) = self.known.borrow().get(&place) {
             return known.clone();
         }
         // One that refers to itself.
-        self.known.insert(place, Default::default());
-        let (number, begin) = place;
-        let section = &self.sections[&number];
-        let end = section.pieces.get(&begin).map_or(begin, |(end, _)| *end);
-        let mut bytes =
-            section.bytes.get(begin as usize..end as usize).unwrap_or_default().to_vec();
+        self.known.borrow_mut().insert(place, Default::default());
+        let (section, begin) = (&self.sections[&place.0], place.1);
+        let (end, bytes, fixes) = section.piece(begin);
+        let mut bytes = bytes.to_vec();
         let mut words = match section.is_code {
             true => String::new(),
             false => format!("{} {}", section.name, end - begin),
         };
-        let mut fixes = Vec::new();
-        for (at, fix) in section.fixes.range(begin..end) {
-            let from = (at - begin) as usize;
-            if let Some(address) = bytes.get_mut(from..from + fix.width as usize) {
-                address.fill(0);
-            }
-            fixes.push((format!("{from} {:?} {}", fix.address, fix.width), fix.target.clone()));
-        }
         let mut uses = BTreeSet::new();
-        for (fix, target) in fixes {
+        for (at, Fix { width, address, target }) in fixes {
+            let from = (at - begin) as usize;
+            if let Some(bytes) = bytes.get_mut(from..from + *width as usize) {
+                bytes.fill(0);
+            }
             let target = match target {
-                Target::Here(place) => self.word(place, &mut uses, depth),
+                Target::Here(place) => self.word(*place, &mut uses, depth),
                 Target::Outside(name, offset) => format!("{name} {offset}"),
             };
-            let _ = write!(words, "\n{fix} {target}");
+            let _ = write!(words, "\n{from} {address:?} {width} {target}");
         }
-        let hash =
-            Sha256::new().chain_update(&words).chain_update([0]).chain_update(bytes).finalize();
-        let digest: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.known.insert(place, (digest.clone(), uses.clone()));
-        (digest, uses)
+        let hash = Sha256::new().chain_update(&words).chain_update([0]).chain_update(bytes);
+        let found = (format!("{:x}", hash.finalize()), uses);
+        self.known.borrow_mut().insert(place, found.clone());
+        found
     }
 
     /// All pieces. An entry of a table is a part of the function that it begins with.
-    fn build(mut self) -> Build {
+    fn build(&self) -> Build {
         let mut build = Build::default();
-        let mut nameless: Vec<Place> = Vec::new();
-        let mut entries: Vec<(String, String, BTreeSet<String>)> = Vec::new();
-        let places = |(number, section): (&usize, &Section<'_>)| {
-            Vec::from_iter(section.pieces.keys().map(|at| (*number, *at)))
-        };
-        for place in self.sections.iter().flat_map(places).collect::<Vec<Place>>() {
-            let section = &self.sections[&place.0];
-            let (is_code, name) = (section.is_code, section.pieces[&place.1].1.clone());
+        let (mut nameless, mut entries) = (Vec::new(), Vec::new());
+        for (&number, section) in &self.sections {
+            let is_code = section.is_code;
             let is_once = [".init", ".exit"].iter().any(|of| section.name.starts_with(of));
-            if let Some(name) = name {
-                let (digest, uses) = self.digest(place, 0);
-                let calls = self.calls(place);
-                build.items.insert(name, Item { digest, uses, calls, is_code, is_once });
-            } else if let Some(owner) = self.owner(place) {
-                let (digest, uses) = self.digest(place, 0);
-                entries.push((owner, digest, uses));
-            } else if !section.is_padding(place.1) {
-                nameless.push(place);
+            for (&begin, (_, name)) in &section.pieces {
+                let place = (number, begin);
+                if let Some(name) = name {
+                    let (digest, uses) = self.digest(place, 0);
+                    let calls = self.calls(place);
+                    let item = Item { digest, uses, calls, is_code, is_once };
+                    build.items.insert(name.clone(), item);
+                } else if let Some(owner) = self.owner(place) {
+                    entries.push((owner, self.digest(place, 0)));
+                } else if !section.is_padding(begin) {
+                    nameless.push(place);
+                }
             }
         }
         entries.sort();
-        for (owner, digest, uses) in entries {
+        for (owner, (digest, uses)) in entries {
             if let Some(item) = build.items.get_mut(&owner) {
                 item.digest.push_str(&digest);
                 item.calls.extend(uses.iter().cloned());
@@ -506,7 +491,7 @@ impl Reader<'_> {
             }
         }
         // The others are known by now: they are parts of those that refer to them.
-        nameless.retain(|place| !self.known.contains_key(place));
+        nameless.retain(|place| !self.known.borrow().contains_key(place));
         build.nameless = nameless.into_iter().map(|place| self.digest(place, 0).0).collect();
         build.nameless.sort();
         build
@@ -520,12 +505,9 @@ impl Reader<'_> {
 
     /// The functions that the one at a place goes to.
     fn calls(&self, (number, begin): Place) -> BTreeSet<String> {
-        let Some(section) = self.sections.get(&number).filter(|it| it.is_code) else {
-            return BTreeSet::new();
-        };
-        let end = section.pieces.get(&begin).map_or(begin, |(end, _)| *end);
-        let fixes = section.fixes.range(begin..end).map(|(_, fix)| fix);
-        let ahead = fixes.filter(|fix| fix.address.goes());
+        let section = &self.sections[&number];
+        let fixes = section.piece(begin).2.map(|(_, fix)| fix);
+        let ahead = fixes.filter(|fix| section.is_code && fix.address.goes());
         ahead.filter_map(|fix| self.function(&fix.target)).collect()
     }
 

@@ -99,7 +99,8 @@ impl<'a> Rounds<'a> {
             let is_open = |job: &Job| open.contains(&job.part);
             let guests: BTreeSet<u32> =
                 work.iter().filter(|job| is_open(job)).map(|job| job.guest).collect();
-            jobs = work.iter().filter(|job| guests.contains(&job.guest)).cloned().collect();
+            let again = work.iter().filter(|job| guests.contains(&job.guest)).cloned();
+            jobs = again.map(|job| Job { only_if_called: None, ..job }).collect();
             placements = placements.end..next_end(placements.end);
             if placements.is_empty() {
                 break;
