@@ -22,7 +22,7 @@ const STALE: Duration = Duration::from_secs(60);
 /// An output file that is open and not yet written.
 ///
 /// What is written goes to a temporary file beside the target, which takes the target's place in
-/// [`OutputFile::commit`]; dropped before that, it leaves the target as it was.
+/// [`OutputFile::commit`]. Until then nothing has a name: a program that is killed leaves the target as it was, and nothing beside it.
 #[derive(Debug)]
 pub struct OutputFile {
     path: PathBuf,
@@ -34,8 +34,12 @@ enum Sink {
     Stdout,
     /// A device, FIFO or the like, which cannot be replaced.
     Direct(File),
-    /// With the file that it is to become: links are followed, so that the link stays.
-    Replace(NamedTempFile, PathBuf),
+    /// A file of this mode in this folder. Links are followed, so that the link stays.
+    Replace {
+        target: PathBuf,
+        folder: PathBuf,
+        mode: u32,
+    },
 }
 
 impl OutputFile {
@@ -81,8 +85,11 @@ impl OutputFile {
                 stdout.write_all(bytes).and_then(|()| stdout.flush())
             }
             Sink::Direct(mut file) => file.write_all(bytes),
-            Sink::Replace(mut file, target) => {
-                file.as_file_mut().write_all(bytes).and_then(|()| durable::persist(file, &target))
+            Sink::Replace { target, folder, mode } => {
+                temporary(&folder, mode).and_then(|mut file| {
+                    file.as_file_mut().write_all(bytes)?;
+                    durable::persist(file, &target)
+                })
             }
         };
         let remedy =
@@ -161,7 +168,10 @@ fn open_sink(path: &Path) -> io::Result<Sink> {
         _ => Path::new("."),
     };
     let mode = old.map_or(0o666, |metadata| metadata.permissions().mode() & 0o777);
-    Ok(Sink::Replace(temporary(folder, mode)?, target))
+    // Without a name.
+    tempfile::tempfile_in(folder)?;
+    let folder = folder.to_owned();
+    Ok(Sink::Replace { target, folder, mode })
 }
 
 /// Opens what is there without waiting: a FIFO that nobody reads is an error now, not a hang.

@@ -12,6 +12,7 @@ pub mod explain;
 mod facts;
 pub mod gate;
 pub(crate) mod grid;
+mod hgrm;
 mod hlog;
 pub mod html;
 pub mod json;
@@ -62,6 +63,8 @@ pub enum Format {
     Json,
     /// HdrHistogram's interval log.
     Hlog,
+    /// HdrHistogram's percentile distribution.
+    Hgrm,
     /// One page with plots.
     #[strum(serialize = "htm", to_string = "html")]
     Html,
@@ -95,6 +98,7 @@ impl Format {
                 _ => series.to_json(),
             },
             Self::Hlog => hlog::hlog(runs),
+            Self::Hgrm => hgrm::hgrm(runs, unit),
             Self::Html => html::page(runs),
             Self::Bmf => bmf::bmf(runs),
         }

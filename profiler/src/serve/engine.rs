@@ -66,7 +66,8 @@ impl Engine {
     ) -> Self {
         let (now, at) = (Instant::now(), Timestamp::now());
         let own = Own::default();
-        let state = State { since: at, at, modules: Vec::new(), builds: Vec::new(), own };
+        let made = Instant::now();
+        let state = State { since: at, at, made, modules: Vec::new(), builds: Vec::new(), own };
         Self {
             file,
             tasks: config.modules.iter().cloned().map(Task::new).collect(),
@@ -338,7 +339,8 @@ impl Engine {
             for build in &mut state.builds {
                 build.budget_enforced = enforced(build);
             }
-            (state.at, state.modules, state.own) = (Timestamp::now(), modules, *own);
+            (state.at, state.made) = (Timestamp::now(), Instant::now());
+            (state.modules, state.own) = (modules, *own);
         });
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,8 @@ pub struct State {
     pub since: Timestamp,
     /// When this was collected.
     pub at: Timestamp,
+    /// The same by the monotonic clock.
+    pub made: Instant,
     /// The configured modules, in order.
     pub modules: Vec<Module>,
     /// The last builds of each module, in the order in which it attached to them last. One that comes again goes on counting.

@@ -146,6 +146,16 @@ fn bencher_gets_a_measure_for_each_figure() {
 }
 
 #[test]
+fn percentile_distribution() {
+    let mut recording = sample();
+    insta::assert_snapshot!(text(Format::Hgrm, &recording));
+    // Nothing is above the longest call, though its bucket reaches further.
+    recording.handlers = vec![handler(&measure("a", &[1_000_001]))];
+    let text = text(Format::Hgrm, &recording);
+    assert!(text.contains("1000.001 1.000000000000          1\n"), "{text}");
+}
+
+#[test]
 fn interval_log_is_read_back() {
     let series = series();
     let bytes = Format::Hlog.render(&series, Unit::Auto, None);

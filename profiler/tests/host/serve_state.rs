@@ -1,6 +1,7 @@
 //! A state of the daemon that is known in every figure.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use profiler::recording::measure::HandlerMeasure;
 use profiler::recording::{HandlerRecording, Recording};
@@ -75,6 +76,7 @@ pub(crate) fn state() -> State {
     State {
         since: "2026-11-21T11:00:00Z".parse().unwrap(),
         at: "2026-11-21T12:30:00.5Z".parse().unwrap(),
+        made: Instant::now(),
         modules: vec![
             Module { name: "hids".to_owned(), phase: Phase::Measuring },
             Module { name: "other".to_owned(), phase: Phase::Refused("no BTF".to_owned()) },

@@ -24,8 +24,9 @@ use crate::kernel::target::{KernelFiles, ResolveError};
 use crate::probe::{Drained, Precision, Traced};
 use crate::recording::call_tree::{CallTree, TreeFunction, TreeNode};
 
-/// Most calls within one of the handler: 32 MiB of them. A call that makes more is not counted.
-const MOST_PARTS: usize = 1 << 20;
+/// Most calls that are kept at a time, within all of the handler's that are not counted yet: 128 MiB of them. One of the handler's that
+/// makes more is cut, and lost.
+const MOST_PARTS: usize = 1 << 22;
 
 /// A function that was called within the handler, or the handler.
 #[derive(Debug, Clone, Copy)]
@@ -58,8 +59,7 @@ impl Call {
     /// Whether the callee can be below those that are under way. Its depth may be that of the last one: from 4.20 the
     /// tracer takes a call off the task's stack before it writes the exit event, and an interrupt may fall between.
     fn enter(&mut self, event: &Event) -> bool {
-        let fits = self.parts.len() < MOST_PARTS;
-        let last = self.stack.last().filter(|(depth, _)| fits && *depth <= event.depth);
+        let last = self.stack.last().filter(|(depth, _)| *depth <= event.depth);
         let Some(&(_, caller)) = last else { return false };
         self.push(event, caller);
         true
@@ -107,6 +107,8 @@ pub(super) struct Calls {
     open: HashMap<u64, Call, FixedState>,
     /// Calls that have ended, until it is known whether events were dropped meanwhile.
     ended: Vec<Call>,
+    /// Calls that are kept within these, or more: those of calls that went since the round began are still in it.
+    held: usize,
     /// When events were dropped.
     gaps: Vec<(u64, u64)>,
     last: Look,
@@ -123,6 +125,7 @@ impl Calls {
             waiting: Waiting::default(),
             open: HashMap::default(),
             ended: Vec::new(),
+            held: 0,
             gaps: Vec::new(),
             last: Look { lost: 0, from: 0, to: 0 },
             nodes: Vec::new(),
@@ -132,6 +135,7 @@ impl Calls {
     }
 
     fn sort_in(&mut self, ready: Vec<Seen>) {
+        self.held = self.open.values().chain(&self.ended).map(|call| call.parts.len()).sum();
         for seen in ready {
             match seen.event.exit {
                 None => self.enter(seen.task(), &seen.event),
@@ -149,7 +153,8 @@ impl Calls {
         if let Some(call) = self.open.get_mut(&task)
             && (call.depth < event.depth || call.depth == event.depth && !is_handler)
         {
-            if !call.is_cut() && !call.enter(event) {
+            self.held += 1;
+            if !call.is_cut() && (self.held > MOST_PARTS || !call.enter(event)) {
                 call.parts = Vec::new();
             }
             return;

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
 
-use super::super::state::{Build, State};
+use super::super::state::{Build, Module, Phase, State};
 use super::accept::Format;
 use crate::recording::Series;
 
@@ -25,6 +25,9 @@ pub const CONNECTIONS: usize = 64;
 const TURN: Duration = Duration::from_millis(100);
 /// Recordings that are being read at a time: they are large. More get 503.
 const RECORDINGS: usize = 4;
+
+/// How old the state may be for `/healthz`. The engine sends one after each drain, and at least every minute.
+const FRESH: Duration = Duration::from_secs(180);
 
 /// Time for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(5);
@@ -40,6 +43,8 @@ const INDEX: &str = "\
 profiler: latencies of the handlers of kernel modules
   /metrics    for Prometheus: text, or protobuf with native histograms
   /recording  JSON for profiler merge, compare and gate; ?module=NAME&build=ID for one build
+  /healthz    200 while the daemon collects
+  /readyz     200 while a module is measured, or none is refused
 ";
 
 /// Answers requests with the latest `state`, until the future is dropped.
@@ -150,6 +155,8 @@ impl Server {
                 self.metrics(Format::of(&accepted.join(","))).await
             }
             "/recording" => self.recording(request.uri().query().unwrap_or_default()).await,
+            "/healthz" => healthz(self.state.borrow().made.elapsed()),
+            "/readyz" => readyz(&self.state.borrow().modules),
             _ => text(StatusCode::NOT_FOUND, "not found; see / for the list of endpoints\n"),
         }
     }
@@ -221,6 +228,27 @@ fn select<'a>(state: &'a State, query: &str) -> Result<Vec<&'a Build>, (StatusCo
     Ok(builds)
 }
 
+fn healthz(age: Duration) -> Answer {
+    let status = if age <= FRESH { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    text(
+        status,
+        format!("collected {} s ago; more than {} s is too long\n", age.as_secs(), FRESH.as_secs()),
+    )
+}
+
+/// Ready is a daemon that measures a module, or whose modules are all waited for or released.
+fn readyz(modules: &[Module]) -> Answer {
+    let line = |Module { name, phase }: &Module| match phase {
+        Phase::Refused(why) => format!("{name}: refused: {why}\n"),
+        phase => format!("{name}: {}\n", phase.name()),
+    };
+    let is_measured = modules.iter().any(|module| module.phase == Phase::Measuring);
+    let is_refused = modules.iter().any(|module| matches!(module.phase, Phase::Refused(_)));
+    let is_ready = is_measured || !is_refused;
+    let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    text(status, modules.iter().map(line).collect::<String>())
+}
+
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     answer(status, TEXT, body.into())
 }
@@ -244,14 +272,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::super::attachment::tests::attachment;
-    use super::super::super::state::{Module, Own, Phase};
+    use super::super::super::state::Own;
     use super::*;
 
     fn state(phases: &[Phase]) -> State {
         let at = jiff::Timestamp::UNIX_EPOCH;
         let module = |phase: &Phase| Module { name: "m".to_owned(), phase: phase.clone() };
         let modules = phases.iter().map(module).collect();
-        State { since: at, at, modules, builds: Vec::new(), own: Own::default() }
+        let made = Instant::now();
+        State { since: at, at, made, modules, builds: Vec::new(), own: Own::default() }
     }
 
     async fn body(answer: Answer) -> Bytes {
@@ -298,6 +327,28 @@ mod tests {
         assert_eq!(server.recording("").await.status(), StatusCode::SERVICE_UNAVAILABLE);
         drop(whole);
         assert_eq!(server.recording("").await.status(), StatusCode::OK);
+    }
+
+    #[test]
+    fn health_is_a_matter_of_age() {
+        assert_eq!(healthz(FRESH).status(), StatusCode::OK);
+        let late = healthz(FRESH + Duration::from_millis(1)).status();
+        assert_eq!(late, StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[test]
+    fn a_daemon_is_ready_unless_all_it_can_do_is_refused() {
+        let refused = || Phase::Refused("no BTF".to_owned());
+        for (phases, status) in [
+            (vec![], 200),
+            (vec![Phase::Waiting], 200),
+            (vec![Phase::Released, Phase::Waiting], 200),
+            (vec![Phase::Measuring, refused()], 200),
+            (vec![refused()], 503),
+            (vec![Phase::Waiting, refused()], 503),
+        ] {
+            assert_eq!(readyz(&state(&phases).modules).status().as_u16(), status, "{phases:?}");
+        }
     }
 
     proptest! {
