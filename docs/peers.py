@@ -212,7 +212,7 @@ def main():
             measured.append((name, package, of_tool(options, function, line, read)))
         for name, package, (profile, seen, says, why_not) in measured:
             added = instructions(profile) - bare if profile else None
-            made = profile["loads"][0]["outcome"]["calls"]["connect"] if profile else None
+            made = profile["loads"][0]["outcome"]["operations"] if profile else None
             lines.append(row(name, versions[package], least, added, made, seen, says, why_not))
     again = without_tools(options)
     if abs(again - bare) > 0.01 * bare:

@@ -7,7 +7,7 @@ use crate::cli::ProfilesArgs;
 use crate::error::{Failure, exit};
 use crate::export::json::indented;
 use crate::export::load_profiles::table;
-use crate::load_profile::{Library, Listed};
+use crate::load_profile::{Library, Listed, Origin};
 
 /// Lists and checks all load profiles, or shows the named ones.
 ///
@@ -47,9 +47,14 @@ pub fn run(args: &ProfilesArgs) -> Result<(), Failure> {
 
 /// One load profile of the list, in JSON.
 fn entry(of: &Listed) -> Value {
+    // A path need not be UTF-8.
+    let origin = match &of.origin {
+        Origin::File(path) => json!({ "file": path.to_string_lossy() }),
+        Origin::BuiltIn(name) => json!({ "built_in": name }),
+    };
     json!({
         "name": of.name,
-        "origin": of.origin,
+        "origin": origin,
         "hidden": of.hidden,
         "profile": of.profile.as_ref().ok(),
         "error": of.profile.as_ref().err().map(ToString::to_string),

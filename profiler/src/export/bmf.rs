@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::cell::full_name;
 use super::json::indented;
-use crate::recording::Recording;
+use crate::recording::{HandlerRecording, Recording};
 use crate::verdict::{Statistic, subject};
 
 /// One measure.
@@ -30,6 +29,15 @@ impl Measure {
     }
 }
 
+/// The handler's name, with its module's only among namesakes: it does not change when another module is measured, too.
+fn own_name(run: &Recording, handler: &HandlerRecording) -> String {
+    let namesakes = run.handlers.iter().filter(|other| other.name == handler.name).count();
+    match &handler.module {
+        Some(module) if namesakes > 1 => format!("{module}:{}", handler.name),
+        _ => handler.name.clone(),
+    }
+}
+
 /// A benchmark is a handler, and a measure a figure with its unit, such as `tp99-ns`. Of several runs the value is the
 /// average, and the bounds are the lowest and the highest.
 pub(super) fn bmf(runs: &[Recording]) -> Vec<u8> {
@@ -39,7 +47,7 @@ pub(super) fn bmf(runs: &[Recording]) -> Vec<u8> {
             for statistic in Statistic::GATED {
                 let Some(observed) = statistic.of(handler) else { continue };
                 let measure = format!("{statistic}-{}", statistic.unit(run.meter));
-                let name = subject(run.part(), &full_name(run, handler));
+                let name = subject(run.part(), &own_name(run, handler));
                 figures.entry((name, measure)).or_default().push(observed.value);
             }
         }

@@ -25,12 +25,14 @@ pub(super) fn of_several(runs: &[Recording], unit: Unit, are_parts: bool) -> Vec
         what => !OF_EACH_RUN.contains(&what),
     });
     let unit = all.pop();
-    for (run, number) in runs.iter().take(NAMED).zip(1..) {
+    // What happened in a part is nowhere else.
+    let named = if are_parts { runs.len() } else { NAMED };
+    for (run, number) in runs.iter().take(named).zip(1..) {
         let label = if are_parts { "part".to_owned() } else { format!("run {number}") };
         all.push(Note::new(label, describe(run)));
     }
-    if runs.len() > NAMED {
-        all.push(Note::new("runs", format!("{} more", runs.len() - NAMED)));
+    if runs.len() > named {
+        all.push(Note::new("runs", format!("{} more", runs.len() - named)));
     }
     all.extend(unit.map(|unit| match unit.words.split_once(';') {
         Some((name, _)) if !are_parts => Note::new("unit", format!("{name}; {MEDIANS}")),

@@ -12,7 +12,8 @@ const STEPS: u32 = 5;
 /// take one per file: see `profiler report --run` and `--handler`.
 pub(super) fn hgrm(runs: &[Recording], unit: Unit) -> Vec<u8> {
     let mut text = String::new();
-    for recording in runs {
+    for (number, recording) in (1..).zip(runs) {
+        let run = if runs.len() > 1 { format!("Run = {number}, ") } else { String::new() };
         let unit = match (recording.meter, unit) {
             (Meter::Exact, _) => Unit::Instructions,
             (Meter::Probes, Unit::Auto) => Unit::Us,
@@ -23,7 +24,7 @@ pub(super) fn hgrm(runs: &[Recording], unit: Unit) -> Vec<u8> {
                 text.push('\n');
             }
             // Writing to a String cannot fail.
-            let _ = section(&mut text, recording, handler, unit);
+            let _ = section(&mut text, &run, recording, handler, unit);
         }
     }
     text.into_bytes()
@@ -31,13 +32,19 @@ pub(super) fn hgrm(runs: &[Recording], unit: Unit) -> Vec<u8> {
 
 fn section(
     text: &mut String,
+    run: &str,
     recording: &Recording,
     handler: &HandlerRecording,
     unit: Unit,
 ) -> fmt::Result {
     let name = full_name(recording, handler);
     let losses = &handler.losses;
-    writeln!(text, "#[Handler = {}, Unit = {unit}, Clock = {}]", clean(&name), recording.clock)?;
+    writeln!(
+        text,
+        "#[{run}Handler = {}, Unit = {unit}, Clock = {}]",
+        clean(&name),
+        recording.clock
+    )?;
     writeln!(
         text,
         "#[Calls not measured = {}, In flight = {}, Over range = {}]",

@@ -33,6 +33,8 @@ pub struct Calls {
     pub ended: u64,
     /// Calls whose stack was left without a return.
     pub abandoned: u64,
+    /// Calls into which an interrupt or exception fell.
+    pub interrupted: u64,
     /// Iterations of instructions that repeat, in the calls that returned and in what these called.
     pub iterations: u64,
     /// Instructions that order others, in the same calls.
@@ -196,9 +198,9 @@ impl Counts {
     /// Takes a line that has numbers alone.
     fn numbers(&mut self, kind: &str, numbers: &[u64]) -> Option<()> {
         match (kind, numbers) {
-            ("calls", &[id, entered, ended, abandoned, _, _, iterations, ordering]) => {
-                let calls =
-                    Calls { entered, ended, abandoned, iterations, ordering, ..Calls::default() };
+            ("calls", &[id, entered, ended, abandoned, interrupted, _, iterations, ordering]) => {
+                let sums = Calls { entered, ended, abandoned, interrupted, ..Calls::default() };
+                let calls = Calls { iterations, ordering, ..sums };
                 self.calls.insert(self.function(id)?, calls).is_none().then_some(())
             }
             ("inclusive" | "own", &[id, instructions, times]) => {

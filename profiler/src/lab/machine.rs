@@ -432,8 +432,10 @@ fn word(
                 return Err(io::Error::other("too much memory would have to be read"));
             }
             // Each command takes QEMU as long as a hundred pages; those of modules do not follow each other.
-            let block = page & !(BLOCK - 1);
-            match machine.peek(block, BLOCK) {
+            // What page tables are followed for lies in one piece by the page.
+            let size = if machine.pages.is_some() { PAGE } else { BLOCK };
+            let block = page & !(size - 1);
+            match machine.peek(block, size) {
                 Ok(bytes) => pages.extend(
                     (block..)
                         .step_by(PAGE as usize)

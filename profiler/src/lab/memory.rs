@@ -97,6 +97,9 @@ fn each_run(
         };
         at = data - data % PAGE as u64;
         let bytes = file.read_at(&mut buffer, at)?;
+        if bytes == 0 {
+            return Ok(());
+        }
         let mut rest = &buffer[..bytes];
         let pages: Vec<&[u8]> = rest.chunks(PAGE).collect();
         for run in pages.chunk_by(|one, next| fill(one) == fill(next)) {

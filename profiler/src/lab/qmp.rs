@@ -94,6 +94,12 @@ impl<'a> Qmp<'a> {
 
     fn message(&mut self, deadline: Instant) -> io::Result<Value> {
         loop {
+            if self.signal().is_some() {
+                return Err(ErrorKind::Interrupted.into());
+            }
+            if Instant::now() >= deadline {
+                return Err(ErrorKind::TimedOut.into());
+            }
             match self.socket.read_until(b'\n', &mut self.partial) {
                 Ok(_) if self.partial.ends_with(b"\n") => {
                     return Ok(serde_json::from_slice(&std::mem::take(&mut self.partial))?);
@@ -105,8 +111,6 @@ impl<'a> Qmp<'a> {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => {
                     return Err(io::Error::other(format!("the connection to QEMU: {error}")));
                 }
-                Err(_) if self.signal().is_some() => return Err(ErrorKind::Interrupted.into()),
-                Err(_) if Instant::now() >= deadline => return Err(ErrorKind::TimedOut.into()),
                 Err(_) => {}
             }
         }

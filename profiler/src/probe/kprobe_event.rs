@@ -118,7 +118,7 @@ impl Drop for Event {
         // An event in use cannot be removed.
         self.perf = None;
         // What stays is removed by the next start.
-        let _ = patiently(Instant::now() + PATIENCE, &|| remove(&self.tracefs, &self.name));
+        let _ = patiently(Instant::now() + PATIENCE / 10, &|| remove(&self.tracefs, &self.name));
     }
 }
 

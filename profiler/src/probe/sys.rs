@@ -524,6 +524,14 @@ fn loaded_program(fd: BorrowedFd<'_>) -> io::Result<LoadedProgram> {
         jited_line_info: address_mut(addresses.as_mut_slice()),
         ..zeroed()
     };
+    // A kernel that does not know these wants zeros.
+    if types.is_empty() {
+        (raw.func_info_rec_size, raw.func_info) = (0, 0);
+    }
+    if line_count == 0 {
+        (raw.line_info_rec_size, raw.line_info) = (0, 0);
+        (raw.jited_line_info_rec_size, raw.jited_line_info) = (0, 0);
+    }
     info(fd, &mut raw)?;
     types.truncate(raw.nr_func_info as usize);
     functions.truncate(raw.nr_jited_ksyms as usize);

@@ -17,7 +17,7 @@ use super::costs::Costs;
 use super::modules::Event;
 use super::notify::Notifier;
 use super::own;
-use super::state::{Module, Own, Phase, Pushes, State};
+use super::state::{Build, Module, Own, Phase, Pushes, State};
 use super::status::Status;
 use super::store::Store;
 use super::system;
@@ -304,6 +304,9 @@ impl Engine {
             self.tasks.iter_mut().for_each(Task::limit_changed);
         }
         self.next_interval = self.next_interval.min(Instant::now() + config.interval);
+        let is_configured =
+            |build: &Build| config.modules.iter().any(|module| module.name == build.module);
+        self.shared.state.send_modify(|state| Arc::make_mut(state).builds.retain(is_configured));
         self.shared.config = config;
         info!("the configuration was read again");
         self.look_at_all();

@@ -29,6 +29,7 @@ pub(super) struct Entry {
 pub(super) struct Ledger {
     file: Option<File>,
     written: Entry,
+    is_broken: bool,
 }
 
 impl Ledger {
@@ -46,7 +47,7 @@ impl Ledger {
         });
         let file = file.ok();
         let entry = file.as_ref().and_then(read).unwrap_or_default();
-        (Self { file, written: entry }, entry)
+        (Self { file, written: entry, is_broken: false }, entry)
     }
 
     /// Replaces the content, also for after a loss of power.
@@ -56,10 +57,14 @@ impl Ledger {
         let text = format!("{closed:020} {waiting:020} {under_way:020}\n");
         let written = file.write_all_at(text.as_bytes(), 0).and_then(|()| file.sync_data());
         match written {
-            Ok(()) => self.written = entry,
-            Err(error) => warn!(
-                "cannot write {NAME} beside the intervals: {error}: what SIGKILL takes now will not be reported"
-            ),
+            Ok(()) => (self.written, self.is_broken) = (entry, false),
+            Err(error) if !self.is_broken => {
+                self.is_broken = true;
+                warn!(
+                    "cannot write {NAME} beside the intervals: {error}: what SIGKILL takes now will not be reported"
+                );
+            }
+            Err(_) => {}
         }
     }
 }

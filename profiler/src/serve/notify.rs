@@ -2,7 +2,9 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::net::UnixDatagram;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use sd_notify::NotifyState;
 
@@ -21,7 +23,11 @@ impl Notifier {
 
     fn new(path: &OsStr) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
-        socket.connect(path)?;
+        let address = match path.as_bytes().strip_prefix(b"@") {
+            Some(name) => SocketAddr::from_abstract_name(name)?,
+            None => SocketAddr::from_pathname(path)?,
+        };
+        socket.connect_addr(&address)?;
         // A manager that does not read must not block the daemon, as `sd_notify::notify` would.
         socket.set_nonblocking(true)?;
         Ok(Self(Some(socket)))

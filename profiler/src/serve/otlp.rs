@@ -121,6 +121,9 @@ async fn engine_ended(state: &mut watch::Receiver<Arc<State>>, wait: Duration) -
 fn log(logged: &mut Option<String>, to: &Collector, outcome: &Result<Refused, String>) {
     let wrong = match outcome {
         Ok(refused) if *refused == Refused::default() => None,
+        Ok(Refused { rejected_data_points: ..=0, error_message }) => {
+            Some(format!("the collector took all metrics and says: {error_message:?}"))
+        }
         Ok(Refused { error_message, .. }) => {
             Some(format!("the collector refused data points: {error_message:?}"))
         }

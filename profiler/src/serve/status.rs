@@ -23,7 +23,7 @@ pub struct Status {
     pub at: Timestamp,
     /// Its modules, in the order of its configuration.
     pub modules: Vec<ModuleStatus>,
-    /// The handlers of all builds that it has measured since it began.
+    /// The handlers of the builds that are kept.
     pub handlers: Vec<HandlerStatus>,
     /// Where completed intervals are.
     pub intervals: Intervals,

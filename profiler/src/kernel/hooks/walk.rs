@@ -458,7 +458,9 @@ impl<'a> Walk<'a> {
     /// Notifiers behind data that is named like a chain. The kind of its head is unknown, so each is tried: a chain that
     /// reaches a block which calls the module is no accident.
     fn notifiers(&self) -> Walked {
-        let chains = self.data(|kind, name| (!is_function(kind) && is_chain(name)).then_some(name));
+        let chains = self.data(|kind, name| {
+            (!is_function(kind) && !name.starts_with(PREFIX) && is_chain(name)).then_some(name)
+        });
         if chains.len() > MOST {
             let text = format!("more than {MOST} symbols are named as chains are");
             return Err(io::Error::other(text));

@@ -204,9 +204,16 @@ impl Planned {
         self.benches.len() == other.benches.len() && own.zip(others).all(|(a, b)| is_same(a, b))
     }
 
-    /// What differs between the builds, if runs that call nothing of it are left out. What loads the driver may change each run.
-    fn changed_alone(&self) -> Option<&Changed> {
-        self.changed.as_ref().filter(|_| self.measured != self.session)
+    /// What differs between the builds, if general loads that call nothing of it are left out. What loads the driver, or with which
+    /// parameters, may change each run; budgets are of each.
+    fn changed_alone(&self, rule: &Rule) -> Option<&Changed> {
+        let [base, candidate] = &self.options.own_params;
+        self.changed.as_ref().filter(|changed| {
+            self.measured != self.session
+                && !changed.functions.is_empty()
+                && base == candidate
+                && rule.budgets.is_empty()
+        })
     }
 
     /// What differs between the builds, and what is left out therefore.

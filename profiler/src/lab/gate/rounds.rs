@@ -11,6 +11,7 @@ use crate::lab::plan::Job;
 use crate::lab::runs::Lab;
 use crate::lab::session::{Reach, Session};
 use crate::lab::{Measured, Settings, count};
+use crate::load::BuiltinKind;
 use crate::progress::Progress;
 use crate::recording::unlike::What;
 use crate::recording::{Recording, SeriesPosition};
@@ -29,7 +30,7 @@ pub(super) struct Rounds<'a> {
     /// What the builds register, of all kernels; `None` where that is not known.
     pub(super) registered: Option<HookReport>,
     /// Loads under which the baseline alone was counted, as it called nothing that differs.
-    pub(super) alike: BTreeSet<&'static str>,
+    pub(super) alike: BTreeSet<String>,
     /// By build and load, why a load failed.
     pub(super) failed: BTreeMap<String, Failure>,
     /// Of the baseline and of the candidate.
@@ -78,9 +79,13 @@ impl<'a> Rounds<'a> {
         };
         work.retain(|job| is_in(job, &self.planned.measured));
         work.sort_by_key(|job| first.as_ref().is_some_and(|first| !is_in(job, first)));
-        if let Some(changed) = self.planned.changed_alone() {
+        if let Some(changed) = self.planned.changed_alone(&self.rule) {
             let functions = Arc::new(changed.functions.clone());
-            work.iter_mut().for_each(|job| job.only_if_called = Some(Arc::clone(&functions)));
+            let is_general = |job: &&mut Job| {
+                job.run.loads.iter().all(|load| BuiltinKind::GENERAL.contains(load))
+            };
+            let general = work.iter_mut().filter(is_general);
+            general.for_each(|job| job.only_if_called = Some(Arc::clone(&functions)));
         }
         let mut placements = 0..1;
         let mut jobs = work.clone();
@@ -132,8 +137,7 @@ impl<'a> Rounds<'a> {
             job_of(run).is_some_and(|(job, boot)| guests.contains(&(boot, job.guest)))
         };
         let alike: Vec<Recording> = measured.baseline.extract_if(.., is_alike).collect();
-        self.alike
-            .extend(alike.iter().filter_map(|run| Some(job_of(run)?.0.run.loads.first()?.name())));
+        self.alike.extend(alike.iter().filter_map(|run| run.place.as_ref()?.part.clone()));
         alike
     }
 
@@ -315,7 +319,6 @@ mod tests {
     use crate::explain::tests::{drawn, runs};
     use crate::kernel::hooks::Hooks;
     use crate::kernel::module::ModuleFacts;
-    use crate::load::BuiltinKind;
 
     #[test]
     fn placements_grow_to_the_most() {

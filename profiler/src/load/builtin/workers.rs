@@ -104,6 +104,11 @@ fn start_workers(
         }
         drop(ready);
         let set_up: Result<Vec<()>, String> = answers.iter().collect();
+        // One that panics does not answer, and the others must not start without it.
+        let all = |done: &Vec<()>| done.len() == threads.len();
+        let set_up = set_up.and_then(|done| {
+            if all(&done) { Ok(done) } else { Err("a worker ended before it started".to_owned()) }
+        });
         let cpu_before = if alone { cpu_time() } else { None };
         let start = Instant::now();
         *started = set_up.is_ok().then_some(start);

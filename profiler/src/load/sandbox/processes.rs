@@ -1,6 +1,6 @@
 //! All processes below this one, and how to end them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Command;
@@ -12,8 +12,8 @@ use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{Pid, getpgid, getpgrp};
-use procfs::process::Process;
-use rustix::process::WaitOptions;
+use procfs::process::{Process, Stat, all_processes};
+use rustix::process::{PidfdFlags, WaitOptions, pidfd_open, pidfd_send_signal};
 
 use crate::load::syscalls::{Start, start_in_session};
 use crate::recording::loads::TestEnd;
@@ -28,7 +28,7 @@ const LONGEST_KILL: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(20);
 
 /// A command that was started, and all that it has started. This process is the parent of all orphans below it
-/// (`PR_SET_CHILD_SUBREAPER`): a daemon that has left its session becomes its child, and without a child no descendant is left.
+/// (`PR_SET_CHILD_SUBREAPER`): a daemon that has left its session becomes its child, and "no child left" means that nothing is.
 pub(super) struct Processes {
     signals: SignalFd,
     command: Option<Pid>,
@@ -46,13 +46,8 @@ impl AsFd for Processes {
 
 impl Processes {
     /// Receives the signals of this process by a descriptor from now on.
-    ///
-    /// # Errors
-    /// If the kernel refuses, or does not list children (`CONFIG_PROC_CHILDREN`): nothing could be ended then.
     pub(super) fn new() -> io::Result<Self> {
         set_child_subreaper(true)?;
-        let children = Process::myself().and_then(|this| this.task_main_thread()?.children());
-        children.map_err(|error| io::Error::other(format!("a list of its children: {error}")))?;
         // Blocked before any process is started, so that the end of none is missed. SIGINT and SIGHUP
         // may come from the terminal; the profiler gets them too and decides what happens.
         let mut blocked = SigSet::empty();
@@ -132,18 +127,15 @@ impl Processes {
         Ok(())
     }
 
-    /// Asks all process groups to end, each once, and waits at most `grace` for that.
+    /// Asks all processes to end, each once, and waits at most `grace` for that.
     pub(super) fn terminate_all(&mut self, grace: Duration) -> io::Result<()> {
         let deadline = Instant::now() + grace;
         let mut asked = HashSet::new();
         while !self.none_left && Instant::now() < deadline {
-            for group in groups_of_children()? {
-                if asked.insert(group) {
+            for process in descendants()? {
+                if asked.insert((process.pid, process.started)) {
                     // A stopped process handles it only once it is continued.
-                    for signal in [Signal::SIGTERM, Signal::SIGCONT] {
-                        // It may have ended.
-                        let _ = killpg(group, signal);
-                    }
+                    process.signal(&[Signal::SIGTERM, Signal::SIGCONT]);
                 }
             }
             self.tick()?;
@@ -151,24 +143,21 @@ impl Processes {
         Ok(())
     }
 
-    /// Kills all processes: children with their groups, whose other children become this process's own. Returns the groups that did
-    /// not end.
+    /// Kills all processes; those that did not end.
     pub(super) fn kill_all(&mut self) -> io::Result<Vec<i32>> {
         let last = Instant::now() + LONGEST_KILL;
         let mut deadline = Instant::now() + KILL_TIMEOUT;
+        // Repeatedly: they may start others meanwhile.
         while !self.none_left && Instant::now() < deadline {
             let ended = self.others_ended;
-            for group in groups_of_children()? {
-                // It may have ended.
-                let _ = killpg(group, Signal::SIGKILL);
-            }
+            descendants()?.iter().for_each(Descendant::kill);
             self.tick()?;
             if self.others_ended > ended {
                 deadline = last.min(Instant::now() + KILL_TIMEOUT);
             }
         }
-        let left = if self.none_left { HashSet::new() } else { groups_of_children()? };
-        Ok(left.into_iter().map(Pid::as_raw).collect())
+        let left = if self.none_left { Vec::new() } else { descendants()? };
+        Ok(left.iter().map(|process| process.pid.as_raw()).collect())
     }
 }
 
@@ -189,33 +178,114 @@ pub(super) fn wait_readable<const N: usize>(
     }
 }
 
-/// The process groups of this process's children. A child that has not been reaped keeps its process id and its group, so neither
-/// can be another's; and the group is of a session that this process is not in.
-fn groups_of_children() -> io::Result<HashSet<Pid>> {
-    let mut groups = HashSet::new();
-    for thread in Process::myself().and_then(|this| this.tasks()).map_err(io::Error::other)? {
-        // Threads of the clean-up come and go.
-        for child in thread.and_then(|thread| thread.children()).unwrap_or_default() {
-            groups.extend(getpgid(Some(Pid::from_raw(child.cast_signed()))));
+/// A process below this one.
+#[derive(Debug, Clone, Copy)]
+struct Descendant {
+    pid: Pid,
+    /// In clock ticks since the machine was started.
+    started: u64,
+    is_child: bool,
+}
+
+impl Descendant {
+    fn of(stat: &Stat) -> Self {
+        let is_child = stat.ppid == std::process::id().cast_signed();
+        Self { pid: Pid::from_raw(stat.pid), started: stat.starttime, is_child }
+    }
+
+    fn signal(&self, signals: &[Signal]) {
+        for signal in signals {
+            // It may have ended.
+            let _ = if self.is_child {
+                // It keeps its id until this process reaps it.
+                kill(self.pid, *signal).is_ok()
+            } else {
+                self.signal_by_descriptor(*signal).is_some()
+            };
         }
     }
-    groups.remove(&getpgrp());
-    Ok(groups)
+
+    /// Its parent may have reaped it since it was found, and its id be another process's by now: the descriptor is of one process,
+    /// and the time of its start says whether that is the one that was found.
+    fn signal_by_descriptor(&self, signal: Signal) -> Option<()> {
+        let pid = rustix::process::Pid::from_raw(self.pid.as_raw())?;
+        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let found = Process::new(self.pid.as_raw()).and_then(|process| process.stat()).ok()?;
+        let signal = rustix::process::Signal::from_named_raw(signal as i32)?;
+        (found.starttime == self.started).then(|| pidfd_send_signal(process, signal).ok())?
+    }
+
+    /// Kills it: a child with its process group, as the kernel then lets none of them start another meanwhile. That group's id is no
+    /// other's before the child is reaped, and the group is within a session that this process is not in.
+    fn kill(&self) {
+        let group = getpgid(Some(self.pid)).ok();
+        match group.filter(|group| self.is_child && *group != getpgrp()) {
+            Some(group) => drop(killpg(group, Signal::SIGKILL)),
+            None => self.signal(&[Signal::SIGKILL]),
+        }
+    }
+}
+
+/// All processes below this one that have not ended, the latest first, in whatever process group and session: a process that starts
+/// another and stays alive keeps that from becoming a child of this one.
+fn descendants() -> io::Result<Vec<Descendant>> {
+    let all = all_processes().map_err(io::Error::other)?;
+    let mut by_parent: HashMap<i32, Vec<Stat>> = HashMap::new();
+    // A process that ended meanwhile is no error.
+    for stat in all.flatten().filter_map(|process| process.stat().ok()) {
+        by_parent.entry(stat.ppid).or_default().push(stat);
+    }
+    let mut found = Vec::new();
+    let mut parents = vec![(std::process::id().cast_signed(), 0)];
+    while let Some((parent, started)) = parents.pop() {
+        // One that is older had another parent with this id.
+        let children = by_parent.remove(&parent).into_iter().flatten();
+        for stat in children.filter(|child| child.starttime >= started) {
+            parents.push((stat.pid, stat.starttime));
+            // The first thread of a process may have ended before others.
+            if !matches!(stat.state, 'Z' | 'X') || stat.num_threads > 1 {
+                found.push(Descendant::of(&stat));
+            }
+        }
+    }
+    found.sort_by_key(|process| process.started);
+    found.reverse();
+    Ok(found)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::CommandExt as _;
-
     use super::*;
 
     #[test]
-    fn a_child_is_found_until_it_is_reaped() {
-        let mut child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
+    fn a_child_cannot_hide_behind_a_name_like_a_line_of_proc() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("x) Z 1 (y");
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(program).arg("1000").spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed());
-        assert!(groups_of_children().unwrap().contains(&pid));
-        killpg(pid, Signal::SIGKILL).unwrap();
+        let is_found = || descendants().unwrap().into_iter().find(|process| process.pid == pid);
+        // In the group of this process, which does not get the signal.
+        is_found().unwrap().kill();
+        // A zombie is no living child.
+        let killed = Instant::now();
+        while is_found().is_some() {
+            assert!(killed.elapsed() < Duration::from_secs(10));
+        }
         child.wait().unwrap();
-        assert!(!groups_of_children().unwrap().contains(&pid));
+    }
+
+    /// A process that was found, and whose id is another's by now.
+    #[test]
+    fn a_process_that_started_at_another_time_gets_no_signal() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let found = descendants().unwrap().into_iter().find(|process| process.pid == pid).unwrap();
+        let grandchild = Descendant { is_child: false, ..found };
+        let other = Descendant { started: found.started + 1, ..grandchild };
+        assert_eq!(other.signal_by_descriptor(Signal::SIGKILL), None);
+        assert_eq!(child.try_wait().unwrap(), None);
+        assert_eq!(grandchild.signal_by_descriptor(Signal::SIGKILL), Some(()));
+        child.wait().unwrap();
     }
 }

@@ -153,8 +153,13 @@ impl Calls {
         if let Some(call) = self.open.get_mut(&task)
             && (call.depth < event.depth || call.depth == event.depth && !is_handler)
         {
-            self.held += 1;
-            if !call.is_cut() && (self.held > MOST_PARTS || !call.enter(event)) {
+            if call.is_cut() {
+                return;
+            }
+            if self.held < MOST_PARTS && call.enter(event) {
+                self.held += 1;
+            } else {
+                self.held = self.held.saturating_sub(call.parts.len());
                 call.parts = Vec::new();
             }
             return;

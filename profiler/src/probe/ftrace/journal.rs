@@ -222,7 +222,13 @@ fn lock(mut file: File, root: &Path) -> io::Result<Result<Flock<File>, File>> {
 /// Whether the process whose changes these are may still be there, and is not about to end. A journal without one is
 /// about to have one, or none any more.
 fn owner_stays(file: &File, root: &Path) -> bool {
-    owner(file).is_some_and(|life| matches!(life.state(root), State::Lives | State::Unknown))
+    match lines(file).first() {
+        Some(Line::Owner { life, .. }) => {
+            matches!(life.state(root), State::Lives | State::Unknown)
+        }
+        // Of another version.
+        first => first.is_some(),
+    }
 }
 
 fn lines(mut file: &File) -> Vec<Line> {

@@ -57,7 +57,9 @@ impl Waiting {
         if let Some(exit) = seen.event.exit
             && exit.too_deep != 0
         {
-            self.too_deep.insert(seen.task(), exit.too_deep);
+            // CPUs are read one after the other, and a task may have been on several.
+            let calls = self.too_deep.entry(seen.task()).or_default();
+            *calls = (*calls).max(exit.too_deep);
         }
     }
 
