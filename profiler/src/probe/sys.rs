@@ -505,32 +505,26 @@ fn loaded_program(fd: BorrowedFd<'_>) -> io::Result<LoadedProgram> {
     let mut types = vec![FunctionInfo::default(); sizes.nr_func_info as usize];
     let mut addresses = vec![0_u64; line_count as usize];
     let mut lines = vec![LineInfo::default(); line_count as usize];
-    // The kernel refuses sizes of records that are not its own.
-    let mut raw = bpf_prog_info {
-        nr_jited_ksyms: sizes.nr_jited_ksyms,
-        jited_ksyms: address_mut(functions.as_mut_slice()),
-        nr_jited_func_lens: sizes.nr_jited_func_lens,
-        jited_func_lens: address_mut(lengths.as_mut_slice()),
-        jited_prog_len: sizes.jited_prog_len,
-        jited_prog_insns: address_mut(code.as_mut_slice()),
-        nr_func_info: sizes.nr_func_info,
-        func_info_rec_size: size_of::<FunctionInfo>() as u32,
-        func_info: address_mut(types.as_mut_slice()),
-        nr_line_info: line_count,
-        line_info_rec_size: size_of::<LineInfo>() as u32,
-        line_info: address_mut(lines.as_mut_slice()),
-        nr_jited_line_info: line_count,
-        jited_line_info_rec_size: size_of::<u64>() as u32,
-        jited_line_info: address_mut(addresses.as_mut_slice()),
-        ..zeroed()
-    };
-    // A kernel that does not know these wants zeros.
-    if types.is_empty() {
-        (raw.func_info_rec_size, raw.func_info) = (0, 0);
+    // Not by a literal, which leaves the bytes behind the last field as they are: an older kernel wants zeros there.
+    let mut raw: bpf_prog_info = zeroed();
+    raw.nr_jited_ksyms = sizes.nr_jited_ksyms;
+    raw.jited_ksyms = address_mut(functions.as_mut_slice());
+    raw.nr_jited_func_lens = sizes.nr_jited_func_lens;
+    raw.jited_func_lens = address_mut(lengths.as_mut_slice());
+    raw.jited_prog_len = sizes.jited_prog_len;
+    raw.jited_prog_insns = address_mut(code.as_mut_slice());
+    // The kernel refuses sizes of records that are not its own, and one that does not know these wants zeros.
+    if !types.is_empty() {
+        raw.nr_func_info = sizes.nr_func_info;
+        raw.func_info_rec_size = size_of::<FunctionInfo>() as u32;
+        raw.func_info = address_mut(types.as_mut_slice());
     }
-    if line_count == 0 {
-        (raw.line_info_rec_size, raw.line_info) = (0, 0);
-        (raw.jited_line_info_rec_size, raw.jited_line_info) = (0, 0);
+    if line_count > 0 {
+        (raw.nr_line_info, raw.nr_jited_line_info) = (line_count, line_count);
+        raw.line_info_rec_size = size_of::<LineInfo>() as u32;
+        raw.line_info = address_mut(lines.as_mut_slice());
+        raw.jited_line_info_rec_size = size_of::<u64>() as u32;
+        raw.jited_line_info = address_mut(addresses.as_mut_slice());
     }
     info(fd, &mut raw)?;
     types.truncate(raw.nr_func_info as usize);
