@@ -47,7 +47,7 @@ pub(super) struct Collector {
     pub(super) cpus: Option<u32>,
     /// First and last time of a row, in nanoseconds.
     pub(super) times_ns: Option<(u64, u64)>,
-    /// Lines that cannot be used, by reason: how many, and the first, from 1.
+    /// What cannot be used: how often, and the first line, from 1.
     pub(super) faults: BTreeMap<Fault, (u64, u64)>,
     /// Records that the tracer lost, as far as their number is known.
     pub(super) lost_records: u64,
@@ -57,8 +57,7 @@ impl Collector {
     /// Takes the next line; only the last one of a text may lack its end.
     pub(super) fn line(&mut self, line: &[u8]) {
         self.lines += 1;
-        let text = String::from_utf8_lossy(line);
-        let mut parsed = parse(&text);
+        let mut parsed = parse(line);
         let is_whole = self.printers.is_empty()
             || line.ends_with(b"\n")
             || line.starts_with(b"#")
@@ -68,7 +67,9 @@ impl Collector {
         }
         match parsed {
             Line::Row(row, time_ns, by) => {
-                self.printers.insert(by);
+                if !self.printers.contains(by) {
+                    self.printers.insert(by);
+                }
                 match (time_ns, self.times_ns) {
                     (None, _) => self.fault("row without a time, so that window and calls/s mean nothing (set funcgraph-abstime)"),
                     (Some(ns), None) => self.times_ns = Some((ns, ns)),
@@ -119,7 +120,7 @@ impl Collector {
                     return lose(&mut self.functions, frame);
                 }
                 let stack = self.stacks.entry(owner).or_default();
-                // Calls of this depth or deeper have returned without a line.
+                // What is still there at this depth or deeper has returned without a line.
                 while let Some((_, gone)) = stack.pop_if(|(at, _)| *at >= depth) {
                     lose(&mut self.functions, gone);
                 }

@@ -41,10 +41,7 @@ pub struct Import {
 
 /// `file` cannot be opened or read.
 pub fn unreadable(file: &str, reason: &io::Error) -> Failure {
-    bad_input(format!("cannot read {file}: {reason}: check the path and its permissions"))
-}
-
-fn bad_input(text: String) -> Failure {
+    let text = format!("cannot read {file}: {reason}: check the path and its permissions");
     Failure::new(exit::BAD_INPUT, text)
 }
 
@@ -63,21 +60,27 @@ impl Import {
         let mut collector = Collector::default();
         scan(input, &mut collector, progress).map_err(|error| unreadable(file, &error))?;
         if let Some((_, line)) = collector.faults.get(COMMA) {
-            return Err(bad_input(format!(
-                "{file}, line {line}: {COMMA}: trace-cmd and the kernel write points, so another program changed them; \
+            return Err(Failure::new(
+                exit::BAD_INPUT,
+                format!(
+                    "{file}, line {line}: {COMMA}: trace-cmd and the kernel write points, so another program changed them; \
                  turn each back into a point, or print the report again"
-            )));
+                ),
+            ));
         }
         let functions = collector.finish();
         let faults = faults(&collector);
         if functions.iter().all(|function| function.counts.is_empty()) {
             let lines = collector.lines;
             let found = if faults.is_empty() { faults } else { format!(" ({faults})") };
-            return Err(bad_input(format!(
-                "{file} has no function_graph call in {lines} line{}{found}: import what `trace-cmd report` prints of \
+            return Err(Failure::new(
+                exit::BAD_INPUT,
+                format!(
+                    "{file} has no function_graph call in {lines} line{}{found}: import what `trace-cmd report` prints of \
                  `trace-cmd record -p function_graph -l HANDLER`, or ftrace's own `trace`",
-                plural(lines)
-            )));
+                    plural(lines)
+                ),
+            ));
         }
         let mut recording = recording(&collector, &functions);
         if !faults.is_empty() {
@@ -86,12 +89,11 @@ impl Import {
         }
         let mut values = Vec::new();
         for function in functions {
-            let mut durations: Vec<(u64, u64)> =
-                function.counts.iter().map(|(&ns, &calls)| (ns, calls)).collect();
-            durations.sort_unstable();
-            let value = |&(ns, count)| Bucket { from_ns: ns, to_ns: ns, count };
-            values.push(durations.iter().map(value).collect());
-            let handler = handler(&function, &durations, &recording, collector.lost_records);
+            let value = |(&ns, &count): (&u64, &u64)| Bucket { from_ns: ns, to_ns: ns, count };
+            let mut of_function: Vec<Bucket> = function.counts.iter().map(value).collect();
+            of_function.sort_unstable_by_key(|bucket| bucket.from_ns);
+            values.push(of_function);
+            let handler = handler(function, &recording.histogram, collector.lost_records);
             recording.handlers.push(handler);
         }
         recording.warn();
@@ -136,6 +138,18 @@ fn scan(
     let mut input = BufReader::with_capacity(MAX_LINE, input);
     let (mut line, mut bytes) = (Vec::new(), 0);
     while !collector.faults.contains_key(COMMA) {
+        let buffered = match input.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            buffered => buffered?,
+        };
+        if let Some(end) = memchr::memchr(b'\n', buffered) {
+            collector.line(&buffered[..=end]);
+            input.consume(end + 1);
+            bytes += end as u64 + 1;
+            progress(bytes);
+            continue;
+        }
+        // It goes on in the next part of the input, or ends without an end.
         line.clear();
         let read = input.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)?;
         if read == 0 {
@@ -178,12 +192,8 @@ fn split(function: &str) -> (&str, Option<&str>) {
 }
 
 /// `overrun` is the number of records that the tracer lost: as many calls of any function may be missing.
-fn handler(
-    of: &Function,
-    durations: &[(u64, u64)],
-    recording: &Recording,
-    overrun: u64,
-) -> HandlerRecording {
+fn handler(of: Function, layout: &HistogramLayout, overrun: u64) -> HandlerRecording {
+    let durations: Vec<(u64, u64)> = of.counts.into_iter().collect();
     let count = durations.iter().map(|(_, calls)| calls).sum();
     let beyond = durations.iter().filter(|(ns, _)| *ns > HIGHEST_NS);
     let losses = Losses {
@@ -207,11 +217,11 @@ fn handler(
         repeated: None,
         ordering: None,
         losses,
-        histogram: Distribution::of_durations(durations, &recording.histogram),
+        histogram: Distribution::of_durations(&durations, layout),
     }
 }
 
-/// A description of the lines that could not be used; empty without any.
+/// What could not be used, in words; empty if all could.
 fn faults(of: &Collector) -> String {
     let each = |(fault, (count, line)): (&Fault, &(u64, u64))| {
         format!("{count} x {fault}, first in line {line}")
