@@ -273,15 +273,16 @@ impl Planned {
             report = report.with_hooks(registered, &rule);
         }
         let defaults = self.options.changed_defaults().into_values().collect();
-        let mut report = GateReport { changed: self.words(), defaults, ..report };
+        let changed = self.words().map(|words| match alike.is_empty() {
+            true => words,
+            false => format!(
+                "{words}; under {} the baseline alone, which calls nothing of that there",
+                listed(&Vec::from_iter(alike))
+            ),
+        });
+        let mut report = GateReport { changed, defaults, ..report };
         let no_cache = |why| format!("the baseline's runs are not kept for the next gate: {why}");
         report.notes.extend(self.no_cache.iter().map(no_cache));
-        if !alike.is_empty() {
-            let loads = listed(&Vec::from_iter(alike));
-            let text =
-                format!("of the baseline alone, as it calls nothing that differs there: {loads}");
-            report.notes.push(text);
-        }
         Ok(Decision { report, candidate, known, rule })
     }
 

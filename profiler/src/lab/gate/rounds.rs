@@ -1,5 +1,6 @@
 //! Runs of both builds: of all loads under one placement first, then of those under which they differ under more.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -144,9 +145,13 @@ impl<'a> Rounds<'a> {
     /// What the loads reached on a kernel, those of `alike` on both builds; what the builds register there is kept.
     fn reached(&mut self, kernel: Option<&str>, measured: &Measured, alike: &[Recording]) -> Reach {
         let Planned { session, options, .. } = self.planned;
-        let of_both = |runs: &[Recording]| [runs, alike].concat();
-        let [base, candidate] = [&measured.baseline, &measured.candidate].map(|it| of_both(it));
-        let [base, candidate] = [&base, &candidate];
+        // Recordings are large: copied only where some are of both.
+        let of_both = |runs| match alike {
+            [] => Cow::Borrowed(runs),
+            alike => Cow::Owned([runs, alike].concat()),
+        };
+        let [base, candidate] = [&measured.baseline[..], &measured.candidate].map(of_both);
+        let [base, candidate] = [&*base, &*candidate];
         for pattern in session.not_found(base, candidate) {
             let text = format!("--handler {pattern}: neither build has a handler of that name");
             self.failed.insert(pattern.to_owned(), Failure::new(exit::NO_TARGET, text));
