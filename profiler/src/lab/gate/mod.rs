@@ -43,6 +43,8 @@ pub struct Options {
     pub cache: Option<PathBuf>,
     /// Leave out loads that run nothing that differs between the builds.
     pub changed_only: bool,
+    /// A release is compared with the candidate, too, under each load that is made.
+    pub has_release: bool,
 }
 
 impl Options {
@@ -212,6 +214,7 @@ impl Planned {
             self.measured != self.session
                 && !changed.functions.is_empty()
                 && base == candidate
+                && !self.options.has_release
                 && rule.budgets.is_empty()
         })
     }
