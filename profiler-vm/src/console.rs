@@ -44,7 +44,7 @@ impl fmt::Display for Trouble {
 /// A message of the kernel after which nothing measured in this VM can be trusted.
 ///
 /// Only the kernel's console is searched, never the output of the command.
-pub(crate) fn is_trouble(line: &str) -> bool {
+pub fn is_trouble(line: &str) -> bool {
     const SIGNS: [&str; 11] = [
         "Kernel panic",
         "Oops:",

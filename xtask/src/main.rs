@@ -63,10 +63,9 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         Task::Test(args) => return test::run(paths, &args).map(all_well),
         Task::Vm(args) => {
             let begun = Instant::now();
-            let outcome = vm::run(paths, &args)?;
-            let (code, log) = (outcome.code, outcome.log.display());
-            let seconds = begun.elapsed().as_secs_f64();
-            println!("vm: exit code {code} after {seconds:.1} s; log: {log}");
+            let code = vm::run(paths, &args, &mut Vec::new())?;
+            let (seconds, log) = (begun.elapsed().as_secs_f64(), args.log(paths));
+            println!("vm: exit code {code} after {seconds:.1} s; log: {}", log.display());
             return Ok(exit_code(code));
         }
     }

@@ -8,7 +8,7 @@ use std::process::Command;
 use super::apt::Entry;
 use super::error::{DebianError, create_dir, output, write};
 use super::partial::Partial;
-use crate::command::search_path;
+use crate::search_path;
 
 /// The packages a kernel was unpacked from; written last, so its presence means complete.
 const STAMP: &str = "packages.txt";
