@@ -85,20 +85,8 @@ pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Result<()> {
 
 /// All files below a folder, in a fixed order.
 pub(crate) fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        let entries =
-            fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
-        for entry in entries {
-            let path = entry.with_context(|| format!("cannot list {}", folder.display()))?.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                files.push(path);
-            }
-        }
-    }
+    let found = stdout(Command::new("find").arg(folder).args(["-type", "f"]))?;
+    let mut files: Vec<PathBuf> = found.lines().map(PathBuf::from).collect();
     files.sort();
     Ok(files)
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::cargo;
 use crate::demo::TEN;
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::setup;
 
@@ -22,10 +22,10 @@ const TRIES: usize = 7;
 /// The most memory that an import may take, whatever the file's size.
 const MEMORY_KIB: f64 = 97_000.0;
 /// Builds the profiler, measures its import, and prints the figures.
-pub(crate) fn run(paths: &Paths, megabytes: u64) -> Result<()> {
-    setup::ensure(paths, &[setup::PARSERS])?;
-    let profiler = cargo::build_profiler(paths)?;
-    println!("import: {}", import(paths, &profiler, megabytes)?);
+pub(crate) fn run(megabytes: u64) -> Result<()> {
+    setup::ensure(&[setup::PARSERS])?;
+    let profiler = cargo::build_profiler()?;
+    println!("import: {}", import(&profiler, megabytes)?);
     Ok(())
 }
 
@@ -33,8 +33,8 @@ pub(crate) fn run(paths: &Paths, megabytes: u64) -> Result<()> {
 ///
 /// # Errors
 /// If their results differ, or the profiler is too slow or takes too much memory.
-pub(crate) fn import(paths: &Paths, profiler: &Path, megabytes: u64) -> Result<String> {
-    let folder = paths.target().join("speed");
+pub(crate) fn import(profiler: &Path, megabytes: u64) -> Result<String> {
+    let folder = paths::target().join("speed");
     process::create_dir(&folder)?;
     let trace = folder.join(format!("trace-{megabytes}.txt"));
     let lines = generate(&trace, megabytes << 20)
@@ -50,7 +50,7 @@ pub(crate) fn import(paths: &Paths, profiler: &Path, megabytes: u64) -> Result<S
         let [seconds, _, kib] = timed.took()?;
         import = [import[0].min(seconds), kib];
         let mut command = timed.command();
-        command.arg("python3").arg(paths.root().join("xtask/src/speed/script.py"));
+        command.arg("python3").arg(paths::root().join("xtask/src/speed/script.py"));
         process::stdout(command.args([&trace, &theirs]))?;
         script = script.min(timed.took()?[0]);
     }

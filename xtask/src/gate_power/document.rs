@@ -9,7 +9,6 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use statrs::distribution::{Beta, ContinuousCDF as _};
 
-use crate::paths::Paths;
 use crate::process;
 use crate::setup;
 
@@ -20,7 +19,6 @@ const MEASURED: &str = "\nMeasured until ";
 
 /// The document with the table of these decisions.
 pub(super) fn render(
-    paths: &Paths,
     old: &str,
     profiler: &Path,
     date: &str,
@@ -37,7 +35,7 @@ pub(super) fn render(
         "{MEASURED}{date} by {} with {}\nand Linux {} on {}.\nSeconds are without the builds; the machine did other work meanwhile.\n",
         version(profiler)?,
         version(Path::new("qemu-system-x86_64"))?,
-        setup::kernel(paths, SERIES)?.release,
+        setup::kernel(SERIES)?.release,
         machine(),
     );
     let equal = decisions.iter().filter(|one| one.kind.slower == 0);

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::cargo;
 use crate::cli::{GatePowerArgs, Wanted};
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
@@ -70,13 +70,13 @@ struct Kind {
 
 /// Makes the decisions that are not there yet, and writes the table of all. True if there is no false alarm, and each slower
 /// handler was found.
-pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
-    setup::ensure(paths, &[setup::MODULE_BUILD, Part::kernel(&SERIES)])?;
-    let profiler = cargo::build_profiler(paths)?;
-    let driver = Driver::of(paths, args)?;
+pub(crate) fn run(args: &GatePowerArgs) -> Result<bool> {
+    setup::ensure(&[setup::MODULE_BUILD, Part::kernel(&SERIES)])?;
+    let profiler = cargo::build_profiler()?;
+    let driver = Driver::of(args)?;
     // Two at once would build in the same trees.
-    let _lock = setup::lock(paths)?;
-    let kept = paths.target().join("gate-power/decisions.jsonl");
+    let _lock = setup::lock()?;
+    let kept = paths::target().join("gate-power/decisions.jsonl");
     let mut decisions = read(&kept)?;
     for &Wanted { slower, count } in &args.decisions {
         ensure!(slower == 0 || args.driver.is_none(), "only the test module can be made slower");
@@ -92,16 +92,16 @@ pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
             }
             let builds = driver.pair(seed, slower)?;
             let agent = args.agent.as_deref();
-            let decision = decide(paths, (&profiler, agent), kind.clone(), seed, &builds)?;
+            let decision = decide((&profiler, agent), kind.clone(), seed, &builds)?;
             println!("gate-power: {}", serde_json::to_string(&decision)?);
             keep(&kept, &decision)?;
             decisions.push(decision);
         }
     }
-    let document = paths.root().join("docs/gate-power.md");
+    let document = paths::root().join("docs/gate-power.md");
     let date = process::stdout(Command::new("date").args(["-u", "+%F", "-r"]).arg(&kept))?;
     let old = process::read(&document)?;
-    let text = document::render(paths, &old, &profiler, date.trim(), &decisions)?;
+    let text = document::render(&old, &profiler, date.trim(), &decisions)?;
     process::write(&document, text)?;
     println!("gate-power: {} decisions, {}", decisions.len(), document.display());
     Ok(decisions
@@ -142,17 +142,16 @@ impl Decision {
 
 /// Lets `profiler gate`, with an agent if there is one, decide on a pair of builds.
 fn decide(
-    paths: &Paths,
     (profiler, agent): (&Path, Option<&str>),
     kind: Kind,
     seed: u64,
     [baseline, candidate]: &[PathBuf; 2],
 ) -> Result<Decision> {
-    let folder = paths.target().join("gate-power");
+    let folder = paths::target().join("gate-power");
     let json = folder.join("gate.json");
     let mut command = Command::new(profiler);
     command.arg("gate").arg("--baseline").arg(baseline).arg("--candidate").arg(candidate);
-    command.arg("--kernel").arg(paths.kernel(SERIES)).arg("--json").arg(&json);
+    command.arg("--kernel").arg(paths::kernel(SERIES)).arg("--json").arg(&json);
     // As CI does: a baseline is measured once.
     command.arg("--cache").arg(folder.join("cache"));
     // Builds of equal code would pass without a measurement.

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::cli::GatePowerArgs;
 use crate::kbuild;
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::setup;
 use crate::vm::word;
@@ -43,14 +43,14 @@ pub(super) struct Driver {
 
 impl Driver {
     /// The test module, or the one that the user names.
-    pub(super) fn of(paths: &Paths, args: &GatePowerArgs) -> Result<Self> {
-        let headers = setup::kernel(paths, SERIES)?.headers();
+    pub(super) fn of(args: &GatePowerArgs) -> Result<Self> {
+        let headers = setup::kernel(SERIES)?.headers();
         let make = || format!("make -C {} M=$PWD CC={} modules", word(&headers), kbuild::COMPILER);
         Ok(Self {
-            source: args.driver.clone().unwrap_or_else(|| paths.root().join("testbed")),
+            source: args.driver.clone().unwrap_or_else(|| paths::root().join("testbed")),
             module: args.module.clone(),
             build: args.build.clone().unwrap_or_else(make),
-            folder: paths.target().join("gate-power").join(&args.module),
+            folder: paths::target().join("gate-power").join(&args.module),
         })
     }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::Tool;
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 
 /// Where Debian puts the LLVM that bpf-linker is built with. A compiler with a newer one writes bitcode that it cannot
@@ -36,29 +36,29 @@ pub(crate) struct CargoTool {
 
 impl CargoTool {
     /// The program's file.
-    pub(crate) fn program(&self, paths: &Paths) -> PathBuf {
-        paths.tools().join("bin").join(self.name)
+    pub(crate) fn program(&self) -> PathBuf {
+        paths::tools().join("bin").join(self.name)
     }
 }
 
 impl Tool for CargoTool {
-    fn is_ready(&self, paths: &Paths) -> bool {
+    fn is_ready(&self) -> bool {
         let entry = format!("\"{} {} ", self.name, self.version);
-        let manifest = paths.tools().join(".crates.toml");
-        self.program(paths).exists()
+        let manifest = paths::tools().join(".crates.toml");
+        self.program().exists()
             && fs::read_to_string(manifest).is_ok_and(|text| text.contains(&entry))
     }
 
-    fn install(&self, paths: &Paths) -> Result<()> {
-        let build = paths.target().join(format!("{}-build", self.name));
+    fn install(&self) -> Result<()> {
+        let build = paths::target().join(format!("{}-build", self.name));
         let mut cargo = Command::new("cargo");
         // Unoptimised takes half the time to build; what these do takes a moment either way.
         cargo.args(["install", self.name, "--locked", "--force", "--debug"]);
         cargo.args(["--version", self.version, "--no-default-features"]);
-        cargo.args(["--features", self.features, "--root"]).arg(paths.tools());
+        cargo.args(["--features", self.features, "--root"]).arg(paths::tools());
         // Its own folder: the project's flags and lock do not apply.
         cargo.env("CARGO_TARGET_DIR", &build).current_dir("/").env("LLVM_PREFIX", LLVM_PREFIX);
-        let log = paths.target().join("logs").join(format!("{}.log", self.name));
+        let log = paths::target().join("logs").join(format!("{}.log", self.name));
         process::run_logged(&mut cargo, &log)?;
         process::remove_dir(&build)
     }

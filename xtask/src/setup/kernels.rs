@@ -11,7 +11,7 @@ use profiler_vm::Arch;
 use profiler_vm::debian::{self, Apt, Entry, Partial, Unpacked};
 
 use super::{Tool, mirror};
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::series::Series;
 
@@ -26,8 +26,8 @@ pub(crate) const BUILD_FOLDER: &str = "build";
 ///
 /// # Errors
 /// If it is not there with its headers.
-pub(crate) fn kernel(paths: &Paths, series: Series) -> Result<Unpacked> {
-    open(&paths.kernel(series))
+pub(crate) fn kernel(series: Series) -> Result<Unpacked> {
+    open(&paths::kernel(series))
 }
 
 /// The unpacked kernel in this folder.
@@ -42,14 +42,14 @@ pub(crate) fn has_own_tools(kernel: &Unpacked) -> bool {
 }
 
 impl Tool for Series {
-    fn is_ready(&self, paths: &Paths) -> bool {
-        kernel(paths, *self).is_ok()
+    fn is_ready(&self) -> bool {
+        kernel(*self).is_ok()
     }
 
-    fn install(&self, paths: &Paths) -> Result<()> {
+    fn install(&self) -> Result<()> {
         println!("set-up: reading package lists");
-        let apt = mirror::apt(&paths.target().join("apt"), &[*self], Arch::HERE)?;
-        install(&apt, *self, Arch::HERE, &paths.kernel(*self))
+        let apt = mirror::apt(&paths::target().join("apt"), &[*self], Arch::HERE)?;
+        install(&apt, *self, Arch::HERE, &paths::kernel(*self))
     }
 }
 

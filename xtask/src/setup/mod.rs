@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::dist::CleanRoot;
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::series::Series;
 use crate::stop;
@@ -39,17 +39,17 @@ pub(crate) struct Part<'a> {
 /// What is installed below `target/`.
 pub(crate) trait Tool: Sync {
     /// Whether it is there, in the right version.
-    fn is_ready(&self, paths: &Paths) -> bool;
-    fn install(&self, paths: &Paths) -> Result<()>;
+    fn is_ready(&self) -> bool;
+    fn install(&self) -> Result<()>;
 }
 
 /// For parts that are packages alone.
 impl Tool for () {
-    fn is_ready(&self, _: &Paths) -> bool {
+    fn is_ready(&self) -> bool {
         true
     }
 
-    fn install(&self, _: &Paths) -> Result<()> {
+    fn install(&self) -> Result<()> {
         Ok(())
     }
 }
@@ -102,17 +102,17 @@ pub(crate) fn all() -> Vec<Part<'static>> {
 }
 
 /// Installs what is missing of `parts`; prints nothing if nothing is. An error after a signal: each VM checks its parts.
-pub(crate) fn ensure(paths: &Paths, parts: &[Part<'_>]) -> Result<()> {
+pub(crate) fn ensure(parts: &[Part<'_>]) -> Result<()> {
     stop::check()?;
     let find = || -> Result<_> {
         let packages = apt::missing(parts.iter().flat_map(|part| part.packages.split(' ')))?;
-        let missing: Vec<_> = parts.iter().filter(|part| !part.tool.is_ready(paths)).collect();
+        let missing: Vec<_> = parts.iter().filter(|part| !part.tool.is_ready()).collect();
         Ok((!packages.is_empty() || !missing.is_empty()).then_some((packages, missing)))
     };
     if find()?.is_none() {
         return Ok(());
     }
-    let _lock = lock(paths)?;
+    let _lock = lock()?;
     // Another xtask may have installed it meanwhile.
     let Some((packages, missing)) = find()? else { return Ok(()) };
     println!("set-up: this will be installed");
@@ -122,11 +122,11 @@ pub(crate) fn ensure(paths: &Paths, parts: &[Part<'_>]) -> Result<()> {
     missing.iter().for_each(|part| println!("  below target/: {}", part.what));
     if !packages.is_empty() {
         println!("set-up: apt-get install ({} packages and what they need)", packages.len());
-        apt::install(paths, &packages)?;
+        apt::install(&packages)?;
     }
     for part in &missing {
         println!("set-up: {}", part.what);
-        part.tool.install(paths)?;
+        part.tool.install()?;
     }
     println!("set-up: done");
     Ok(())
@@ -134,9 +134,9 @@ pub(crate) fn ensure(paths: &Paths, parts: &[Part<'_>]) -> Result<()> {
 
 /// Waits for any other xtask that installs or builds under `target/`: two at once would collide in
 /// dpkg and in the folders. Held until dropped.
-pub(crate) fn lock(paths: &Paths) -> Result<Flock<File>> {
-    process::create_dir(&paths.target())?;
-    let path = paths.target().join("xtask.lock");
+pub(crate) fn lock() -> Result<Flock<File>> {
+    process::create_dir(&paths::target())?;
+    let path = paths::target().join("xtask.lock");
     let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
     Flock::lock(file, FlockArg::LockExclusive)
         .map_err(|(_, errno)| errno)

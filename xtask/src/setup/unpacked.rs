@@ -6,7 +6,7 @@ use anyhow::Result;
 use profiler_vm::Arch;
 
 use super::{Tool, mirror};
-use crate::paths::Paths;
+use crate::paths;
 use crate::series::Series;
 
 /// auditctl.
@@ -27,19 +27,19 @@ pub(crate) struct UnpackedTool {
 
 impl UnpackedTool {
     /// The folder with its programs.
-    pub(crate) fn programs(&self, paths: &Paths) -> PathBuf {
-        paths.tools().join(self.name).join(self.folder)
+    pub(crate) fn programs(&self) -> PathBuf {
+        paths::tools().join(self.name).join(self.folder)
     }
 }
 
 impl Tool for UnpackedTool {
-    fn is_ready(&self, paths: &Paths) -> bool {
-        self.programs(paths).exists()
+    fn is_ready(&self) -> bool {
+        self.programs().exists()
     }
 
-    fn install(&self, paths: &Paths) -> Result<()> {
+    fn install(&self) -> Result<()> {
         // All of these are of Debian 12.
-        let apt = mirror::apt(&paths.target().join("apt"), &[Series::V6_1], Arch::HERE)?;
-        mirror::unpack(&apt, self.package, &paths.tools().join(self.name))
+        let apt = mirror::apt(&paths::target().join("apt"), &[Series::V6_1], Arch::HERE)?;
+        mirror::unpack(&apt, self.package, &paths::tools().join(self.name))
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::Tool;
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 
 /// Debian's Chromium.
@@ -35,41 +35,40 @@ pub(crate) struct Venv {
 }
 
 impl Venv {
-    fn folder(&self, paths: &Paths) -> PathBuf {
-        paths.target().join(self.folder)
+    fn folder(&self) -> PathBuf {
+        paths::target().join(self.folder)
     }
 
     /// A program of the environment.
-    pub(crate) fn program(&self, paths: &Paths, name: &str) -> PathBuf {
-        self.folder(paths).join("bin").join(name)
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.folder().join("bin").join(name)
     }
 
     // Scripts in the environment hold its absolute path, so a moved checkout needs a new one.
-    fn stamp(&self, paths: &Paths) -> String {
-        format!("{}# in {}\n", self.requirements, self.folder(paths).display())
+    fn stamp(&self) -> String {
+        format!("{}# in {}\n", self.requirements, self.folder().display())
     }
 }
 
 impl Tool for Venv {
-    fn is_ready(&self, paths: &Paths) -> bool {
-        let found = fs::read_to_string(self.folder(paths).join("stamp"));
+    fn is_ready(&self) -> bool {
+        let found = fs::read_to_string(self.folder().join("stamp"));
         // The interpreter is a link to the host's, which may have gone with an upgrade.
-        found.is_ok_and(|found| found == self.stamp(paths))
-            && self.program(paths, "python3").exists()
+        found.is_ok_and(|found| found == self.stamp()) && self.program("python3").exists()
     }
 
     /// Replaces an older one.
-    fn install(&self, paths: &Paths) -> Result<()> {
-        let folder = self.folder(paths);
-        let log = paths.target().join("logs").join(self.folder).with_extension("log");
+    fn install(&self) -> Result<()> {
+        let folder = self.folder();
+        let log = paths::target().join("logs").join(self.folder).with_extension("log");
         process::remove_dir(&folder)?;
         process::run_logged(Command::new("python3").args(["-m", "venv"]).arg(&folder), &log)?;
         let requirements = folder.join("requirements.txt");
         process::write(&requirements, self.requirements)?;
-        let mut pip = Command::new(self.program(paths, "python3"));
+        let mut pip = Command::new(self.program("python3"));
         pip.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
         pip.arg("--require-hashes").arg("--requirement").arg(&requirements);
         process::run_logged(&mut pip, &log)?;
-        process::write(&folder.join("stamp"), self.stamp(paths))
+        process::write(&folder.join("stamp"), self.stamp())
     }
 }

@@ -3,7 +3,7 @@
 use super::report::Status;
 
 /// The tests that ended, in order. Programs that a test starts may write into its line, so its ending may be that of a later one.
-pub(crate) fn endings<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<(String, Status)> {
+pub(crate) fn endings(lines: &[String]) -> Vec<(String, Status)> {
     let mut endings = Vec::new();
     let mut pending = None;
     for line in lines {
@@ -44,7 +44,8 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Vec<(String, Status)> {
-        endings(text.lines())
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        endings(&lines)
     }
 
     #[test]

@@ -7,7 +7,7 @@ use anyhow::Result;
 use profiler_vm::{Accel, Arch, KernelImage, search_path};
 
 use crate::cli::VmArgs;
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::setup::venv::VIRTME;
 
@@ -75,18 +75,17 @@ const PLUGIN: &str = "profiler-qemu.so";
 
 /// The command that boots the VM and runs the script, both of whose files are in `folder`.
 pub(super) fn command(
-    paths: &Paths,
     args: &VmArgs,
     kernel: &KernelImage,
     accel: Accel,
     folder: &Path,
 ) -> Result<Command> {
-    let home = paths.vm().join("home");
+    let home = paths::vm().join("home");
     process::create_dir(&home)?;
     let rules = folder.join("udev");
     process::create_dir(&rules)?;
     process::write(&rules.join("50-vm.rules"), WANTED)?;
-    let vng = VIRTME.program(paths, "vng");
+    let vng = VIRTME.program("vng");
     // With its own folder.
     let mut path = vng.with_file_name("").into_os_string();
     path.push(":");
@@ -97,7 +96,7 @@ pub(super) fn command(
     command.arg(format!("--append=modprobe.blacklist={UNWANTED_MODULES}"));
     command.args(args.kernel_args.iter().map(|word| format!("--append={word}")));
     // The root is read-only with overlays on top; this folder alone is the host's own.
-    command.arg("--rwdir").arg(paths.target());
+    command.arg("--rwdir").arg(paths::target());
     command.arg(format!("--rodir={RULES}={}", rules.display()));
     let mut qemu = Vec::new();
     if accel == Accel::Tcg {
@@ -116,17 +115,17 @@ pub(super) fn command(
     }
     command.args(qemu.iter().map(|word| format!("--qemu-opts={word}")));
     command.args(["--", "sh"]).arg(folder.join(SCRIPT));
-    command.current_dir(paths.root()).env("HOME", home).env("PATH", path).env("TMPDIR", folder);
+    command.current_dir(paths::root()).env("HOME", home).env("PATH", path).env("TMPDIR", folder);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(command)
 }
 
 /// Builds the plugin into the folder of a VM.
-pub(super) fn build_plugin(paths: &Paths, folder: &Path) -> Result<()> {
+pub(super) fn build_plugin(folder: &Path) -> Result<()> {
     let mut rustc = Command::new("rustc");
     rustc.args(["--edition=2024", "--crate-name=profiler_qemu", "--crate-type=cdylib"]);
     rustc.args(["-Copt-level=3", "-Cpanic=abort"]).arg("-o").arg(folder.join(PLUGIN));
-    process::run(rustc.arg(paths.root().join("profiler-qemu/src/lib.rs")))
+    process::run(rustc.arg(paths::root().join("profiler-qemu/src/lib.rs")))
 }
 
 /// The script, in the folder of a VM.

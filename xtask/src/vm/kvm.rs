@@ -11,7 +11,7 @@ use anyhow::Result;
 use profiler_vm::{Accel, Arch, KernelImage};
 
 use crate::cli::VmArgs;
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 
 const DEVICE: &str = "/dev/kvm";
@@ -20,11 +20,7 @@ const DEVICE: &str = "/dev/kvm";
 const PROBE_TIMEOUT: u64 = 40;
 
 /// The accelerator to use, with the reason. Boots the kernel once if nothing is known of it and this QEMU.
-pub(super) fn choose(
-    paths: &Paths,
-    args: &VmArgs,
-    kernel: &KernelImage,
-) -> Result<(Accel, String)> {
+pub(super) fn choose(args: &VmArgs, kernel: &KernelImage) -> Result<(Accel, String)> {
     // One at a time: the first trial boot decides for all.
     static PROBE: Mutex<()> = Mutex::new(());
     if args.icount {
@@ -36,13 +32,13 @@ pub(super) fn choose(
     let _probe = PROBE.lock().unwrap_or_else(|broken| broken.into_inner());
     let qemu = process::stdout(Command::new(Arch::X86_64.qemu()).arg("--version"))?;
     let name = format!("{} {}", kernel.release, qemu.lines().next().unwrap_or_default());
-    let folder = paths.vm().join("kvm-probe");
+    let folder = paths::vm().join("kvm-probe");
     let known = folder.join(name.replace('/', "-"));
     if !known.exists() {
         println!("vm: trying KVM, once for this kernel");
         let probe = VmArgs::script("kvm-probe", args.kernel, "true");
         let probe = VmArgs { timeout: PROBE_TIMEOUT, ..probe };
-        let code = super::boot(paths, &probe, kernel, Accel::Kvm, &mut |_| {});
+        let code = super::boot(&probe, kernel, Accel::Kvm, &mut |_| {});
         process::create_dir(&folder)?;
         process::write(&known, if code.is_ok_and(|code| code == 0) { "works" } else { "fails" })?;
     }

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::cargo;
 use crate::cli::VmArgs;
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
@@ -43,26 +43,21 @@ impl VmArgs {
     }
 
     /// The log with the command's lines and the kernel's.
-    pub(crate) fn log(&self, paths: &Paths) -> PathBuf {
-        paths.vm().join("logs").join(format!("{}.log", self.name))
+    pub(crate) fn log(&self) -> PathBuf {
+        paths::vm().join("logs").join(format!("{}.log", self.name))
     }
 }
 
 /// Runs a shell script under virtual time, with the test module loaded and the path of a release build in `$profiler`;
 /// returns its exit code.
-pub(crate) fn run_with_module(
-    paths: &Paths,
-    name: &str,
-    kernel: Series,
-    script: &str,
-) -> Result<i32> {
-    setup::ensure(paths, &[setup::VM, setup::MODULE_BUILD, Part::kernel(&kernel)])?;
-    let profiler = word(&cargo::build_profiler(paths)?);
-    let module = word(&testbed::build(paths, kernel, &Variant::default())?);
+pub(crate) fn run_with_module(name: &str, kernel: Series, script: &str) -> Result<i32> {
+    setup::ensure(&[setup::VM, setup::MODULE_BUILD, Part::kernel(&kernel)])?;
+    let profiler = word(&cargo::build_profiler()?);
+    let module = word(&testbed::build(kernel, &Variant::default())?);
     let script = format!("insmod {module} || exit\nprofiler={profiler}\n{script}\n");
     let args = VmArgs { icount: true, ..VmArgs::script(name, kernel, &script) };
-    let code = run(paths, &args, &mut Vec::new())?;
-    println!("{name}: exit code {code}; log: {}", args.log(paths).display());
+    let code = run(&args, &mut Vec::new())?;
+    println!("{name}: exit code {code}; log: {}", args.log().display());
     Ok(code)
 }
 
@@ -73,13 +68,13 @@ pub(crate) fn word(path: &Path) -> String {
 
 /// Boots and runs the command, whose output it prints and adds to `lines`; gives its exit code. Everything but a command that ran to
 /// its end is an error.
-pub(crate) fn run(paths: &Paths, args: &VmArgs, lines: &mut Vec<String>) -> Result<i32> {
+pub(crate) fn run(args: &VmArgs, lines: &mut Vec<String>) -> Result<i32> {
     // What an earlier VM of this name wrote must not pass for this one's, whatever fails below.
-    process::create_dir(&paths.vm().join("logs"))?;
-    process::write(&args.log(paths), "")?;
-    setup::ensure(paths, &[setup::VM, Part::kernel(&args.kernel)])?;
-    let kernel = KernelImage::open(&setup::kernel(paths, args.kernel)?.image())?;
-    let (accel, reason) = kvm::choose(paths, args, &kernel)?;
+    process::create_dir(&paths::vm().join("logs"))?;
+    process::write(&args.log(), "")?;
+    setup::ensure(&[setup::VM, Part::kernel(&args.kernel)])?;
+    let kernel = KernelImage::open(&setup::kernel(args.kernel)?.image())?;
+    let (accel, reason) = kvm::choose(args, &kernel)?;
     println!(
         "vm: Linux {}, CPUs: {}{}, {accel:?} ({reason})",
         kernel.release,
@@ -96,27 +91,26 @@ pub(crate) fn run(paths: &Paths, args: &VmArgs, lines: &mut Vec<String>) -> Resu
         println!("{line} [{:.1} s]", last.elapsed().as_secs_f64());
         last = Instant::now();
     };
-    boot(paths, args, &kernel, accel, &mut take)
-        .with_context(|| format!("VM failed; its log is {}", args.log(paths).display()))
+    boot(args, &kernel, accel, &mut take)
+        .with_context(|| format!("VM failed; its log is {}", args.log().display()))
 }
 
 /// Boots and runs, and hands each line of the command to `on_line` as it comes.
 fn boot(
-    paths: &Paths,
     args: &VmArgs,
     kernel: &KernelImage,
     accel: Accel,
     on_line: &mut dyn FnMut(&str),
 ) -> Result<i32> {
     // All files of the VM. One that is killed leaves virtme-ng's temporary files behind, too: here they are removed.
-    let folder = TempDir::with_prefix_in("run-", paths.vm())?;
+    let folder = TempDir::with_prefix_in("run-", paths::vm())?;
     let folder = folder.path();
     if args.icount {
-        command::build_plugin(paths, folder)?;
+        command::build_plugin(folder)?;
     }
-    process::write(&folder.join(command::SCRIPT), command::script(paths.root(), args, folder))?;
-    let mut command = command::command(paths, args, kernel, accel, folder)?;
-    let mut log = File::create(args.log(paths)).context("cannot create the VM's log")?;
+    process::write(&folder.join(command::SCRIPT), command::script(paths::root(), args, folder))?;
+    let mut command = command::command(args, kernel, accel, folder)?;
+    let mut log = File::create(args.log()).context("cannot create the VM's log")?;
     let (text, in_guest) = (process::text(&command), args.command.join(" "));
     writeln!(log, "$ {text}\n$ in the guest: {in_guest}").context("cannot write the VM's log")?;
     if accel == Accel::Tcg {
