@@ -22,7 +22,7 @@ pub(crate) fn tools() -> PathBuf {
 
 /// The unpacked packages of one kernel.
 pub(crate) fn kernel(series: Series) -> PathBuf {
-    target().join("kernels").join(series.as_str())
+    target().join("kernels").join(series.to_string())
 }
 
 /// What builds for arm64, and what is built for it.

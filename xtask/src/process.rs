@@ -26,14 +26,8 @@ pub(crate) fn stdout(command: &mut Command) -> Result<String> {
     stdout_if(command, &[0])
 }
 
-/// Runs `profiler gate`; its standard output. Anything but a decision is an error.
-pub(crate) fn decision(command: &mut Command) -> Result<String> {
-    // Pass, fail, inconclusive.
-    stdout_if(command, &[0, 10, 11])
-}
-
 /// The standard output of a command that ends with one of these exit codes.
-fn stdout_if(command: &mut Command, codes: &[i32]) -> Result<String> {
+pub(crate) fn stdout_if(command: &mut Command, codes: &[i32]) -> Result<String> {
     let output = capture(command)?;
     if !output.status.code().is_some_and(|code| codes.contains(&code)) {
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -30,7 +30,7 @@ pub(crate) fn sysroot() -> PathBuf {
 }
 
 fn kernel_root(series: Series) -> PathBuf {
-    paths::arm64().join(series.as_str())
+    paths::arm64().join(series.to_string())
 }
 
 /// The kernel of a series, if it is there with its headers.

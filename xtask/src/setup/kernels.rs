@@ -80,7 +80,7 @@ pub(super) fn install(apt: &Apt, series: Series, arch: Arch, to: &Path) -> Resul
 
 /// The newest kernel of the series: its release, and its packages with those of its headers.
 fn resolve(apt: &Apt, series: Series, arch: Arch) -> Result<(String, Vec<Entry>)> {
-    let is_of_series = |version: &str| debian::is_of(version, series.as_str());
+    let is_of_series = |version: &str| debian::is_of(version, &series.to_string());
     let name = format!("linux-image-{}", arch.debian());
     let image = apt.newest(&name, &is_of_series)?.depends_on("linux-image-")?;
     let release = image.trim_start_matches("linux-image-");

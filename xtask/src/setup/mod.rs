@@ -33,7 +33,7 @@ pub(crate) struct Part<'a> {
     /// Packages of this machine.
     packages: &'static str,
     /// What lands below `target/`.
-    tool: &'a dyn Tool,
+    tool: Option<&'a dyn Tool>,
 }
 
 /// What is installed below `target/`.
@@ -43,20 +43,9 @@ pub(crate) trait Tool: Sync {
     fn install(&self) -> Result<()>;
 }
 
-/// For parts that are packages alone.
-impl Tool for () {
-    fn is_ready(&self) -> bool {
-        true
-    }
-
-    fn install(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
 impl<'a> Part<'a> {
     const fn new(what: &'static str, packages: &'static str, tool: &'a dyn Tool) -> Self {
-        Self { what, packages, tool }
+        Self { what, packages, tool: Some(tool) }
     }
 
     /// One kernel: image, modules and headers.
@@ -66,7 +55,8 @@ impl<'a> Part<'a> {
 }
 
 pub(crate) const VM: Part<'_> = Part::new("virtme-ng, by pip", apt::VM, &venv::VIRTME);
-pub(crate) const MODULE_BUILD: Part<'_> = Part::new("", apt::MODULE_BUILD, &());
+pub(crate) const MODULE_BUILD: Part<'_> =
+    Part { what: "", packages: apt::MODULE_BUILD, tool: None };
 /// What tests of agents need: compiler and library of a BPF program, and auditctl.
 pub(crate) const AGENTS: Part<'_> = Part::new("auditctl", apt::AGENTS, &AUDIT);
 pub(crate) const READERS: Part<'_> = Part::new(
@@ -81,7 +71,7 @@ pub(crate) const LINTERS: Part<'_> = Part::new(
 );
 pub(crate) const SCRAPER: Part<'_> = Part::new("Prometheus", "", &PROMETHEUS);
 /// Tools that fuzz the parsers and measure their speed.
-pub(crate) const PARSERS: Part<'_> = Part::new("", apt::PARSERS, &());
+pub(crate) const PARSERS: Part<'_> = Part { what: "", packages: apt::PARSERS, tool: None };
 pub(crate) const BPF_BUILD: Part<'_> =
     Part::new("bpf-linker, by cargo (minutes)", apt::BPF_BUILD, &BPF_LINKER);
 pub(crate) const ARM64: Part<'_> =
@@ -106,7 +96,11 @@ pub(crate) fn ensure(parts: &[Part<'_>]) -> Result<()> {
     stop::check()?;
     let find = || -> Result<_> {
         let packages = apt::missing(parts.iter().flat_map(|part| part.packages.split(' ')))?;
-        let missing: Vec<_> = parts.iter().filter(|part| !part.tool.is_ready()).collect();
+        let missing = parts.iter().filter_map(|part| {
+            let tool = part.tool.filter(|tool| !tool.is_ready())?;
+            Some((part.what, tool))
+        });
+        let missing: Vec<_> = missing.collect();
         Ok((!packages.is_empty() || !missing.is_empty()).then_some((packages, missing)))
     };
     if find()?.is_none() {
@@ -119,14 +113,14 @@ pub(crate) fn ensure(parts: &[Part<'_>]) -> Result<()> {
     if !packages.is_empty() {
         println!("  on this machine, by apt: {}", packages.join(" "));
     }
-    missing.iter().for_each(|part| println!("  below target/: {}", part.what));
+    missing.iter().for_each(|(what, _)| println!("  below target/: {what}"));
     if !packages.is_empty() {
         println!("set-up: apt-get install ({} packages and what they need)", packages.len());
         apt::install(&packages)?;
     }
-    for part in &missing {
-        println!("set-up: {}", part.what);
-        part.tool.install()?;
+    for (what, tool) in missing {
+        println!("set-up: {what}");
+        tool.install()?;
     }
     println!("set-up: done");
     Ok(())

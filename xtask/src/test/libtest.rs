@@ -17,7 +17,6 @@ pub(crate) fn endings(lines: &[String]) -> Vec<(String, Status)> {
         let status = match ending {
             "ok" => Status::Passed,
             "FAILED" => Status::Failed,
-            _ if ending == "ignored" || ending.starts_with("ignored, ") => Status::Skipped,
             _ => continue,
         };
         endings.extend(pending.take().map(|name| (name.to_owned(), status)));
@@ -50,16 +49,9 @@ mod tests {
 
     #[test]
     fn every_ending_is_read() {
-        let text = "\nrunning 4 tests\ntest a ... ok\ntest b::c ... FAILED\ntest d ... ignored\n\
-                    test e ... ignored, needs a bigger machine\ntest f - should panic ... ok\n\
-                    test result: FAILED. 1 passed; 1 failed; 2 ignored\n";
-        let expected = [
-            ("a", Status::Passed),
-            ("b::c", Status::Failed),
-            ("d", Status::Skipped),
-            ("e", Status::Skipped),
-            ("f", Status::Passed),
-        ];
+        let text = "\nrunning 4 tests\ntest a ... ok\ntest b::c ... FAILED\ntest f - should panic ... ok\n\
+                    test result: FAILED. 1 passed; 1 failed\n";
+        let expected = [("a", Status::Passed), ("b::c", Status::Failed), ("f", Status::Passed)];
         assert_eq!(parse(text), expected.map(|(name, ending)| (name.to_owned(), ending)));
     }
 
