@@ -15,6 +15,7 @@ use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{LittleEndian, Object as _, ObjectSection as _};
 
 use crate::Arch;
+use crate::files::failed;
 
 #[cfg(fuzzing)]
 #[path = "../../fuzz/src/hooks/image.rs"]
@@ -32,29 +33,20 @@ mod header {
     pub(super) const HAS_PAYLOAD: u16 = 0x208;
 }
 
-/// Why a kernel's file is of no use, in words.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ImageError(String);
-
-fn cannot_unpack(path: &Path, what: &str) -> ImageError {
-    ImageError(format!("cannot unpack the kernel {}: {what}", path.display()))
+fn cannot_unpack(path: &Path, what: &str) -> io::Error {
+    io::Error::other(format!("cannot unpack the kernel {}: {what}", path.display()))
 }
 
-fn no_image(path: &Path) -> ImageError {
-    ImageError(format!(
+fn no_image(path: &Path) -> io::Error {
+    io::Error::other(format!(
         "{} is not a compressed x86 kernel (bzImage of boot protocol 2.08 or newer) or an unpacked one of arm64 (Image): \
          give a vmlinuz",
         path.display()
     ))
 }
 
-fn cannot_read(path: &Path) -> impl Fn(io::Error) -> ImageError {
-    move |error| ImageError(format!("cannot read {}: {error}", path.display()))
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, ImageError> {
-    fs::read(path).map_err(cannot_read(path))
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    fs::read(path).map_err(failed("read", path))
 }
 
 /// A kernel that can be booted.
@@ -73,13 +65,13 @@ impl KernelImage {
     ///
     /// # Errors
     /// If it cannot be read, or is neither a bzImage nor an Image of arm64.
-    pub fn open(path: &Path) -> Result<Self, ImageError> {
-        let absolute = fs::canonicalize(path).map_err(cannot_read(path))?;
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let absolute = fs::canonicalize(path).map_err(failed("read", path))?;
         // The version's text lies in the setup code, which is at most 255 sectors long.
         let mut head = Vec::new();
-        let file = File::open(&absolute).map_err(cannot_read(path))?;
+        let file = File::open(&absolute).map_err(failed("read", path))?;
         let most = 256 * 512 + 512;
-        file.take(most).read_to_end(&mut head).map_err(cannot_read(path))?;
+        file.take(most).read_to_end(&mut head).map_err(failed("read", path))?;
         let (release, arch) = if is_arm64(&head) {
             (banner(&read(&absolute)?), Arch::Arm64)
         } else {
@@ -94,7 +86,7 @@ impl KernelImage {
     ///
     /// # Errors
     /// If the kernel cannot be unpacked.
-    pub fn btf(&self) -> Result<Option<Vec<u8>>, ImageError> {
+    pub fn btf(&self) -> io::Result<Option<Vec<u8>>> {
         if self.arch == Arch::Arm64 {
             return Ok(largest_btf(&read(&self.path)?).map(<[u8]>::to_vec));
         }
@@ -109,7 +101,7 @@ impl KernelImage {
     ///
     /// # Errors
     /// If the package's folder does not have it, or it cannot be read.
-    pub fn module(&self, name: &str) -> Result<Vec<u8>, ImageError> {
+    pub fn module(&self, name: &str) -> io::Result<Vec<u8>> {
         let beside =
             self.path.parent().and_then(Path::parent).map(|above| above.join("lib/modules"));
         let folders = beside.into_iter().chain([PathBuf::from("/lib/modules")]);
@@ -128,11 +120,11 @@ impl KernelImage {
             };
         }
         let path = folders.into_iter().next().unwrap_or_default().join("modules.dep");
-        Err(ImageError(format!("cannot read {}: no module {name} there", path.display())))
+        Err(io::Error::other(format!("cannot read {}: no module {name} there", path.display())))
     }
 
     /// The kernel as an ELF file.
-    fn unpacked(&self) -> Result<Vec<u8>, ImageError> {
+    fn unpacked(&self) -> io::Result<Vec<u8>> {
         let image = read(&self.path)?;
         let payload = payload(&image).ok_or_else(|| no_image(&self.path))?;
         decompress(payload).map_err(|what| cannot_unpack(&self.path, &what))

@@ -1,6 +1,7 @@
 //! Kernels and what guests that boot them are run by.
 //!
-//! [`KernelImage`] reads a kernel file and the BTF in it; [`debian`] fetches kernels. [`durable`] replaces files, here and elsewhere.
+//! [`KernelImage`] reads a kernel file and the BTF in it; [`debian`] fetches kernels. [`files`] and
+//! [`durable`] deal with files, here and elsewhere.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -9,6 +10,7 @@ mod console;
 mod cpu;
 pub mod debian;
 pub mod durable;
+pub mod files;
 mod image;
 mod programs;
 mod signals;
@@ -16,9 +18,9 @@ mod spec;
 
 pub use arch::Arch;
 pub use console::{Trouble, is_trouble};
+pub use image::KernelImage;
 #[cfg(fuzzing)]
 pub use image::fuzzing;
-pub use image::{ImageError, KernelImage};
 pub use programs::{find_program, quote, search_path, text};
 pub use signals::{Interrupts, hangup_is_ignored};
 pub use spec::{Accel, Time};

@@ -7,8 +7,9 @@ use std::process::Command;
 
 use nix::unistd::{Uid, User, geteuid};
 
-use super::error::{DebianError, create_dir, output, write};
+use super::error::{DebianError, output};
 use crate::Arch;
+use crate::files::{create_dir, failed, write};
 
 /// apt with lists and downloads of its own.
 #[derive(Debug)]
@@ -143,7 +144,7 @@ impl Apt {
     ) -> Result<Entry, DebianError> {
         let none = || DebianError::Packages(format!("apt has no package {package}"));
         let text = match output(self.command("apt-cache").args(["show", package])) {
-            Err(DebianError::Failed { .. }) => return Err(none()),
+            Err(DebianError::Failed(..)) => return Err(none()),
             text => text?.0,
         };
         // In the order of apt's cache, the newest first: `VersionList` of its pkgcache.h.
@@ -161,8 +162,7 @@ impl Apt {
         // Run by root, apt downloads as this user if that one may write here, and else as root, with a warning.
         let user = User::from_name("_apt").ok().flatten().filter(|_| geteuid().is_root());
         let give = |uid: Uid| {
-            chown(debs, Some(uid.as_raw()), None)
-                .map_err(DebianError::file("change the owner of", debs))
+            chown(debs, Some(uid.as_raw()), None).map_err(failed("change the owner of", debs))
         };
         user.map_or(Ok(()), |user| give(user.uid))?;
         let done = output(&mut download);
@@ -248,7 +248,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         // A machine that takes anything.
         let careless = folder.path().join("careless");
-        write(&careless, &SIGNED.map(|name| format!("{name} \"true\";\n")).concat()).unwrap();
+        write(&careless, SIGNED.map(|name| format!("{name} \"true\";\n")).concat()).unwrap();
         let apt = Apt::configure(&folder.path().join("apt"), None, Arch::HERE).unwrap();
         let dump = |mut config: Command| {
             output(config.arg("dump").env("APT_CONFIG", &careless)).unwrap().0

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::error::{DebianError, create_dir, output, remove_dir};
+use super::error::{DebianError, output};
 use super::partial::Partial;
 use super::unpacked::{ADDED, Unpacked, place_as};
+use crate::files::{copy, create_dir, failed, remove_dir};
 use crate::image::{self, KernelImage};
 
 /// Where packages have a kernel's image, and its modules.
@@ -66,7 +67,7 @@ pub fn add(sources: &[PathBuf], kernels: &Path) -> Result<String, DebianError> {
         return Err(fails(format!("Linux {release} is there: remove it first")));
     }
     place_image(&root, &release).map_err(fails)?;
-    partial.place_at(&to);
+    partial.to = to;
     let stamp = format!("linux-image-{release}{ADDED}\n{}\n", given.join("\n"));
     place_as(partial, &release, &stamp)?;
     Ok(release)
@@ -94,7 +95,7 @@ fn unpack(package: &Path, to: &Path) -> Result<(), DebianError> {
     if !is_plain(&to.join("debian-binary")) {
         return Ok(());
     }
-    let entries = fs::read_dir(to).map_err(DebianError::file("list", to))?;
+    let entries = fs::read_dir(to).map_err(failed("list", to))?;
     let is_data = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default();
         name.to_string_lossy().starts_with("data.tar") && is_plain(path)
@@ -144,17 +145,15 @@ fn take_all(from: &Path, root: &Path) -> Result<(), DebianError> {
 /// Copies plain files and folders whose names are `wanted`.
 fn take(from: &Path, to: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<(), DebianError> {
     create_dir(to)?;
-    for entry in fs::read_dir(from).map_err(DebianError::file("list", from))? {
-        let entry = entry.map_err(DebianError::file("list", from))?;
+    for entry in fs::read_dir(from).map_err(failed("list", from))? {
+        let entry = entry.map_err(failed("list", from))?;
         let (path, target) = (entry.path(), to.join(entry.file_name()));
         if !wanted(&entry.file_name().to_string_lossy()) {
             continue;
         }
-        match entry.file_type().map_err(DebianError::file("read", &path))? {
+        match entry.file_type().map_err(failed("read", &path))? {
             kind if kind.is_dir() => take(&path, &target, &|_| true)?,
-            kind if kind.is_file() => {
-                fs::copy(&path, &target).map_err(DebianError::file("copy", &path))?;
-            }
+            kind if kind.is_file() => copy(&path, &target)?,
             _ => {}
         }
     }

@@ -28,11 +28,11 @@ impl From<DebianError> for Failure {
                 exit::BAD_OUTPUT,
                 "the disk is full; free some space, or set XDG_CACHE_HOME to another folder: ",
             ),
-            DebianError::Failed { command, .. } if command.starts_with("bsdtar") => {
+            DebianError::Failed(command, ..) if command.starts_with("bsdtar") => {
                 (exit::BAD_INPUT, "the package cannot be unpacked: ")
             }
             DebianError::NoKernel(_) => (exit::BAD_INPUT, ""),
-            DebianError::Failed { .. } => {
+            DebianError::Failed(..) => {
                 (exit::CANNOT_MEASURE, "apt or dpkg failed (is the network up?): ")
             }
             _ => (exit::CANNOT_MEASURE, ""),

@@ -115,7 +115,7 @@ impl Tool for CleanRoot {
         let mut make = Command::new("mmdebstrap");
         make.args(["--variant=minbase", "--format=tar", IN_ROOT, SUITE]).arg(&partial);
         process::run_logged(&mut make, &paths::target().join("logs/clean-root.log"))?;
-        process::rename(&partial, &root)
+        Ok(process::rename(&partial, &root)?)
     }
 }
 

@@ -60,6 +60,6 @@ impl Tool for CargoTool {
         cargo.env("CARGO_TARGET_DIR", &build).current_dir("/").env("LLVM_PREFIX", LLVM_PREFIX);
         let log = paths::target().join("logs").join(format!("{}.log", self.name));
         process::run_logged(&mut cargo, &log)?;
-        process::remove_dir(&build)
+        Ok(process::remove_dir(&build)?)
     }
 }

@@ -110,5 +110,5 @@ fn download_tools(apt: &Apt, packages: &[String], debs: &Path) -> Result<()> {
 fn make_root(root: &Path) -> Result<()> {
     let awk = root.join("usr/bin/awk");
     symlink("mawk", &awk).with_context(|| format!("cannot create {}", awk.display()))?;
-    process::create_dir(&root.join(BUILD_FOLDER))
+    Ok(process::create_dir(&root.join(BUILD_FOLDER))?)
 }

@@ -69,6 +69,6 @@ impl Tool for Venv {
         pip.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
         pip.arg("--require-hashes").arg("--requirement").arg(&requirements);
         process::run_logged(&mut pip, &log)?;
-        process::write(&folder.join("stamp"), self.stamp())
+        Ok(process::write(&folder.join("stamp"), self.stamp())?)
     }
 }
