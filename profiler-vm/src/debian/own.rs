@@ -81,32 +81,25 @@ fn is_release(text: &str) -> bool {
         && text.chars().all(is_part)
 }
 
-/// Unpacks a package by bsdtar, which writes through no link.
+/// Unpacks a package. One of Debian's has its files in an archive of its own.
 fn unpack(package: &Path, to: &Path) -> Result<(), DebianError> {
     create_dir(to)?;
-    let extract = |archive: &Path| {
-        let mut command = Command::new("bsdtar");
-        command.args(["--no-same-owner", "--no-same-permissions", "-xf"]).arg(archive);
-        output(command.arg("-C").arg(to))?;
-        // A folder that its owner may not change could not be removed.
-        output(Command::new("chmod").args(["-R", "u+rwX"]).arg(to)).map(drop)
+    extract(package, to)?;
+    let is_data = |entry: &fs::DirEntry| {
+        entry.file_name().to_string_lossy().starts_with("data.tar")
+            && entry.file_type().is_ok_and(|kind| kind.is_file())
     };
-    extract(package)?;
-    if !is_plain(&to.join("debian-binary")) {
-        return Ok(());
-    }
-    let entries = fs::read_dir(to).map_err(failed("list", to))?;
-    let is_data = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default();
-        name.to_string_lossy().starts_with("data.tar") && is_plain(path)
-    };
-    let data = entries.filter_map(|entry| Some(entry.ok()?.path())).find(is_data);
-    data.map_or(Ok(()), |data| extract(&data))
+    let data = fs::read_dir(to).map_err(failed("list", to))?.flatten().find(is_data);
+    data.map_or(Ok(()), |data| extract(&data.path(), to))
 }
 
-/// Whether it is a file, and no link to one.
-fn is_plain(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|facts| facts.is_file())
+/// Unpacks an archive by bsdtar, which writes through no link.
+fn extract(archive: &Path, to: &Path) -> Result<(), DebianError> {
+    let mut command = Command::new("bsdtar");
+    command.args(["--no-same-owner", "--no-same-permissions", "-xf"]).arg(archive);
+    output(command.arg("-C").arg(to))?;
+    // A folder that its owner may not change could not be removed.
+    output(Command::new("chmod").args(["-R", "u+rwX"]).arg(to)).map(drop)
 }
 
 /// The folders that have parts of a kernel, without any that a link leads to: one in a package may lead anywhere.
