@@ -1,15 +1,14 @@
 //! Builds by cargo. Outputs are found in cargo's messages, not by guessed paths.
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::paths;
 use crate::process;
 use crate::setup;
-use crate::stop;
 
 /// Builds the release binary `profiler` with stable Rust.
 pub(crate) fn build_profiler() -> Result<PathBuf> {
@@ -97,12 +96,7 @@ pub(crate) fn build_tests(with_unit_tests: bool) -> Result<Tested> {
 fn messages(args: &[&str]) -> Result<String> {
     let mut cargo = Command::new("cargo");
     cargo.args(args).args(["--quiet", "--message-format=json-render-diagnostics"]);
-    cargo.current_dir(paths::root()).stdin(Stdio::null()).stdout(Stdio::piped());
-    let output = stop::run(&mut cargo, Child::wait_with_output)?;
-    if !output.status.success() {
-        bail!("`{}` failed: {}", process::text(&cargo), output.status);
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    process::stdout(cargo.current_dir(paths::root()))
 }
 
 /// The executable of a target in cargo's messages.

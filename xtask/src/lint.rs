@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use crate::paths;
 use crate::process;
 use crate::setup;
-use crate::setup::venv::LINTERS;
+use crate::setup::tools::LINTERS;
 
 /// Files that run in other people's CI.
 const WORKFLOWS: [&str; 2] = ["action.yml", "docs/ci/github.yml"];

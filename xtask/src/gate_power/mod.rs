@@ -108,7 +108,7 @@ pub(crate) fn run(args: &GatePowerArgs) -> Result<bool> {
 }
 
 impl Decision {
-    fn of(kind: Kind, seed: u64, report: &Value) -> Result<Self> {
+    fn of(kind: Kind, seed: u64, seconds: f64, report: &Value) -> Result<Self> {
         let lines = report["lines"].as_array().context("no lines in the gate's report")?;
         let name = |line: &Value| line["handler"].as_str().unwrap_or_default().to_owned();
         let mut failed: Vec<String> =
@@ -132,7 +132,7 @@ impl Decision {
             placements: placements.unwrap_or(0),
             change: cost.and_then(|line| line["change"]["change"].as_f64()),
             largest: largest.max_by(f64::total_cmp),
-            seconds: 0.0,
+            seconds,
             kind,
         })
     }
@@ -162,7 +162,7 @@ fn decide(
     // Pass, fail, inconclusive: anything else is no decision.
     process::stdout_if(&mut command, &[0, 10, 11])?;
     let seconds = started.elapsed().as_secs_f64();
-    let decision = Decision { seconds, ..Decision::of(kind, seed, &process::read_json(&json)?)? };
+    let decision = Decision::of(kind, seed, seconds, &process::read_json(&json)?)?;
     if !decision.false_alarms.is_empty() {
         // The builds stay, too.
         let kept = candidate.with_extension("gate.json");
@@ -206,11 +206,11 @@ mod tests {
         let lines =
             [calls, line(HANDLER, "fail"), line(OPERATION, "fail"), line("bind_handler", "pass")];
         let report = json!({"outcome": "fail", "lines": lines});
-        let slower = Decision::of(kind(59), 0, &report).unwrap();
+        let slower = Decision::of(kind(59), 0, 1.0, &report).unwrap();
         assert!(slower.found && slower.false_alarms.is_empty());
         assert_eq!((slower.placements, slower.change), (3, Some(59.0)));
         assert_eq!(slower.largest, Some(1.008));
-        let equal = Decision::of(kind(0), 0, &report).unwrap();
+        let equal = Decision::of(kind(0), 0, 1.0, &report).unwrap();
         assert!(!equal.found && equal.false_alarms == [HANDLER, OPERATION]);
     }
 }

@@ -5,11 +5,9 @@
 
 mod apt;
 pub(crate) mod arm64;
-mod cargo_tool;
 mod kernels;
 mod mirror;
-mod unpacked;
-pub(crate) mod venv;
+pub(crate) mod tools;
 
 use std::fs::File;
 
@@ -22,9 +20,8 @@ use crate::process;
 use crate::series::Series;
 use crate::stop;
 
-pub(crate) use cargo_tool::{BPF_LINKER, CARGO_DEB, LLVM_PREFIX, MDBOOK};
 pub(crate) use kernels::{BUILD_FOLDER, has_own_tools, kernel};
-pub(crate) use unpacked::{AUDIT, PROMETHEUS};
+pub(crate) use tools::{AUDIT, BPF_LINKER, CARGO_DEB, LLVM_PREFIX, MDBOOK, PROMETHEUS};
 
 /// A part of the set-up.
 #[derive(Clone, Copy)]
@@ -54,7 +51,7 @@ impl<'a> Part<'a> {
     }
 }
 
-pub(crate) const VM: Part<'_> = Part::new("virtme-ng, by pip", apt::VM, &venv::VIRTME);
+pub(crate) const VM: Part<'_> = Part::new("virtme-ng, by pip", apt::VM, &tools::VIRTME);
 pub(crate) const MODULE_BUILD: Part<'_> =
     Part { what: "", packages: apt::MODULE_BUILD, tool: None };
 /// What tests of agents need: compiler and library of a BPF program, and auditctl.
@@ -62,12 +59,12 @@ pub(crate) const AGENTS: Part<'_> = Part::new("auditctl", apt::AGENTS, &AUDIT);
 pub(crate) const READERS: Part<'_> = Part::new(
     "other readers of exported files, and Playwright, by pip",
     apt::READERS,
-    &venv::READERS,
+    &tools::READERS,
 );
 pub(crate) const LINTERS: Part<'_> = Part::new(
     "linters of scripts, workflows and dependencies, by pip",
     apt::PYTHON,
-    &venv::LINTERS,
+    &tools::LINTERS,
 );
 pub(crate) const SCRAPER: Part<'_> = Part::new("Prometheus", "", &PROMETHEUS);
 /// Tools that fuzz the parsers and measure their speed.

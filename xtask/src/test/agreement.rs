@@ -50,13 +50,11 @@ fn compare(first: &Values, second: &Values) -> Result<()> {
     ensure!(!first.is_empty(), "the first boot wrote no values");
     let mut apart = Vec::new();
     for name in first.keys().chain(second.keys().filter(|name| !first.contains_key(*name))) {
-        match (first.get(name), second.get(name)) {
-            // A NaN fails, too.
-            (Some(a), Some(b)) if (a - b).abs() <= tolerance(name, *a, *b) => {}
-            (a, b) => {
-                let text = |value: Option<&f64>| value.map_or("nothing".to_owned(), f64::to_string);
-                apart.push(format!("{name}: {} and {}", text(a), text(b)));
-            }
+        let (a, b) = (first.get(name), second.get(name));
+        // A NaN fails, too.
+        if !a.zip(b).is_some_and(|(a, b)| (a - b).abs() <= tolerance(name, *a, *b)) {
+            let [a, b] = [a, b].map(|it| it.map_or("nothing".to_owned(), f64::to_string));
+            apart.push(format!("{name}: {a} and {b}"));
         }
     }
     ensure!(apart.is_empty(), "two boots are more than 1 % apart:\n  {}", apart.join("\n  "));

@@ -35,7 +35,7 @@ use crate::paths;
 use crate::process;
 use crate::series::Series;
 use crate::setup;
-use crate::setup::venv::{BROWSER, READERS};
+use crate::setup::tools::{BROWSER, READERS};
 use crate::speed;
 use crate::testbed::{self, Variant};
 use crate::vm;

@@ -9,7 +9,7 @@ use profiler_vm::{Accel, Arch, KernelImage, search_path};
 use crate::cli::VmArgs;
 use crate::paths;
 use crate::process;
-use crate::setup::venv::VIRTME;
+use crate::setup::tools::VIRTME;
 
 use super::{quote, word};
 

@@ -13,6 +13,7 @@ use profiler_vm::{Accel, Arch, KernelImage};
 use crate::cli::VmArgs;
 use crate::paths;
 use crate::process;
+use crate::stop;
 
 const DEVICE: &str = "/dev/kvm";
 
@@ -39,6 +40,7 @@ pub(super) fn choose(args: &VmArgs, kernel: &KernelImage) -> Result<(Accel, Stri
         let probe = VmArgs::script("kvm-probe", args.kernel, "true");
         let probe = VmArgs { timeout: PROBE_TIMEOUT, ..probe };
         let code = super::boot(&probe, kernel, Accel::Kvm, &mut |_| {});
+        stop::check()?;
         process::create_dir(&folder)?;
         process::write(&known, if code.is_ok_and(|code| code == 0) { "works" } else { "fails" })?;
     }
