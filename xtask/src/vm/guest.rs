@@ -146,6 +146,8 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Stdio;
+
     use super::*;
 
     /// The verdict on a VM with these lines, and the command's lines.
@@ -162,6 +164,32 @@ mod tests {
             seen.console(line);
         }
         (seen.verdict(timed_out).map_err(|error| error.to_string()), lines)
+    }
+
+    #[test]
+    fn a_vm_is_followed_to_its_end_or_its_timeout_and_leaves_nothing() {
+        let run = |end: &str, timeout| {
+            let folder = tempfile::tempdir().unwrap();
+            let log = folder.path().join("log");
+            let script = "echo PROFILER-VM-START n; echo $$; printf 'BUG\\r\\n' >&2; ";
+            let mut command = std::process::Command::new("sh");
+            command.arg("-c").arg(script.to_owned() + end);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let (mut file, mut lines) = (File::create(&log).unwrap(), Vec::new());
+            let mut take = |line: &str| lines.push(line.to_owned());
+            let follow = |vm| Ok(follow(vm, timeout, Path::new("n"), &mut file, &mut take));
+            let code = stop::run(&mut command, follow).unwrap().map_err(|error| error.to_string());
+            let log = std::fs::read_to_string(log).unwrap();
+            assert!(log.contains("[kernel] BUG\n") && log.contains(&lines[0]), "{log}");
+            let gone = nix::sys::signal::kill(Pid::from_raw(lines[0].parse().unwrap()), None);
+            assert_eq!(gone, Err(nix::errno::Errno::ESRCH));
+            code
+        };
+        let long = Duration::from_secs(600);
+        assert_eq!(run("echo PROFILER-VM-DONE n rc=3", long), Ok(3));
+        assert_eq!(run("exit 0", long).unwrap_err(), "the VM ended before the command did");
+        let error = run("exec sleep 1000", Duration::from_secs(1)).unwrap_err();
+        assert_eq!(error, "the command did not end within 1 s");
     }
 
     #[test]
