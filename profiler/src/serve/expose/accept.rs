@@ -1,7 +1,7 @@
 //! The format that a scraper asks for.
 
 /// A format of `/metrics`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// Prometheus text 0.0.4: the default.
     Text,

@@ -1,7 +1,8 @@
 //! The HTTP server. It has one request a connection, and each connection costs a bounded time and memory.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use http_body_util::Full;
@@ -15,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
 
-use super::super::state::{Build, Module, Phase, State};
+use super::super::state::{Build, State};
 use super::accept::Format;
 use crate::recording::Series;
 
@@ -44,7 +45,6 @@ profiler: latencies of the handlers of kernel modules
   /metrics    for Prometheus: text, or protobuf with native histograms
   /recording  JSON for profiler merge, compare and gate; ?module=NAME&build=ID for one build
   /healthz    200 while the daemon collects
-  /readyz     200 while a module is measured, or none is refused
 ";
 
 /// Answers requests with the latest `state`, until the future is dropped.
@@ -57,9 +57,9 @@ pub async fn serve(listener: TcpListener, state: watch::Receiver<Arc<State>>) {
             continue;
         };
         make_room(&mut connections).await;
-        let waiting = Arc::new(Mutex::new(Some((For::Request, Instant::now()))));
-        let task = tokio::spawn(connection(stream, Arc::clone(&server), Arc::clone(&waiting)));
-        connections.push((waiting, task.abort_handle()));
+        let (waiting, seen) = watch::channel(Some((For::Request, Instant::now())));
+        let task = tokio::spawn(connection(stream, Arc::clone(&server), waiting));
+        connections.push((seen, task.abort_handle()));
     }
 }
 
@@ -71,18 +71,18 @@ enum For {
 }
 
 /// Since when it waits for that; `None` while the answer is made.
-type Waiting = Arc<Mutex<Option<(For, Instant)>>>;
+type Waiting = Option<(For, Instant)>;
 
 /// Waits until there is a place. New connections wait in the kernel's queue meanwhile, in order: a client that connects
 /// faster than others keeps none of them out.
-async fn make_room(connections: &mut Vec<(Waiting, AbortHandle)>) {
+async fn make_room(connections: &mut Vec<(watch::Receiver<Waiting>, AbortHandle)>) {
     loop {
         connections.retain(|(_, task)| !task.is_finished());
         if connections.len() < CONNECTIONS {
             return;
         }
         let overdue = connections.iter().filter_map(|(waiting, task)| {
-            let (what, since) = (*lock(waiting))?;
+            let (what, since) = (*waiting.borrow())?;
             (since.elapsed() >= TURN).then_some((what, since, task))
         });
         if let Some((_, _, task)) = overdue.min_by_key(|(what, since, _)| (*what, *since)) {
@@ -92,11 +92,11 @@ async fn make_room(connections: &mut Vec<(Waiting, AbortHandle)>) {
     }
 }
 
-async fn connection(stream: TcpStream, server: Arc<Server>, waiting: Waiting) {
+async fn connection(stream: TcpStream, server: Arc<Server>, waiting: watch::Sender<Waiting>) {
     let answer = service_fn(async |request| {
-        *lock(&waiting) = None;
+        waiting.send_replace(None);
         let answer = server.answer(&request).await;
-        *lock(&waiting) = Some((For::Reading, Instant::now()));
+        waiting.send_replace(Some((For::Reading, Instant::now())));
         Ok::<_, Infallible>(answer)
     });
     let connection = http1::Builder::new()
@@ -122,7 +122,7 @@ struct Server {
 #[derive(Default)]
 struct Rendered {
     of: Weak<State>,
-    bodies: Vec<(Format, Bytes)>,
+    bodies: HashMap<Format, Bytes>,
 }
 
 /// A recording; the next reader is let in when this one has it, or is gone.
@@ -156,7 +156,6 @@ impl Server {
             }
             "/recording" => self.recording(request.uri().query().unwrap_or_default()).await,
             "/healthz" => healthz(self.state.borrow().made.elapsed()),
-            "/readyz" => readyz(&self.state.borrow().modules),
             _ => text(StatusCode::NOT_FOUND, "not found; see / for the list of endpoints\n"),
         }
     }
@@ -166,16 +165,11 @@ impl Server {
         let mut rendered = self.rendered.lock().await;
         let state = Arc::clone(&self.state.borrow());
         if !std::ptr::eq(rendered.of.as_ptr(), &raw const *state) {
-            *rendered = Rendered { of: Arc::downgrade(&state), bodies: Vec::new() };
+            *rendered = Rendered { of: Arc::downgrade(&state), bodies: HashMap::new() };
         }
-        let known = rendered.bodies.iter().find(|(known, _)| *known == format);
-        let known = known.map(|(_, body)| body.clone());
-        let body = known.unwrap_or_else(|| {
-            let body = Bytes::from(super::metrics(&state, format));
-            rendered.bodies.push((format, body.clone()));
-            body
-        });
-        answer(StatusCode::OK, format.content_type(), body)
+        let body = rendered.bodies.entry(format);
+        let body = body.or_insert_with(|| super::metrics(&state, format).into());
+        answer(StatusCode::OK, format.content_type(), body.clone())
     }
 
     async fn recording(&self, query: &str) -> Answer {
@@ -236,19 +230,6 @@ fn healthz(age: Duration) -> Answer {
     )
 }
 
-/// Ready is a daemon that measures a module, or whose modules are all waited for or released.
-fn readyz(modules: &[Module]) -> Answer {
-    let line = |Module { name, phase }: &Module| match phase {
-        Phase::Refused(why) => format!("{name}: refused: {why}\n"),
-        phase => format!("{name}: {}\n", phase.name()),
-    };
-    let is_measured = modules.iter().any(|module| module.phase == Phase::Measuring);
-    let is_refused = modules.iter().any(|module| matches!(module.phase, Phase::Refused(_)));
-    let is_ready = is_measured || !is_refused;
-    let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    text(status, modules.iter().map(line).collect::<String>())
-}
-
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     answer(status, TEXT, body.into())
 }
@@ -262,17 +243,13 @@ fn answer(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer
     answer
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt as _;
     use proptest::prelude::*;
 
     use super::super::super::attachment::tests::attachment;
-    use super::super::super::state::Own;
+    use super::super::super::state::{Module, Own, Phase};
     use super::*;
 
     fn state(phases: &[Phase]) -> State {
@@ -334,21 +311,6 @@ mod tests {
         assert_eq!(healthz(FRESH).status(), StatusCode::OK);
         let late = healthz(FRESH + Duration::from_millis(1)).status();
         assert_eq!(late, StatusCode::SERVICE_UNAVAILABLE);
-    }
-
-    #[test]
-    fn a_daemon_is_ready_unless_all_it_can_do_is_refused() {
-        let refused = || Phase::Refused("no BTF".to_owned());
-        for (phases, status) in [
-            (vec![], 200),
-            (vec![Phase::Waiting], 200),
-            (vec![Phase::Released, Phase::Waiting], 200),
-            (vec![Phase::Measuring, refused()], 200),
-            (vec![refused()], 503),
-            (vec![Phase::Waiting, refused()], 503),
-        ] {
-            assert_eq!(readyz(&state(&phases).modules).status().as_u16(), status, "{phases:?}");
-        }
     }
 
     proptest! {
