@@ -3,10 +3,12 @@
 use std::io;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
+
 use crate::error::{Failure, exit};
 use crate::export::grid::words as grid;
 use crate::probe::keeper;
-use crate::serve::control::{self, Answer, Request};
+use crate::serve::control::{self, Request};
 use crate::terminal::{clean_lines, say, write};
 
 mod failures;
@@ -79,11 +81,6 @@ fn restore_tracefs() {
 }
 
 /// Asks the daemon.
-fn ask(request: &Request) -> Result<Answer, Failure> {
+fn ask<T: DeserializeOwned>(request: &Request) -> Result<T, Failure> {
     control::ask(Path::new(control::FOLDER), request)
-}
-
-/// The daemon answers what was not asked.
-fn unexpected(answer: &Answer) -> Failure {
-    Failure::new(exit::INTERNAL, format!("the daemon gave another answer: {answer:?}"))
 }

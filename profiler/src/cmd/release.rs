@@ -1,9 +1,9 @@
 //! `profiler release`: has the daemon let a module go.
 
-use super::{ask, to_stdout, unexpected};
+use super::{ask, to_stdout};
 use crate::cli::ReleaseArgs;
 use crate::error::Failure;
-use crate::serve::control::{Answer, Released, Request};
+use crate::serve::control::{Released, Request};
 use crate::text::{listed, plural};
 
 /// See the [command line](ReleaseArgs).
@@ -12,13 +12,11 @@ use crate::text::{listed, plural};
 /// If no daemon runs, or it is not for this module.
 pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
     let module = args.module.clone();
-    let request = if args.resume { Request::Resume(module) } else { Request::Release(module) };
-    let text = match ask(&request)? {
-        Answer::Released(released) => of_release(&args.module, &released),
-        Answer::Resumed(handlers) => {
-            format!("{} is measured again: {}", args.module, listed(&handlers))
-        }
-        answer => return Err(unexpected(&answer)),
+    let text = if args.resume {
+        let handlers: Vec<String> = ask(&Request::Resume(module))?;
+        format!("{} is measured again: {}", args.module, listed(&handlers))
+    } else {
+        of_release(&args.module, &ask(&Request::Release(module))?)
     };
     if args.quiet { Ok(()) } else { to_stdout(&(text + "\n")) }
 }
