@@ -267,9 +267,23 @@ impl Engine {
         }
     }
 
+    /// Keeps intervals where `config` has them.
+    fn store_as(&mut self, config: &Config) -> Result<(), Failure> {
+        let Shared { store, config: old, .. } = &mut self.shared;
+        if config.store.folder != old.store.folder {
+            let before = std::mem::replace(store, Store::open(config.store.clone())?);
+            store.take_over(before);
+        } else if config.store != old.store {
+            // A second store in the same folder would count what this one holds in memory as lost.
+            store.set_bounds(config.store.clone());
+        }
+        Ok(())
+    }
+
     /// Reads the configuration again. Modules whose entry stays the same keep their probes and counts.
     fn read_again(&mut self) {
-        let config = match Config::read(&self.file) {
+        let read = Config::read(&self.file);
+        let config = match read.and_then(|config| self.store_as(&config).map(|()| config)) {
             Ok(config) => config,
             Err(error) => {
                 error!("{error}: the configuration stays as it was");
@@ -277,14 +291,9 @@ impl Engine {
             }
         };
         let old = &self.shared.config;
-        let is_same = (&config.listen, &config.otlp, &config.store.folder)
-            == (&old.listen, &old.otlp, &old.store.folder);
-        if !is_same {
-            warn!(
-                "`listen`, `otlp` and `folder` are read when the daemon starts: restart it for these"
-            );
+        if config.listen != old.listen || config.otlp != old.otlp {
+            warn!("`listen` and `otlp` are read when the daemon starts: restart it for these");
         }
-        self.shared.store.set_bounds(&config.store);
         let keeps = config.precision == self.shared.config.precision;
         let mut old = std::mem::take(&mut self.tasks);
         for module in &config.modules {
@@ -411,7 +420,9 @@ mod tests {
         let mut engine = engine_with(folder.path(), &[5, 6]);
         let with = |engine: &mut Engine, min_free_bytes| {
             let store = config::Store { min_free_bytes, ..engine.shared.config.store.clone() };
-            engine.shared.store.set_bounds(&store);
+            let config = Config { store, ..engine.shared.config.clone() };
+            engine.store_as(&config).unwrap();
+            engine.shared.config = config;
         };
         with(&mut engine, 1 << 60);
         engine.drain_all(true);

@@ -157,9 +157,8 @@ impl Store {
     }
 
     /// Goes on in the same folder with other bounds.
-    pub(super) fn set_bounds(&mut self, of: &config::Store) {
-        (self.config.max_bytes, self.config.min_free_bytes) = (of.max_bytes, of.min_free_bytes);
-        self.is_full = false;
+    pub(super) fn set_bounds(&mut self, config: config::Store) {
+        (self.config, self.is_full) = (config, false);
     }
 
     /// Counts a file that was there before.
@@ -191,6 +190,22 @@ impl Store {
     pub(super) fn intervals(&self) -> Intervals {
         let waiting = self.pending.iter().map(|pending| pending.intervals).sum();
         Intervals { on_disk: self.files.len() as u64, waiting, ..self.counts }
+    }
+
+    /// Takes over what waits for another folder.
+    pub(super) fn take_over(&mut self, mut other: Self) {
+        let pending = std::mem::take(&mut other.pending);
+        // Nothing of these can be lost there any more.
+        other.note(0);
+        self.counts.removed = other.counts.removed;
+        self.counts.lost += other.counts.lost;
+        for mut pending in pending {
+            // As many numbers as intervals: the ledger never has more that wait than were closed.
+            self.last += pending.intervals;
+            pending.number = self.last;
+            self.pending.push(pending);
+        }
+        self.note(0);
     }
 
     /// Writes an unfinished interval, to the file that the next [`Self::put`] of its build replaces. A failure is not logged:
@@ -600,6 +615,22 @@ mod tests {
         store.end();
         let Intervals { waiting, lost, .. } = store.intervals();
         assert_eq!((waiting, lost), (0, 1), "what cannot be written in the end is lost");
+    }
+
+    #[test]
+    fn what_waits_is_known_by_the_next_daemon_also_from_another_folder() {
+        let folder = folder();
+        let [one, other] = ["one", "other"].map(|name| full(&folder.path().join(name)));
+        for config in [&one, &other] {
+            fs::create_dir(config.folder.parent().unwrap()).unwrap();
+        }
+        let mut store = Store::open(one).unwrap();
+        (1..=3).for_each(|n| store.put("driver", "aa", interval(10, n)));
+        let mut next = Store::open(other.clone()).unwrap();
+        next.take_over(store);
+        // Killed.
+        drop(next);
+        assert_eq!(Store::open(other).unwrap().intervals().lost, 3);
     }
 
     fn full(folder: &Path) -> config::Store {
