@@ -128,6 +128,11 @@ fn other_pages_and_methods() {
         let refused = server.ask(&format!("{method} /metrics HTTP/1.1"));
         assert_eq!((refused.status, refused.header("allow")), (405, Some("GET, HEAD")), "{method}");
     }
+    let ready = server.get("/readyz");
+    assert_eq!(
+        (ready.status, ready.text().as_str()),
+        (200, "hids: measuring\nother: refused: no BTF\n")
+    );
     let health = server.get("/healthz");
     assert!(health.status == 200 && health.text().starts_with("collected "), "{}", health.text());
 }

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
 
-use super::super::state::{Build, State};
+use super::super::state::{Build, Module, Phase, State};
 use super::accept::Format;
 use crate::recording::Series;
 
@@ -45,6 +45,7 @@ profiler: latencies of the handlers of kernel modules
   /metrics    for Prometheus: text, or protobuf with native histograms
   /recording  JSON for profiler merge, compare and gate; ?module=NAME&build=ID for one build
   /healthz    200 while the daemon collects
+  /readyz     200 while a module is measured, or none is refused
 ";
 
 /// Answers requests with the latest `state`, until the future is dropped.
@@ -156,6 +157,7 @@ impl Server {
             }
             "/recording" => self.recording(request.uri().query().unwrap_or_default()).await,
             "/healthz" => healthz(self.state.borrow().made.elapsed()),
+            "/readyz" => readyz(&self.state.borrow().modules),
             _ => text(StatusCode::NOT_FOUND, "not found; see / for the list of endpoints\n"),
         }
     }
@@ -230,6 +232,19 @@ fn healthz(age: Duration) -> Answer {
     )
 }
 
+/// Ready is a daemon that measures a module, or whose modules are all waited for or released.
+fn readyz(modules: &[Module]) -> Answer {
+    let line = |Module { name, phase }: &Module| match phase {
+        Phase::Refused(why) => format!("{name}: refused: {why}\n"),
+        phase => format!("{name}: {}\n", phase.name()),
+    };
+    let is_measured = modules.iter().any(|module| module.phase == Phase::Measuring);
+    let is_refused = modules.iter().any(|module| matches!(module.phase, Phase::Refused(_)));
+    let is_ready = is_measured || !is_refused;
+    let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    text(status, modules.iter().map(line).collect::<String>())
+}
+
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     answer(status, TEXT, body.into())
 }
@@ -249,7 +264,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::super::attachment::tests::attachment;
-    use super::super::super::state::{Module, Own, Phase};
+    use super::super::super::state::Own;
     use super::*;
 
     fn state(phases: &[Phase]) -> State {
@@ -311,6 +326,21 @@ mod tests {
         assert_eq!(healthz(FRESH).status(), StatusCode::OK);
         let late = healthz(FRESH + Duration::from_millis(1)).status();
         assert_eq!(late, StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[test]
+    fn a_daemon_is_ready_unless_all_it_can_do_is_refused() {
+        let refused = || Phase::Refused("no BTF".to_owned());
+        for (phases, status) in [
+            (vec![], 200),
+            (vec![Phase::Waiting], 200),
+            (vec![Phase::Released, Phase::Waiting], 200),
+            (vec![Phase::Measuring, refused()], 200),
+            (vec![refused()], 503),
+            (vec![Phase::Waiting, refused()], 503),
+        ] {
+            assert_eq!(readyz(&state(&phases).modules).status().as_u16(), status, "{phases:?}");
+        }
     }
 
     proptest! {
