@@ -35,7 +35,8 @@ const TOGETHER: [&[BuiltinKind]; 8] = {
         ],
         &[Of::Prctl, Of::UpdateCred, Of::Kill, Of::Tkill, Of::Nanosleep, Of::Ptrace],
         &[Of::Setsid, Of::Exit, Of::Execve, Of::CallUsermodehelper],
-        &[Of::Tcp, Of::Ipv6],
+        // All of them make calls of every kind.
+        &[Of::Tcp, Of::Ipv6, Of::Errors, Of::Errors32],
         &[Of::Credentials, Of::Interface],
         // Without the driver there is no module to load: they are not counted then.
         &[Of::Module, Of::TextPoke],
@@ -580,9 +581,10 @@ mod tests {
             .map(|jobs| jobs.iter().filter_map(|job| job.part.as_deref()).collect())
             .collect();
         assert_eq!(guests[..2], [vec!["bind"], vec!["mprotect"]]);
-        assert_eq!(guests[4..6], [vec!["tcp", "ipv6"], vec!["credentials", "interface"]]);
+        assert_eq!(guests[4], ["tcp", "ipv6", "errors", "errors32"]);
+        assert_eq!(guests[5], ["credentials", "interface"]);
         assert_eq!(guests[6], ["module", "text-poke"]);
-        assert_eq!((guests.len(), guests[7][0], guests[7].len()), (8, "getppid", 12));
+        assert_eq!((guests.len(), guests[7][0], guests[7].len()), (8, "getppid", 10));
         assert_eq!(work.len(), 4 + BuiltinKind::GENERAL.len());
         let missing = of(&wanted("nothing")).unwrap_err();
         assert_eq!(missing, "neither build of hids_driver has a function `nothing`");
