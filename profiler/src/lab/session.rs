@@ -55,15 +55,12 @@ const OPERATIONS: u64 = 400;
 const OPERATIONS_IF_SLOW: u64 = 60;
 
 /// The same of loads that start a process or a thread: an operation takes as long as twenty others, and 200 are enough for every
-/// figure.
+/// figure. And of general loads, which are judged by what an operation costs: a call that refills random numbers comes after at most
+/// some fifty.
 const OPERATIONS_IF_LONG: u64 = 200;
 
 /// The same of the load that has the kernel patch its code. LKRG reads all of that code each time, which is 75 million instructions.
 const OPERATIONS_IF_PATCHED: u64 = 1;
-
-/// The same of general loads, which are judged by what an operation costs: a call that refills random numbers comes after at
-/// most some fifty.
-const OPERATIONS_IF_GENERAL: u64 = 200;
 
 /// Seconds of a CPU that a run takes, an installation and a boot, for the expected time. They are of one machine: another is as fast
 /// as its last boot was.
@@ -91,7 +88,7 @@ pub struct Load {
 }
 
 /// What is measured.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Session {
     /// The handlers, by name; none where they are known when they have run: BPF programs that a command loads.
     pub handlers: BTreeSet<String>,
@@ -214,8 +211,7 @@ impl Session {
         let load = |kind: &BuiltinKind| Load { kind: *kind, handlers: Vec::new() };
         let mut loads: Vec<Load> = kinds.iter().map(load).collect();
         loads.sort_by_key(|load| guest(load.kind));
-        let (handlers, wanted) = (BTreeSet::new(), Vec::new());
-        Self { handlers, wanted, loads, module_params: String::new() }
+        Self { loads, ..Self::default() }
     }
 
     /// Leaves out the parameters of these names.
@@ -283,7 +279,7 @@ impl Session {
                 BuiltinKind::Interface => OPERATIONS_IF_SLOW,
                 BuiltinKind::Module => LEAST_CALLS,
                 BuiltinKind::TextPoke => OPERATIONS_IF_PATCHED,
-                _ if load.is_general() => OPERATIONS_IF_GENERAL,
+                _ if load.is_general() => OPERATIONS_IF_LONG,
                 BuiltinKind::Execve | BuiltinKind::Setsid | BuiltinKind::Exit => OPERATIONS_IF_LONG,
                 kind if is_slow(kind) => OPERATIONS_IF_SLOW,
                 _ => OPERATIONS,
