@@ -55,7 +55,7 @@ impl<'a> Boots<'a> {
         };
         let initramfs = maker.initramfs(&folder.join("boot")).map_err(unwritable)?;
         let files = Files::of(builds.builds(), &builds.kernel)?;
-        files.write(&folder.join("files")).map_err(unwritable)?;
+        fs::write(folder.join("files"), &files.bytes).map_err(unwritable)?;
         Ok(Self { builds, settings, interrupts, base, initramfs, files })
     }
 

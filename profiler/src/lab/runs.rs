@@ -268,7 +268,7 @@ impl<'a> Lab<'a> {
         fs::create_dir_all(&folder).map_err(unwritable)?;
         let packed = files.is_some().then(|| folder.join("files"));
         if let Some((files, to)) = files.zip(packed.as_ref()) {
-            files.write(to).map_err(unwritable)?;
+            fs::write(to, files.bytes).map_err(unwritable)?;
         }
         let (machine_folder, jobs) = (self.machine_folder(&format!("install-{name}")), [job]);
         let spec = self.spec(from, &machine_folder, &jobs);
@@ -300,7 +300,7 @@ impl<'a> Lab<'a> {
         let (build, at) = (self.build(side), self.at(side, placement));
         let mut files = Files::of([build], &self.builds.kernel)?;
         let agent = self.settings.options.agent.as_ref().or(build.subject.command());
-        let agent = agent.map(|agent| files.add_agent(agent));
+        let agent = agent.map(|agent| agent.pack(&mut files.bytes));
         let modules = files.modules_of(&build.name, 0);
         let job = wire::Job::Install(Install { placement, modules, agent });
         let look = |machine: &mut Machine<'_>, attached: &[u8]| {

@@ -334,8 +334,7 @@ impl Session {
         let guests: BTreeSet<usize> = kinds.iter().map(|kind| guest(*kind).0).collect();
         let sides = 2 * kernels.len() - cached;
         let slowness = boot.map_or(1.0, |boot| boot.as_secs_f64() / SECONDS_A_BOOT);
-        let seconds = expected(&kinds, sides, side_by_side) + boots as f64 * SECONDS_A_BOOT;
-        let seconds = seconds * slowness;
+        let usual = expected(&kinds, sides, side_by_side) + boots as f64 * SECONDS_A_BOOT;
         let handlers = match self.handlers.len() {
             0 => "all that are installed".to_owned(),
             count => format!("{count}: {}", listed(&Vec::from_iter(&self.handlers))),
@@ -353,7 +352,7 @@ impl Session {
             guests.len() * sides,
             plural(guests.len() * sides),
             MOST_PLACEMENTS,
-            seconds.max(1.0),
+            (usual * slowness).max(1.0),
         )
     }
 
@@ -431,13 +430,11 @@ impl Session {
                 reach.rules.push(HandlerRule { pattern, limits, floor: None });
             }
         }
-        for (figure, handlers) in off {
-            let count = handlers.len();
-            let names = listed(&handlers);
-            reach
-                .not_judged
-                .push(format!("{figure} of {count} handler{} ({names})", plural(count)));
-        }
+        let words = |(figure, handlers): (String, Vec<String>)| {
+            let (count, names) = (handlers.len(), listed(&handlers));
+            format!("{figure} of {count} handler{} ({names})", plural(count))
+        };
+        reach.not_judged = off.into_iter().map(words).collect();
         reach
     }
 }

@@ -298,14 +298,8 @@ pub fn kept() -> Vec<Kept> {
         let boot = facts.map(|facts: Facts| Duration::from_millis(facts.boot_ms));
         Some(Kept { folder: entry.path(), release: release.to_owned(), boot, used })
     };
-    let mut kept: Vec<Kept> = cache()
-        .map(fs::read_dir)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .flatten()
-        .filter_map(of)
-        .collect();
+    let entries = cache().map(fs::read_dir).into_iter().flatten().flatten().flatten();
+    let mut kept: Vec<Kept> = entries.filter_map(of).collect();
     kept.sort_by_key(|kept| kept.used);
     kept
 }
