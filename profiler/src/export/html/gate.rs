@@ -6,9 +6,9 @@ use super::plot;
 use crate::export::cell::clean;
 use crate::export::document::{Document, Figure, Row, Table, or_dash};
 use crate::export::gate;
-use crate::export::verdict::{GateReport, figure};
+use crate::export::verdict::GateReport;
 use crate::recording::Meter;
-use crate::verdict::{ChangeRecord, Line, Statistic, Verdict};
+use crate::verdict::{ChangeRecord, Line, Statistic, Verdict, figure};
 
 /// Percent below which a figure that passed did not change.
 const LEAST: f64 = 0.05;
@@ -22,7 +22,7 @@ const NOTE: &str = "Figures are those that the gate compares, over the runs of a
 /// All lines of the report on one handler, at least one, in the order of their weight.
 struct Subject<'a> {
     name: String,
-    lines: Vec<&'a Line<String>>,
+    lines: Vec<&'a Line>,
 }
 
 impl Subject<'_> {
@@ -35,8 +35,8 @@ impl Subject<'_> {
     }
 
     /// The line that is drawn: the average, unless another figure decides.
-    fn shown(&self) -> Option<&Line<String>> {
-        let rank = |line: &&Line<String>| match line.statistic {
+    fn shown(&self) -> Option<&Line> {
+        let rank = |line: &&Line| match line.statistic {
             _ if line.verdict == Verdict::Fail || line.improved => 0,
             Some(Statistic::Avg) => 1,
             _ => 2,

@@ -368,7 +368,7 @@ impl Cause {
     }
 
     /// Whether it is behind this handler or operation.
-    pub fn explains<E>(&self, line: &Line<E>) -> bool {
+    pub fn explains(&self, line: &Line) -> bool {
         let mut reaches = self.reaches.iter();
         reaches.any(|reached| reached.part == line.part && reached.handler == line.handler)
     }
