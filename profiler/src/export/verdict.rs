@@ -254,14 +254,10 @@ impl GateReport {
 
     /// The same, with `outcome` unless its own is worse.
     fn at_best(self, outcome: Outcome) -> Self {
-        let rank = |outcome: Outcome| match outcome {
-            Outcome::Pass => 0,
-            Outcome::Inconclusive => 1,
-            Outcome::TooFewRuns => 2,
-            Outcome::NotComparable => 3,
-            Outcome::Fail => 4,
-        };
-        let outcome = if rank(outcome) > rank(self.outcome) { outcome } else { self.outcome };
+        use Outcome::{Fail, Inconclusive, NotComparable, Pass, TooFewRuns};
+        let from_best = [Pass, Inconclusive, TooFewRuns, NotComparable, Fail];
+        let worse = from_best.into_iter().rfind(|it| [outcome, self.outcome].contains(it));
+        let outcome = worse.unwrap_or(outcome);
         Self { outcome, exit_code: exit_code(outcome), ..self }
     }
 

@@ -86,6 +86,15 @@ impl Line {
         matches!(self.verdict, Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished)
     }
 
+    /// Which line of a handler or operation stands for it, the lowest: one that is beyond its limit, then the average.
+    pub(crate) fn rank(&self) -> u8 {
+        match self.statistic {
+            _ if self.verdict == Verdict::Fail || self.improved => 0,
+            Some(Statistic::Avg) => 1,
+            _ => 2,
+        }
+    }
+
     /// Whether it is about how often a handler is called.
     pub fn is_of_calls(&self) -> bool {
         self.statistic == Some(Statistic::Count)

@@ -55,26 +55,21 @@ impl Terms {
 
 /// The verdict on a handler that not both sides called.
 pub(super) fn absent(record: &ChangeRecord) -> Line {
-    match (record.base_calls.total, record.candidate_calls.total) {
-        (0, 0) => {
-            Line::new(Verdict::Insufficient, "no call on either side: the load does not reach it")
-        }
-        (0, calls) => Line::new(
-            Verdict::New,
-            format!("{calls} calls in the candidate, and none in the baseline"),
-        ),
-        (calls, _) if record.candidate_calls.known => Line::new(
-            Verdict::Vanished,
-            format!("{calls} calls in the baseline, and none in the candidate"),
-        ),
-        (calls, _) => Line::new(
-            Verdict::Vanished,
-            format!(
-                "{calls} calls in the baseline, and the candidate has no such handler: renamed, inlined or no longer \
-                 measured"
-            ),
-        ),
+    let [base, candidate] = [record.base_calls, record.candidate_calls];
+    if base.total == 0 && candidate.total == 0 {
+        let words = "no call on either side: the load does not reach it";
+        return Line::new(Verdict::Insufficient, words);
     }
+    if base.total == 0 {
+        let words = format!("{} calls in the candidate, and none in the baseline", candidate.total);
+        return Line::new(Verdict::New, words);
+    }
+    let candidates = match candidate.known {
+        true => "none in the candidate",
+        false => "the candidate has no such handler: renamed, inlined or no longer measured",
+    };
+    let words = format!("{} calls in the baseline, and {candidates}", base.total);
+    Line::new(Verdict::Vanished, words)
 }
 
 /// The verdict if a side has too few calls, or no value.

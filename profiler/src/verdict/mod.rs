@@ -33,4 +33,4 @@ pub use rule::{HandlerRule, Limit, Limits, Measured, Rule};
 pub use side::Side;
 pub use sides::{Part, Run, Sides};
 pub use statistic::{ITERATIONS_AN_INSTRUCTION, Observed, Statistic};
-pub(crate) use words::{FEWER, design, figure, quantity};
+pub(crate) use words::{FEWER, design, figure, quantity, signed};

@@ -165,7 +165,7 @@ fn ns(ns: f64) -> String {
     }
 }
 
-pub(super) fn signed(value: f64, meter: Meter) -> String {
+pub(crate) fn signed(value: f64, meter: Meter) -> String {
     format!("{}{}", if value < 0.0 { "" } else { "+" }, figure(value, meter))
 }
 

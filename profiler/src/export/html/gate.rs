@@ -8,7 +8,7 @@ use crate::export::document::{Document, Figure, Row, Table, or_dash};
 use crate::export::gate;
 use crate::export::verdict::GateReport;
 use crate::recording::Meter;
-use crate::verdict::{ChangeRecord, Line, Statistic, Verdict, figure};
+use crate::verdict::{ChangeRecord, Line, Statistic, Verdict, figure, signed};
 
 /// Percent below which a figure that passed did not change.
 const LEAST: f64 = 0.05;
@@ -36,13 +36,9 @@ impl Subject<'_> {
 
     /// The line that is drawn: the average, unless another figure decides.
     fn shown(&self) -> Option<&Line> {
-        let rank = |line: &&Line| match line.statistic {
-            _ if line.verdict == Verdict::Fail || line.improved => 0,
-            Some(Statistic::Avg) => 1,
-            _ => 2,
-        };
         let lines = self.lines.iter().copied();
-        lines.filter(|line| line.change.is_some() && line.budget.is_none()).min_by_key(rank)
+        let of_changes = lines.filter(|line| line.change.is_some() && line.budget.is_none());
+        of_changes.min_by_key(|line| line.rank())
     }
 
     fn percent(&self) -> f64 {
@@ -111,13 +107,12 @@ fn drawing(subject: &Subject<'_>) -> Option<Change> {
         other => format!(" {other}"),
     };
     let by = change.change.unwrap_or(candidate - base);
-    let sign = if by < 0.0 { "" } else { "+" };
     Some(Change {
         name: format!("{}{statistic}", subject.name),
         percent: change.percent?,
         ends: change.percent_bounds,
         limit: line.limit_percent,
-        words: format!("{sign}{}, {:+.2} %", figure(by, change.meter()), change.percent?),
+        words: format!("{}, {:+.2} %", signed(by, change.meter()), change.percent?),
         colour: match line.verdict {
             Verdict::Fail => 1,
             _ if line.improved => 2,
