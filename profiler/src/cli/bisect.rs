@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::AgentArgs;
+use super::agent::AgentArgs;
 
 use crate::verdict::Limits;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
-use super::AgentArgs;
+use super::agent::AgentArgs;
 use super::compare::{Format, SidesArgs};
 use crate::verdict::{Amount, Budget, Limits, parse_share};
 

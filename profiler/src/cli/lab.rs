@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{AgentArgs, CLOCKS, Names, length, one_of, one_of_these};
+use super::agent::AgentArgs;
+use super::{by_name, length, one_of_these};
 use crate::load::{BuiltinKind, Dimensions, Rate};
 use crate::recording::{Backend, Clock, Meter};
 
@@ -19,11 +20,6 @@ Examples:
   profiler lab --kernel 6.1 --agent ./agent --agent-file agent.yaml --builtin connect
   # how far figures depend on where objects lie, and whether each run repeats to the bit
   profiler lab --module hids_driver.ko --profile connect --placements 5 --verify";
-
-const METERS: Names<Meter> = &[
-    ("exact", Meter::Exact, "The emulator counts instructions"),
-    ("probes", Meter::Probes, "Probes at entry and exit"),
-];
 
 /// Arguments of `profiler lab`.
 #[derive(Debug, Args)]
@@ -117,11 +113,11 @@ pub struct LabArgs {
     pub jobs: Option<u32>,
     /// `virtual`: one CPU, and a clock that counts instructions. `wall`: the host's time, on
     /// several CPUs, to see contention.
-    #[arg(long, value_parser = one_of(CLOCKS), default_value_t = Clock::Virtual)]
+    #[arg(long, value_parser = by_name::<Clock>(), default_value_t = Clock::Virtual)]
     pub clock: Clock,
     /// How handlers are measured [default: exact under virtual time, else probes]. `exact`: the emulator
     /// counts the instructions of each call, without probes. `probes`: as `profiler run` does.
-    #[arg(long, value_parser = one_of(METERS))]
+    #[arg(long, value_parser = by_name::<Meter>())]
     pub meter: Option<Meter>,
     /// Have probes measure all handlers with this backend, as `profiler run` does.
     #[arg(long, value_name = "NAME")]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::AgentArgs;
+use super::agent::AgentArgs;
 use crate::export::slope::max_slope;
 use crate::load::{BuiltinKind, Points};
 use crate::verdict::Limit;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use super::to_stdout;
-use crate::cli::AgentArgs;
+use crate::cli::agent::AgentArgs;
 use crate::cli::bisect::BisectArgs;
 use crate::error::{Failure, exit};
 use crate::export::cell::clean;

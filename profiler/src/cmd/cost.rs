@@ -1,11 +1,10 @@
 //! `profiler cost`: what the probes add to each call of a handler on this machine.
 
-use super::to_stdout;
+use super::{save, to_stdout};
 use crate::atomic_file::OutputFile;
 use crate::cli::CostArgs;
 use crate::cost::measure;
 use crate::error::{Failure, exit};
-use crate::export::json::indented;
 use crate::kernel::privileges;
 use crate::kernel::target::KernelFiles;
 
@@ -25,8 +24,6 @@ pub fn run(args: &CostArgs) -> Result<(), Failure> {
     let file = args.json.as_deref().map(OutputFile::open).transpose()?;
     let (operations, clock) = (args.operations, args.clock);
     let cost = measure(target, args.backend, args.builtin, operations, args.rounds, clock)?;
-    if let Some(file) = file {
-        file.commit(&indented(&cost))?;
-    }
+    save(file, &cost)?;
     to_stdout(&cost.text())
 }

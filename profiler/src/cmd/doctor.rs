@@ -1,10 +1,9 @@
 //! `profiler doctor`: what this machine can measure, and what to do where it cannot.
 
-use super::{data_to_stdout, stdout_width, to_stdout};
+use super::show;
 use crate::cli::DoctorArgs;
 use crate::doctor::{Machine, examine, table};
 use crate::error::{Failure, exit};
-use crate::export::json::indented;
 
 /// Prints the checks and their remedies.
 ///
@@ -13,10 +12,7 @@ use crate::export::json::indented;
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     super::restore_tracefs();
     let report = examine(&Machine::this(), args.module.as_deref(), &args.handlers);
-    match args.json {
-        true => data_to_stdout(&indented(&report))?,
-        false => to_stdout(&table::text(&report, stdout_width()))?,
-    }
+    show(args.json, &report, |width| table::text(&report, width))?;
     if report.can_measure {
         return Ok(());
     }

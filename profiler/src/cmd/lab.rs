@@ -3,7 +3,7 @@
 mod options;
 mod output;
 
-use crate::cli::LabArgs;
+use crate::cli::lab::LabArgs;
 use crate::error::{Failure, exit};
 pub use crate::lab::guest::run as guest;
 use crate::lab::{self, builds};

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::atomic_file::OutputFile;
-use crate::cli::ReportArgs;
+use crate::cli::report::ReportArgs;
 use crate::error::{Failure, exit};
 use crate::export::Format;
 use crate::recording::Series;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::data_to_stdout;
 use crate::atomic_file::OutputFile;
-use crate::cli::{CompletionsArgs, ManArgs, completions as script, man_pages};
+use crate::cli::shell::{CompletionsArgs, ManArgs, completions as script, man_pages};
 use crate::error::{Failure, exit};
 
 /// Prints the completions for a shell.

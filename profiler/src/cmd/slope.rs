@@ -1,10 +1,9 @@
 //! `profiler slope`: what handlers take for each unit of what they walk over, and whether a change makes that more.
 
-use super::{stdout_width, to_stdout};
+use super::{save, stdout_width, to_stdout};
 use crate::atomic_file::OutputFile;
-use crate::cli::SlopeArgs;
+use crate::cli::slope::SlopeArgs;
 use crate::error::{Failure, exit};
-use crate::export::json::indented;
 use crate::export::slope::{SlopeReport, document};
 use crate::lab::plan::RunSpec;
 use crate::lab::slope::measure;
@@ -52,9 +51,7 @@ pub fn run(args: &SlopeArgs) -> Result<(), Failure> {
         let text = "the load called no handler at each point: choose another with --builtin";
         return Err(Failure::new(exit::NO_HITS, text));
     }
-    if let Some(json) = json {
-        json.commit(&indented(&report))?;
-    }
+    save(json, &report)?;
     to_stdout(&document(&report).text(stdout_width()))?;
     match (report.failed().as_slice(), report.called_by_one_build.as_slice()) {
         ([], []) => Ok(()),

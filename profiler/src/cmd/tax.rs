@@ -4,11 +4,10 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use super::{stdout_width, to_stdout};
+use super::{save, stdout_width, to_stdout};
 use crate::atomic_file::OutputFile;
-use crate::cli::TaxArgs;
+use crate::cli::tax::TaxArgs;
 use crate::error::{Failure, exit};
-use crate::export::json::indented;
 use crate::export::tax::{TaxReport, document};
 use crate::lab::agent::Agent;
 use crate::lab::tax::{Asked, measure, usual_loads};
@@ -43,9 +42,7 @@ pub fn run(args: &TaxArgs) -> Result<(), Failure> {
     let (columns, failure) = measure(&asked, &mut Progress::new(args.quiet))?;
     let report = TaxReport::of(&columns, &asked.names());
     if !report.operations.is_empty() {
-        if let Some(json) = json {
-            json.commit(&indented(&report))?;
-        }
+        save(json, &report)?;
         to_stdout(&document(&report).text(stdout_width()))?;
     }
     match failure {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::cli::LabArgs;
+use crate::cli::lab::LabArgs;
 use crate::cmd::sides::check_parameters;
 use crate::error::{Failure, exit};
 use crate::lab::plan::{Length, RunSpec};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::atomic_file::OutputFile;
-use crate::cli::LabArgs;
+use crate::cli::lab::LabArgs;
 use crate::cmd::{stdout_width, to_stdout};
 use crate::error::{Failure, exit};
 use crate::export::{self, Unit};
