@@ -1,8 +1,10 @@
 //! Arguments of `profiler run`, which are what a run is: under which load, for how long, measured how. Commands that run
-//! something take a part of them, and the rest as it is by default.
+//! something take a part of them, and the rest as it is by default. Arguments of other engines that take them as they are.
 
+mod agent;
 mod ltp;
 mod prepare;
+mod tax;
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -16,8 +18,11 @@ use clap::builder::{
 use clap::{ArgGroup, Args, Parser};
 use strum::VariantNames;
 
+pub(crate) use agent::SUBJECT;
+pub use agent::{AgentArgs, GuestArgs};
 pub use ltp::LtpArgs;
 pub use prepare::PrepareArgs;
+pub use tax::TaxArgs;
 
 use crate::export::{Export, Unit};
 use crate::load::{BuiltinKind, LoadUser, Rate, SandboxOptions};

@@ -1,6 +1,5 @@
 //! The command line. With `args`, which it shares with runs, the only place with clap's types.
 
-pub mod agent;
 pub mod bisect;
 pub mod compare;
 pub mod explain;
@@ -13,17 +12,16 @@ pub mod report;
 pub mod serve;
 pub mod shell;
 pub mod slope;
-pub mod tax;
 
 use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 
-use crate::args::{Builtin, PrepareArgs, RunArgs, by_name, length, one_of_these, percent};
+use crate::args::{AgentArgs, Builtin, GuestArgs, PrepareArgs, RunArgs, SUBJECT, TaxArgs};
+use crate::args::{by_name, length, one_of_these, percent};
 use crate::load::BuiltinKind;
 use crate::recording::{Backend, Clock};
-use agent::AgentArgs;
 
 /// Latency profiler for the hook handlers of kernel modules.
 #[derive(Debug, Parser)]
@@ -86,7 +84,7 @@ pub enum Command {
     /// Measure a driver in a VM, under virtual time: figures that repeat on any machine.
     Lab(Box<lab::LabArgs>),
     /// Show what operations take more with drivers or agents than without them, beside each other.
-    Tax(tax::TaxArgs),
+    Tax(TaxArgs),
     /// Show what handlers take for each folder, byte, descriptor or process that they walk over, and judge a change by it.
     Slope(slope::SlopeArgs),
     /// Fetch stock Debian kernels for labs, or add those of other distributions; list and remove them.

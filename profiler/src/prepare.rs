@@ -17,7 +17,7 @@ use profiler_vm::durable;
 
 use crate::args::PrepareArgs;
 use crate::atomic_file;
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail, exit};
 use crate::kernel::btf::{BTF_FOLDER, Btf};
 use crate::kernel::module;
 use crate::text::listed;
@@ -177,10 +177,10 @@ pub fn check_parameters(path: &Path, given: &str) -> Result<(), Failure> {
     let known: Vec<String> = known.into_iter().collect();
     let known = if known.is_empty() { "none".to_owned() } else { listed(&known) };
     let (path, unknown) = (path.display(), unknown.join(", "));
-    let text = format!(
+    bail!(
+        USAGE,
         "{path} has no module parameter {unknown}, and the kernel would ignore it: it has {known}"
-    );
-    Err(Failure::new(exit::USAGE, text))
+    )
 }
 
 /// Names of the parameters of a module's file; `None` if some cannot be read.

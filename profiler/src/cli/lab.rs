@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::agent::AgentArgs;
-use super::{by_name, length, one_of_these};
+use super::{GuestArgs, SUBJECT, by_name, length, one_of_these};
 use crate::load::{BuiltinKind, Dimensions, Rate};
 use crate::recording::{Backend, Clock, Meter};
 
@@ -35,19 +34,10 @@ pub struct LabArgs {
     pub module: Vec<PathBuf>,
     /// The driver before the change (repeatable: one for each kernel), or a file of BPF programs, or a program whose BPF programs are
     /// measured, as `run: COMMAND`.
-    #[arg(
-        long,
-        value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES|kernel: ARGUMENTS",
-        requires = "candidate",
-        conflicts_with = "module"
-    )]
+    #[arg(long, value_name = SUBJECT, requires = "candidate", conflicts_with = "module")]
     pub baseline: Vec<PathBuf>,
     /// The same after the change.
-    #[arg(
-        long,
-        value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES|kernel: ARGUMENTS",
-        requires = "baseline"
-    )]
+    #[arg(long, value_name = SUBJECT, requires = "baseline")]
     pub candidate: Vec<PathBuf>,
     /// Parameters of the module, as insmod takes them.
     #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]
@@ -58,9 +48,6 @@ pub struct LabArgs {
     /// Further parameters of the candidate.
     #[arg(long, value_name = "NAME=VALUE ...", requires = "baseline", default_value = "")]
     pub candidate_params: String,
-    /// What uses the driver.
-    #[command(flatten)]
-    pub agent: AgentArgs,
     /// Handler to measure, by name or glob (repeatable) [default: those of --profile; else all functions of the
     /// driver, if instructions are counted].
     #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB")]
@@ -141,12 +128,9 @@ pub struct LabArgs {
     /// with several kernels, in a folder for each.
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
-    /// Keep the kernel's messages of each guest in this folder.
-    #[arg(long, value_name = "FOLDER")]
-    pub logs: Option<PathBuf>,
-    /// No progress on standard error.
-    #[arg(long, short)]
-    pub quiet: bool,
+    /// What runs in the guests beside that, and what is kept and said of them.
+    #[command(flatten)]
+    pub guests: GuestArgs,
 }
 
 impl LabArgs {

@@ -3,12 +3,12 @@
 use super::show;
 use crate::cli::DoctorArgs;
 use crate::doctor::{Machine, examine, table};
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail};
 
 /// Prints the checks and their remedies.
 ///
 /// # Errors
-/// With [`exit::CANNOT_MEASURE`] when nothing can be measured, after the output.
+/// With [`exit::CANNOT_MEASURE`](crate::error::exit) when nothing can be measured, after the output.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     super::restore_tracefs();
     let report = examine(&Machine::this(), args.module.as_deref(), &args.handlers);
@@ -20,6 +20,5 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
         Some(module) => format!("functions of module {module}"),
         None => "functions of the kernel".to_owned(),
     };
-    let text = format!("this machine cannot measure {what}: see the remedies above");
-    Err(Failure::new(exit::CANNOT_MEASURE, text))
+    bail!(CANNOT_MEASURE, "this machine cannot measure {what}: see the remedies above")
 }

@@ -12,7 +12,7 @@ use crate::kernel::hooks::{Hook, Hooks};
 use crate::kernel::target::KernelFiles;
 use crate::lab;
 use crate::lab::agent::Agent;
-use crate::lab::subject::Subject;
+use crate::lab::subject::{Subject, agent_beside};
 use crate::probe::resolve_programs;
 use crate::progress::Progress;
 
@@ -22,7 +22,7 @@ use crate::progress::Progress;
 /// If the module is not loaded, a pattern matches nothing, or the output cannot be written.
 pub fn run(args: &ListArgs) -> Result<(), Failure> {
     let file = args.module.as_ref().filter(|module| module.ends_with(".ko"));
-    let agent = args.agent.beside(&[])?;
+    let agent = agent_beside(&args.agent, false)?;
     match (file, agent) {
         (Some(file), agent) => return hooks(args, Subject::Module(PathBuf::from(file)), agent),
         (None, Some(agent)) if args.module.is_none() => {

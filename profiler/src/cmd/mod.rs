@@ -65,12 +65,6 @@ fn save(file: Option<OutputFile>, value: &impl Serialize) -> Result<(), Failure>
     file.map_or(Ok(()), |file| file.commit(&indented(value)))
 }
 
-/// The failure to print a report.
-fn unwritable(error: &io::Error) -> Failure {
-    let message = format!("cannot write the report: {error}: write it elsewhere");
-    Failure::new(exit::BAD_OUTPUT, message)
-}
-
 /// Columns of the terminal; `None` if standard output is not one.
 pub fn stdout_width() -> Option<u16> {
     terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0)

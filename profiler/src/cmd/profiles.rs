@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::show;
 use crate::cli::profiles::ProfilesArgs;
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail};
 use crate::export::load_profiles::table;
 use crate::load_profile::{Library, Listed, Origin};
 
@@ -33,8 +33,7 @@ pub fn run(args: &ProfilesArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let (bad, all, errors) = (errors.len(), listed.len(), errors.join("\n  "));
-    let text = format!("{bad} of {all} load profiles cannot be used:\n  {errors}");
-    Err(Failure::new(exit::BAD_INPUT, text))
+    bail!(BAD_INPUT, "{bad} of {all} load profiles cannot be used:\n  {errors}")
 }
 
 /// One load profile of the list, in JSON.
