@@ -395,7 +395,9 @@ impl Attachment {
         }
         let ended =
             Timestamp::now() - SignedDuration::try_from(self.until.elapsed()).unwrap_or_default();
-        if let Some(stepped) = stepped(self.started, ended, self.length()) {
+        if let Some(stepped) =
+            stepped(self.started, ended, self.until.saturating_duration_since(self.began))
+        {
             warn!(
                 "the wall clock was stepped by {stepped:#} during an interval of {}: its length is right, its \
                  start is as the clock was then",

@@ -236,7 +236,7 @@ fn healthz(age: Duration) -> Answer {
 fn readyz(modules: &[Module]) -> Answer {
     let line = |Module { name, phase }: &Module| match phase {
         Phase::Refused(why) => format!("{name}: refused: {why}\n"),
-        phase => format!("{name}: {}\n", phase.name()),
+        phase => format!("{name}: {}\n", phase.as_ref()),
     };
     let is_measured = modules.iter().any(|module| module.phase == Phase::Measuring);
     let is_refused = modules.iter().any(|module| matches!(module.phase, Phase::Refused(_)));
