@@ -37,7 +37,7 @@ fn compile_plugin(out: &Path) {
     rustc
         .args(["--edition=2024", "--crate-name=profiler_qemu", "--crate-type=cdylib"])
         // A panic must not unwind into QEMU.
-        .args(["-Copt-level=3", "-Cpanic=abort", "-Cstrip=symbols"])
+        .args(["-Copt-level=3", "-Ccodegen-units=1", "-Cpanic=abort", "-Cstrip=symbols"])
         .arg(format!("{source}/lib.rs"))
         .arg("-o")
         .arg(out.join("profiler-qemu.so"));

@@ -46,8 +46,8 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(args) => cmd::run::run(&args),
         Command::Serve(args) => cmd::serve::run(&args),
-        Command::Release(args) => cmd::release::run(&args),
-        Command::Status(args) => cmd::status::run(&args),
+        Command::Release(args) => cmd::serve::release(&args),
+        Command::Status(args) => cmd::serve::status(&args),
         Command::Restore => cmd::restore::run(),
         Command::Compare(args) => cmd::compare::run(&args),
         Command::Explain(args) => cmd::explain::run(&args),

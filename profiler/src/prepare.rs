@@ -17,7 +17,7 @@ use profiler_vm::durable;
 
 use crate::args::PrepareArgs;
 use crate::atomic_file;
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail, exit};
 use crate::kernel::btf::{BTF_FOLDER, Btf};
 use crate::kernel::module;
 use crate::text::listed;
@@ -177,37 +177,26 @@ pub fn check_parameters(path: &Path, given: &str) -> Result<(), Failure> {
     let known: Vec<String> = known.into_iter().collect();
     let known = if known.is_empty() { "none".to_owned() } else { listed(&known) };
     let (path, unknown) = (path.display(), unknown.join(", "));
-    let text = format!(
+    bail!(
+        USAGE,
         "{path} has no module parameter {unknown}, and the kernel would ignore it: it has {known}"
-    );
-    Err(Failure::new(exit::USAGE, text))
+    )
 }
 
-/// Names of the parameters of a module's file; `None` if it does not list all of them.
+/// Names of the parameters of a module's file; `None` if some cannot be read.
 fn parameters(file: &[u8]) -> Option<BTreeSet<String>> {
-    let file = object::File::parse(file).ok()?;
-    let data = |name: &str| file.section_by_name(name).and_then(|section| section.data().ok());
-    let entries = data(".modinfo")?.split(|&byte| byte == 0);
-    let known: BTreeSet<String> = entries
-        .filter_map(|entry| entry.strip_prefix(b"parmtype=").or(entry.strip_prefix(b"parm=")))
-        .filter_map(|entry| {
-            Some(module::underscored(str::from_utf8(entry).ok()?.split(':').next()?))
-        })
-        .collect();
-    // One of `module_param_cb()` without a description is here alone, without a name that could be read.
-    let is_complete = data("__param").unwrap_or_default().len() / KERNEL_PARAM <= known.len();
-    is_complete.then_some(known)
+    section(file, ".modinfo")?;
+    let known: BTreeSet<String> =
+        defaults(file).into_keys().map(|name| module::underscored(&name)).collect();
+    let entries = section(file, "__param").unwrap_or_default().len() / KERNEL_PARAM;
+    (entries <= known.len()).then_some(known)
 }
 
 /// The values that a module's file says of itself under `key`, which ends with `=`.
 pub(crate) fn said_in(file: &[u8], key: &str) -> Vec<String> {
-    values(section(file, ".modinfo").unwrap_or_default(), key).collect()
-}
-
-fn values(info: &[u8], key: &str) -> impl Iterator<Item = String> {
-    let entries = info.split(|&byte| byte == 0);
+    let entries = section(file, ".modinfo").unwrap_or_default().split(|&byte| byte == 0);
     let values = entries.filter_map(|entry| entry.strip_prefix(key.as_bytes()));
-    values.map(|value| String::from_utf8_lossy(value).into_owned())
+    values.map(|value| String::from_utf8_lossy(value).into_owned()).collect()
 }
 
 /// Size of `struct kernel_param` (include/linux/moduleparam.h) on 64-bit machines.
@@ -253,23 +242,22 @@ impl Inspected {
             unfit(path, &format!("is not a kernel module: {what}; give the .ko file of the driver"))
         };
         let file = object::File::parse(bytes).map_err(|error| no_module(&error.to_string()))?;
-        let sections = |name: &str| file.section_by_name(name);
-        let info = sections(".modinfo").and_then(|section| section.data().ok());
-        let (Some(info), Some(_)) = (info, sections(".gnu.linkonce.this_module")) else {
+        let has = |name: &str| file.section_by_name(name).is_some();
+        if !has(".modinfo") || !has(".gnu.linkonce.this_module") {
             return Err(no_module("it lacks the sections .modinfo and .gnu.linkonce.this_module"));
-        };
+        }
         if file.kind() != ObjectKind::Relocatable {
             return Err(no_module("it is not a relocatable object"));
         }
-        let value = |key: &str| values(info, key).next();
+        let value = |key: &str| said_in(bytes, key).into_iter().next();
         let stem = || path.file_stem().unwrap_or_default().to_string_lossy().replace('-', "_");
         Ok(Self {
             file: path.to_owned(),
             name: value("name=").unwrap_or_else(stem),
             built_for: value("vermagic=")
                 .and_then(|magic| magic.split_whitespace().next().map(str::to_owned)),
-            has_btf: sections(".BTF").is_some(),
-            has_debug_info: sections(".debug_info").is_some(),
+            has_btf: has(".BTF"),
+            has_debug_info: has(".debug_info"),
             elf_bytes: unsigned_length(bytes),
         })
     }
@@ -344,6 +332,7 @@ fn in_path(program: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::defaults::tests::module;
     use super::*;
 
     #[test]
@@ -361,24 +350,14 @@ mod tests {
         assert_eq!(unsigned_length(&broken), broken.len());
         assert_eq!(unsigned_length(SIGNATURE_MAGIC), SIGNATURE_MAGIC.len());
     }
-    /// A module's file with this `.modinfo` and number of parameters.
-    fn module(info: &[u8], parameters: usize) -> Vec<u8> {
-        use object::{Architecture, BinaryFormat, Endianness, SectionKind, write};
-        let mut file =
-            write::Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
-        for (name, data) in [(".modinfo", info.to_vec()), ("__param", vec![0; 40 * parameters])] {
-            let section = file.add_section(Vec::new(), name.into(), SectionKind::Other);
-            file.set_section_data(section, data, 1);
-        }
-        file.write().unwrap()
-    }
 
     #[test]
     fn parameters_that_a_module_lacks_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("d.ko");
-        let info = b"license=GPL\0parmtype=bind_hook:int\0parm=bind_hook:hook of bind\0parmtype=name:charp\0";
-        fs::write(&path, module(info, 2)).unwrap();
+        let known: [(&str, &str, &[u8]); 2] =
+            [("bind_hook", "param_ops_int", &[0; 4]), ("name", "param_ops_charp", &[0; 8])];
+        fs::write(&path, module(&known)).unwrap();
         let refused = |given: &str| check_parameters(&path, given).err().map(|e| e.to_string());
         for fits in
             ["", "  ", "bind-hook=1", "name=\"a b=c d\" bind_hook=0", "dyndbg=+p", "\"name=a b\""]
@@ -388,10 +367,10 @@ mod tests {
         let text = refused("bind_hok=1 name=x").unwrap();
         assert!(text.contains("d.ko has no module parameter bind_hok, "), "{text}");
         assert!(text.contains("it has bind_hook, name"), "{text}");
-        // One that no description names.
-        fs::write(&path, module(info, 3)).unwrap();
+        // One whose name cannot be read.
+        fs::write(&path, module(&[("x".repeat(300).as_str(), "param_ops_int", &[0; 4])])).unwrap();
         assert_eq!(refused("bind_hok=1"), None);
-        fs::write(&path, module(b"license=GPL\0", 0)).unwrap();
+        fs::write(&path, module(&[])).unwrap();
         assert!(refused("x").unwrap().contains("it has none"));
         assert!(check_parameters(Path::new("/none.ko"), "x=1").is_ok(), "it is said elsewhere");
     }

@@ -50,35 +50,31 @@ impl<'a> Boots<'a> {
         let interrupts = interrupts()?;
         let maker = Maker::new(&builds.kernel, settings, &interrupts)?;
         let base = match settings.options.run.clock {
-            Clock::Virtual => Some(maker.base(say)?),
+            Clock::Virtual => Some(maker.base("", say)?),
             Clock::Wall => None,
         };
         let initramfs = maker.initramfs(&folder.join("boot")).map_err(unwritable)?;
         let files = Files::of(builds.builds(), &builds.kernel)?;
-        files.write(&folder.join("files")).map_err(unwritable)?;
+        fs::write(folder.join("files"), &files.bytes).map_err(unwritable)?;
         Ok(Self { builds, settings, interrupts, base, initramfs, files })
     }
 
     /// Measures all boots; `on_run` is called at the start of each run. Runs before a failure are kept.
     pub(super) fn measure(&self, on_run: &(dyn Fn() + Sync)) -> Measured {
         let measured = Mutex::new(Measured::default());
-        let keep = |side, recording| {
-            let mut measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
-            measured.of_side(side).push(recording);
-        };
         let [boots, _] = self.settings.options.boots();
         let boots: Vec<u32> = (0..boots).collect();
-        let boot = |number: &u32| self.boot(*number, on_run, &keep);
+        let boot = |number: &u32| self.boot(*number, on_run, &measured);
         let (_, failure) = parallel(&boots, self.settings.options.jobs(), boot);
         Measured { failure, ..measured.into_inner().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    /// One boot, whose recordings `keep` gets.
+    /// One boot, whose recordings `all` gets.
     fn boot(
         &self,
         boot: u32,
         on_run: &(dyn Fn() + Sync),
-        keep: &dyn Fn(Side, Recording),
+        all: &Mutex<Measured>,
     ) -> Result<(), Failure> {
         let Settings { options, work, folder, .. } = self.settings;
         let [_, repeat] = options.boots();
@@ -101,7 +97,8 @@ impl<'a> Boots<'a> {
             let recording =
                 measured(&mut machine).map_err(|error| failed(&format!(", run {order}"), error))?;
             let place = SeriesPosition { boot, order, part: job.part.clone() };
-            keep(side, Recording { place: Some(place), ..recording });
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            all.of_side(side).push(Recording { place: Some(place), ..recording });
         }
         Ok(())
     }

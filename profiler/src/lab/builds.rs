@@ -9,20 +9,17 @@ use super::installs::Installs;
 use super::subject::{Build, Subject};
 use super::{KernelBuilds, Options, kernel};
 use crate::args::PrepareArgs;
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail, exit};
 use crate::prepare::{self, Inspected};
+use crate::recording::Meter;
 
 /// The given kernels, or those that the baseline's modules were built for, each with its subjects; modules are below `folder`, in copies
-/// that get BTF if they have none and `with_btf`.
+/// that get BTF if they have none and probes measure.
 ///
 /// # Errors
 /// If a kernel is missing or given twice, no module was built for one of them, or the modules cannot be
 /// prepared or have different names.
-pub fn of_kernels(
-    options: &Options,
-    with_btf: bool,
-    folder: &Path,
-) -> Result<Vec<KernelBuilds>, Failure> {
+pub fn of_kernels(options: &Options, folder: &Path) -> Result<Vec<KernelBuilds>, Failure> {
     let baselines = inspect(&options.baseline)?;
     let candidates = inspect(&options.candidate)?;
     let asked = match options.kernels.as_slice() {
@@ -32,22 +29,24 @@ pub fn of_kernels(
     let with_builds = |kernel: KernelImage| {
         let below = folder.join(&kernel.release);
         fs::create_dir_all(&below).map_err(|error| Failure::cannot_write(&below, &error))?;
-        let btf = if with_btf { kernel_btf(&kernel, &below)? } else { None };
+        let btf = match options.run.meter {
+            Meter::Probes => kernel_btf(&kernel, &below)?,
+            Meter::Exact => None,
+        };
         let build = |of: &[Given], params: &str, file: &str| {
             let (subject, module) = of_kernel(of, &kernel)?;
             build(subject, module.as_ref(), params, btf.as_deref(), &below.join(file))
         };
         let baseline = build(&baselines, &options.baseline_params, "baseline.ko")?;
-        let candidate = match candidates.as_slice() {
-            [] => None,
-            some => Some(build(some, &options.candidate_params, "candidate.ko")?),
-        };
+        let of_candidate = |of| build(of, &options.candidate_params, "candidate.ko");
+        let candidate = (!candidates.is_empty()).then(|| of_candidate(&candidates)).transpose()?;
         if let Some(candidate) = candidate.as_ref().filter(|it| it.name != baseline.name) {
-            let text = format!(
+            bail!(
+                BAD_INPUT,
                 "baseline and candidate are not of one kind ({} and {}): give two builds of one driver, or two commands",
-                baseline.name, candidate.name
+                baseline.name,
+                candidate.name
             );
-            return Err(Failure::new(exit::BAD_INPUT, text));
         }
         Ok(KernelBuilds { kernel, baseline, candidate })
     };
@@ -62,26 +61,24 @@ fn build(
     btf: Option<&Path>,
     output: &Path,
 ) -> Result<Build, Failure> {
-    let (given, params) = (subject.to_string(), params.to_owned());
-    let Some(module) = module else {
-        let installs = subject.command().map(|agent| agent.installs).unwrap_or_default();
-        let name = installs.module().to_owned();
-        return Ok(Build { subject: subject.clone(), given, name, params });
+    let given = subject.to_string();
+    let (subject, name) = match module {
+        None => {
+            let installs = subject.command().map(|agent| agent.installs).unwrap_or_default();
+            (subject.clone(), installs.module().to_owned())
+        }
+        Some(Inspected { name, .. }) if Installs::is_name(name) => {
+            bail!(
+                BAD_INPUT,
+                "{given}: {name} is what others are called here, so no module may have that name"
+            );
+        }
+        Some(module) => {
+            make(module, btf, output)?;
+            (Subject::Module(output.to_owned()), module.name.clone())
+        }
     };
-    if Installs::is_name(&module.name) {
-        let text = format!(
-            "{given}: {} is what others are called here, so no module may have that name",
-            module.name
-        );
-        return Err(Failure::new(exit::BAD_INPUT, text));
-    }
-    make(module, btf, output)?;
-    Ok(Build {
-        subject: Subject::Module(output.to_owned()),
-        given,
-        name: module.name.clone(),
-        params,
-    })
+    Ok(Build { subject, given, name, params: params.to_owned() })
 }
 
 fn find_kernels(asked: &[String]) -> Result<Vec<KernelImage>, Failure> {
@@ -89,8 +86,7 @@ fn find_kernels(asked: &[String]) -> Result<Vec<KernelImage>, Failure> {
     for given in asked {
         let kernel = kernel::find(given)?;
         if kernels.iter().any(|other| other.release == kernel.release) {
-            let text = format!("kernel {} was given twice", kernel.release);
-            return Err(Failure::new(exit::USAGE, text));
+            bail!(USAGE, "kernel {} was given twice", kernel.release);
         }
         kernels.push(kernel);
     }

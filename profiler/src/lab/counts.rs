@@ -128,10 +128,7 @@ pub fn parse(text: &str) -> Result<Counts, String> {
         if ended {
             return Err(format!("line {number} comes after the end"));
         }
-        match counts.line(line) {
-            Some(end) => ended = end,
-            None => return Err(format!("line {number} is not as it has to be")),
-        }
+        ended = counts.line(line).ok_or_else(|| format!("line {number} is not as it has to be"))?;
     }
     if !ended {
         return Err("its end is missing".to_owned());

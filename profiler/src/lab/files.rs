@@ -1,24 +1,21 @@
 //! The module files that a guest gets: the driver's, and those of the kernel's package that it depends on.
 
 use std::fs;
-use std::io;
-use std::path::Path;
 
 use object::LittleEndian;
 use object::elf::{FileHeader64, SHF_ALLOC, SectionHeader64};
 use object::read::elf::{FileHeader as _, SectionHeader as _};
 use profiler_vm::KernelImage;
 
-use super::agent::Agent;
 use super::subject::Build;
-use super::wire::{self, ModuleFile};
+use super::wire::ModuleFile;
 use crate::error::{Failure, exit};
 use crate::prepare::{SIGNATURE_MAGIC, said_in};
 
 /// Concatenated files, in the order in which they are loaded.
 #[derive(Default)]
 pub(super) struct Files {
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     modules: Vec<ModuleFile>,
 }
 
@@ -82,25 +79,12 @@ impl Files {
         });
     }
 
-    /// Adds those of a program that uses the driver.
-    pub(super) fn add_agent(&mut self, agent: &Agent) -> wire::Agent {
-        agent.pack(&mut self.bytes)
-    }
-
     /// The modules to load for the `number`-th build of a name, which comes last.
     pub(super) fn modules_of(&self, name: &str, number: usize) -> Vec<ModuleFile> {
         let mut of_name = self.modules.iter().filter(|module| module.name == name);
         let Some(wanted) = of_name.nth(number) else { return Vec::new() };
         let before = self.modules.iter().take_while(|module| module.bytes != wanted.bytes);
         before.filter(|module| module.name != name).chain([wanted]).cloned().collect()
-    }
-
-    /// Writes all files.
-    ///
-    /// # Errors
-    /// As the system.
-    pub(super) fn write(&self, to: &Path) -> io::Result<()> {
-        fs::write(to, &self.bytes)
     }
 }
 

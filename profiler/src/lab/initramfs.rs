@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Cursor, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cpio::newc::{Builder, ModeFileType, trailer};
+use cpio::newc::{Builder, ModeFileType};
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use profiler_vm::Arch;
@@ -29,58 +29,35 @@ const USERS: (&str, &[u8]) =
 /// # Errors
 /// If the program or a library cannot be read, or the archive not be written.
 pub(super) fn write(program: &Path, arch: Arch, to: &mut impl Write) -> io::Result<()> {
-    let mut archive = Archive { to, inode: 0 };
     let mut folders: BTreeSet<PathBuf> = FOLDERS.map(PathBuf::from).into();
     let libraries = if arch == Arch::HERE { libraries(program)? } else { Vec::new() };
     for library in &libraries {
         let above = library.ancestors().skip(1).filter_map(|path| path.strip_prefix("/").ok());
         folders.extend(above.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned));
     }
-    for folder in &folders {
-        archive.add(&folder.to_string_lossy(), ModeFileType::Directory, 0o755, &[])?;
-    }
-    // The kernel gives it to the first process, to which its messages go.
-    archive.add("dev/console", ModeFileType::Char, 0o600, &[])?;
-    archive.add(USERS.0, ModeFileType::Regular, 0o644, USERS.1)?;
-    archive.add(TRUE, ModeFileType::Regular, 0o755, &nothing(arch))?;
-    archive.add(PROGRAM, ModeFileType::Regular, 0o755, &loaded_part(fs::read(program)?))?;
+    let folder = |path: &PathBuf| {
+        let made = Builder::new(&path.to_string_lossy()).mode(0o755);
+        (made.set_mode_file_type(ModeFileType::Directory), Cursor::new(Vec::new()))
+    };
+    let mut entries: Vec<(Builder, Cursor<Vec<u8>>)> = folders.iter().map(folder).collect();
+    // The kernel gives it to the first process, to which its messages go: Documentation/admin-guide/devices.txt.
+    let console = Builder::new("dev/console").mode(0o600).rdev_major(5).rdev_minor(1);
+    entries.push((console.set_mode_file_type(ModeFileType::Char), Cursor::new(Vec::new())));
+    entries.push(file(USERS.0, 0o644, USERS.1.to_vec()));
+    entries.push(file(TRUE, 0o755, nothing(arch)));
+    entries.push(file(PROGRAM, 0o755, loaded_part(fs::read(program)?)));
     for library in &libraries {
         let name = library.to_string_lossy();
         let bytes = fs::read(library)
             .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
-        let name = name.trim_start_matches('/');
-        archive.add(name, ModeFileType::Regular, 0o755, &loaded_part(bytes))?;
+        entries.push(file(name.trim_start_matches('/'), 0o755, loaded_part(bytes)));
     }
-    trailer(archive.to).map(drop)
+    cpio::write_cpio(entries.into_iter(), to).map(drop)
 }
 
-struct Archive<'a, W: Write> {
-    to: &'a mut W,
-    inode: u32,
-}
-
-impl<W: Write> Archive<'_, W> {
-    fn add(
-        &mut self,
-        name: &str,
-        kind: ModeFileType,
-        permissions: u32,
-        bytes: &[u8],
-    ) -> io::Result<()> {
-        self.inode += 1;
-        let is_device = matches!(kind, ModeFileType::Char);
-        let mut entry =
-            Builder::new(name).ino(self.inode).mode(permissions).set_mode_file_type(kind);
-        if is_device {
-            // /dev/console: Documentation/admin-guide/devices.txt.
-            entry = entry.rdev_major(5).rdev_minor(1);
-        }
-        let size = u32::try_from(bytes.len())
-            .map_err(|_| io::Error::other(format!("{name} is too large for a cpio archive")))?;
-        let mut writer = entry.write(&mut *self.to, size);
-        writer.write_all(bytes)?;
-        writer.finish().map(drop)
-    }
+fn file(name: &str, mode: u32, bytes: Vec<u8>) -> (Builder, Cursor<Vec<u8>>) {
+    let made = Builder::new(name).mode(mode).set_mode_file_type(ModeFileType::Regular);
+    (made, Cursor::new(bytes))
 }
 
 /// The bytes of a program or library that are loaded to run it, without symbols and debug information behind them.

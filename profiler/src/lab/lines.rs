@@ -19,8 +19,6 @@ const SECTION_SHIFT: u32 = 40;
 pub struct Lines {
     /// Addresses of the functions of each name, ascending.
     functions: HashMap<String, Vec<u64>>,
-    /// In hexadecimal.
-    build_id: Option<String>,
     /// `None` without debug information.
     dwarf: Option<addr2line::Context<Reader>>,
 }
@@ -45,10 +43,8 @@ impl Lines {
         for addresses in functions.values_mut() {
             addresses.sort_unstable();
         }
-        let build_id = file.build_id().ok().flatten();
-        let build_id = build_id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect());
         if file.section_by_name(".debug_line").is_none() {
-            return Ok(Self { functions, build_id, dwarf: None });
+            return Ok(Self { functions, dwarf: None });
         }
         let load = |id: SectionId| -> Result<Reader, gimli::Error> {
             let data = relocated(&file, id.name()).unwrap_or_default();
@@ -56,12 +52,7 @@ impl Lines {
         };
         let context = gimli::Dwarf::load(load).and_then(addr2line::Context::from_dwarf);
         let dwarf = context.map_err(|error| error.to_string())?;
-        Ok(Self { functions, build_id, dwarf: Some(dwarf) })
-    }
-
-    /// The GNU build id of the file, in hexadecimal; `None` if it has none.
-    pub(super) fn build_id(&self) -> Option<&str> {
-        self.build_id.as_deref()
+        Ok(Self { functions, dwarf: Some(dwarf) })
     }
 
     /// Where the instruction lies that is `offset` bytes into the `index`-th function called `name`.

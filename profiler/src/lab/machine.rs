@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 
 use super::pages::Pages;
 use super::qmp::Qmp;
-use super::quiet::{KERNEL_ARGS, QEMU_ARGS};
 use super::wire::{Answer, FILES, HEADER, Header, JOBS, Job, MAGIC, MAX_ANSWER, REPORT_LINES};
 use super::{memory, vectors};
 use crate::error::{Failure, exit};
@@ -52,8 +51,22 @@ const PAGE: u64 = 4096;
 const BLOCK: u64 = 64 * PAGE;
 const MOST_PAGES: usize = 1 << 15;
 
-/// Kernel arguments of each guest, beside those of [`KERNEL_ARGS`]. A kernel that breaks ends the machine.
+/// Kernel arguments of each guest, beside those of [`REPEATABLE`]. A kernel that breaks ends the machine.
 const ALWAYS: &str = "quiet nokaslr no_timer_check oops=panic panic=-1";
+
+/// Kernel arguments that make two guests run the same instructions.
+const REPEATABLE: [&str; 5] = [
+    // Programs and their stacks lie at the same addresses in every boot.
+    "norandmaps",
+    // The kernel's stack begins at the same place in every call.
+    "randomize_kstack_offset=off",
+    // The random numbers that seed hash tables come from QEMU's fixed seed.
+    "random.trust_cpu=on",
+    // No watchdog wakes up every few seconds.
+    "nowatchdog",
+    // khugepaged has nothing to do.
+    "transparent_hugepage=never",
+];
 
 /// Where a machine begins.
 #[derive(Debug, Clone, Copy)]
@@ -526,7 +539,8 @@ fn command(spec: &Spec<'_>) -> Command {
     };
     if time == Time::Virtual {
         command.args(["-icount", "shift=0,sleep=off"]);
-        command.args(QEMU_ARGS.iter().map(|(word, _)| word));
+        // RDRAND gives the same numbers in every guest, and the date begins at the same second and runs on the guest's clock.
+        command.args(["-seed", "1", "-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
     }
     // A guest that stops by itself, in whatever way, stays to be looked at.
     command.args(["-action", "reboot=shutdown,shutdown=pause,panic=pause", "-device", pause]);
@@ -561,7 +575,7 @@ fn kernel_command_line(arch: Arch, time: Time, arguments: &str) -> String {
         // The first process has the registers of fw_cfg, whatever driver has them, too.
         Arch::Arm64 => "console=ttyAMA0 iomem=relaxed",
     };
-    let words = KERNEL_ARGS.iter().filter(|_| time == Time::Virtual).map(|(word, _)| *word);
+    let words = REPEATABLE.into_iter().filter(|_| time == Time::Virtual);
     // The kernel gives the first process words that it does not know, but for those before its name, and what follows the dashes.
     let after = ["rdinit=/init", "--", super::guest::ARGUMENT];
     [arguments, console, ALWAYS].into_iter().chain(words).chain(after).collect::<Vec<_>>().join(" ")

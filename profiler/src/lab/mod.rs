@@ -31,7 +31,6 @@ pub mod plan;
 mod plugin;
 mod pool;
 mod qmp;
-pub mod quiet;
 mod record;
 pub mod registered;
 mod runs;

@@ -18,9 +18,9 @@ use super::files::Files;
 use super::lines::Lines;
 use super::machine::{Machine, MachineError, Spec, Start};
 use super::plan::{CountedHandler, Job, RunSpec};
-use super::plugin::Plugin;
+use super::plugin;
 use super::pool::parallel;
-use super::snapshots::{Base, Maker, interrupts};
+use super::snapshots::{Base, DATA, Maker, SYMBOLS, interrupts};
 use super::subject::Build;
 use super::symbols::Symbols;
 use super::wire::{self, Answer, BPF_LINES, Install};
@@ -46,7 +46,8 @@ pub(super) struct Lab<'a> {
     /// Its data that hooks are found by, and what reads them; or why they cannot be read.
     data: String,
     reader: Result<Reader, String>,
-    plugin: Plugin,
+    /// The file of QEMU's plugin.
+    plugin: PathBuf,
     /// Source lines of each build, which take long to read.
     lines: Vec<Mutex<Lines>>,
     /// Agents of each side that have started, in placement 0.
@@ -92,16 +93,17 @@ impl<'a> Lab<'a> {
         }
         let interrupts = interrupts()?;
         let maker = Maker::new(&builds.kernel, settings, &interrupts)?;
-        let plugin = Plugin::write(folder).map_err(unwritable)?;
-        let base = maker.base(say)?;
+        let plugin = folder.join("profiler-qemu.so");
+        fs::write(&plugin, plugin::PLUGIN).map_err(unwritable)?;
+        let base = maker.base("", say)?;
         let mut own_bases = [None, None];
         for (own, build) in own_bases.iter_mut().zip(builds.builds()) {
             let arguments = build.subject.command().and_then(Agent::kernel_arguments);
-            *own = arguments.map(|it| maker.with(it).base(say)).transpose()?;
+            *own = arguments.map(|it| maker.base(it, say)).transpose()?;
         }
-        let symbols = base.symbols().map_err(unwritable)?;
-        let data = base.data().map_err(unwritable)?;
-        let reader = base.reader();
+        let symbols = fs::read_to_string(base.folder.join(SYMBOLS)).map_err(unwritable)?;
+        let data = fs::read_to_string(base.folder.join(DATA)).map_err(unwritable)?;
+        let reader = base.reader(&data);
         let read = |build: &Build| {
             let lines = build.subject.module().map_or(Ok(Lines::default()), Lines::read);
             lines.map(Mutex::new).map_err(|why| {
@@ -266,7 +268,7 @@ impl<'a> Lab<'a> {
         fs::create_dir_all(&folder).map_err(unwritable)?;
         let packed = files.is_some().then(|| folder.join("files"));
         if let Some((files, to)) = files.zip(packed.as_ref()) {
-            files.write(to).map_err(unwritable)?;
+            fs::write(to, files.bytes).map_err(unwritable)?;
         }
         let (machine_folder, jobs) = (self.machine_folder(&format!("install-{name}")), [job]);
         let spec = self.spec(from, &machine_folder, &jobs);
@@ -298,7 +300,7 @@ impl<'a> Lab<'a> {
         let (build, at) = (self.build(side), self.at(side, placement));
         let mut files = Files::of([build], &self.builds.kernel)?;
         let agent = self.settings.options.agent.as_ref().or(build.subject.command());
-        let agent = agent.map(|agent| files.add_agent(agent));
+        let agent = agent.map(|agent| agent.pack(&mut files.bytes));
         let modules = files.modules_of(&build.name, 0);
         let job = wire::Job::Install(Install { placement, modules, agent });
         let look = |machine: &mut Machine<'_>, attached: &[u8]| {
@@ -324,7 +326,6 @@ impl<'a> Lab<'a> {
             hooks.unknown.extend(symbols.not_attached(&hooks));
         }
         module.hooks = Some(hooks);
-        self.check_build(&at, side, &module)?;
         Ok(Installed { side, placement, folder, module: *module, symbols, text })
     }
 
@@ -343,21 +344,6 @@ impl<'a> Lab<'a> {
     pub(super) fn registered(&self) -> Result<Hooks, Failure> {
         let installed = self.install(Side::Baseline, 0)?;
         Ok(installed.module.hooks.unwrap_or_default())
-    }
-
-    /// Refuses source lines of another build than the one that is installed.
-    fn check_build(&self, at: &str, side: Side, module: &ModuleFacts) -> Result<(), Failure> {
-        let lines = self.lines(side);
-        match (&module.build_id, lines.build_id()) {
-            (Some(ran), Some(read)) if ran != read => {
-                let text = format!(
-                    "{at}: the module that ran has build id {ran}, and the file that its source lines are in {read}: it \
-                     was replaced meanwhile; measure again"
-                );
-                Err(Failure::new(exit::LAB_FAILED, text))
-            }
-            _ => Ok(()),
-        }
     }
 
     fn lines(&self, side: Side) -> std::sync::MutexGuard<'_, Lines> {
@@ -383,7 +369,7 @@ impl<'a> Lab<'a> {
         let jobs = [wire::Job::Count(specs(group), program)];
         let packed = (!files.is_empty()).then(|| folder.join("files"));
         packed.iter().try_for_each(|to| fs::write(to, &files)).map_err(unwritable)?;
-        let plugin = Some(self.plugin.argument(&symbols, &file));
+        let plugin = Some(plugin::argument(&self.plugin, &symbols, &file));
         let spec = self.spec(snapshot, &folder, &jobs);
         let spec = Spec { plugin, files: packed.as_deref(), ..spec };
         let at = &format!("{build}, {}", group_name(group));

@@ -35,7 +35,8 @@ const TOGETHER: [&[BuiltinKind]; 8] = {
         ],
         &[Of::Prctl, Of::UpdateCred, Of::Kill, Of::Tkill, Of::Nanosleep, Of::Ptrace],
         &[Of::Setsid, Of::Exit, Of::Execve, Of::CallUsermodehelper],
-        &[Of::Tcp, Of::Ipv6],
+        // All of them make calls of every kind.
+        &[Of::Tcp, Of::Ipv6, Of::Errors, Of::Errors32],
         &[Of::Credentials, Of::Interface],
         // Without the driver there is no module to load: they are not counted then.
         &[Of::Module, Of::TextPoke],
@@ -55,15 +56,12 @@ const OPERATIONS: u64 = 400;
 const OPERATIONS_IF_SLOW: u64 = 60;
 
 /// The same of loads that start a process or a thread: an operation takes as long as twenty others, and 200 are enough for every
-/// figure.
+/// figure. And of general loads, which are judged by what an operation costs: a call that refills random numbers comes after at most
+/// some fifty.
 const OPERATIONS_IF_LONG: u64 = 200;
 
 /// The same of the load that has the kernel patch its code. LKRG reads all of that code each time, which is 75 million instructions.
 const OPERATIONS_IF_PATCHED: u64 = 1;
-
-/// The same of general loads, which are judged by what an operation costs: a call that refills random numbers comes after at
-/// most some fifty.
-const OPERATIONS_IF_GENERAL: u64 = 200;
 
 /// Seconds of a CPU that a run takes, an installation and a boot, for the expected time. They are of one machine: another is as fast
 /// as its last boot was.
@@ -91,7 +89,7 @@ pub struct Load {
 }
 
 /// What is measured.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Session {
     /// The handlers, by name; none where they are known when they have run: BPF programs that a command loads.
     pub handlers: BTreeSet<String>,
@@ -214,8 +212,7 @@ impl Session {
         let load = |kind: &BuiltinKind| Load { kind: *kind, handlers: Vec::new() };
         let mut loads: Vec<Load> = kinds.iter().map(load).collect();
         loads.sort_by_key(|load| guest(load.kind));
-        let (handlers, wanted) = (BTreeSet::new(), Vec::new());
-        Self { handlers, wanted, loads, module_params: String::new() }
+        Self { loads, ..Self::default() }
     }
 
     /// Leaves out the parameters of these names.
@@ -283,7 +280,7 @@ impl Session {
                 BuiltinKind::Interface => OPERATIONS_IF_SLOW,
                 BuiltinKind::Module => LEAST_CALLS,
                 BuiltinKind::TextPoke => OPERATIONS_IF_PATCHED,
-                _ if load.is_general() => OPERATIONS_IF_GENERAL,
+                _ if load.is_general() => OPERATIONS_IF_LONG,
                 BuiltinKind::Execve | BuiltinKind::Setsid | BuiltinKind::Exit => OPERATIONS_IF_LONG,
                 kind if is_slow(kind) => OPERATIONS_IF_SLOW,
                 _ => OPERATIONS,
@@ -338,8 +335,7 @@ impl Session {
         let guests: BTreeSet<usize> = kinds.iter().map(|kind| guest(*kind).0).collect();
         let sides = 2 * kernels.len() - cached;
         let slowness = boot.map_or(1.0, |boot| boot.as_secs_f64() / SECONDS_A_BOOT);
-        let seconds = expected(&kinds, sides, side_by_side) + boots as f64 * SECONDS_A_BOOT;
-        let seconds = seconds * slowness;
+        let usual = expected(&kinds, sides, side_by_side) + boots as f64 * SECONDS_A_BOOT;
         let handlers = match self.handlers.len() {
             0 => "all that are installed".to_owned(),
             count => format!("{count}: {}", listed(&Vec::from_iter(&self.handlers))),
@@ -357,7 +353,7 @@ impl Session {
             guests.len() * sides,
             plural(guests.len() * sides),
             MOST_PLACEMENTS,
-            seconds.max(1.0),
+            (usual * slowness).max(1.0),
         )
     }
 
@@ -435,13 +431,11 @@ impl Session {
                 reach.rules.push(HandlerRule { pattern, limits, floor: None });
             }
         }
-        for (figure, handlers) in off {
-            let count = handlers.len();
-            let names = listed(&handlers);
-            reach
-                .not_judged
-                .push(format!("{figure} of {count} handler{} ({names})", plural(count)));
-        }
+        let words = |(figure, handlers): (String, Vec<String>)| {
+            let (count, names) = (handlers.len(), listed(&handlers));
+            format!("{figure} of {count} handler{} ({names})", plural(count))
+        };
+        reach.not_judged = off.into_iter().map(words).collect();
         reach
     }
 }
@@ -580,9 +574,10 @@ mod tests {
             .map(|jobs| jobs.iter().filter_map(|job| job.part.as_deref()).collect())
             .collect();
         assert_eq!(guests[..2], [vec!["bind"], vec!["mprotect"]]);
-        assert_eq!(guests[4..6], [vec!["tcp", "ipv6"], vec!["credentials", "interface"]]);
+        assert_eq!(guests[4], ["tcp", "ipv6", "errors", "errors32"]);
+        assert_eq!(guests[5], ["credentials", "interface"]);
         assert_eq!(guests[6], ["module", "text-poke"]);
-        assert_eq!((guests.len(), guests[7][0], guests[7].len()), (8, "getppid", 12));
+        assert_eq!((guests.len(), guests[7][0], guests[7].len()), (8, "getppid", 10));
         assert_eq!(work.len(), 4 + BuiltinKind::GENERAL.len());
         let missing = of(&wanted("nothing")).unwrap_err();
         assert_eq!(missing, "neither build of hids_driver has a function `nothing`");

@@ -133,9 +133,8 @@ impl Options {
     pub fn check(&self) -> Result<(), Failure> {
         let (run, baseline, candidate) = (&self.run, &self.baseline, &self.candidate);
         let (virtual_time, exact) = (run.clock == Clock::Virtual, run.meter == Meter::Exact);
-        let has_command = |all: &[Subject]| all.iter().any(|it| it.command().is_some());
-        let is_many = |all: &[Subject]| all.len() > 1 && has_command(all);
-        let is_command = has_command(baseline) || has_command(candidate);
+        let is_many = |all: &[Subject]| all.len() > 1 && all.iter().any(Subject::is_command);
+        let is_command = baseline.iter().chain(candidate).any(Subject::is_command);
         let why = if virtual_time && self.cpus.is_some_and(|cpus| cpus != 1) {
             "virtual time needs one CPU: leave out --cpus, or say --clock wall"
         } else if exact && !virtual_time {

@@ -33,10 +33,11 @@ const BOOT_LIMIT: Duration = Duration::from_secs(300);
 /// Version of the layout of a snapshot's folder.
 const LAYOUT: &str = "4";
 
-const SYMBOLS: &str = "symbols";
 const FACTS: &str = "facts.json";
-/// What [`Reader`] needs: symbols of data, and types.
-const DATA: &str = "data";
+/// The kernel's functions, as lines of `/proc/kallsyms`, and its vectors.
+pub(super) const SYMBOLS: &str = "symbols";
+/// What [`Reader`] needs: the symbols of data that hooks are found by, and types.
+pub(super) const DATA: &str = "data";
 const TYPES: &str = "btf";
 
 /// Catches the signals that end guests early.
@@ -72,21 +73,11 @@ pub(super) struct Facts {
 }
 
 impl Base {
-    /// The kernel's functions, as lines of `/proc/kallsyms`, and its vectors.
-    pub(super) fn symbols(&self) -> io::Result<String> {
-        fs::read_to_string(self.folder.join(SYMBOLS))
-    }
-
-    /// The symbols of data that hooks are found by.
-    pub(super) fn data(&self) -> io::Result<String> {
-        fs::read_to_string(self.folder.join(DATA))
-    }
-
-    /// What reads hooks out of a guest.
+    /// What reads hooks out of a guest; `data` is the text of [`DATA`].
     ///
     /// # Errors
     /// Why none can be read, in words.
-    pub(super) fn reader(&self) -> Result<Reader, String> {
+    pub(super) fn reader(&self, data: &str) -> Result<Reader, String> {
         let path = self.folder.join(TYPES);
         let types = fs::read(&path).map_err(|error| error.to_string())?;
         if types.is_empty() {
@@ -96,7 +87,7 @@ impl Base {
             );
         }
         let types = Btf::image(&types, &path).map_err(|error| error.to_string())?;
-        Reader::new(&types, &self.data().map_err(|error| error.to_string())?)
+        Reader::new(&types, data)
     }
 
     fn open(folder: &Path, key: &str) -> Option<Self> {
@@ -107,15 +98,10 @@ impl Base {
     }
 }
 
-/// Where snapshots are made and kept.
-#[derive(Clone, Copy)]
+/// Makes snapshots of a kernel. Those that cannot be kept, and the machine's own files, are in the folder of the settings.
 pub(super) struct Maker<'a> {
     kernel: &'a KernelImage,
-    memory: &'a str,
-    /// What the kernel boots with before the arguments of each guest.
-    arguments: &'a str,
-    /// For snapshots that cannot be kept, and for the machine's own files.
-    scratch: &'a Path,
+    settings: &'a Settings,
     interrupts: &'a Interrupts,
 }
 
@@ -129,29 +115,25 @@ impl<'a> Maker<'a> {
         settings: &'a Settings,
         interrupts: &'a Interrupts,
     ) -> Result<Self, Failure> {
-        let Settings { folder, options, .. } = settings;
+        let folder = &settings.folder;
         fs::create_dir_all(folder).map_err(|error| Failure::cannot_write(folder, &error))?;
-        Ok(Self { kernel, memory: &options.memory, arguments: "", scratch: folder, interrupts })
+        Ok(Self { kernel, settings, interrupts })
     }
 
-    /// Of guests whose kernel boots with these arguments, too.
-    pub(super) fn with(self, arguments: &'a str) -> Self {
-        Self { arguments, ..self }
-    }
-
-    /// The snapshot from the cache, or a new one; `say` announces what takes time.
+    /// The snapshot from the cache, or a new one, of a kernel that boots with these arguments before those of each guest; `say`
+    /// announces what takes time.
     ///
     /// # Errors
     /// If the kernel does not boot, or nothing can be written.
-    pub(super) fn base(&self, say: &dyn Fn(&str)) -> Result<Base, Failure> {
-        let key = self.key()?;
+    pub(super) fn base(&self, arguments: &str, say: &dyn Fn(&str)) -> Result<Base, Failure> {
+        let key = self.key(arguments)?;
         let release = &self.kernel.release;
         let name = format!("{release}-{}", &key[..16]);
         let Some(cache) = cache() else {
             say(
                 "no folder of the user's own for snapshots: set XDG_CACHE_HOME or HOME; this one is not kept",
             );
-            return self.make(&self.scratch.join(name), &key);
+            return self.make(arguments, &self.settings.folder.join(name), &key);
         };
         let folder = cache.join(&name);
         if let Some(base) = Base::open(&folder, &key) {
@@ -162,7 +144,7 @@ impl<'a> Maker<'a> {
             say(&format!("the snapshot {} is damaged, and made anew", folder.display()));
             fs::remove_dir_all(&folder).map_err(|error| Failure::cannot_write(&folder, &error))?;
         }
-        let once = match self.arguments {
+        let once = match arguments {
             "" => "once for this kernel".to_owned(),
             arguments => format!("once with `{arguments}`"),
         };
@@ -171,7 +153,7 @@ impl<'a> Maker<'a> {
             .prefix(".new-")
             .tempdir_in(&cache)
             .map_err(|error| Failure::cannot_write(&cache, &error))?;
-        let made = self.make(&new.path().join("snapshot"), &key)?;
+        let made = self.make(arguments, &new.path().join("snapshot"), &key)?;
         match fs::rename(&made.folder, &folder) {
             Ok(()) => forget_oldest(&folder),
             // Another process was faster.
@@ -182,30 +164,32 @@ impl<'a> Maker<'a> {
     }
 
     /// What a snapshot depends on.
-    fn key(&self) -> Result<String, Failure> {
+    fn key(&self, arguments: &str) -> Result<String, Failure> {
         let program = guest_program(self.kernel.arch)?;
         // By its place and time: a QEMU's file takes long to read, and its package replaces it whole.
         let qemu = find_program(self.kernel.arch.qemu())
             .and_then(|path| Some((path.metadata().ok()?, path)))
             .map(|(facts, path)| format!("{} {} {}", path.display(), facts.len(), facts.mtime()));
         let cpu = self.kernel.arch.translated_cpu();
-        let words = [LAYOUT, self.memory, cpu, self.arguments, &qemu.unwrap_or_default()];
+        let memory = &self.settings.options.memory;
+        let words = [LAYOUT, memory, cpu, arguments, &qemu.unwrap_or_default()];
         cache::key(&[&program, &self.kernel.path], &words).map_err(|error| {
             let text = format!("cannot read the kernel or the guest's program: {error}");
             Failure::new(exit::CANNOT_MEASURE, text)
         })
     }
 
-    fn make(&self, folder: &Path, key: &str) -> Result<Base, Failure> {
+    fn make(&self, arguments: &str, folder: &Path, key: &str) -> Result<Base, Failure> {
         let unwritable = |error: io::Error| Failure::cannot_write(folder, &error);
         fs::create_dir_all(folder).map_err(unwritable)?;
-        let machine_folder = self.scratch.join("base");
+        let Settings { options, folder: scratch, .. } = self.settings;
+        let machine_folder = scratch.join("base");
         let initramfs = self.initramfs(&machine_folder).map_err(unwritable)?;
         let kernel = self.kernel.unpacked_in_memory().unwrap_or_else(|| self.kernel.path.clone());
         let begun = Instant::now();
-        let arguments = self.arguments;
         let start = Start::Boot { kernel: &kernel, initramfs: &initramfs, arguments };
-        let spec = Spec::counted(self.kernel.arch, self.memory, start, &machine_folder, BOOT_LIMIT);
+        let spec =
+            Spec::counted(self.kernel.arch, &options.memory, start, &machine_folder, BOOT_LIMIT);
         let spec = Spec { saved_to: Some(folder), ..spec };
         let failed = |error: MachineError| {
             let at = format!("Linux {}", self.kernel.release);
@@ -317,14 +301,8 @@ pub fn kept() -> Vec<Kept> {
         let boot = facts.map(|facts: Facts| Duration::from_millis(facts.boot_ms));
         Some(Kept { folder: entry.path(), release: release.to_owned(), boot, used })
     };
-    let mut kept: Vec<Kept> = cache()
-        .map(fs::read_dir)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .flatten()
-        .filter_map(of)
-        .collect();
+    let entries = cache().map(fs::read_dir).into_iter().flatten().flatten().flatten();
+    let mut kept: Vec<Kept> = entries.filter_map(of).collect();
     kept.sort_by_key(|kept| kept.used);
     kept
 }

@@ -156,13 +156,11 @@ impl Symbols {
                     BPF => "the agent has no BPF program".to_owned(),
                     module => format!("{module} has no function"),
                 };
-                return Err(format!(
-                    "{what} `{text}`{}",
-                    match is_glob(text) {
-                        true => "; a function of the kernel is counted if its whole name is given",
-                        false => ", and the kernel has none",
-                    }
-                ));
+                let why = match is_glob(text) {
+                    true => "; a function of the kernel is counted if its whole name is given",
+                    false => ", and the kernel has none",
+                };
+                return Err(format!("{what} `{text}`{why}"));
             }
             handlers.extend(found.into_iter().filter(|handler| known.insert(handler.address)));
         }

@@ -117,7 +117,7 @@ fn string(file: &ElfFile64<'_, object::Endianness>, at: &Pointee<'_>) -> Option<
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use object::write::{Object, Relocation, StandardSection, Symbol, SymbolSection};
     use object::{
         Architecture, BinaryFormat, Endianness, RelocationEncoding, RelocationFlags,
@@ -127,8 +127,10 @@ mod tests {
     use super::*;
 
     /// A module with these parameters: name, kind, bytes of the variable. A variable of `charp` points at the names.
-    fn module(parameters: &[(&str, &str, &[u8])]) -> Vec<u8> {
+    pub(in super::super) fn module(parameters: &[(&str, &str, &[u8])]) -> Vec<u8> {
         let mut file = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+        let info = file.add_section(Vec::new(), b".modinfo".to_vec(), SectionKind::ReadOnlyData);
+        file.set_section_data(info, b"license=GPL\0", 1);
         let names = file.section_id(StandardSection::ReadOnlyData);
         let data = file.section_id(StandardSection::Data);
         let table = file.add_section(Vec::new(), b"__param".to_vec(), SectionKind::ReadOnlyData);

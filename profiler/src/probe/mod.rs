@@ -37,12 +37,14 @@ pub use memory::TooLittle;
 pub use sys::{JitedLine, LoadRefused, LoadedProgram, btf_bytes, loaded_programs};
 
 /// Resolution of durations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString, strum::VariantNames)]
 pub enum Precision {
     /// 2 significant digits: 15 KiB a histogram.
+    #[strum(serialize = "2")]
     Two,
     /// 3 significant digits: 108 KiB a histogram.
     #[default]
+    #[strum(serialize = "3")]
     Three,
 }
 

@@ -20,7 +20,13 @@ const WINDOW_SLACK_NS: u64 = 100_000_000;
 /// One thing in which two recordings can differ, apart from what was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(strum::VariantArray, strum::IntoStaticStr, strum::Display, strum::EnumString)]
+#[derive(
+    strum::VariantArray,
+    strum::VariantNames,
+    strum::IntoStaticStr,
+    strum::Display,
+    strum::EnumString,
+)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown)]
 pub enum What {

@@ -322,7 +322,7 @@ impl Attachment {
 
     /// Whether no call began since the last drain, which had all before: then there is nothing to drain.
     fn is_idle(&mut self) -> bool {
-        let known = self.handlers.iter().map(|handler| handler.account.now().settled_entries());
+        let known = self.handlers.iter().map(|handler| handler.account.now.settled_entries());
         let known: Vec<Option<u64>> = known.collect();
         known.iter().all(Option::is_some)
             && self.session.entries().is_ok_and(|entries| entries == known)
@@ -395,7 +395,9 @@ impl Attachment {
         }
         let ended =
             Timestamp::now() - SignedDuration::try_from(self.until.elapsed()).unwrap_or_default();
-        if let Some(stepped) = stepped(self.started, ended, self.length()) {
+        if let Some(stepped) =
+            stepped(self.started, ended, self.until.saturating_duration_since(self.began))
+        {
             warn!(
                 "the wall clock was stepped by {stepped:#} during an interval of {}: its length is right, its \
                  start is as the clock was then",
@@ -404,10 +406,6 @@ impl Attachment {
         }
         (self.started, self.began) = (ended, self.until);
         interval
-    }
-
-    fn length(&self) -> Duration {
-        self.until.saturating_duration_since(self.began).max(Duration::from_nanos(1))
     }
 
     /// The interval so far as a recording, with its warnings: handlers that had no probes in it are left out.
@@ -422,7 +420,8 @@ impl Attachment {
                 recordings.push(stored);
             }
         }
-        let mut interval = self.recording(self.length(), recordings);
+        let length = self.until.saturating_duration_since(self.began);
+        let mut interval = self.recording(length.max(Duration::from_nanos(1)), recordings);
         interval.left_out.extend(never);
         let warning = partly(covered.into_iter(), interval.window_ns);
         interval.warnings.extend(warning.map(WarningRecord::from));
@@ -497,7 +496,7 @@ impl Handler {
         self.account.add(drained);
         self.measure.durations += &drained.durations;
         self.measure.losses = self.account.losses(&self.measure.durations, is_last);
-        sum.in_flight = self.account.now().books.in_flight;
+        sum.in_flight = self.account.now.books.in_flight;
         let losses = self.before.checked_add(&self.measure.losses);
         let losses = losses.unwrap_or(sum.measure.losses);
         if !drained.durations.is_empty() || losses != sum.measure.losses {

@@ -42,9 +42,8 @@ pub struct Config {
     pub store: Store,
     /// Where figures are pushed to; `None`: they are not.
     pub otlp: Option<Otlp>,
-    /// Largest cost of a handler's probes, as a share of one CPU (0 to 1); `None`: no limit.
-    #[serde(rename = "budget", deserialize_with = "max_overhead")]
-    pub max_overhead: Option<f64>,
+    /// What probes may cost.
+    pub budget: Budget,
 }
 
 /// A module and its handlers.
@@ -86,6 +85,15 @@ pub struct Otlp {
     pub interval: Duration,
 }
 
+/// What probes may cost.
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Budget {
+    /// Largest cost of a handler's probes, as a share of one CPU (0 to 1); `None`: no limit.
+    #[serde(deserialize_with = "share_of_a_cpu")]
+    pub max_overhead: Option<f64>,
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -96,7 +104,7 @@ impl Default for Config {
             listen: Some((Ipv4Addr::LOCALHOST, 9560).into()),
             store: Store::default(),
             otlp: None,
-            max_overhead: None,
+            budget: Budget::default(),
         }
     }
 }
@@ -129,7 +137,7 @@ impl Config {
 
     /// Largest cost of a handler's probes, as a share of one CPU; without a limit the overhead is still shown.
     pub(super) fn limit(&self) -> f64 {
-        self.max_overhead.unwrap_or(f64::MAX)
+        self.budget.max_overhead.unwrap_or(f64::MAX)
     }
 }
 
@@ -202,17 +210,6 @@ fn precision<'de, D: Deserializer<'de>>(value: D) -> Result<Precision, D::Error>
         3 => Ok(Precision::Three),
         other => Err(D::Error::custom(format!("precision is {other}, not 2 or 3"))),
     }
-}
-
-fn max_overhead<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f64>, D::Error> {
-    #[derive(serde::Deserialize)]
-    #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-    struct Budget {
-        #[serde(default, deserialize_with = "share_of_a_cpu")]
-        max_overhead: Option<f64>,
-    }
-
-    Budget::deserialize(value).map(|budget| budget.max_overhead)
 }
 
 fn absolute(text: &str) -> Result<PathBuf, &'static str> {
@@ -318,7 +315,7 @@ mod tests {
             (config.precision, config.interval),
             (Precision::Three, Duration::from_secs(30))
         );
-        assert_eq!((config.listen, config.max_overhead), (None, Some(0.001)));
+        assert_eq!((config.listen, config.budget.max_overhead), (None, Some(0.001)));
         let folder = PathBuf::from("/srv/profiler");
         assert_eq!(config.store, Store { folder, max_bytes: 1000, min_free_bytes: 0 });
         assert_eq!(config.otlp.unwrap().interval, Duration::from_secs(10));

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixListener;
@@ -46,9 +47,9 @@ pub enum Request {
     Resume(String),
 }
 
-/// The daemon's answer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// The daemon's answer: who asks knows which of them to read.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Answer {
     /// The status.
     Status(Status),
@@ -192,7 +193,7 @@ async fn answer(
 ///
 /// # Errors
 /// If there is none, it refuses, or does not answer.
-pub fn ask(folder: &Path, request: &Request) -> Result<Answer, Failure> {
+pub fn ask<T: DeserializeOwned>(folder: &Path, request: &Request) -> Result<T, Failure> {
     let no_answer = |error: io::Error| {
         Failure::new(exit::INTERNAL, format!("the daemon gave no answer: {error}: see its journal"))
     };
@@ -219,7 +220,10 @@ pub fn ask(folder: &Path, request: &Request) -> Result<Answer, Failure> {
     }
 }
 
-fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Result<Answer, Failure>> {
+fn converse<T: DeserializeOwned>(
+    mut stream: &UnixStream,
+    request: &Request,
+) -> io::Result<Result<T, Failure>> {
     stream.set_read_timeout(Some(PATIENCE_OF_CLIENT))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all((serde_json::to_string(request)? + "\n").as_bytes())?;
@@ -252,7 +256,7 @@ mod tests {
     fn what_is_asked_reaches_the_engine_and_its_answer_comes_back() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("run");
-        let asked = || ask(&folder, &Request::Status).map_err(|failure| failure.code);
+        let asked = || ask::<Status>(&folder, &Request::Status).map_err(|failure| failure.code);
         assert_eq!(asked(), Err(exit::NO_TARGET));
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -270,9 +274,9 @@ mod tests {
                 });
             }
         });
-        let answer = ask(&folder, &Request::Release("driver".to_owned())).unwrap();
-        assert_eq!(answer, Answer::Resumed(vec!["driver".to_owned()]));
-        let refused = ask(&folder, &Request::Status).unwrap_err();
+        let release = |module: &str| ask(&folder, &Request::Release(module.to_owned()));
+        assert_eq!(release("driver"), Ok(vec!["driver".to_owned()]));
+        let refused = ask::<Status>(&folder, &Request::Status).unwrap_err();
         assert_eq!((refused.code, refused.message.as_str()), (9, "no"));
 
         // Nonsense, and more of it than is read, get an answer; who says nothing does not keep others out for ever.
@@ -283,7 +287,7 @@ mod tests {
             let _ = BufReader::new(&stream).read_line(&mut line);
             assert!(line.is_empty() || line.contains("does not know this request"), "{line}");
         }
-        assert!(ask(&folder, &Request::Release("again".to_owned())).is_ok());
+        assert!(release("again").is_ok());
         drop(lock);
         assert_eq!(asked(), Err(exit::NO_TARGET));
     }

@@ -66,8 +66,8 @@ impl Engine {
     ) -> Self {
         let (now, at) = (Instant::now(), Timestamp::now());
         let own = Own::default();
-        let made = Instant::now();
-        let state = State { since: at, at, made, modules: Vec::new(), builds: Vec::new(), own };
+        let state =
+            State { since: at, at, made: now, modules: Vec::new(), builds: Vec::new(), own };
         Self {
             file,
             tasks: config.modules.iter().cloned().map(Task::new).collect(),
@@ -300,7 +300,7 @@ impl Engine {
             self.tasks.push(Task::again(module, keeps, &mut old));
         }
         old.iter_mut().for_each(|task| drop(task.end(&mut self.shared)));
-        if config.max_overhead != self.shared.config.max_overhead {
+        if config.budget != self.shared.config.budget {
             self.tasks.iter_mut().for_each(Task::limit_changed);
         }
         self.next_interval = self.next_interval.min(Instant::now() + config.interval);
@@ -333,7 +333,8 @@ impl Engine {
         // The limit cannot be enforced if the cost of a hit is unknown.
         let enforced = |build: &super::state::Build| {
             let is_it = |task: &&Task| task.config.name == build.module && build.is_attached;
-            let task = self.tasks.iter().find(is_it).filter(|_| config.max_overhead.is_some())?;
+            let task =
+                self.tasks.iter().find(is_it).filter(|_| config.budget.max_overhead.is_some())?;
             let backends = task.attachment()?.backends();
             Some(costs.are_known(backends, config.precision) && task.overhead().is_some())
         };
@@ -557,7 +558,7 @@ mod tests {
             engine.states().borrow().builds[0].budget_enforced
         };
         assert_eq!(shown(&mut engine), None);
-        engine.shared.config.max_overhead = Some(0.001);
+        engine.shared.config.budget.max_overhead = Some(0.001);
         assert_eq!(shown(&mut engine), Some(false));
         engine.tasks.clear();
         assert_eq!(shown(&mut engine), None);
@@ -594,7 +595,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut engine = engine_with(folder.path(), &[5]);
         engine.tasks[0].budget = Some(("aa".to_owned(), Budget::new(1.0)));
-        engine.shared.config.max_overhead = Some(0.2);
+        engine.shared.config.budget.max_overhead = Some(0.2);
         let spin = || {
             let began = own::thread_cpu_ns();
             while own::thread_cpu_ns() - began < 400_000_000 {}

@@ -31,7 +31,7 @@ use tokio::sync::watch;
 pub mod fuzzing;
 
 use super::expose::{
-    FAMILIES, Family, Kind, Native, Point, SCHEMA, Seen, Value, ZERO_THRESHOLD, native, seconds,
+    Family, Kind, Native, Point, SCHEMA, Seen, Value, ZERO_THRESHOLD, native, seconds,
 };
 use super::state::{Pushes, State};
 
@@ -185,7 +185,7 @@ fn judge(status: StatusCode, body: &[u8]) -> Result<Refused, String> {
 /// The push of a state; `host` is the name of this host.
 pub fn request(state: &State, host: &str) -> ExportMetricsServiceRequest {
     let seen = Seen::of(state);
-    let metrics = FAMILIES.iter().filter_map(|family| metric(family, &seen)).collect();
+    let metrics = seen.families().filter_map(|(family, points)| metric(family, &points, state));
     let resource = [
         ("service.name", "profiler"),
         ("service.version", env!("CARGO_PKG_VERSION")),
@@ -207,7 +207,7 @@ pub fn request(state: &State, host: &str) -> ExportMetricsServiceRequest {
             }),
             scope_metrics: vec![ScopeMetrics {
                 scope: Some(scope),
-                metrics,
+                metrics: metrics.collect(),
                 ..ScopeMetrics::default()
             }],
             ..ResourceMetrics::default()
@@ -225,14 +225,10 @@ fn epoch_ns(at: jiff::Timestamp) -> u64 {
     u64::try_from(at.as_nanosecond()).unwrap_or(0)
 }
 
-fn metric(family: &Family, seen: &Seen<'_>) -> Option<Metric> {
+fn metric(family: &Family, points: &[Point<'_>], state: &State) -> Option<Metric> {
     let (name, unit) = family.otlp?;
-    let points = family.points(seen);
-    if points.is_empty() {
-        return None;
-    }
     let cumulative = AggregationTemporality::Cumulative.into();
-    let numbers = || points.iter().map(|point| number(family, point, seen.state)).collect();
+    let numbers = || points.iter().map(|point| number(family, point, state)).collect();
     let data = match family.kind {
         Kind::Counter => metric::Data::Sum(Sum {
             data_points: numbers(),
@@ -242,7 +238,7 @@ fn metric(family: &Family, seen: &Seen<'_>) -> Option<Metric> {
         Kind::Histogram => metric::Data::ExponentialHistogram(ExponentialHistogram {
             data_points: points
                 .iter()
-                .filter_map(|point| durations(family, point, seen.state))
+                .filter_map(|point| durations(family, point, state))
                 .collect(),
             aggregation_temporality: cumulative,
         }),

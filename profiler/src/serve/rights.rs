@@ -118,11 +118,9 @@ pub fn drop_rights_of_thread(exec: Exec) -> Result<Vec<String>, Failure> {
     limits::raise_open_files(FILES);
     let keep = KEPT.iter().fold(CapabilitySet::empty(), |all, kept| all | kept.bit);
     drop_capabilities(keep)?;
-    let no_filter = |error: &dyn fmt::Display| {
+    filter(exec).and_then(|filter| seccompiler::apply_filter(&filter)).map_err(|error| {
         failure("refusing system calls, which takes CONFIG_SECCOMP_FILTER", error)
-    };
-    let filter = filter(exec).map_err(|error| no_filter(&error))?;
-    seccompiler::apply_filter(&filter).map_err(|error| no_filter(&error))?;
+    })?;
     let status = status()?;
     check(&status, keep)?;
     Ok(kept(status.capeff, exec))
@@ -171,7 +169,7 @@ fn refused(exec: Exec) -> impl Iterator<Item = libc::c_long> {
 
 /// Refuses system calls with EPERM; all others are as before. `clone3` does not exist: a filter cannot see its flags, and
 /// libraries then call `clone`.
-fn filter(exec: Exec) -> Result<BpfProgram, seccompiler::BackendError> {
+fn filter(exec: Exec) -> Result<BpfProgram, seccompiler::Error> {
     let mut rules: BTreeMap<i64, _> = refused(exec).map(|number| (number, Vec::new())).collect();
     rules.insert(libc::SYS_clone, NAMESPACES.map(with_flag).into_iter().collect::<Result<_, _>>()?);
     let eperm = SeccompAction::Errno(libc::EPERM.unsigned_abs());

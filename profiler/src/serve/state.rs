@@ -41,8 +41,8 @@ pub struct Module {
     pub phase: Phase,
 }
 
-/// What the daemon does with a module.
-#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
+/// What the daemon does with a module. As text it is its name in status and metrics.
+#[derive(Debug, Clone, PartialEq, Eq, strum::AsRefStr, strum::VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Phase {
     /// It is not loaded.
@@ -55,13 +55,6 @@ pub enum Phase {
     Refused(String),
     /// All its handlers are shed for the budget, and no probe is left; they are tried again.
     Shed,
-}
-
-impl Phase {
-    /// Its name in status and metrics.
-    pub fn name(&self) -> &'static str {
-        self.into()
-    }
 }
 
 /// One build of a module, and all that was measured of it since the daemon began.
@@ -98,13 +91,6 @@ pub struct HandlerSum {
     pub in_flight: u64,
     /// Calls a second by the last drain; `None` while it has no probes.
     pub calls_per_s: Option<f64>,
-}
-
-impl State {
-    /// The build of this module with this id.
-    pub(super) fn build_mut(&mut self, module: &str, id: &str) -> Option<&mut Build> {
-        self.builds.iter_mut().find(|build| build.module == module && build.id == id)
-    }
 }
 
 impl Build {

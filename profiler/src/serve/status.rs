@@ -149,7 +149,7 @@ impl ModuleStatus {
         };
         Self {
             module: module.name.clone(),
-            phase: module.phase.name().to_owned(),
+            phase: module.phase.as_ref().to_owned(),
             reason: match &module.phase {
                 Phase::Refused(reason) => Some(reason.clone()),
                 Phase::Shed => Some("all handlers cost more than max-overhead".to_owned()),

@@ -140,7 +140,7 @@ impl Task {
         let name = &self.config.name;
         match self.attachment().map(Attachment::measured) {
             Some(count) => format!("{name}: {count} handler{} measured", plural(count)),
-            None => format!("{name}: {}", self.phase().name()),
+            None => format!("{name}: {}", self.phase().as_ref()),
         }
     }
 
@@ -405,7 +405,8 @@ impl Shared {
     pub(super) fn change_build(&self, module: &str, id: &str, change: impl FnOnce(&mut Build)) {
         self.state.send_modify(|state| {
             // A reader of the state keeps its version.
-            Arc::make_mut(state).build_mut(module, id).map(change);
+            let mut builds = Arc::make_mut(state).builds.iter_mut();
+            builds.find(|build| build.module == module && build.id == id).map(change);
         });
     }
 

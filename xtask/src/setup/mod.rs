@@ -78,10 +78,10 @@ pub(crate) const DIST: Part<'_> = Part::new("cargo-deb, by cargo (minutes)", apt
 pub(crate) const CLEAN_ROOT: Part<'_> =
     Part::new("a clean Debian root", apt::CLEAN_ROOT, &CleanRoot);
 
-/// All parts but those that only `book` and `dist` need.
+/// All parts but those that only `book` and `dist` need. The linters come first: `.ci/run` lints while the others are installed.
 pub(crate) fn all() -> Vec<Part<'static>> {
     let kernels = Series::ALL.iter().map(Part::kernel);
-    [VM, MODULE_BUILD, AGENTS, READERS, LINTERS, SCRAPER, PARSERS]
+    [LINTERS, VM, MODULE_BUILD, AGENTS, READERS, SCRAPER, PARSERS]
         .into_iter()
         .chain(kernels)
         .chain([BPF_BUILD, ARM64])

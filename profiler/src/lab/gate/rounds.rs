@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Planned;
+use super::{Options, Planned};
 use crate::error::{Failure, exit};
 use crate::kernel::hooks::Hook;
 use crate::lab::plan::Job;
@@ -101,12 +101,8 @@ impl<'a> Rounds<'a> {
             self.add(number, &measured);
             measured.failure.map_or(Ok(()), Err)?;
             let open = self.open(number);
-            // What shares a guest comes after the same in each run.
-            let is_open = |job: &Job| open.contains(&job.part);
-            let guests: BTreeSet<u32> =
-                work.iter().filter(|job| is_open(job)).map(|job| job.guest).collect();
-            let again = work.iter().filter(|job| guests.contains(&job.guest)).cloned();
-            jobs = again.map(|job| Job { only_if_called: None, ..job }).collect();
+            let Options { cache, has_release, .. } = &self.planned.options;
+            jobs = again(&work, &open, cache.is_some() || *has_release);
             placements = placements.end..next_end(placements.end);
             if placements.is_empty() {
                 break;
@@ -222,6 +218,23 @@ fn next_end(measured: u32) -> u32 {
     (measured + 1).max(FIRST_PLACEMENTS as u32).min(MOST_PLACEMENTS as u32)
 }
 
+/// The jobs of further placements, by which `open` parts are decided. What shares a guest comes after the same in each run; what
+/// would follow the last open one is left out, unless guests are `whole`, as another gate's runs are compared with these.
+fn again(work: &[Job], open: &Parts, whole: bool) -> Vec<Job> {
+    let is_open = |job: &&Job| open.contains(&job.part);
+    let guests: BTreeSet<u32> = work.iter().filter(is_open).map(|job| job.guest).collect();
+    let mut begun = if whole { guests } else { BTreeSet::new() };
+    let mut jobs = Vec::new();
+    for job in work.iter().rev() {
+        begun.extend(is_open(&job).then_some(job.guest));
+        if begun.contains(&job.guest) {
+            jobs.push(Job { only_if_called: None, ..job.clone() });
+        }
+    }
+    jobs.reverse();
+    jobs
+}
+
 /// The runs of both builds; those that are not in `known` are measured, and added to it.
 fn both(
     lab: &Lab<'_>,
@@ -330,6 +343,20 @@ mod tests {
         let ends: Vec<u32> =
             std::iter::successors(Some(1), |end| Some(next_end(*end))).take(9).collect();
         assert_eq!(ends, [1, 3, 4, 5, 6, 7, 8, 9, 9]);
+    }
+
+    #[test]
+    fn further_placements_end_with_the_last_load_that_is_open() {
+        use BuiltinKind::{Accept, Bind, Connect, Dns, Tcp};
+        let work = Session::of_loads(&[Connect, Bind, Dns, Accept, Tcp]).work(None);
+        let named = |jobs: &[Job]| {
+            let names = jobs.iter().filter_map(|job| job.part.clone());
+            names.collect::<Vec<_>>().join(" ")
+        };
+        let open = Parts::from(["bind", "dns"].map(|load| Some(load.to_owned())));
+        assert_eq!(named(&again(&work, &open, false)), "connect bind dns");
+        assert_eq!(named(&again(&work, &open, true)), "connect bind dns accept");
+        assert!(again(&work, &Parts::new(), true).is_empty());
     }
 
     #[test]

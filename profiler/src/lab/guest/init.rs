@@ -40,11 +40,8 @@ pub(super) fn prepare() -> io::Result<()> {
             let none = MsFlags::empty();
             mount(Some(kind), at, Some(kind), none, None::<&str>).map_err(io::Error::from)
         });
-        match made {
-            Err(error) if !optional => {
-                return Err(io::Error::new(error.kind(), format!("cannot mount {at}: {error}")));
-            }
-            _ => {}
+        if let (Err(error), false) = (made, optional) {
+            return Err(io::Error::new(error.kind(), format!("cannot mount {at}: {error}")));
         }
     }
     fs::set_permissions("/tmp", fs::Permissions::from_mode(0o1777))?;

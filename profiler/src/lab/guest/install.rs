@@ -112,16 +112,14 @@ pub(super) fn remove(name: &str) -> Result<(), Failure> {
         Failure::new(exit::LAB_FAILED, text)
     };
     let c_name = CString::new(name).map_err(|error| refused(&error.to_string()))?;
-    for attempt in 1.. {
+    let mut attempts = 1;
+    loop {
         match delete_module(&c_name, DeleteModuleFlags::O_NONBLOCK) {
-            Ok(()) => break,
-            Err(Errno::EAGAIN | Errno::EBUSY) if attempt < REMOVE_ATTEMPTS => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            Err(errno) => return Err(refused(errno.desc())),
+            Err(Errno::EAGAIN | Errno::EBUSY) if attempts < REMOVE_ATTEMPTS => attempts += 1,
+            done => return done.map_err(|errno| refused(errno.desc())),
         }
+        std::thread::sleep(Duration::from_millis(20));
     }
-    Ok(())
 }
 
 /// The last lines of the kernel's log that name the module.

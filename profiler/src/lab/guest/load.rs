@@ -1,5 +1,6 @@
 //! Loads whose operations the emulator counts.
 
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
@@ -10,8 +11,7 @@ use crate::error::{Failure, exit};
 use crate::lab::plan::{Length, RunSpec};
 use crate::load::builtin::Remover;
 use crate::load::{
-    BuiltinKind, BuiltinLoad, Load as _, LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus,
-    LoadUser, ProfilerProgram,
+    BuiltinKind, BuiltinLoad, Load as _, LoadOutcome, LoadRun, LoadSpec, LoadUser, ProfilerProgram,
 };
 use crate::stop::{StopReason, StopSignal};
 
@@ -82,12 +82,9 @@ fn side_by_side(spec: &RunSpec, length: Length) -> Vec<LoadOutcome> {
         [kind] => vec![run(kind)],
         kinds => std::thread::scope(|scope| {
             let threads: Vec<_> = kinds.iter().map(|kind| scope.spawn(|| run(kind))).collect();
-            let outcome = |thread: std::thread::ScopedJoinHandle<'_, LoadOutcome>| {
-                thread.join().unwrap_or_else(|_| {
-                    let text = "its thread panicked; this is a bug of the profiler".to_owned();
-                    let failure = LoadStatus::Failed(LoadFailure::BrokeOff { text });
-                    LoadOutcome::ended(failure, std::time::Instant::now())
-                })
+            // A panic ends this process, as in one thread.
+            let outcome = |thread: ScopedJoinHandle<'_, LoadOutcome>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
             threads.into_iter().map(outcome).collect()
         }),

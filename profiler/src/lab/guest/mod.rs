@@ -32,7 +32,6 @@ use crate::args::RunArgs;
 use crate::error::{Failure, exit};
 use crate::kernel::{host, module};
 use crate::progress::Progress;
-use crate::recording::Meter;
 use crate::run::Run;
 use channel::Channel;
 use kallsyms::Kallsyms;
@@ -59,15 +58,8 @@ pub fn run() -> Result<(), Failure> {
     stand_by(&mut channel, &mut log, &mut kallsyms, &booted, text)?;
     loop {
         // From a snapshot these are other jobs than before.
-        let jobs = match channel.jobs() {
-            Ok(jobs) => jobs,
-            Err(error) => {
-                let failure = internal(format!("cannot read the jobs: {error}"));
-                channel.answer(&Answer::Failed(failure), &[]);
-                continue;
-            }
-        };
-        for job in &jobs {
+        let jobs = channel.jobs();
+        for job in &jobs.map_err(|error| internal(format!("cannot read the jobs: {error}")))? {
             let (answer, attachment) = do_job(job, &channel, &mut kallsyms)
                 .unwrap_or_else(|failure| (Answer::Failed(failure), Vec::new()));
             match unless_warned(&mut log, answer) {
@@ -179,7 +171,6 @@ pub(crate) fn run_args(module: &str, spec: &RunSpec) -> RunArgs {
     RunArgs {
         module: Some(module.to_owned()),
         handlers: spec.handlers.clone(),
-        no_probe: spec.meter != Meter::Probes,
         clock: spec.clock,
         builtin: Some(spec.loads.clone()),
         workers: Some(spec.workers),

@@ -61,11 +61,6 @@ pub enum Value<'a> {
 }
 
 impl Family {
-    /// Its points in a state.
-    pub fn points<'a>(&self, seen: &Seen<'a>) -> Vec<Point<'a>> {
-        (self.points)(seen)
-    }
-
     /// Its unit in Prometheus.
     pub fn unit(&self) -> Option<&'static str> {
         let last = self.name.trim_end_matches("_total").rsplit('_').next();
@@ -114,6 +109,12 @@ impl<'a> Seen<'a> {
         Self { state, handlers: handlers.collect(), builds }
     }
 
+    /// The families that have points, with these.
+    pub fn families(&self) -> impl Iterator<Item = (&'static Family, Vec<Point<'a>>)> {
+        let families = FAMILIES.iter().map(|family| (family, (family.points)(self)));
+        families.filter(|(_, points)| !points.is_empty())
+    }
+
     fn each_build(&self, value: impl Fn(&'a Build, bool) -> Option<Value<'a>>) -> Vec<Point<'a>> {
         let points = self.builds.iter().filter_map(|&(build, is_current)| {
             let of = point(vec![&build.module, &build.id], value(build, is_current)?);
@@ -141,17 +142,6 @@ impl<'a> Seen<'a> {
             })
         });
         points.collect()
-    }
-}
-
-impl Handler<'_> {
-    fn state(&self) -> &'static str {
-        match self.build.not_measured.get(self.name) {
-            _ if !self.is_current => "",
-            Some(NotMeasured::Shed) => "shed",
-            Some(NotMeasured::Missing(_)) => "missing",
-            None => "measured",
-        }
     }
 }
 
@@ -316,14 +306,19 @@ fn losses<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
 
 fn handler_states<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
     seen.by_handler(|handler| {
-        let state = handler.state();
+        let state = match handler.build.not_measured.get(handler.name) {
+            _ if !handler.is_current => "",
+            Some(NotMeasured::Shed) => "shed",
+            Some(NotMeasured::Missing(_)) => "missing",
+            None => "measured",
+        };
         ["measured", "shed", "missing"].map(|name| (Some(name), flag(name == state))).to_vec()
     })
 }
 
 fn phases<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
     let of = |module: &'a Module, phase: &'a str| {
-        point(vec![&module.name, phase], flag(phase == module.phase.name()))
+        point(vec![&module.name, phase], flag(phase == module.phase.as_ref()))
     };
     let modules = seen.state.modules.iter();
     modules.flat_map(|module| Phase::VARIANTS.iter().map(move |phase| of(module, phase))).collect()

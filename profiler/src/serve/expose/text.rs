@@ -3,18 +3,14 @@
 use std::fmt::Display;
 
 use super::durations::{BOUNDS_NS, classic};
-use super::family::{FAMILIES, Family, Seen, Value, seconds};
+use super::family::{Family, Seen, Value, seconds};
 use crate::stats::Durations;
 
 /// All families that have points.
 pub(super) fn render(seen: &Seen<'_>) -> Vec<u8> {
     let mut text = String::new();
-    for family in FAMILIES {
+    for (family, points) in seen.families() {
         let Family { name, help, kind, .. } = family;
-        let points = family.points(seen);
-        if points.is_empty() {
-            continue;
-        }
         text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
         for point in points {
             let labels: Vec<_> = family.labels.iter().copied().zip(point.labels).collect();
