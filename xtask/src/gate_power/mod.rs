@@ -23,6 +23,7 @@ use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
 
+pub(crate) use document::machine;
 use variant::Driver;
 
 /// The handler of the test module that is made slower, and the load whose operations it is part of.

@@ -23,9 +23,10 @@ mod side_by_side;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::cargo;
 use crate::cli::{TestArgs, VmArgs};
@@ -117,9 +118,19 @@ pub(crate) fn run(wanted: &TestArgs) -> Result<bool> {
     } else {
         vec![setup::READERS, setup::LINTERS, setup::SCRAPER, setup::PARSERS]
     };
-    setup::ensure(&parts)?;
     let mut report = Report::default();
-    if let Some(tested) = report.step(BUILD, "tests", cargo::build_tests(on_host)) {
+    // One waits for the network most of the time, the other for the CPUs.
+    let (ready, built) = thread::scope(|scope| {
+        let ready = scope.spawn(|| {
+            let done = setup::ensure(&parts);
+            // The build goes on for minutes.
+            done.inspect_err(|error| eprintln!("error: set-up: {error:#}"))
+        });
+        let built = cargo::build_tests(on_host);
+        (ready.join(), built)
+    });
+    ready.map_err(|_| anyhow!("a panic in the set-up, see above"))??;
+    if let Some(tested) = report.step(BUILD, "tests", built) {
         if on_host {
             report.step("object", "is that of its sources", ebpf::check());
             let figures = speed::import(&tested.profiler, MEGABYTES);
