@@ -11,15 +11,15 @@ use crate::stats::nanoseconds;
 /// Exit code of a test that timed out, as LTP's runners have it; no test ends with it by itself.
 pub const TIMED_OUT: i32 = 124;
 
-/// Bits of the exit code of a test of LTP (`TFAIL` and so on).
-mod bits {
-    pub(super) const FAIL: i32 = 1;
-    pub(super) const BROKEN: i32 = 2;
-    pub(super) const WARNING: i32 = 4;
-    pub(super) const INFO: i32 = 16;
-    pub(super) const CONF: i32 = 32;
-    pub(super) const ALL: i32 = FAIL | BROKEN | WARNING | INFO | CONF;
-}
+/// Bits of the exit code of a test of LTP (`TBROK` and so on), the worst first.
+const BITS: [(i32, TestResult); 5] = [
+    (2, TestResult::Broken),
+    (1, TestResult::Fail),
+    (4, TestResult::Warning),
+    (32, TestResult::NotConfigured),
+    // `TINFO`.
+    (16, TestResult::Pass),
+];
 
 /// How one run of a test ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,12 +80,8 @@ impl TestResult {
             // A shell's: not found, not executable, and killed by a signal.
             126 | 127 => Self::NotRun,
             129..=192 => Self::Killed,
-            _ if code & !bits::ALL != 0 => Self::Fail,
-            _ if code & bits::BROKEN != 0 => Self::Broken,
-            _ if code & bits::FAIL != 0 => Self::Fail,
-            _ if code & bits::WARNING != 0 => Self::Warning,
-            _ if code & bits::CONF != 0 => Self::NotConfigured,
-            _ => Self::Pass,
+            _ if BITS.iter().fold(code, |code, (bit, _)| code & !bit) != 0 => Self::Fail,
+            _ => BITS.iter().find(|(bit, _)| code & bit != 0).map_or(Self::Pass, |found| found.1),
         }
     }
 }
@@ -97,7 +93,7 @@ impl fmt::Display for TestResult {
 }
 
 /// All runs of one test in the measured window.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TestRuns {
     /// Its name in the list.
@@ -167,19 +163,7 @@ pub(crate) struct Ended {
 
 impl TestRuns {
     pub(crate) fn new(test: &LtpTest) -> Self {
-        Self {
-            name: test.name.clone(),
-            runs: 0,
-            stopped: 0,
-            results: Vec::new(),
-            elapsed_ns: 0,
-            min_ns: None,
-            max_ns: None,
-            hits: None,
-            left_running: 0,
-            needs_root: 0,
-            output: None,
-        }
+        Self { name: test.name.clone(), ..Self::default() }
     }
 
     /// Adds a run with its hits; `needs_root` if its output says that only root can run the test.
@@ -223,39 +207,30 @@ impl TestRuns {
 
     /// Adds the runs of the same test in another recording; `None` if a count overflows. Hits are
     /// dropped: another recording may have other handlers.
-    pub(crate) fn checked_add(mut self, more: Self) -> Option<Self> {
-        // Destructured by name, so that a new field cannot be forgotten here.
-        let Self {
-            name: _,
-            runs,
-            stopped,
-            results,
-            elapsed_ns,
-            min_ns,
-            max_ns,
-            hits: _,
-            left_running,
-            needs_root,
-            output,
-        } = more;
-        self.runs = self.runs.checked_add(runs)?;
-        self.stopped = self.stopped.checked_add(stopped)?;
-        self.elapsed_ns = self.elapsed_ns.checked_add(elapsed_ns)?;
-        self.left_running = self.left_running.checked_add(left_running)?;
-        self.needs_root = self.needs_root.checked_add(needs_root)?;
-        self.min_ns = [self.min_ns, min_ns].into_iter().flatten().min();
-        self.max_ns = self.max_ns.max(max_ns);
-        self.hits = None;
-        for result in results {
-            match self.results.iter_mut().find(|known| known.is_like(&result)) {
+    pub(crate) fn checked_add(self, more: Self) -> Option<Self> {
+        let mut results = self.results;
+        for result in more.results {
+            match results.iter_mut().find(|known| known.is_like(&result)) {
                 Some(known) => known.count = known.count.checked_add(result.count)?,
-                None => self.results.push(result),
+                None => results.push(result),
             }
         }
-        self.results.sort_by_key(|count| (count.result, count.code, count.signal));
-        // Which came first is not known across recordings: take one of them.
-        self.output = [self.output.take(), output].into_iter().flatten().min();
-        Some(self)
+        results.sort_by_key(|count| (count.result, count.code, count.signal));
+        // Each field is named, so that a new one cannot be forgotten here.
+        Some(Self {
+            name: self.name,
+            runs: self.runs.checked_add(more.runs)?,
+            stopped: self.stopped.checked_add(more.stopped)?,
+            results,
+            elapsed_ns: self.elapsed_ns.checked_add(more.elapsed_ns)?,
+            min_ns: self.min_ns.into_iter().chain(more.min_ns).min(),
+            max_ns: self.max_ns.max(more.max_ns),
+            hits: None,
+            left_running: self.left_running.checked_add(more.left_running)?,
+            needs_root: self.needs_root.checked_add(more.needs_root)?,
+            // Which came first is not known across recordings: take one of them.
+            output: self.output.into_iter().chain(more.output).min(),
+        })
     }
 
     /// The results in words, such as `pass 3, broken 1 (code 2)`.
