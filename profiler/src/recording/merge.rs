@@ -20,20 +20,12 @@ use handlers::Handlers;
 /// Differences that never merge, even if allowed: the sum would mean nothing or not be exact.
 const NEVER: [What; 3] = [What::Clock, What::Backend, What::Precision];
 
-fn listed(differences: &[Difference]) -> String {
-    differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ")
-}
-
 fn remedy(differences: &[Difference]) -> String {
     if let Some(never) = differences.iter().find(|difference| NEVER.contains(&difference.what)) {
         return format!(" (recordings of different {} never add up)", never.what);
     }
     let whats: Vec<&str> = differences.iter().map(|difference| difference.what.name()).collect();
     format!(", or, if the difference does not matter, add --allow-different {}", whats.join(","))
-}
-
-fn nothing() -> Failure {
-    Failure::new(exit::USAGE, "there is nothing to merge: name at least one recording")
 }
 
 /// A sum under way.
@@ -123,7 +115,10 @@ impl<'a> Merge<'a> {
     /// # Errors
     /// If there is none, or it has too many handlers.
     pub fn finish(self) -> Result<Recording, Failure> {
-        let Sum { mut common, handlers, sources, .. } = self.sum.ok_or_else(nothing)?;
+        let Some(Sum { mut common, handlers, sources, .. }) = self.sum else {
+            let text = "there is nothing to merge: name at least one recording";
+            return Err(Failure::new(exit::USAGE, text));
+        };
         common.handlers = handlers.finish(&common.histogram)?;
         common.sources = sources;
         loads::sort(&mut common.loads);
@@ -149,10 +144,10 @@ impl Sum {
         if found.is_empty() {
             return Ok(());
         }
+        let listed = found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ");
         let text = format!(
-            "{} and {name} cannot be merged:\n  {}\nmeasure both alike{}",
+            "{} and {name} cannot be merged:\n  {listed}\nmeasure both alike{}",
             self.first,
-            listed(&found),
             remedy(&found)
         );
         Err(Failure::new(exit::NOT_COMPARABLE, text))

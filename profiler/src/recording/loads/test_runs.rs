@@ -1,5 +1,6 @@
 //! Results of LTP tests.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -63,16 +64,6 @@ pub enum TestResult {
 }
 
 impl TestResult {
-    fn of(end: &TestEnd) -> Option<Self> {
-        Some(match end {
-            TestEnd::Exit(code) => Self::of_code(*code),
-            TestEnd::Signal(_) => Self::Killed,
-            TestEnd::TimedOut => Self::TimedOut,
-            TestEnd::NotStarted(_) => Self::NotRun,
-            TestEnd::Stopped => return None,
-        })
-    }
-
     /// The worst of the bits that are set; codes with bits that LTP does not define are failures.
     pub fn of_code(code: i32) -> Self {
         match code {
@@ -175,9 +166,15 @@ impl TestRuns {
             }
         }
         self.left_running += run.left_running;
-        let Some(result) = TestResult::of(&run.end) else {
-            self.stopped += 1;
-            return;
+        let (result, code, signal) = match &run.end {
+            TestEnd::Exit(code) => (TestResult::of_code(*code), Some(*code), None),
+            TestEnd::Signal(number) => (TestResult::Killed, None, Some(*number)),
+            TestEnd::TimedOut => (TestResult::TimedOut, Some(TIMED_OUT), None),
+            TestEnd::NotStarted(_) => (TestResult::NotRun, None, None),
+            TestEnd::Stopped => {
+                self.stopped += 1;
+                return;
+            }
         };
         self.runs += 1;
         self.needs_root += u64::from(needs_root && result == TestResult::NotConfigured);
@@ -185,12 +182,6 @@ impl TestRuns {
         self.elapsed_ns = self.elapsed_ns.saturating_add(elapsed);
         self.min_ns = Some(self.min_ns.map_or(elapsed, |min| min.min(elapsed)));
         self.max_ns = self.max_ns.max(Some(elapsed));
-        let (code, signal) = match &run.end {
-            TestEnd::Exit(code) => (Some(*code), None),
-            TestEnd::TimedOut => (Some(TIMED_OUT), None),
-            TestEnd::Signal(number) => (None, Some(*number)),
-            TestEnd::NotStarted(_) | TestEnd::Stopped => (None, None),
-        };
         let ended = ResultCount { result, code, signal, count: 1 };
         match self.results.iter_mut().find(|known| known.is_like(&ended)) {
             Some(count) => count.count += 1,
@@ -235,15 +226,15 @@ impl TestRuns {
 
     /// The results in words, such as `pass 3, broken 1 (code 2)`.
     pub fn in_words(&self) -> String {
-        let words = self.results.iter().map(|count| match (count.code, count.signal) {
-            (Some(code), _) if count.result == TestResult::NotConfigured && self.needs_root > 0 => {
-                format!("{} {} (code {code}, needs root)", count.result, count.count)
-            }
-            (_, Some(number)) => format!("{} {} (signal {number})", count.result, count.count),
-            (Some(code), _) if code != 0 => {
-                format!("{} {} (code {code})", count.result, count.count)
-            }
-            _ => format!("{} {}", count.result, count.count),
+        let words = self.results.iter().map(|count| {
+            let needs_root = count.result == TestResult::NotConfigured && self.needs_root > 0;
+            let root = if needs_root { ", needs root" } else { "" };
+            let how = match (count.code, count.signal) {
+                (_, Some(number)) => format!(" (signal {number})"),
+                (Some(code), _) if code != 0 => format!(" (code {code}{root})"),
+                _ => String::new(),
+            };
+            format!("{} {}{how}", count.result, count.count)
         });
         words.collect::<Vec<_>>().join(", ")
     }
@@ -252,12 +243,8 @@ impl TestRuns {
 /// Names of the tests in which two runs differ: tests that only one has, that had other results, or
 /// whose share of all runs differs by more than a tenth.
 pub fn mix_changes(base: &[TestRuns], candidate: &[TestRuns]) -> Vec<String> {
-    let find = |all: &'_ [TestRuns], name: &str| all.iter().position(|test| test.name == name);
-    let kinds = |test: &TestRuns| {
-        let mut kinds: Vec<TestResult> = test.results.iter().map(|count| count.result).collect();
-        kinds.sort();
-        kinds.dedup();
-        kinds
+    let kinds = |test: &TestRuns| -> BTreeSet<TestResult> {
+        test.results.iter().map(|count| count.result).collect()
     };
     let total =
         |all: &[TestRuns]| all.iter().map(|test| u128::from(test.runs)).sum::<u128>().max(1) as f64;
@@ -266,7 +253,7 @@ pub fn mix_changes(base: &[TestRuns], candidate: &[TestRuns]) -> Vec<String> {
     let a_round = 1.0 / in_base.min(in_candidate);
     let mut changed = Vec::new();
     for test in base {
-        let other = find(candidate, &test.name).and_then(|at| candidate.get(at));
+        let other = candidate.iter().find(|other| other.name == test.name);
         let same = other.is_some_and(|other| {
             let share = test.runs as f64 / in_base;
             let apart = (share - other.runs as f64 / in_candidate).abs();
@@ -276,7 +263,7 @@ pub fn mix_changes(base: &[TestRuns], candidate: &[TestRuns]) -> Vec<String> {
             changed.push(test.name.clone());
         }
     }
-    let new = candidate.iter().filter(|test| find(base, &test.name).is_none());
+    let new = candidate.iter().filter(|test| base.iter().all(|other| other.name != test.name));
     changed.extend(new.map(|test| test.name.clone()));
     changed
 }
