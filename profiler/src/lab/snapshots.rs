@@ -93,7 +93,7 @@ impl Base {
             );
         }
         let types = Btf::image(&types, &path).map_err(|error| error.to_string())?;
-        Reader::new(&types, &self.data().map_err(|error| error.to_string())?)
+        Reader::new(types, &self.data().map_err(|error| error.to_string())?)
     }
 
     fn open(folder: &Path, key: &str) -> Option<Self> {
