@@ -87,7 +87,7 @@ impl Base {
             );
         }
         let types = Btf::image(&types, &path).map_err(|error| error.to_string())?;
-        Reader::new(&types, data)
+        Reader::new(types, data)
     }
 
     fn open(folder: &Path, key: &str) -> Option<Self> {

@@ -92,7 +92,7 @@ impl Driver {
         let found = KernelFiles::default().resolve_again(targets);
         found.map(Some).map_err(|error| {
             let text = format!("module {} was loaded anew, and {error}", self.facts.name);
-            Failure::new(Failure::from(error).code, text)
+            Failure::new(error.code, text)
         })
     }
 

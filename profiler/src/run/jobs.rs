@@ -7,7 +7,7 @@ use super::internal;
 use crate::args::{LtpArgs, RunArgs};
 use crate::error::{Failure, exit};
 use crate::kernel::host::read_public_fact;
-use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
+use crate::kernel::target::{KernelFiles, LeftOut, Resolved, Target};
 use crate::load::ltp::{LtpLoad, LtpOptions};
 use crate::load::{
     BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, IdleLoad, Load, SandboxedLoad,
@@ -155,7 +155,7 @@ fn resolve(
     let names: Vec<String> = hook.handlers.iter().map(|wanted| wanted.name.clone()).collect();
     let error = match files.resolve_all(module, &names) {
         Ok(resolved) => return Ok(resolved),
-        Err(error) if error.machine_lacks_something() => return Err(error.into()),
+        Err(error) if error.code == exit::CANNOT_MEASURE => return Err(error),
         Err(error) => error,
     };
     let mut present = Vec::new();
@@ -167,13 +167,13 @@ fn resolve(
         }
     }
     if present.is_empty() {
-        return Err(error.into());
+        return Err(error);
     }
-    let line = |(_, error): &(String, ResolveError)| error.to_string();
+    let line = |(_, error): &(String, Failure)| error.to_string();
     let why = missing.iter().map(line).collect::<Vec<_>>().join("; ");
     let missing = Handlers(missing.into_iter().map(|(name, _)| name).collect());
     warnings.push(Warning::HandlerMissing(missing, part.name.clone(), why).into());
-    Ok(files.resolve_all(module, &present)?)
+    files.resolve_all(module, &present)
 }
 
 /// A warning if the module says that the hook is switched off.

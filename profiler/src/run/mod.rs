@@ -17,7 +17,7 @@ use crate::args::RunArgs;
 use crate::error::{Failure, exit};
 use crate::kernel::host::{self, HostFacts};
 use crate::kernel::module::Loads;
-use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
+use crate::kernel::target::{KernelFiles, LeftOut, Resolved, Target, not_traceable};
 use crate::load::HitCounter;
 use crate::probe::{self, FellBack, Precision, ProbeError, Probes, RunStats, Session as _};
 use crate::progress::Progress;
@@ -297,7 +297,7 @@ fn refused(targets: &[Target], error: ProbeError) -> Failure {
         Some(Target { name, module, program: None, .. })
             if !KernelFiles::default().is_traceable(module.as_deref(), name) =>
         {
-            ResolveError::not_traceable(name, module.as_deref()).into()
+            not_traceable(name, module.as_deref())
         }
         _ => error.into(),
     }

@@ -283,7 +283,7 @@ async fn workers_are_pinned_to_the_cpus_in_turn() {
 async fn late_operations_are_made_up_for() {
     // Nobody executes a program a million times a second: all are late, and none is left out.
     let scene = Scene::new();
-    let rate = Rate::per_second(1e6).unwrap();
+    let rate = Rate::try_from(1e6).unwrap();
     let load = BuiltinLoad {
         rate: Some(rate),
         operations: Some(20),
@@ -869,7 +869,7 @@ fn nothing_is_left_of_a_profiler_killed_while_a_load_starts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_load_was_survives_json() {
     let scene = Scene::new();
-    let rate = Rate::per_second(1000.0).unwrap();
+    let rate = Rate::try_from(1000.0).unwrap();
     let load = BuiltinLoad {
         rate: Some(rate),
         operations: Some(5),

@@ -20,7 +20,8 @@ use super::page::Event;
 use super::pairing::Tally;
 use super::stream::{Look, Sink};
 use super::waiting::{Seen, Waiting};
-use crate::kernel::target::{KernelFiles, ResolveError};
+use crate::error::Failure;
+use crate::kernel::target::KernelFiles;
 use crate::probe::{Drained, Precision, Traced};
 use crate::recording::call_tree::{CallTree, TreeFunction, TreeNode};
 
@@ -217,7 +218,7 @@ impl Calls {
     ///
     /// # Errors
     /// When the kernel's symbols cannot be read.
-    pub(super) fn traced(&self, files: &KernelFiles) -> Result<Traced, ResolveError> {
+    pub(super) fn traced(&self, files: &KernelFiles) -> Result<Traced, Failure> {
         let called: Vec<u64> = self.nodes.iter().map(|node| node.func).collect();
         let names = files.names_of(&called, CALL_SITE)?;
         let mut tree = CallTree::default();
@@ -283,7 +284,7 @@ impl Sink for Calls {
         vec![self.tally.take(events_lost)]
     }
 
-    fn call_tree(&self) -> Result<Option<Traced>, ResolveError> {
+    fn call_tree(&self) -> Result<Option<Traced>, Failure> {
         self.traced(&KernelFiles::default()).map(Some)
     }
 }

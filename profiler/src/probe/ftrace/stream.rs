@@ -10,7 +10,7 @@ use super::format::Layout;
 use super::page::{self, Event};
 use super::setup::Tracing;
 use super::tracefs::stat;
-use crate::kernel::target::ResolveError;
+use crate::error::Failure;
 use crate::probe::{Drained, Traced};
 
 /// Pages of one CPU that a round of the reader reads before it turns to the next CPU.
@@ -47,7 +47,7 @@ pub(super) trait Sink: Send {
     ///
     /// # Errors
     /// When the functions in it cannot be named.
-    fn call_tree(&self) -> Result<Option<Traced>, ResolveError> {
+    fn call_tree(&self) -> Result<Option<Traced>, Failure> {
         Ok(None)
     }
 }
