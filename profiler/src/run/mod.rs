@@ -25,9 +25,9 @@ use crate::recording::warning::{Handlers, Warning, WarningRecord};
 use crate::recording::{Backend, HistogramLayout, LoadProfileUsed, Recording};
 use crate::text::plural;
 
-use driver::{Change, Driver};
+use driver::Driver;
 use jobs::Job;
-pub use signals::{Signal, Signals};
+use signals::Signals;
 use window::{Context, Window, WindowLoad};
 
 /// Probes on so many handlers come off before anybody waits.
@@ -109,7 +109,7 @@ impl Bench<'_> {
     fn record(&self, job: &Job, context: &mut Context<'_>) -> Result<Window, Failure> {
         let (counter, questions) = HitCounter::channel();
         let args = self.run.args;
-        let load = WindowLoad { loads: job.loads(args, counter), questions };
+        let load = WindowLoad { loads: job.loads(args.warmup, &counter), questions };
         let recorded = Window::record(args, job.duration, load, self.precision(), context);
         self.runtime.block_on(recorded)
     }
@@ -158,9 +158,9 @@ impl Bench<'_> {
         }
         drop(session);
         let (call_tree, too_deep) = traced.map_or((None, 0), |of| (Some(of.tree), of.too_deep));
-        let (signal, trouble) = (window.signal.map(Signal::failure), window.trouble.take());
+        let (signal, trouble) = (window.signal.map(signals::ended_by), window.trouble.take());
         let mut warnings = job.warnings.clone();
-        warnings.extend(change.as_ref().map(Change::warning));
+        warnings.extend(change.clone().map(|what| Warning::DriverReplaced(what).into()));
         warnings.extend(missed);
         warnings.extend(other_backends);
         warnings.extend(self.digits.get().and_then(|digits| digits.coarser.clone()));
@@ -180,7 +180,7 @@ impl Bench<'_> {
         };
         recording.warn();
         let error = signal.or(foreign.err().map(Failure::from)).or(trouble);
-        let error = error.or(change.as_ref().map(Change::error)).or(nothing_measured(&recording));
+        let error = error.or(change.map(driver::replaced)).or(nothing_measured(&recording));
         Ok(Done { recording, end: error.map_or(Ok(()), Err) })
     }
 

@@ -3,8 +3,6 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use nix::sys::stat::Mode;
-
 use super::{LtpLoad, search_path};
 use crate::load::hits::HitCount;
 use crate::load::sandbox::{CommandKind, CommandRequest, Sandbox, Supervised};
@@ -22,15 +20,7 @@ impl LtpLoad {
         tests: &mut [TestRuns],
     ) -> (Result<LoadStatus, LoadFailure>, Duration) {
         let started = Instant::now();
-        // Users that tests switch to can create files in the folder, too.
-        let files = Some(Mode::from_bits_truncate(0o1777));
-        let could_not_start = |text| LoadFailure::CouldNotStart { text };
-        let sandbox = Sandbox::plan(&self.sandbox, files, true).map_err(could_not_start);
-        let supervised = match sandbox {
-            Ok(sandbox) => Supervised::start(&self.profiler, sandbox).await,
-            Err(failure) => Err(failure),
-        };
-        let mut supervised = match supervised {
+        let mut supervised = match self.supervised().await {
             Ok(supervised) => supervised,
             Err(failure) => return (Err(failure), started.elapsed()),
         };
@@ -40,6 +30,12 @@ impl LtpLoad {
         let status = ran.and(closed).map_err(|text| LoadFailure::BrokeOff { text });
         let end = stop.reason().map_or(LoadStatus::Completed, |by| LoadStatus::Stopped { by });
         (status.map(|()| end), elapsed)
+    }
+
+    async fn supervised(&self) -> Result<Supervised, LoadFailure> {
+        // Users that tests switch to can create files in the folder, too.
+        let sandbox = Sandbox::plan(&self.sandbox, Some(0o1777), true)?;
+        Supervised::start(&self.profiler, sandbox).await
     }
 
     async fn run_list(
