@@ -290,21 +290,18 @@ impl Missing {
         [path, path + arguments, path + arguments + size_of::<usize>()]
     }
 
-    pub(super) fn open(&self) -> io::Result<()> {
-        open(Self::PATH).map(drop)
-    }
-
-    pub(super) fn execve(&self) -> io::Result<()> {
-        let [path, arguments, environment] = self.addresses(Self::ARGUMENTS);
-        // SAFETY: a path, and two arrays that end with a null.
-        checked(unsafe { libc::syscall(libc::SYS_execve, path, arguments, environment) })
-    }
-
-    pub(super) fn execveat(&self) -> io::Result<()> {
+    /// `open`, `execve` and `execveat` of it.
+    pub(super) fn calls(&self) -> [io::Result<()>; 3] {
         let [path, arguments, environment] = self.addresses(Self::ARGUMENTS);
         let (number, here) = (libc::SYS_execveat, libc::AT_FDCWD);
+        let open = open(Self::PATH).map(drop);
+        // SAFETY: a path, and two arrays that end with a null.
+        let execve =
+            checked(unsafe { libc::syscall(libc::SYS_execve, path, arguments, environment) });
         // SAFETY: as above.
-        checked(unsafe { libc::syscall(number, here, path, arguments, environment, 0) })
+        let execveat =
+            checked(unsafe { libc::syscall(number, here, path, arguments, environment, 0) });
+        [open, execve, execveat]
     }
 
     /// The same three by 32-bit system calls: `arch/x86/entry/syscalls/syscall_32.tbl`.

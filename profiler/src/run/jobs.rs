@@ -24,8 +24,8 @@ pub(super) struct Job {
     pub(super) targets: Vec<Target>,
     /// What patterns match and no probe can be placed on.
     pub(super) left_out: Vec<LeftOut>,
-    /// Hits that the profile wants of each target.
-    pub(super) least_hits: Vec<Option<u64>>,
+    /// The profile's handlers, and how many hits it wants of each.
+    wanted: Vec<Wanted>,
     /// Length of the window; `None` is until the load has ended.
     pub(super) duration: Option<Duration>,
     /// What is known before anything is measured.
@@ -47,7 +47,7 @@ pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
         let (loads, duration) = loads(args, None)?;
         return Ok(vec![Job {
             profile: None,
-            least_hits: vec![None; targets.len()],
+            wanted: Vec::new(),
             duration,
             targets,
             left_out,
@@ -89,17 +89,12 @@ fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Failure> {
     let module = module(args, part)?;
     let mut warnings = Vec::new();
     let Resolved { targets, left_out } = resolve(module.as_deref(), hook, part, &mut warnings)?;
-    let wanted = |target: &Target| {
-        let of_name = hook.handlers.iter().find(|wanted| wanted.name == target.name);
-        let of_glob = || hook.handlers.iter().find(|wanted| matches(wanted, &target.name));
-        of_name.or_else(of_glob).map(|wanted| wanted.least_hits)
-    };
     if let (Some(parameter), Some(module)) = (&hook.parameter, &module) {
         warnings.extend(switched_off(module, parameter));
     }
     Ok(Job {
         profile: Some(part.name.clone()),
-        least_hits: targets.iter().map(wanted).collect(),
+        wanted: hook.handlers.clone(),
         duration,
         targets,
         left_out,
@@ -123,17 +118,16 @@ fn module(args: &RunArgs, part: &LoadProfile) -> Result<Option<String>, Failure>
         return Ok(args.module.clone());
     }
     let files = KernelFiles::default();
-    match part.modules.iter().find(|module| files.require_loaded(module).is_ok()) {
-        Some(module) => Ok(Some(module.clone())),
-        None => {
-            let text = format!(
-                "load profile {}: none of its modules is loaded ({}): insmod one, or name yours with --module",
-                part.name,
-                part.modules.join(", ")
-            );
-            Err(Failure::new(exit::NO_TARGET, text))
-        }
-    }
+    let loaded = part.modules.iter().find(|module| files.require_loaded(module).is_ok());
+    let none = || {
+        let text = format!(
+            "load profile {}: none of its modules is loaded ({}): insmod one, or name yours with --module",
+            part.name,
+            part.modules.join(", ")
+        );
+        Failure::new(exit::NO_TARGET, text)
+    };
+    loaded.cloned().map(Some).ok_or_else(none)
 }
 
 /// The handlers that exist here: versions of a driver differ, so some may be missing.
@@ -263,12 +257,12 @@ fn builtin(
 }
 
 impl Job {
-    /// Hits that the profile wants of each of these, which are all targets or some.
+    /// Hits that the profile wants of each of these.
     pub(super) fn least_hits_of(&self, targets: &[&Target]) -> Vec<Option<u64>> {
         let of_one = |target: &&Target| {
-            // A module that was loaded anew has them at other addresses.
-            let at = self.targets.iter().position(|other| other.label() == target.label())?;
-            self.least_hits.get(at).copied().flatten()
+            let of_name = self.wanted.iter().find(|wanted| wanted.name == target.name);
+            let of_glob = || self.wanted.iter().find(|wanted| matches(wanted, &target.name));
+            of_name.or_else(of_glob).map(|wanted| wanted.least_hits)
         };
         targets.iter().map(of_one).collect()
     }

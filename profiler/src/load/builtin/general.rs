@@ -179,10 +179,11 @@ pub(super) fn errors() -> NewWorker {
         let _bound = &refusing;
         let refused = TcpStream::connect(at).map(drop);
         let accepted = syscalls::accept(listener.as_fd());
+        let [open, execve, execveat] = missing.calls();
         let made = [
-            (missing.open(), Errno::ENOENT),
-            (missing.execve(), Errno::ENOENT),
-            (missing.execveat(), Errno::ENOENT),
+            (open, Errno::ENOENT),
+            (execve, Errno::ENOENT),
+            (execveat, Errno::ENOENT),
             (accepted, Errno::EAGAIN),
             (refused, Errno::ECONNREFUSED),
         ];
@@ -195,11 +196,7 @@ pub(super) fn errors_32() -> NewWorker {
     let missing = syscalls::Missing::new().map_err(unavailable("a page of memory"))?;
     let has_32_bits = syscalls::has_32_bit_calls();
     simple(move || {
-        let made = if has_32_bits {
-            missing.by_32_bits()
-        } else {
-            [missing.open(), missing.execve(), missing.execveat()]
-        };
+        let made = if has_32_bits { missing.by_32_bits() } else { missing.calls() };
         made.into_iter().try_for_each(|result| has_failed(result, Errno::ENOENT))
     })
 }
