@@ -13,12 +13,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
+use tokio::sync::mpsc;
+
 use crate::args::RunArgs;
 use crate::error::{Failure, exit};
 use crate::kernel::host::{self, HostFacts};
 use crate::kernel::module::Loads;
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
-use crate::load::HitCounter;
 use crate::probe::{self, FellBack, Precision, ProbeError, Probes, RunStats, Session as _};
 use crate::progress::Progress;
 use crate::recording::warning::{Handlers, Warning, WarningRecord};
@@ -107,7 +108,7 @@ struct Done {
 impl Bench<'_> {
     /// Runs the loads of a job in a window.
     fn record(&self, job: &Job, context: &mut Context<'_>) -> Result<Window, Failure> {
-        let (counter, questions) = HitCounter::channel();
+        let (counter, questions) = mpsc::channel(1);
         let args = self.run.args;
         let load = WindowLoad { loads: job.loads(args.warmup, &counter), questions };
         let recorded = Window::record(args, job.duration, load, self.precision(), context);

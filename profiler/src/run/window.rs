@@ -327,7 +327,7 @@ impl Running {
 mod tests {
     use super::*;
     use crate::kernel::target::Target;
-    use crate::load::{CommandLoad, HitCounter};
+    use crate::load::CommandLoad;
     use crate::probe::{Books, ProbeError};
     use crate::recording::Backend;
 
@@ -393,7 +393,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut session = Busy::new();
-            let (_, questions) = HitCounter::channel();
+            let (_, questions) = mpsc::channel(1);
             let args = RunArgs { warmup, ..RunArgs::default() };
             let load = WindowLoad { loads: vec![load], questions };
             let duration = Some(Duration::from_millis(400));

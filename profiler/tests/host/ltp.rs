@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use profiler::error::exit;
 use profiler::load::ltp::{LtpLoad, LtpOptions, LtpTest, TIMED_OUT, TestResult, TestRuns};
 use profiler::load::{
-    HitCount, HitCounter, Load, LoadOutcome, LoadSpec, LoadStatus, LoadUser, ProfilerProgram,
-    SandboxOptions, StopReason, StopSignal,
+    HitCount, HitCounter, HitQuestion, Load, LoadOutcome, LoadSpec, LoadStatus, LoadUser,
+    ProfilerProgram, SandboxOptions, StopReason, StopSignal,
 };
 use tempfile::TempDir;
 
@@ -324,7 +324,7 @@ async fn the_list_is_repeated_until_the_time_is_over() {
 /// Someone who counts one call more of the first handler, and two of the second, each time he is asked;
 /// the window begins with the question of that number.
 fn counting(window: u64) -> HitCounter {
-    let (counter, mut questions) = HitCounter::channel();
+    let (counter, mut questions) = tokio::sync::mpsc::channel::<HitQuestion>(1);
     let asked = Arc::new(AtomicU64::new(0));
     tokio::spawn(async move {
         while let Some(question) = questions.recv().await {

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
+
 use super::{LtpLoad, search_path};
 use crate::load::hits::HitCount;
 use crate::load::sandbox::{CommandKind, CommandRequest, Sandbox, Supervised};
@@ -86,8 +88,11 @@ impl LtpLoad {
         Ok(())
     }
 
+    /// The counters now; `None` without any, or if the measurement has ended.
     async fn count(&self) -> Option<HitCount> {
-        self.counter.as_ref()?.read().await
+        let (question, answer) = oneshot::channel();
+        self.counter.as_ref()?.send(question).await.ok()?;
+        answer.await.ok()
     }
 
     fn request(&self, test: &LtpTest) -> CommandRequest {
