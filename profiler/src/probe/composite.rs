@@ -6,7 +6,7 @@ use super::{
     Books, Drained, Options, Precision, ProbeError, Refused, Session, Traced,
     bpf::BpfSession,
     errno::{self, Doing as _},
-    ftrace::{FtraceError, FtraceSession},
+    ftrace::FtraceSession,
     keeper::Keeper,
     select::{Choice, Features, Obstacle, Wish, needs_btf, select},
 };
@@ -17,8 +17,7 @@ use crate::{
 
 /// Probes on handlers, each by the backend that suits it. They are gone when it is dropped.
 pub struct Probes {
-    targets: Vec<Target>,
-    backends: Vec<Backend>,
+    handlers: Vec<(Target, Backend)>,
     /// What a glob found and no backend measures, with the reasons.
     pub left_out: Vec<LeftOut>,
     /// Handlers whose best backend the kernel refused when it was attached.
@@ -177,18 +176,17 @@ impl<'a> Selection<'a> {
         for part in &mut parts {
             part.places = part.places.iter().filter_map(|at| kept.binary_search(at).ok()).collect();
         }
-        let (mut targets, mut backends, mut fell_back) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut handlers, mut fell_back) = (Vec::new(), Vec::new());
         for Candidate { target, choice, refused } in candidates {
             let Some(choice) = choice else { continue };
             if !refused.is_empty() {
                 let (handler, reason) = (target.label(), joined(&refused));
                 fell_back.push(FellBack { handler, backend: choice.backend, reason });
             }
-            targets.push(target.clone());
-            backends.push(choice.backend);
+            handlers.push((target.clone(), choice.backend));
         }
         // Of BPF programs there are the kernel's own statistics.
-        if targets.is_empty()
+        if handlers.is_empty()
             && !of_programs
             && let Some(error) = ProbeError::all_left_out(&left_out)
         {
@@ -196,7 +194,7 @@ impl<'a> Selection<'a> {
         }
         let Options { precision, force, .. } = options;
         let _keeper = keeper;
-        Ok(Probes { targets, backends, left_out, fell_back, parts, precision, force, _keeper })
+        Ok(Probes { handlers, left_out, fell_back, parts, precision, force, _keeper })
     }
 }
 
@@ -242,10 +240,10 @@ impl Probes {
     fn refuse_inside_kprobes(&self) -> Result<(), ProbeError> {
         let of_all = self.parts.iter().flat_map(|part| part.places.iter().zip(&part.books));
         for (&place, books) in of_all {
-            let target = &self.targets[place];
+            let (target, backend) = &self.handlers[place];
             // For one that a glob found there is a warning.
             let skipped = books.entries == 0 && books.missed > 0 && !target.by_glob;
-            if self.backends[place] == Backend::Kprobe && skipped {
+            if *backend == Backend::Kprobe && skipped {
                 // As far as is known without trying.
                 let instead = if target.btf_id.is_some() { "fentry" } else { "function-graph" };
                 return Err(ProbeError::Other(format!(
@@ -327,21 +325,18 @@ fn attach_by(
         Ok((session, refused)) => {
             Ok((session.map(|session| Box::new(session) as Box<dyn Session>), refused))
         }
-        Err(FtraceError::Unusable(text)) => {
-            let refused = |at| (at, ProbeError::Other(text.clone()));
+        Err(error @ ProbeError::NotAllowed(_)) => Err(error),
+        // The tracer cannot be used now; another backend may do.
+        Err(error) => {
+            let refused = |at| (at, ProbeError::Other(error.to_string()));
             Ok((None, (0..targets.len()).map(refused).collect()))
         }
-        Err(error) => Err(error.into()),
     }
 }
 
 impl Session for Probes {
-    fn targets(&self) -> Vec<&Target> {
-        self.targets.iter().collect()
-    }
-
-    fn backends(&self) -> Vec<Backend> {
-        self.backends.clone()
+    fn handlers(&self) -> Vec<(&Target, Backend)> {
+        self.handlers.iter().map(|(target, backend)| (target, *backend)).collect()
     }
 
     fn foreign_program(&self) -> Result<Option<(String, u32)>, ProbeError> {
@@ -375,7 +370,7 @@ impl Session for Probes {
         }
         let precision = self.precision;
         let nothing = |books: &Books| Drained { durations: precision.durations(), books: *books };
-        let mut all = Vec::with_capacity(self.targets.len());
+        let mut all = Vec::with_capacity(self.handlers.len());
         for part in &mut self.parts {
             let pending = part.pending.take();
             let pending = pending.unwrap_or_else(|| part.books.iter().map(nothing).collect());
@@ -391,7 +386,7 @@ impl Session for Probes {
     }
 
     fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
-        let mut all = vec![None; self.targets.len()];
+        let mut all = vec![None; self.handlers.len()];
         for part in &mut self.parts {
             for (place, entries) in part.places.iter().zip(part.session.entries()?) {
                 all[*place] = entries;
@@ -447,12 +442,8 @@ mod tests {
     }
 
     impl Session for Mock {
-        fn targets(&self) -> Vec<&Target> {
-            vec![&self.target]
-        }
-
-        fn backends(&self) -> Vec<Backend> {
-            vec![Backend::Fentry]
+        fn handlers(&self) -> Vec<(&Target, Backend)> {
+            vec![(&self.target, Backend::Fentry)]
         }
 
         fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
@@ -489,8 +480,7 @@ mod tests {
             },
         );
         Probes {
-            targets: vec![target("first"), target("second")],
-            backends: vec![Backend::Fentry; 2],
+            handlers: ["first", "second"].map(|name| (target(name), Backend::Fentry)).to_vec(),
             left_out: Vec::new(),
             fell_back: Vec::new(),
             parts: parts.collect(),
