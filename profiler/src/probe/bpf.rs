@@ -171,12 +171,7 @@ impl Loader {
                     program.as_ref().or(module).map(|fd| fd.as_fd()),
                 )
             });
-            let loaded = maps.load(kind, traced, self.kernel.as_ref());
-            let fd = loaded.map_err(|refused| ProbeError::Refused {
-                program: kind.side.word(),
-                handler: target.name.clone(),
-                refused,
-            })?;
+            let fd = maps.load(kind, &target.name, traced, self.kernel.as_ref())?;
             programs.push(Program { kind, fd, hook: None, before: Some(Counted::default()) });
         }
         let holder = target.program.or(module.map(|(id, _)| *id)).unwrap_or_default();

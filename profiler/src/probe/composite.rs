@@ -8,7 +8,7 @@ use super::{
     errno::{self, Doing as _},
     ftrace::FtraceSession,
     keeper::Keeper,
-    select::{Choice, Features, Obstacle, Wish, needs_btf, select},
+    select::{Choice, Features, Obstacle, needs_btf, select},
 };
 use crate::{
     kernel::target::{KernelFiles, LeftOut, Target},
@@ -73,7 +73,7 @@ type Attached = (Option<Box<dyn Session>>, Vec<Refused>);
 
 /// The choice of a backend for each target, before and while the backends are attached.
 struct Selection<'a> {
-    wish: Wish,
+    options: Options,
     features: Features,
     candidates: Vec<Candidate<'a>>,
     left_out: Vec<LeftOut>,
@@ -96,9 +96,8 @@ impl Candidate<'_> {
 
 impl<'a> Selection<'a> {
     fn new(targets: &'a [Target], options: Options) -> Result<Self, ProbeError> {
-        let wish = Wish { backend: options.backend, force: options.force };
-        let (features, left_out) = (Features::new(), Vec::new());
-        let mut this = Self { wish, features, candidates: Vec::new(), left_out };
+        let (features, left_out) = (Features::default(), Vec::new());
+        let mut this = Self { options, features, candidates: Vec::new(), left_out };
         for target in targets {
             let choice = this.choose(target, Vec::new())?;
             this.candidates.push(Candidate { target, choice, refused: Vec::new() });
@@ -116,7 +115,7 @@ impl<'a> Selection<'a> {
         obstacles: Vec<Obstacle>,
     ) -> Result<Option<Choice>, ProbeError> {
         let refusal = |backend| self.features.refusal(backend);
-        let obstacles = match select(target, self.wish, refusal, obstacles) {
+        let obstacles = match select(target, self.options, refusal, obstacles) {
             Ok(choice) => return Ok(Some(choice)),
             Err(obstacles) => obstacles,
         };
@@ -150,7 +149,7 @@ impl<'a> Selection<'a> {
         // Where no probe of any kind can be placed, another backend does not help.
         let is_traceable =
             || KernelFiles::default().is_traceable(target.module.as_deref(), &target.name);
-        if is_required(target) && (self.wish.backend.is_some() || !is_traceable()) {
+        if is_required(target) && (self.options.backend.is_some() || !is_traceable()) {
             return Err(error);
         }
         let refused = Obstacle { backend, reason: reason(&error, backend) };
@@ -167,9 +166,8 @@ impl<'a> Selection<'a> {
         self,
         mut parts: Vec<Part>,
         keeper: Option<Keeper>,
-        options: Options,
     ) -> Result<Probes, ProbeError> {
-        let Self { candidates, left_out, .. } = self;
+        let Self { candidates, left_out, options: Options { precision, force, .. }, .. } = self;
         let of_programs = candidates.iter().any(|candidate| candidate.target.program.is_some());
         let is_in = |at: &usize| candidates[*at].choice.is_some();
         let kept: Vec<usize> = (0..candidates.len()).filter(is_in).collect();
@@ -192,7 +190,6 @@ impl<'a> Selection<'a> {
         {
             return Err(error);
         }
-        let Options { precision, force, .. } = options;
         let _keeper = keeper;
         Ok(Probes { handlers, left_out, fell_back, parts, precision, force, _keeper })
     }
@@ -233,7 +230,7 @@ impl Probes {
                 parts.push(Part::new(session, places));
             }
         }
-        selection.into_probes(parts, keeper, options)
+        selection.into_probes(parts, keeper)
     }
 
     /// A kprobe that the kernel skipped each time is in a function that runs inside a kprobe.

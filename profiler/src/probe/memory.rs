@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use profiler_common::layout::DISPLACED_MAX;
 
-use super::{Precision, counters::Layout};
+use super::{Precision, ProbeError, counters::Layout};
 use crate::text::plural;
 
 /// Share of what is available that maps may take. The rest is for the histograms that the profiler itself
@@ -46,7 +46,7 @@ impl Maps {
     ///
     /// # Errors
     /// If they need more than may be taken of it.
-    pub(super) fn check(&self, available: &Available) -> Result<(), TooLittle> {
+    pub(super) fn check(&self, available: &Available) -> Result<(), ProbeError> {
         let may_take = available.bytes / SHARE.1 * SHARE.0;
         if self.bytes() <= may_take {
             return Ok(());
@@ -71,17 +71,9 @@ impl Maps {
             available.source.display(),
             coarser.that_fit(may_take)
         );
-        Err(TooLittle { text, fits_with_two_digits: has_three && coarser.bytes() <= may_take })
+        let fits_with_two_digits = has_three && coarser.bytes() <= may_take;
+        Err(ProbeError::Memory { text, fits_with_two_digits })
     }
-}
-
-/// The maps would take more memory than there is to spare.
-#[derive(Debug, thiserror::Error)]
-#[error("{text}")]
-pub struct TooLittle {
-    text: String,
-    /// Whether the same with 2 digits would fit.
-    pub fits_with_two_digits: bool,
 }
 
 /// Available memory, and the file that says so.

@@ -31,7 +31,6 @@ use crate::recording::{Backend, CallTree};
 use crate::stats::Durations;
 pub use composite::{FellBack, Probes};
 pub use loaded::{Programs, RunStats, facts, resolve_programs};
-pub use memory::TooLittle;
 pub use sys::{JitedLine, LoadRefused, LoadedProgram, btf_bytes, loaded_programs};
 
 /// Resolution of durations.
@@ -159,9 +158,14 @@ pub enum ProbeError {
         /// The reason, and what to do.
         why: &'static str,
     },
-    /// Their maps would take more memory than there is.
-    #[error(transparent)]
-    Memory(#[from] memory::TooLittle),
+    /// Their maps would take more memory than there is to spare.
+    #[error("{text}")]
+    Memory {
+        /// How much, and what to do.
+        text: String,
+        /// Whether the same with 2 digits would fit.
+        fits_with_two_digits: bool,
+    },
     /// They must not be measured like this, and another backend would not mend it.
     #[error("{0}")]
     NotAllowed(String),

@@ -121,8 +121,7 @@ impl Tracing {
     /// # Errors
     /// When the kernel does not.
     pub(super) fn start(&mut self) -> Result<(), ProbeError> {
-        let was = self.place.read(CURRENT)?;
-        self.journal.set(self.place.path(CURRENT), &was, TRACER)
+        set_if_there(&mut self.journal, &self.place, CURRENT, TRACER)
     }
 
     /// Stops the writing of events; those in the buffers can still be read.
@@ -130,8 +129,7 @@ impl Tracing {
     /// # Errors
     /// When the kernel does not take it.
     pub(super) fn pause(&mut self) -> Result<(), ProbeError> {
-        let was = self.place.read("tracing_on")?;
-        self.journal.set(self.place.path("tracing_on"), &was, "0")
+        set_if_there(&mut self.journal, &self.place, "tracing_on", "0")
     }
 }
 
@@ -145,8 +143,8 @@ fn instance(
     if !top.path("instances").is_dir() {
         return Ok(None);
     }
-    let place = top.below(&format!("instances/profiler-{}", Life::this(root)));
-    journal.instance(place.as_path().to_owned())?;
+    let place = Folder(top.path(&format!("instances/profiler-{}", Life::this(root))));
+    journal.instance(place.0.clone())?;
     let tracers = place.read("available_tracers")?;
     if tracers.split_whitespace().any(|tracer| tracer == TRACER)
         && place.path("set_ftrace_filter").exists()
@@ -189,7 +187,7 @@ fn check_global(root: &Path, top: &Folder) -> Result<(), ProbeError> {
 fn check_alone(top: &Folder) -> Result<(), ProbeError> {
     let instances = fs::read_dir(top.path("instances")).into_iter().flatten().flatten();
     let instances = instances.filter_map(|entry| entry.file_name().into_string().ok());
-    let others = instances.map(|name| top.below(&format!("instances/{name}")));
+    let others = instances.map(|name| Folder(top.path(&format!("instances/{name}"))));
     for place in std::iter::once(top.clone()).chain(others) {
         if place.read_if_there(CURRENT)?.is_some_and(|tracer| tracer == TRACER) {
             expect(&place, CURRENT, "nop")?;
@@ -256,7 +254,7 @@ fn reader(root: &Path, top: &Folder) -> Option<(u32, PathBuf)> {
         .flat_map(|(pid, files)| files.flatten().map(move |file| (pid, file.path())))
         .filter_map(|(pid, file)| Some((pid, fs::read_link(file).ok()?)));
     let places =
-        [top.as_path(), Path::new("/sys/kernel/tracing"), Path::new("/sys/kernel/debug/tracing")];
+        [top.0.as_path(), Path::new("/sys/kernel/tracing"), Path::new("/sys/kernel/debug/tracing")];
     open.find(|(_, file)| {
         let below = places.iter().find_map(|place| file.strip_prefix(place).ok());
         below.is_some_and(|name| {

@@ -17,7 +17,7 @@ pub(super) const TRACER: &str = "function_graph";
 
 /// A folder of tracefs: the top one, or an instance.
 #[derive(Debug, Clone)]
-pub(super) struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
     /// The top folder, where the kernel has the tracer.
@@ -50,17 +50,8 @@ impl Folder {
         )
     }
 
-    /// A folder below this one.
-    pub(super) fn below(&self, name: &str) -> Self {
-        Self(self.path(name))
-    }
-
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
-    }
-
-    pub(super) fn as_path(&self) -> &Path {
-        &self.0
     }
 
     /// What a file says, without the line end.
