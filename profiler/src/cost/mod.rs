@@ -143,7 +143,7 @@ fn one_round(
     let operation_ns = time(kind, operations)? as f64 / operations as f64;
     let mut round = Round { operation_ns, ..Round::default() };
     if let Some(session) = &mut session {
-        round.backend = session.backends().first().copied();
+        round.backend = session.handlers().first().map(|(_, backend)| *backend);
         for drained in session.drain()? {
             round.hits += drained.durations.len();
             round.sum_ns += drained.durations.sum_ns();

@@ -213,12 +213,11 @@ impl Bench<'_> {
         let precision = self.precision();
         let mut digits = Digits { precision, coarser: None };
         let mut attached = Probes::attach(targets, options(precision));
-        if let Err(ProbeError::Memory(few)) = &attached
+        if let Err(ProbeError::Memory { text, fits_with_two_digits: true }) = &attached
             && self.run.args.precision.is_none()
             && self.digits.get().is_none()
-            && few.fits_with_two_digits
         {
-            let warning = WarningRecord::from(Warning::Coarser(few.to_string()));
+            let warning = WarningRecord::from(Warning::Coarser(text.clone()));
             warn(progress, std::slice::from_ref(&warning));
             digits = Digits { precision: Precision::Two, coarser: Some(warning) };
             attached = Probes::attach(targets, options(digits.precision));

@@ -357,12 +357,8 @@ mod tests {
     }
 
     impl Session for Busy {
-        fn targets(&self) -> Vec<&Target> {
-            vec![&self.target]
-        }
-
-        fn backends(&self) -> Vec<Backend> {
-            vec![Backend::Fentry]
+        fn handlers(&self) -> Vec<(&Target, Backend)> {
+            vec![(&self.target, Backend::Fentry)]
         }
 
         fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {

@@ -153,8 +153,8 @@ impl Attachment {
         // Exits of calls that had entered before the probes were there.
         let first = session.drain()?;
         let began = session.drained_until().unwrap_or_else(Instant::now);
-        let targets = session.targets().into_iter().zip(session.backends());
-        let handlers = targets.zip(&first).map(|((target, backend), first)| Handler {
+        let handlers = session.handlers().into_iter().zip(&first);
+        let handlers = handlers.map(|((target, backend), first)| Handler {
             name: target.label(),
             measure: HandlerMeasure::empty(target.clone(), Some(backend), precision.durations()),
             account: Account::begin(first),
@@ -554,11 +554,7 @@ pub(super) mod tests {
     struct Broken;
 
     impl Session for Broken {
-        fn targets(&self) -> Vec<&Target> {
-            Vec::new()
-        }
-
-        fn backends(&self) -> Vec<Backend> {
+        fn handlers(&self) -> Vec<(&Target, Backend)> {
             Vec::new()
         }
 
@@ -583,12 +579,8 @@ pub(super) mod tests {
     }
 
     impl Session for Scripted {
-        fn targets(&self) -> Vec<&Target> {
-            self.targets.iter().collect()
-        }
-
-        fn backends(&self) -> Vec<Backend> {
-            vec![Backend::Fentry; self.targets.len()]
+        fn handlers(&self) -> Vec<(&Target, Backend)> {
+            self.targets.iter().map(|target| (target, Backend::Fentry)).collect()
         }
 
         fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {

@@ -135,16 +135,6 @@ impl Calls {
         }
     }
 
-    fn sort_in(&mut self, ready: Vec<Seen>) {
-        self.held = self.open.values().chain(&self.ended).map(|call| call.parts.len()).sum();
-        for seen in ready {
-            match seen.event.exit {
-                None => self.enter(seen.task(), &seen.event),
-                Some(_) => self.leave(seen.task(), &seen.event),
-            }
-        }
-    }
-
     fn is_handler(&self, func: u64) -> bool {
         func.checked_sub(self.handler).is_some_and(|after| after <= CALL_SITE)
     }
@@ -250,14 +240,14 @@ impl Sink for Calls {
         self.waiting.push(seen);
     }
 
-    fn end_round(&mut self, read_to: u64) {
-        let ready = self.waiting.end_round(read_to);
-        self.sort_in(ready);
-    }
-
-    fn finish(&mut self) {
-        let ready = self.waiting.finish();
-        self.sort_in(ready);
+    fn end_round(&mut self, read_to: Option<u64>) {
+        self.held = self.open.values().chain(&self.ended).map(|call| call.parts.len()).sum();
+        for seen in self.waiting.end_round(read_to) {
+            match seen.event.exit {
+                None => self.enter(seen.task(), &seen.event),
+                Some(_) => self.leave(seen.task(), &seen.event),
+            }
+        }
     }
 
     /// Counts the calls of which it is known now that they are whole.
