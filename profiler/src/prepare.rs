@@ -58,33 +58,36 @@ pub fn prepare(args: &PrepareArgs, running: Option<&str>) -> Result<Prepared, Fa
     }
     let of_running = Path::new(BTF_FOLDER).join("vmlinux");
     let base = args.btf.clone().unwrap_or_else(|| of_running.clone());
-    let fits = |of: Option<&str>| match (&module.built_for, of) {
-        (Some(built_for), Some(of)) if built_for != of => {
-            let what = format!(
-                "was built for kernel {built_for}, and {} is of {of}: name that kernel's BTF with --btf \
-                 (its vmlinux, or /sys/kernel/btf/vmlinux copied from a machine that runs it)",
-                base.display()
-            );
-            Err(unfit(path, &what))
-        }
-        _ => Ok(()),
-    };
     // Checked first: then it does not matter whether that kernel has BTF.
     if args.btf.is_none() {
-        fits(running)?;
+        check_release(&module, &base, running)?;
     }
     let base_bytes = fs::read(&base).map_err(|error| {
         let remedy = "name the BTF of the kernel that will load the module with --btf";
         no_base(&base, &format!("{error}; {remedy}"))
     })?;
     let base_btf = raw_btf(&base, &base_bytes)?;
-    let is_of_running = || fs::read(&of_running).is_ok_and(|bytes| bytes == base_btf);
-    fits(banner(&base_bytes).or(running.filter(|_| is_of_running())))?;
+    let running = running.filter(|_| fs::read(&of_running).is_ok_and(|bytes| bytes == base_btf));
+    check_release(&module, &base, banner(&base_bytes).or(running))?;
     let output = args.output.clone().unwrap_or_else(|| path.with_extension("btf.ko"));
 
     let functions = write_with_btf(path, &bytes[..module.elf_bytes], (&base, base_btf), &output)?;
     let was_signed = module.elf_bytes < bytes.len();
     Ok(Prepared { module, output, base, functions, was_signed })
+}
+
+/// Refuses a kernel's BTF if it is of another release than the module was built for.
+fn check_release(module: &Inspected, base: &Path, of: Option<&str>) -> Result<(), Failure> {
+    match (&module.built_for, of) {
+        (Some(built_for), Some(of)) if built_for != of => bail!(
+            BAD_INPUT,
+            "{} was built for kernel {built_for}, and {} is of {of}: name that kernel's BTF with --btf \
+             (its vmlinux, or /sys/kernel/btf/vmlinux copied from a machine that runs it)",
+            module.file.display(),
+            base.display()
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Writes the module with BTF on that of the kernel; the number of functions that it describes.
@@ -169,8 +172,8 @@ pub fn check_parameters(path: &Path, given: &str) -> Result<(), Failure> {
     };
     // Those of every module (kernel/module/main.c).
     let of_all = ["async_probe", "dyndbg"];
-    let is_known = |name: &String| known.contains(name) || of_all.contains(&name.as_str());
-    let unknown: Vec<String> = given.into_iter().filter(|name| !is_known(name)).collect();
+    let mut unknown = given;
+    unknown.retain(|name| !known.contains(name) && !of_all.contains(&name.as_str()));
     if unknown.is_empty() {
         return Ok(());
     }
@@ -249,13 +252,13 @@ impl Inspected {
         if file.kind() != ObjectKind::Relocatable {
             return Err(no_module("it is not a relocatable object"));
         }
-        let value = |key: &str| said_in(bytes, key).into_iter().next();
-        let stem = || path.file_stem().unwrap_or_default().to_string_lossy().replace('-', "_");
+        let name = said_in(bytes, "name=").into_iter().next();
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().replace('-', "_");
+        let magic = said_in(bytes, "vermagic=").into_iter().next();
         Ok(Self {
             file: path.to_owned(),
-            name: value("name=").unwrap_or_else(stem),
-            built_for: value("vermagic=")
-                .and_then(|magic| magic.split_whitespace().next().map(str::to_owned)),
+            name: name.unwrap_or(stem),
+            built_for: magic.and_then(|it| it.split_whitespace().next().map(str::to_owned)),
             has_btf: has(".BTF"),
             has_debug_info: has(".debug_info"),
             elf_bytes: unsigned_length(bytes),
@@ -264,13 +267,12 @@ impl Inspected {
 }
 
 fn unsigned_length(bytes: &[u8]) -> usize {
-    let without = || {
-        let rest = bytes.strip_suffix(SIGNATURE_MAGIC)?;
+    let unsigned = bytes.strip_suffix(SIGNATURE_MAGIC).and_then(|rest| {
         let info = rest.len().checked_sub(SIGNATURE_INFO)?;
         let length = rest.get(info + 8..)?.try_into().ok().map(u32::from_be_bytes)?;
         info.checked_sub(usize::try_from(length).ok()?)
-    };
-    without().unwrap_or(bytes.len())
+    });
+    unsigned.unwrap_or(bytes.len())
 }
 
 fn section<'a>(elf: &'a [u8], name: &str) -> Option<&'a [u8]> {

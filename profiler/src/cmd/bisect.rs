@@ -43,9 +43,6 @@ fn run_script(
     say: &mut dyn FnMut(&str),
     print: impl FnOnce(&str) -> Result<(), Failure> + Send,
 ) -> Result<(), Failure> {
-    let cannot_run = |error: io::Error| {
-        Failure::new(exit::CANNOT_MEASURE, format!("cannot run the script of bisect: {error}"))
-    };
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(cannot_run)?;
     let (word, result, steps) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -74,6 +71,10 @@ fn run_script(
         Some(exit::OK) => Ok(()),
         code => Err(Failure::new(code.unwrap_or(exit::CANNOT_MEASURE), message)),
     }
+}
+
+fn cannot_run(error: io::Error) -> Failure {
+    Failure::new(exit::CANNOT_MEASURE, format!("cannot run the script of bisect: {error}"))
 }
 
 /// Prints the script's standard output, if there is any, and tells it so.

@@ -39,8 +39,6 @@ pub fn run(action: &KernelsAction) -> Result<(), Failure> {
 fn remove(cache: &Cache, versions: &[String]) -> Result<(), Failure> {
     let kept = snapshots::kept();
     let fetched = cache.list();
-    let is_fetched = |version: &&String| fetched.iter().any(|of| is_of(&of.release, version));
-    let has_snapshot = |version: &&String| kept.iter().any(|of| is_of(&of.release, version));
     for kept in &kept {
         if versions.iter().any(|version| is_of(&kept.release, version)) {
             fs::remove_dir_all(&kept.folder)
@@ -49,8 +47,11 @@ fn remove(cache: &Cache, versions: &[String]) -> Result<(), Failure> {
         }
     }
     // A kernel that was not fetched may have snapshots.
-    let versions = versions.iter().filter(|of| is_fetched(of) || !has_snapshot(of));
-    let versions: Vec<String> = versions.cloned().collect();
+    let mut versions = versions.to_vec();
+    versions.retain(|version| {
+        fetched.iter().any(|kernel| is_of(&kernel.release, version))
+            || !kept.iter().any(|kept| is_of(&kept.release, version))
+    });
     let removed = cache.remove(&versions)?;
     removed.iter().for_each(|kernel| say(&format!("removed Linux {}", kernel.release)));
     Ok(())
@@ -110,10 +111,10 @@ impl Listed {
 /// What a folder takes on the disk; links are not followed.
 fn size(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let of = |entry: fs::DirEntry| match entry.metadata() {
+    let sizes = entries.map(|entry| match entry.metadata() {
         Ok(facts) if facts.is_dir() => size(&entry.path()),
         Ok(facts) => facts.blocks() * 512,
         Err(_) => 0,
-    };
-    entries.map(of).sum()
+    });
+    sizes.sum()
 }

@@ -8,7 +8,7 @@ use super::show;
 use crate::cli::ListArgs;
 use crate::error::{Failure, exit};
 use crate::export::list::{self, BpfFunction};
-use crate::kernel::hooks::{Hook, Hooks};
+use crate::kernel::hooks::Hooks;
 use crate::kernel::target::KernelFiles;
 use crate::lab;
 use crate::lab::agent::Agent;
@@ -58,18 +58,15 @@ fn hooks(args: &ListArgs, subject: Subject, agent: Option<Agent>) -> Result<(), 
     let mut progress = Progress::new(false);
     let params = &args.module_params;
     let mut found = lab::hooks::of_subject(subject, &args.kernel, params, agent, &mut progress)?;
-    let is_wanted =
-        |hook: &Hook| patterns.is_empty() || patterns.iter().any(|pattern| hook.matches(pattern));
     for (_, hooks) in &mut found {
-        hooks.list.retain(is_wanted);
+        hooks.list.retain(|hook| patterns.is_empty() || patterns.iter().any(|it| hook.matches(it)));
     }
-    let text = |width| {
-        let of_kernel = |(release, hooks): &(String, Hooks)| {
-            format!("Linux {release}\n{}", list::hooks(hooks).text(width))
-        };
-        found.iter().map(of_kernel).collect::<Vec<_>>().join("\n")
-    };
     let by_release: BTreeMap<&String, &Hooks> =
         found.iter().map(|(release, hooks)| (release, hooks)).collect();
-    show(args.json, &by_release, text)
+    show(args.json, &by_release, |width| {
+        let texts = found
+            .iter()
+            .map(|(release, hooks)| format!("Linux {release}\n{}", list::hooks(hooks).text(width)));
+        texts.collect::<Vec<_>>().join("\n")
+    })
 }

@@ -72,11 +72,11 @@ pub fn stdout_width() -> Option<u16> {
 
 /// These globs.
 fn globs(patterns: &[String]) -> Result<Vec<glob::Pattern>, Failure> {
-    let glob = |text: &String| {
-        let bad = |error| Failure::new(exit::USAGE, format!("invalid glob `{text}`: {error}"));
-        glob::Pattern::new(text).map_err(bad)
-    };
-    patterns.iter().map(glob).collect()
+    let globs = patterns.iter().map(|text| {
+        glob::Pattern::new(text)
+            .map_err(|error| Failure::new(exit::USAGE, format!("invalid glob `{text}`: {error}")))
+    });
+    globs.collect()
 }
 
 /// Restores what a killed profiler had changed in tracefs, and reports it.

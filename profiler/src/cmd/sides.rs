@@ -26,8 +26,8 @@ impl Files {
     /// # Errors
     /// If a side has no file.
     pub(super) fn of(args: &SidesArgs, base_needed: bool) -> Result<Self, Failure> {
-        let is_option = |file: &&PathBuf| file.to_string_lossy().starts_with("--");
-        if let Some(option) = args.base.iter().chain(&args.candidate).find(is_option) {
+        let mut files = args.base.iter().chain(&args.candidate);
+        if let Some(option) = files.find(|file| file.to_string_lossy().starts_with("--")) {
             let option = option.display();
             bail!(USAGE, "what follows `--` are files of the candidate: write {option} before it");
         }
@@ -52,8 +52,8 @@ impl Files {
     /// # Errors
     /// If some are and others are not.
     pub(super) fn are_builds(&self) -> Result<bool, Failure> {
-        let all = || self.base.iter().chain(&self.candidate);
-        match (all().find(|path| is_build(path)), all().find(|path| !is_build(path))) {
+        let mut files = self.base.iter().chain(&self.candidate);
+        match (files.clone().find(|path| is_build(path)), files.find(|path| !is_build(path))) {
             (Some(build), Some(other)) => bail!(
                 USAGE,
                 "{} is a build and {} is none: name builds alone, or recordings alone",
@@ -69,8 +69,7 @@ impl Files {
     /// # Errors
     /// If a file is missing or not a valid recording.
     pub(super) fn read(&self) -> Result<(Vec<Run>, Vec<Run>), Failure> {
-        let is_missing = |path: &&PathBuf| path.as_os_str() != "-" && !path.exists();
-        if let Some(missing) = self.base.iter().find(is_missing) {
+        if let Some(missing) = self.base.iter().find(|it| it.as_os_str() != "-" && !it.exists()) {
             let missing = missing.display();
             bail!(
                 BAD_INPUT,
@@ -78,8 +77,9 @@ impl Files {
                  `profiler run --json FILE`, and keep that file"
             );
         }
-        let bad = |error: Failure| Failure::new(error.code, format!("bad baseline: {error}"));
-        Ok((read(&self.base).map_err(bad)?, read(&self.candidate)?))
+        let base = read(&self.base)
+            .map_err(|error| Failure::new(error.code, format!("bad baseline: {error}")))?;
+        Ok((base, read(&self.candidate)?))
     }
 }
 

@@ -26,20 +26,22 @@ pub fn of_kernels(options: &Options, folder: &Path) -> Result<Vec<KernelBuilds>,
         [] => default_kernels(&baselines)?,
         given => given.to_vec(),
     };
-    let with_builds = |kernel: KernelImage| {
+    let mut found = Vec::new();
+    for kernel in find_kernels(&asked)? {
         let below = folder.join(&kernel.release);
         fs::create_dir_all(&below).map_err(|error| Failure::cannot_write(&below, &error))?;
         let btf = match options.run.meter {
             Meter::Probes => kernel_btf(&kernel, &below)?,
             Meter::Exact => None,
         };
-        let build = |of: &[Given], params: &str, file: &str| {
-            let (subject, module) = of_kernel(of, &kernel)?;
-            build(subject, module.as_ref(), params, btf.as_deref(), &below.join(file))
-        };
-        let baseline = build(&baselines, &options.baseline_params, "baseline.ko")?;
-        let of_candidate = |of| build(of, &options.candidate_params, "candidate.ko");
-        let candidate = (!candidates.is_empty()).then(|| of_candidate(&candidates)).transpose()?;
+        let btf = btf.as_deref();
+        let given = of_kernel(&baselines, &kernel)?;
+        let baseline = build(given, &options.baseline_params, btf, &below.join("baseline.ko"))?;
+        let mut candidate = None;
+        if !candidates.is_empty() {
+            let (given, output) = (of_kernel(&candidates, &kernel)?, below.join("candidate.ko"));
+            candidate = Some(build(given, &options.candidate_params, btf, &output)?);
+        }
         if let Some(candidate) = candidate.as_ref().filter(|it| it.name != baseline.name) {
             bail!(
                 BAD_INPUT,
@@ -48,15 +50,14 @@ pub fn of_kernels(options: &Options, folder: &Path) -> Result<Vec<KernelBuilds>,
                 candidate.name
             );
         }
-        Ok(KernelBuilds { kernel, baseline, candidate })
-    };
-    find_kernels(&asked)?.into_iter().map(with_builds).collect()
+        found.push(KernelBuilds { kernel, baseline, candidate });
+    }
+    Ok(found)
 }
 
 /// What is installed of a subject: of a module a copy at `output`, with BTF on that of the kernel.
 fn build(
-    subject: &Subject,
-    module: Option<&Inspected>,
+    (subject, module): &Given,
     params: &str,
     btf: Option<&Path>,
     output: &Path,
@@ -97,13 +98,16 @@ fn find_kernels(asked: &[String]) -> Result<Vec<KernelImage>, Failure> {
 type Given = (Subject, Option<Inspected>);
 
 fn inspect(subjects: &[Subject]) -> Result<Vec<Given>, Failure> {
-    let of_module = |subject: &Subject| subject.module().map(prepare::inspect).transpose();
-    subjects.iter().map(|subject| Ok((subject.clone(), of_module(subject)?))).collect()
+    let given = subjects.iter().map(|subject| {
+        let module = subject.module().map(prepare::inspect).transpose()?;
+        Ok((subject.clone(), module))
+    });
+    given.collect()
 }
 
 fn default_kernels(given: &[Given]) -> Result<Vec<String>, Failure> {
-    let built_for = |(_, module): &Given| module.as_ref()?.built_for.clone();
-    let releases: Option<Vec<String>> = given.iter().map(built_for).collect();
+    let releases: Option<Vec<String>> =
+        given.iter().map(|(_, module)| module.as_ref()?.built_for.clone()).collect();
     releases.filter(|releases| !releases.is_empty()).ok_or_else(|| {
         Failure::new(
             exit::USAGE,
@@ -114,11 +118,11 @@ fn default_kernels(given: &[Given]) -> Result<Vec<String>, Failure> {
 
 /// The subject for this kernel: a command, or the module that it loads.
 fn of_kernel<'a>(given: &'a [Given], kernel: &KernelImage) -> Result<&'a Given, Failure> {
-    let fits = |(_, module): &&Given| {
+    let fitting = given.iter().find(|(_, module)| {
         let built_for = module.as_ref().and_then(|module| module.built_for.as_ref());
         built_for.is_none_or(|release| *release == kernel.release)
-    };
-    given.iter().find(fits).ok_or_else(|| {
+    });
+    fitting.ok_or_else(|| {
         let built_for: Vec<String> = given
             .iter()
             .filter_map(|(_, module)| module.as_ref())

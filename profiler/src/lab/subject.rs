@@ -95,9 +95,8 @@ pub fn agent_beside(args: &AgentArgs, has_command: bool) -> Result<Option<Agent>
     if let (Some(file), None, false) = (files.first(), agent, has_command) {
         bail!(USAGE, "--agent-file {} is for --agent or `run: COMMAND`", file.display());
     }
-    let read =
-        |given: &String| Agent::given(given, files).unwrap_or_else(|| Agent::new(given, files));
-    agent.as_ref().map(read).transpose()
+    let Some(given) = agent else { return Ok(None) };
+    Agent::given(given, files).unwrap_or_else(|| Agent::new(given, files)).map(Some)
 }
 
 /// A subject on a kernel.

@@ -101,15 +101,15 @@ fn program(args: &TaxArgs) -> Result<Option<Agent>, Failure> {
 
 /// A word for a shell, with quotes only where it needs them.
 fn quoted(word: &str) -> Result<Cow<'_, str>, shlex::QuoteError> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_=./:,@%+-".contains(c);
-    let is_bare = !word.is_empty() && word.chars().all(is_plain);
+    let is_bare = !word.is_empty()
+        && word.chars().all(|c| c.is_ascii_alphanumeric() || "_=./:,@%+-".contains(c));
     if is_bare { Ok(Cow::Borrowed(word)) } else { shlex::try_quote(word) }
 }
 
 /// What is installed for each column.
 fn options(args: &TaxArgs) -> Result<Vec<(&String, Options)>, Failure> {
-    let is_command = |given: &String| subject::command(Path::new(given)).is_some();
-    let has_command = !args.command.is_empty() || args.with.iter().any(is_command);
+    let has_command = !args.command.is_empty()
+        || args.with.iter().any(|given| subject::command(Path::new(given)).is_some());
     let agent = subject::agent_beside(&args.guests.agent, has_command)?;
     let mut columns = Vec::new();
     for given in &args.with {
@@ -145,9 +145,9 @@ fn label(given: &str, columns: &[Column]) -> String {
     let (program, more) = command.split_once(' ').unwrap_or((command, ""));
     let name = program.rsplit('/').next().unwrap_or(program);
     let name = format!("{name} {more}").trim().to_owned();
-    let is_free = |label: &String| columns.iter().all(|column| column.label != *label);
     let numbered = (2..).map(|number: u32| format!("{name} #{number}"));
-    std::iter::once(name.clone()).chain(numbered).find(is_free).unwrap_or(name)
+    let mut labels = std::iter::once(name.clone()).chain(numbered);
+    labels.find(|label| columns.iter().all(|column| column.label != *label)).unwrap_or(name)
 }
 
 /// Each load twice in one guest: once for one operation, as functions are counted while a load sets itself up, too. Runs of a program
@@ -161,13 +161,13 @@ fn jobs(kinds: &[BuiltinKind], program: Option<&str>) -> Vec<Job> {
             jobs.push(Job { part: Some(name.to_owned()), guest: u32::MAX, program: true, ..job });
         }
     }
-    let twice = |many: Job| {
+    let twice = jobs.into_iter().flat_map(|many| {
         let many = Job { wanted: Some(Arc::default()), ..many };
         let mut once = Job { cost: false, ..many.clone() };
         once.run.length = Length::Operations(1);
         [once, many]
-    };
-    jobs.into_iter().flat_map(twice).collect()
+    });
+    twice.collect()
 }
 
 #[cfg(test)]

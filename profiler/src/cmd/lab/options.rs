@@ -1,7 +1,5 @@
 //! From arguments to the lab's options.
 
-use std::path::PathBuf;
-
 use crate::cli::lab::LabArgs;
 use crate::cmd::sides::check_parameters;
 use crate::error::{Failure, exit};
@@ -18,9 +16,10 @@ use crate::recording::Meter;
 /// other.
 pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
     let meter = args.meter();
-    let all = |given: &[PathBuf]| Subject::all(given, &args.guests.agent.agent_file);
-    let mut baseline = all(if args.baseline.is_empty() { &args.module } else { &args.baseline })?;
-    let candidate = all(&args.candidate)?;
+    let further = &args.guests.agent.agent_file;
+    let baseline = if args.baseline.is_empty() { &args.module } else { &args.baseline };
+    let mut baseline = Subject::all(baseline, further)?;
+    let candidate = Subject::all(&args.candidate, further)?;
     let has_command = baseline.iter().chain(&candidate).any(Subject::is_command);
     let mut agent = agent_beside(&args.guests.agent, has_command)?;
     // Without a driver it is what is measured.
@@ -36,10 +35,11 @@ pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
     let handlers = chosen(args, handlers, is_command)?;
     // Of a load profile a command gets the load alone: the handlers are a driver's.
     let enabled = parameter.filter(|_| !is_command).map(|name| format!("{name}=1"));
-    let params = |own: &str| {
+    let own = [&args.baseline_params, &args.candidate_params];
+    let [baseline_params, candidate_params] = own.map(|own| {
         let all = [enabled.as_deref().unwrap_or(""), &args.module_params, own].map(str::trim);
         all.into_iter().filter(|params| !params.is_empty()).collect::<Vec<_>>().join(" ")
-    };
+    });
     let length = args.duration.map(Length::Time).or(args.operations.map(Length::Operations));
     let run = RunSpec {
         clock: args.clock,
@@ -55,9 +55,9 @@ pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
     let options = Options {
         kernels: args.kernel.clone(),
         baseline,
-        baseline_params: params(&args.baseline_params),
+        baseline_params,
         candidate,
-        candidate_params: params(&args.candidate_params),
+        candidate_params,
         agent,
         run,
         placements: args.placements,
@@ -72,7 +72,6 @@ pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
         logs: args.guests.logs.clone(),
     };
     options.check()?;
-    let own = [&args.baseline_params, &args.candidate_params];
     check_parameters(&options, &args.module_params, own)?;
     Ok(options)
 }

@@ -1,7 +1,6 @@
 //! Output of a lab: files and tables.
 
 use std::fs;
-use std::path::PathBuf;
 
 use crate::atomic_file::OutputFile;
 use crate::cli::lab::LabArgs;
@@ -34,8 +33,8 @@ impl Outputs {
                     paths = ["baseline.json", "candidate.json"].map(|name| Some(folder.join(name)));
                 }
             }
-            let open = |path: Option<PathBuf>| path.as_deref().map(OutputFile::open).transpose();
-            let [baseline, candidate] = paths.map(open);
+            let [baseline, candidate] =
+                paths.map(|path| path.as_deref().map(OutputFile::open).transpose());
             files.push([baseline?, candidate?]);
         }
         Ok(Self(files))
