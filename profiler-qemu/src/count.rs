@@ -177,13 +177,6 @@ pub(crate) struct Calls {
     pub(crate) own: HashMap<u64, u64>,
 }
 
-impl Calls {
-    /// How many different values it keeps.
-    fn values(&self) -> usize {
-        self.inclusive.len() + self.own.len()
-    }
-}
-
 #[derive(Debug)]
 struct Frame {
     node: u32,
@@ -709,10 +702,10 @@ impl Counter {
             return;
         }
         calls.ended += 1;
-        let before = calls.values();
+        let before = calls.inclusive.len() + calls.own.len();
         *calls.inclusive.entry(level.clock - frame.clock_before).or_default() += 1;
         *calls.own.entry(frame.own).or_default() += 1;
-        self.kept += calls.values() - before;
+        self.kept += calls.inclusive.len() + calls.own.len() - before;
         let interrupts = level.interrupts - frame.interrupts_before;
         calls.interrupted += u64::from(interrupts > 0);
         calls.interrupts += interrupts;
