@@ -30,8 +30,7 @@ impl Trouble {
     pub fn names_module(&self, module: &str) -> bool {
         let tag = format!("[{module}]");
         // "Modules linked in" lists every module, with flags in brackets.
-        let code = |line: &&String| line.contains("+0x") && line.contains(&tag);
-        self.lines.iter().any(|line| code(&line))
+        self.lines.iter().any(|line| line.contains("+0x") && line.contains(&tag))
     }
 }
 

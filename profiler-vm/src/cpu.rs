@@ -27,11 +27,12 @@ pub(crate) fn translated() -> &'static str {
 /// An unknown flag is an error to QEMU, so its list (`-cpu help`) is read first.
 fn model(help: &[u8]) -> String {
     let help = String::from_utf8_lossy(help);
-    let is_known = |flag: &str| help.split_ascii_whitespace().any(|word| word == flag);
     // Known since 2.9.
     let mut model = format!("max,{FIVE_LEVELS}=off");
-    for flag in FAST_STRINGS.into_iter().filter(|flag| is_known(flag)) {
-        model.push_str(&format!(",{flag}=off"));
+    for flag in FAST_STRINGS {
+        if help.split_ascii_whitespace().any(|word| word == flag) {
+            model.push_str(&format!(",{flag}=off"));
+        }
     }
     model
 }

@@ -265,18 +265,17 @@ fn unpack(payload: &[u8]) -> Result<(Vec<u8>, bool), String> {
         [0x1f, 0x8b, ..] => ("gzip", &["-dc"]),
         _ => return Err("it is compressed in a way that is not known here".to_owned()),
     };
-    let cannot_run = |error: io::Error| {
+    let packed = in_file(payload).map_err(|error| format!("no temporary file: {error}"))?;
+    // The kernel's size follows the stream, so the program may complain about the end: what came out is what counts.
+    let mut command = Command::new(program);
+    let output = command.args(args).stdin(packed).stderr(Stdio::null()).output();
+    let Output { status, stdout: bytes, .. } = output.map_err(|error| {
         let install = match error.kind() {
             io::ErrorKind::NotFound => format!("; install `{program}`"),
             _ => String::new(),
         };
         format!("cannot run `{program}`: {error}{install}")
-    };
-    let packed = in_file(payload).map_err(|error| format!("no temporary file: {error}"))?;
-    // The kernel's size follows the stream, so the program may complain about the end: what came out is what counts.
-    let mut command = Command::new(program);
-    let output = command.args(args).stdin(packed).stderr(Stdio::null()).output();
-    let Output { status, stdout: bytes, .. } = output.map_err(cannot_run)?;
+    })?;
     match bytes.starts_with(b"\x7fELF") || is_arm64(&bytes) {
         true => Ok((bytes, status.success())),
         false => Err(format!("`{program}` gave neither an ELF file nor an Image of arm64")),

@@ -76,20 +76,21 @@ pub(crate) struct Tested {
 /// Builds the programs of the tests, and the unit tests, too, if asked.
 pub(crate) fn build_tests(with_unit_tests: bool) -> Result<Tested> {
     println!("build: tests, release");
-    let build = |which: &str| {
-        let args = format!("test --no-run {TESTED} {which}");
-        messages(&args.split(' ').collect::<Vec<_>>())
-    };
     if with_unit_tests {
-        build(UNIT_TESTS)?;
+        build_test(UNIT_TESTS)?;
     }
     // That for the VM has to be named, or cargo leaves it out.
-    let messages = build("--test host --test vm")?;
+    let messages = build_test("--test host --test vm")?;
     Ok(Tested {
         profiler: executable(&messages, "profiler")?,
         host_tests: executable(&messages, "host")?,
         vm_tests: executable(&messages, "vm")?,
     })
+}
+
+fn build_test(which: &str) -> Result<String> {
+    let args = format!("test --no-run {TESTED} {which}");
+    messages(&args.split(' ').collect::<Vec<_>>())
 }
 
 /// Cargo's messages about a build, one JSON object per line.
@@ -102,12 +103,10 @@ fn messages(args: &[&str]) -> Result<String> {
 /// The executable of a target in cargo's messages.
 fn executable(messages: &str, target: &str) -> Result<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    // Unit tests have the name of what they are in.
-    let is_unit_test = |message: &Value| {
-        message["profile"]["test"] == true && message["target"]["kind"][0] != "test"
-    };
     messages
-        .filter(|message| message["target"]["name"] == target && !is_unit_test(message))
+        .filter(|message| message["target"]["name"] == target)
+        // Unit tests have the name of what they are in.
+        .filter(|it| it["profile"]["test"] != true || it["target"]["kind"][0] == "test")
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
         .with_context(|| format!("cargo built no executable `{target}`"))
 }

@@ -161,11 +161,9 @@ pub(crate) struct GatePowerArgs {
 
 /// Instructions more in each call of the slower handler, 0 for builds of equal cost; and how many decisions.
 fn decisions(text: &str) -> Result<(u64, u64), String> {
-    let parse = || {
-        let (slower, count) = text.split_once('=')?;
-        Some((slower.parse().ok()?, count.parse().ok()?))
-    };
-    parse().ok_or_else(|| format!("`{text}` is no N=COUNT, such as 60=20"))
+    text.split_once('=')
+        .and_then(|(slower, count)| Some((slower.parse().ok()?, count.parse().ok()?)))
+        .ok_or_else(|| format!("`{text}` is no N=COUNT, such as 60=20"))
 }
 
 /// Arguments of `vm`: what to run, and in which VM.

@@ -173,11 +173,12 @@ fn record_of_tree(tools: &str) -> Result<String> {
 
 /// The lines that only one of two records has: the old ones with `-`, the new ones with `+`.
 fn differences(record: &str, tree: &str) -> Vec<String> {
-    let only = |sign: &str, of: &str, other: &str| -> Vec<String> {
+    let mut differences = Vec::new();
+    for (sign, of, other) in [("-", record, tree), ("+", tree, record)] {
         let lines = of.lines().filter(|line| !other.lines().any(|it| it == *line));
-        lines.map(|line| format!("{sign} {line}")).collect()
-    };
-    [only("-", record, tree), only("+", tree, record)].concat()
+        differences.extend(lines.map(|line| format!("{sign} {line}")));
+    }
+    differences
 }
 
 #[cfg(test)]

@@ -106,15 +106,13 @@ fn build_in(kernel: &Unpacked, folder: &Path, variables: &str) -> Result<PathBuf
 
 /// Tracked sources only: a build by hand in the folder leaves more.
 fn sources() -> Result<Vec<PathBuf>> {
-    let is_source = |path: &PathBuf| {
+    let mut files = process::files_below(&paths::root().join("testbed"))?;
+    files.retain(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let code = name.ends_with(".c") || name.ends_with(".h");
         name == "Kbuild" || name == "Makefile" || code && !name.ends_with(".mod.c")
-    };
-    Ok(process::files_below(&paths::root().join("testbed"))?
-        .into_iter()
-        .filter(is_source)
-        .collect())
+    });
+    Ok(files)
 }
 
 fn stamp(kernel: &Unpacked) -> Result<String> {

@@ -111,17 +111,18 @@ pub(crate) fn run(args: &GatePowerArgs) -> Result<bool> {
 impl Decision {
     fn of(kind: Kind, seed: u64, seconds: f64, report: &Value) -> Result<Self> {
         let lines = report["lines"].as_array().context("no lines in the gate's report")?;
-        let name = |line: &Value| line["handler"].as_str().unwrap_or_default().to_owned();
+        let failing = lines.iter().filter(|line| line["verdict"] == "fail");
         let mut failed: Vec<String> =
-            lines.iter().filter(|line| line["verdict"] == "fail").map(name).collect();
+            failing.map(|line| line["handler"].as_str().unwrap_or_default().to_owned()).collect();
         failed.dedup();
         let found = kind.slower > 0 && failed.iter().any(|name| name == HANDLER);
         if kind.slower > 0 {
             failed.retain(|name| name != HANDLER && name != OPERATION);
         }
         // The average, or the only cost that a limit judges: the number of calls is none.
-        let is_cost = |line: &&Value| ["avg", "tp50"].iter().any(|it| line["statistic"] == *it);
-        let cost = lines.iter().filter(is_cost).find(|line| line["handler"] == HANDLER);
+        let mut of_handler = lines.iter().filter(|line| line["handler"] == HANDLER);
+        let cost =
+            of_handler.find(|line| line["statistic"] == "avg" || line["statistic"] == "tp50");
         let changes = lines.iter().map(|line| &line["change"]);
         let placements = changes.clone().filter_map(|change| change["placements"].as_u64()).max();
         let largest = changes.filter_map(|change| change["percent"].as_f64());
@@ -176,8 +177,9 @@ fn decide(
 fn read(kept: &Path) -> Result<Vec<Decision>> {
     let text = if kept.exists() { process::read(kept)? } else { String::new() };
     let decisions = serde_json::Deserializer::from_str(&text).into_iter();
-    let failed = || format!("{} has another form; remove it to start again", kept.display());
-    decisions.collect::<Result<_, _>>().with_context(failed)
+    decisions
+        .collect::<Result<_, _>>()
+        .with_context(|| format!("{} has another form; remove it to start again", kept.display()))
 }
 
 fn keep(kept: &Path, decision: &Decision) -> Result<()> {

@@ -63,8 +63,8 @@ impl Tool for Arm64 {
 
 /// Puts the program of arm64's guests beside this machine's release build, and into the user's cache if there is one.
 pub(crate) fn keep_program(program: &Path) -> Result<()> {
-    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
     let cache = cache.map(|cache| cache.join("profiler/guests"));
     for folder in std::iter::once(paths::target().join("release")).chain(cache) {
         process::create_dir(&folder)?;

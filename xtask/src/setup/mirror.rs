@@ -36,16 +36,7 @@ pub(super) fn unpack(apt: &Apt, package: &str, to: &Path) -> Result<()> {
 /// The lines of a sources.list for these series, by the mirrors of this machine: lines `URI release created-by`. Sources of
 /// third parties have releases of other names.
 fn sources(targets: &str, wanted: &[Series]) -> Option<String> {
-    const RELEASES: [&str; 6] =
-        ["bullseye", "bookworm", "trixie", "oldstable", "stable", "oldoldstable"];
-    let uri_of = |suffix: &str| {
-        targets.lines().find_map(|line| {
-            let (uri, rest) = line.split_once(' ')?;
-            let release = rest.split(' ').next()?.strip_suffix(suffix)?;
-            RELEASES.contains(&release).then_some(uri)
-        })
-    };
-    let (main, security_uri) = (uri_of("")?, uri_of("-security"));
+    let (main, security_uri) = (uri_of(targets, "")?, uri_of(targets, "-security"));
     let mut lines = String::new();
     for series in wanted {
         let (suite, security) = series.suite();
@@ -56,6 +47,16 @@ fn sources(targets: &str, wanted: &[Series]) -> Option<String> {
         }
     }
     Some(lines)
+}
+
+fn uri_of<'a>(targets: &'a str, suffix: &str) -> Option<&'a str> {
+    const RELEASES: [&str; 6] =
+        ["bullseye", "bookworm", "trixie", "oldstable", "stable", "oldoldstable"];
+    targets.lines().find_map(|line| {
+        let (uri, rest) = line.split_once(' ')?;
+        let release = rest.split(' ').next()?.strip_suffix(suffix)?;
+        RELEASES.contains(&release).then_some(uri)
+    })
 }
 
 #[cfg(test)]

@@ -91,36 +91,37 @@ pub(crate) fn all() -> Vec<Part<'static>> {
 /// Installs what is missing of `parts`; prints nothing if nothing is. An error after a signal: each VM checks its parts.
 pub(crate) fn ensure(parts: &[Part<'_>]) -> Result<()> {
     stop::check()?;
-    let find = || -> Result<_> {
-        let packages = apt::missing(parts.iter().flat_map(|part| part.packages.split(' ')))?;
-        let missing = parts.iter().filter_map(|part| {
-            let tool = part.tool.filter(|tool| !tool.is_ready())?;
-            Some((part.what, tool))
-        });
-        let missing: Vec<_> = missing.collect();
-        Ok((!packages.is_empty() || !missing.is_empty()).then_some((packages, missing)))
-    };
-    if find()?.is_none() {
+    if missing(parts)?.is_none() {
         return Ok(());
     }
     let _lock = lock()?;
     // Another xtask may have installed it meanwhile.
-    let Some((packages, missing)) = find()? else { return Ok(()) };
+    let Some((packages, tools)) = missing(parts)? else { return Ok(()) };
     println!("set-up: this will be installed");
     if !packages.is_empty() {
         println!("  on this machine, by apt: {}", packages.join(" "));
     }
-    missing.iter().for_each(|(what, _)| println!("  below target/: {what}"));
+    tools.iter().for_each(|(what, _)| println!("  below target/: {what}"));
     if !packages.is_empty() {
         println!("set-up: apt-get install ({} packages and what they need)", packages.len());
         apt::install(&packages)?;
     }
-    for (what, tool) in missing {
+    for (what, tool) in tools {
         println!("set-up: {what}");
         tool.install()?;
     }
     println!("set-up: done");
     Ok(())
+}
+
+/// Packages, and tools with what they are.
+type Missing<'a> = (Vec<&'static str>, Vec<(&'static str, &'a dyn Tool)>);
+
+fn missing<'a>(parts: &[Part<'a>]) -> Result<Option<Missing<'a>>> {
+    let packages = apt::missing(parts.iter().flat_map(|part| part.packages.split(' ')))?;
+    let tools = parts.iter().filter_map(|part| Some((part.what, part.tool?)));
+    let tools: Vec<_> = tools.filter(|(_, tool)| !tool.is_ready()).collect();
+    Ok((!packages.is_empty() || !tools.is_empty()).then_some((packages, tools)))
 }
 
 /// Waits for any other xtask that installs or builds under `target/`: two at once would collide in

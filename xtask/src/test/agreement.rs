@@ -28,22 +28,23 @@ fn tolerance(name: &str, a: f64, b: f64) -> f64 {
 
 /// Fails if a value of one boot differs too much from the other's, or is missing there.
 pub(crate) fn check(first: &Path, second: &Path) -> Result<()> {
-    let read = |folder: &Path| {
-        let path = folder.join(FILE);
-        let text = process::read(&path)?;
-        parse(&text).with_context(|| format!("{} is broken", path.display()))
-    };
     compare(&read(first)?, &read(second)?)
+}
+
+fn read(folder: &Path) -> Result<Values> {
+    let path = folder.join(FILE);
+    let text = process::read(&path)?;
+    parse(&text).with_context(|| format!("{} is broken", path.display()))
 }
 
 type Values = BTreeMap<String, f64>;
 
 fn parse(text: &str) -> Result<Values> {
-    let value = |line: &str| -> Result<(String, f64)> {
+    let values = text.lines().map(|line| {
         let (name, value) = line.split_once('\t').with_context(|| format!("line `{line}`"))?;
         Ok((name.to_owned(), value.parse().with_context(|| format!("line `{line}`"))?))
-    };
-    text.lines().map(value).collect()
+    });
+    values.collect()
 }
 
 fn compare(first: &Values, second: &Values) -> Result<()> {

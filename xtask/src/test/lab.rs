@@ -38,27 +38,16 @@ const OTHERS: [Series; 3] = [Series::V5_10, Series::V6_12, Series::V7_2];
 pub(super) fn run(binary: &Path, only: &[String], report: &mut Report) -> Result<()> {
     println!("test: the lab");
     setup::ensure(&[setup::AGENTS])?;
-    let ignored = || {
-        let mut command = Command::new(binary);
-        command.arg("--ignored");
-        if only.is_empty() {
-            command.arg(TESTS);
-        } else {
-            command.arg("--exact").args(only);
-        }
-        command
-    };
-    let listed = libtest::listed(&process::stdout(ignored().arg("--list"))?);
+    let listed = libtest::listed(&process::stdout(ignored(binary, only).arg("--list"))?);
     let slow = Variant::slow("connect_syscall_handler", 64);
-    let build = |variant: &Variant| testbed::build(SERIES, variant);
     let plain = Variant::default();
-    let mut command = ignored();
+    let mut command = ignored(binary, only);
     command.args(["--test-threads=1", "--show-output"]);
     command.env("PROFILER_LAB_KERNEL", setup::kernel(SERIES)?.image());
-    command.env("PROFILER_LAB_BASELINE", build(&plain)?);
-    command.env("PROFILER_LAB_CANDIDATE", build(&slow)?);
-    command.env("PROFILER_LAB_PLANTED", build(&Variant::planted())?);
-    command.env("PROFILER_LAB_HARMLESS", build(&Variant::harmless())?);
+    command.env("PROFILER_LAB_BASELINE", testbed::build(SERIES, &plain)?);
+    command.env("PROFILER_LAB_CANDIDATE", testbed::build(SERIES, &slow)?);
+    command.env("PROFILER_LAB_PLANTED", testbed::build(SERIES, &Variant::planted())?);
+    command.env("PROFILER_LAB_HARMLESS", testbed::build(SERIES, &Variant::harmless())?);
     let mut others = Vec::new();
     for series in OTHERS {
         others.push(setup::kernel(series)?.image());
@@ -78,4 +67,15 @@ pub(super) fn run(binary: &Path, only: &[String], report: &mut Report) -> Result
     let early = format!("the test binary ended early: {status}");
     report.add_run(PLACE, &listed, &libtest::endings(&lines), &early);
     Ok(())
+}
+
+fn ignored(binary: &Path, only: &[String]) -> Command {
+    let mut command = Command::new(binary);
+    command.arg("--ignored");
+    if only.is_empty() {
+        command.arg(TESTS);
+    } else {
+        command.arg("--exact").args(only);
+    }
+    command
 }

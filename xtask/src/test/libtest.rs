@@ -31,11 +31,9 @@ pub(crate) fn listed(output: &str) -> Vec<String> {
 
 /// The tests that a run ignored, with the reasons.
 pub(crate) fn ignored(output: &str) -> Vec<(String, String)> {
-    let ignored = |line: &str| {
-        let (name, reason) = line.strip_prefix("test ")?.split_once(" ... ignored, ")?;
-        Some((name.to_owned(), reason.to_owned()))
-    };
-    output.lines().filter_map(ignored).collect()
+    let lines = output.lines().filter_map(|line| line.strip_prefix("test "));
+    let ignored = lines.filter_map(|line| line.split_once(" ... ignored, "));
+    ignored.map(|(name, reason)| (name.to_owned(), reason.to_owned())).collect()
 }
 
 #[cfg(test)]

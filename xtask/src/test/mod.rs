@@ -90,8 +90,8 @@ impl TestArgs {
         }
         boots.retain(|boot| self.boot.is_empty() || self.boot.contains(&boot.name));
         for filter in &self.filters {
-            let has = |boot: &Boot| boot.tests.iter().any(|test| test.contains(filter));
-            ensure!(boots.iter().any(has), "no test of these boots has `{filter}` in its name");
+            let has = boots.iter().flat_map(|boot| &boot.tests).any(|test| test.contains(filter));
+            ensure!(has, "no test of these boots has `{filter}` in its name");
         }
         if !self.filters.is_empty() {
             for boot in &mut boots {
@@ -171,10 +171,9 @@ fn jobs(
         jobs.push(Job::new(lab::PLACE, |only, report| lab::run(&tested.host_tests, only, report)));
     }
     for boot in &boots {
-        let run = |only: &[String], report: &mut Report| {
+        jobs.push(Job::new(place(boot), |only, report| {
             boot_and_test(boot, tested, wanted.timeout, only, report)
-        };
-        jobs.push(Job::new(place(boot), run));
+        }));
     }
     if on_host {
         jobs.push(Job::new(FUZZ, |_, report| fuzzed(report)));
@@ -234,10 +233,9 @@ fn host_tests(only: &[String], report: &mut Report) -> Result<()> {
 fn agreement(boots: &[Boot], report: &mut Report) {
     for second in boots {
         let name = second.name.strip_suffix(plan::TWICE);
-        let is_first = |boot: &&Boot| {
-            Some(&*boot.name) == name && second.tests.iter().all(|test| boot.tests.contains(test))
-        };
-        let Some(first) = boots.iter().find(is_first) else { continue };
+        let first = boots.iter().filter(|boot| Some(&*boot.name) == name);
+        let mut first = first.filter(|boot| second.tests.iter().all(|it| boot.tests.contains(it)));
+        let Some(first) = first.next() else { continue };
         let agreement = agreement::check(&out(&first.name), &out(&second.name));
         let name = format!("{} and {} agree", first.name, second.name);
         report.step("virtual time", &name, agreement);

@@ -91,8 +91,8 @@ impl Report {
     pub(crate) fn amend(&mut self, second: &Self) {
         for entry in self.entries.iter_mut().filter(|entry| entry.status == Status::Failed) {
             // Tests of several programs may share a name.
-            let is_it = |it: &&Entry| it.place == entry.place && it.test == entry.test;
-            let mut again = second.entries.iter().filter(is_it).peekable();
+            let again = second.entries.iter().filter(|it| it.place == entry.place);
+            let mut again = again.filter(|it| it.test == entry.test).peekable();
             if again.peek().is_some() && again.all(|it| it.status == Status::Passed) {
                 entry.status = Status::Unstable;
             }

@@ -47,21 +47,21 @@ pub(super) fn run(jobs: &[Job<'_>], report: &mut Report) {
 
 fn on(width: usize, jobs: &[Job<'_>], report: &mut Report) {
     let (waiting, report) = (Mutex::new(jobs.iter()), Mutex::new(report));
-    let next = || {
-        stop::check().ok()?;
-        waiting.lock().unwrap_or_else(PoisonError::into_inner).next()
-    };
-    let work = || {
-        while let Some(job) = next() {
-            let own = job.all();
-            report.lock().unwrap_or_else(PoisonError::into_inner).append(own);
-        }
-    };
     thread::scope(|scope| {
         for _ in 0..width.min(jobs.len()) {
-            scope.spawn(work);
+            scope.spawn(|| {
+                while let Some(job) = next(&waiting) {
+                    let own = job.all();
+                    report.lock().unwrap_or_else(PoisonError::into_inner).append(own);
+                }
+            });
         }
     });
+}
+
+fn next<'a>(waiting: &Mutex<impl Iterator<Item = &'a Job<'a>>>) -> Option<&'a Job<'a>> {
+    stop::check().ok()?;
+    waiting.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
 #[cfg(test)]

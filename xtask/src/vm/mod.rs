@@ -83,16 +83,15 @@ pub(crate) fn run(args: &VmArgs, lines: &mut Vec<String>) -> Result<i32> {
     );
     // Each test's line gets its time by this machine's clock: the guest's may be virtual.
     let mut last = Instant::now();
-    let mut take = |line: &str| {
+    let code = boot(args, &kernel, accel, &mut |line| {
         lines.push(line.to_owned());
         if !line.starts_with("test ") {
             return println!("{line}");
         }
         println!("{line} [{:.1} s]", last.elapsed().as_secs_f64());
         last = Instant::now();
-    };
-    boot(args, &kernel, accel, &mut take)
-        .with_context(|| format!("VM failed; its log is {}", args.log().display()))
+    });
+    code.with_context(|| format!("VM failed; its log is {}", args.log().display()))
 }
 
 /// Boots and runs, and hands each line of the command to `on_line` as it comes.
