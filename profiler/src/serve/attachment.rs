@@ -123,10 +123,10 @@ impl Attachment {
             info!("handler {handler} of {} is measured by {backend}: {reason}", config.name);
         }
         // Functions that a glob matches and that cannot have a probe are in no list of missing handlers.
-        let is_wanted = |left: &&LeftOut| config.handlers.contains(&left.name);
-        let missing = found.left_out.iter().filter(is_wanted).chain(&probes.left_out);
-        let missing =
-            missing.map(|left| (left.name.clone(), NotMeasured::Missing(left.reason.clone())));
+        let wanted = found.left_out.iter().filter(|left| config.handlers.contains(&left.name));
+        let missing = wanted
+            .chain(&probes.left_out)
+            .map(|left| (left.name.clone(), NotMeasured::Missing(left.reason.clone())));
         let shed = shed.into_iter().map(|name| (name, NotMeasured::Shed));
         let not_measured = missing.chain(shed).collect();
         let left_out = [&found.left_out[..], &probes.left_out].concat();
@@ -436,10 +436,10 @@ impl Attachment {
 
     /// Handlers that it could not measure, and those that were shed when it attached.
     fn left_out(&self) -> Vec<LeftOut> {
-        let has_handler = |name: &str| self.handlers.iter().any(|handler| handler.name == name);
         let shed = self.not_measured.iter().filter(|(_, why)| **why == NotMeasured::Shed);
-        let shed = shed.filter(|(name, _)| !has_handler(name)).map(|(name, _)| self.shed_one(name));
-        self.left_out.iter().cloned().chain(shed).collect()
+        let never = shed.filter(|(name, _)| self.handlers.iter().all(|known| known.name != **name));
+        let never = never.map(|(name, _)| self.shed_one(name));
+        self.left_out.iter().cloned().chain(never).collect()
     }
 
     fn shed_one(&self, name: &str) -> LeftOut {

@@ -245,8 +245,8 @@ fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
 /// A module's name as the kernel writes it, which is part of a path.
 fn module_name(text: &str) -> Result<String, String> {
     let name = text.replace('-', "_");
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
+    let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if name.is_empty() || name.len() > 64 || !is_plain {
         return Err(format!(
             "`{text}` cannot be the name of a kernel module: give it as lsmod lists it"
         ));

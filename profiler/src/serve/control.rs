@@ -74,12 +74,14 @@ pub struct Released {
 pub(super) type Question = (Request, oneshot::Sender<Result<Answer, Failure>>);
 
 /// The daemon's socket needs this file or folder.
-fn unusable(path: &Path, source: &io::Error) -> Failure {
-    let text = format!(
-        "cannot use {} for the daemon's socket: {source}: it has to be a folder of root's on this machine",
-        path.display()
-    );
-    Failure::new(exit::BAD_OUTPUT, text)
+fn unusable(path: &Path) -> impl Fn(io::Error) -> Failure {
+    move |source| {
+        let text = format!(
+            "cannot use {} for the daemon's socket: {source}: it has to be a folder of root's on this machine",
+            path.display()
+        );
+        Failure::new(exit::BAD_OUTPUT, text)
+    }
 }
 
 /// The lock that only one daemon holds; the kernel releases it when the process ends.
@@ -95,12 +97,11 @@ impl Lock {
     /// # Errors
     /// If another daemon has it, or others than root could change the folder.
     pub(super) fn take(folder: &Path) -> Result<Self, Failure> {
-        make_private(folder).map_err(|error| unusable(folder, &error))?;
+        make_private(folder).map_err(unusable(folder))?;
         let path = folder.join(LOCK);
-        let failed = |error| unusable(&path, &error);
         let mut options = fs::OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(&path);
-        let locked = Flock::lock(file.map_err(failed)?, FlockArg::LockExclusiveNonblock);
+        let locked = Flock::lock(file.map_err(unusable(&path))?, FlockArg::LockExclusiveNonblock);
         let mut file = locked.map_err(|(file, _)| {
             let mut owner = String::new();
             let _ = file.take(20).read_to_string(&mut owner);
@@ -110,8 +111,8 @@ impl Lock {
             );
             Failure::new(exit::CANNOT_MEASURE, text)
         })?;
-        file.set_len(0).map_err(failed)?;
-        writeln!(file, "{}", std::process::id()).map_err(failed)?;
+        file.set_len(0).map_err(unusable(&path))?;
+        writeln!(file, "{}", std::process::id()).map_err(unusable(&path))?;
         Ok(Self { _file: file, folder: folder.to_owned() })
     }
 
@@ -121,15 +122,15 @@ impl Lock {
     /// If the socket cannot be made.
     pub(super) fn listen(&self, questions: mpsc::Sender<Question>) -> Result<(), Failure> {
         let path = self.folder.join(SOCKET);
-        let failed = |source| unusable(&path, &source);
         // A killed daemon leaves its socket; we hold the lock.
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(unusable(&path)(error));
         }
-        let listener = UnixListener::bind(&path).map_err(failed)?;
+        let listener = UnixListener::bind(&path).map_err(unusable(&path))?;
         // Until here the folder's mode keeps others out.
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(unusable(&path))?;
         tokio::spawn(serve(listener, questions));
         Ok(())
     }
@@ -194,9 +195,6 @@ async fn answer(
 /// # Errors
 /// If there is none, it refuses, or does not answer.
 pub fn ask<T: DeserializeOwned>(folder: &Path, request: &Request) -> Result<T, Failure> {
-    let no_answer = |error: io::Error| {
-        Failure::new(exit::INTERNAL, format!("the daemon gave no answer: {error}: see its journal"))
-    };
     let stream = UnixStream::connect(folder.join(SOCKET)).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Failure::new(
             exit::NO_TARGET,
@@ -205,7 +203,7 @@ pub fn ask<T: DeserializeOwned>(folder: &Path, request: &Request) -> Result<T, F
         io::ErrorKind::PermissionDenied => {
             Failure::new(exit::CANNOT_MEASURE, "only root may ask the daemon: run this as root")
         }
-        _ => no_answer(error),
+        _ => no_answer(&error),
     })?;
     match converse(&stream, request) {
         Ok(answer) => answer,
@@ -216,8 +214,12 @@ pub fn ask<T: DeserializeOwned>(folder: &Path, request: &Request) -> Result<T, F
             );
             Err(Failure::new(exit::INTERNAL, text))
         }
-        Err(error) => Err(no_answer(error)),
+        Err(error) => Err(no_answer(&error)),
     }
+}
+
+fn no_answer(error: &io::Error) -> Failure {
+    Failure::new(exit::INTERNAL, format!("the daemon gave no answer: {error}: see its journal"))
 }
 
 fn converse<T: DeserializeOwned>(

@@ -122,10 +122,10 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
 
 /// Backends that change tracefs start the keeper. Without a named backend, any may be chosen.
 fn exec(config: &Config) -> Exec {
-    let keeps_tracefs = |module: &config::Module| {
-        !matches!(module.backend, None | Some(Backend::FunctionGraph | Backend::Kprobe))
-    };
-    if config.modules.iter().all(keeps_tracefs) { Exec::Never } else { Exec::Keeper }
+    let changes_tracefs = config.modules.iter().any(|module| {
+        matches!(module.backend, None | Some(Backend::FunctionGraph | Backend::Kprobe))
+    });
+    if changes_tracefs { Exec::Keeper } else { Exec::Never }
 }
 
 #[cfg(test)]

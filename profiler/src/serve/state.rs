@@ -94,6 +94,11 @@ pub struct HandlerSum {
 }
 
 impl Build {
+    /// Whether it is the build of this id.
+    pub(super) fn is(&self, module: &str, id: &str) -> bool {
+        self.module == module && self.id == id
+    }
+
     /// Its probes are off.
     pub(super) fn leave(&mut self) {
         self.is_attached = false;
@@ -104,12 +109,12 @@ impl Build {
 
     /// All that was measured of it, as files have it.
     pub fn recording(&self) -> Recording {
-        let stored = |sum: &HandlerSum| HandlerRecording::from_measure(&sum.measure);
-        let handlers = self.handlers.iter().map(stored).collect();
-        let mut recording = Recording { handlers, ..self.frame.clone() };
+        let handlers = self.handlers.iter().map(|sum| HandlerRecording::from_measure(&sum.measure));
+        let mut recording = Recording { handlers: handlers.collect(), ..self.frame.clone() };
         // A handler that was measured before it was shed has figures.
-        let has_figures = |name: &String| self.handlers.iter().any(|sum| sum.name == *name);
-        recording.left_out.retain(|left| left.reason != SHED || !has_figures(&left.name));
+        recording.left_out.retain(|left| {
+            left.reason != SHED || self.handlers.iter().all(|sum| sum.name != left.name)
+        });
         let covered = self.handlers.iter().map(|sum| (sum.name.as_str(), sum.covered_ns));
         let warning = partly(covered, self.frame.window_ns);
         recording.warnings = warning.map(WarningRecord::from).into_iter().collect();

@@ -91,20 +91,18 @@ struct Handler<'a> {
 impl<'a> Seen<'a> {
     /// What is shown of `state`.
     pub fn of(state: &'a State) -> Self {
-        let is_measuring = |build: &Build| {
-            let mut modules = state.modules.iter().filter(|module| module.name == build.module);
-            modules.any(|module| matches!(module.phase, Phase::Measuring | Phase::Shed))
-        };
         let builds = state.builds.iter().enumerate().map(|(at, build)| {
             let is_last = state.builds[at + 1..].iter().all(|later| later.module != build.module);
-            (build, is_last && is_measuring(build))
+            let mut modules = state.modules.iter().filter(|module| module.name == build.module);
+            let is_on = modules.any(|of| matches!(of.phase, Phase::Measuring | Phase::Shed));
+            (build, is_last && is_on)
         });
         let builds: Vec<_> = builds.collect();
         let handlers = builds.iter().flat_map(|&(build, is_current)| {
-            let absent = |name: &&String| build.handlers.iter().all(|sum| sum.name != **name);
             let known = build.handlers.iter().map(|sum| (sum.name.as_str(), Some(sum)));
-            let others = build.not_measured.keys().filter(absent).map(|name| (name.as_str(), None));
-            known.chain(others).map(move |(name, sum)| Handler { build, is_current, name, sum })
+            let rest = build.not_measured.keys().map(|name| (name.as_str(), None));
+            let rest = rest.filter(|(name, _)| build.handlers.iter().all(|sum| sum.name != *name));
+            known.chain(rest).map(move |(name, sum)| Handler { build, is_current, name, sum })
         });
         Self { state, handlers: handlers.collect(), builds }
     }
@@ -124,14 +122,13 @@ impl<'a> Seen<'a> {
     }
 
     fn each_handler(&self, value: impl Fn(&'a HandlerSum) -> Option<Value<'a>>) -> Vec<Point<'a>> {
-        let value = |handler: &Handler<'a>| Some((None, value(handler.sum?)?));
-        self.by_handler(|handler| value(handler).into_iter().collect())
+        self.by_handler(|handler| Some((None, value(handler.sum?)?)))
     }
 
     /// Points of each handler: values, each with the last label, if there is one more.
-    fn by_handler(
+    fn by_handler<V: IntoIterator<Item = (Option<&'a str>, Value<'a>)>>(
         &self,
-        values: impl Fn(&Handler<'a>) -> Vec<(Option<&'a str>, Value<'a>)>,
+        values: impl Fn(&Handler<'a>) -> V,
     ) -> Vec<Point<'a>> {
         let points = self.handlers.iter().flat_map(|handler| {
             let Handler { build, name, .. } = *handler;
@@ -312,16 +309,16 @@ fn handler_states<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
             Some(NotMeasured::Missing(_)) => "missing",
             None => "measured",
         };
-        ["measured", "shed", "missing"].map(|name| (Some(name), flag(name == state))).to_vec()
+        ["measured", "shed", "missing"].map(|name| (Some(name), flag(name == state)))
     })
 }
 
 fn phases<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
-    let of = |module: &'a Module, phase: &'a str| {
-        point(vec![&module.name, phase], flag(phase == module.phase.as_ref()))
-    };
-    let modules = seen.state.modules.iter();
-    modules.flat_map(|module| Phase::VARIANTS.iter().map(move |phase| of(module, phase))).collect()
+    let points = seen.state.modules.iter().flat_map(|Module { name, phase: now }| {
+        let phases = Phase::VARIANTS.iter();
+        phases.map(move |phase| point(vec![name, phase], flag(*phase == now.as_ref())))
+    });
+    points.collect()
 }
 
 fn build_infos<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {

@@ -209,15 +209,15 @@ fn select<'a>(state: &'a State, query: &str) -> Result<Vec<&'a Build>, (StatusCo
         }
     }
     // A build without a drain has no recording yet.
-    let measured = || state.builds.iter().filter(|build| build.frame.window_ns > 0);
-    let is_asked = |build: &&Build| {
+    let measured = state.builds.iter().filter(|build| build.frame.window_ns > 0);
+    let asked = measured.clone().filter(|build| {
         module.as_ref().is_none_or(|module| *module == build.module)
             && id.as_ref().is_none_or(|id| *id == build.id)
-    };
-    let builds: Vec<&Build> = measured().filter(is_asked).collect();
+    });
+    let builds: Vec<&Build> = asked.collect();
     if builds.is_empty() {
-        let line = |build: &Build| format!("  module={} build={}\n", build.module, build.id);
-        let known: String = measured().map(line).collect();
+        let known = measured.map(|of| format!("  module={} build={}\n", of.module, of.id));
+        let known: String = known.collect();
         let why = format!("no such build was measured; measured are:\n{known}");
         return Err((StatusCode::NOT_FOUND, why));
     }
@@ -234,15 +234,15 @@ fn healthz(age: Duration) -> Answer {
 
 /// Ready is a daemon that measures a module, or whose modules are all waited for or released.
 fn readyz(modules: &[Module]) -> Answer {
-    let line = |Module { name, phase }: &Module| match phase {
+    let lines = modules.iter().map(|Module { name, phase }| match phase {
         Phase::Refused(why) => format!("{name}: refused: {why}\n"),
         phase => format!("{name}: {}\n", phase.as_ref()),
-    };
+    });
     let is_measured = modules.iter().any(|module| module.phase == Phase::Measuring);
     let is_refused = modules.iter().any(|module| matches!(module.phase, Phase::Refused(_)));
     let is_ready = is_measured || !is_refused;
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    text(status, modules.iter().map(line).collect::<String>())
+    text(status, lines.collect::<String>())
 }
 
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {

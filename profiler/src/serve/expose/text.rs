@@ -36,11 +36,11 @@ fn histogram(text: &mut String, name: &str, labels: &[(&str, &str)], durations: 
 }
 
 fn sample(text: &mut String, name: &str, labels: &[(&str, &str)], value: impl Display) {
-    let label = |(name, value): &(&str, &str)| {
+    let labels = labels.iter().map(|(name, value)| {
         let value = value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
         format!("{name}=\"{value}\"")
-    };
-    let labels = labels.iter().map(label).collect::<Vec<_>>().join(",");
+    });
+    let labels = labels.collect::<Vec<_>>().join(",");
     let labels = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
     text.push_str(&format!("{name}{labels} {value}\n"));
 }
