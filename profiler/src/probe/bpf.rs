@@ -300,9 +300,9 @@ impl BpfSession {
         let slots = slots(&self.layout, &probed.maps);
         let mut given_up = 0;
         if self.starts == Starts::Cookies {
-            let sum = |of: fn(&Slot) -> u64| slots.iter().map(of).sum::<u64>();
-            let ended = sum(|slot| slot.start + slot.lost) + probed.swept;
-            given_up += sum(|slot| slot.entries).saturating_sub(ended);
+            let entered: u64 = slots.iter().map(|slot| slot.entries).sum();
+            let ended: u64 = slots.iter().map(|slot| slot.start + slot.lost).sum();
+            given_up += entered.saturating_sub(ended + probed.swept);
         }
         // No program writes to them now.
         for slot in self.layout.slots_of(probed.maps.value.words()) {
@@ -494,13 +494,12 @@ impl BpfSession {
         let old = self.phase;
         let new = (old + 1) % PHASES;
         let entered = self.entries()?;
-        let layout = &self.layout;
-        let place = |probed: &mut Probed| {
+        let mut before = Vec::with_capacity(self.probed.len());
+        for probed in &mut self.probed {
             let [old, new] = std::mem::take(&mut probed.before);
-            probed.before = [new, slots(layout, &probed.maps)];
-            old
-        };
-        let before = self.probed.iter_mut().map(place).collect();
+            probed.before = [new, slots(&self.layout, &probed.maps)];
+            before.push(old);
+        }
         let places = self.layout.places(new);
         // Emptied first, also as programs see it.
         fence(SeqCst);
@@ -565,9 +564,8 @@ impl Session for BpfSession {
         let links = sys::links().doing(LISTING)?;
         Ok(links.iter().filter(|link| !own.contains(&link.id)).find_map(|link| {
             let [holder, id] = link.function?;
-            let is_on =
-                |probed: &&Probed| probed.target.btf_id == Some(id) && probed.holder == holder;
-            let probed = self.probed.iter().find(is_on)?;
+            let mut all = self.probed.iter();
+            let probed = all.find(|of| of.target.btf_id == Some(id) && of.holder == holder)?;
             Some((probed.target.name.clone(), link.prog_id))
         }))
     }
@@ -595,11 +593,8 @@ impl Session for BpfSession {
     }
 
     fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
-        let entries = |probed: &Probed| {
-            let slots = slots(&self.layout, &probed.maps);
-            Some(slots.iter().map(|slot| slot.entries).sum())
-        };
-        Ok(self.probed.iter().map(entries).collect())
+        let of_all = self.probed.iter().map(|probed| slots(&self.layout, &probed.maps));
+        Ok(of_all.map(|slots| Some(slots.iter().map(|slot| slot.entries).sum())).collect())
     }
 
     fn detach(&mut self) {
@@ -682,20 +677,18 @@ impl Program {
 /// shows, or earlier, which the frame shows, because entry programs write it before they count the call. Not so if it
 /// migrated or its start left the slot, which slots count, too.
 fn may_have_counted(starts: Starts, before: &[Slot], after: &[Slot]) -> Vec<bool> {
-    let unknown = || vec![true; after.len()];
     if before.len() != after.len() || starts == Starts::Map {
-        return unknown();
+        return vec![true; after.len()];
     }
+    let slots = before.iter().zip(after);
     if starts == Starts::Cookies {
-        return before.iter().zip(after).map(|(old, new)| old.start != new.start).collect();
+        return slots.map(|(old, new)| old.start != new.start).collect();
     }
-    let migrated = |slots: &[Slot]| slots.iter().map(|slot| slot.migrated).sum::<u64>();
-    if migrated(before) != migrated(after) || after.iter().any(|slot| slot.displaced > 0) {
-        return unknown();
+    let [old, new] = [before, after].map(|of| of.iter().map(|slot| slot.migrated).sum::<u64>());
+    if old != new || after.iter().any(|slot| slot.displaced > 0) {
+        return vec![true; after.len()];
     }
-    let may =
-        |(old, new): (&Slot, &Slot)| old.frame != 0 || new.frame != 0 || old.entries != new.entries;
-    before.iter().zip(after).map(may).collect()
+    slots.map(|(old, new)| old.frame != 0 || new.frame != 0 || old.entries != new.entries).collect()
 }
 
 /// The slots of a handler, of all possible CPUs.
@@ -708,18 +701,19 @@ const FILES_OF_A_HANDLER: usize = 8;
 
 /// The highest possible CPU number, plus one; and the numbers of those that are online.
 fn cpus() -> Result<(u32, Vec<u32>), ProbeError> {
-    let read = |name: &str| {
-        let list = std::fs::read_to_string(format!("/sys/devices/system/cpu/{name}"));
-        list.map(|list| crate::text::numbers(&list)).doing("counting the CPUs")
-    };
-    let possible = read("possible")?.into_iter().max().map_or(1, |highest| highest + 1);
+    let possible = cpus_that_are("possible")?.into_iter().max().map_or(1, |highest| highest + 1);
     if possible as usize > SLOTS_MAX {
         return Err(ProbeError::Other(format!(
             "counting the CPUs: this machine may have {possible}, and {SLOTS_MAX} is the most that can \
              be measured"
         )));
     }
-    Ok((possible, read("online")?))
+    Ok((possible, cpus_that_are("online")?))
+}
+
+fn cpus_that_are(state: &str) -> Result<Vec<u32>, ProbeError> {
+    let list = std::fs::read_to_string(format!("/sys/devices/system/cpu/{state}"));
+    list.map(|list| crate::text::numbers(&list)).doing("counting the CPUs")
 }
 
 /// BTF objects of the modules that hold the targets (not of BPF programs), with their ids. That of the kernel image is

@@ -55,6 +55,12 @@ impl Part {
         Drained::append(&mut self.pending, drained);
         Ok(())
     }
+
+    /// No durations, and the last books.
+    fn nothing(&self, precision: Precision) -> Vec<Drained> {
+        let books = self.books.iter().copied();
+        books.map(|books| Drained { durations: precision.durations(), books }).collect()
+    }
 }
 
 /// A handler whose best backend the kernel refused when it was attached.
@@ -114,8 +120,8 @@ impl<'a> Selection<'a> {
         target: &Target,
         obstacles: Vec<Obstacle>,
     ) -> Result<Option<Choice>, ProbeError> {
-        let refusal = |backend| self.features.refusal(backend);
-        let obstacles = match select(target, self.options, refusal, obstacles) {
+        let chosen = select(target, self.options, |by| self.features.refusal(by), obstacles);
+        let obstacles = match chosen {
             Ok(choice) => return Ok(Some(choice)),
             Err(obstacles) => obstacles,
         };
@@ -147,9 +153,10 @@ impl<'a> Selection<'a> {
         let candidate = &mut self.candidates[place];
         let target = candidate.target;
         // Where no probe of any kind can be placed, another backend does not help.
-        let is_traceable =
-            || KernelFiles::default().is_traceable(target.module.as_deref(), &target.name);
-        if is_required(target) && (self.options.backend.is_some() || !is_traceable()) {
+        if is_required(target)
+            && (self.options.backend.is_some()
+                || !KernelFiles::default().is_traceable(target.module.as_deref(), &target.name))
+        {
             return Err(error);
         }
         let refused = Obstacle { backend, reason: reason(&error, backend) };
@@ -169,8 +176,8 @@ impl<'a> Selection<'a> {
     ) -> Result<Probes, ProbeError> {
         let Self { candidates, left_out, options: Options { precision, force, .. }, .. } = self;
         let of_programs = candidates.iter().any(|candidate| candidate.target.program.is_some());
-        let is_in = |at: &usize| candidates[*at].choice.is_some();
-        let kept: Vec<usize> = (0..candidates.len()).filter(is_in).collect();
+        let kept: Vec<usize> =
+            (0..candidates.len()).filter(|&at| candidates[at].choice.is_some()).collect();
         for part in &mut parts {
             part.places = part.places.iter().filter_map(|at| kept.binary_search(at).ok()).collect();
         }
@@ -284,8 +291,9 @@ fn reason(error: &ProbeError, backend: Backend) -> String {
             format!("{doing}: {}{hint}", errno::in_words(error))
         }
         ProbeError::Refused { program, refused, .. } => {
-            let is_word = |line: &&str| !line.trim().is_empty() && !line.starts_with("processed ");
-            let last = refused.log.lines().rev().find(is_word).unwrap_or_default().trim();
+            let mut log = refused.log.lines();
+            let last = log.rfind(|line| !line.trim().is_empty() && !line.starts_with("processed "));
+            let last = last.unwrap_or_default().trim();
             let words = errno::in_words(&refused.error);
             let separator = if last.is_empty() { "" } else { ": " };
             // `bpf_check_attach_target()` in kernel/bpf/verifier.c
@@ -325,8 +333,8 @@ fn attach_by(
         Err(error @ ProbeError::NotAllowed(_)) => Err(error),
         // The tracer cannot be used now; another backend may do.
         Err(error) => {
-            let refused = |at| (at, ProbeError::Other(error.to_string()));
-            Ok((None, (0..targets.len()).map(refused).collect()))
+            let refused = (0..targets.len()).map(|at| (at, ProbeError::Other(error.to_string())));
+            Ok((None, refused.collect()))
         }
     }
 }
@@ -365,12 +373,9 @@ impl Session for Probes {
         if self.parts.iter().all(|part| part.pending.is_none()) {
             return Vec::new();
         }
-        let precision = self.precision;
-        let nothing = |books: &Books| Drained { durations: precision.durations(), books: *books };
         let mut all = Vec::with_capacity(self.handlers.len());
         for part in &mut self.parts {
-            let pending = part.pending.take();
-            let pending = pending.unwrap_or_else(|| part.books.iter().map(nothing).collect());
+            let pending = part.pending.take().unwrap_or_else(|| part.nothing(self.precision));
             all.extend(part.places.iter().copied().zip(pending));
         }
         all.sort_by_key(|(place, _)| *place);

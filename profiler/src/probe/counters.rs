@@ -133,23 +133,21 @@ impl Layout {
         map: &'a [AtomicU64],
         phase: u32,
     ) -> impl Iterator<Item = Record<'a>> {
-        let of_phase = |words: &'a [AtomicU64]| {
+        let in_value = value.get(self.slots_bytes() / WORD..).unwrap_or_default();
+        let [in_value, mut in_map] = [in_value, map].map(|words| {
             let records = words.chunks_exact(self.record_bytes / WORD);
             records.skip(phase as usize).step_by(PHASES as usize)
-        };
-        let in_value = value.get(self.slots_bytes() / WORD..).unwrap_or_default();
-        let mut in_map = of_phase(map);
+        });
         // The first pair in the map is the shared one.
         let shared = in_map.next().map(|words| Record { cpu: None, words });
-        let own = if self.is_direct { of_phase(in_value) } else { in_map };
+        let own = if self.is_direct { in_value } else { in_map };
         let own = own.zip(&self.own).map(|(words, &cpu)| Record { cpu: Some(cpu), words });
         shared.into_iter().chain(own)
     }
 
     /// Whether CPUs that came online later may have counted: `counted` says it of each CPU.
     pub(super) fn may_be_shared(&self, counted: &[bool]) -> bool {
-        let is_late = |cpu: usize| !self.own.iter().any(|&own| own as usize == cpu);
-        counted.iter().enumerate().any(|(cpu, counted)| *counted && is_late(cpu))
+        (0..).zip(counted).any(|(cpu, counted)| *counted && !self.own.contains(&cpu))
     }
 
     /// The slots of all possible CPUs, in words.
@@ -164,10 +162,8 @@ impl Layout {
 /// What a slot has in it now. The frame is read last: entry programs write it before they count the call, so that a call
 /// which is counted here and has not ended has its frame here, too.
 pub(super) fn slot(words: &[AtomicU64]) -> Slot {
-    let word = |at: usize| words.get(at).map_or(0, |word| word.load(Acquire));
-    let [start, entries, lost, unpaired_exits] = [word(1), word(2), word(3), word(4)];
-    let [displaced, migrated, record] = [word(5), word(6), word(7)];
-    let frame = word(0);
+    let [start, entries, lost, unpaired_exits, displaced, migrated, record, frame] =
+        [1, 2, 3, 4, 5, 6, 7, 0].map(|at| words.get(at).map_or(0, |word| word.load(Acquire)));
     Slot { frame, start, entries, lost, unpaired_exits, displaced, migrated, record }
 }
 

@@ -129,25 +129,19 @@ fn try_tracing(functions: &Btf, programs: &[(&str, AttachType)]) -> Result<(), R
 fn try_session() -> Result<(), Refusal> {
     const WHAT: &str = "kprobe.session";
     let program = load(WHAT, AttachType::KprobeSession, 0)?;
-    // Another function helps only where this one is missing.
-    let is_missing =
-        |error: &io::Error| matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT));
-    let attach = |name| (name, sys::attach_session(program.as_fd(), name, 0));
-    let mut tried = TRIED_ON.into_iter().map(attach);
-    let found = tried.find(|(_, tried)| !tried.as_ref().is_err_and(is_missing));
-    match found {
-        Some((_, Ok(_))) => Ok(()),
-        Some((name, Err(error))) => {
-            let hint = match error.raw_os_error() {
-                Some(libc::EOPNOTSUPP) => " (it was built without CONFIG_FPROBE)",
-                Some(libc::EINVAL) => " (it is older than such programs)",
-                _ => "",
-            };
-            let doing = format!("attaching an empty {WHAT} program to {name}");
-            Err(Refusal::new(&doing, &error, format!("{}{hint}", in_words(&error))))
-        }
-        None => Err(Refusal::lacking(format!("the kernel has none of {}", TRIED_ON.join(", ")))),
+    for name in TRIED_ON {
+        let Err(error) = sys::attach_session(program.as_fd(), name, 0) else { return Ok(()) };
+        let hint = match error.raw_os_error() {
+            // Another function helps only where this one is missing.
+            Some(libc::ESRCH | libc::ENOENT) => continue,
+            Some(libc::EOPNOTSUPP) => " (it was built without CONFIG_FPROBE)",
+            Some(libc::EINVAL) => " (it is older than such programs)",
+            _ => "",
+        };
+        let doing = format!("attaching an empty {WHAT} program to {name}");
+        return Err(Refusal::new(&doing, &error, format!("{}{hint}", in_words(&error))));
     }
+    Err(Refusal::lacking(format!("the kernel has none of {}", TRIED_ON.join(", "))))
 }
 
 /// Loads a program that does nothing. Before 5.11 it is charged to the user, as is what agents have loaded.

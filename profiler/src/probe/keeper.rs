@@ -119,8 +119,8 @@ fn keep(profiler: Option<OsString>) -> i32 {
     let root = Path::new("/");
     let patience = if profiler.state(root) == State::Unknown { PATIENCE_UNSEEN } else { PATIENCE };
     // What cannot be put back stays in the journal, and the next start says so.
-    let put_all_back = || put_back(root).is_ok_and(|done| done.is_all);
-    if once_gone(&profiler, root, patience, put_all_back) { 0 } else { 1 }
+    let done = once_gone(&profiler, root, patience, || put_back(root).is_ok_and(|put| put.is_all));
+    if done { 0 } else { 1 }
 }
 
 /// Puts back what a profiler has left, once it is gone, until that is done: whether it is in the end.

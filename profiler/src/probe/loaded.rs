@@ -25,11 +25,11 @@ const SETTINGS: [&str; 2] = ["bpf_jit_enable", "bpf_jit_harden"];
 
 /// BPF programs as a module: the settings of the kernel's compiler are its parameters.
 pub fn facts() -> ModuleFacts {
-    let setting = |name: &&str| {
+    let parameters = SETTINGS.into_iter().filter_map(|name| {
         let value = read_fact(&Path::new("/proc/sys/net/core").join(name))?;
-        Some(((*name).to_owned(), value))
-    };
-    let parameters = SETTINGS.iter().filter_map(setting).collect();
+        Some((name.to_owned(), value))
+    });
+    let parameters = parameters.collect();
     ModuleFacts { name: BPF.to_owned(), parameters, ..ModuleFacts::default() }
 }
 
@@ -48,17 +48,16 @@ impl LoadedProgram {
 
     /// Its functions, by the names of its BTF, if that can be read; without BTF its own code alone.
     fn targets(&self, types: Option<&Btf>) -> Vec<Target> {
-        let id = |at| self.types.get(at).copied();
-        let full = |at| types?.function_name(id(at)?);
-        let target = |(at, name)| Target {
+        let names = self.names(self.types.len(), |at| types?.function_name(*self.types.get(at)?));
+        let targets = names.into_iter().enumerate().map(|(at, name)| Target {
             name,
             module: Some(BPF.to_owned()),
             address: self.functions.get(at).copied().unwrap_or_default(),
-            btf_id: id(at),
+            btf_id: self.types.get(at).copied(),
             program: Some(self.id),
             ..Target::default()
-        };
-        self.names(self.types.len(), full).into_iter().enumerate().map(target).collect()
+        });
+        targets.collect()
     }
 }
 
@@ -109,10 +108,10 @@ pub fn resolve_programs(patterns: &[String]) -> Result<Resolved, Failure> {
 fn matching(all: &[Target], pattern: &str) -> Result<Resolved, Failure> {
     let by_glob = is_glob(pattern);
     let glob = glob(pattern)?;
-    let is_meant =
-        |target: &&Target| target.label() == pattern || by_glob && glob.matches(&target.name);
-    let found = all.iter().filter(is_meant).map(|target| Target { by_glob, ..target.clone() });
-    let targets: Vec<Target> = found.collect();
+    let found = all
+        .iter()
+        .filter(|target| target.label() == pattern || by_glob && glob.matches(&target.name));
+    let targets: Vec<Target> = found.map(|target| Target { by_glob, ..target.clone() }).collect();
     if !targets.is_empty() {
         return Ok(Resolved { targets, left_out: Vec::new() });
     }
@@ -150,14 +149,11 @@ impl Programs {
     pub fn of(targets: &[Target]) -> io::Result<Self> {
         let linked = sys::linked_programs()?;
         let newest = sys::loaded_programs()?.iter().map(|program| program.id).max();
-        let of = |target: &Target| {
+        let measured = targets.iter().filter_map(|target| {
             let id = target.program?;
             Some((id, target.name.clone(), linked.contains(&id)))
-        };
-        Ok(Self {
-            measured: targets.iter().filter_map(of).collect(),
-            newest: newest.unwrap_or_default(),
-        })
+        });
+        Ok(Self { measured: measured.collect(), newest: newest.unwrap_or_default() })
     }
 
     /// What became of them since: those that no link keeps attached any more, and those of which another one of their name was
@@ -172,7 +168,7 @@ impl Programs {
             .filter(|target| target.program > Some(self.newest))
             .map(|target| target.name)
             .collect();
-        let change = |(id, name, was_linked): &(u32, String, bool)| {
+        let changes = self.measured.iter().filter_map(|(id, name, was_linked)| {
             let what = match (newer.contains(name), *was_linked && !linked.contains(id)) {
                 (true, true) => "was replaced by another of its name",
                 (true, false) => "was loaded once more",
@@ -180,8 +176,8 @@ impl Programs {
                 (false, false) => return None,
             };
             Some(format!("{name} (id {id}) {what}"))
-        };
-        let changes: Vec<String> = self.measured.iter().filter_map(change).collect();
+        });
+        let changes: Vec<String> = changes.collect();
         Ok((!changes.is_empty()).then(|| listed(&changes)))
     }
 }
@@ -201,11 +197,8 @@ impl RunStats {
     /// If the kernel keeps none, or a program was unloaded.
     pub fn begin(targets: &[Target], measured: &[&Target]) -> io::Result<Option<Self>> {
         // The kernel has them of programs, and not of subprograms.
-        let is_left_out =
-            |target: &&Target| !measured.contains(target) && !target.name.contains('/');
-        let ids =
-            targets.iter().filter(is_left_out).filter_map(|of| Some((of.label(), of.program?)));
-        let ids: Vec<(String, u32)> = ids.collect();
+        let left_out = targets.iter().filter(|of| !measured.contains(of) && !of.name.contains('/'));
+        let ids: Vec<_> = left_out.filter_map(|of| Some((of.label(), of.program?))).collect();
         if ids.is_empty() {
             return Ok(None);
         }
@@ -223,7 +216,7 @@ impl RunStats {
     /// # Errors
     /// What the kernel said.
     pub fn averages(&self) -> io::Result<Vec<String>> {
-        let average = |(name, program, before): &(String, OwnedFd, [u64; 2])| {
+        let averages = self.programs.iter().map(|(name, program, before)| {
             let after = sys::run_stats(program.as_fd())?;
             let [runs, ns] = [0, 1].map(|at| after[at].saturating_sub(before[at]));
             Ok(match runs {
@@ -232,8 +225,8 @@ impl RunStats {
                     format!("{name} ran {runs} times, {:.1} ns on average", ns as f64 / runs as f64)
                 }
             })
-        };
-        self.programs.iter().map(average).collect()
+        });
+        averages.collect()
     }
 }
 

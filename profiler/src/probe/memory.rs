@@ -92,11 +92,10 @@ impl Available {
     }
 
     fn read_below(root: &Path, groups: Option<&Path>) -> Option<Self> {
-        let read = |name: &str| std::fs::read_to_string(root.join(name)).ok();
-        let kib = read("proc/meminfo").and_then(|text| field(&text, "MemAvailable:"));
+        let kib = read(root, "proc/meminfo").and_then(|text| field(&text, "MemAvailable:"));
         let bytes = kib.and_then(|kib| kib.checked_mul(1024));
         let machine = bytes.map(|bytes| Self { bytes, source: root.join("proc/meminfo") });
-        let own = read("proc/self/cgroup").unwrap_or_default();
+        let own = read(root, "proc/self/cgroup").unwrap_or_default();
         // The group of version 2.
         let group = own.lines().find_map(|line| line.strip_prefix("0::/")).zip(groups);
         let of_groups = group.into_iter().flat_map(|(group, mount)| {
@@ -109,15 +108,18 @@ impl Available {
 
     /// What a group may still take; `None` without a limit.
     fn of_group(folder: &Path) -> Option<Self> {
-        let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
         let source = folder.join("memory.max");
-        let limit = read("memory.max")?.trim().parse::<u64>().ok()?;
-        let used = read("memory.current")?.trim().parse::<u64>().ok()?;
+        let limit = read(folder, "memory.max")?.trim().parse::<u64>().ok()?;
+        let used = read(folder, "memory.current")?.trim().parse::<u64>().ok()?;
         // Caches of files are charged to it, and dropped first.
-        let caches = read("memory.stat").and_then(|text| field(&text, "inactive_file "));
+        let caches = read(folder, "memory.stat").and_then(|text| field(&text, "inactive_file "));
         let bytes = limit.saturating_sub(used.saturating_sub(caches.unwrap_or(0)));
         Some(Self { bytes, source })
     }
+}
+
+fn read(folder: &Path, name: &str) -> Option<String> {
+    std::fs::read_to_string(folder.join(name)).ok()
 }
 
 /// The number after a name at the beginning of a line.

@@ -115,13 +115,8 @@ impl Template {
             programs.insert(name.clone(), instructions);
         }
         let maps: HashMap<_, _> = own.into_iter().map(|(name, (_, data))| (name, data)).collect();
-        let mapped = |name, bytes| {
-            let fd = maps.get(name).map(|map: &MapData| map.fd().as_fd());
-            let fd = fd.ok_or_else(|| unusable(format!("no map {name}")))?;
-            Mapped::new(fd, bytes).doing("mapping the counters of the BPF programs")
-        };
-        let value = mapped(names::SLOTS, layout.value_bytes())?;
-        let records = mapped(names::RECORDS, layout.records() * layout.record_bytes)?;
+        let value = mapped(&maps, names::SLOTS, layout.value_bytes())?;
+        let records = mapped(&maps, names::RECORDS, layout.records() * layout.record_bytes)?;
         Layout::set_places(value.words(), &layout.places(0));
         Ok(Instance { programs, _maps: maps, value, records })
     }
@@ -133,20 +128,20 @@ impl Template {
         parameters: &Parameters,
     ) -> Result<CreatedMaps, ProbeError> {
         let layout = &parameters.layout;
-        // What is beyond that the kernel refuses.
-        let in_map = |number| u32::try_from(number).unwrap_or(u32::MAX);
         let sizes = [
-            (names::SLOTS, Some((layout.value_bytes(), 1))),
-            (names::RECORDS, Some((layout.record_bytes, layout.records()))),
+            (names::SLOTS, Some([layout.value_bytes(), 1])),
+            (names::RECORDS, Some([layout.record_bytes, layout.records()])),
             (names::CONSTANTS, None),
         ];
         let mut own = HashMap::new();
         for (name, size) in sizes {
             let mut map =
                 object.maps.remove(name).ok_or_else(|| unusable(format!("no map {name}")))?;
-            if let Some((value_bytes, entries)) = size {
-                map.set_value_size(in_map(value_bytes));
-                map.set_max_entries(in_map(entries));
+            if let Some(size) = size {
+                // What is beyond that the kernel refuses.
+                let [bytes, entries] = size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+                map.set_value_size(bytes);
+                map.set_max_entries(entries);
                 make_mappable(&mut map);
             }
             let data = create(name, &map)?;
@@ -197,6 +192,11 @@ impl Instance {
     }
 }
 
+fn mapped(maps: &HashMap<&str, MapData>, name: &str, bytes: usize) -> Result<Mapped, ProbeError> {
+    let map = maps.get(name).ok_or_else(|| unusable(format!("no map {name}")))?;
+    Mapped::new(map.fd().as_fd(), bytes).doing("mapping the counters of the BPF programs")
+}
+
 fn unusable(what: impl std::fmt::Display) -> ProbeError {
     ProbeError::Other(format!("the BPF object of this program cannot be used: {what}"))
 }
@@ -221,8 +221,8 @@ fn set_operands(instructions: &mut [bpf_insn], layout: &Layout) -> Result<(), St
     const LOAD: u8 = 0x79;
     /// `BPF_X`: the operand is a register.
     const REGISTER: u8 = 0x08;
-    let fits = |number: usize| i32::try_from(number).map_err(|_| "too many CPUs".to_owned());
-    let (mask, last) = (fits(layout.slots() - 1)?, fits(layout.last_record())?);
+    let numbers = [layout.slots() - 1, layout.last_record()].map(i32::try_from);
+    let [Ok(mask), Ok(last)] = numbers else { return Err("too many CPUs".to_owned()) };
     let stack_pointer = STACK_POINTERS.iter().find(|(arch, _)| *arch == std::env::consts::ARCH);
     for instruction in instructions {
         let code = instruction.code;

@@ -95,16 +95,17 @@ impl Set {
             _ => ["leave_2", "leave_3", "enter"],
         };
         let leave = if precision == Precision::Two { two } else { three };
-        let kind = |side, name, attach_type| Kind { side, name, attach_type };
-        let pair =
-            |exit, entry| vec![kind(Side::Exit, leave, exit), kind(Side::Entry, enter, entry)];
         let kinds = match backend {
-            B::Fsession => vec![kind(Side::Both, leave, A::Fsession)],
-            B::KprobeSession => vec![kind(Side::Both, leave, A::KprobeSession)],
-            B::Kprobe => pair(A::Kprobe, A::Kprobe),
-            B::Fentry | B::FunctionGraph => pair(A::Fexit, A::Fentry),
+            B::Fsession => vec![(Side::Both, leave, A::Fsession)],
+            B::KprobeSession => vec![(Side::Both, leave, A::KprobeSession)],
+            B::Kprobe => vec![(Side::Exit, leave, A::Kprobe), (Side::Entry, enter, A::Kprobe)],
+            B::Fentry | B::FunctionGraph => {
+                vec![(Side::Exit, leave, A::Fexit), (Side::Entry, enter, A::Fentry)]
+            }
         };
-        Self { kinds, starts }
+        let kinds =
+            kinds.into_iter().map(|(side, name, attach_type)| Kind { side, name, attach_type });
+        Self { kinds: kinds.collect(), starts }
     }
 
     /// Names of the programs at exit and entry that measure nothing.

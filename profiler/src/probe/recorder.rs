@@ -28,8 +28,9 @@ pub(crate) struct HandlerStats {
 impl Recorder {
     /// A recorder for the handlers of `session`, before its window starts.
     pub fn new(session: &dyn Session, precision: Precision) -> Self {
-        let new = |(target, backend)| HandlerStats::new(target, backend, precision);
-        Self { handlers: session.handlers().into_iter().map(new).collect() }
+        let handlers = session.handlers().into_iter();
+        let handlers = handlers.map(|(target, by)| HandlerStats::new(target, by, precision));
+        Self { handlers: handlers.collect() }
     }
 
     /// The handlers, in the order of the session.
@@ -124,11 +125,11 @@ impl HandlerStats {
 impl Recorder {
     /// One of handlers of these names, whose window began with `at_begin`.
     pub(crate) fn of(names: &[&str], at_begin: &[Drained]) -> Self {
-        let new = |name: &&str| {
+        let handlers = names.iter().map(|name| {
             let target = Target { name: (*name).to_owned(), ..Target::default() };
             HandlerStats::new(&target, Backend::Fentry, Precision::Three)
-        };
-        let mut recorder = Self { handlers: names.iter().map(new).collect() };
+        });
+        let mut recorder = Self { handlers: handlers.collect() };
         recorder.begin(at_begin);
         recorder
     }

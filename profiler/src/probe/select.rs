@@ -49,9 +49,10 @@ impl Features {
     /// Why the kernel does not take a backend's programs.
     pub fn refusal(&mut self, backend: Backend) -> Option<String> {
         let functions = self.functions.get_or_init(|| Btf::of(None, Path::new(BTF_FOLDER)).ok());
-        let refusal = || feature::try_backend(backend, functions.as_ref()).err();
-        let tried = self.tried.entry(backend);
-        tried.or_insert_with(|| refusal().map(|refusal| refusal.what)).clone()
+        let tried = self.tried.entry(backend).or_insert_with(|| {
+            feature::try_backend(backend, functions.as_ref()).err().map(|refusal| refusal.what)
+        });
+        tried.clone()
     }
 }
 

@@ -140,33 +140,13 @@ pub(super) struct Program<'a> {
 /// # Errors
 /// What the kernel said, with the verifier's log where it wrote one.
 pub(super) fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadRefused> {
-    let attributes = |log: &mut [u8]| {
-        let kind = match program.attach_type.is_tracing() {
-            true => bpf_prog_type::BPF_PROG_TYPE_TRACING,
-            false => bpf_prog_type::BPF_PROG_TYPE_KPROBE,
-        };
-        let mut attr = program_attributes(kind, program.instructions);
-        // SAFETY: all parts of the union are integers.
-        let load = unsafe { &mut attr.__bindgen_anon_3 };
-        load.log_level = u32::from(!log.is_empty());
-        load.log_size = u32::try_from(log.len()).unwrap_or(0);
-        load.log_buf = if log.is_empty() { 0 } else { address_mut(log) };
-        // The last byte ends it.
-        for (to, from) in load.prog_name[..15].iter_mut().zip(program.name.bytes()) {
-            *to = libc::c_char::from_ne_bytes([from]);
-        }
-        load.expected_attach_type = program.attach_type as u32;
-        load.attach_btf_id = program.btf_id;
-        load.__bindgen_anon_1.attach_btf_obj_fd = program.traced.map_or(0, fd_number);
-        attr
-    };
     // Without a log first: writing one makes loading several times slower.
-    let first = match bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attributes(&mut [])) {
+    let first = match bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attributes_with_log(program, &mut [])) {
         Ok(fd) => return Ok(fd),
         Err(error) => error,
     };
     let mut log = vec![0; 1 << 20];
-    match bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attributes(&mut log)) {
+    match bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attributes_with_log(program, &mut log)) {
         Ok(fd) => Ok(fd),
         Err(_) => {
             let log = CStr::from_bytes_until_nul(&log)
@@ -175,6 +155,28 @@ pub(super) fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadRefused
             Err(LoadRefused { error: first, log })
         }
     }
+}
+
+/// Those for loading a program; the verifier writes to `log`, if that is not empty.
+fn attributes_with_log(program: &Program<'_>, log: &mut [u8]) -> bpf_attr {
+    let kind = match program.attach_type.is_tracing() {
+        true => bpf_prog_type::BPF_PROG_TYPE_TRACING,
+        false => bpf_prog_type::BPF_PROG_TYPE_KPROBE,
+    };
+    let mut attr = program_attributes(kind, program.instructions);
+    // SAFETY: all parts of the union are integers.
+    let load = unsafe { &mut attr.__bindgen_anon_3 };
+    load.log_level = u32::from(!log.is_empty());
+    load.log_size = u32::try_from(log.len()).unwrap_or(0);
+    load.log_buf = if log.is_empty() { 0 } else { address_mut(log) };
+    // The last byte ends it.
+    for (to, from) in load.prog_name[..15].iter_mut().zip(program.name.bytes()) {
+        *to = libc::c_char::from_ne_bytes([from]);
+    }
+    load.expected_attach_type = program.attach_type as u32;
+    load.attach_btf_id = program.btf_id;
+    load.__bindgen_anon_1.attach_btf_obj_fd = program.traced.map_or(0, fd_number);
+    attr
 }
 
 fn program_attributes(kind: bpf_prog_type, instructions: &[bpf_insn]) -> bpf_attr {
@@ -510,19 +512,18 @@ fn loaded_program(fd: BorrowedFd<'_>) -> io::Result<LoadedProgram> {
     let name = raw.name.iter().map(|byte| byte.to_ne_bytes()[0]).take_while(|byte| *byte != 0);
     let name = String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned();
     let mut rest = code.as_slice();
-    let image = |length: u32| {
+    let images = lengths.into_iter().map(|length| {
         let (image, behind) = rest.split_at(rest.len().min(length as usize));
         rest = behind;
         image.to_vec()
-    };
-    let images = lengths.into_iter().map(image).collect();
-    let line = |(address, [_, file, text, place]): (u64, LineInfo)| JitedLine {
-        address,
-        file,
-        text,
-        number: place >> COLUMN_BITS,
-    };
-    let lines = addresses.into_iter().zip(lines).map(line).collect();
+    });
+    let images = images.collect();
+    let lines = addresses.into_iter().zip(lines);
+    let lines = lines.map(|(address, [_, file, text, place])| {
+        let number = place >> COLUMN_BITS;
+        JitedLine { address, file, text, number }
+    });
+    let lines = lines.collect();
     let types = types.into_iter().map(|[_, id]| id).collect();
     Ok(LoadedProgram { id: raw.id, name, functions, btf: raw.btf_id, types, images, lines })
 }
@@ -630,8 +631,7 @@ pub(super) fn call_getpgid() {
 /// Has the process that `command` starts lead a session of its own, without a terminal.
 pub(super) fn leading_own_session(command: &mut std::process::Command) {
     use std::os::unix::process::CommandExt as _;
-    let lead = || nix::unistd::setsid().map(drop).map_err(io::Error::from);
     // SAFETY: between fork and exec the closure makes one plain system call (setsid): no allocation, no
     // lock.
-    unsafe { command.pre_exec(lead) };
+    unsafe { command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(io::Error::from)) };
 }

@@ -258,10 +258,11 @@ impl Sink for Calls {
         }
         self.last = look;
         for call in std::mem::take(&mut self.ended) {
-            let is_in = |gap: &(u64, u64)| call.entered <= gap.1 && call.left >= gap.0;
             if call.left > look.from {
                 self.ended.push(call);
-            } else if call.is_cut() || self.gaps.iter().any(is_in) {
+            } else if call.is_cut()
+                || self.gaps.iter().any(|&(from, to)| call.entered <= to && call.left >= from)
+            {
                 self.tally.books.lost += 1;
             } else {
                 self.count(&call);

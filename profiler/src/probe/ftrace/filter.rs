@@ -137,7 +137,7 @@ fn in_list(
         true => with_addresses()?.unwrap_or_default().lines().map(address).collect(),
         false => Vec::new(),
     };
-    let place = |target: &Target| match places[&name_of(target)].as_slice() {
+    let found = targets.iter().map(|target| match places[&name_of(target)].as_slice() {
         _ if target.address == 0 => Err(HIDDEN),
         [] => Err(UNKNOWN),
         [at] => Ok(at + 1),
@@ -145,8 +145,8 @@ fn in_list(
             Some(at) => Ok(at + 1),
             None => Err(AMBIGUOUS),
         },
-    };
-    Ok(targets.iter().map(place).collect())
+    });
+    Ok(found.collect())
 }
 
 /// Which of several functions of one name is the one at the handler's address.
@@ -156,14 +156,13 @@ fn one_of(
     addresses: &[Option<u64>],
     symbols: &dyn Fn(&Target) -> Vec<u64>,
 ) -> Option<usize> {
-    let is_it = |at: &&usize| {
-        let address = addresses.get(**at).copied().flatten();
-        address.is_some_and(|address| {
-            address.checked_sub(target.address).is_some_and(|after| after <= CALL_SITE)
-        })
-    };
-    if let Some(at) = places.iter().find(is_it) {
-        return Some(*at);
+    let there = places.iter().copied().find(|&at| {
+        let address = addresses.get(at).copied().flatten();
+        let after = address.and_then(|address| address.checked_sub(target.address));
+        after.is_some_and(|after| after <= CALL_SITE)
+    });
+    if there.is_some() {
+        return there;
     }
     // The kernel sorts its list by address, within the image and within each module. If all of one
     // name can be traced, the list has them as the symbols have.

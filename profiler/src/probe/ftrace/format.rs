@@ -65,10 +65,9 @@ impl Layout {
     pub(super) fn read(
         read: &dyn Fn(&str) -> Result<String, ProbeError>,
     ) -> Result<Self, ProbeError> {
-        let format = |name: &str| Format::parse(name, &read(name)?);
-        let page = format("header_page")?;
-        let entry = format("ftrace/funcgraph_entry/format")?;
-        let exit = format("ftrace/funcgraph_exit/format")?;
+        let page = Format::read("header_page", read)?;
+        let entry = Format::read("ftrace/funcgraph_entry/format", read)?;
+        let exit = Format::read("ftrace/funcgraph_exit/format", read)?;
         let data = page.field("data")?;
         Ok(Self {
             timestamp: page.field("timestamp")?,
@@ -91,15 +90,18 @@ struct Format {
 }
 
 impl Format {
-    fn parse(file: &str, text: &str) -> Result<Self, ProbeError> {
+    fn read(
+        file: &str,
+        read: &dyn Fn(&str) -> Result<String, ProbeError>,
+    ) -> Result<Self, ProbeError> {
         let mut format = Self { file: file.to_owned(), id: None, fields: Vec::new() };
-        for line in text.lines().map(str::trim) {
+        for line in read(file)?.lines().map(str::trim) {
             if let Some(id) = line.strip_prefix("ID:") {
                 format.id = id.trim().parse().ok();
             } else if let Some(field) = line.strip_prefix("field:") {
-                let what = || format!("it has a field without name, offset or size: `{line}`");
-                let parsed = field_of(field).ok_or_else(|| format.wrong(&what()))?;
-                format.fields.push(parsed);
+                format.fields.push(field_of(field).ok_or_else(|| {
+                    format.wrong(&format!("it has a field without name, offset or size: `{line}`"))
+                })?);
             }
         }
         Ok(format)

@@ -162,9 +162,9 @@ impl Pairing {
     /// Events are being lost: calls of tasks that no longer exist are lost, too.
     pub(super) fn lossy(&mut self, is_alive: impl Fn(u32) -> bool) {
         self.lossy = true;
-        let is_gone = |open: &Seen| open.task() & IDLE == 0 && !is_alive(open.event.pid);
-        let gone: Vec<Seen> =
-            self.open.extract_if(|_, open| is_gone(open)).map(|(_, open)| open).collect();
+        let gone =
+            self.open.extract_if(|_, open| open.task() & IDLE == 0 && !is_alive(open.event.pid));
+        let gone: Vec<Seen> = gone.map(|(_, open)| open).collect();
         gone.iter().for_each(|open| self.lose(open));
     }
 }

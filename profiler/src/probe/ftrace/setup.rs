@@ -226,8 +226,10 @@ fn check_free(root: &Path, top: &Folder) -> Result<(), ProbeError> {
 /// Refuses a setting of another tool: any line but comments and the default value.
 fn expect(folder: &Folder, file: &str, default: &str) -> Result<(), ProbeError> {
     let text = folder.read_if_there(file)?.unwrap_or_default();
-    let is_default = |line: &str| line.starts_with('#') || ["", "no pid", default].contains(&line);
-    let Some(line) = text.lines().find(|line| !is_default(line)) else { return Ok(()) };
+    let mut set = text.lines().filter(|line| !line.starts_with('#'));
+    let Some(line) = set.find(|line| !["", "no pid", default].contains(line)) else {
+        return Ok(());
+    };
     let path = folder.path(file);
     let remedy = format!("stop that tool, or: echo {default} > {}", path.display());
     Err(is_set(&path, line, &remedy))

@@ -9,7 +9,7 @@ use super::READING;
 use super::format::Layout;
 use super::page::{self, Event};
 use super::setup::Tracing;
-use super::tracefs::stat;
+use super::tracefs::{Folder, stat};
 use crate::error::Failure;
 use crate::probe::{Drained, ProbeError, Traced, errno::Doing as _};
 
@@ -75,6 +75,21 @@ struct Cpu {
     read_to: u64,
 }
 
+impl Cpu {
+    fn open(place: &Folder, number: usize, runs: bool) -> Result<Self, ProbeError> {
+        let name = format!("per_cpu/cpu{number}/trace_pipe_raw");
+        let mut options = OpenOptions::new();
+        let options = options.read(true).custom_flags(libc::O_NONBLOCK);
+        let raw = options.open(place.path(&name)).doing(&place.doing("opening", &name))?;
+        let stats = format!("per_cpu/cpu{number}/stats");
+        // The start has emptied the buffers of CPUs that run.
+        let now = place.read(&stats)?;
+        let before = if runs { Stats::default() } else { Stats::parse(&now) };
+        let stats = place.path(&stats);
+        Ok(Self { raw, stats, before, events: 0, read_to: 0 })
+    }
+}
+
 /// Counters of the kernel on one CPU's buffer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Stats {
@@ -86,12 +101,10 @@ struct Stats {
 
 impl Stats {
     fn parse(text: &str) -> Self {
-        let counter = |name| stat(text, name).unwrap_or(0);
-        Self {
-            dropped: ["overrun", "commit overrun", "dropped events"].map(counter).iter().sum(),
-            read: counter("read events"),
-            now: now(text).unwrap_or(0),
-        }
+        let counters = ["overrun", "commit overrun", "dropped events", "read events"];
+        let [overrun, in_commit, dropped, read] =
+            counters.map(|name| stat(text, name).unwrap_or(0));
+        Self { dropped: overrun + in_commit + dropped, read, now: now(text).unwrap_or(0) }
     }
 }
 
@@ -114,20 +127,8 @@ impl Stream {
         sink: Box<dyn Sink>,
         rounds_a_look: u32,
     ) -> Result<Self, ProbeError> {
-        let place = &tracing.place;
-        let cpu = |(number, runs): &(usize, bool)| {
-            let name = format!("per_cpu/cpu{number}/trace_pipe_raw");
-            let mut options = OpenOptions::new();
-            let options = options.read(true).custom_flags(libc::O_NONBLOCK);
-            let raw = options.open(place.path(&name)).doing(&place.doing("opening", &name))?;
-            let stats = format!("per_cpu/cpu{number}/stats");
-            // The start has emptied the buffers of CPUs that run.
-            let now = place.read(&stats)?;
-            let before = if *runs { Stats::default() } else { Stats::parse(&now) };
-            let stats = place.path(&stats);
-            Ok(Cpu { raw, stats, before, events: 0, read_to: 0 })
-        };
-        let cpus = tracing.cpus.iter().map(cpu).collect::<Result<Vec<_>, ProbeError>>()?;
+        let cpus = tracing.cpus.iter().map(|&(cpu, runs)| Cpu::open(&tracing.place, cpu, runs));
+        let cpus = cpus.collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             layout,
             page: vec![0; layout.page_bytes],

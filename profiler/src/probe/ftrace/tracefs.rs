@@ -15,6 +15,12 @@ pub(super) const CURRENT: &str = "current_tracer";
 /// What the tracer is called in it.
 pub(super) const TRACER: &str = "function_graph";
 
+const NO_TRACER: &str = "this kernel has no function_graph tracer: use one built with CONFIG_FUNCTION_GRAPH_TRACER, as \
+                         those of Debian, Ubuntu, Fedora and RHEL are";
+
+const NO_TRACEFS: &str = "tracefs is not there, which the function-graph backend needs: mount -t tracefs nodev \
+                          /sys/kernel/tracing";
+
 /// A folder of tracefs: the top one, or an instance.
 #[derive(Debug, Clone)]
 pub(super) struct Folder(pub(super) PathBuf);
@@ -25,29 +31,20 @@ impl Folder {
     /// # Errors
     /// Without tracefs, or the tracer, or the right to read.
     pub(super) fn find(root: &Path) -> Result<Self, ProbeError> {
-        let unusable = |what: &str| Err(ProbeError::Other(what.to_owned()));
         for place in PLACES {
             let folder = Self(root.join(place));
             match folder.text("available_tracers") {
                 Ok(tracers) if tracers.split_whitespace().any(|tracer| tracer == TRACER) => {
                     return Ok(folder);
                 }
-                Ok(_) => {
-                    return unusable(
-                        "this kernel has no function_graph tracer: use one built with \
-                         CONFIG_FUNCTION_GRAPH_TRACER, as those of Debian, Ubuntu, Fedora and RHEL are",
-                    );
-                }
+                Ok(_) => return Err(ProbeError::Other(NO_TRACER.to_owned())),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     return Err(error).doing(&folder.doing("reading", "available_tracers"));
                 }
                 Err(_) => {}
             }
         }
-        unusable(
-            "tracefs is not there, which the function-graph backend needs: mount -t tracefs nodev \
-             /sys/kernel/tracing",
-        )
+        Err(ProbeError::Other(NO_TRACEFS.to_owned()))
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {

@@ -1,5 +1,6 @@
 //! Who else has ftrace call something at the entry of a handler.
 
+use std::cell::LazyCell;
 use std::fs;
 use std::path::Path;
 
@@ -29,29 +30,30 @@ pub(super) fn refuse_foreign(
     targets: &[Target],
 ) -> Result<(), ProbeError> {
     let Some(list) = top.read_if_there(ENABLED)? else { return Ok(()) };
-    let used = |line| targets.iter().find(|target| name(line) == Some(name_of(target)));
-    let mut users = list.lines().filter_map(|line| Some((used(line)?, line))).peekable();
-    if users.peek().is_none() {
-        return Ok(());
+    let kprobes = LazyCell::new(|| fs::read_to_string(root.join(KPROBES)).unwrap_or_default());
+    for line in list.lines() {
+        let used = targets.iter().find(|target| name(line) == Some(name_of(target)));
+        if let Some(target) = used
+            && tracers(line, target, &kprobes) > 0
+        {
+            return Err(ProbeError::NotAllowed(format!(
+                "handler {} is traced by somebody else ({}): that time would be counted as the handler's; \
+                 stop the other tool or allow it with --allow-shared",
+                target.name,
+                line.split_whitespace().collect::<Vec<_>>().join(" ")
+            )));
+        }
     }
-    let kprobes = fs::read_to_string(root.join(KPROBES)).unwrap_or_default();
-    match users.find(|(target, line)| tracers(line, target, &kprobes) > 0) {
-        None => Ok(()),
-        Some((target, line)) => Err(ProbeError::NotAllowed(format!(
-            "handler {} is traced by somebody else ({}): that time would be counted as the handler's; \
-             stop the other tool or allow it with --allow-shared",
-            target.name,
-            line.split_whitespace().collect::<Vec<_>>().join(" ")
-        ))),
-    }
+    Ok(())
 }
 
 /// How many users of a line of `enabled_functions` are no kprobes. All kprobes of one function are
 /// one user, which the line names only where it is the only one.
 fn tracers(line: &str, target: &Target, kprobes: &str) -> u64 {
-    let count = |word: &str| word.strip_prefix('(')?.strip_suffix(')')?.parse::<u64>().ok();
+    let mut words = line.split_whitespace();
+    let users = words.find_map(|word| word.strip_prefix('(')?.strip_suffix(')')?.parse().ok());
     // A list that does not count them has a line because of at least one.
-    let users = line.split_whitespace().find_map(count).unwrap_or(1);
+    let users: u64 = users.unwrap_or(1);
     let by_ftrace = line.contains(KPROBE_USER)
         || kprobes.lines().any(|kprobe| is_armed_at(kprobe, target.address));
     users.saturating_sub(u64::from(by_ftrace))
