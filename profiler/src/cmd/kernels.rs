@@ -44,8 +44,7 @@ fn remove(cache: &Cache, args: &RemoveArgs) -> Result<(), Failure> {
     let has_snapshot = |version: &&String| kept.iter().any(|of| is_of(&of.release, version));
     for kept in &kept {
         if args.versions.iter().any(|version| is_of(&kept.release, version)) {
-            fs::remove_dir_all(&kept.folder)
-                .map_err(|error| Failure::cannot_write(&kept.folder, &error))?;
+            fs::remove_dir_all(&kept.folder).map_err(Failure::cannot_write(&kept.folder))?;
             say(&format!("removed a snapshot of Linux {}", kept.release));
         }
     }
