@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use profiler::load_profile::{LoadProfile, Origin};
 use profiler::serve::config::Config;
-use profiler::serve::control::{Answer, Request};
+use profiler::serve::control::Request;
 use profiler::serve::expose::Format;
+use profiler::serve::status::Status;
 use profiler::toml_file::BadToml;
 use profiler::verdict::Rule;
 
@@ -32,7 +33,7 @@ pub fn load_profile(bytes: &[u8]) {
 
 pub fn serve_toml(bytes: &[u8]) {
     utf8(bytes, |text| match Config::parse(text, Path::new("serve.toml")) {
-        Ok(config) => assert!(config.max_overhead.is_none_or(f64::is_finite)),
+        Ok(config) => assert!(config.budget.max_overhead.is_none_or(f64::is_finite)),
         Err(error) => mistake(text, &error),
     });
 }
@@ -51,16 +52,16 @@ pub fn accept(bytes: &[u8]) {
     });
 }
 
-/// A request to the daemon, and the daemon's answer: what is read is read again from what is written.
+/// A request to the daemon, and its status: what is read is read again from what is written.
 pub fn control(bytes: &[u8]) {
     utf8(bytes, |text| {
         if let Ok(request) = serde_json::from_str::<Request>(text) {
             let again = serde_json::to_string(&request).expect("it is written");
             assert_eq!(serde_json::from_str::<Request>(&again).expect("it is read"), request);
         }
-        if let Ok(answer) = serde_json::from_str::<Answer>(text) {
+        if let Ok(answer) = serde_json::from_str::<Status>(text) {
             let again = serde_json::to_string(&answer).expect("it is written");
-            assert_eq!(serde_json::from_str::<Answer>(&again).expect("it is read"), answer);
+            assert_eq!(serde_json::from_str::<Status>(&again).expect("it is read"), answer);
         }
     });
 }

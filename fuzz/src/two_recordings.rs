@@ -17,15 +17,15 @@ pub fn target(bytes: &[u8]) {
     if merged && let Ok(sum) = merge.finish() {
         sum.check().expect("a sum of sound recordings is sound");
     }
-    let side = |of: Series, name: &str| -> Vec<Run> {
-        of.runs.into_iter().map(|recording| Run { name: name.to_owned(), recording }).collect()
-    };
     let (base, candidate) = (side(first, "base"), side(second, "candidate"));
-    let sides = || Sides::new(&base, &candidate, &[], true);
-    if let Ok(sides) = sides() {
+    if let Ok(sides) = Sides::new(&base, &candidate, &[], true) {
         let document = compare::document(&CompareReport::of(&sides));
         document.markdown();
         assert!(!document.text(Some(80)).contains('\u{1b}'));
     }
-    gate(sides(), &Rule::default());
+    gate(Sides::new(&base, &candidate, &[], true), &Rule::default());
+}
+
+fn side(of: Series, name: &str) -> Vec<Run> {
+    of.runs.into_iter().map(|recording| Run { name: name.to_owned(), recording }).collect()
 }

@@ -287,7 +287,10 @@ mod place {
 mod record {
     use super::{machine, place, state};
 
-    pub(crate) fn record<const MAGNITUDE: u32, const COUNTERS: usize>(_: u64, duration: u64) {
+    pub(crate) fn record<const MAGNITUDE: u32, const COUNTERS: usize, const SHARED: bool>(
+        _: u64,
+        duration: u64,
+    ) {
         machine(|machine| {
             if place::is_backwards(duration) {
                 machine.backwards += 1;
@@ -305,7 +308,7 @@ mod record {
         place: u64,
         duration: u64,
     ) {
-        record::<MAGNITUDE, COUNTERS>(place, duration);
+        record::<MAGNITUDE, COUNTERS, false>(place, duration);
         state::end();
     }
 
@@ -315,7 +318,7 @@ mod record {
     ) -> bool {
         let is_fast = !place::is_backwards(duration);
         if is_fast {
-            record::<MAGNITUDE, COUNTERS>(place, duration);
+            record::<MAGNITUDE, COUNTERS, false>(place, duration);
         }
         is_fast
     }

@@ -10,20 +10,17 @@ use core::ptr::addr_of_mut;
 
 use aya_ebpf::{
     EbpfContext as _,
-    bindings::{BPF_ANY, BPF_NOEXIST},
-    helpers::generated::bpf_ktime_get_ns,
     macros::{fentry, fexit, kprobe},
     programs::{FEntryContext, FExitContext, ProbeContext},
 };
-use profiler_common::{
-    bucket::{COUNTERS_2, COUNTERS_3, MAGNITUDE_2, MAGNITUDE_3},
-    layout::{Displaced, Frame},
-};
+use profiler_common::layout::{Displaced, Frame};
 
 use crate::{
+    memory::{BPF_ANY, BPF_NOEXIST, clock},
     place::place_of,
+    record::record,
     registers::{frame_at_exit, stack_pointer},
-    shared::{add_one, record},
+    shared::add_one,
     state::{DISPLACED, handler, slot_of, this_cpu},
 };
 
@@ -34,7 +31,7 @@ fn enter(frame: u64) {
     unsafe {
         add_one(addr_of_mut!((*slot).entries));
         let key = Frame { frame, handler: handler() };
-        let displaced = Displaced { start: bpf_ktime_get_ns(), cpu: 0 };
+        let displaced = Displaced { start: clock(), cpu: 0 };
         if DISPLACED.insert(key, displaced, BPF_NOEXIST.into()).is_err() {
             add_one(addr_of_mut!((*slot).lost));
             let _ = DISPLACED.insert(key, displaced, BPF_ANY.into());
@@ -62,7 +59,7 @@ fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now: u64) {
         };
         (start, place_of(slot))
     };
-    record::<MAGNITUDE, COUNTERS>(place, now.wrapping_sub(start));
+    record::<MAGNITUDE, COUNTERS, true>(place, now.wrapping_sub(start));
 }
 
 /// On entry by the trampoline: notes when the call began.
@@ -72,23 +69,13 @@ pub fn hashed_enter(ctx: FEntryContext) -> i32 {
     0
 }
 
-/// On exit by the trampoline, with 2 significant digits.
-#[fexit]
-pub fn hashed_leave_2(ctx: FExitContext) -> i32 {
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
-    leave::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr() as u64, now);
-    0
+/// On exit by the trampoline.
+#[inline(always)]
+fn trampoline_leave<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: &FExitContext) {
+    let now = clock();
+    leave::<MAGNITUDE, COUNTERS>(ctx.as_ptr() as u64, now);
 }
-
-/// On exit by the trampoline, with 3 significant digits.
-#[fexit]
-pub fn hashed_leave_3(ctx: FExitContext) -> i32 {
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
-    leave::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr() as u64, now);
-    0
-}
+with_digits!(fexit, hashed_leave_2, hashed_leave_3, trampoline_leave(FExitContext) -> i32);
 
 /// On entry by a kprobe: notes when the call began.
 #[kprobe]
@@ -97,20 +84,10 @@ pub fn hashed_regs_enter(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// On exit by a kretprobe, with 2 significant digits.
-#[kprobe]
-pub fn hashed_regs_leave_2(ctx: ProbeContext) -> u32 {
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
-    leave::<MAGNITUDE_2, COUNTERS_2>(frame_at_exit(&ctx), now);
-    0
+/// On exit by a kretprobe.
+#[inline(always)]
+fn regs_leave<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: &ProbeContext) {
+    let now = clock();
+    leave::<MAGNITUDE, COUNTERS>(frame_at_exit(ctx), now);
 }
-
-/// On exit by a kretprobe, with 3 significant digits.
-#[kprobe]
-pub fn hashed_regs_leave_3(ctx: ProbeContext) -> u32 {
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
-    leave::<MAGNITUDE_3, COUNTERS_3>(frame_at_exit(&ctx), now);
-    0
-}
+with_digits!(kprobe, hashed_regs_leave_2, hashed_regs_leave_3, regs_leave(ProbeContext) -> u32);

@@ -9,6 +9,27 @@
 #![feature(asm_experimental_arch)]
 #![expect(unreachable_pub, reason = "the attributes of programs make functions of their own")]
 
+/// Two programs that do the same with 2 significant digits and with 3.
+macro_rules! with_digits {
+    ($kind:ident, $two:ident, $three:ident, $body:ident($context:ty) -> $result:ty) => {
+        #[doc = concat!("[`", stringify!($body), "`] with 2 significant digits.")]
+        #[$kind]
+        pub fn $two(ctx: $context) -> $result {
+            use profiler_common::bucket::{COUNTERS_2, MAGNITUDE_2};
+            $body::<MAGNITUDE_2, COUNTERS_2>(&ctx);
+            0
+        }
+
+        #[doc = concat!("[`", stringify!($body), "`] with 3 significant digits.")]
+        #[$kind]
+        pub fn $three(ctx: $context) -> $result {
+            use profiler_common::bucket::{COUNTERS_3, MAGNITUDE_3};
+            $body::<MAGNITUDE_3, COUNTERS_3>(&ctx);
+            0
+        }
+    };
+}
+
 mod hashed;
 mod memory;
 mod pairing;

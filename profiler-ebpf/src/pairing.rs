@@ -241,7 +241,7 @@ fn leave_slowly<const MAGNITUDE: u32, const COUNTERS: usize>(
         }
     }
     // SAFETY: `slot` points into SLOTS.
-    record::<MAGNITUDE, COUNTERS>(unsafe { place_of(slot) }, duration);
+    record::<MAGNITUDE, COUNTERS, false>(unsafe { place_of(slot) }, duration);
     0
 }
 
@@ -274,7 +274,7 @@ fn leave_elsewhere<const MAGNITUDE: u32, const COUNTERS: usize>(
     if start != 0 {
         // SAFETY: `slot` points into SLOTS.
         let place = unsafe { place_of(slot) };
-        record::<MAGNITUDE, COUNTERS>(place, now.wrapping_sub(start));
+        record::<MAGNITUDE, COUNTERS, false>(place, now.wrapping_sub(start));
     }
     0
 }

@@ -8,19 +8,15 @@
 use core::ptr::{addr_of_mut, read_volatile, write_volatile};
 
 use aya_ebpf::{
-    EbpfContext,
-    helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_ns},
-    macros::kprobe,
+    EbpfContext, helpers::generated::bpf_get_current_pid_tgid, macros::kprobe,
     programs::ProbeContext,
 };
-use profiler_common::{
-    bucket::{COUNTERS_2, COUNTERS_3, MAGNITUDE_2, MAGNITUDE_3},
-    layout::operand,
-};
+use profiler_common::layout::operand;
 
 use crate::{
+    memory::clock,
     pairing,
-    state::{exit_shift, handler, read_clock, slot_of},
+    state::{exit_shift, handler, slot_of},
 };
 
 #[inline(always)]
@@ -42,23 +38,13 @@ pub fn regs_enter(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// On exit, with 2 significant digits: reads the clock as the first thing it does.
-#[kprobe]
-pub fn regs_leave_2(ctx: ProbeContext) -> u32 {
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
-    pairing::leave::<MAGNITUDE_2, COUNTERS_2>(frame_at_exit(&ctx), now);
-    0
+/// On exit: reads the clock as the first thing it does.
+#[inline(always)]
+fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: &ProbeContext) {
+    let now = clock();
+    pairing::leave::<MAGNITUDE, COUNTERS>(frame_at_exit(ctx), now);
 }
-
-/// On exit, with 3 significant digits: reads the clock as the first thing it does.
-#[kprobe]
-pub fn regs_leave_3(ctx: ProbeContext) -> u32 {
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
-    pairing::leave::<MAGNITUDE_3, COUNTERS_3>(frame_at_exit(&ctx), now);
-    0
-}
+with_digits!(kprobe, regs_leave_2, regs_leave_3, leave(ProbeContext) -> u32);
 
 /// Does nothing, at entries, exits and both.
 #[kprobe]
@@ -69,7 +55,7 @@ pub fn regs_empty(_ctx: ProbeContext) -> u32 {
 /// Reads the clock and does nothing else, at entries, exits and both.
 #[kprobe]
 pub fn regs_clock(_ctx: ProbeContext) -> u32 {
-    read_clock();
+    clock();
     0
 }
 

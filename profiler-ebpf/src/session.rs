@@ -6,22 +6,18 @@
 
 use core::{
     arch::asm,
-    ffi::c_void,
     ptr::{read_volatile, write_volatile},
 };
 
 use aya_ebpf::{
     EbpfContext,
-    helpers::generated::bpf_ktime_get_ns,
     macros::{fentry, kprobe},
     programs::{FEntryContext, ProbeContext},
 };
-use profiler_common::{
-    bucket::{COUNTERS_2, COUNTERS_3, MAGNITUDE_2, MAGNITUDE_3},
-    layout::kfunc,
-};
+use profiler_common::layout::kfunc;
 
 use crate::{
+    memory::clock,
     place::place_of,
     record::record_last,
     state::{end, slot_of, this_cpu},
@@ -52,7 +48,8 @@ macro_rules! call_kernel {
 /// Counts the call at its two ends, by function probes. Its start is emptied at the exit, because the kernel may give the
 /// bytes to another call whose entry it does not run.
 #[inline(always)]
-fn probe_session<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: *mut c_void) {
+fn probe_session<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: &ProbeContext) {
+    let ctx = ctx.as_ptr();
     let leaves = call_kernel!(kfunc::IS_RETURN, ctx);
     // The low byte is the truth value.
     if leaves as u8 == 0 {
@@ -60,8 +57,7 @@ fn probe_session<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: *mut c_void) 
         enter(cookie);
         end();
     }
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
+    let now = clock();
     let cookie = call_kernel!(kfunc::COOKIE, ctx) as *mut u64;
     // SAFETY: `cookie` points to the call's eight bytes.
     let start = unsafe {
@@ -80,7 +76,8 @@ fn probe_session<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: *mut c_void) 
 /// is in them tells the exit from the entry, and costs no call of the kernel's. So that one register is kept across calls, and
 /// not two, this reads the clock after the start and not before.
 #[inline(always)]
-fn trampoline_session<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: *mut c_void) {
+fn trampoline_session<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: &FEntryContext) {
+    let ctx = ctx.as_ptr();
     let cookie = call_kernel!(kfunc::COOKIE, ctx);
     // SAFETY: `cookie` points to the call's eight bytes.
     let start = unsafe { read_volatile(cookie as *const u64) };
@@ -139,7 +136,7 @@ fn enter(cookie: *mut u64) {
     // SAFETY: `slot` points into SLOTS, `cookie` to the call's eight bytes.
     unsafe {
         (*slot).entries += 1;
-        write_volatile(cookie, bpf_ktime_get_ns());
+        write_volatile(cookie, clock());
     }
 }
 
@@ -161,30 +158,5 @@ fn leave_unpaired() {
     unsafe { (*slot_of(this_cpu())).unpaired_exits += 1 }
 }
 
-/// On entry and exit by the trampoline, with 2 significant digits.
-#[fentry]
-pub fn fsession_2(ctx: FEntryContext) -> i32 {
-    trampoline_session::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr());
-    0
-}
-
-/// On entry and exit by the trampoline, with 3 significant digits.
-#[fentry]
-pub fn fsession_3(ctx: FEntryContext) -> i32 {
-    trampoline_session::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr());
-    0
-}
-
-/// On entry and exit by function probes, with 2 significant digits.
-#[kprobe]
-pub fn ksession_2(ctx: ProbeContext) -> u32 {
-    probe_session::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr());
-    0
-}
-
-/// On entry and exit by function probes, with 3 significant digits.
-#[kprobe]
-pub fn ksession_3(ctx: ProbeContext) -> u32 {
-    probe_session::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr());
-    0
-}
+with_digits!(fentry, fsession_2, fsession_3, trampoline_session(FEntryContext) -> i32);
+with_digits!(kprobe, ksession_2, ksession_3, probe_session(ProbeContext) -> u32);

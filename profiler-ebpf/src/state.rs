@@ -7,7 +7,6 @@ use core::{
 };
 
 use aya_ebpf::{
-    helpers::generated::bpf_ktime_get_ns,
     macros::map,
     maps::{Array, HashMap},
 };
@@ -132,11 +131,4 @@ pub(crate) fn slot_of(cpu: u64) -> *mut Slot {
 pub(crate) fn end() -> ! {
     // SAFETY: what a program's own end does; the kernel restores the registers.
     unsafe { asm!("r0 = 0", "exit", options(noreturn)) }
-}
-
-/// Reads the clock for its cost alone.
-#[inline(always)]
-pub(crate) fn read_clock() {
-    // SAFETY: helper without arguments.
-    let _ = unsafe { bpf_ktime_get_ns() };
 }

@@ -5,13 +5,11 @@
 
 use aya_ebpf::{
     EbpfContext as _,
-    helpers::generated::bpf_ktime_get_ns,
     macros::{fentry, fexit},
     programs::{FEntryContext, FExitContext},
 };
-use profiler_common::bucket::{COUNTERS_2, COUNTERS_3, MAGNITUDE_2, MAGNITUDE_3};
 
-use crate::{pairing, state::read_clock};
+use crate::{memory::clock, pairing};
 
 /// On entry: notes when the call began, as the last thing it does.
 #[fentry]
@@ -20,41 +18,21 @@ pub fn enter(ctx: FEntryContext) -> i32 {
     0
 }
 
-/// On exit, with 2 significant digits: reads the clock as the first thing it does.
-#[fexit]
-pub fn leave_2(ctx: FExitContext) -> i32 {
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
-    pairing::leave::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr() as u64, now);
-    0
+/// On exit: reads the clock as the first thing it does.
+#[inline(always)]
+fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: &FExitContext) {
+    let now = clock();
+    pairing::leave::<MAGNITUDE, COUNTERS>(ctx.as_ptr() as u64, now);
 }
+with_digits!(fexit, leave_2, leave_3, leave(FExitContext) -> i32);
 
-/// On exit, with 3 significant digits: reads the clock as the first thing it does.
-#[fexit]
-pub fn leave_3(ctx: FExitContext) -> i32 {
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
-    pairing::leave::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr() as u64, now);
-    0
+/// The same where the kernel may take a task off its CPU within a program.
+#[inline(always)]
+fn preempted_leave<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: &FExitContext) {
+    let now = clock();
+    pairing::leave_preempted::<MAGNITUDE, COUNTERS>(ctx.as_ptr() as u64, now);
 }
-
-/// On exit, where the kernel may take a task off its CPU within a program, with 2 significant digits.
-#[fexit]
-pub fn preempted_leave_2(ctx: FExitContext) -> i32 {
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
-    pairing::leave_preempted::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr() as u64, now);
-    0
-}
-
-/// On exit, where the kernel may take a task off its CPU within a program, with 3 significant digits.
-#[fexit]
-pub fn preempted_leave_3(ctx: FExitContext) -> i32 {
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
-    pairing::leave_preempted::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr() as u64, now);
-    0
-}
+with_digits!(fexit, preempted_leave_2, preempted_leave_3, preempted_leave(FExitContext) -> i32);
 
 /// Does nothing: with [`empty_leave`] it shows what any pair of probes costs.
 #[fentry]
@@ -72,13 +50,13 @@ pub fn empty_leave(_ctx: FExitContext) -> i32 {
 /// measures can cost.
 #[fentry]
 pub fn clock_enter(_ctx: FEntryContext) -> i32 {
-    read_clock();
+    clock();
     0
 }
 
 /// Reads the clock and does nothing else.
 #[fexit]
 pub fn clock_leave(_ctx: FExitContext) -> i32 {
-    read_clock();
+    clock();
     0
 }

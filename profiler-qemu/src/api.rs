@@ -108,8 +108,10 @@ extern "C" fn choose_version() {
 fn find(name: &CStr) -> Result<*mut c_void, String> {
     // SAFETY: the default handle (0) searches the process, and the name ends with a NUL.
     let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
-    let missing = || format!("this QEMU has no {}", name.to_string_lossy());
-    if found.is_null() { Err(missing()) } else { Ok(found) }
+    if found.is_null() {
+        return Err(format!("this QEMU has no {}", name.to_string_lossy()));
+    }
+    Ok(found)
 }
 
 /// Whether the access reported to a callback is a write. QEMU 7.2 does not keep to what was asked for.

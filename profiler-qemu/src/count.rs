@@ -632,9 +632,9 @@ impl Counter {
 
     fn ret(&mut self, slot: u64) {
         let arch = self.symbols.arch;
-        let has =
-            |level: &Level| level.entries.iter().any(|entry| entry.sure && entry.slot == slot);
-        let known = self.level().is_some_and(has);
+        let known = self.level().is_some_and(|level| {
+            level.entries.iter().any(|entry| entry.sure && entry.slot == slot)
+        });
         let mut left = false;
         while let Some(top) = self.top() {
             let (at, sure) = (top.slot, top.sure);
@@ -702,11 +702,10 @@ impl Counter {
             return;
         }
         calls.ended += 1;
-        let values = |calls: &Calls| calls.inclusive.len() + calls.own.len();
-        let before = values(calls);
+        let before = calls.inclusive.len() + calls.own.len();
         *calls.inclusive.entry(level.clock - frame.clock_before).or_default() += 1;
         *calls.own.entry(frame.own).or_default() += 1;
-        self.kept += values(calls) - before;
+        self.kept += calls.inclusive.len() + calls.own.len() - before;
         let interrupts = level.interrupts - frame.interrupts_before;
         calls.interrupted += u64::from(interrupts > 0);
         calls.interrupts += interrupts;
@@ -721,8 +720,10 @@ impl Counter {
     }
 
     fn leave_if_empty(&mut self) {
-        let is_left = |task: &Task| matches!(&task.levels[..], [level] if level.entries.is_empty());
-        if self.current.as_ref().is_some_and(is_left) {
+        if let Some(Task { levels, .. }) = &self.current
+            && let [level] = &levels[..]
+            && level.entries.is_empty()
+        {
             self.current = None;
         }
     }

@@ -151,7 +151,7 @@ pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> 
         .map(|(index, function)| ((&*function.module, &*function.name), index))
         .filter(|(name, _)| split.contains(name))
         .collect();
-    let place = |(index, function): (u32, &Function)| {
+    let places = (0..).zip(&*functions).map(|(index, function)| {
         let name = function.own_name();
         let of = function.split_from().and_then(|name| whole.get(&name));
         let watched = (!function.module.is_empty() && modules.contains(&function.module))
@@ -167,8 +167,8 @@ pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> 
                 ..BlockPlace::default()
             },
         )
-    };
-    symbols.places = (0..).zip(&*functions).map(place).collect();
+    });
+    symbols.places = places.collect();
     let asked = !modules.is_empty() || !named.is_empty();
     if asked && !symbols.places.iter().any(|(_, place)| place.watched) {
         return Err(format!(

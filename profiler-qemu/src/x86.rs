@@ -29,6 +29,15 @@ fn is_prefix(byte: &u8) -> bool {
     matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf2 | 0xf3)
 }
 
+fn is_memory(operand: u8) -> bool {
+    operand < 0xc0
+}
+
+/// The part of the opcode that is in the operand.
+fn field(operand: u8) -> u8 {
+    (operand >> 3) & 7
+}
+
 /// Whether the instruction is CPUID.
 fn is_cpuid(bytes: &[u8]) -> bool {
     bytes == [0x0f, 0xa2]
@@ -38,8 +47,6 @@ fn is_cpuid(bytes: &[u8]) -> bool {
 /// without saying so, fences, and those that serialise.
 fn orders(bytes: &[u8]) -> bool {
     let prefixes = bytes.iter().take_while(|byte| is_prefix(byte) || **byte == 0xf0).count();
-    let is_memory = |operand: u8| operand < 0xc0;
-    let field = |operand: u8| (operand >> 3) & 7;
     bytes[..prefixes].contains(&0xf0)
         || match bytes[prefixes..] {
             [0x86 | 0x87, operand, ..] => is_memory(operand),
@@ -68,7 +75,7 @@ fn kind(bytes: &[u8]) -> Kind {
     let repeats = bytes[..prefixes].iter().any(|byte| matches!(byte, 0xf2 | 0xf3));
     match bytes[prefixes..] {
         [0xe8, ..] => Kind::Call,
-        [0xff, operand, ..] if matches!((operand >> 3) & 7, 2 | 3) => Kind::Call,
+        [0xff, operand, ..] if matches!(field(operand), 2 | 3) => Kind::Call,
         [0xc2 | 0xc3, ..] => Kind::Return,
         [0xcf, ..] => Kind::InterruptReturn,
         [0x0f, 0x05 | 0x34] | [0xcd, SYSTEM_CALL] => Kind::SystemCall,

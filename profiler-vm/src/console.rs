@@ -30,8 +30,7 @@ impl Trouble {
     pub fn names_module(&self, module: &str) -> bool {
         let tag = format!("[{module}]");
         // "Modules linked in" lists every module, with flags in brackets.
-        let code = |line: &&String| line.contains("+0x") && line.contains(&tag);
-        self.lines.iter().any(|line| code(&line))
+        self.lines.iter().any(|line| line.contains("+0x") && line.contains(&tag))
     }
 }
 
@@ -44,7 +43,7 @@ impl fmt::Display for Trouble {
 /// A message of the kernel after which nothing measured in this VM can be trusted.
 ///
 /// Only the kernel's console is searched, never the output of the command.
-pub(crate) fn is_trouble(line: &str) -> bool {
+pub fn is_trouble(line: &str) -> bool {
     const SIGNS: [&str; 11] = [
         "Kernel panic",
         "Oops:",

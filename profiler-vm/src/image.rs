@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -14,7 +14,8 @@ use object::elf::FileHeader64;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{LittleEndian, Object as _, ObjectSection as _};
 
-use crate::{Arch, VmError};
+use crate::Arch;
+use crate::files::failed;
 
 #[cfg(fuzzing)]
 #[path = "../../fuzz/src/hooks/image.rs"]
@@ -32,20 +33,20 @@ mod header {
     pub(super) const HAS_PAYLOAD: u16 = 0x208;
 }
 
-fn cannot_unpack(path: &Path, what: &str) -> VmError {
-    VmError(format!("cannot unpack the kernel {}: {what}", path.display()))
+fn cannot_unpack(path: &Path, what: &str) -> io::Error {
+    io::Error::other(format!("cannot unpack the kernel {}: {what}", path.display()))
 }
 
-fn no_image(path: &Path) -> VmError {
-    VmError(format!(
+fn no_image(path: &Path) -> io::Error {
+    io::Error::other(format!(
         "{} is not a compressed x86 kernel (bzImage of boot protocol 2.08 or newer) or an unpacked one of arm64 (Image): \
          give a vmlinuz",
         path.display()
     ))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, VmError> {
-    fs::read(path).map_err(VmError::file("read", path))
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    fs::read(path).map_err(failed("read", path))
 }
 
 /// A kernel that can be booted.
@@ -64,13 +65,13 @@ impl KernelImage {
     ///
     /// # Errors
     /// If it cannot be read, or is neither a bzImage nor an Image of arm64.
-    pub fn open(path: &Path) -> Result<Self, VmError> {
-        let absolute = fs::canonicalize(path).map_err(VmError::file("read", path))?;
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let absolute = fs::canonicalize(path).map_err(failed("read", path))?;
         // The version's text lies in the setup code, which is at most 255 sectors long.
         let mut head = Vec::new();
-        let file = File::open(&absolute).map_err(VmError::file("read", path))?;
+        let file = File::open(&absolute).map_err(failed("read", path))?;
         let most = 256 * 512 + 512;
-        file.take(most).read_to_end(&mut head).map_err(VmError::file("read", path))?;
+        file.take(most).read_to_end(&mut head).map_err(failed("read", path))?;
         let (release, arch) = if is_arm64(&head) {
             (banner(&read(&absolute)?), Arch::Arm64)
         } else {
@@ -85,7 +86,7 @@ impl KernelImage {
     ///
     /// # Errors
     /// If the kernel cannot be unpacked.
-    pub fn btf(&self) -> Result<Option<Vec<u8>>, VmError> {
+    pub fn btf(&self) -> io::Result<Option<Vec<u8>>> {
         if self.arch == Arch::Arm64 {
             return Ok(largest_btf(&read(&self.path)?).map(<[u8]>::to_vec));
         }
@@ -100,7 +101,7 @@ impl KernelImage {
     ///
     /// # Errors
     /// If the package's folder does not have it, or it cannot be read.
-    pub fn module(&self, name: &str) -> Result<Vec<u8>, VmError> {
+    pub fn module(&self, name: &str) -> io::Result<Vec<u8>> {
         let beside =
             self.path.parent().and_then(Path::parent).map(|above| above.join("lib/modules"));
         let folders = beside.into_iter().chain([PathBuf::from("/lib/modules")]);
@@ -119,11 +120,11 @@ impl KernelImage {
             };
         }
         let path = folders.into_iter().next().unwrap_or_default().join("modules.dep");
-        Err(VmError(format!("cannot read {}: no module {name} there", path.display())))
+        Err(io::Error::other(format!("cannot read {}: no module {name} there", path.display())))
     }
 
     /// The kernel as an ELF file.
-    fn unpacked(&self) -> Result<Vec<u8>, VmError> {
+    fn unpacked(&self) -> io::Result<Vec<u8>> {
         let image = read(&self.path)?;
         let payload = payload(&image).ok_or_else(|| no_image(&self.path))?;
         decompress(payload).map_err(|what| cannot_unpack(&self.path, &what))
@@ -264,30 +265,29 @@ fn unpack(payload: &[u8]) -> Result<(Vec<u8>, bool), String> {
         [0x1f, 0x8b, ..] => ("gzip", &["-dc"]),
         _ => return Err("it is compressed in a way that is not known here".to_owned()),
     };
-    let of = |error: io::Error| {
+    let packed = in_file(payload).map_err(|error| format!("no temporary file: {error}"))?;
+    // The kernel's size follows the stream, so the program may complain about the end: what came out is what counts.
+    let mut command = Command::new(program);
+    let output = command.args(args).stdin(packed).stderr(Stdio::null()).output();
+    let Output { status, stdout: bytes, .. } = output.map_err(|error| {
         let install = match error.kind() {
             io::ErrorKind::NotFound => format!("; install `{program}`"),
             _ => String::new(),
         };
         format!("cannot run `{program}`: {error}{install}")
-    };
-    let mut out = tempfile::tempfile().map_err(|error| format!("no temporary file: {error}"))?;
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::piped()).stderr(Stdio::null());
-    command.stdout(out.try_clone().map_err(of)?);
-    let mut child = command.spawn().map_err(of)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // The kernel's size follows the stream, so the program may stop reading or complain
-        // before the end: what came out is what counts.
-        let _ = stdin.write_all(payload);
-    }
-    let is_whole = child.wait().map_err(of)?.success();
-    let mut bytes = Vec::new();
-    out.rewind().and_then(|()| out.read_to_end(&mut bytes)).map_err(of)?;
+    })?;
     match bytes.starts_with(b"\x7fELF") || is_arm64(&bytes) {
-        true => Ok((bytes, is_whole)),
+        true => Ok((bytes, status.success())),
         false => Err(format!("`{program}` gave neither an ELF file nor an Image of arm64")),
     }
+}
+
+/// A temporary file with these bytes, for a program to read.
+fn in_file(bytes: &[u8]) -> io::Result<File> {
+    let mut file = tempfile::tempfile()?;
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 fn decompress(payload: &[u8]) -> Result<Vec<u8>, String> {

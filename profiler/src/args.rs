@@ -1,8 +1,10 @@
 //! Arguments of `profiler run`, which are what a run is: under which load, for how long, measured how. Commands that run
-//! something take a part of them, and the rest as it is by default.
+//! something take a part of them, and the rest as it is by default. Arguments of other engines that take them as they are.
 
+mod agent;
 mod ltp;
 mod prepare;
+mod tax;
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -14,9 +16,13 @@ use clap::builder::{
     NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser,
 };
 use clap::{ArgGroup, Args, Parser};
+use strum::VariantNames;
 
+pub(crate) use agent::SUBJECT;
+pub use agent::{AgentArgs, GuestArgs};
 pub use ltp::LtpArgs;
 pub use prepare::PrepareArgs;
+pub use tax::TaxArgs;
 
 use crate::export::{Export, Unit};
 use crate::load::{BuiltinKind, LoadUser, Rate, SandboxOptions};
@@ -87,11 +93,11 @@ pub struct RunArgs {
     pub unit: Unit,
     /// Significant decimal digits of the histograms [default: 3, or 2 with a warning where 3 do not fit in
     /// memory].
-    #[arg(long, value_parser = one_of(PRECISIONS))]
+    #[arg(long, value_parser = by_name::<Precision>())]
     pub precision: Option<Precision>,
     /// What the machine's clock measures: `virtual` for a guest under `-icount`, whose clock counts
     /// instructions. The recording has it, and recordings of different clocks are not compared.
-    #[arg(long, value_parser = one_of(CLOCKS), default_value_t = Clock::Wall)]
+    #[arg(long, value_parser = by_name::<Clock>(), default_value_t = Clock::Wall)]
     pub clock: Clock,
     /// Built-in load (repeatable, or several with commas: they run side by side). Without a name: the one
     /// of --profile.
@@ -195,37 +201,13 @@ pub(crate) fn one_of_these(name: &'static str, arguments: &[&'static str]) -> Ar
     ArgGroup::new(name).args(arguments).multiple(true).required(true)
 }
 
-/// Values by the names that they have here, each with its help.
-pub(crate) type Names<T> = &'static [(&'static str, T, &'static str)];
-
-pub(crate) const PRECISIONS: Names<Precision> =
-    &[("2", Precision::Two, "1 part in 100"), ("3", Precision::Three, "1 part in 1000")];
-
-pub(crate) const CLOCKS: Names<Clock> = &[
-    ("wall", Clock::Wall, "The machine's own time"),
-    ("virtual", Clock::Virtual, "One instruction of a guest"),
-];
-
-/// One of these values, by its name; help and completions list all of them.
-pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
-    values: Names<T>,
-) -> impl TypedValueParser<Value = T> {
-    let shown = values.iter().map(|(name, _, help)| PossibleValue::new(*name).help(*help));
-    PossibleValuesParser::new(shown).try_map(move |given| {
-        let named = values.iter().find(|(name, ..)| *name == given);
-        named.map(|(_, value, _)| *value).ok_or("there is no such value")
-    })
-}
-
 /// A value by its name; help and completions list all names.
-pub(crate) fn by_name<T>(
-    names: impl IntoIterator<Item = &'static str>,
-) -> impl TypedValueParser<Value = T>
+pub(crate) fn by_name<T>() -> impl TypedValueParser<Value = T>
 where
-    T: FromStr<Err: Into<Box<dyn Error + Send + Sync>>> + Clone + Send + Sync + 'static,
+    T: VariantNames + FromStr<Err: Into<Box<dyn Error + Send + Sync>>> + Clone + Send + Sync,
+    T: 'static,
 {
-    let names: Vec<&str> = names.into_iter().collect();
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+    PossibleValuesParser::new(T::VARIANTS).try_map(|name| name.parse::<T>())
 }
 
 /// A built-in load by its name; help and completions list all, and an error of its own says more than clap's.

@@ -1,41 +1,27 @@
 //! The command line. With `args`, which it shares with runs, the only place with clap's types.
 
-mod agent;
 pub mod bisect;
 pub mod compare;
 pub mod explain;
 pub mod gate;
-mod kernels;
-mod lab;
-mod merge;
-mod profiles;
-mod report;
-mod serve;
-mod shell;
-mod slope;
-mod tax;
+pub mod kernels;
+pub mod lab;
+pub mod merge;
+pub mod profiles;
+pub mod report;
+pub mod serve;
+pub mod shell;
+pub mod slope;
 
 use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 
-pub use agent::AgentArgs;
-pub use kernels::{KernelsAction, ListKernelsArgs, RemoveArgs};
-pub use lab::LabArgs;
-pub use merge::MergeArgs;
-pub use report::ReportArgs;
-pub use serve::{ReleaseArgs, ServeArgs, StatusArgs};
-pub use shell::{CompletionsArgs, ManArgs, completions, man_pages};
-pub use slope::SlopeArgs;
-pub use tax::TaxArgs;
-
-use crate::args::{Builtin, CLOCKS, Names, by_name, length, one_of, one_of_these, percent};
-pub use crate::args::{LtpArgs, PrepareArgs, RunArgs};
+use crate::args::{AgentArgs, Builtin, GuestArgs, PrepareArgs, RunArgs, SUBJECT, TaxArgs};
+use crate::args::{by_name, length, one_of_these, percent};
 use crate::load::BuiltinKind;
 use crate::recording::{Backend, Clock};
-
-pub use profiles::ProfilesArgs;
 
 /// Latency profiler for the hook handlers of kernel modules.
 #[derive(Debug, Parser)]
@@ -61,15 +47,15 @@ pub enum Command {
     /// Measure handlers under a load, and print a table of their latencies.
     Run(Box<RunArgs>),
     /// Run as a daemon that measures handlers continuously, per module build.
-    Serve(ServeArgs),
+    Serve(serve::ServeArgs),
     /// Have the daemon take its probes off a module, so that it can be unloaded.
-    Release(ReleaseArgs),
+    Release(serve::ReleaseArgs),
     /// Show what the daemon does.
-    Status(StatusArgs),
+    Status(serve::StatusArgs),
     /// Print a recording as a table, or write it in another format.
-    Report(ReportArgs),
+    Report(report::ReportArgs),
     /// Merge recordings into one: the exact sum of their histograms and losses.
-    Merge(MergeArgs),
+    Merge(merge::MergeArgs),
     /// Show what differs between runs of a baseline and of a candidate.
     Compare(compare::CompareArgs),
     /// Decide whether a candidate is slower than it may be; the exit code is the decision.
@@ -84,9 +70,9 @@ pub enum Command {
     /// Measure what the probes themselves add to each call of a handler on this machine.
     Cost(CostArgs),
     /// Print the completions for a shell.
-    Completions(CompletionsArgs),
+    Completions(shell::CompletionsArgs),
     /// Print the man page of a subcommand, or write all of them to a folder.
-    Man(ManArgs),
+    Man(shell::ManArgs),
     /// Check what this machine can measure, and what to do where it cannot.
     Doctor(DoctorArgs),
     /// List functions with address, size, prototype, and whether they can be traced.
@@ -94,16 +80,16 @@ pub enum Command {
     /// Give a driver's .ko file the BTF that probes need, before it is loaded.
     Prepare(PrepareArgs),
     /// List and check load profiles: which handlers to measure, and under which load.
-    Profiles(ProfilesArgs),
+    Profiles(profiles::ProfilesArgs),
     /// Measure a driver in a VM, under virtual time: figures that repeat on any machine.
-    Lab(Box<LabArgs>),
+    Lab(Box<lab::LabArgs>),
     /// Show what operations take more with drivers or agents than without them, beside each other.
     Tax(TaxArgs),
     /// Show what handlers take for each folder, byte, descriptor or process that they walk over, and judge a change by it.
-    Slope(SlopeArgs),
+    Slope(slope::SlopeArgs),
     /// Fetch stock Debian kernels for labs, or add those of other distributions; list and remove them.
     #[command(subcommand)]
-    Kernels(KernelsAction),
+    Kernels(kernels::KernelsAction),
     /// Restore tracefs after a killed profiler, as the next start of one does: for a service's `ExecStopPost=`.
     #[command(hide = true)]
     Restore,
@@ -233,7 +219,7 @@ pub struct CostArgs {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
     /// What the machine's clock measures: see `profiler run --help`.
-    #[arg(long, value_parser = one_of(CLOCKS), default_value_t = Clock::Wall)]
+    #[arg(long, value_parser = by_name::<Clock>(), default_value_t = Clock::Wall)]
     pub clock: Clock,
     /// Write the figures as JSON to this file.
     #[arg(long, value_name = "FILE")]

@@ -70,3 +70,11 @@ impl Failure {
         move |why| Self::new(exit::BAD_OUTPUT, format!("cannot write {}: {why}", path.display()))
     }
 }
+
+/// Returns a failure: a code of [`exit`], and a message as [`format!`] takes it.
+macro_rules! bail {
+    ($code:ident, $($message:tt)+) => {
+        return Err($crate::error::Failure::new($crate::error::exit::$code, format!($($message)+)))
+    };
+}
+pub(crate) use bail;

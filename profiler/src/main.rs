@@ -2,7 +2,6 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -27,12 +26,9 @@ fn main() -> ExitCode {
 
 /// The command line. A shell's glob may put a file's name into it, which errors quote beside colours of their own.
 fn parsed() -> Command {
-    let steers = |argument: OsString| {
-        let text = argument.to_string_lossy();
-        *text != *terminal::clean_lines(&text)
-    };
     let parsed = Cli::try_parse().unwrap_or_else(|error| {
-        if !error.use_stderr() || !std::env::args_os().any(steers) {
+        let mut arguments = std::env::args_os().map(|it| it.to_string_lossy().into_owned());
+        if !error.use_stderr() || !arguments.any(|text| text != terminal::clean_lines(&text)) {
             error.exit();
         }
         terminal::say(error.render().to_string().trim_end());
@@ -46,8 +42,8 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(args) => cmd::run::run(&args),
         Command::Serve(args) => cmd::serve::run(&args),
-        Command::Release(args) => cmd::release::run(&args),
-        Command::Status(args) => cmd::status::run(&args),
+        Command::Release(args) => cmd::serve::release(&args),
+        Command::Status(args) => cmd::serve::status(&args),
         Command::Restore => cmd::restore::run(),
         Command::Compare(args) => cmd::compare::run(&args),
         Command::Explain(args) => cmd::explain::run(&args),

@@ -17,7 +17,7 @@ use profiler_vm::durable;
 
 use crate::args::PrepareArgs;
 use crate::atomic_file;
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail, exit};
 use crate::kernel::btf::{BTF_FOLDER, Btf};
 use crate::kernel::module;
 use crate::text::listed;
@@ -58,33 +58,36 @@ pub fn prepare(args: &PrepareArgs, running: Option<&str>) -> Result<Prepared, Fa
     }
     let of_running = Path::new(BTF_FOLDER).join("vmlinux");
     let base = args.btf.clone().unwrap_or_else(|| of_running.clone());
-    let fits = |of: Option<&str>| match (&module.built_for, of) {
-        (Some(built_for), Some(of)) if built_for != of => {
-            let what = format!(
-                "was built for kernel {built_for}, and {} is of {of}: name that kernel's BTF with --btf \
-                 (its vmlinux, or /sys/kernel/btf/vmlinux copied from a machine that runs it)",
-                base.display()
-            );
-            Err(unfit(path, &what))
-        }
-        _ => Ok(()),
-    };
     // Checked first: then it does not matter whether that kernel has BTF.
     if args.btf.is_none() {
-        fits(running)?;
+        check_release(&module, &base, running)?;
     }
     let base_bytes = fs::read(&base).map_err(|error| {
         let remedy = "name the BTF of the kernel that will load the module with --btf";
         no_base(&base, &format!("{error}; {remedy}"))
     })?;
     let base_btf = raw_btf(&base, &base_bytes)?;
-    let is_of_running = || fs::read(&of_running).is_ok_and(|bytes| bytes == base_btf);
-    fits(banner(&base_bytes).or(running.filter(|_| is_of_running())))?;
+    let running = running.filter(|_| fs::read(&of_running).is_ok_and(|bytes| bytes == base_btf));
+    check_release(&module, &base, banner(&base_bytes).or(running))?;
     let output = args.output.clone().unwrap_or_else(|| path.with_extension("btf.ko"));
 
     let functions = write_with_btf(path, &bytes[..module.elf_bytes], (&base, base_btf), &output)?;
     let was_signed = module.elf_bytes < bytes.len();
     Ok(Prepared { module, output, base, functions, was_signed })
+}
+
+/// Refuses a kernel's BTF if it is of another release than the module was built for.
+fn check_release(module: &Inspected, base: &Path, of: Option<&str>) -> Result<(), Failure> {
+    match (&module.built_for, of) {
+        (Some(built_for), Some(of)) if built_for != of => bail!(
+            BAD_INPUT,
+            "{} was built for kernel {built_for}, and {} is of {of}: name that kernel's BTF with --btf \
+             (its vmlinux, or /sys/kernel/btf/vmlinux copied from a machine that runs it)",
+            module.file.display(),
+            base.display()
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Writes the module with BTF on that of the kernel; the number of functions that it describes.
@@ -169,45 +172,34 @@ pub fn check_parameters(path: &Path, given: &str) -> Result<(), Failure> {
     };
     // Those of every module (kernel/module/main.c).
     let of_all = ["async_probe", "dyndbg"];
-    let is_known = |name: &String| known.contains(name) || of_all.contains(&name.as_str());
-    let unknown: Vec<String> = given.into_iter().filter(|name| !is_known(name)).collect();
+    let mut unknown = given;
+    unknown.retain(|name| !known.contains(name) && !of_all.contains(&name.as_str()));
     if unknown.is_empty() {
         return Ok(());
     }
     let known: Vec<String> = known.into_iter().collect();
     let known = if known.is_empty() { "none".to_owned() } else { listed(&known) };
     let (path, unknown) = (path.display(), unknown.join(", "));
-    let text = format!(
+    bail!(
+        USAGE,
         "{path} has no module parameter {unknown}, and the kernel would ignore it: it has {known}"
-    );
-    Err(Failure::new(exit::USAGE, text))
+    )
 }
 
-/// Names of the parameters of a module's file; `None` if it does not list all of them.
+/// Names of the parameters of a module's file; `None` if some cannot be read.
 fn parameters(file: &[u8]) -> Option<BTreeSet<String>> {
-    let file = object::File::parse(file).ok()?;
-    let data = |name: &str| file.section_by_name(name).and_then(|section| section.data().ok());
-    let entries = data(".modinfo")?.split(|&byte| byte == 0);
-    let known: BTreeSet<String> = entries
-        .filter_map(|entry| entry.strip_prefix(b"parmtype=").or(entry.strip_prefix(b"parm=")))
-        .filter_map(|entry| {
-            Some(module::underscored(str::from_utf8(entry).ok()?.split(':').next()?))
-        })
-        .collect();
-    // One of `module_param_cb()` without a description is here alone, without a name that could be read.
-    let is_complete = data("__param").unwrap_or_default().len() / KERNEL_PARAM <= known.len();
-    is_complete.then_some(known)
+    section(file, ".modinfo")?;
+    let known: BTreeSet<String> =
+        defaults(file).into_keys().map(|name| module::underscored(&name)).collect();
+    let entries = section(file, "__param").unwrap_or_default().len() / KERNEL_PARAM;
+    (entries <= known.len()).then_some(known)
 }
 
 /// The values that a module's file says of itself under `key`, which ends with `=`.
 pub(crate) fn said_in(file: &[u8], key: &str) -> Vec<String> {
-    values(section(file, ".modinfo").unwrap_or_default(), key).collect()
-}
-
-fn values(info: &[u8], key: &str) -> impl Iterator<Item = String> {
-    let entries = info.split(|&byte| byte == 0);
+    let entries = section(file, ".modinfo").unwrap_or_default().split(|&byte| byte == 0);
     let values = entries.filter_map(|entry| entry.strip_prefix(key.as_bytes()));
-    values.map(|value| String::from_utf8_lossy(value).into_owned())
+    values.map(|value| String::from_utf8_lossy(value).into_owned()).collect()
 }
 
 /// Size of `struct kernel_param` (include/linux/moduleparam.h) on 64-bit machines.
@@ -253,36 +245,34 @@ impl Inspected {
             unfit(path, &format!("is not a kernel module: {what}; give the .ko file of the driver"))
         };
         let file = object::File::parse(bytes).map_err(|error| no_module(&error.to_string()))?;
-        let sections = |name: &str| file.section_by_name(name);
-        let info = sections(".modinfo").and_then(|section| section.data().ok());
-        let (Some(info), Some(_)) = (info, sections(".gnu.linkonce.this_module")) else {
+        let has = |name: &str| file.section_by_name(name).is_some();
+        if !has(".modinfo") || !has(".gnu.linkonce.this_module") {
             return Err(no_module("it lacks the sections .modinfo and .gnu.linkonce.this_module"));
-        };
+        }
         if file.kind() != ObjectKind::Relocatable {
             return Err(no_module("it is not a relocatable object"));
         }
-        let value = |key: &str| values(info, key).next();
-        let stem = || path.file_stem().unwrap_or_default().to_string_lossy().replace('-', "_");
+        let name = said_in(bytes, "name=").into_iter().next();
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().replace('-', "_");
+        let magic = said_in(bytes, "vermagic=").into_iter().next();
         Ok(Self {
             file: path.to_owned(),
-            name: value("name=").unwrap_or_else(stem),
-            built_for: value("vermagic=")
-                .and_then(|magic| magic.split_whitespace().next().map(str::to_owned)),
-            has_btf: sections(".BTF").is_some(),
-            has_debug_info: sections(".debug_info").is_some(),
+            name: name.unwrap_or(stem),
+            built_for: magic.and_then(|it| it.split_whitespace().next().map(str::to_owned)),
+            has_btf: has(".BTF"),
+            has_debug_info: has(".debug_info"),
             elf_bytes: unsigned_length(bytes),
         })
     }
 }
 
 fn unsigned_length(bytes: &[u8]) -> usize {
-    let without = || {
-        let rest = bytes.strip_suffix(SIGNATURE_MAGIC)?;
+    let unsigned = bytes.strip_suffix(SIGNATURE_MAGIC).and_then(|rest| {
         let info = rest.len().checked_sub(SIGNATURE_INFO)?;
         let length = rest.get(info + 8..)?.try_into().ok().map(u32::from_be_bytes)?;
         info.checked_sub(usize::try_from(length).ok()?)
-    };
-    without().unwrap_or(bytes.len())
+    });
+    unsigned.unwrap_or(bytes.len())
 }
 
 fn section<'a>(elf: &'a [u8], name: &str) -> Option<&'a [u8]> {
@@ -344,6 +334,7 @@ fn in_path(program: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::defaults::tests::module;
     use super::*;
 
     #[test]
@@ -361,24 +352,14 @@ mod tests {
         assert_eq!(unsigned_length(&broken), broken.len());
         assert_eq!(unsigned_length(SIGNATURE_MAGIC), SIGNATURE_MAGIC.len());
     }
-    /// A module's file with this `.modinfo` and number of parameters.
-    fn module(info: &[u8], parameters: usize) -> Vec<u8> {
-        use object::{Architecture, BinaryFormat, Endianness, SectionKind, write};
-        let mut file =
-            write::Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
-        for (name, data) in [(".modinfo", info.to_vec()), ("__param", vec![0; 40 * parameters])] {
-            let section = file.add_section(Vec::new(), name.into(), SectionKind::Other);
-            file.set_section_data(section, data, 1);
-        }
-        file.write().unwrap()
-    }
 
     #[test]
     fn parameters_that_a_module_lacks_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("d.ko");
-        let info = b"license=GPL\0parmtype=bind_hook:int\0parm=bind_hook:hook of bind\0parmtype=name:charp\0";
-        fs::write(&path, module(info, 2)).unwrap();
+        let known: [(&str, &str, &[u8]); 2] =
+            [("bind_hook", "param_ops_int", &[0; 4]), ("name", "param_ops_charp", &[0; 8])];
+        fs::write(&path, module(&known)).unwrap();
         let refused = |given: &str| check_parameters(&path, given).err().map(|e| e.to_string());
         for fits in
             ["", "  ", "bind-hook=1", "name=\"a b=c d\" bind_hook=0", "dyndbg=+p", "\"name=a b\""]
@@ -388,10 +369,10 @@ mod tests {
         let text = refused("bind_hok=1 name=x").unwrap();
         assert!(text.contains("d.ko has no module parameter bind_hok, "), "{text}");
         assert!(text.contains("it has bind_hook, name"), "{text}");
-        // One that no description names.
-        fs::write(&path, module(info, 3)).unwrap();
+        // One whose name cannot be read.
+        fs::write(&path, module(&[("x".repeat(300).as_str(), "param_ops_int", &[0; 4])])).unwrap();
         assert_eq!(refused("bind_hok=1"), None);
-        fs::write(&path, module(b"license=GPL\0", 0)).unwrap();
+        fs::write(&path, module(&[])).unwrap();
         assert!(refused("x").unwrap().contains("it has none"));
         assert!(check_parameters(Path::new("/none.ko"), "x=1").is_ok(), "it is said elsewhere");
     }

@@ -52,10 +52,9 @@ pub(crate) fn write(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
 
 fn is_gone(error: &io::Error) -> bool {
     // Of a file, EIO is a broken disk. A terminal that was closed is still a device.
-    let is_device =
-        || fs::metadata("/proc/self/fd/1").is_ok_and(|stdout| stdout.file_type().is_char_device());
     error.kind() == ErrorKind::BrokenPipe
-        || (error.raw_os_error() == Some(libc::EIO) && is_device())
+        || (error.raw_os_error() == Some(libc::EIO)
+            && fs::metadata("/proc/self/fd/1").is_ok_and(|it| it.file_type().is_char_device()))
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use strsim::jaro_winkler;
+
 /// The `s` of a plural: none for one.
 pub fn plural<T: PartialEq + From<u8>>(count: T) -> &'static str {
     if count == T::from(1) { "" } else { "s" }
@@ -28,8 +30,7 @@ fn joined<S: AsRef<str>>(names: &[S], by: &str) -> String {
 
 /// The name that is most like `wanted`.
 pub(crate) fn nearest(wanted: &str, names: impl Iterator<Item = String>) -> Option<String> {
-    let likeness = |name: &String| strsim::jaro_winkler(name, wanted);
-    names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+    names.max_by(|a, b| jaro_winkler(a, wanted).total_cmp(&jaro_winkler(b, wanted)))
 }
 
 /// The last lines of a text.
@@ -59,11 +60,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// The numbers in one of the kernel's lists, such as `0-3,8`. A malformed list yields none.
 pub(crate) fn numbers(list: &str) -> Vec<u32> {
-    let range = |part: &str| {
+    let ranges = list.trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
-    };
-    list.trim().split(',').filter_map(range).flatten().collect()
+    });
+    ranges.flatten().collect()
 }
 
 #[cfg(test)]

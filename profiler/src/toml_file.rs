@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail, exit};
 use crate::terminal::clean;
 
 /// Largest size of a file of settings.
@@ -41,16 +41,16 @@ pub(crate) type Mistake = (Range<usize>, String);
 /// # Errors
 /// If it cannot be read, is no UTF-8, or has more than 1 MiB.
 pub(crate) fn read(path: &Path) -> Result<String, Failure> {
-    let bad = |text: String| Failure::new(exit::BAD_INPUT, text);
     let shown = path.display();
     let mut bytes = Vec::new();
-    let read = |file: File| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
-    File::open(path).and_then(read).map_err(|error| {
-        bad(format!("cannot read {shown}: {error}: check the path and its permissions"))
-    })?;
-    let text = String::from_utf8(bytes).ok();
-    let text = text.filter(|text| text.len() as u64 <= MAX_FILE_BYTES);
-    text.ok_or_else(|| bad(format!("cannot use {shown}: it is no UTF-8 text of at most 1 MiB")))
+    let read = File::open(path).and_then(|it| it.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
+    if let Err(error) = read {
+        bail!(BAD_INPUT, "cannot read {shown}: {error}: check the path and its permissions");
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) if text.len() as u64 <= MAX_FILE_BYTES => Ok(text),
+        _ => bail!(BAD_INPUT, "cannot use {shown}: it is no UTF-8 text of at most 1 MiB"),
+    }
 }
 
 /// What `check` makes of the values in `text`; `origin` is for messages.

@@ -1,17 +1,18 @@
 //! Benchmarks: what the probes add to a call, and how long imports and decisions of the gate take.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::cargo;
 use crate::cli::BenchArgs;
 use crate::gate_power::machine;
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
-use crate::speed::{self, Timed};
+use crate::speed;
 use crate::vm::{self, word};
 
 /// The measured handler is called once in each operation of the load. By this many operations the result repeats within
@@ -20,30 +21,31 @@ const COST: &str = "\"$profiler\" cost --module hids_testbed --handler connect_s
     --builtin connect --operations 20000 --rounds 3 --clock virtual --json";
 
 /// Runs the benchmark that is asked for; returns the exit code of `profiler cost` by default.
-pub(crate) fn run(paths: &Paths, args: &BenchArgs) -> Result<i32> {
+pub(crate) fn run(args: &BenchArgs) -> Result<i32> {
     if let Some(megabytes) = args.import {
-        return speed::run(paths, megabytes).map(|()| 0);
+        return speed::run(megabytes).map(|()| 0);
     }
     if let Some(builds) = &args.gate {
-        return gate(paths, builds, args.kernel).map(|()| 0);
+        return gate(builds, args.kernel).map(|()| 0);
     }
-    let out = paths.target().join("bench");
+    let out = paths::target().join("bench");
     process::create_dir(&out)?;
     let json = out.join(format!("cost-{}.json", args.kernel));
     let script = format!("{COST} {}", word(&json));
-    let code = vm::run_with_module(paths, "bench", args.kernel, &script)?;
+    let code = vm::run_with_module("bench", args.kernel, &script)?;
     println!("bench: {} under virtual time, {}", args.kernel, json.display());
     Ok(code)
 }
 
 /// Measures how long `profiler gate` takes for two builds of a driver, and prints a table: CPU, QEMU and kernel are those
 /// of this machine.
-fn gate(paths: &Paths, builds: &[PathBuf], series: Series) -> Result<()> {
+fn gate(builds: &[PathBuf], series: Series) -> Result<()> {
     let [baseline, candidate] = builds else { bail!("two builds are needed") };
-    setup::ensure(paths, &[setup::PARSERS, Part::kernel(&series)])?;
-    let profiler = cargo::build_profiler(paths)?;
+    setup::ensure(&[setup::PARSERS, Part::kernel(&series)])?;
+    let profiler = cargo::build_profiler()?;
     let folder = tempfile::tempdir().context("no folder for snapshots")?;
-    println!("Linux {} on {}\n", setup::kernel(paths, series)?.release, machine());
+    let figures = folder.path().join("figures");
+    println!("Linux {} on {}\n", setup::kernel(series)?.release, machine());
     println!("| two builds, and | seconds | of CPU time | largest process, MiB | outcome |");
     println!("|---|---:|---:|---:|---|");
     for (what, more, candidate) in [
@@ -54,15 +56,19 @@ fn gate(paths: &Paths, builds: &[PathBuf], series: Series) -> Result<()> {
         ("handlers `connect_*`", &["--handler", "connect_*"], candidate),
         ("equal code", &[], baseline),
     ] {
-        let timed = Timed::new(folder.path().join("took"));
-        let mut gate = timed.command();
-        gate.arg(&profiler).arg("gate").args([baseline, candidate]).args(more).arg("--quiet");
-        gate.arg("--kernel").arg(paths.kernel(series)).env("XDG_CACHE_HOME", folder.path());
-        let said = process::decision(&mut gate)?;
-        let [seconds, cpu_seconds, kib] = timed.took()?;
+        let mut time = Command::new("time");
+        time.args(["--quiet", "-f", "%e %U %S %M", "-o"]).arg(&figures).arg(&profiler);
+        time.arg("gate").args([baseline, candidate]).args(more).arg("--quiet");
+        time.arg("--kernel").arg(paths::kernel(series)).env("XDG_CACHE_HOME", folder.path());
+        // Pass, fail, inconclusive.
+        let said = process::stdout_if(&mut time, &[0, 10, 11])?;
+        let took = process::read(&figures)?;
+        let took = took.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+        let [seconds, user, system, kib] = took[..] else { bail!("GNU time wrote {took:?}") };
         let outcome = said.lines().next().and_then(|line| line.split(';').next());
         let outcome = outcome.unwrap_or_default().trim_start_matches("gate: ");
-        println!("| {what} | {seconds:.1} | {cpu_seconds:.1} | {:.0} | {outcome} |", kib / 1024.0);
+        let (cpu, mib) = (user + system, kib / 1024.0);
+        println!("| {what} | {seconds:.1} | {cpu:.1} | {mib:.0} | {outcome} |");
     }
     Ok(())
 }

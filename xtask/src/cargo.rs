@@ -1,55 +1,54 @@
 //! Builds by cargo. Outputs are found in cargo's messages, not by guessed paths.
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::setup;
-use crate::stop;
 
 /// Builds the release binary `profiler` with stable Rust.
-pub(crate) fn build_profiler(paths: &Paths) -> Result<PathBuf> {
+pub(crate) fn build_profiler() -> Result<PathBuf> {
     println!("build: profiler, release");
-    build(paths, &[])
+    build(&[])
 }
 
 /// What a release is built for: named, so that its flags are not those of build scripts.
 pub(crate) const STATIC_TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Builds the release binary `profiler` without shared libraries.
-pub(crate) fn build_static(paths: &Paths) -> Result<PathBuf> {
+pub(crate) fn build_static() -> Result<PathBuf> {
     println!("build: profiler, release, static");
     let flags = format!(
         "target.{STATIC_TARGET}.rustflags=['-Ctarget-feature=+crt-static', '-Cstrip=symbols']"
     );
-    build(paths, &["--target", STATIC_TARGET, "--config", &flags])
+    build(&["--target", STATIC_TARGET, "--config", &flags])
 }
 
 /// Builds the program that runs in guests of arm64, without shared libraries, by Debian's Rust.
-pub(crate) fn build_for_arm64(paths: &Paths) -> Result<PathBuf> {
+pub(crate) fn build_for_arm64() -> Result<PathBuf> {
     const TARGET: &str = "aarch64-unknown-linux-gnu";
     println!("build: profiler for arm64, release, static");
     let flags = format!(
         "target.{TARGET}.rustflags=['--sysroot={}', '-Ctarget-feature=+crt-static', '-Cstrip=symbols']",
-        setup::arm64::sysroot(paths).display()
+        setup::arm64::sysroot().display()
     );
     let linker = format!("target.{TARGET}.linker='aarch64-linux-gnu-gcc'");
-    let folder = paths.arm64().join("build").display().to_string();
+    let folder = paths::arm64().join("build").display().to_string();
     // To optimise takes most of the minutes, and what is counted is the guest's kernel.
     let quick = "profile.release.opt-level=1";
     let target = ["--target", TARGET, "--target-dir", &folder];
     let compiler = ["--config", &flags, "--config", &linker, "--config", quick];
-    build(paths, &[&target[..], &compiler, &["--config", "build.rustc='/usr/bin/rustc'"]].concat())
+    build(&[&target[..], &compiler, &["--config", "build.rustc='/usr/bin/rustc'"]].concat())
 }
 
 /// Builds the release binary `profiler`, with more of cargo's arguments.
-fn build(paths: &Paths, more: &[&str]) -> Result<PathBuf> {
+fn build(more: &[&str]) -> Result<PathBuf> {
     let args = ["build", "--release", "--locked", "--package", "profiler", "--bin", "profiler"];
-    executable(&messages(paths, &[&args[..], more].concat())?, "profiler")
+    executable(&messages(&[&args[..], more].concat())?, "profiler")
 }
 
 /// Cargo's arguments for all tests. Always the same packages, so that dependencies are built once: cargo selects their
@@ -75,17 +74,13 @@ pub(crate) struct Tested {
 }
 
 /// Builds the programs of the tests, and the unit tests, too, if asked.
-pub(crate) fn build_tests(paths: &Paths, with_unit_tests: bool) -> Result<Tested> {
+pub(crate) fn build_tests(with_unit_tests: bool) -> Result<Tested> {
     println!("build: tests, release");
-    let build = |which: &str| {
-        let args = format!("test --no-run {TESTED} {which}");
-        messages(paths, &args.split(' ').collect::<Vec<_>>())
-    };
     if with_unit_tests {
-        build(UNIT_TESTS)?;
+        build_test(UNIT_TESTS)?;
     }
     // That for the VM has to be named, or cargo leaves it out.
-    let messages = build("--test host --test vm")?;
+    let messages = build_test("--test host --test vm")?;
     Ok(Tested {
         profiler: executable(&messages, "profiler")?,
         host_tests: executable(&messages, "host")?,
@@ -93,27 +88,25 @@ pub(crate) fn build_tests(paths: &Paths, with_unit_tests: bool) -> Result<Tested
     })
 }
 
+fn build_test(which: &str) -> Result<String> {
+    let args = format!("test --no-run {TESTED} {which}");
+    messages(&args.split(' ').collect::<Vec<_>>())
+}
+
 /// Cargo's messages about a build, one JSON object per line.
-fn messages(paths: &Paths, args: &[&str]) -> Result<String> {
+fn messages(args: &[&str]) -> Result<String> {
     let mut cargo = Command::new("cargo");
     cargo.args(args).args(["--quiet", "--message-format=json-render-diagnostics"]);
-    cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
-    let output = stop::run(&mut cargo, Child::wait_with_output)?;
-    if !output.status.success() {
-        bail!("`{}` failed: {}", process::text(&cargo), output.status);
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    process::stdout(cargo.current_dir(paths::root()))
 }
 
 /// The executable of a target in cargo's messages.
 fn executable(messages: &str, target: &str) -> Result<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    // Unit tests have the name of what they are in.
-    let is_unit_test = |message: &Value| {
-        message["profile"]["test"] == true && message["target"]["kind"][0] != "test"
-    };
     messages
-        .filter(|message| message["target"]["name"] == target && !is_unit_test(message))
+        .filter(|message| message["target"]["name"] == target)
+        // Unit tests have the name of what they are in.
+        .filter(|it| it["profile"]["test"] != true || it["target"]["kind"][0] == "test")
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
         .with_context(|| format!("cargo built no executable `{target}`"))
 }
@@ -137,9 +130,8 @@ mod tests {
     #[test]
     fn no_target_with_tests_is_left_out() {
         let mut cargo = Command::new("cargo");
-        let paths = Paths::find().unwrap();
         cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);
-        let told = process::stdout(cargo.current_dir(paths.root())).unwrap();
+        let told = process::stdout(cargo.current_dir(paths::root())).unwrap();
         let told: Value = serde_json::from_str(&told).unwrap();
         let packages = told["packages"].as_array().unwrap().iter();
         let targets = packages.flat_map(|package| package["targets"].as_array().unwrap());

@@ -136,8 +136,9 @@ Decisions stay in target/gate-power and are not made again; remove it to start a
 #[command(after_help = GATE_POWER_EXAMPLES)]
 pub(crate) struct GatePowerArgs {
     /// Decisions to make for each change: instructions more a call of the slower handler, and how many.
-    #[arg(long, value_delimiter = ',', value_name = "N=COUNT", default_value = "0=40,60=20")]
-    pub(crate) decisions: Vec<Wanted>,
+    #[arg(long, value_delimiter = ',', value_name = "N=COUNT", default_value = "0=40,60=20",
+          value_parser = decisions)]
+    pub(crate) decisions: Vec<(u64, u64)>,
     /// Handlers that the gate judges [default: all].
     #[arg(long, value_name = "GLOB")]
     pub(crate) handler: Option<String>,
@@ -158,25 +159,11 @@ pub(crate) struct GatePowerArgs {
     pub(crate) agent: Option<String>,
 }
 
-/// How many decisions on which change.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Wanted {
-    /// Instructions more in each call of the slower handler; 0: builds of equal cost.
-    pub(crate) slower: u64,
-    /// Number of decisions.
-    pub(crate) count: u64,
-}
-
-impl std::str::FromStr for Wanted {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parse = || {
-            let (slower, count) = text.split_once('=')?;
-            Some(Self { slower: slower.parse().ok()?, count: count.parse().ok()? })
-        };
-        parse().ok_or_else(|| format!("`{text}` is no N=COUNT, such as 60=20"))
-    }
+/// Instructions more in each call of the slower handler, 0 for builds of equal cost; and how many decisions.
+fn decisions(text: &str) -> Result<(u64, u64), String> {
+    text.split_once('=')
+        .and_then(|(slower, count)| Some((slower.parse().ok()?, count.parse().ok()?)))
+        .ok_or_else(|| format!("`{text}` is no N=COUNT, such as 60=20"))
 }
 
 /// Arguments of `vm`: what to run, and in which VM.
@@ -212,9 +199,9 @@ mod tests {
 
     #[test]
     fn decisions_are_read() {
-        assert_eq!("60=3".parse(), Ok(Wanted { slower: 60, count: 3 }));
+        assert_eq!(decisions("60=3"), Ok((60, 3)));
         for bad in ["2", "=3", "2=", "-1=3", "2=-1", "1.5=2"] {
-            assert!(bad.parse::<Wanted>().is_err(), "{bad}");
+            assert!(decisions(bad).is_err(), "{bad}");
         }
     }
 

@@ -4,7 +4,7 @@
 
 use anyhow::Result;
 
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::series::Series;
 use crate::vm::{self, word};
@@ -24,8 +24,8 @@ const RATE: &str = "97/s";
 const DURATION: &str = "15s";
 
 /// Runs the demo; returns the exit code of `profiler run`.
-pub(crate) fn run(paths: &Paths, series: Series) -> Result<i32> {
-    let out = paths.target().join("demo");
+pub(crate) fn run(series: Series) -> Result<i32> {
+    let out = paths::target().join("demo");
     process::empty_dir(&out)?;
     let result = out.join("result.json");
     let handlers = TEN.map(|name| format!("--handler {name}")).join(" ");
@@ -37,7 +37,7 @@ pub(crate) fn run(paths: &Paths, series: Series) -> Result<i32> {
          --clock virtual --json {}",
         word(&result)
     );
-    let code = vm::run_with_module(paths, "demo", series, &script)?;
+    let code = vm::run_with_module("demo", series, &script)?;
     if code == 0 {
         println!("demo: {}", result.display());
     }

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::setup::{self, LLVM_PREFIX};
 
@@ -23,11 +23,11 @@ const TOOLS: &str = "# tools: ";
 const DEPENDENCY: &str = "aya-ebpf";
 
 /// Updates the committed object and its record.
-pub(crate) fn update(paths: &Paths) -> Result<()> {
-    let (object, tools) = build(paths)?;
-    let committed = prebuilt(paths).join(OBJECT);
+pub(crate) fn update() -> Result<()> {
+    let (object, tools) = build()?;
+    let committed = prebuilt().join(OBJECT);
     process::copy(&object, &committed)?;
-    process::write(&prebuilt(paths).join(RECORD), record_of_tree(paths, &tools)?)?;
+    process::write(&prebuilt().join(RECORD), record_of_tree(&tools)?)?;
     println!("ebpf: {} and {RECORD} written", committed.display());
     Ok(())
 }
@@ -36,14 +36,10 @@ pub(crate) fn update(paths: &Paths) -> Result<()> {
 ///
 /// # Errors
 /// If they differ and the same tools built both.
-pub(crate) fn rebuild(paths: &Paths) -> Result<()> {
-    let (object, tools) = build(paths)?;
-    let committed = prebuilt(paths).join(OBJECT);
-    let [built, known] = [&object, &committed].map(fs::read);
-    let same = built? == known?;
-    let record = recorded(paths)?;
-    let recorded = record.lines().find_map(|line| line.strip_prefix(TOOLS)).unwrap_or_default();
-    println!("ebpf: {} {}", object.display(), compared(same, recorded, &tools)?);
+pub(crate) fn rebuild() -> Result<()> {
+    let (object, tools) = build()?;
+    let same = fs::read(&object)? == fs::read(prebuilt().join(OBJECT))?;
+    println!("ebpf: {} {}", object.display(), compared(same, &recorded()?.1, &tools)?);
     Ok(())
 }
 
@@ -66,26 +62,30 @@ fn compared(same: bool, recorded: &str, tools: &str) -> Result<String> {
 }
 
 /// Fails if the sources have changed since the committed object was built.
-pub(crate) fn check(paths: &Paths) -> Result<()> {
-    let differences = differences(&recorded(paths)?, &record_of_tree(paths, "")?);
-    if !differences.is_empty() {
-        bail!(
-            "the committed BPF object is stale:\n  {}\n\
-             run `cargo xtask ebpf` and commit profiler-ebpf/prebuilt",
-            differences.join("\n  ")
-        );
-    }
+pub(crate) fn check() -> Result<()> {
+    let (record, tools) = recorded()?;
+    let differences = differences(&record, &record_of_tree(&tools)?);
+    ensure!(
+        differences.is_empty(),
+        "the committed BPF object is stale:\n  {}\n\
+         run `cargo xtask ebpf` and commit profiler-ebpf/prebuilt",
+        differences.join("\n  ")
+    );
     println!("ebpf: the committed object is the one recorded with these sources");
     Ok(())
 }
 
-fn recorded(paths: &Paths) -> Result<String> {
-    process::read(&prebuilt(paths).join(RECORD))
-        .context("run `cargo xtask ebpf` and commit what it writes")
+/// The record, and the tools that it names.
+fn recorded() -> Result<(String, String)> {
+    let record = process::read(&prebuilt().join(RECORD))
+        .context("run `cargo xtask ebpf` and commit what it writes")?;
+    let tools = record.lines().find_map(|line| line.strip_prefix(TOOLS)).unwrap_or_default();
+    let tools = tools.to_owned();
+    Ok((record, tools))
 }
 
-fn prebuilt(paths: &Paths) -> PathBuf {
-    paths.root().join("profiler-ebpf/prebuilt")
+fn prebuilt() -> PathBuf {
+    paths::root().join("profiler-ebpf/prebuilt")
 }
 
 /// Debian's compiler, which the set-up installs: its LLVM must not be newer than that of bpf-linker.
@@ -100,7 +100,7 @@ fn compiler() -> Result<String> {
 }
 
 /// The flags aya needs, instructions of Linux 5.1 and later, and paths that are the same on every machine.
-fn flags(paths: &Paths) -> Result<String> {
+fn flags() -> Result<String> {
     let sysroot = process::stdout(Command::new(RUSTC).args(["--print", "sysroot"]))?;
     let library = format!("{}/lib/rustlib/src/rust", sysroot.trim());
     let cargo_home = std::env::var("CARGO_HOME")
@@ -110,16 +110,16 @@ fn flags(paths: &Paths) -> Result<String> {
         "--cfg=bpf_target_arch=\"x86_64\"\x1f-Cdebuginfo=2\x1f-Ctarget-cpu=v3\x1f-Clink-arg=--btf\x1f\
          --remap-path-prefix={}=.\x1f--remap-path-prefix={cargo_home}=cargo\x1f\
          --remap-path-prefix={library}=rust",
-        paths.root().display()
+        paths::root().display()
     ))
 }
 
 /// Builds the object at `target/bpf/profiler-bpf.o`; gives its path and the versions of all tools that its bytes depend on.
-fn build(paths: &Paths) -> Result<(PathBuf, String)> {
-    setup::ensure(paths, &[setup::BPF_BUILD])?;
+fn build() -> Result<(PathBuf, String)> {
+    setup::ensure(&[setup::BPF_BUILD])?;
     let compiler = compiler()?;
-    let folder = paths.target().join("bpf");
-    let linker = paths.tools().join("bin");
+    let folder = paths::target().join("bpf");
+    let linker = paths::tools().join("bin");
     let path = std::env::var("PATH").unwrap_or_default();
     println!("ebpf: building with {compiler}");
     let mut cargo = Command::new("cargo");
@@ -129,10 +129,10 @@ fn build(paths: &Paths) -> Result<(PathBuf, String)> {
         .args(["--config", "profile.release.debug=\"line-tables-only\""])
         .args(["--target", "bpfel-unknown-none", "-Z", "build-std=core", "--target-dir"])
         .arg(&folder)
-        .current_dir(paths.root())
+        .current_dir(paths::root())
         .env("RUSTC", RUSTC)
         .env("RUSTC_BOOTSTRAP", "1")
-        .env("CARGO_ENCODED_RUSTFLAGS", flags(paths)?)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags()?)
         .env("PATH", format!("{}:{path}", linker.display()))
         // Set by the cargo that runs us, for another compiler.
         .env_remove("RUSTUP_TOOLCHAIN")
@@ -151,14 +151,14 @@ fn build(paths: &Paths) -> Result<(PathBuf, String)> {
 }
 
 /// What the object is built from: the record's text.
-fn record_of_tree(paths: &Paths, tools: &str) -> Result<String> {
-    let root = paths.root();
+fn record_of_tree(tools: &str) -> Result<String> {
+    let root = paths::root();
     let mut files = Vec::new();
     for crate_ in ["profiler-common", "profiler-ebpf"] {
         files.push(root.join(crate_).join("Cargo.toml"));
         files.extend(process::files_below(&root.join(crate_).join("src"))?);
     }
-    files.push(prebuilt(paths).join(OBJECT));
+    files.push(prebuilt().join(OBJECT));
     let mut cargo = Command::new("cargo");
     let dependency = process::stdout(cargo.args(["pkgid", DEPENDENCY]).current_dir(root))?;
     let (_, version) = dependency.trim().rsplit_once('@').context("cargo names no version")?;
@@ -171,16 +171,14 @@ fn record_of_tree(paths: &Paths, tools: &str) -> Result<String> {
     ))
 }
 
-/// The lines that only one of two records has, but for that with the tools: the old ones with `-`, the new ones with `+`.
+/// The lines that only one of two records has: the old ones with `-`, the new ones with `+`.
 fn differences(record: &str, tree: &str) -> Vec<String> {
-    let only = |sign: &'static str, of: &str, other: &str| -> Vec<String> {
-        let others: Vec<&str> = other.lines().collect();
-        of.lines()
-            .filter(|line| !line.starts_with(TOOLS) && !others.contains(line))
-            .map(|line| format!("{sign} {line}"))
-            .collect()
-    };
-    [only("-", record, tree), only("+", tree, record)].concat()
+    let mut differences = Vec::new();
+    for (sign, of, other) in [("-", record, tree), ("+", tree, record)] {
+        let lines = of.lines().filter(|line| !other.lines().any(|it| it == *line));
+        differences.extend(lines.map(|line| format!("{sign} {line}")));
+    }
+    differences
 }
 
 #[cfg(test)]
@@ -202,9 +200,8 @@ mod tests {
 
     #[test]
     fn every_kind_of_difference_is_named() {
-        let then =
-            "# dependency: aya-ebpf 0.2.1\n# tools: rustc 1\na  same\nb  edited\nc  deleted\n";
-        let now = "# dependency: aya-ebpf 0.3.0\n# tools: \na  same\nx  edited\nd  added\n";
+        let then = "# dependency: aya-ebpf 0.2.1\na  same\nb  edited\nc  deleted\n";
+        let now = "# dependency: aya-ebpf 0.3.0\na  same\nx  edited\nd  added\n";
         let expected = [
             "- # dependency: aya-ebpf 0.2.1",
             "- b  edited",

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 
 use crate::cli::FuzzArgs;
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::setup;
 
@@ -45,14 +45,14 @@ pub(crate) fn targets() -> Vec<&'static str> {
 }
 
 /// Builds the targets; gives their program.
-pub(crate) fn build(paths: &Paths, sanitize: bool) -> Result<PathBuf> {
+pub(crate) fn build(sanitize: bool) -> Result<PathBuf> {
     let (folder, more) = if sanitize { ("fuzz-address", SANITIZER) } else { ("fuzz", "") };
-    let target = paths.target().join(folder);
+    let target = paths::target().join(folder);
     let mut cargo = Command::new("cargo");
     // Not --locked: the file there follows the dependencies of the profiler, which change without it.
     cargo.args(["build", "--release", "--quiet", "--target", TRIPLE]);
     cargo.arg("--target-dir").arg(&target);
-    cargo.env("RUSTFLAGS", format!("{FLAGS} {more}")).current_dir(paths.fuzz());
+    cargo.env("RUSTFLAGS", format!("{FLAGS} {more}")).current_dir(paths::fuzz());
     if sanitize {
         cargo.env("RUSTC_BOOTSTRAP", "1");
     }
@@ -62,12 +62,12 @@ pub(crate) fn build(paths: &Paths, sanitize: bool) -> Result<PathBuf> {
 }
 
 /// Builds the targets, and runs those of the arguments, or all if there are none, one after another.
-pub(crate) fn run_each(paths: &Paths, args: &FuzzArgs) -> Result<()> {
-    setup::ensure(paths, &[setup::PARSERS])?;
-    let program = build(paths, args.sanitize)?;
+pub(crate) fn run_each(args: &FuzzArgs) -> Result<()> {
+    setup::ensure(&[setup::PARSERS])?;
+    let program = build(args.sanitize)?;
     for target in targets() {
         if args.targets.is_empty() || args.targets.iter().any(|name| name == target) {
-            println!("fuzz: {target}: {}", run(paths, &program, target, args.seconds)?);
+            println!("fuzz: {target}: {}", run(&program, target, args.seconds)?);
         }
     }
     Ok(())
@@ -75,14 +75,14 @@ pub(crate) fn run_each(paths: &Paths, args: &FuzzArgs) -> Result<()> {
 
 /// Runs one target for a number of seconds; new inputs are kept below `target/`. A finding is an
 /// error, with the input that shows it.
-pub(crate) fn run(paths: &Paths, program: &Path, target: &str, seconds: u32) -> Result<String> {
-    let out = paths.target().join("fuzz").join("run").join(target);
+pub(crate) fn run(program: &Path, target: &str, seconds: u32) -> Result<String> {
+    let out = paths::target().join("fuzz").join("run").join(target);
     let corpus = out.join("corpus");
     let artifacts = out.join("findings");
     process::create_dir(&corpus)?;
     process::empty_dir(&artifacts)?;
     let mut fuzz = Command::new(program);
-    fuzz.env("FUZZ_TARGET", target).arg(&corpus).arg(paths.fuzz().join("corpus").join(target));
+    fuzz.env("FUZZ_TARGET", target).arg(&corpus).arg(paths::fuzz().join("corpus").join(target));
     fuzz.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={MAX_BYTES}"));
     fuzz.args(["-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1"]);
     fuzz.arg(format!("-artifact_prefix={}/", artifacts.display()));
@@ -128,8 +128,7 @@ mod tests {
 
     #[test]
     fn every_module_that_reads_outside_bytes_has_a_target_or_a_reason() {
-        let paths = Paths::find().unwrap();
-        let root = paths.root();
+        let root = paths::root();
         let modules = |heading| -> Vec<&str> {
             rows(heading)
                 .flat_map(|row| row[1].split(", "))
@@ -163,13 +162,12 @@ mod tests {
 
     #[test]
     fn the_program_has_the_targets_of_the_readme_and_each_has_a_corpus() {
-        let paths = Paths::find().unwrap();
-        let text = process::read(&paths.fuzz().join("src/main.rs")).unwrap();
+        let text = process::read(&paths::fuzz().join("src/main.rs")).unwrap();
         let names =
             text.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.split('"').next());
         assert_eq!(names.collect::<Vec<_>>(), targets());
         for target in targets() {
-            let corpus = process::files_below(&paths.fuzz().join("corpus").join(target)).unwrap();
+            let corpus = process::files_below(&paths::fuzz().join("corpus").join(target)).unwrap();
             assert!(!corpus.is_empty(), "{target}");
         }
     }

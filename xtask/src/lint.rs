@@ -4,16 +4,16 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::setup;
-use crate::setup::venv::LINTERS;
+use crate::setup::tools::LINTERS;
 
 /// Files that run in other people's CI.
 const WORKFLOWS: [&str; 2] = ["action.yml", "docs/ci/github.yml"];
 
 /// Fails on the first file that rustfmt would change, and on any warning of clippy or of the other linters.
-pub(crate) fn run(paths: &Paths) -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     // `--all-targets` leaves the VM tests out, because they have `test = false`.
     for task in [
         "fmt --all --check",
@@ -21,37 +21,37 @@ pub(crate) fn run(paths: &Paths) -> Result<()> {
         "clippy --quiet --locked --package profiler --test vm -- --deny warnings",
     ] {
         println!("lint: cargo {task}");
-        process::run(Command::new("cargo").args(task.split(' ')).current_dir(paths.root()))?;
+        process::run(Command::new("cargo").args(task.split(' ')).current_dir(paths::root()))?;
     }
-    setup::ensure(paths, &[setup::LINTERS])?;
+    setup::ensure(&[setup::LINTERS])?;
     println!("lint: shellcheck");
-    process::run(linter(paths, "shellcheck").args(scripts(paths)?))?;
+    process::run(linter("shellcheck").args(scripts()?))?;
     println!("lint: zizmor");
-    process::run(linter(paths, "zizmor").args(["--offline", "--quiet"]).args(WORKFLOWS))?;
+    process::run(linter("zizmor").args(["--offline", "--quiet"]).args(WORKFLOWS))?;
     println!("lint: cargo deny");
-    deny(paths)?;
+    deny()?;
     println!("lint: clean");
     Ok(())
 }
 
-fn linter(paths: &Paths, name: &str) -> Command {
-    let mut linter = Command::new(LINTERS.program(paths, name));
-    linter.current_dir(paths.root());
+fn linter(name: &str) -> Command {
+    let mut linter = Command::new(LINTERS.program(name));
+    linter.current_dir(paths::root());
     linter
 }
 
 /// Scripts are known by their first line, whatever their name.
-fn scripts(paths: &Paths) -> Result<Vec<String>> {
+fn scripts() -> Result<Vec<String>> {
     let mut grep = Command::new("git");
     grep.args(["grep", "--cached", "-I", "--files-with-matches", "--extended-regexp"]);
-    grep.args(["^#!.*[/ ](ba|da)?sh( |$)", "--", ":!*.rs", ":!*.md"]).current_dir(paths.root());
+    grep.args(["^#!.*[/ ](ba|da)?sh( |$)", "--", ":!*.rs", ":!*.md"]).current_dir(paths::root());
     Ok(process::stdout(&mut grep)?.lines().map(str::to_owned).collect())
 }
 
 /// By `deny.toml`. The database of advisories is a repository of its own, which not every machine reaches.
-fn deny(paths: &Paths) -> Result<()> {
+fn deny() -> Result<()> {
     for checks in [&["licenses", "bans", "sources"][..], &["advisories"]] {
-        let mut deny = linter(paths, "cargo-deny");
+        let mut deny = linter("cargo-deny");
         deny.args(["--locked", "check", "--hide-inclusion-graph"]).args(checks);
         let done = process::capture(&mut deny)?;
         let said = String::from_utf8_lossy(&done.stderr);
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     fn text(path: &str) -> String {
-        process::read(&Paths::find().unwrap().root().join(path)).unwrap()
+        process::read(&paths::root().join(path)).unwrap()
     }
 
     /// What the linter says of a file with this text, and whether it is content.
@@ -77,14 +77,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(file);
         process::write(&path, text).unwrap();
-        let mut linter = linter(&Paths::find().unwrap(), name);
+        let mut linter = linter(name);
         let done = process::capture(linter.arg(&path)).unwrap();
         (done.status.success(), String::from_utf8_lossy(&done.stdout).into_owned())
     }
 
     #[test]
     fn every_script_is_looked_at() {
-        let found = scripts(&Paths::find().unwrap()).unwrap();
+        let found = scripts().unwrap();
         for script in [".ci/gate", ".ci/run", "docs/ci/gate.sh"] {
             assert!(found.iter().any(|name| name == script), "{script} of {found:?}");
         }
@@ -119,7 +119,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("deny.toml");
         process::write(&config, text("deny.toml").replace("\"Zlib\"", "")).unwrap();
-        let mut deny = linter(&Paths::find().unwrap(), "cargo-deny");
+        let mut deny = linter("cargo-deny");
         let deny = deny.arg("--config").arg(&config).args(["--locked", "check", "licenses"]);
         let done = process::capture(deny).unwrap();
         assert!(!done.status.success());

@@ -30,7 +30,6 @@ use anyhow::{Context as _, Result};
 use clap::Parser as _;
 
 use cli::{Cli, Task};
-use paths::Paths;
 
 fn main() -> ExitCode {
     let arguments = Cli::parse();
@@ -43,30 +42,28 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(task: Task) -> Result<ExitCode> {
-    let paths = &Paths::find()?;
     match task {
         Task::Setup => {
-            setup::ensure(paths, &setup::all())?;
+            setup::ensure(&setup::all())?;
             println!("set-up: all is there");
         }
-        Task::Ebpf { check: true } => ebpf::check(paths)?,
-        Task::Ebpf { check: false } => ebpf::update(paths)?,
-        Task::Testbed(args) => testbed::run(paths, args)?,
-        Task::Guest => guest(paths)?,
-        Task::Bench(args) => return bench::run(paths, &args).map(exit_code),
-        Task::Book => book::run(paths)?,
-        Task::Dist { check } => dist::run(paths, check)?,
-        Task::Fuzz(args) => fuzz::run_each(paths, &args)?,
-        Task::Demo { kernel } => return demo::run(paths, kernel).map(exit_code),
-        Task::GatePower(args) => return gate_power::run(paths, &args).map(all_well),
-        Task::Lint => lint::run(paths)?,
-        Task::Test(args) => return test::run(paths, &args).map(all_well),
+        Task::Ebpf { check: true } => ebpf::check()?,
+        Task::Ebpf { check: false } => ebpf::update()?,
+        Task::Testbed(args) => testbed::run(args)?,
+        Task::Guest => guest()?,
+        Task::Bench(args) => return bench::run(&args).map(exit_code),
+        Task::Book => book::run()?,
+        Task::Dist { check } => dist::run(check)?,
+        Task::Fuzz(args) => fuzz::run_each(&args)?,
+        Task::Demo { kernel } => return demo::run(kernel).map(exit_code),
+        Task::GatePower(args) => return gate_power::run(&args).map(all_well),
+        Task::Lint => lint::run()?,
+        Task::Test(args) => return test::run(&args).map(all_well),
         Task::Vm(args) => {
             let begun = Instant::now();
-            let outcome = vm::run(paths, &args)?;
-            let (code, log) = (outcome.code, outcome.log.display());
-            let seconds = begun.elapsed().as_secs_f64();
-            println!("vm: exit code {code} after {seconds:.1} s; log: {log}");
+            let code = vm::run(&args, &mut Vec::new())?;
+            let (seconds, log) = (begun.elapsed().as_secs_f64(), args.log());
+            println!("vm: exit code {code} after {seconds:.1} s; log: {}", log.display());
             return Ok(exit_code(code));
         }
     }
@@ -74,9 +71,9 @@ fn dispatch(task: Task) -> Result<ExitCode> {
 }
 
 /// Builds the program of arm64's guests.
-pub(crate) fn guest(paths: &Paths) -> Result<()> {
-    setup::ensure(paths, &[setup::ARM64])?;
-    setup::arm64::keep_program(paths, &cargo::build_for_arm64(paths)?)
+pub(crate) fn guest() -> Result<()> {
+    setup::ensure(&[setup::ARM64])?;
+    setup::arm64::keep_program(&cargo::build_for_arm64()?)
 }
 
 fn all_well(well: bool) -> ExitCode {

@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
+pub(crate) use profiler_vm::files::{copy, create_dir, read, remove_dir, rename, write};
 pub(crate) use profiler_vm::text;
 
 use crate::stop;
@@ -26,14 +27,8 @@ pub(crate) fn stdout(command: &mut Command) -> Result<String> {
     stdout_if(command, &[0])
 }
 
-/// Runs `profiler gate`; its standard output. Anything but a decision is an error.
-pub(crate) fn decision(command: &mut Command) -> Result<String> {
-    // Pass, fail, inconclusive.
-    stdout_if(command, &[0, 10, 11])
-}
-
 /// The standard output of a command that ends with one of these exit codes.
-fn stdout_if(command: &mut Command, codes: &[i32]) -> Result<String> {
+pub(crate) fn stdout_if(command: &mut Command, codes: &[i32]) -> Result<String> {
     let output = capture(command)?;
     if !output.status.code().is_some_and(|code| codes.contains(&code)) {
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -85,20 +80,8 @@ pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Result<()> {
 
 /// All files below a folder, in a fixed order.
 pub(crate) fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        let entries =
-            fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
-        for entry in entries {
-            let path = entry.with_context(|| format!("cannot list {}", folder.display()))?.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                files.push(path);
-            }
-        }
-    }
+    let found = stdout(Command::new("find").arg(folder).args(["-type", "f"]))?;
+    let mut files: Vec<PathBuf> = found.lines().map(PathBuf::from).collect();
     files.sort();
     Ok(files)
 }
@@ -109,16 +92,6 @@ pub(crate) fn sha256sums(root: &Path, files: &[PathBuf]) -> Result<String> {
     stdout(Command::new("sha256sum").arg("--").args(names).current_dir(root))
 }
 
-/// Creates a folder and those above it.
-pub(crate) fn create_dir(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))
-}
-
-/// Reads a file of text.
-pub(crate) fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
 /// Reads a file of JSON.
 pub(crate) fn read_json(path: &Path) -> Result<serde_json::Value> {
     serde_json::from_str(&read(path)?).with_context(|| format!("{} is no JSON", path.display()))
@@ -127,33 +100,7 @@ pub(crate) fn read_json(path: &Path) -> Result<serde_json::Value> {
 /// An empty folder: an older one of that path goes with its content.
 pub(crate) fn empty_dir(folder: &Path) -> Result<()> {
     remove_dir(folder)?;
-    create_dir(folder)
-}
-
-/// Copies a file.
-pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
-    let copied = fs::copy(from, to).map(drop);
-    copied.with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
-}
-
-/// Moves a file.
-pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
-    fs::rename(from, to)
-        .with_context(|| format!("cannot move {} to {}", from.display(), to.display()))
-}
-
-/// Writes a file whole.
-pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
-    fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Removes a folder and its content, if it exists.
-pub(crate) fn remove_dir(folder: &Path) -> Result<()> {
-    match fs::remove_dir_all(folder) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("cannot remove {}", folder.display())),
-    }
+    Ok(create_dir(folder)?)
 }
 
 #[cfg(test)]

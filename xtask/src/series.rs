@@ -25,16 +25,6 @@ impl Series {
     /// Every series, oldest first.
     pub(crate) const ALL: [Self; 4] = [Self::V5_10, Self::V6_1, Self::V6_12, Self::V7_2];
 
-    /// The name as typed by the user.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::V5_10 => "5.10",
-            Self::V6_1 => "6.1",
-            Self::V6_12 => "6.12",
-            Self::V7_2 => "7.2",
-        }
-    }
-
     /// Debian's suite that holds it, and the one of its security updates.
     pub(crate) fn suite(self) -> (&'static str, Option<&'static str>) {
         match self {
@@ -54,6 +44,7 @@ impl Series {
 
 impl fmt::Display for Series {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        // No value is skipped.
+        self.to_possible_value().map_or(Ok(()), |value| f.write_str(value.get_name()))
     }
 }

@@ -1,16 +1,17 @@
 //! How fast the release build imports long traces, against a script of the usual kind. GNU time measures both.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::cargo;
 use crate::demo::TEN;
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::setup;
 
@@ -22,10 +23,10 @@ const TRIES: usize = 7;
 /// The most memory that an import may take, whatever the file's size.
 const MEMORY_KIB: f64 = 97_000.0;
 /// Builds the profiler, measures its import, and prints the figures.
-pub(crate) fn run(paths: &Paths, megabytes: u64) -> Result<()> {
-    setup::ensure(paths, &[setup::PARSERS])?;
-    let profiler = cargo::build_profiler(paths)?;
-    println!("import: {}", import(paths, &profiler, megabytes)?);
+pub(crate) fn run(megabytes: u64) -> Result<()> {
+    setup::ensure(&[setup::PARSERS])?;
+    let profiler = cargo::build_profiler()?;
+    println!("import: {}", import(&profiler, megabytes)?);
     Ok(())
 }
 
@@ -33,31 +34,27 @@ pub(crate) fn run(paths: &Paths, megabytes: u64) -> Result<()> {
 ///
 /// # Errors
 /// If their results differ, or the profiler is too slow or takes too much memory.
-pub(crate) fn import(paths: &Paths, profiler: &Path, megabytes: u64) -> Result<String> {
-    let folder = paths.target().join("speed");
+pub(crate) fn import(profiler: &Path, megabytes: u64) -> Result<String> {
+    let folder = paths::target().join("speed");
     process::create_dir(&folder)?;
     let trace = folder.join(format!("trace-{megabytes}.txt"));
     let lines = generate(&trace, megabytes << 20)
         .with_context(|| format!("cannot write {}", trace.display()))?;
     let [ours, theirs] = ["import.json", "script.json"].map(|name| folder.join(name));
-    let timed = Timed::new(folder.join("took"));
-    let mut import = [f64::MAX; 2];
-    let mut script = f64::MAX;
+    let took = folder.join("took");
+    let source = paths::root().join("xtask/src/speed/script.py");
+    let import_args = ["import", "trace-cmd", "--quiet", "--json"].map(OsStr::new);
+    let import_args = [&import_args[..], &[ours.as_ref(), trace.as_ref()]].concat();
+    let script_args = [source.as_ref(), trace.as_ref(), theirs.as_ref()];
+    let (mut import, mut kib, mut script) = (f64::MAX, 0_f64, f64::MAX);
     for _ in 0..TRIES {
-        let mut command = timed.command();
-        command.arg(profiler).args(["import", "trace-cmd", "--quiet", "--json"]);
-        process::stdout(command.args([&ours, &trace]))?;
-        let [seconds, _, kib] = timed.took()?;
-        import = [import[0].min(seconds), kib];
-        let mut command = timed.command();
-        command.arg("python3").arg(paths.root().join("xtask/src/speed/script.py"));
-        process::stdout(command.args([&trace, &theirs]))?;
-        script = script.min(timed.took()?[0]);
+        let [seconds, most] = measure(profiler, &import_args, &took)?;
+        (import, kib) = (import.min(seconds), kib.max(most));
+        script = script.min(measure(Path::new("python3"), &script_args, &took)?[0]);
     }
     same(&process::read_json(&ours)?, &process::read_json(&theirs)?)?;
     fs::remove_file(&trace).with_context(|| format!("cannot remove {}", trace.display()))?;
 
-    let [import, kib] = import;
     let ratio = script / import;
     let figures = format!(
         "{megabytes} MiB, {lines} lines, best of {TRIES}: {import:.2} s, {kib} KiB; the script {script:.2} s: \
@@ -68,31 +65,14 @@ pub(crate) fn import(paths: &Paths, profiler: &Path, megabytes: u64) -> Result<S
     Ok(figures)
 }
 
-/// What GNU time measures of commands: `file` has the figures of the last one.
-pub(crate) struct Timed {
-    file: PathBuf,
-}
-
-impl Timed {
-    pub(crate) fn new(file: PathBuf) -> Self {
-        Self { file }
-    }
-
-    /// A command that runs the one in its further arguments.
-    pub(crate) fn command(&self) -> Command {
-        let mut time = Command::new("time");
-        time.args(["--quiet", "-f", "%e %U %S %M", "-o"]).arg(&self.file);
-        time
-    }
-
-    /// Seconds, seconds of CPU time, and KiB of the largest process.
-    pub(crate) fn took(&self) -> Result<[f64; 3]> {
-        let text = process::read(&self.file)?;
-        let figures: Vec<f64> =
-            text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-        let [seconds, user, system, kib] = figures[..] else { bail!("GNU time wrote `{text}`") };
-        Ok([seconds, user + system, kib])
-    }
+/// Seconds, and KiB of the largest process, that a command takes by GNU time, which writes them to `file`.
+fn measure(program: &Path, args: &[&OsStr], file: &Path) -> Result<[f64; 2]> {
+    let mut time = Command::new("time");
+    time.args(["--quiet", "-f", "%e %M", "-o"]).arg(file).arg(program).args(args);
+    process::stdout(&mut time)?;
+    let text = process::read(file)?;
+    let (seconds, kib) = text.trim().split_once(' ').context("GNU time wrote no figures")?;
+    Ok([seconds.parse()?, kib.parse()?])
 }
 
 /// Writes what `trace-cmd report` prints of calls of ten handlers; returns the number of lines.

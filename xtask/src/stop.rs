@@ -1,6 +1,4 @@
-//! SIGHUP, SIGINT and SIGTERM end this program and what it started: no other program and no other VM is started. A VM that
-//! runs ends by itself (`profiler_vm::run`); without this module the next one would follow, because the handlers of the first
-//! stay in force.
+//! SIGHUP, SIGINT and SIGTERM end this program and what it started: no other program and no other VM is started.
 
 use std::collections::BTreeSet;
 use std::io;

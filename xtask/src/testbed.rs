@@ -8,7 +8,7 @@ use profiler_vm::debian::Unpacked;
 
 use crate::cli::TestbedArgs;
 use crate::kbuild;
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
@@ -49,36 +49,36 @@ impl Variant {
 }
 
 /// Builds the module for each kernel that is named, or for all, and prints its path.
-pub(crate) fn run(paths: &Paths, args: TestbedArgs) -> Result<()> {
+pub(crate) fn run(args: TestbedArgs) -> Result<()> {
     let slow = args.slow.map(|iterations| Variant::slow(&args.handler, iterations));
     let variant = slow.unwrap_or_default();
     let all = if args.arm64 { &setup::arm64::KERNELS[..] } else { &Series::ALL };
     let build = if args.arm64 { build_for_arm64 } else { build };
     for series in if args.kernel.is_empty() { all } else { &args.kernel } {
-        println!("testbed: {}", build(paths, *series, &variant)?.display());
+        println!("testbed: {}", build(*series, &variant)?.display());
     }
     Ok(())
 }
 
 /// The path of the module for one kernel; builds it if its sources or the kernel have changed.
-pub(crate) fn build(paths: &Paths, series: Series, variant: &Variant) -> Result<PathBuf> {
-    setup::ensure(paths, &[setup::MODULE_BUILD, Part::kernel(&series)])?;
-    let folder = paths.target().join(format!("testbed/{series}{}", variant.name));
-    build_in(paths, &setup::kernel(paths, series)?, &folder, &variant.variables)
+pub(crate) fn build(series: Series, variant: &Variant) -> Result<PathBuf> {
+    setup::ensure(&[setup::MODULE_BUILD, Part::kernel(&series)])?;
+    let folder = paths::target().join(format!("testbed/{series}{}", variant.name));
+    build_in(&setup::kernel(series)?, &folder, &variant.variables)
 }
 
 /// As [`build`], for a kernel of arm64.
-pub(crate) fn build_for_arm64(paths: &Paths, series: Series, variant: &Variant) -> Result<PathBuf> {
-    setup::ensure(paths, &[setup::MODULE_BUILD, setup::ARM64])?;
-    let folder = paths.arm64().join(format!("testbed-{series}{}", variant.name));
-    build_in(paths, &setup::arm64::kernel(paths, series)?, &folder, &variant.variables)
+pub(crate) fn build_for_arm64(series: Series, variant: &Variant) -> Result<PathBuf> {
+    setup::ensure(&[setup::MODULE_BUILD, setup::ARM64])?;
+    let folder = paths::arm64().join(format!("testbed-{series}{}", variant.name));
+    build_in(&setup::arm64::kernel(series)?, &folder, &variant.variables)
 }
 
-fn build_in(paths: &Paths, kernel: &Unpacked, folder: &Path, variables: &str) -> Result<PathBuf> {
-    let _lock = setup::lock(paths)?;
+fn build_in(kernel: &Unpacked, folder: &Path, variables: &str) -> Result<PathBuf> {
+    let _lock = setup::lock()?;
     let module = folder.join(MODULE);
     let stamp_path = folder.join("stamp");
-    let stamp = stamp(paths, kernel)?;
+    let stamp = stamp(kernel)?;
     if module.exists() && fs::read_to_string(&stamp_path).is_ok_and(|found| found == stamp) {
         return Ok(module);
     }
@@ -87,7 +87,7 @@ fn build_in(paths: &Paths, kernel: &Unpacked, folder: &Path, variables: &str) ->
     let source = folder.join("src");
     process::remove_dir(folder)?;
     process::create_dir(&source)?;
-    for file in sources(paths)? {
+    for file in sources()? {
         let name = file.file_name().context("a source without a name")?;
         process::copy(&file, &source.join(name))?;
     }
@@ -105,17 +105,18 @@ fn build_in(paths: &Paths, kernel: &Unpacked, folder: &Path, variables: &str) ->
 }
 
 /// Tracked sources only: a build by hand in the folder leaves more.
-fn sources(paths: &Paths) -> Result<Vec<PathBuf>> {
-    let is_source = |path: &PathBuf| {
+fn sources() -> Result<Vec<PathBuf>> {
+    let mut files = process::files_below(&paths::root().join("testbed"))?;
+    files.retain(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let code = name.ends_with(".c") || name.ends_with(".h");
         name == "Kbuild" || name == "Makefile" || code && !name.ends_with(".mod.c")
-    };
-    Ok(process::files_below(&paths.root().join("testbed"))?.into_iter().filter(is_source).collect())
+    });
+    Ok(files)
 }
 
-fn stamp(paths: &Paths, kernel: &Unpacked) -> Result<String> {
-    let (root, compiler) = (paths.root(), kbuild::compiler(kernel)?);
-    let digests = process::sha256sums(root, &sources(paths)?)?;
+fn stamp(kernel: &Unpacked) -> Result<String> {
+    let (root, compiler) = (paths::root(), kbuild::compiler(kernel)?);
+    let digests = process::sha256sums(root, &sources()?)?;
     Ok(format!("{}\n{}\n{compiler}\n{digests}", root.display(), kernel.packages))
 }

@@ -4,10 +4,10 @@ use std::sync::LazyLock;
 
 use super::calls::Calls;
 use super::format::Layout;
+use super::page;
 use super::pairing::Pairing;
 use super::stream::{Look, Sink as _};
-use super::{FtraceError, page};
-use crate::probe::Precision;
+use crate::probe::{Precision, ProbeError};
 
 /// What [`Layout::read`] asks for, by kernel.
 const FILES: [&str; 3] = ["header_page", "funcgraph_entry", "funcgraph_exit"];
@@ -23,7 +23,7 @@ const TEXTS: [[&str; 3]; 2] = [
     [text!("6.1/header_page"), text!("6.1/funcgraph_entry"), text!("6.1/funcgraph_exit")],
 ];
 
-fn read(texts: [&str; 3]) -> Result<Layout, FtraceError> {
+fn read(texts: [&str; 3]) -> Result<Layout, ProbeError> {
     Layout::read(&|file| {
         let name = file.trim_start_matches("ftrace/").trim_end_matches("/format");
         let found = FILES.iter().zip(texts).find(|(known, _)| **known == name);
@@ -61,12 +61,12 @@ fn through(layout: &Layout, pages: &[u8], coherent: bool) {
             pairing.add(number % 2, event);
             calls.add(number % 2, event);
         });
-        pairing.end_round(u64::MAX);
-        calls.end_round(u64::MAX);
+        pairing.end_round(Some(u64::MAX));
+        calls.end_round(Some(u64::MAX));
     }
     pairing.lossy(|task| task % 2 == 0);
-    pairing.finish();
-    calls.finish();
+    pairing.end_round(None);
+    calls.end_round(None);
     calls.look(Look { lost: 1, from: 0, to: u64::MAX });
     for drained in pairing.take(3) {
         let books = drained.books;

@@ -7,8 +7,9 @@ use std::process::Command;
 
 use nix::unistd::{Uid, User, geteuid};
 
-use super::error::{DebianError, create_dir, output, write};
+use super::error::{DebianError, output};
 use crate::Arch;
+use crate::files::{create_dir, failed, write};
 
 /// apt with lists and downloads of its own.
 #[derive(Debug)]
@@ -33,7 +34,6 @@ impl Apt {
         for name in ["lists/partial", "cache/archives/partial"] {
             create_dir(&folder.join(name))?;
         }
-        let below = |name: &str| folder.join(name).display().to_string();
         let mut config = format!(
             "Dir::State::lists \"{}\";\nDir::Cache \"{}\";\n\
              Acquire::Languages \"none\";\nAcquire::Retries \"3\";\n\
@@ -45,21 +45,23 @@ impl Apt {
              #clear APT::Update::Post-Invoke;\n\
              #clear APT::Update::Post-Invoke-Success;\n\
              #clear DPkg::Post-Invoke;\n",
-            below("lists"),
-            below("cache"),
+            folder.join("lists").display(),
+            folder.join("cache").display(),
         );
         if let Some(sources) = sources {
-            write(&folder.join("sources.list"), sources)?;
-            let list = below("sources.list");
+            let list = folder.join("sources.list");
+            write(&list, sources)?;
+            let list = list.display();
             config += &format!("Dir::Etc::sourcelist \"{list}\";\nDir::Etc::sourceparts \"-\";\n");
         }
         if arch != Arch::HERE {
-            write(&folder.join("status"), "")?;
+            let status = folder.join("status");
+            write(&status, "")?;
             config += &format!(
                 "APT::Architecture \"{0}\";\nAPT::Architectures {{ \"{0}\"; \"{1}\"; }};\nDir::State::status \"{2}\";\n",
                 arch.debian(),
                 Arch::HERE.debian(),
-                below("status"),
+                status.display(),
             );
         }
         let apt = Self { folder: folder.to_owned(), arch };
@@ -141,14 +143,16 @@ impl Apt {
         package: &str,
         wanted: &dyn Fn(&str) -> bool,
     ) -> Result<Entry, DebianError> {
-        let none = || DebianError::Packages(format!("apt has no package {package}"));
         let text = match output(self.command("apt-cache").args(["show", package])) {
-            Err(DebianError::Failed { .. }) => return Err(none()),
+            // It knows no package of the name.
+            Err(DebianError::Failed(..)) => String::new(),
             text => text?.0,
         };
         // In the order of apt's cache, the newest first: `VersionList` of its pkgcache.h.
         let mut entries = text.split("\n\n").filter_map(Entry::parse);
-        entries.find(|entry| wanted(&entry.version)).ok_or_else(none)
+        entries
+            .find(|entry| wanted(&entry.version))
+            .ok_or_else(|| DebianError::Packages(format!("apt has no package {package}")))
     }
 
     /// Downloads packages, verified, to `debs`; each is a name, or `name=version`.
@@ -160,32 +164,34 @@ impl Apt {
         download.args(["-q", "download"]).args(packages).current_dir(debs);
         // Run by root, apt downloads as this user if that one may write here, and else as root, with a warning.
         let user = User::from_name("_apt").ok().flatten().filter(|_| geteuid().is_root());
-        let give = |uid: Uid| {
-            chown(debs, Some(uid.as_raw()), None)
-                .map_err(DebianError::file("change the owner of", debs))
-        };
-        user.map_or(Ok(()), |user| give(user.uid))?;
+        user.map_or(Ok(()), |user| give(debs, user.uid))?;
         let done = output(&mut download);
         // Before they are unpacked nobody may exchange them.
-        give(geteuid())?;
+        give(debs, geteuid())?;
         done.map(drop)
     }
 }
 
+fn give(folder: &Path, user: Uid) -> std::io::Result<()> {
+    chown(folder, Some(user.as_raw()), None).map_err(failed("change the owner of", folder))
+}
+
 /// The releases in lines `linux-image-RELEASE - DESCRIPTION`: signed kernels with pages of 4 KiB, neither `-rt` nor `-cloud`.
 fn releases(found: &str, arch: Arch) -> Vec<String> {
-    let release = |line: &str| {
-        let release = line.split_whitespace().next()?.strip_prefix("linux-image-")?;
-        let version = release.strip_suffix(arch.debian())?.strip_suffix('-')?;
-        // `linux-image-6.12-amd64` is no kernel, but depends on the newest.
-        let is_kernel = version.split(['.', '-']).nth(2).is_some();
-        let is_plain = !["-rt", "-cloud", "-16k"].iter().any(|kind| version.ends_with(kind));
-        (is_kernel && is_plain).then(|| release.to_owned())
-    };
-    let mut releases: Vec<String> = found.lines().filter_map(release).collect();
+    let mut releases: Vec<String> =
+        found.lines().filter_map(|line| release(line, arch)).map(str::to_owned).collect();
     releases.sort_by_key(|release| super::numbers(release));
     releases.dedup();
     releases
+}
+
+fn release(line: &str, arch: Arch) -> Option<&str> {
+    let release = line.split_whitespace().next()?.strip_prefix("linux-image-")?;
+    let version = release.strip_suffix(arch.debian())?.strip_suffix('-')?;
+    // `linux-image-6.12-amd64` is no kernel, but depends on the newest.
+    let is_kernel = version.split(['.', '-']).nth(2).is_some();
+    let is_plain = !["-rt", "-cloud", "-16k"].iter().any(|kind| version.ends_with(kind));
+    (is_kernel && is_plain).then_some(release)
 }
 
 /// One paragraph of `apt-cache show`.
@@ -248,7 +254,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         // A machine that takes anything.
         let careless = folder.path().join("careless");
-        write(&careless, &SIGNED.map(|name| format!("{name} \"true\";\n")).concat()).unwrap();
+        write(&careless, SIGNED.map(|name| format!("{name} \"true\";\n")).concat()).unwrap();
         let apt = Apt::configure(&folder.path().join("apt"), None, Arch::HERE).unwrap();
         let dump = |mut config: Command| {
             output(config.arg("dump").env("APT_CONFIG", &careless)).unwrap().0

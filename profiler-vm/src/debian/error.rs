@@ -1,8 +1,6 @@
 //! What can go wrong with packages, and the commands that deal with them.
 
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
 /// Why packages cannot be had.
@@ -13,26 +11,12 @@ pub enum DebianError {
         "cannot run `{0}`: {1}; install apt, dpkg and kmod, or what has bsdtar (libarchive-tools)"
     )]
     NotStarted(String, io::Error),
-    /// A program failed.
-    #[error("`{command}` failed: {status}\n{said}")]
-    Failed {
-        /// The whole command.
-        command: String,
-        /// Its end.
-        status: ExitStatus,
-        /// The last lines that it wrote.
-        said: String,
-    },
-    /// A file or folder cannot be written, made or moved.
-    #[error("cannot {doing} {}: {error}", path.display())]
-    File {
-        /// What was to be done with it.
-        doing: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
+    /// A program failed: the whole command, its end, and the last lines that it wrote.
+    #[error("`{0}` failed: {1}\n{2}")]
+    Failed(String, ExitStatus, String),
+    /// A file or folder cannot be read, written, made or moved.
+    #[error(transparent)]
+    File(#[from] io::Error),
     /// Files of the user's are no kernel that boots here.
     #[error("no kernel in {0}")]
     NoKernel(String),
@@ -42,17 +26,12 @@ pub enum DebianError {
 }
 
 impl DebianError {
-    pub(super) fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |error| Self::File { doing, path, error }
-    }
-
     /// Whether the file system has no room left.
     pub fn is_disk_full(&self) -> bool {
         match self {
-            Self::File { error, .. } => error.kind() == io::ErrorKind::StorageFull,
+            Self::File(error) => error.kind() == io::ErrorKind::StorageFull,
             // libc's text of ENOSPC, and apt's own words before it downloads.
-            Self::Failed { said, .. } => {
+            Self::Failed(_, _, said) => {
                 said.contains("No space left on device") || said.contains("enough free space")
             }
             _ => false,
@@ -73,48 +52,32 @@ pub(super) fn output(command: &mut Command) -> Result<(String, String), DebianEr
     }
     let lines: Vec<&str> = said.lines().collect();
     let said = lines[lines.len().saturating_sub(TAIL)..].join("\n");
-    Err(DebianError::Failed { command: text, status: output.status, said })
-}
-
-/// Creates a folder and those above it.
-pub(super) fn create_dir(folder: &Path) -> Result<(), DebianError> {
-    fs::create_dir_all(folder).map_err(DebianError::file("create", folder))
-}
-
-/// Writes a file whole.
-pub(super) fn write(path: &Path, content: &str) -> Result<(), DebianError> {
-    fs::write(path, content).map_err(DebianError::file("write", path))
-}
-
-/// Removes a folder and its content, if it exists.
-pub(super) fn remove_dir(folder: &Path) -> Result<(), DebianError> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(DebianError::file("remove", folder)(error))
-        }
-        _ => Ok(()),
-    }
+    Err(DebianError::Failed(text, output.status, said))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::files::failed;
 
     #[test]
     fn a_full_disk_is_known_by_what_programs_say() {
-        let failed = |said: &str| {
+        let program = |said: &str| {
             let script = "echo out; echo \"$1\" >&2; exit 3";
             output(Command::new("sh").args(["-c", script, "sh", said])).unwrap_err()
         };
         let full = "dpkg-deb: error: failed to write (No space left on device)";
-        assert!(failed(full).is_disk_full(), "{}", failed(full));
-        assert!(failed("E: You don't have enough free space in /cache/.").is_disk_full());
-        let other = failed("E: Failed to fetch http://x/ Temporary failure resolving");
+        assert!(program(full).is_disk_full(), "{}", program(full));
+        assert!(program("E: You don't have enough free space in /cache/.").is_disk_full());
+        let other = program("E: Failed to fetch http://x/ Temporary failure resolving");
         assert!(!other.is_disk_full());
         let text = other.to_string();
         assert!(text.contains("exit status: 3") && text.ends_with("resolving"), "{text}");
         let full = io::Error::from(io::ErrorKind::StorageFull);
-        assert!(DebianError::file("write", Path::new("/x"))(full).is_disk_full());
+        let full = failed("write", Path::new("/x"))(full);
+        assert!(DebianError::from(full).is_disk_full());
     }
 
     #[test]

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::error::{DebianError, create_dir, output, remove_dir};
+use super::error::{DebianError, output};
 use super::partial::Partial;
 use super::unpacked::{ADDED, Unpacked, place_as};
+use crate::files::{copy, create_dir, failed, remove_dir};
 use crate::image::{self, KernelImage};
 
 /// Where packages have a kernel's image, and its modules.
@@ -56,8 +57,9 @@ pub fn add(sources: &[PathBuf], kernels: &Path) -> Result<String, DebianError> {
         take_all(folder, &root)?;
         remove_dir(&unpacked)?;
     }
-    let none = || fails("there is neither boot/vmlinuz-RELEASE nor lib/modules/RELEASE".to_owned());
-    let release = found.pop_first().ok_or_else(none)?;
+    let release = found.pop_first().ok_or_else(|| {
+        fails("there is neither boot/vmlinuz-RELEASE nor lib/modules/RELEASE".to_owned())
+    })?;
     if !is_release(&release) {
         return Err(fails(format!("{release:?} is no release of a kernel")));
     }
@@ -66,7 +68,7 @@ pub fn add(sources: &[PathBuf], kernels: &Path) -> Result<String, DebianError> {
         return Err(fails(format!("Linux {release} is there: remove it first")));
     }
     place_image(&root, &release).map_err(fails)?;
-    partial.place_at(&to);
+    partial.to = to;
     let stamp = format!("linux-image-{release}{ADDED}\n{}\n", given.join("\n"));
     place_as(partial, &release, &stamp)?;
     Ok(release)
@@ -74,61 +76,51 @@ pub fn add(sources: &[PathBuf], kernels: &Path) -> Result<String, DebianError> {
 
 /// Whether it can be the name of a folder and an argument: what `uname -r` says begins with a digit.
 fn is_release(text: &str) -> bool {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || "._+~-".contains(c);
     text.len() < MOST_CHARS
         && text.starts_with(|c: char| c.is_ascii_digit())
-        && text.chars().all(is_part)
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "._+~-".contains(c))
 }
 
-/// Unpacks a package by bsdtar, which writes through no link.
+/// Unpacks a package. One of Debian's has its files in an archive of its own.
 fn unpack(package: &Path, to: &Path) -> Result<(), DebianError> {
     create_dir(to)?;
-    let extract = |archive: &Path| {
-        let mut command = Command::new("bsdtar");
-        command.args(["--no-same-owner", "--no-same-permissions", "-xf"]).arg(archive);
-        output(command.arg("-C").arg(to))?;
-        // A folder that its owner may not change could not be removed.
-        output(Command::new("chmod").args(["-R", "u+rwX"]).arg(to)).map(drop)
-    };
-    extract(package)?;
-    if !is_plain(&to.join("debian-binary")) {
-        return Ok(());
-    }
-    let entries = fs::read_dir(to).map_err(DebianError::file("list", to))?;
-    let is_data = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default();
-        name.to_string_lossy().starts_with("data.tar") && is_plain(path)
-    };
-    let data = entries.filter_map(|entry| Some(entry.ok()?.path())).find(is_data);
-    data.map_or(Ok(()), |data| extract(&data))
+    extract(package, to)?;
+    let data = fs::read_dir(to).map_err(failed("list", to))?.flatten().find(|entry| {
+        entry.file_name().to_string_lossy().starts_with("data.tar")
+            && entry.file_type().is_ok_and(|kind| kind.is_file())
+    });
+    data.map_or(Ok(()), |data| extract(&data.path(), to))
 }
 
-/// Whether it is a file, and no link to one.
-fn is_plain(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|facts| facts.is_file())
+/// Unpacks an archive by bsdtar, which writes through no link.
+fn extract(archive: &Path, to: &Path) -> Result<(), DebianError> {
+    let mut command = Command::new("bsdtar");
+    command.args(["--no-same-owner", "--no-same-permissions", "-xf"]).arg(archive);
+    output(command.arg("-C").arg(to))?;
+    // A folder that its owner may not change could not be removed.
+    output(Command::new("chmod").args(["-R", "u+rwX"]).arg(to)).map(drop)
 }
 
 /// The folders that have parts of a kernel, without any that a link leads to: one in a package may lead anywhere.
 fn folders(from: &Path) -> impl Iterator<Item = &'static str> {
-    let is_plain = move |folder: &&str| {
-        let above = Path::new(folder).ancestors().filter(|above| *above != Path::new(""));
-        let facts = |path: &Path| fs::symlink_metadata(from.join(path));
-        above.into_iter().all(|path| facts(path).is_ok_and(|facts| facts.is_dir()))
-    };
-    [BOOT].into_iter().chain(MODULES).filter(is_plain)
+    [BOOT].into_iter().chain(MODULES).filter(move |folder| {
+        let mut above = Path::new(folder).ancestors().filter(|above| *above != Path::new(""));
+        above.all(|path| fs::symlink_metadata(from.join(path)).is_ok_and(|facts| facts.is_dir()))
+    })
 }
 
 /// Releases of the kernels that are there, or are in part.
 fn releases(from: &Path) -> BTreeSet<String> {
-    let names = |folder: &'static str| {
-        let entries = fs::read_dir(from.join(folder)).into_iter().flatten().flatten();
-        let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
-        entries.map(name).filter_map(move |name| match folder {
-            BOOT => name.strip_prefix(OF_BOOT[0]).map(str::to_owned),
-            _ => Some(name),
-        })
-    };
-    folders(from).flat_map(names).filter(|release| !release.contains(RESCUE)).collect()
+    let mut releases = BTreeSet::new();
+    for folder in folders(from) {
+        let before = if folder == BOOT { OF_BOOT[0] } else { "" };
+        for entry in fs::read_dir(from.join(folder)).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            releases.extend(name.strip_prefix(before).map(str::to_owned));
+        }
+    }
+    releases.retain(|release| !release.contains(RESCUE));
+    releases
 }
 
 /// Copies what is there of a kernel to where a kernel of Debian's has it.
@@ -144,17 +136,15 @@ fn take_all(from: &Path, root: &Path) -> Result<(), DebianError> {
 /// Copies plain files and folders whose names are `wanted`.
 fn take(from: &Path, to: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<(), DebianError> {
     create_dir(to)?;
-    for entry in fs::read_dir(from).map_err(DebianError::file("list", from))? {
-        let entry = entry.map_err(DebianError::file("list", from))?;
+    for entry in fs::read_dir(from).map_err(failed("list", from))? {
+        let entry = entry.map_err(failed("list", from))?;
         let (path, target) = (entry.path(), to.join(entry.file_name()));
         if !wanted(&entry.file_name().to_string_lossy()) {
             continue;
         }
-        match entry.file_type().map_err(DebianError::file("read", &path))? {
+        match entry.file_type().map_err(failed("read", &path))? {
             kind if kind.is_dir() => take(&path, &target, &|_| true)?,
-            kind if kind.is_file() => {
-                fs::copy(&path, &target).map_err(DebianError::file("copy", &path))?;
-            }
+            kind if kind.is_file() => copy(&path, &target)?,
             _ => {}
         }
     }
@@ -168,18 +158,21 @@ fn place_image(root: &Path, release: &str) -> Result<(), String> {
     let from = [&to, &beside].into_iter().find(|path| path.exists()).ok_or(
         "the kernel's image is missing: add the package that has it, too (kernel-core, linux-image-...)",
     )?;
-    let words = |error: std::io::Error| format!("its image: {error}");
-    if fs::metadata(from).map_err(words)?.len() > MOST_BYTES {
+    if fs::metadata(from).map_err(of_image)?.len() > MOST_BYTES {
         return Err(format!("its image has more than {} MiB", MOST_BYTES >> 20));
     }
-    let bytes = image::unpacked_for_arm64(fs::read(from).map_err(words)?)?;
-    fs::create_dir_all(root.join(BOOT)).and_then(|()| fs::write(&to, bytes)).map_err(words)?;
+    let bytes = image::unpacked_for_arm64(fs::read(from).map_err(of_image)?)?;
+    fs::create_dir_all(root.join(BOOT)).and_then(|()| fs::write(&to, bytes)).map_err(of_image)?;
     let image =
         KernelImage::open(&to).map_err(|_| "its image is none that boots here".to_owned())?;
     match image.release == release {
         true => Ok(()),
         false => Err(format!("the image is of Linux {}, the rest of {release}", image.release)),
     }
+}
+
+fn of_image(error: std::io::Error) -> String {
+    format!("its image: {error}")
 }
 
 #[cfg(test)]

@@ -4,15 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::error::{DebianError, create_dir, output, remove_dir};
+use super::error::{DebianError, output};
 use crate::durable;
+use crate::files::{create_dir, failed, remove_dir};
 
 /// Packages on their way to a folder. They are in a folder beside it, which the next one empties if this process is
 /// killed, so there must be only one at a time; dropped before [`place`](Self::place), it leaves nothing.
 #[derive(Debug)]
 pub struct Partial {
     folder: PathBuf,
-    to: PathBuf,
+    pub(super) to: PathBuf,
 }
 
 impl Partial {
@@ -26,11 +27,6 @@ impl Partial {
         create_dir(&partial.debs())?;
         create_dir(&partial.root())?;
         Ok(partial)
-    }
-
-    /// Has it placed elsewhere.
-    pub(super) fn place_at(&mut self, to: &Path) {
-        self.to = to.to_owned();
     }
 
     /// The folder for packages.
@@ -50,8 +46,8 @@ impl Partial {
     pub fn extract(&self, wanted: usize) -> Result<(), DebianError> {
         let debs = self.debs();
         let mut found = 0;
-        for entry in fs::read_dir(&debs).map_err(DebianError::file("list", &debs))? {
-            let deb = entry.map_err(DebianError::file("list", &debs))?.path();
+        for entry in fs::read_dir(&debs).map_err(failed("list", &debs))? {
+            let deb = entry.map_err(failed("list", &debs))?.path();
             if deb.extension().is_some_and(|extension| extension == "deb") {
                 output(Command::new("dpkg").arg("-x").arg(&deb).arg(self.root()))?;
                 found += 1;
@@ -71,9 +67,9 @@ impl Partial {
     pub fn place(self) -> Result<(), DebianError> {
         let to = &self.to;
         if to.exists() {
-            fs::rename(to, self.folder.join("old")).map_err(DebianError::file("replace", to))?;
+            fs::rename(to, self.folder.join("old")).map_err(failed("replace", to))?;
         }
-        durable::rename(&self.root(), to).map_err(DebianError::file("create", to))
+        Ok(durable::rename(&self.root(), to).map_err(failed("create", to))?)
     }
 }
 
@@ -89,6 +85,6 @@ impl Drop for Partial {
 /// If it cannot be removed.
 pub fn remove(folder: &Path) -> Result<(), DebianError> {
     let partial = Partial::new(folder)?;
-    fs::rename(folder, partial.root()).map_err(DebianError::file("remove", folder))?;
-    remove_dir(&partial.folder)
+    fs::rename(folder, partial.root()).map_err(failed("remove", folder))?;
+    Ok(remove_dir(&partial.folder)?)
 }

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::apt::Entry;
-use super::error::{DebianError, create_dir, output, write};
+use super::error::{DebianError, output};
 use super::partial::Partial;
-use crate::command::search_path;
+use crate::files::{create_dir, failed, read, write};
+use crate::search_path;
 
 /// The packages a kernel was unpacked from; written last, so its presence means complete.
 const STAMP: &str = "packages.txt";
@@ -73,10 +74,10 @@ pub fn place(partial: Partial, release: &str, packages: &[Entry]) -> Result<(), 
     if !image.exists() {
         create_dir(&root.join("boot"))?;
         fs::hard_link(root.join(format!("usr/lib/modules/{release}/vmlinuz")), &image)
-            .map_err(DebianError::file("create", &image))?;
+            .map_err(failed("create", &image))?;
     }
     if !lib.exists() {
-        symlink("usr/lib", &lib).map_err(DebianError::file("create", &lib))?;
+        symlink("usr/lib", &lib).map_err(failed("create", &lib))?;
     }
     let names: Vec<String> = packages.iter().map(Entry::name).collect();
     place_as(partial, release, &(names.join("\n") + "\n"))
@@ -101,8 +102,8 @@ pub(super) fn place_as(partial: Partial, release: &str, stamp: &str) -> Result<(
 /// If it cannot be written.
 pub fn use_headers_in_place(root: &Path, release: &str) -> Result<(), DebianError> {
     let makefile = headers(root, release).join("Makefile");
-    let text = fs::read_to_string(&makefile).map_err(DebianError::file("read", &makefile))?;
-    write(&makefile, &text.replace("include /usr/src/", "include ../"))
+    let text = read(&makefile)?.replace("include /usr/src/", "include ../");
+    Ok(write(&makefile, text)?)
 }
 
 #[cfg(test)]

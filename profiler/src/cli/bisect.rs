@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::AgentArgs;
+use super::GuestArgs;
 
 use crate::verdict::Limits;
 
@@ -51,15 +51,9 @@ pub struct BisectArgs {
     /// Further parameters of the driver, as insmod takes them.
     #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]
     pub module_params: String,
-    /// What uses the driver, the same for all commits.
+    /// What runs in the guests beside that, and what is kept and said of them.
     #[command(flatten)]
-    pub agent: AgentArgs,
-    /// Keep the kernel's messages of each guest in this folder.
-    #[arg(long, value_name = "FOLDER")]
-    pub logs: Option<PathBuf>,
-    /// No progress on standard error.
-    #[arg(long, short)]
-    pub quiet: bool,
+    pub guests: GuestArgs,
 }
 
 /// The text of limits, for the gate.

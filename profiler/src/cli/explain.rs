@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use strum::VariantNames as _;
 
 use super::{by_name, one_of_these, percent};
 use crate::export::explain::Format;
@@ -43,7 +42,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "PERCENT", value_parser = super::percent)]
     pub min_share: Option<f64>,
     /// Format [default: by the extension of --output, else table].
-    #[arg(long, short, value_parser = by_name::<Format>(Format::VARIANTS.iter().copied()))]
+    #[arg(long, short, value_parser = by_name::<Format>())]
     pub format: Option<Format>,
     /// Write to this file instead of standard output; an older file is replaced in one step.
     #[arg(long, short, value_name = "FILE")]

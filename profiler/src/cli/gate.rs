@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
-use super::AgentArgs;
 use super::compare::{Format, SidesArgs};
+use super::{GuestArgs, SUBJECT};
 use crate::verdict::{Amount, Budget, Limits, parse_share};
 
 const EXAMPLES: &str = "\
@@ -110,14 +110,10 @@ pub struct GateArgs {
 pub struct BuildsArgs {
     /// The driver before the change (repeatable: one for each kernel), or a program whose BPF programs are measured, as
     /// `run: COMMAND`: in place of recordings, both builds are measured in VMs. Instructions are counted as `profiler lab` does.
-    #[arg(long = "baseline", value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES|kernel: ARGUMENTS", requires = "new", conflicts_with_all = ["base", "candidate"])]
+    #[arg(long = "baseline", value_name = SUBJECT, requires = "new", conflicts_with_all = ["base", "candidate"])]
     pub old: Vec<PathBuf>,
     /// The same after the change.
-    #[arg(
-        long = "candidate",
-        value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES|kernel: ARGUMENTS",
-        requires = "old"
-    )]
+    #[arg(long = "candidate", value_name = SUBJECT, requires = "old")]
     pub new: Vec<PathBuf>,
     /// Kernel to boot, as for `profiler lab` (repeatable) [default: the version that the driver was built for].
     #[arg(long, value_name = "FILE|FOLDER|VERSION", requires = "compared")]
@@ -141,9 +137,6 @@ pub struct BuildsArgs {
     /// Further parameters of the candidate alone, such as those of a hook that is new.
     #[arg(long, value_name = "NAME=VALUE ...", requires = "compared", default_value = "")]
     pub candidate_params: String,
-    /// What uses the driver.
-    #[command(flatten)]
-    pub agent: AgentArgs,
     /// Keep the recordings in this folder: baseline.json and candidate.json; with several kernels, in a folder for
     /// each.
     #[arg(long, value_name = "FOLDER", requires = "compared")]
@@ -152,12 +145,9 @@ pub struct BuildsArgs {
     /// candidate is measured alone, and only what seems to differ is measured of both.
     #[arg(long, value_name = "FOLDER", requires = "compared")]
     pub cache: Option<PathBuf>,
-    /// Keep the kernel's messages of each guest in this folder.
-    #[arg(long, value_name = "FOLDER", requires = "compared")]
-    pub logs: Option<PathBuf>,
-    /// No progress on standard error.
-    #[arg(long, short, requires = "compared")]
-    pub quiet: bool,
+    /// What runs in the guests beside that, and what is kept and said of them.
+    #[command(flatten)]
+    pub guests: GuestArgs,
 }
 
 impl BuildsArgs {
@@ -171,11 +161,11 @@ impl BuildsArgs {
             ("--module-params", !self.module_params.is_empty()),
             ("--baseline-params", !self.baseline_params.is_empty()),
             ("--candidate-params", !self.candidate_params.is_empty()),
-            ("--agent", self.agent.agent.is_some()),
-            ("--agent-file", !self.agent.agent_file.is_empty()),
+            ("--agent", self.guests.agent.agent.is_some()),
+            ("--agent-file", !self.guests.agent.agent_file.is_empty()),
             ("--out", self.out.is_some()),
             ("--cache", self.cache.is_some()),
-            ("--logs", self.logs.is_some()),
+            ("--logs", self.guests.logs.is_some()),
         ];
         given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
     }

@@ -48,10 +48,10 @@ pub struct FetchArgs {
 impl FetchArgs {
     /// Machines that they are for.
     pub fn arch(&self) -> Arch {
-        let is_named = |arch: &Arch| {
+        let named = Arch::ALL.into_iter().find(|arch| {
             self.versions.iter().any(|version| version.ends_with(&format!("-{}", arch.debian())))
-        };
-        self.arch.or_else(|| Arch::ALL.into_iter().find(is_named)).unwrap_or(Arch::HERE)
+        });
+        self.arch.or(named).unwrap_or(Arch::HERE)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{AgentArgs, CLOCKS, Names, length, one_of, one_of_these};
+use super::{GuestArgs, SUBJECT, by_name, length, one_of_these};
 use crate::load::{BuiltinKind, Dimensions, Rate};
 use crate::recording::{Backend, Clock, Meter};
 
@@ -19,11 +19,6 @@ Examples:
   profiler lab --kernel 6.1 --agent ./agent --agent-file agent.yaml --builtin connect
   # how far figures depend on where objects lie, and whether each run repeats to the bit
   profiler lab --module hids_driver.ko --profile connect --placements 5 --verify";
-
-const METERS: Names<Meter> = &[
-    ("exact", Meter::Exact, "The emulator counts instructions"),
-    ("probes", Meter::Probes, "Probes at entry and exit"),
-];
 
 /// Arguments of `profiler lab`.
 #[derive(Debug, Args)]
@@ -39,19 +34,10 @@ pub struct LabArgs {
     pub module: Vec<PathBuf>,
     /// The driver before the change (repeatable: one for each kernel), or a file of BPF programs, or a program whose BPF programs are
     /// measured, as `run: COMMAND`.
-    #[arg(
-        long,
-        value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES|kernel: ARGUMENTS",
-        requires = "candidate",
-        conflicts_with = "module"
-    )]
+    #[arg(long, value_name = SUBJECT, requires = "candidate", conflicts_with = "module")]
     pub baseline: Vec<PathBuf>,
     /// The same after the change.
-    #[arg(
-        long,
-        value_name = "FILE.ko|FILE.bpf.o|run: COMMAND|audit: RULES|kernel: ARGUMENTS",
-        requires = "baseline"
-    )]
+    #[arg(long, value_name = SUBJECT, requires = "baseline")]
     pub candidate: Vec<PathBuf>,
     /// Parameters of the module, as insmod takes them.
     #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]
@@ -62,9 +48,6 @@ pub struct LabArgs {
     /// Further parameters of the candidate.
     #[arg(long, value_name = "NAME=VALUE ...", requires = "baseline", default_value = "")]
     pub candidate_params: String,
-    /// What uses the driver.
-    #[command(flatten)]
-    pub agent: AgentArgs,
     /// Handler to measure, by name or glob (repeatable) [default: those of --profile; else all functions of the
     /// driver, if instructions are counted].
     #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB")]
@@ -117,11 +100,11 @@ pub struct LabArgs {
     pub jobs: Option<u32>,
     /// `virtual`: one CPU, and a clock that counts instructions. `wall`: the host's time, on
     /// several CPUs, to see contention.
-    #[arg(long, value_parser = one_of(CLOCKS), default_value_t = Clock::Virtual)]
+    #[arg(long, value_parser = by_name::<Clock>(), default_value_t = Clock::Virtual)]
     pub clock: Clock,
     /// How handlers are measured [default: exact under virtual time, else probes]. `exact`: the emulator
     /// counts the instructions of each call, without probes. `probes`: as `profiler run` does.
-    #[arg(long, value_parser = one_of(METERS))]
+    #[arg(long, value_parser = by_name::<Meter>())]
     pub meter: Option<Meter>,
     /// Have probes measure all handlers with this backend, as `profiler run` does.
     #[arg(long, value_name = "NAME")]
@@ -145,12 +128,9 @@ pub struct LabArgs {
     /// with several kernels, in a folder for each.
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
-    /// Keep the kernel's messages of each guest in this folder.
-    #[arg(long, value_name = "FOLDER")]
-    pub logs: Option<PathBuf>,
-    /// No progress on standard error.
-    #[arg(long, short)]
-    pub quiet: bool,
+    /// What runs in the guests beside that, and what is kept and said of them.
+    #[command(flatten)]
+    pub guests: GuestArgs,
 }
 
 impl LabArgs {

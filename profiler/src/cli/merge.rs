@@ -26,7 +26,7 @@ pub struct MergeArgs {
     pub output: PathBuf,
     /// Merge also where the runs differ in this (repeatable, or several with commas). Clock, backend and
     /// precision are never merged.
-    #[arg(long = "allow-different", value_name = "WHAT", value_delimiter = ',', value_parser = by_name::<What>(What::ALL.iter().map(|what| what.name())))]
+    #[arg(long = "allow-different", value_name = "WHAT", value_delimiter = ',', value_parser = by_name::<What>())]
     pub allowed: Vec<What>,
     /// Only errors on standard error.
     #[arg(long, short)]

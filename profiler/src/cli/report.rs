@@ -28,7 +28,7 @@ pub struct ReportArgs {
     #[arg(long, default_value_t = Unit::Auto)]
     pub unit: Unit,
     /// Format [default: by the extension of --output, else table].
-    #[arg(long, short, value_parser = by_name::<Format>(Format::ALL.iter().map(|format| format.name())))]
+    #[arg(long, short, value_parser = by_name::<Format>())]
     pub format: Option<Format>,
     /// Write to this file instead of standard output; an existing file is replaced atomically.
     #[arg(long, short, value_name = "FILE")]

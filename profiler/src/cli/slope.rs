@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::AgentArgs;
+use super::GuestArgs;
 use crate::export::slope::max_slope;
 use crate::load::{BuiltinKind, Points};
 use crate::verdict::Limit;
@@ -35,9 +35,6 @@ pub struct SlopeArgs {
     /// Parameters of the module, as insmod takes them.
     #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]
     pub module_params: String,
-    /// What uses the driver.
-    #[command(flatten)]
-    pub agent: AgentArgs,
     /// Handler to measure, by name or glob (repeatable) [default: all].
     #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB")]
     pub handlers: Vec<String>,
@@ -51,10 +48,7 @@ pub struct SlopeArgs {
     /// Write everything as JSON to this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Keep the kernel's messages of each guest in this folder.
-    #[arg(long, value_name = "FOLDER")]
-    pub logs: Option<PathBuf>,
-    /// No progress on standard error.
-    #[arg(long, short)]
-    pub quiet: bool,
+    /// What runs in the guests beside that, and what is kept and said of them.
+    #[command(flatten)]
+    pub guests: GuestArgs,
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use super::to_stdout;
-use crate::cli::AgentArgs;
+use crate::args::{AgentArgs, GuestArgs};
 use crate::cli::bisect::BisectArgs;
 use crate::error::{Failure, exit};
 use crate::export::cell::clean;
@@ -23,7 +23,7 @@ const STEP: &str = include_str!("bisect/step.sh");
 /// # Errors
 /// If the revisions cannot be built and measured, or no single commit is found.
 pub fn run(args: &BisectArgs) -> Result<(), Failure> {
-    let steps = Progress::new(args.quiet);
+    let steps = Progress::new(args.guests.quiet);
     run_script(script(args, &gate(args)), &mut |line| steps.say(&clean(line)), to_stdout)
 }
 
@@ -43,9 +43,6 @@ fn run_script(
     say: &mut dyn FnMut(&str),
     print: impl FnOnce(&str) -> Result<(), Failure> + Send,
 ) -> Result<(), Failure> {
-    let cannot_run = |error: io::Error| {
-        Failure::new(exit::CANNOT_MEASURE, format!("cannot run the script of bisect: {error}"))
-    };
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(cannot_run)?;
     let (word, result, steps) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -76,6 +73,10 @@ fn run_script(
     }
 }
 
+fn cannot_run(error: io::Error) -> Failure {
+    Failure::new(exit::CANNOT_MEASURE, format!("cannot run the script of bisect: {error}"))
+}
+
 /// Prints the script's standard output, if there is any, and tells it so.
 fn print_result(
     result: Option<impl Read>,
@@ -103,10 +104,10 @@ fn gate(args: &BisectArgs) -> Vec<OsString> {
     words.extend(args.handlers.iter().map(|glob| format!("--handler={glob}").into()));
     words.extend(args.max_regression.iter().map(|text| format!("--max-regression={text}").into()));
     words.extend(args.kernel.iter().map(|kernel| format!("--kernel={kernel}").into()));
-    let AgentArgs { agent, agent_file } = &args.agent;
+    let GuestArgs { agent: AgentArgs { agent, agent_file }, logs, .. } = &args.guests;
     words.extend(agent.iter().map(|command| format!("--agent={command}").into()));
     words.extend(agent_file.iter().flat_map(|file| ["--agent-file".into(), file.into()]));
-    words.extend(args.logs.iter().flat_map(|folder| ["--logs".into(), folder.into()]));
+    words.extend(logs.iter().flat_map(|folder| ["--logs".into(), folder.into()]));
     words
 }
 

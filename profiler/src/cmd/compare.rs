@@ -1,6 +1,6 @@
 //! `profiler compare`: what differs between two sets of runs.
 
-use super::{data_to_stdout, sides::Files, stdout_width, to_stdout};
+use super::{data_to_stdout, save, sides::Files, stdout_width, to_stdout};
 use crate::atomic_file::OutputFile;
 use crate::cli::compare::{CompareArgs, Format};
 use crate::error::{Failure, exit};
@@ -26,9 +26,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         Sides::new(&base, &candidate, &args.sides.allow_different, args.sides.independent_runs)
             .map_err(|why| Failure::new(exit::NOT_COMPARABLE, why))?;
     let report = CompareReport::of(&sides);
-    if let Some(json) = json {
-        json.commit(&indented(&report))?;
-    }
+    save(json, &report)?;
     match args.format {
         Format::Text => to_stdout(&compare::document(&report).text(stdout_width())),
         Format::Json => data_to_stdout(&indented(&report)),

@@ -1,11 +1,10 @@
 //! `profiler cost`: what the probes add to each call of a handler on this machine.
 
-use super::to_stdout;
+use super::{save, to_stdout};
 use crate::atomic_file::OutputFile;
 use crate::cli::CostArgs;
 use crate::cost::measure;
-use crate::error::{Failure, exit};
-use crate::export::json::indented;
+use crate::error::{Failure, bail};
 use crate::kernel::privileges;
 use crate::kernel::target::KernelFiles;
 
@@ -19,14 +18,11 @@ pub fn run(args: &CostArgs) -> Result<(), Failure> {
     let handlers = [args.handler.clone()];
     let targets = KernelFiles::default().resolve(args.module.as_deref(), &handlers)?;
     let [target] = targets.as_slice() else {
-        let text = format!("`{}` matches several handlers: name one", args.handler);
-        return Err(Failure::new(exit::USAGE, text));
+        bail!(USAGE, "`{}` matches several handlers: name one", args.handler);
     };
     let file = args.json.as_deref().map(OutputFile::open).transpose()?;
     let (operations, clock) = (args.operations, args.clock);
     let cost = measure(target, args.backend, args.builtin, operations, args.rounds, clock)?;
-    if let Some(file) = file {
-        file.commit(&indented(&cost))?;
-    }
+    save(file, &cost)?;
     to_stdout(&cost.text())
 }

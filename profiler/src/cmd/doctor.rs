@@ -1,22 +1,18 @@
 //! `profiler doctor`: what this machine can measure, and what to do where it cannot.
 
-use super::{data_to_stdout, stdout_width, to_stdout};
+use super::show;
 use crate::cli::DoctorArgs;
 use crate::doctor::{Machine, examine, table};
-use crate::error::{Failure, exit};
-use crate::export::json::indented;
+use crate::error::{Failure, bail};
 
 /// Prints the checks and their remedies.
 ///
 /// # Errors
-/// With [`exit::CANNOT_MEASURE`] when nothing can be measured, after the output.
+/// With [`exit::CANNOT_MEASURE`](crate::error::exit) when nothing can be measured, after the output.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     super::restore_tracefs();
     let report = examine(&Machine::this(), args.module.as_deref(), &args.handlers);
-    match args.json {
-        true => data_to_stdout(&indented(&report))?,
-        false => to_stdout(&table::text(&report, stdout_width()))?,
-    }
+    show(args.json, &report, |width| table::text(&report, width))?;
     if report.can_measure {
         return Ok(());
     }
@@ -24,6 +20,5 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
         Some(module) => format!("functions of module {module}"),
         None => "functions of the kernel".to_owned(),
     };
-    let text = format!("this machine cannot measure {what}: see the remedies above");
-    Err(Failure::new(exit::CANNOT_MEASURE, text))
+    bail!(CANNOT_MEASURE, "this machine cannot measure {what}: see the remedies above")
 }

@@ -32,17 +32,17 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         Sides::new(base, candidate, &args.allow_different, false)
             .map_err(|why| Failure::new(exit::NOT_COMPARABLE, why))?;
     }
-    let runs = |of| runs_of(of, args.handler.as_deref());
-    let recordings: Vec<NamedRuns<'_>> = recordings.iter().map(runs).collect();
+    let recordings: Vec<NamedRuns<'_>> =
+        recordings.iter().map(|runs| runs_of(runs, args.handler.as_deref())).collect();
     deliver(args, output, &recordings, Vec::new())
 }
 
 /// The runs that have the handler in their table, if any do: a gate judges a handler under one load, though other loads call it, too.
 fn runs_of<'a>((name, runs): &'a (String, Vec<Run>), handler: Option<&str>) -> NamedRuns<'a> {
-    let all = || runs.iter().map(|run| &run.recording);
-    let has = |run: &&Recording| run.handlers.iter().any(|found| Some(&*found.name) == handler);
-    let of_handler: Vec<&Recording> = all().filter(has).collect();
-    let runs = if of_handler.is_empty() { all().collect() } else { of_handler };
+    let all: Vec<&Recording> = runs.iter().map(|run| &run.recording).collect();
+    let mut of_handler = all.clone();
+    of_handler.retain(|run| run.handlers.iter().any(|found| Some(&*found.name) == handler));
+    let runs = if of_handler.is_empty() { all } else { of_handler };
     NamedRuns { name: name.clone(), runs }
 }
 

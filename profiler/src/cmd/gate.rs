@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use super::sides::{Files, check_parameters, is_build, read};
 use super::to_stdout;
 use crate::cli::gate::{BuildsArgs, GateArgs};
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail, exit};
 use crate::export::gate::conclusion;
 use crate::export::verdict::GateReport;
 use crate::lab;
 use crate::lab::gate::{Decision, Options, Planned};
-use crate::lab::subject::Subject;
+use crate::lab::subject::{Subject, agent_beside};
 use crate::progress::Progress;
 use crate::verdict::{self, HookReport, Rule, Run, Sides};
 
@@ -59,10 +59,10 @@ fn rule(args: &GateArgs) -> Result<Rule, Failure> {
 /// Judges recordings.
 fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Failure> {
     if let Some(option) = args.builds.option() {
-        let text = format!(
+        bail!(
+            USAGE,
             "{option} is for two builds: name .ko files or `run: COMMAND` in place of recordings"
         );
-        return Err(Failure::new(exit::USAGE, text));
     }
     let outputs = Outputs::open(args)?;
     let (base, candidate) = files.read()?;
@@ -128,7 +128,7 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
         return to_stdout(&plan);
     }
     let outputs = Outputs::open(args)?;
-    let mut progress = Progress::new(args.builds.quiet);
+    let mut progress = Progress::new(args.builds.guests.quiet);
     plan.lines().for_each(|line| progress.say(line));
     let allowed = &args.sides.allow_different;
     let Decision { mut report, candidate, known, rule } =
@@ -159,8 +159,8 @@ fn release(args: &GateArgs) -> Result<(&[PathBuf], Option<Vec<Run>>), Failure> {
 
 /// What is measured of a release beside the candidate.
 fn beside(args: &GateArgs, options: Options, release: &[PathBuf]) -> Result<Planned, Failure> {
-    let BuildsArgs { module_params, candidate_params, agent, .. } = &args.builds;
-    let baseline = Subject::all(release, &agent.agent_file)?;
+    let BuildsArgs { module_params, candidate_params, guests, .. } = &args.builds;
+    let baseline = Subject::all(release, &guests.agent.agent_file)?;
     baseline.iter().try_for_each(|subject| subject.check_parameters(module_params))?;
     let options = Options {
         lab: lab::Options { baseline, ..options.lab },
@@ -180,12 +180,15 @@ fn judged(args: &GateArgs, release: &[Run], candidate: &[Run], rule: &Rule) -> G
 }
 
 fn options(args: &BuildsArgs) -> Result<Options, Failure> {
+    let baseline = Subject::all(&args.old, &args.guests.agent.agent_file)?;
+    let candidate = Subject::all(&args.new, &args.guests.agent.agent_file)?;
+    let has_command = baseline.iter().chain(&candidate).any(Subject::is_command);
     let lab = lab::Options {
-        baseline: Subject::all(&args.old, &args.agent.agent_file)?,
-        candidate: Subject::all(&args.new, &args.agent.agent_file)?,
+        baseline,
+        candidate,
         kernels: args.kernel.clone(),
-        agent: args.agent.beside(&[&args.old, &args.new])?,
-        logs: args.logs.clone(),
+        agent: agent_beside(&args.guests.agent, has_command)?,
+        logs: args.guests.logs.clone(),
         ..lab::Options::counted()
     };
     Ok(Options {

@@ -10,7 +10,7 @@ use crate::cli::TraceCmdArgs;
 use crate::error::Failure;
 use crate::export::{Unit, table};
 use crate::progress::Progress;
-use crate::trace_cmd::{self, Import};
+use crate::trace_cmd::{Import, unreadable};
 
 /// Prints the table and the percentiles of a file of function_graph text, and writes its recording.
 ///
@@ -21,12 +21,11 @@ pub fn trace_cmd(args: &TraceCmdArgs) -> Result<(), Failure> {
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let stdin = args.file == Path::new("-");
     let name = if stdin { "standard input".to_owned() } else { args.file.display().to_string() };
-    let unreadable = |error| trace_cmd::unreadable(&name, &error);
     let (mut input, size): (Box<dyn Read>, _) = if stdin {
         (Box::new(io::stdin().lock()), None)
     } else {
-        let file = File::open(&args.file).map_err(unreadable)?;
-        let metadata = file.metadata().map_err(unreadable)?;
+        let file = File::open(&args.file).map_err(|error| unreadable(&name, &error))?;
+        let metadata = file.metadata().map_err(|error| unreadable(&name, &error))?;
         let size = metadata.is_file().then_some(metadata.len());
         (Box::new(file), size)
     };

@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use profiler_vm::debian::{Unpacked, is_of};
 use serde::Serialize;
 
-use super::{data_to_stdout, grid, stdout_width, to_stdout};
-use crate::cli::{KernelsAction, ListKernelsArgs, RemoveArgs};
+use super::{grid, show};
+use crate::cli::kernels::KernelsAction;
 use crate::error::Failure;
 use crate::export::cell::bytes;
-use crate::export::json::indented;
 use crate::kernels::Cache;
 use crate::lab::snapshots;
 use crate::terminal::say;
@@ -32,31 +31,32 @@ pub fn run(action: &KernelsAction) -> Result<(), Failure> {
             say(&format!("added Linux {release}: `--kernel {release}` boots it"));
             Ok(())
         }
-        KernelsAction::Remove(args) => remove(&cache, args),
-        KernelsAction::List(args) => list(&cache, args),
+        KernelsAction::Remove(args) => remove(&cache, &args.versions),
+        KernelsAction::List(args) => list(&cache, args.json),
     }
 }
 
-fn remove(cache: &Cache, args: &RemoveArgs) -> Result<(), Failure> {
+fn remove(cache: &Cache, versions: &[String]) -> Result<(), Failure> {
     let kept = snapshots::kept();
     let fetched = cache.list();
-    let is_fetched = |version: &&String| fetched.iter().any(|of| is_of(&of.release, version));
-    let has_snapshot = |version: &&String| kept.iter().any(|of| is_of(&of.release, version));
     for kept in &kept {
-        if args.versions.iter().any(|version| is_of(&kept.release, version)) {
+        if versions.iter().any(|version| is_of(&kept.release, version)) {
             fs::remove_dir_all(&kept.folder).map_err(Failure::cannot_write(&kept.folder))?;
             say(&format!("removed a snapshot of Linux {}", kept.release));
         }
     }
     // A kernel that was not fetched may have snapshots.
-    let versions = args.versions.iter().filter(|of| is_fetched(of) || !has_snapshot(of));
-    let versions: Vec<String> = versions.cloned().collect();
+    let mut versions = versions.to_vec();
+    versions.retain(|version| {
+        fetched.iter().any(|kernel| is_of(&kernel.release, version))
+            || !kept.iter().any(|kept| is_of(&kept.release, version))
+    });
     let removed = cache.remove(&versions)?;
     removed.iter().for_each(|kernel| say(&format!("removed Linux {}", kernel.release)));
     Ok(())
 }
 
-fn list(cache: &Cache, args: &ListKernelsArgs) -> Result<(), Failure> {
+fn list(cache: &Cache, json: bool) -> Result<(), Failure> {
     let mut listed: Vec<Listed> = cache.list().into_iter().map(Listed::of).collect();
     for kept in snapshots::kept() {
         let known = listed.iter().position(|kernel| kernel.release == kept.release);
@@ -66,19 +66,13 @@ fn list(cache: &Cache, args: &ListKernelsArgs) -> Result<(), Failure> {
         }
         listed[at].snapshots_bytes += size(&kept.folder);
     }
-    if args.json {
-        return data_to_stdout(&indented(&listed));
-    }
-    if listed.is_empty() {
-        say(&format!(
-            "no kernel in {}: `profiler kernels fetch 6.1` gets one",
-            cache.folder().display()
-        ));
+    if listed.is_empty() && !json {
+        let folder = cache.folder().display();
+        say(&format!("no kernel in {folder}: `profiler kernels fetch 6.1` gets one"));
         return Ok(());
     }
-    let rows = listed.iter().map(Listed::row);
     let header = ["version", "release", "headers", "size", "snapshots"];
-    to_stdout(&grid(&header, rows, stdout_width()))
+    show(json, &listed, |width| grid(&header, listed.iter().map(Listed::row), width))
 }
 
 /// A kernel of the list.
@@ -116,10 +110,10 @@ impl Listed {
 /// What a folder takes on the disk; links are not followed.
 fn size(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let of = |entry: fs::DirEntry| match entry.metadata() {
+    let sizes = entries.map(|entry| match entry.metadata() {
         Ok(facts) if facts.is_dir() => size(&entry.path()),
         Ok(facts) => facts.blocks() * 512,
         Err(_) => 0,
-    };
-    entries.map(of).sum()
+    });
+    sizes.sum()
 }

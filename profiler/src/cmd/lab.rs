@@ -3,12 +3,11 @@
 mod options;
 mod output;
 
-use crate::cli::LabArgs;
+use crate::cli::lab::LabArgs;
 use crate::error::{Failure, exit};
 pub use crate::lab::guest::run as guest;
 use crate::lab::{self, builds};
 use crate::progress::Progress;
-use crate::recording::Meter;
 
 use output::Outputs;
 
@@ -19,11 +18,10 @@ use output::Outputs;
 /// saved.
 pub fn run(args: &LabArgs) -> Result<(), Failure> {
     let options = options::of(args)?;
-    let with_btf = args.meter() == Meter::Probes;
     let folder = lab::private_folder("profiler-lab-")?;
-    let benches = builds::of_kernels(&options, with_btf, folder.path())?;
+    let benches = builds::of_kernels(&options, folder.path())?;
     let mut outputs = Outputs::open(args, &benches)?;
-    let mut progress = Progress::new(args.quiet);
+    let mut progress = Progress::new(args.guests.quiet);
     let mut is_reached = false;
     for (number, bench) in benches.iter().enumerate() {
         let settings = options.settings(&folder.path().join(format!("kernel-{number}")));

@@ -4,16 +4,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::{data_to_stdout, stdout_width, to_stdout};
+use super::show;
 use crate::cli::ListArgs;
 use crate::error::{Failure, exit};
-use crate::export::json::indented;
 use crate::export::list::{self, BpfFunction};
-use crate::kernel::hooks::Hook;
+use crate::kernel::hooks::Hooks;
 use crate::kernel::target::KernelFiles;
 use crate::lab;
 use crate::lab::agent::Agent;
-use crate::lab::subject::Subject;
+use crate::lab::subject::{Subject, agent_beside};
 use crate::probe::resolve_programs;
 use crate::progress::Progress;
 
@@ -23,7 +22,7 @@ use crate::progress::Progress;
 /// If the module is not loaded, a pattern matches nothing, or the output cannot be written.
 pub fn run(args: &ListArgs) -> Result<(), Failure> {
     let file = args.module.as_ref().filter(|module| module.ends_with(".ko"));
-    let agent = args.agent.beside(&[])?;
+    let agent = agent_beside(&args.agent, false)?;
     match (file, agent) {
         (Some(file), agent) => return hooks(args, Subject::Module(PathBuf::from(file)), agent),
         (None, Some(agent)) if args.module.is_none() => {
@@ -40,10 +39,7 @@ pub fn run(args: &ListArgs) -> Result<(), Failure> {
     }
     super::restore_tracefs();
     let functions = KernelFiles::default().functions(args.module.as_deref(), &args.patterns)?;
-    if args.json {
-        return data_to_stdout(&indented(&functions));
-    }
-    to_stdout(&list::functions(&functions).text(stdout_width()))
+    show(args.json, &functions, |width| list::functions(&functions).text(width))
 }
 
 /// Prints the functions of BPF programs.
@@ -52,10 +48,7 @@ fn programs(args: &ListArgs) -> Result<(), Failure> {
     let patterns = if args.patterns.is_empty() { &all[..] } else { &args.patterns };
     let found = resolve_programs(patterns)?.targets;
     let functions: Vec<BpfFunction> = found.iter().map(BpfFunction::of).collect();
-    if args.json {
-        return data_to_stdout(&indented(&functions));
-    }
-    to_stdout(&list::programs(&functions).text(stdout_width()))
+    show(args.json, &functions, |width| list::programs(&functions).text(width))
 }
 
 /// Prints what a subject registers, with the agent that a driver needs.
@@ -65,17 +58,15 @@ fn hooks(args: &ListArgs, subject: Subject, agent: Option<Agent>) -> Result<(), 
     let mut progress = Progress::new(false);
     let params = &args.module_params;
     let mut found = lab::hooks::of_subject(subject, &args.kernel, params, agent, &mut progress)?;
-    let is_wanted =
-        |hook: &Hook| patterns.is_empty() || patterns.iter().any(|pattern| hook.matches(pattern));
     for (_, hooks) in &mut found {
-        hooks.list.retain(is_wanted);
+        hooks.list.retain(|hook| patterns.is_empty() || patterns.iter().any(|it| hook.matches(it)));
     }
-    if args.json {
-        return data_to_stdout(&indented(&BTreeMap::from_iter(found)));
-    }
-    for (number, (release, hooks)) in found.iter().enumerate() {
-        let gap = if number == 0 { "" } else { "\n" };
-        to_stdout(&format!("{gap}Linux {release}\n{}", list::hooks(hooks).text(stdout_width())))?;
-    }
-    Ok(())
+    let by_release: BTreeMap<&String, &Hooks> =
+        found.iter().map(|(release, hooks)| (release, hooks)).collect();
+    show(args.json, &by_release, |width| {
+        let texts = found
+            .iter()
+            .map(|(release, hooks)| format!("Linux {release}\n{}", list::hooks(hooks).text(width)));
+        texts.collect::<Vec<_>>().join("\n")
+    })
 }

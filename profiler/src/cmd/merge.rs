@@ -2,7 +2,7 @@
 
 use super::sides::read;
 use crate::atomic_file::OutputFile;
-use crate::cli::MergeArgs;
+use crate::cli::merge::MergeArgs;
 use crate::error::{Failure, exit};
 use crate::progress::Progress;
 use crate::recording::Merge;

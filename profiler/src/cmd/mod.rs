@@ -3,10 +3,13 @@
 use std::io;
 use std::path::Path;
 
+use serde::Serialize;
+
+use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::export::grid::words as grid;
+use crate::export::json::indented;
 use crate::probe::keeper;
-use crate::serve::control::{self, Answer, Request};
 use crate::terminal::{clean_lines, say, write};
 
 mod failures;
@@ -25,14 +28,12 @@ pub mod list;
 pub mod merge;
 pub mod prepare;
 pub mod profiles;
-pub mod release;
 pub mod report;
 pub mod restore;
 pub mod run;
 pub mod serve;
 pub mod shell;
 pub mod slope;
-pub mod status;
 pub mod tax;
 
 /// Writes text to standard output; a closed pipe is not an error.
@@ -47,10 +48,21 @@ fn data_to_stdout(bytes: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// The failure to print a report.
-fn unwritable(error: &io::Error) -> Failure {
-    let message = format!("cannot write the report: {error}: write it elsewhere");
-    Failure::new(exit::BAD_OUTPUT, message)
+/// Prints `value` as JSON if that is wanted, else this text, which is fitted to a terminal of so many columns.
+fn show(
+    json: bool,
+    value: &impl Serialize,
+    text: impl FnOnce(Option<u16>) -> String,
+) -> Result<(), Failure> {
+    match json {
+        true => data_to_stdout(&indented(value)),
+        false => to_stdout(&text(stdout_width())),
+    }
+}
+
+/// Writes `value` as JSON to the file that is wanted, if any.
+fn save(file: Option<OutputFile>, value: &impl Serialize) -> Result<(), Failure> {
+    file.map_or(Ok(()), |file| file.commit(&indented(value)))
 }
 
 /// Columns of the terminal; `None` if standard output is not one.
@@ -60,11 +72,11 @@ pub fn stdout_width() -> Option<u16> {
 
 /// These globs.
 fn globs(patterns: &[String]) -> Result<Vec<glob::Pattern>, Failure> {
-    let glob = |text: &String| {
-        let bad = |error| Failure::new(exit::USAGE, format!("invalid glob `{text}`: {error}"));
-        glob::Pattern::new(text).map_err(bad)
-    };
-    patterns.iter().map(glob).collect()
+    let globs = patterns.iter().map(|text| {
+        glob::Pattern::new(text)
+            .map_err(|error| Failure::new(exit::USAGE, format!("invalid glob `{text}`: {error}")))
+    });
+    globs.collect()
 }
 
 /// Restores what a killed profiler had changed in tracefs, and reports it.
@@ -76,14 +88,4 @@ fn restore_tracefs() {
             say(&format!("warning: tracefs was not restored after an earlier run: {error}"));
         }
     }
-}
-
-/// Asks the daemon.
-fn ask(request: &Request) -> Result<Answer, Failure> {
-    control::ask(Path::new(control::FOLDER), request)
-}
-
-/// The daemon answers what was not asked.
-fn unexpected(answer: &Answer) -> Failure {
-    Failure::new(exit::INTERNAL, format!("the daemon gave another answer: {answer:?}"))
 }

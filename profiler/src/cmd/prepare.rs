@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::to_stdout;
-use crate::cli::PrepareArgs;
+use crate::args::PrepareArgs;
 use crate::error::Failure;
 use crate::kernel::host::read_fact;
 use crate::prepare::prepare;

@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{data_to_stdout, stdout_width, to_stdout};
-use crate::cli::ProfilesArgs;
-use crate::error::{Failure, exit};
-use crate::export::json::indented;
+use super::show;
+use crate::cli::profiles::ProfilesArgs;
+use crate::error::{Failure, bail};
 use crate::export::load_profiles::table;
 use crate::load_profile::{Library, Listed, Origin};
 
@@ -22,27 +21,19 @@ pub fn run(args: &ProfilesArgs) -> Result<(), Failure> {
             library.parts(&profile)?;
             profiles.push(profile);
         }
-        if args.json {
-            return data_to_stdout(&indented(&profiles));
-        }
         let texts = profiles.iter().map(|of| format!("# {}\n{}", of.origin, of.text));
-        return to_stdout(&texts.collect::<Vec<_>>().join("\n"));
+        return show(args.json, &profiles, |_| texts.collect::<Vec<_>>().join("\n"));
     }
     let listed = library.list()?;
-    if args.json {
-        let entries: Vec<Value> = listed.iter().map(entry).collect();
-        data_to_stdout(&indented(&entries))?;
-    } else {
-        to_stdout(&table(&listed, stdout_width()))?;
-    }
+    let entries: Vec<Value> = listed.iter().map(entry).collect();
+    show(args.json, &entries, |width| table(&listed, width))?;
     let errors = listed.iter().filter_map(|of| of.profile.as_ref().err());
     let errors: Vec<String> = errors.map(ToString::to_string).collect();
     if errors.is_empty() {
         return Ok(());
     }
     let (bad, all, errors) = (errors.len(), listed.len(), errors.join("\n  "));
-    let text = format!("{bad} of {all} load profiles cannot be used:\n  {errors}");
-    Err(Failure::new(exit::BAD_INPUT, text))
+    bail!(BAD_INPUT, "{bad} of {all} load profiles cannot be used:\n  {errors}")
 }
 
 /// One load profile of the list, in JSON.

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::atomic_file::OutputFile;
-use crate::cli::ReportArgs;
-use crate::error::{Failure, exit};
+use crate::cli::report::ReportArgs;
+use crate::error::{Failure, bail, exit};
 use crate::export::Format;
 use crate::recording::Series;
 use crate::terminal::write;
@@ -21,7 +21,10 @@ pub fn run(args: &ReportArgs, width: Option<u16>, out: &mut dyn Write) -> Result
     let bytes = format.render(&series, args.unit, width.filter(|_| output.is_none()));
     match output {
         Some(output) => Ok(output.commit(&bytes)?),
-        None => write(out, &bytes).map_err(|error| super::unwritable(&error)),
+        None => write(out, &bytes).map_err(|error| {
+            let text = format!("cannot write the report: {error}: write it elsewhere");
+            Failure::new(exit::BAD_OUTPUT, text)
+        }),
     }
 }
 
@@ -32,8 +35,7 @@ fn format(args: &ReportArgs) -> Result<Format, Failure> {
         (Some(format), _) => Ok(format),
         (None, Some(path)) if path.extension().is_some() => {
             let (path, names) = (path.display(), Format::names());
-            let text = format!("the extension of {path} is no format's: add --format ({names})");
-            Err(Failure::new(exit::USAGE, text))
+            bail!(USAGE, "the extension of {path} is no format's: add --format ({names})")
         }
         (None, _) => Ok(Format::Table),
     }
@@ -49,16 +51,13 @@ fn read(file: &Path, args: &ReportArgs) -> Result<Series, Failure> {
             series.runs = vec![series.runs.swap_remove(number - 1)];
         }
         Some(number) => {
-            let message = format!("{} has no run {number}: give 1 to {all}", file.display());
-            return Err(Failure::new(exit::USAGE, message));
+            bail!(USAGE, "{} has no run {number}: give 1 to {all}", file.display());
         }
     }
     let patterns = super::globs(&args.handlers)?;
     for pattern in &patterns {
         if !series.runs.iter().flat_map(|run| &run.handlers).any(|h| pattern.matches(&h.name)) {
-            let message =
-                format!("{} has no handler `{pattern}`: its table lists them", file.display());
-            return Err(Failure::new(exit::NO_TARGET, message));
+            bail!(NO_TARGET, "{} has no handler `{pattern}`: its table lists them", file.display());
         }
     }
     if !patterns.is_empty() {

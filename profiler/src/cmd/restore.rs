@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail};
 use crate::probe::keeper;
 use crate::terminal::say;
 
@@ -11,14 +11,15 @@ use crate::terminal::say;
 /// # Errors
 /// If this is not root, or something of a killed profiler's is left. What one that lives has changed is its own.
 pub fn run() -> Result<(), Failure> {
-    let failed = |text| Failure::new(exit::CANNOT_MEASURE, text);
     if !nix::unistd::geteuid().is_root() {
-        return Err(failed("only root can put tracefs back: run this as root".to_owned()));
+        bail!(CANNOT_MEASURE, "only root can put tracefs back: run this as root");
     }
-    let done = keeper::put_back(Path::new("/"))
-        .map_err(|error| failed(format!("tracefs cannot be put back: {error}")))?;
+    let done = match keeper::put_back(Path::new("/")) {
+        Ok(done) => done,
+        Err(error) => bail!(CANNOT_MEASURE, "tracefs cannot be put back: {error}"),
+    };
     if !done.is_all {
-        return Err(failed(done.text));
+        bail!(CANNOT_MEASURE, "{}", done.text);
     }
     if !done.text.is_empty() {
         say(&done.text);

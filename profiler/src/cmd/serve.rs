@@ -1,13 +1,19 @@
-//! `profiler serve`: the daemon.
+//! `profiler serve`, the daemon; `profiler release` and `profiler status`, which ask it.
 
-use super::to_stdout;
-use crate::cli::ServeArgs;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+
+use super::{show, to_stdout};
+use crate::cli::serve::{ReleaseArgs, ServeArgs, StatusArgs};
 use crate::error::{Failure, exit};
 use crate::kernel::privileges;
 use crate::serve;
 use crate::serve::config::Config;
+use crate::serve::control::{self, Released, Request};
 use crate::serve::logs::init_logs;
-use crate::text::plural;
+use crate::serve::status::Status;
+use crate::text::{listed, plural};
 
 /// See the [command line](ServeArgs).
 ///
@@ -17,13 +23,63 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let config = Config::read(&args.config)?;
     if args.check {
         let count = config.modules.len();
-        return to_stdout(&format!(
-            "the configuration is right: {count} module{}\n",
-            plural(count)
-        ));
+        let text = format!("the configuration is right: {count} module{}\n", plural(count));
+        return to_stdout(&text);
     }
     privileges::check()?;
     super::restore_tracefs();
     init_logs().map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
     serve::run(config, args.config.clone())
+}
+
+/// Prints what a running daemon does: see the [command line](StatusArgs).
+///
+/// # Errors
+/// If no daemon runs.
+pub fn status(args: &StatusArgs) -> Result<(), Failure> {
+    let status: Status = ask(&Request::Status)?;
+    show(args.json, &status, |_| status.text() + "\n")
+}
+
+/// Has the daemon let a module go: see the [command line](ReleaseArgs).
+///
+/// # Errors
+/// If no daemon runs, or it is not for this module.
+pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
+    let module = args.module.clone();
+    let text = if args.resume {
+        let handlers: Vec<String> = ask(&Request::Resume(module))?;
+        format!("{} is measured again: {}", args.module, listed(&handlers))
+    } else {
+        of_release(&args.module, &ask(&Request::Release(module))?)
+    };
+    if args.quiet { Ok(()) } else { to_stdout(&(text + "\n")) }
+}
+
+/// Asks the daemon.
+fn ask<T: DeserializeOwned>(request: &Request) -> Result<T, Failure> {
+    control::ask(Path::new(control::FOLDER), request)
+}
+
+fn of_release(module: &str, released: &Released) -> String {
+    let Released { handlers, calls, references } = released;
+    if handlers.is_empty() && *references == 0 {
+        return format!("{module} was not measured: nothing holds it");
+    }
+    let mut text = match handlers.is_empty() {
+        true => format!("{module} was not measured, and this load of it will not be"),
+        false => format!(
+            "{module} is released: {calls} call{} since the last interval, of {}",
+            plural(*calls),
+            listed(handlers)
+        ),
+    };
+    if *references > 0 {
+        let others = format!(
+            "; others still hold it ({references} reference{}): see lsmod and /sys/module/{module}/holders",
+            plural(*references)
+        );
+        text.push_str(&others);
+    }
+    text
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::data_to_stdout;
 use crate::atomic_file::OutputFile;
-use crate::cli::{CompletionsArgs, ManArgs, completions as script, man_pages};
-use crate::error::{Failure, exit};
+use crate::cli::shell::{CompletionsArgs, ManArgs, completions as script, man_pages};
+use crate::error::{Failure, bail, exit};
 
 /// Prints the completions for a shell.
 ///
@@ -38,8 +38,7 @@ pub fn man(args: &ManArgs) -> Result<(), Failure> {
         None => {
             let known: Vec<&str> =
                 pages.iter().filter_map(|(name, _)| name.strip_prefix("profiler-")).collect();
-            let message = format!("`{wanted}` has no man page: choose one of {}", known.join(", "));
-            Err(Failure::new(exit::USAGE, message))
+            bail!(USAGE, "`{wanted}` has no man page: choose one of {}", known.join(", "))
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use crate::cli::compare::SidesArgs;
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail};
 use crate::lab::{self, subject};
 use crate::recording::Series;
 use crate::verdict::Run;
@@ -25,27 +26,25 @@ impl Files {
     /// # Errors
     /// If a side has no file.
     pub(super) fn of(args: &SidesArgs, base_needed: bool) -> Result<Self, Failure> {
-        let usage = |text: &str| Failure::new(exit::USAGE, text);
-        let is_option = |file: &&PathBuf| file.to_string_lossy().starts_with("--");
-        if let Some(option) = args.base.iter().chain(&args.candidate).find(is_option) {
-            return Err(usage(&format!(
-                "what follows `--` are files of the candidate: write {} before it",
-                option.display()
-            )));
+        let mut files = args.base.iter().chain(&args.candidate);
+        if let Some(option) = files.find(|file| file.to_string_lossy().starts_with("--")) {
+            let option = option.display();
+            bail!(USAGE, "what follows `--` are files of the candidate: write {option} before it");
         }
-        match (args.base.as_slice(), args.candidate.as_slice()) {
-            ([base, candidate], []) => {
-                Ok(Self { base: vec![base.clone()], candidate: vec![candidate.clone()] })
-            }
-            (_, []) => Err(usage(
+        let (base, candidate) = match (args.base.as_slice(), args.candidate.as_slice()) {
+            ([base, candidate], []) => (slice::from_ref(base), slice::from_ref(candidate)),
+            (_, []) => bail!(
+                USAGE,
                 "no candidate: write the files of the baseline, then --, then those of the candidate; or measure two \
-                 builds of a driver with `profiler gate --baseline BASE.ko --candidate HEAD.ko`",
-            )),
-            ([], _) if base_needed => Err(usage(
-                "no baseline: write the files of the baseline, then --, then those of the candidate",
-            )),
-            (base, candidate) => Ok(Self { base: base.to_vec(), candidate: candidate.to_vec() }),
-        }
+                 builds of a driver with `profiler gate --baseline BASE.ko --candidate HEAD.ko`"
+            ),
+            ([], _) if base_needed => bail!(
+                USAGE,
+                "no baseline: write the files of the baseline, then --, then those of the candidate"
+            ),
+            sides => sides,
+        };
+        Ok(Self { base: base.to_vec(), candidate: candidate.to_vec() })
     }
 
     /// Whether they are builds to measure, drivers or commands: by content, or by name if there is no such file.
@@ -53,16 +52,14 @@ impl Files {
     /// # Errors
     /// If some are and others are not.
     pub(super) fn are_builds(&self) -> Result<bool, Failure> {
-        let all = || self.base.iter().chain(&self.candidate);
-        match (all().find(|path| is_build(path)), all().find(|path| !is_build(path))) {
-            (Some(build), Some(other)) => {
-                let text = format!(
-                    "{} is a build and {} is none: name builds alone, or recordings alone",
-                    build.display(),
-                    other.display()
-                );
-                Err(Failure::new(exit::USAGE, text))
-            }
+        let mut files = self.base.iter().chain(&self.candidate);
+        match (files.clone().find(|path| is_build(path)), files.find(|path| !is_build(path))) {
+            (Some(build), Some(other)) => bail!(
+                USAGE,
+                "{} is a build and {} is none: name builds alone, or recordings alone",
+                build.display(),
+                other.display()
+            ),
             (build, _) => Ok(build.is_some()),
         }
     }
@@ -72,17 +69,17 @@ impl Files {
     /// # Errors
     /// If a file is missing or not a valid recording.
     pub(super) fn read(&self) -> Result<(Vec<Run>, Vec<Run>), Failure> {
-        let is_missing = |path: &&PathBuf| path.as_os_str() != "-" && !path.exists();
-        if let Some(missing) = self.base.iter().find(is_missing) {
-            let text = format!(
-                "the baseline {} does not exist: measure the accepted driver with `profiler lab --json FILE` or \
-                 `profiler run --json FILE`, and keep that file",
-                missing.display()
+        if let Some(missing) = self.base.iter().find(|it| it.as_os_str() != "-" && !it.exists()) {
+            let missing = missing.display();
+            bail!(
+                BAD_INPUT,
+                "the baseline {missing} does not exist: measure the accepted driver with `profiler lab --json FILE` or \
+                 `profiler run --json FILE`, and keep that file"
             );
-            return Err(Failure::new(exit::BAD_INPUT, text));
         }
-        let bad = |error: Failure| Failure::new(error.code, format!("bad baseline: {error}"));
-        Ok((read(&self.base).map_err(bad)?, read(&self.candidate)?))
+        let base = read(&self.base)
+            .map_err(|error| Failure::new(error.code, format!("bad baseline: {error}")))?;
+        Ok((base, read(&self.candidate)?))
     }
 }
 

@@ -9,11 +9,10 @@
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 use statrs::statistics::Statistics as _;
-use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{Failure, exit};
 use crate::kernel::target::Target;
-use crate::load::{BuiltinKind, time_builtin};
+use crate::load::{BuiltinKind, BuiltinLoad, LoadStatus, StopSignal};
 use crate::probe::{Options, Pair, Probes, Session as _};
 use crate::recording::{Backend, Clock};
 use crate::stats::median;
@@ -130,21 +129,21 @@ fn one_round(
     pair: Option<Pair>,
     target: &Target,
     backend: Option<Backend>,
+    kind: BuiltinKind,
     operations: u64,
-    time: &dyn Fn(u64) -> Result<u64, Failure>,
 ) -> Result<Round, Failure> {
     let options = |pair| Options { backend, pair, keeper: true, ..Options::default() };
     let attach = |pair| Probes::attach(std::slice::from_ref(target), options(pair));
     let mut session = pair.map(attach).transpose()?;
     // First calls fill caches and translate the guest's code.
-    time(operations / 10 + 1)?;
+    time(kind, operations / 10 + 1)?;
     if let Some(session) = &mut session {
         session.drain()?;
     }
-    let operation_ns = time(operations)? as f64 / operations as f64;
+    let operation_ns = time(kind, operations)? as f64 / operations as f64;
     let mut round = Round { operation_ns, ..Round::default() };
     if let Some(session) = &mut session {
-        round.backend = session.backends().first().copied();
+        round.backend = session.handlers().first().map(|(_, backend)| *backend);
         for drained in session.drain()? {
             round.hits += drained.durations.len();
             round.sum_ns += drained.durations.sum_ns();
@@ -153,10 +152,21 @@ fn one_round(
     Ok(round)
 }
 
-/// How long that many operations take, in nanoseconds.
-fn time(runtime: &Runtime, kind: BuiltinKind, operations: u64) -> Result<u64, Failure> {
-    let timed = runtime.block_on(time_builtin(kind, operations));
-    timed.map_err(|failure| Failure::new(exit::LOAD_FAILED, failure.to_string()))
+/// How long that many operations take, from the start of the first to the end of the last, in nanoseconds.
+///
+/// # Errors
+/// If the load fails, or any operation does: one that fails early would take less time.
+fn time(kind: BuiltinKind, operations: u64) -> Result<u64, Failure> {
+    let load = BuiltinLoad { operations: Some(operations), ..BuiltinLoad::new(kind) };
+    let outcome = load.run(&StopSignal::new());
+    let why = match (outcome.status, outcome.errors.first()) {
+        (LoadStatus::Failed(failure), _) => failure.to_string(),
+        (_, Some(error)) => {
+            format!("the load broke off: operations of the load failed: {}", error.first)
+        }
+        _ => return Ok(outcome.elapsed_ns),
+    };
+    Err(Failure::new(exit::LOAD_FAILED, why))
 }
 
 /// Measures the cost of probes on `target` under the load `kind`.
@@ -171,16 +181,12 @@ pub fn measure(
     rounds: u32,
     clock: Clock,
 ) -> Result<Cost, Failure> {
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| {
-        Failure::new(exit::INTERNAL, format!("cannot start the runtime: {error}"))
-    })?;
-    let time = |operations| time(&runtime, kind, operations);
     let rounds = rounds.max(1);
     let mut times = [const { Vec::new() }; OPERATIONS.len()];
     let mut last = Round::default();
     for _ in 0..rounds {
         for (times, (_, pair)) in times.iter_mut().zip(OPERATIONS) {
-            last = one_round(pair, target, backend, operations, &time)?;
+            last = one_round(pair, target, backend, kind, operations)?;
             times.push(last.operation_ns);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Answer, BackendReport, Check, CheckId, HandlerReport};
 use crate::kernel::target::Function;
-use crate::probe::select::{Wish, select};
+use crate::probe::{Options, select::select};
 use crate::recording::Backend;
 
 /// What every backend of BPF programs needs.
@@ -60,7 +60,7 @@ pub(super) fn choose(
         let missing = report.module_functions.titles(checks);
         (!missing.is_empty()).then(|| format!("needs {}", missing.join(" and ")))
     };
-    let (backend, obstacles) = match select(function, Wish::default(), refusal, Vec::new()) {
+    let (backend, obstacles) = match select(function, Options::default(), refusal, Vec::new()) {
         Ok(choice) => (Some(choice.backend), choice.obstacles),
         Err(obstacles) => (None, obstacles),
     };

@@ -10,7 +10,7 @@ use super::{Explained, Figures, Function};
 const AS_MANY: f64 = 0.005;
 
 /// What a function of the driver takes more in the second recording. Figures are instructions per call of the function.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cause {
     /// The function. Where all that differs was inlined from one other function, that one.
     pub function: Function,
@@ -25,10 +25,6 @@ pub struct Cause {
 }
 
 impl Cause {
-    fn of(function: Function) -> Self {
-        Self { function, calls: 0.0, own: 0.0, callees: BTreeMap::new(), lines: Vec::new() }
-    }
-
     /// Instructions of all its code and of what it calls.
     pub fn total(&self) -> f64 {
         self.own + self.callees.values().sum::<f64>()
@@ -56,9 +52,7 @@ impl Explained {
                 continue;
             }
             let (function, lines) = self.source_of(&self.nodes[owner].function);
-            let (cause, of_cause) = found
-                .entry(function.clone())
-                .or_insert_with(|| (Cause::of(function.clone()), BTreeSet::new()));
+            let (cause, of_cause) = found.entry(function.clone()).or_default();
             if owner == at {
                 of_cause.extend(lines);
                 cause.calls += self.per_call(1, node.figures[1].calls);
@@ -69,7 +63,7 @@ impl Explained {
             }
         }
         let mut causes: Vec<Cause> =
-            found.into_values().map(|found| self.with_lines(found)).collect();
+            found.into_iter().map(|(function, found)| self.with_lines(function, found)).collect();
         causes.retain(|cause| cause.total() != 0.0);
         let weight = |cause: &Cause| (cause.total() * cause.calls).abs();
         causes.sort_by(|a, b| {
@@ -81,7 +75,7 @@ impl Explained {
     /// The handler and what it calls, of one recording; `sign` is -1 where a change takes it away.
     pub(crate) fn whole(&self, sign: f64) -> Cause {
         let of_call = |total: u64| sign * self.per_call(0, total);
-        let mut cause = Cause { calls: 1.0, ..Cause::of(self.handler.clone()) };
+        let mut cause = Cause { function: self.handler.clone(), calls: 1.0, ..Cause::default() };
         for node in &self.nodes {
             let Figures { own, inclusive, .. } = node.figures[0];
             match node.parent {
@@ -114,13 +108,15 @@ impl Explained {
         }
     }
 
-    fn with_lines(&self, (mut cause, lines): (Cause, BTreeSet<usize>)) -> Cause {
+    fn with_lines(&self, function: Function, found: (Cause, BTreeSet<usize>)) -> Cause {
+        let (mut cause, lines) = found;
         let line = |number: usize| {
             let line = &self.lines[number];
             let file = line.file.as_deref()?;
             let at = line.at.iter().rev().flatten().next()?;
             Some((last_name(file).to_owned(), *at, line.change.per_call()))
         };
+        cause.function = function;
         cause.lines = lines.into_iter().filter_map(line).collect();
         // Its figures so far are per call of the handler.
         let calls = if cause.calls > 0.0 { cause.calls } else { 1.0 };

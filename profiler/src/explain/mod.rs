@@ -39,7 +39,7 @@ impl NamedRuns<'_> {
 }
 
 /// A function of the source. Symbols that the compiler made of it (`.isra.0`, `.part.0`, `.cold`) are the same function.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Function {
     /// Its name.

@@ -1,9 +1,9 @@
 //! The view of a comparison.
 
 use super::document::{Document, Note, Table, or_dash};
-use super::verdict::{CompareReport, PartRecord, SideRecord, figure};
+use super::verdict::{CompareReport, PartRecord, SideRecord};
 use crate::text::plural;
-use crate::verdict::{ChangeRecord, Statistic};
+use crate::verdict::{ChangeRecord, Statistic, figure};
 
 /// The view of `report`.
 pub fn document(report: &CompareReport) -> Document {

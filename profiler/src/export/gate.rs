@@ -5,12 +5,10 @@ use quick_junit::{TestCase, TestCaseStatus};
 use super::compare;
 use super::document::{Document, Note, Row, Table, or_dash};
 use super::junit;
-use super::verdict::{Cause, FEWER, GateReport, quantity};
+use super::verdict::{Cause, GateReport};
 use crate::recording::Meter;
 use crate::text::{listed, phrases, plural};
-use crate::verdict::{Outcome, Statistic, Verdict};
-
-type Line = crate::verdict::Line<String>;
+use crate::verdict::{FEWER, Line, Outcome, Statistic, Verdict, quantity};
 
 const NOT_JUDGED: &str =
     "not judged (too few calls, beside other threads, not readable, or not asked for)";

@@ -45,6 +45,7 @@ use crate::recording::{Recording, Series};
     PartialEq,
     Eq,
     strum::VariantArray,
+    strum::VariantNames,
     strum::IntoStaticStr,
     strum::Display,
     strum::EnumString,

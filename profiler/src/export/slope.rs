@@ -6,9 +6,8 @@ use serde::Serialize;
 
 use super::document::{Document, Note, Table, or_dash};
 use crate::load::{BuiltinKind, Points};
-use crate::recording::{Clock, Meter};
-use crate::recording::{Recording, Tool};
-use crate::verdict::{Limit, Measured, Rule, Statistic};
+use crate::recording::{Clock, Meter, Recording, Tool};
+use crate::verdict::{Limit, Measured, Rule, Statistic, load_of, operation_of};
 
 /// What the field `schema` says.
 pub const SLOPE_SCHEMA: &str = "profiler/slope";
@@ -182,7 +181,7 @@ impl SlopeReport {
                 names.push(handler.name.clone());
             }
         }
-        names.push(operation(load));
+        names.push(operation_of(load));
         let (mut handlers, mut not_called, mut called_by_one_build) =
             (Vec::new(), Vec::new(), Vec::new());
         for name in names {
@@ -191,7 +190,7 @@ impl SlopeReport {
                     handlers.push(judge(name, &points.numbers, &base, new.as_deref(), limit));
                 }
                 // It has no cost of its own.
-                [None, None] if name == operation(load) => {}
+                [None, None] if name == operation_of(load) => {}
                 [None, None] => not_called.push(name),
                 _ => called_by_one_build.push(name),
             }
@@ -216,10 +215,6 @@ impl SlopeReport {
     pub fn failed(&self) -> Vec<&str> {
         self.handlers.iter().filter(|it| it.fails).map(|it| it.handler.as_str()).collect()
     }
-}
-
-fn operation(load: BuiltinKind) -> String {
-    format!("operation of {}", load.name())
 }
 
 fn judge(
@@ -254,7 +249,7 @@ fn figures(runs: &[Recording], parts: &[String], name: &str) -> Option<Vec<Vec<f
         let run = runs.iter().find(is_it)?;
         match run.handlers.iter().find(|handler| handler.name == name) {
             Some(handler) => handler.mean_ns(),
-            None if name.starts_with("operation of ") => Some(run.driver_costs.first()?.with_ns),
+            None if load_of(name).is_some() => Some(run.driver_costs.first()?.with_ns),
             None => None,
         }
     };

@@ -1,9 +1,8 @@
-//! Results of a comparison and of a gate as they are stored: numbers, and sentences about them.
+//! Results of a comparison and of a gate as they are stored.
 
 mod causes;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use std::collections::BTreeSet;
 
@@ -14,10 +13,9 @@ use crate::recording::{Clock, Meter, Tool};
 use crate::text::{listed, plural};
 use crate::verdict::{
     self, CONFIDENCE, ChangeRecord, DesignKind, Gate, HookReport, Line, Outcome, Part, Rule, Run,
-    Sides, Statistic, Verdict, load_of, subject,
+    Sides, Verdict, load_of,
 };
 pub use causes::{Cause, Changed, Reached};
-pub(crate) use words::{FEWER, figure, quantity};
 
 /// The field `schema` of a stored comparison.
 pub const COMPARE_SCHEMA: &str = "profiler/compare";
@@ -114,7 +112,7 @@ impl PartRecord {
             name: part.name.clone(),
             clock: part.clock(),
             design: part.design.kind,
-            words: words::design(&part.design, part.meter()),
+            words: verdict::design(&part.design, part.meter()),
             smallest_p: match part.meter() {
                 Meter::Exact => 1.0,
                 Meter::Probes => part.design.smallest_p(),
@@ -186,7 +184,7 @@ pub struct GateReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
     /// The judged figures: failed ones first, then undecided ones, then the rest.
-    pub lines: Vec<Line<String>>,
+    pub lines: Vec<Line>,
 }
 
 /// What a gate of two builds did not judge.
@@ -208,11 +206,11 @@ impl GateReport {
         Self {
             comparisons: gate.comparisons,
             parts: gate.parts.iter().map(PartRecord::of).collect(),
-            notes: gate.notes.clone(),
             causes: causes::causes(&gate),
-            defaults: gate.defaults.clone(),
-            lines: gate.lines.iter().map(|line| in_words(&gate, line.clone())).collect(),
-            ..Self::empty(gate.conclusion.outcome(), words::summary(&gate), gate.alpha)
+            notes: gate.notes,
+            defaults: gate.defaults,
+            lines: gate.lines,
+            ..Self::empty(gate.outcome, gate.summary, gate.alpha)
         }
     }
 
@@ -256,14 +254,10 @@ impl GateReport {
 
     /// The same, with `outcome` unless its own is worse.
     fn at_best(self, outcome: Outcome) -> Self {
-        let rank = |outcome: Outcome| match outcome {
-            Outcome::Pass => 0,
-            Outcome::Inconclusive => 1,
-            Outcome::TooFewRuns => 2,
-            Outcome::NotComparable => 3,
-            Outcome::Fail => 4,
-        };
-        let outcome = if rank(outcome) > rank(self.outcome) { outcome } else { self.outcome };
+        use Outcome::{Fail, Inconclusive, NotComparable, Pass, TooFewRuns};
+        let from_best = [Pass, Inconclusive, TooFewRuns, NotComparable, Fail];
+        let worse = from_best.into_iter().rfind(|it| [outcome, self.outcome].contains(it));
+        let outcome = worse.unwrap_or(outcome);
         Self { outcome, exit_code: exit_code(outcome), ..self }
     }
 
@@ -319,12 +313,12 @@ impl GateReport {
         if self.is_refused() || self.is_of_equal() {
             return self.summary.clone();
         }
-        let kinds: [fn(&Line<String>) -> bool; 3] = [
+        let kinds: [fn(&Line) -> bool; 3] = [
             |line| line.verdict == Verdict::Fail && !line.is_of_calls(),
             |line| line.improved,
             Line::is_undecided,
         ];
-        let handlers = |is: fn(&Line<String>) -> bool| {
+        let handlers = |is: fn(&Line) -> bool| {
             let of_handlers = self.lines.iter().filter(|line| load_of(&line.handler).is_none());
             of_handlers.filter(|line| is(line)).map(Line::subject).collect::<BTreeSet<_>>().len()
         };
@@ -386,49 +380,5 @@ fn exit_code(outcome: Outcome) -> u8 {
         Outcome::Inconclusive => exit::INCONCLUSIVE,
         Outcome::NotComparable => exit::NOT_COMPARABLE,
         Outcome::TooFewRuns => exit::TOO_FEW_RUNS,
-    }
-}
-
-fn in_words(gate: &Gate<'_>, line: Line) -> Line<String> {
-    Line {
-        evidence: words::evidence(gate, &line),
-        verdict: line.verdict,
-        improved: line.improved,
-        part: line.part,
-        handler: line.handler,
-        statistic: line.statistic,
-        budget: line.budget,
-        limit_percent: line.limit_percent,
-        floor_ns: line.floor_ns,
-        floor_instructions: line.floor_instructions,
-        meter: line.meter,
-        p_adjusted: line.p_adjusted,
-        change: line.change,
-    }
-}
-
-impl<E> Line<E> {
-    /// The handler, with its load profile if there are several.
-    pub fn subject(&self) -> String {
-        subject(self.part.as_deref(), &self.handler)
-    }
-
-    /// Whether neither is shown: that it is slower, and that it is not.
-    pub fn is_undecided(&self) -> bool {
-        matches!(self.verdict, Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished)
-    }
-
-    /// Whether it is about how often a handler is called.
-    pub fn is_of_calls(&self) -> bool {
-        self.statistic == Some(Statistic::Count)
-    }
-
-    /// The figure or the budget, or `handler` if the line is about the whole handler.
-    pub fn figure(&self) -> String {
-        match (self.statistic, &self.budget) {
-            (Some(statistic), None) => statistic.to_string(),
-            (_, Some(budget)) => format!("budget {budget}"),
-            (None, None) => "handler".to_owned(),
-        }
     }
 }

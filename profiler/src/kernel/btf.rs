@@ -11,6 +11,7 @@ use std::{
 };
 
 use crate::bytes::array;
+use crate::error::{Failure, exit};
 
 /// Where the kernel shows its BTF.
 pub const BTF_FOLDER: &str = "/sys/kernel/btf";
@@ -19,12 +20,7 @@ const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
 const TYPE_LEN: usize = 12;
 
-/// Why type information cannot be used, with the file.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct BtfError(String);
-
-/// Types of the kernel image, or of one module and the image: type ids of functions by name.
+/// Types of the kernel image, or of one module and the image: functions and structures by name.
 #[derive(Debug)]
 pub struct Btf {
     /// The image's types, which a module's refer to.
@@ -38,7 +34,7 @@ impl Btf {
     ///
     /// # Errors
     /// When the BTF is not there or cannot be understood.
-    pub fn of(module: Option<&str>, folder: &Path) -> Result<Self, BtfError> {
+    pub fn of(module: Option<&str>, folder: &Path) -> Result<Self, Failure> {
         static RUNNING: OnceLock<Arc<Blob>> = OnceLock::new();
         let is_running = folder == Path::new(BTF_FOLDER);
         let image = match RUNNING.get() {
@@ -60,7 +56,7 @@ impl Btf {
     ///
     /// # Errors
     /// When it cannot be understood; the path is for the message.
-    pub fn image(bytes: &[u8], path: &Path) -> Result<Self, BtfError> {
+    pub fn image(bytes: &[u8], path: &Path) -> Result<Self, Failure> {
         Ok(Self { base: None, own: Arc::new(Blob::parse(bytes, path)?) })
     }
 
@@ -68,7 +64,7 @@ impl Btf {
     ///
     /// # Errors
     /// When one of the two cannot be understood; the paths are for the message.
-    pub fn in_blobs(base: (&[u8], &Path), own: (&[u8], &Path)) -> Result<Self, BtfError> {
+    pub fn in_blobs(base: (&[u8], &Path), own: (&[u8], &Path)) -> Result<Self, Failure> {
         let base = Arc::new(Blob::parse(base.0, base.1)?);
         let own = Arc::new(Blob::parse(own.0, own.1)?);
         Ok(Self { base: Some(base), own })
@@ -76,15 +72,21 @@ impl Btf {
 
     /// Type ids of the functions of this name, more than one if they share it. Of a module: without the image's.
     pub fn ids(&self, name: &str) -> &[u32] {
-        let ids = self.functions();
-        let from = ids.partition_point(|&id| self.name_of(id) < name);
-        let to = from + ids[from..].partition_point(|&id| self.name_of(id) == name);
+        self.ids_of(KIND_FUNC, name)
+    }
+
+    /// The same of functions or of structures.
+    pub(super) fn ids_of(&self, kind: u32, name: &str) -> &[u32] {
+        let ids = self.named();
+        let from = ids.partition_point(|&id| self.key(id) < (kind, name));
+        let to = from + ids[from..].partition_point(|&id| self.key(id) == (kind, name));
         &ids[from..to]
     }
 
     /// Number of functions. Of a module: without the image's.
     pub fn count(&self) -> usize {
-        self.functions().len()
+        let ids = self.named();
+        ids.len() - ids.partition_point(|&id| self.key(id).0 < KIND_FUNC)
     }
 
     /// The name of the function of this id; `None` if it is no function.
@@ -93,12 +95,13 @@ impl Btf {
         self.string(header.name)
     }
 
-    fn functions(&self) -> &[u32] {
-        self.own.functions.get_or_init(|| self.own.sorted_functions(self.base.as_deref()))
+    fn named(&self) -> &[u32] {
+        self.own.named.get_or_init(|| self.own.sorted(self.base.as_deref()))
     }
 
-    fn name_of(&self, function: u32) -> &str {
-        self.header(function).and_then(|header| self.string(header.name)).unwrap_or_default()
+    fn key(&self, id: u32) -> (u32, &str) {
+        let key = |of: Header<'_>| (of.kind(), self.string(of.name).unwrap_or_default());
+        self.header(id).map_or((0, ""), key)
     }
 
     /// The blob that holds a type, and the type's offset in it.
@@ -122,11 +125,6 @@ impl Btf {
     /// A string by its offset: a module's types also use strings of vmlinux.
     pub fn string(&self, offset: u32) -> Option<&str> {
         self.own.string(offset, self.base.as_deref())
-    }
-
-    /// Number of types, including the base's: the highest id.
-    pub(super) fn types(&self) -> u32 {
-        self.base.as_ref().map_or(0, |base| base.count()) + self.own.count()
     }
 }
 
@@ -169,20 +167,20 @@ struct Blob {
     strings: Vec<u8>,
     /// Offset of each type in `types`; the first id follows the base's last.
     places: Vec<u32>,
-    /// Ids of the functions, in order of name, then of id; sorted on first use, as the image has 60,000.
-    functions: OnceLock<Vec<u32>>,
+    /// Ids of the structures and functions, in order of kind, name and id; sorted on first use, as the image has 70,000.
+    named: OnceLock<Vec<u32>>,
 }
 
 impl Blob {
-    fn read(path: &Path) -> Result<Self, BtfError> {
+    fn read(path: &Path) -> Result<Self, Failure> {
         let bytes = fs::read(path)
-            .map_err(|error| BtfError(format!("cannot read {}: {error}", path.display())))?;
+            .map_err(|error| unusable(format!("cannot read {}: {error}", path.display())))?;
         Self::parse(&bytes, path)
     }
 
-    fn parse(bytes: &[u8], path: &Path) -> Result<Self, BtfError> {
+    fn parse(bytes: &[u8], path: &Path) -> Result<Self, Failure> {
         let malformed = |what: &str| {
-            BtfError(format!("{} is not BTF that this program can read: {what}", path.display()))
+            unusable(format!("{} is not BTF that this program can read: {what}", path.display()))
         };
         let magic = array(bytes, 0).map(u16::from_ne_bytes);
         if magic != Some(MAGIC) {
@@ -204,26 +202,23 @@ impl Blob {
         let strings = section("strings", field(16), field(20))?;
         let places = places(&types)
             .map_err(|(at, what)| malformed(&format!("{what} (byte {at} of the types)")))?;
-        Ok(Self { types, strings, places, functions: OnceLock::new() })
+        Ok(Self { types, strings, places, named: OnceLock::new() })
     }
 
-    fn sorted_functions(&self, base: Option<&Self>) -> Vec<u32> {
-        let first = base.map_or(0, Self::count) + 1;
-        let mut named: Vec<(&str, u32)> = (first..)
+    fn sorted(&self, base: Option<&Self>) -> Vec<u32> {
+        // Each type takes at least its header of a blob whose length is a `u32`.
+        let first = base.map_or(0, |base| base.places.len() as u32) + 1;
+        let mut named: Vec<(u32, &str, u32)> = (first..)
             .zip(&self.places)
             .filter_map(|(id, &at)| {
                 let header = Header::at(&self.types, at as usize)?;
-                let name = (header.kind() == KIND_FUNC).then_some(header.name)?;
-                Some((self.string(name, base)?, id))
+                let kind =
+                    Some(header.kind()).filter(|kind| [KIND_STRUCT, KIND_FUNC].contains(kind))?;
+                Some((kind, self.string(header.name, base)?, id))
             })
             .collect();
         named.sort_unstable();
-        named.into_iter().map(|(_, id)| id).collect()
-    }
-
-    fn count(&self) -> u32 {
-        // Each takes at least its header of a blob whose length is a `u32`.
-        self.places.len() as u32
+        named.into_iter().map(|(.., id)| id).collect()
     }
 
     fn string<'a>(&'a self, offset: u32, base: Option<&'a Self>) -> Option<&'a str> {
@@ -256,10 +251,15 @@ fn places(types: &[u8]) -> Result<Vec<u32>, (usize, String)> {
     Ok(places)
 }
 
+fn unusable(text: String) -> Failure {
+    Failure::new(exit::CANNOT_MEASURE, text)
+}
+
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     array(bytes, at).map(u32::from_ne_bytes)
 }
 
+pub(super) const KIND_STRUCT: u32 = 4;
 pub(super) const KIND_FUNC: u32 = 12;
 
 /// Bytes that follow a type's header, by kind; `None` for a kind this program does not know.
@@ -359,6 +359,15 @@ pub(crate) mod testing {
             self.add(name, kind::STRUCT, members.len() as u32, 8, &rest)
         }
 
+        /// A struct of so many bytes with members at these offsets.
+        pub(crate) fn layout(&mut self, name: &str, size: u32, members: &[(&str, u32)]) {
+            let mut rest = Vec::new();
+            for (member, offset) in members {
+                rest.extend([self.name(member), 1, 8 * offset]);
+            }
+            self.add(name, kind::STRUCT, members.len() as u32, size, &rest);
+        }
+
         /// A function with its prototype; a parameter is name and type.
         pub(crate) fn function(&mut self, name: &str, ret: u32, params: &[(&str, u32)]) -> u32 {
             let mut rest = Vec::new();
@@ -403,7 +412,7 @@ mod tests {
         (base, split)
     }
 
-    fn parse(base: &[u8], own: &[u8]) -> Result<Btf, BtfError> {
+    fn parse(base: &[u8], own: &[u8]) -> Result<Btf, Failure> {
         Btf::in_blobs((base, Path::new("vmlinux")), (own, Path::new("module")))
     }
 

@@ -50,7 +50,7 @@ impl Hooks {
 }
 
 /// A place in the kernel that calls a module.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Hook {
     /// By which interface it was registered.
@@ -78,13 +78,24 @@ pub struct Hook {
 
 /// Interfaces by which a module is called.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr,
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum HookKind {
     /// `register_kprobe()`.
+    #[default]
     Kprobe,
     /// `register_kretprobe()`.
     Kretprobe,
@@ -155,16 +166,7 @@ impl fmt::Display for Hook {
 impl Hook {
     /// A hook of which only the place and the handlers are known.
     pub(crate) fn new(kind: HookKind, place: impl Into<String>, handlers: Vec<String>) -> Self {
-        Self {
-            kind,
-            place: place.into(),
-            handlers,
-            maxactive: None,
-            state: None,
-            missed: 0,
-            beyond_maxactive: 0,
-            address: 0,
-        }
+        Self { kind, place: place.into(), handlers, ..Self::default() }
     }
 
     /// Whether a pattern is that of its place or of a handler.
@@ -220,7 +222,7 @@ impl Machine {
     fn of(files: &KernelFiles) -> Result<Self, String> {
         let btf = Btf::of(None, &files.btf_folder()).map_err(|error| error.to_string())?;
         let kallsyms = files.read("proc/kallsyms").map_err(|error| error.to_string())?;
-        let reader = Reader::new(&btf, &kallsyms)?;
+        let reader = Reader::new(btf, &kallsyms)?;
         let kcore = Kcore::open(files).map_err(|error| format!("/proc/kcore: {error}"))?;
         let modules = files.read("proc/modules").map_err(|error| error.to_string())?;
         Ok(Self { reader, kallsyms, modules, kcore })

@@ -85,15 +85,20 @@ pub fn collect_at(root: &Path) -> HostFacts {
     }
 }
 
-/// The text of a one-line pseudo file, trimmed; `None` if unreadable or empty.
-pub(crate) fn read_fact(path: &Path) -> Option<String> {
+/// The beginning of a pseudo file.
+pub(super) fn read_bytes(path: &Path) -> Option<Vec<u8>> {
     // A device or FIFO in place of the expected file must not block or stream without end.
     if !fs::metadata(path).ok()?.is_file() {
         return None;
     }
     let mut bytes = Vec::new();
     fs::File::open(path).ok()?.take(MAX_FACT_BYTES).read_to_end(&mut bytes).ok()?;
-    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+    Some(bytes)
+}
+
+/// The text of a one-line pseudo file, trimmed; `None` if unreadable or empty.
+pub(crate) fn read_fact(path: &Path) -> Option<String> {
+    let text = String::from_utf8_lossy(&read_bytes(path)?).trim().to_owned();
     (!text.is_empty()).then_some(text)
 }
 

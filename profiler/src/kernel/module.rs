@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::DirEntryExt as _;
 use std::path::{Path, PathBuf};
 
@@ -13,10 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Failure, exit};
 use crate::kernel::hooks::Hooks;
-use crate::kernel::host::{read_dir_facts, read_fact};
-
-/// Bytes that are read of a notes file.
-const MAX_NOTE_BYTES: u64 = 64 * 1024;
+use crate::kernel::host::{read_bytes, read_dir_facts, read_fact};
 
 /// Build and parameters of a measured module.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,14 +170,7 @@ fn build_id(notes: &Path) -> Option<String> {
     let mut files: Vec<PathBuf> =
         fs::read_dir(notes).ok()?.flatten().map(|entry| entry.path()).collect();
     files.sort();
-    files.iter().find_map(|file| {
-        if !fs::metadata(file).ok()?.is_file() {
-            return None;
-        }
-        let mut bytes = Vec::new();
-        fs::File::open(file).ok()?.take(MAX_NOTE_BYTES).read_to_end(&mut bytes).ok()?;
-        find_build_id(&bytes)
-    })
+    files.iter().find_map(|file| find_build_id(&read_bytes(file)?))
 }
 
 fn find_build_id(notes: &[u8]) -> Option<String> {

@@ -10,7 +10,8 @@ use std::{
 use foldhash::HashSet;
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::btf::{Btf, BtfError};
+use crate::error::{Failure, exit};
+use crate::kernel::btf::Btf;
 use crate::kernel::names::{self, Names, is_function, lines_of};
 
 mod list;
@@ -75,7 +76,7 @@ impl Resolved {
     ///
     /// # Errors
     /// If they are too many.
-    pub(crate) fn merged(all: Vec<Self>) -> Result<Self, ResolveError> {
+    pub(crate) fn merged(all: Vec<Self>) -> Result<Self, Failure> {
         let Self { mut targets, mut left_out } = Self::default();
         // Indices of targets, by label.
         let mut seen: HashMap<String, usize> = HashMap::new();
@@ -94,7 +95,7 @@ impl Resolved {
         left_out.sort();
         left_out.dedup();
         if targets.len() > MAX_HANDLERS {
-            return Err(ResolveError::Name(format!(
+            return Err(wrong(format!(
                 "{} functions match, and {MAX_HANDLERS} is the most that one run measures (each takes \
                  kernel memory on every CPU): use narrower patterns",
                 targets.len()
@@ -121,52 +122,35 @@ pub const MAX_HANDLERS: usize = 512;
 /// Names offered when one is not found.
 const SUGGESTIONS: usize = 3;
 
-/// Why names could not be resolved: what happened, and what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum ResolveError {
-    /// The machine lacks something.
-    #[error("{0}")]
-    Machine(String),
-    /// There is no function of this name.
-    #[error("{0}")]
-    NoSuchHandler(String),
-    /// Something else is wrong with the name, or with the module's.
-    #[error("{0}")]
-    Name(String),
+/// The machine lacks something.
+fn lacking(text: String) -> Failure {
+    Failure::new(exit::CANNOT_MEASURE, text)
 }
 
-impl From<BtfError> for ResolveError {
-    fn from(error: BtfError) -> Self {
-        Self::Machine(error.to_string())
-    }
+/// Something is wrong with a name, or with the module's.
+fn wrong(text: String) -> Failure {
+    Failure::new(exit::NO_TARGET, text)
 }
 
-impl ResolveError {
-    /// Whether the cause is the machine, not the name.
-    pub fn machine_lacks_something(&self) -> bool {
-        matches!(self, Self::Machine(_))
-    }
+/// ftrace cannot trace a function.
+pub(crate) fn not_traceable(handler: &str, module: Option<&str>) -> Failure {
+    wrong(format!(
+        "`{handler}` in {} cannot be traced: it is marked notrace (or lies in a section or file built \
+         without tracing), so no probe can be placed at its entry; measure the function that calls it",
+        place(module)
+    ))
+}
 
-    /// ftrace cannot trace a function.
-    pub(crate) fn not_traceable(handler: &str, module: Option<&str>) -> Self {
-        Self::Name(format!(
-            "`{handler}` in {} cannot be traced: it is marked notrace (or lies in a section or file built \
-             without tracing), so no probe can be placed at its entry; measure the function that calls it",
-            place(module)
-        ))
-    }
-
-    /// A pattern matches no function that can be measured; `not_traceable` match and cannot be traced.
-    fn no_match(pattern: &str, module: Option<&str>, not_traceable: usize) -> Self {
-        let reasons = match not_traceable {
-            0 => ": see /proc/kallsyms for the names there are".to_owned(),
-            count => format!(" ({count} that match cannot be traced by ftrace)"),
-        };
-        Self::Name(format!(
-            "pattern `{pattern}` matches no function of {} that can be probed{reasons}",
-            place(module)
-        ))
-    }
+/// A pattern matches no function that can be measured; `not_traceable` match and cannot be traced.
+fn no_match(pattern: &str, module: Option<&str>, not_traceable: usize) -> Failure {
+    let reasons = match not_traceable {
+        0 => ": see /proc/kallsyms for the names there are".to_owned(),
+        count => format!(" ({count} that match cannot be traced by ftrace)"),
+    };
+    wrong(format!(
+        "pattern `{pattern}` matches no function of {} that can be probed{reasons}",
+        place(module)
+    ))
 }
 
 fn place(module: Option<&str>) -> String {
@@ -239,7 +223,7 @@ impl KernelFiles {
         &self,
         module: Option<&str>,
         patterns: &[String],
-    ) -> Result<Vec<Target>, ResolveError> {
+    ) -> Result<Vec<Target>, Failure> {
         Ok(self.resolve_all(module, patterns)?.targets)
     }
 
@@ -251,7 +235,7 @@ impl KernelFiles {
         &self,
         module: Option<&str>,
         patterns: &[String],
-    ) -> Result<Resolved, ResolveError> {
+    ) -> Result<Resolved, Failure> {
         self.find(module, patterns.iter().map(|pattern| (pattern.as_str(), false)), false)
     }
 
@@ -263,7 +247,7 @@ impl KernelFiles {
         &self,
         module: Option<&str>,
         patterns: &[String],
-    ) -> Result<Resolved, ResolveError> {
+    ) -> Result<Resolved, Failure> {
         self.find(module, patterns.iter().map(|pattern| (pattern.as_str(), false)), true)
     }
 
@@ -272,7 +256,7 @@ impl KernelFiles {
     ///
     /// # Errors
     /// As [`resolve_all`](Self::resolve_all) for functions given by name; also if none is left.
-    pub fn resolve_again(&self, targets: &[Target]) -> Result<Resolved, ResolveError> {
+    pub fn resolve_again(&self, targets: &[Target]) -> Result<Resolved, Failure> {
         let module = targets.first().and_then(|target| target.module.as_deref());
         let labels: Vec<String> = targets.iter().map(Target::label).collect();
         let by_glob = targets.iter().map(|target| target.by_glob);
@@ -291,7 +275,7 @@ impl KernelFiles {
         module: Option<&str>,
         patterns: impl Iterator<Item = (&'a str, bool)> + Clone,
         lenient: bool,
-    ) -> Result<Resolved, ResolveError> {
+    ) -> Result<Resolved, Failure> {
         let scope = self.scope(module, few(patterns.clone().map(|(pattern, _)| pattern)))?;
         let found = patterns.map(|(pattern, by_glob)| {
             let found = match is_glob(pattern) {
@@ -317,11 +301,7 @@ impl KernelFiles {
     }
 
     /// Reads what the kernel says of a loaded module, or of its image; of the functions with these `names`, or of all.
-    fn scope(
-        &self,
-        module: Option<&str>,
-        names: Option<Vec<&str>>,
-    ) -> Result<Scope<'_>, ResolveError> {
+    fn scope(&self, module: Option<&str>, names: Option<Vec<&str>>) -> Result<Scope<'_>, Failure> {
         // The kernel writes module names with underscores, whatever the file is called.
         let module = module.map(|module| module.replace('-', "_"));
         if let Some(module) = &module {
@@ -361,10 +341,10 @@ impl KernelFiles {
     ///
     /// # Errors
     /// When it is not, or the list cannot be read.
-    pub fn require_loaded(&self, module: &str) -> Result<(), ResolveError> {
+    pub fn require_loaded(&self, module: &str) -> Result<(), Failure> {
         let has_proc = self.root.join("proc/kallsyms").exists();
         if has_proc && !self.root.join("proc/modules").exists() {
-            return Err(ResolveError::Machine(format!(
+            return Err(lacking(format!(
                 "this kernel cannot load modules (there is no /proc/modules), so it has no `{module}`: boot a \
                  kernel built with CONFIG_MODULES=y, in a virtual machine if need be"
             )));
@@ -377,11 +357,11 @@ impl KernelFiles {
         }
         let plain = !module.is_empty() && !module.contains(['/', '.']);
         if plain && self.root.join("sys/module").join(module).exists() {
-            return Err(ResolveError::Name(format!(
+            return Err(wrong(format!(
                 "`{module}` is built into this kernel: leave --module out and name its functions alone"
             )));
         }
-        Err(ResolveError::Name(format!(
+        Err(wrong(format!(
             "module `{module}` is not loaded: load it with insmod or modprobe first{}",
             also(&nearest(module, loaded.into_iter()))
         )))
@@ -393,11 +373,11 @@ impl KernelFiles {
     }
 
     /// The text of a file of this machine.
-    pub(super) fn read(&self, path: &str) -> Result<String, ResolveError> {
+    pub(super) fn read(&self, path: &str) -> Result<String, Failure> {
         let path = self.path(path);
         let bytes = fs::read(&path).map_err(|error| {
             let path = path.display();
-            ResolveError::Machine(format!("cannot read {path}: {error}: run as root"))
+            lacking(format!("cannot read {path}: {error}: run as root"))
         })?;
         // No copy unless needed: kallsyms has megabytes.
         Ok(String::from_utf8(bytes)
@@ -408,11 +388,7 @@ impl KernelFiles {
     ///
     /// # Errors
     /// When the symbols cannot be read.
-    pub fn names_of(
-        &self,
-        addresses: &[u64],
-        most: u64,
-    ) -> Result<Vec<Option<Named>>, ResolveError> {
+    pub fn names_of(&self, addresses: &[u64], most: u64) -> Result<Vec<Option<Named>>, Failure> {
         let kallsyms = self.read("proc/kallsyms")?;
         let names = Names::of(&[&kallsyms]);
         let named = |address: &u64| {
@@ -467,9 +443,9 @@ pub(crate) fn is_glob(pattern: &str) -> bool {
     pattern.contains(['*', '?', '['])
 }
 
-pub(crate) fn glob(pattern: &str) -> Result<glob::Pattern, ResolveError> {
+pub(crate) fn glob(pattern: &str) -> Result<glob::Pattern, Failure> {
     glob::Pattern::new(pattern)
-        .map_err(|error| ResolveError::Name(format!("`{pattern}` is not a valid pattern: {error}")))
+        .map_err(|error| wrong(format!("`{pattern}` is not a valid pattern: {error}")))
 }
 
 /// Splits a name from the number that selects one of several functions of that name, in order of address from 1:
@@ -495,28 +471,31 @@ impl Scope<'_> {
     }
 
     /// Nothing, because of an error about a name or glob.
-    fn without(&self, given: &str, error: &ResolveError) -> Resolved {
-        let reason = match error {
-            ResolveError::NoSuchHandler(_) => "not in this build".to_owned(),
-            _ => error.to_string(),
+    fn without(&self, given: &str, error: &Failure) -> Resolved {
+        let name = numbered(given).0;
+        let is_there = self.symbols.contains_key(name) || !self.variants(name).is_empty();
+        let reason = match is_glob(given) || is_there {
+            true => error.to_string(),
+            false => "not in this build".to_owned(),
         };
         let left = LeftOut { name: given.to_owned(), module: self.module.clone(), reason };
         Resolved { targets: Vec::new(), left_out: vec![left] }
     }
 
-    fn exact(&self, given: &str) -> Result<Target, ResolveError> {
+    /// What the compiler made of a function.
+    fn variants(&self, name: &str) -> Vec<&str> {
+        let prefix = format!("{name}.");
+        let following = self.symbols.range(prefix.clone()..).map(|(symbol, _)| symbol.as_str());
+        following.take_while(|symbol| symbol.starts_with(&prefix)).collect()
+    }
+
+    fn exact(&self, given: &str) -> Result<Target, Failure> {
         let (name, number) = numbered(given);
         let module = self.module.as_deref();
         let Some(addresses) = self.symbols.get(name) else {
-            let prefix = format!("{name}.");
-            let variants: Vec<String> = self
-                .symbols
-                .range(prefix.clone()..)
-                .map(|(symbol, _)| symbol.clone())
-                .take_while(|symbol| symbol.starts_with(&prefix))
-                .collect();
+            let variants = self.variants(name);
             if !variants.is_empty() {
-                return Err(ResolveError::Name(format!(
+                return Err(wrong(format!(
                     "the compiler turned `{name}` into {}: BTF does not describe such variants; mark the \
                      function `noinline __used` or build it with -fno-ipa-sra -fno-ipa-cp to measure it",
                     variants.join(", ")
@@ -528,10 +507,10 @@ impl Scope<'_> {
         // Two functions of one name may share one BTF entry.
         let count = ids.len().max(addresses.len());
         if ids.is_empty() && !self.is_traceable(name) {
-            return Err(ResolveError::not_traceable(name, module));
+            return Err(not_traceable(name, module));
         }
         if number.is_none() && count != 1 {
-            return Err(ResolveError::Name(format!(
+            return Err(wrong(format!(
                 "{count} functions of {} are called `{name}`: there {}; name the one that you mean",
                 place(module),
                 choices(name, addresses)
@@ -539,7 +518,7 @@ impl Scope<'_> {
         }
         let number = number.unwrap_or(1);
         let Some(&address) = number.checked_sub(1).and_then(|place| addresses.get(place)) else {
-            return Err(ResolveError::Name(format!(
+            return Err(wrong(format!(
                 "`{given}` is none of the functions called `{name}` in {}: there {}",
                 place(module),
                 choices(name, addresses)
@@ -556,7 +535,7 @@ impl Scope<'_> {
         })
     }
 
-    fn matching(&self, pattern: &str) -> Result<Resolved, ResolveError> {
+    fn matching(&self, pattern: &str) -> Result<Resolved, Failure> {
         let glob = glob(pattern)?;
         let mut found = Resolved::default();
         for (name, addresses) in &self.symbols {
@@ -580,16 +559,16 @@ impl Scope<'_> {
         }
         if found.targets.is_empty() {
             let left_out = found.left_out.len();
-            return Err(ResolveError::no_match(pattern, self.module.as_deref(), left_out));
+            return Err(no_match(pattern, self.module.as_deref(), left_out));
         }
         Ok(found)
     }
 
-    fn no_such_handler(&self, name: &str) -> ResolveError {
+    fn no_such_handler(&self, name: &str) -> Failure {
         let all = symbols(&self.kallsyms, self.module.as_deref(), None);
         let names = all.keys().map(String::as_str);
         let nearest = nearest(name, names.filter(|name| self.is_traceable(name)));
-        ResolveError::NoSuchHandler(format!(
+        wrong(format!(
             "there is no function `{name}` in {}{}; a function that the compiler inlined into all its \
              callers does not exist on its own: mark it `noinline` to measure it",
             place(self.module.as_deref()),

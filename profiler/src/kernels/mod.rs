@@ -28,11 +28,11 @@ impl From<DebianError> for Failure {
                 exit::BAD_OUTPUT,
                 "the disk is full; free some space, or set XDG_CACHE_HOME to another folder: ",
             ),
-            DebianError::Failed { command, .. } if command.starts_with("bsdtar") => {
+            DebianError::Failed(command, ..) if command.starts_with("bsdtar") => {
                 (exit::BAD_INPUT, "the package cannot be unpacked: ")
             }
             DebianError::NoKernel(_) => (exit::BAD_INPUT, ""),
-            DebianError::Failed { .. } => {
+            DebianError::Failed(..) => {
                 (exit::CANNOT_MEASURE, "apt or dpkg failed (is the network up?): ")
             }
             _ => (exit::CANNOT_MEASURE, ""),
@@ -56,15 +56,13 @@ impl Cache {
         let none = "no folder for kernels: set XDG_CACHE_HOME to an absolute path, or HOME";
         let folder = user_cache().ok_or_else(|| Failure::new(exit::BAD_OUTPUT, none))?;
         let cache = Self { folder: folder.join("kernels") };
-        let others = if cache.folder.exists() { changeable(&cache.folder) } else { Ok(None) };
-        match others {
-            Ok(None) => Ok(cache),
-            Ok(Some(path)) => {
-                let text = format!("others can change {}", path.display());
-                Err(cache.unusable(io::Error::other(text)))
-            }
-            Err(error) => Err(cache.unusable(error)),
+        if cache.folder.exists()
+            && let Some(path) = changeable(&cache.folder).map_err(|error| cache.unusable(error))?
+        {
+            let text = format!("others can change {}", path.display());
+            return Err(cache.unusable(io::Error::other(text)));
         }
+        Ok(cache)
     }
 
     /// The cache in this folder, whoever can change it.

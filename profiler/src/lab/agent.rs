@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::installs::Installs;
 use super::wire;
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail, exit};
 
 /// Largest size of all its files: the guest holds them in memory twice while it reads them.
 const MOST_BYTES: u64 = 128 << 20;
@@ -94,19 +94,21 @@ impl Agent {
     /// # Errors
     /// If there is no such program, it is a script, or a file cannot be read.
     pub fn new(command: &str, further: &[PathBuf]) -> Result<Self, Failure> {
-        let bad = |why: String| Failure::new(exit::USAGE, format!("cannot run `{command}`: {why}"));
-        let mut arguments =
-            shlex::split(command).ok_or_else(|| bad("a quote is not closed".to_owned()))?;
-        let name = arguments.first().ok_or_else(|| bad("it names no program".to_owned()))?;
-        let program =
-            find_program(name).ok_or_else(|| bad(format!("there is no program {name}")))?;
+        Self::of_command(command, further)
+            .map_err(|why| Failure::new(exit::USAGE, format!("cannot run `{command}`: {why}")))
+    }
+
+    fn of_command(command: &str, further: &[PathBuf]) -> Result<Self, String> {
+        let mut arguments = shlex::split(command).ok_or("a quote is not closed")?;
+        let name = arguments.first().ok_or("it names no program")?;
+        let program = find_program(name).ok_or_else(|| format!("there is no program {name}"))?;
         let mut files = Files::default();
-        files.add(&program, 0).map_err(&bad)?;
+        files.add(&program, 0)?;
         for file in further {
             // A link of a checkout may lead to a key of this user.
-            files.add(file, libc::O_NOFOLLOW).map_err(&bad)?;
+            files.add(file, libc::O_NOFOLLOW)?;
         }
-        files.add_libraries().map_err(&bad)?;
+        files.add_libraries()?;
         arguments[0].clone_from(&files.0[0].path);
         Ok(Self::with(Installs::BpfPrograms, command, arguments, files))
     }
@@ -135,15 +137,8 @@ impl Agent {
 
     /// auditctl(8), which loads a file of rules; these watch `further` files.
     fn of_audit_rules(rules: &str, further: &[PathBuf]) -> Result<Self, Failure> {
-        let bad = |why: &str| Failure::new(exit::USAGE, format!("audit: {rules}: {why}"));
-        let program = find_program("auditctl").ok_or_else(|| {
-            bad("it takes `auditctl`, which is not there: install auditd (RHEL: audit)")
-        })?;
-        let absolute = std::path::absolute(rules).map_err(|error| bad(&error.to_string()))?;
-        let words = [program.to_str(), Some("-R"), absolute.to_str()];
-        let words = words.into_iter().collect::<Option<Vec<_>>>();
-        let words = words.ok_or_else(|| bad("the path is not UTF-8"))?;
-        let command = shlex::try_join(words).map_err(|error| bad(&error.to_string()))?;
+        let (command, absolute) = auditctl(rules)
+            .map_err(|why| Failure::new(exit::USAGE, format!("audit: {rules}: {why}")))?;
         let mut agent = Self::new(&command, &[slice::from_ref(&absolute), further].concat())?;
         // The program is the first.
         if let Some(rules) = Arc::get_mut(&mut agent.files).and_then(|files| files.get_mut(1)) {
@@ -154,10 +149,11 @@ impl Agent {
 
     /// A file with BPF programs, which the guest loads itself.
     fn of_bpf_object(object: &str, further: &[PathBuf]) -> Result<Self, Failure> {
-        let bad = |why: String| Failure::new(exit::USAGE, format!("bpf: {object}: {why}"));
         let mut files = Files::default();
         for file in iter::once(Path::new(object)).chain(further.iter().map(PathBuf::as_path)) {
-            files.add(file, libc::O_NOFOLLOW).map_err(bad)?;
+            if let Err(why) = files.add(file, libc::O_NOFOLLOW) {
+                bail!(USAGE, "bpf: {object}: {why}");
+            }
         }
         let arguments = vec![files.0[0].path.clone()];
         Ok(Self::with(Installs::BpfObject, object, arguments, files))
@@ -165,7 +161,6 @@ impl Agent {
 
     /// Arguments that the kernel boots with, before those of each guest.
     fn of_kernel_arguments(arguments: &str, _: &[PathBuf]) -> Result<Self, Failure> {
-        let bad = |why: &str| Failure::new(exit::USAGE, format!("kernel: {arguments}: {why}"));
         let is_text = arguments.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
         let why = if arguments.is_empty() {
             "it names no argument"
@@ -180,7 +175,7 @@ impl Agent {
             let made = Self::with(Installs::KernelArguments, arguments, words, Files::default());
             return Ok(made);
         };
-        Err(bad(why))
+        bail!(USAGE, "kernel: {arguments}: {why}")
     }
 
     /// The arguments that the kernel boots with, if it is that.
@@ -214,13 +209,25 @@ impl Agent {
     }
 }
 
+/// The command that loads a file of audit rules, and the file's whole path.
+fn auditctl(rules: &str) -> Result<(String, PathBuf), Box<dyn Error>> {
+    let program = find_program("auditctl")
+        .ok_or("it takes `auditctl`, which is not there: install auditd (RHEL: audit)")?;
+    let absolute = std::path::absolute(rules)?;
+    let words = [program.to_str(), Some("-R"), absolute.to_str()];
+    let words = words.into_iter().collect::<Option<Vec<_>>>().ok_or("the path is not UTF-8")?;
+    Ok((shlex::try_join(words)?, absolute))
+}
+
 /// Audit rules with an empty line in place of each that turns audit on or off, or locks it (`-e`), or says what a record that is lost
 /// does (`-f`), which may be a panic: the guest turns audit on itself, and nobody takes its records.
 fn without_state(rules: &[u8]) -> Vec<u8> {
-    let is_state =
-        |line: &[u8]| [b"-e", b"-f"].iter().any(|it| line.trim_ascii_start().starts_with(*it));
     let lines = rules.split_inclusive(|byte| *byte == b'\n');
-    lines.flat_map(|line| if is_state(line) { b"\n" } else { line }).copied().collect()
+    let kept = lines.flat_map(|line| match line.trim_ascii_start() {
+        [b'-', b'e' | b'f', ..] => b"\n",
+        _ => line,
+    });
+    kept.copied().collect()
 }
 
 /// The kind of a subject, what makes it, and the rest; `None` if it is a module's file.
@@ -229,8 +236,8 @@ pub(super) fn of_kind(given: &str) -> Option<(&'static str, Make, &str)> {
         KINDS.iter().find_map(|(kind, make)| Some((*kind, *make, given.strip_prefix(kind)?)));
     let is_object =
         given.ends_with(BPF_OBJECT) && (!given.contains(' ') || Path::new(given).is_file());
-    let object = || is_object.then_some((KINDS[2].0, KINDS[2].1, given));
-    named.or_else(object).map(|(kind, make, rest)| (kind, make, rest.trim()))
+    let object = is_object.then_some((KINDS[2].0, KINDS[2].1, given));
+    named.or(object).map(|(kind, make, rest)| (kind, make, rest.trim()))
 }
 
 /// As it was given.
@@ -246,13 +253,9 @@ struct Files(Vec<AgentFile>);
 
 impl Files {
     fn add(&mut self, path: &Path, flags: i32) -> Result<(), String> {
-        let bad = |why: &dyn fmt::Display| format!("{}: {why}", path.display());
-        let read: u64 = self.0.iter().map(|file| file.bytes.len() as u64).sum();
-        let (mode, bytes) =
-            contents(path, flags, MOST_BYTES - read).map_err(|error| bad(&error))?;
-        let path = std::path::absolute(path).map_err(|error| bad(&error))?;
-        let path = path.to_str().ok_or_else(|| bad(&"the path is not UTF-8"))?.to_owned();
-        self.0.push(AgentFile { path, mode, bytes });
+        let known: u64 = self.0.iter().map(|file| file.bytes.len() as u64).sum();
+        let file = read(path, flags, MOST_BYTES - known);
+        self.0.push(file.map_err(|error| format!("{}: {error}", path.display()))?);
         Ok(())
     }
 
@@ -295,8 +298,8 @@ impl Files {
 /// under a umask of 0 makes of each file.
 const KEPT_RIGHTS: u32 = 0o755;
 
-/// Rights and bytes of a file, without waiting for one that is no file.
-fn contents(path: &Path, flags: i32, most: u64) -> io::Result<(u32, Vec<u8>)> {
+/// A file as it is now, without waiting for one that is no file.
+fn read(path: &Path, flags: i32, most: u64) -> io::Result<AgentFile> {
     let file = OpenOptions::new().read(true).custom_flags(flags | libc::O_NONBLOCK).open(path);
     let file: File = file.map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP) => io::Error::other("is a link: name the file that it leads to"),
@@ -311,7 +314,9 @@ fn contents(path: &Path, flags: i32, most: u64) -> io::Result<(u32, Vec<u8>)> {
         let text = format!("all files have more than {} MiB", MOST_BYTES >> 20);
         return Err(io::Error::other(text));
     }
-    Ok((metadata.permissions().mode() & KEPT_RIGHTS, bytes))
+    let path = std::path::absolute(path)?;
+    let path = path.to_str().ok_or_else(|| io::Error::other("the path is not UTF-8"))?.to_owned();
+    Ok(AgentFile { path, mode: metadata.permissions().mode() & KEPT_RIGHTS, bytes })
 }
 
 /// What an ELF file is linked with.
@@ -331,10 +336,6 @@ impl Linked {
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, Box<dyn Error>> {
-        let text = |bytes: &[u8], most: usize| match bytes.len() > most {
-            true => Err(format!("it names what has more than {most} bytes")),
-            false => Ok(String::from_utf8_lossy(bytes).into_owned()),
-        };
         let header = FileHeader64::<LittleEndian>::parse(bytes)?;
         let segments = header.program_headers(LittleEndian, bytes)?;
         let mut linked = Self::default();
@@ -357,6 +358,14 @@ impl Linked {
             }
         }
         Ok(linked)
+    }
+}
+
+/// A name in a file, of so many bytes at most.
+fn text(bytes: &[u8], most: usize) -> Result<String, String> {
+    match bytes.len() > most {
+        true => Err(format!("it names what has more than {most} bytes")),
+        false => Ok(String::from_utf8_lossy(bytes).into_owned()),
     }
 }
 

@@ -9,79 +9,77 @@ use super::installs::Installs;
 use super::subject::{Build, Subject};
 use super::{KernelBuilds, Options, kernel};
 use crate::args::PrepareArgs;
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail, exit};
 use crate::prepare::{self, Inspected};
+use crate::recording::Meter;
 
 /// The given kernels, or those that the baseline's modules were built for, each with its subjects; modules are below `folder`, in copies
-/// that get BTF if they have none and `with_btf`.
+/// that get BTF if they have none and probes measure.
 ///
 /// # Errors
 /// If a kernel is missing or given twice, no module was built for one of them, or the modules cannot be
 /// prepared or have different names.
-pub fn of_kernels(
-    options: &Options,
-    with_btf: bool,
-    folder: &Path,
-) -> Result<Vec<KernelBuilds>, Failure> {
+pub fn of_kernels(options: &Options, folder: &Path) -> Result<Vec<KernelBuilds>, Failure> {
     let baselines = inspect(&options.baseline)?;
     let candidates = inspect(&options.candidate)?;
     let asked = match options.kernels.as_slice() {
         [] => default_kernels(&baselines)?,
         given => given.to_vec(),
     };
-    let with_builds = |kernel: KernelImage| {
+    let mut found = Vec::new();
+    for kernel in find_kernels(&asked)? {
         let below = folder.join(&kernel.release);
         fs::create_dir_all(&below).map_err(Failure::cannot_write(&below))?;
-        let btf = if with_btf { kernel_btf(&kernel, &below)? } else { None };
-        let build = |of: &[Given], params: &str, file: &str| {
-            let (subject, module) = of_kernel(of, &kernel)?;
-            build(subject, module.as_ref(), params, btf.as_deref(), &below.join(file))
+        let btf = match options.run.meter {
+            Meter::Probes => kernel_btf(&kernel, &below)?,
+            Meter::Exact => None,
         };
-        let baseline = build(&baselines, &options.baseline_params, "baseline.ko")?;
-        let candidate = match candidates.as_slice() {
-            [] => None,
-            some => Some(build(some, &options.candidate_params, "candidate.ko")?),
-        };
-        if let Some(candidate) = candidate.as_ref().filter(|it| it.name != baseline.name) {
-            let text = format!(
-                "baseline and candidate are not of one kind ({} and {}): give two builds of one driver, or two commands",
-                baseline.name, candidate.name
-            );
-            return Err(Failure::new(exit::BAD_INPUT, text));
+        let btf = btf.as_deref();
+        let given = of_kernel(&baselines, &kernel)?;
+        let baseline = build(given, &options.baseline_params, btf, &below.join("baseline.ko"))?;
+        let mut candidate = None;
+        if !candidates.is_empty() {
+            let (given, output) = (of_kernel(&candidates, &kernel)?, below.join("candidate.ko"));
+            candidate = Some(build(given, &options.candidate_params, btf, &output)?);
         }
-        Ok(KernelBuilds { kernel, baseline, candidate })
-    };
-    find_kernels(&asked)?.into_iter().map(with_builds).collect()
+        if let Some(candidate) = candidate.as_ref().filter(|it| it.name != baseline.name) {
+            bail!(
+                BAD_INPUT,
+                "baseline and candidate are not of one kind ({} and {}): give two builds of one driver, or two commands",
+                baseline.name,
+                candidate.name
+            );
+        }
+        found.push(KernelBuilds { kernel, baseline, candidate });
+    }
+    Ok(found)
 }
 
 /// What is installed of a subject: of a module a copy at `output`, with BTF on that of the kernel.
 fn build(
-    subject: &Subject,
-    module: Option<&Inspected>,
+    (subject, module): &Given,
     params: &str,
     btf: Option<&Path>,
     output: &Path,
 ) -> Result<Build, Failure> {
-    let (given, params) = (subject.to_string(), params.to_owned());
-    let Some(module) = module else {
-        let installs = subject.command().map(|agent| agent.installs).unwrap_or_default();
-        let name = installs.module().to_owned();
-        return Ok(Build { subject: subject.clone(), given, name, params });
+    let given = subject.to_string();
+    let (subject, name) = match module {
+        None => {
+            let installs = subject.command().map(|agent| agent.installs).unwrap_or_default();
+            (subject.clone(), installs.module().to_owned())
+        }
+        Some(Inspected { name, .. }) if Installs::is_name(name) => {
+            bail!(
+                BAD_INPUT,
+                "{given}: {name} is what others are called here, so no module may have that name"
+            );
+        }
+        Some(module) => {
+            make(module, btf, output)?;
+            (Subject::Module(output.to_owned()), module.name.clone())
+        }
     };
-    if Installs::is_name(&module.name) {
-        let text = format!(
-            "{given}: {} is what others are called here, so no module may have that name",
-            module.name
-        );
-        return Err(Failure::new(exit::BAD_INPUT, text));
-    }
-    make(module, btf, output)?;
-    Ok(Build {
-        subject: Subject::Module(output.to_owned()),
-        given,
-        name: module.name.clone(),
-        params,
-    })
+    Ok(Build { subject, given, name, params: params.to_owned() })
 }
 
 fn find_kernels(asked: &[String]) -> Result<Vec<KernelImage>, Failure> {
@@ -89,8 +87,7 @@ fn find_kernels(asked: &[String]) -> Result<Vec<KernelImage>, Failure> {
     for given in asked {
         let kernel = kernel::find(given)?;
         if kernels.iter().any(|other| other.release == kernel.release) {
-            let text = format!("kernel {} was given twice", kernel.release);
-            return Err(Failure::new(exit::USAGE, text));
+            bail!(USAGE, "kernel {} was given twice", kernel.release);
         }
         kernels.push(kernel);
     }
@@ -101,13 +98,16 @@ fn find_kernels(asked: &[String]) -> Result<Vec<KernelImage>, Failure> {
 type Given = (Subject, Option<Inspected>);
 
 fn inspect(subjects: &[Subject]) -> Result<Vec<Given>, Failure> {
-    let of_module = |subject: &Subject| subject.module().map(prepare::inspect).transpose();
-    subjects.iter().map(|subject| Ok((subject.clone(), of_module(subject)?))).collect()
+    let given = subjects.iter().map(|subject| {
+        let module = subject.module().map(prepare::inspect).transpose()?;
+        Ok((subject.clone(), module))
+    });
+    given.collect()
 }
 
 fn default_kernels(given: &[Given]) -> Result<Vec<String>, Failure> {
-    let built_for = |(_, module): &Given| module.as_ref()?.built_for.clone();
-    let releases: Option<Vec<String>> = given.iter().map(built_for).collect();
+    let releases: Option<Vec<String>> =
+        given.iter().map(|(_, module)| module.as_ref()?.built_for.clone()).collect();
     releases.filter(|releases| !releases.is_empty()).ok_or_else(|| {
         Failure::new(
             exit::USAGE,
@@ -118,11 +118,11 @@ fn default_kernels(given: &[Given]) -> Result<Vec<String>, Failure> {
 
 /// The subject for this kernel: a command, or the module that it loads.
 fn of_kernel<'a>(given: &'a [Given], kernel: &KernelImage) -> Result<&'a Given, Failure> {
-    let fits = |(_, module): &&Given| {
+    let fitting = given.iter().find(|(_, module)| {
         let built_for = module.as_ref().and_then(|module| module.built_for.as_ref());
         built_for.is_none_or(|release| *release == kernel.release)
-    };
-    given.iter().find(fits).ok_or_else(|| {
+    });
+    fitting.ok_or_else(|| {
         let built_for: Vec<String> = given
             .iter()
             .filter_map(|(_, module)| module.as_ref())

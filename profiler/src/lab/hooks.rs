@@ -27,7 +27,7 @@ pub fn of_subject(
         ..Options::counted()
     };
     let folder = private_folder("profiler-list-")?;
-    let benches = builds::of_kernels(&options, false, folder.path())?;
+    let benches = builds::of_kernels(&options, folder.path())?;
     let found = benches.iter().enumerate().map(|(number, bench)| {
         let settings = options.settings(&folder.path().join(format!("kernel-{number}")));
         let lab = Lab::open(bench, &settings, &|line| progress.say(line))?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::counts::{Counts, Function};
+use super::counts::Counts;
 use super::plan::{CountedHandler, RunSpec};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
@@ -30,22 +30,24 @@ pub(super) fn recording(host: &HostFacts, module: &ModuleFacts, loads: Vec<LoadR
 /// The plugin's line for the module: its name, where it was loaded and its bytes, to know its code where symbols are missing.
 /// `text` has the lines of `/proc/modules`.
 pub(super) fn module_line(module: &str, text: &str) -> String {
-    let of = |line: &str| match line.split_ascii_whitespace().collect::<Vec<_>>().as_slice() {
-        [name, bytes, _, _, _, address, ..] if *name == module => {
-            Some(format!("module {name} {} {bytes}\n", address.trim_start_matches("0x")))
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        if let [name, bytes, _, _, _, address, ..] = words[..]
+            && name == module
+        {
+            return format!("module {name} {} {bytes}\n", address.trim_start_matches("0x"));
         }
-        _ => None,
-    };
-    text.lines().find_map(of).unwrap_or_else(|| format!("module {module}\n"))
+    }
+    format!("module {module}\n")
 }
 
 /// The lines of `/proc/kallsyms` in `text` that name functions.
 pub(super) fn functions_of_modules(text: &str) -> String {
-    let is_function = |line: &&str| {
+    let functions = text.lines().filter(|line| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         matches!(words[..], [_, "t" | "T" | "w" | "W", _, module] if module.ends_with(']'))
-    };
-    text.lines().filter(is_function).flat_map(|line| [line, "\n"]).collect()
+    });
+    functions.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Adds the functions of a module without symbols that ran, where all were asked for: the plugin names them by their distance
@@ -58,19 +60,18 @@ pub(super) fn add_unnamed(
 ) {
     let patterns: Vec<glob::Pattern> =
         patterns.iter().filter_map(|pattern| glob::Pattern::new(pattern).ok()).collect();
-    let is_wanted = |function: &&Function| {
+    let functions = counts.calls.keys().filter_map(|id| counts.functions.get(id));
+    let wanted = functions.filter(|function| {
         function.module.as_deref() == Some(module)
             && patterns.iter().any(|pattern| pattern.matches(&function.name))
             && !handlers.iter().any(|known| known.address == function.address)
-    };
-    let functions = counts.calls.keys().filter_map(|id| counts.functions.get(id));
-    let handler = |function: &Function| CountedHandler {
+    });
+    let mut found = Vec::from_iter(wanted.map(|function| CountedHandler {
         name: function.name.clone(),
         module: function.module.clone(),
         by_glob: true,
         address: function.address,
-    };
-    let mut found: Vec<CountedHandler> = functions.filter(is_wanted).map(handler).collect();
+    }));
     found.sort_by_key(|handler| handler.address);
     handlers.extend(found);
 }
@@ -82,10 +83,9 @@ pub(super) fn keep_wanted(
     module: &ModuleFacts,
 ) {
     let hooks = module.hooks.iter().flat_map(|hooks| &hooks.list);
-    let registered: BTreeSet<&str> =
-        hooks.flat_map(|hook| &hook.handlers).map(String::as_str).collect();
-    let is_wanted = |name: &str| wanted.contains(name) || registered.contains(name);
-    handlers.retain(|handler| is_wanted(plain(&handler.name)));
+    let registered = hooks.flat_map(|hook| &hook.handlers);
+    let kept: BTreeSet<&str> = wanted.iter().chain(registered).map(String::as_str).collect();
+    handlers.retain(|handler| kept.contains(plain(&handler.name)));
 }
 
 /// A handler's name without the number that tells it from others of its name.

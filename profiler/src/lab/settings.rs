@@ -133,14 +133,14 @@ impl Options {
     pub fn check(&self) -> Result<(), Failure> {
         let (run, baseline, candidate) = (&self.run, &self.baseline, &self.candidate);
         let (virtual_time, exact) = (run.clock == Clock::Virtual, run.meter == Meter::Exact);
-        let has_command = |all: &[Subject]| all.iter().any(|it| it.command().is_some());
-        let is_many = |all: &[Subject]| all.len() > 1 && has_command(all);
-        let is_command = has_command(baseline) || has_command(candidate);
+        let mut sides = [baseline, candidate].into_iter();
+        let is_many = sides.any(|of| of.len() > 1 && of.iter().any(Subject::is_command));
+        let is_command = baseline.iter().chain(candidate).any(Subject::is_command);
         let why = if virtual_time && self.cpus.is_some_and(|cpus| cpus != 1) {
             "virtual time needs one CPU: leave out --cpus, or say --clock wall"
         } else if exact && !virtual_time {
             "the emulator counts under virtual time: leave out --clock wall, or say --meter probes"
-        } else if is_many(baseline) || is_many(candidate) {
+        } else if is_many {
             "one `run: COMMAND` of each build is for all kernels: give it once"
         } else if exact && (self.boots.is_some() || self.repeat.is_some()) {
             "counted instructions of a run repeat to the bit: say --placements in place of --boots and --repeat"
@@ -207,11 +207,11 @@ impl Options {
 
     /// Guests that run side by side.
     pub(super) fn jobs(&self) -> u32 {
-        let here = || match self.run.clock {
-            Clock::Virtual => available_parallelism().map_or(1, |cpus| cpus.get() as u32),
-            Clock::Wall => 1,
-        };
-        self.jobs.unwrap_or_else(here)
+        match (self.jobs, self.run.clock) {
+            (Some(jobs), _) => jobs,
+            (None, Clock::Virtual) => available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+            (None, Clock::Wall) => 1,
+        }
     }
 }
 

@@ -16,7 +16,7 @@ pub fn measure(
 ) -> Result<Measured, Failure> {
     options.check()?;
     let folder = private_folder("profiler-slope-")?;
-    let bench = builds::of_kernels(options, false, folder.path())?.swap_remove(0);
+    let bench = builds::of_kernels(options, folder.path())?.swap_remove(0);
     let mut settings: Settings = options.settings(folder.path());
     let one = settings.work.swap_remove(0);
     // A guest has as many ancestors as its first run asks for.

@@ -45,7 +45,10 @@ const TYPES: &str = "btf";
 /// # Errors
 /// If signals cannot be caught.
 pub(super) fn interrupts() -> Result<Interrupts, Failure> {
-    Interrupts::catch().map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))
+    Interrupts::catch().map_err(|error| {
+        let text = format!("cannot handle Ctrl-C, SIGTERM and SIGHUP: {error}");
+        Failure::new(exit::INTERNAL, text)
+    })
 }
 
 /// A guest that has booted.
@@ -84,7 +87,7 @@ impl Base {
             );
         }
         let types = Btf::image(&types, &path).map_err(|error| error.to_string())?;
-        Reader::new(&types, data)
+        Reader::new(types, data)
     }
 
     fn open(folder: &Path, key: &str) -> Option<Self> {

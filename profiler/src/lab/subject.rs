@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::agent::{Agent, of_kind};
-use crate::error::{Failure, exit};
+use crate::args::AgentArgs;
+use crate::error::{Failure, bail};
 use crate::prepare;
 
 /// What installs the hooks that are measured.
@@ -54,10 +55,15 @@ impl Subject {
             Self::Module(file) => prepare::check_parameters(file, given),
             Self::Command(_) if given.trim().is_empty() => Ok(()),
             Self::Command(_) => {
-                let text = format!("module parameters are for a driver, and `{self}` is a command");
-                Err(Failure::new(exit::USAGE, text))
+                bail!(USAGE, "module parameters are for a driver, and `{self}` is a command")
             }
         }
+    }
+
+    /// Whether it is a program.
+    #[must_use]
+    pub fn is_command(&self) -> bool {
+        self.command().is_some()
     }
 
     /// The program that installs hooks.
@@ -78,6 +84,19 @@ impl fmt::Display for Subject {
             Self::Command(agent) => write!(f, "{agent}"),
         }
     }
+}
+
+/// The program that is named beside subjects, if one is; some of them may be commands, which need files, too.
+///
+/// # Errors
+/// If it cannot be started, or files are for none.
+pub fn agent_beside(args: &AgentArgs, has_command: bool) -> Result<Option<Agent>, Failure> {
+    let (agent, files) = (&args.agent, &args.agent_file);
+    if let (Some(file), None, false) = (files.first(), agent, has_command) {
+        bail!(USAGE, "--agent-file {} is for --agent or `run: COMMAND`", file.display());
+    }
+    let Some(given) = agent else { return Ok(None) };
+    Agent::given(given, files).unwrap_or_else(|| Agent::new(given, files)).map(Some)
 }
 
 /// A subject on a kernel.

@@ -22,31 +22,25 @@ pub fn costs(series: &Series, width: Option<u16>) -> Option<String> {
 /// the other runs are noise, too.
 fn cost_row(costs: &[&DriverCost]) -> Option<(Vec<String>, String)> {
     let load = costs.first()?.load.to_string();
-    let figure = |value: f64| format!("{value:.1}");
-    let known = |of: fn(&DriverCost) -> Option<f64>| -> Vec<f64> {
-        costs.iter().filter_map(|cost| of(cost)).collect()
-    };
     let mut notes = String::new();
     for (values, what) in [
-        (known(|cost| cost.repeated), "iterations of instructions that repeat"),
-        (known(|cost| cost.elsewhere), "instructions of the driver outside of system calls"),
+        (known(costs, |cost| cost.repeated), "iterations of instructions that repeat"),
+        (known(costs, |cost| cost.elsewhere), "instructions of the driver outside of system calls"),
     ] {
         if let Some(value) = median(&values).filter(|value| *value > 0.0) {
-            notes.push_str(&format!("{load}: {} {what}\n", figure(value)));
+            notes.push_str(&format!("{load}: {value:.1} {what}\n"));
         }
     }
     let mut cells = vec![load.clone()];
     let no_longer = costs.iter().filter(|cost| cost.added_ns() <= 0.0).count();
     if no_longer == 0 {
-        let without = median(&known(|cost| Some(cost.without_ns)))?;
-        let with = median(&known(|cost| Some(cost.with_ns)))?;
-        let within = known(|cost| cost.within);
+        let without = median(&known(costs, |cost| Some(cost.without_ns)))?;
+        let with = median(&known(costs, |cost| Some(cost.with_ns)))?;
+        let within = known(costs, |cost| cost.within);
         let within = median(&within).filter(|_| within.len() == costs.len());
-        cells.extend([without, with, with - without].map(figure));
-        cells.extend(
-            [within, within.map(|within| with - without - within)]
-                .map(|it| or_dash(it.map(figure))),
-        );
+        let around = within.map(|within| with - without - within);
+        let figures = [Some(without), Some(with), Some(with - without), within, around];
+        cells.extend(figures.map(|it| or_dash(it.map(|value| format!("{value:.1}")))));
     } else {
         cells.extend(["-"; 5].map(str::to_owned));
         notes.push_str(&format!(
@@ -55,6 +49,11 @@ fn cost_row(costs: &[&DriverCost]) -> Option<(Vec<String>, String)> {
         ));
     }
     Some((cells, notes))
+}
+
+/// The values of those costs that have one.
+fn known(costs: &[&DriverCost], of: fn(&DriverCost) -> Option<f64>) -> Vec<f64> {
+    costs.iter().filter_map(|cost| of(cost)).collect()
 }
 
 #[cfg(test)]

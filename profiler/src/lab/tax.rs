@@ -1,6 +1,8 @@
 //! What operations take more with each of several subjects than without any.
 
-use std::path::{Path, PathBuf};
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::agent::Agent;
@@ -8,7 +10,8 @@ use super::plan::{Job, Length};
 use super::session::Session;
 use super::subject::{self, Subject};
 use super::{Options, Settings, builds, has_cost, private_folder, run_each};
-use crate::error::{Failure, exit};
+use crate::args::TaxArgs;
+use crate::error::{Failure, bail, exit};
 use crate::export::tax::Column;
 use crate::load::BuiltinKind;
 use crate::progress::Progress;
@@ -24,90 +27,107 @@ pub fn usual_loads() -> Vec<BuiltinKind> {
     general.chain(hooked).collect()
 }
 
-/// What is measured.
-#[derive(Debug, Clone)]
-pub struct Asked {
-    /// Kernel to boot.
-    pub kernel: String,
-    /// Subjects: `FILE.ko`, with parameters of the module behind it, or `run: COMMAND`.
-    pub with: Vec<String>,
-    /// What runs beside drivers.
-    pub agent: Option<Agent>,
-    /// Files of the commands.
-    pub files: Vec<PathBuf>,
-    /// Built-in loads, each once.
-    pub loads: Vec<BuiltinKind>,
-    /// A program of which each run is an operation.
-    pub program: Option<Agent>,
-    /// Where the guests' messages are kept.
-    pub logs: Option<PathBuf>,
-}
-
-impl Asked {
-    /// Names of the loads, in this order.
-    #[must_use]
-    pub fn names(&self) -> Vec<String> {
-        let program = |program: &Agent| format!("run: {}", label(&program.command, &[]));
-        let loads = self.loads.iter().map(|kind| kind.name().to_owned());
-        loads.chain(self.program.as_ref().map(program)).collect()
-    }
+/// What was measured.
+#[derive(Debug)]
+pub struct Taxed {
+    /// Runs of each subject that was measured.
+    pub columns: Vec<Column>,
+    /// Names of the loads, in their order.
+    pub loads: Vec<String>,
+    /// Why it is not complete, if it is not.
+    pub failure: Option<Failure>,
 }
 
 /// Measures each subject under each load; what was complete before a failure is kept.
 ///
 /// # Errors
 /// If a load has no cost of its own, or a subject or the kernel cannot be read.
-pub fn measure(
-    asked: &Asked,
-    progress: &mut Progress,
-) -> Result<(Vec<Column>, Option<Failure>), Failure> {
-    if let Some(kind) = asked.loads.iter().find(|kind| !has_cost(**kind)) {
-        let text = format!(
-            "an operation of {kind} has no cost of its own, as threads of the kernel do its work: name other loads"
-        );
-        return Err(Failure::new(exit::USAGE, text));
-    }
+pub fn measure(args: &TaxArgs, progress: &mut Progress) -> Result<Taxed, Failure> {
+    let (kinds, program) = (kinds(args)?, program(args)?);
+    let name = program.as_ref().map(|it| format!("run: {}", label(&it.command, &[])));
+    let jobs = jobs(&kinds, name.as_deref());
+    let loads = kinds.iter().map(|kind| kind.name().to_owned()).chain(name).collect();
     let folder = private_folder("profiler-tax-")?;
     // All of them are read before anything is measured.
     let mut benches = Vec::new();
-    for (number, given) in asked.with.iter().enumerate() {
-        let (options, below) = (options(asked, given)?, folder.path().join(number.to_string()));
-        let found = builds::of_kernels(&options, false, &below)?;
+    for (number, (given, options)) in options(args)?.into_iter().enumerate() {
+        let below = folder.path().join(number.to_string());
+        let found = builds::of_kernels(&options, &below)?;
         benches.extend(found.into_iter().map(|bench| (given, bench, options.settings(&below))));
     }
-    let jobs = jobs(asked);
-    let (mut columns, mut failed): (Vec<Column>, Option<Failure>) = (Vec::new(), None);
+    let mut taxed = Taxed { columns: Vec::new(), loads, failure: None };
     for (given, bench, settings) in benches {
         progress.say(&format!("with {given}"));
-        let program = asked.program.clone();
+        let program = program.clone();
         let settings = Settings { work: jobs.clone(), program, ..settings };
         let measured = run_each(&bench, &settings, progress);
         if !measured.baseline.is_empty() {
-            let label = label(given, &columns);
-            columns.push(Column { given: given.clone(), label, runs: measured.baseline });
+            let label = label(given, &taxed.columns);
+            taxed.columns.push(Column { given: given.clone(), label, runs: measured.baseline });
+        }
+        if measured.failure.is_some() {
+            return Ok(Taxed { failure: measured.failure, ..taxed });
         }
         // The other loads of the same guest are complete.
-        failed = failed.or_else(|| measured.failed.into_values().next());
-        if measured.failure.is_some() {
-            return Ok((columns, measured.failure));
-        }
+        taxed.failure = taxed.failure.or_else(|| measured.failed.into_values().next());
     }
-    Ok((columns, failed))
+    Ok(taxed)
 }
 
-fn options(asked: &Asked, given: &str) -> Result<Options, Failure> {
-    let (subject, params) = split(given);
-    let subject = Subject::of(subject, &asked.files)?;
-    subject.check_parameters(params)?;
-    let agent = asked.agent.clone().filter(|_| subject.command().is_none());
-    Ok(Options {
-        kernels: vec![asked.kernel.clone()],
-        baseline: vec![subject],
-        baseline_params: params.to_owned(),
-        agent,
-        logs: asked.logs.clone(),
-        ..Options::counted()
-    })
+/// The built-in loads, each once.
+fn kinds(args: &TaxArgs) -> Result<Vec<BuiltinKind>, Failure> {
+    let is_usual = args.builtin.is_empty() && args.command.is_empty();
+    let mut kinds = if is_usual { usual_loads() } else { args.builtin.clone() };
+    let mut seen = HashSet::new();
+    kinds.retain(|kind| seen.insert(*kind));
+    if let Some(kind) = kinds.iter().find(|kind| !has_cost(**kind)) {
+        bail!(
+            USAGE,
+            "an operation of {kind} has no cost of its own, as threads of the kernel do its work: name other loads"
+        );
+    }
+    Ok(kinds)
+}
+
+/// The program of which each run is an operation.
+fn program(args: &TaxArgs) -> Result<Option<Agent>, Failure> {
+    if args.command.is_empty() {
+        return Ok(None);
+    }
+    let words: Result<Vec<_>, _> = args.command.iter().map(|word| quoted(word)).collect();
+    let command = words.map_err(|error| Failure::new(exit::USAGE, error.to_string()))?.join(" ");
+    Agent::new(&command, &args.guests.agent.agent_file).map(Some)
+}
+
+/// A word for a shell, with quotes only where it needs them.
+fn quoted(word: &str) -> Result<Cow<'_, str>, shlex::QuoteError> {
+    let is_bare = !word.is_empty()
+        && word.chars().all(|c| c.is_ascii_alphanumeric() || "_=./:,@%+-".contains(c));
+    if is_bare { Ok(Cow::Borrowed(word)) } else { shlex::try_quote(word) }
+}
+
+/// What is installed for each column.
+fn options(args: &TaxArgs) -> Result<Vec<(&String, Options)>, Failure> {
+    let has_command = !args.command.is_empty()
+        || args.with.iter().any(|given| subject::command(Path::new(given)).is_some());
+    let agent = subject::agent_beside(&args.guests.agent, has_command)?;
+    let mut columns = Vec::new();
+    for given in &args.with {
+        let (subject, params) = split(given);
+        let subject = Subject::of(subject, &args.guests.agent.agent_file)?;
+        subject.check_parameters(params)?;
+        let agent = agent.clone().filter(|_| !subject.is_command());
+        let options = Options {
+            kernels: vec![args.kernel.clone()],
+            baseline: vec![subject],
+            baseline_params: params.to_owned(),
+            agent,
+            logs: args.guests.logs.clone(),
+            ..Options::counted()
+        };
+        columns.push((given, options));
+    }
+    Ok(columns)
 }
 
 /// A subject, and the parameters behind its file.
@@ -125,45 +145,34 @@ fn label(given: &str, columns: &[Column]) -> String {
     let (program, more) = command.split_once(' ').unwrap_or((command, ""));
     let name = program.rsplit('/').next().unwrap_or(program);
     let name = format!("{name} {more}").trim().to_owned();
-    let is_free = |label: &String| columns.iter().all(|column| column.label != *label);
     let numbered = (2..).map(|number: u32| format!("{name} #{number}"));
-    std::iter::once(name.clone()).chain(numbered).find(is_free).unwrap_or(name)
+    let mut labels = std::iter::once(name.clone()).chain(numbered);
+    labels.find(|label| columns.iter().all(|column| column.label != *label)).unwrap_or(name)
 }
 
-/// Each load twice in one guest: once for one operation, as functions are counted while a load sets itself up, too.
-fn jobs(asked: &Asked) -> Vec<Job> {
-    let mut jobs = Session::of_loads(&asked.loads).work(None);
-    if let (Some(_), Some(name)) = (&asked.program, asked.names().pop()) {
+/// Each load twice in one guest: once for one operation, as functions are counted while a load sets itself up, too. Runs of a program
+/// are a load of this name.
+fn jobs(kinds: &[BuiltinKind], program: Option<&str>) -> Vec<Job> {
+    let mut jobs = Session::of_loads(kinds).work(None);
+    if let Some(name) = program {
         // It starts a process, as that load does.
         for mut job in Session::of_loads(&[BuiltinKind::Execve]).work(None) {
             job.run.length = Length::Operations(RUNS);
-            jobs.push(Job { part: Some(name.clone()), guest: u32::MAX, program: true, ..job });
+            jobs.push(Job { part: Some(name.to_owned()), guest: u32::MAX, program: true, ..job });
         }
     }
-    let twice = |many: Job| {
+    let twice = jobs.into_iter().flat_map(|many| {
         let many = Job { wanted: Some(Arc::default()), ..many };
         let mut once = Job { cost: false, ..many.clone() };
         once.run.length = Length::Operations(1);
         [once, many]
-    };
-    jobs.into_iter().flat_map(twice).collect()
+    });
+    twice.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn asked() -> Asked {
-        Asked {
-            kernel: "6.1".to_owned(),
-            with: vec!["d.ko".to_owned()],
-            agent: None,
-            files: Vec::new(),
-            loads: Vec::new(),
-            program: None,
-            logs: None,
-        }
-    }
 
     #[test]
     fn a_subject_has_parameters_and_a_name_of_its_own() {
@@ -186,13 +195,10 @@ mod tests {
 
     #[test]
     fn each_load_is_made_twice_in_one_guest() {
-        let loads = vec![BuiltinKind::Execve, BuiltinKind::Stat, BuiltinKind::Getppid];
-        let program = Some(Agent::new("sh -c 'exit 0'", &[]).unwrap());
-        let asked = Asked { loads, program, ..asked() };
-        let jobs = jobs(&asked);
+        let loads = [BuiltinKind::Execve, BuiltinKind::Stat, BuiltinKind::Getppid];
+        let jobs = jobs(&loads, Some("run: sh -c 'exit 0'"));
         let programs: Vec<bool> = jobs.iter().map(|job| job.program).collect();
         assert_eq!(programs, [false, false, false, false, false, false, true, true]);
-        assert_eq!(asked.names(), ["execve", "stat", "getppid", "run: sh -c 'exit 0'"]);
         let of = |job: &Job| (job.part.clone().unwrap(), job.run.length, job.cost);
         let made: Vec<_> = jobs.iter().map(of).collect();
         let expected =
@@ -207,9 +213,16 @@ mod tests {
     }
 
     #[test]
+    fn a_program_is_named_as_a_shell_would_have_it() {
+        let command = ["sh", "-c", "exit 0"].map(str::to_owned).into();
+        let program = program(&TaxArgs { command, ..TaxArgs::default() }).unwrap().unwrap();
+        assert_eq!(program.command, "sh -c 'exit 0'");
+    }
+
+    #[test]
     fn a_load_without_a_cost_is_refused() {
-        let asked = Asked { loads: vec![BuiltinKind::TextPoke], ..asked() };
-        let failure = measure(&asked, &mut Progress::new(true)).unwrap_err();
+        let args = TaxArgs { builtin: vec![BuiltinKind::TextPoke], ..TaxArgs::default() };
+        let failure = measure(&args, &mut Progress::new(true)).unwrap_err();
         assert_eq!(failure.code, exit::USAGE);
     }
 }

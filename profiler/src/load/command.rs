@@ -4,9 +4,7 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use nix::sys::stat::Mode;
 
-use super::run::{Load, Running};
 use super::sandbox::{
     CommandKind, CommandRequest, ProfilerProgram, Sandbox, SandboxOptions, run_once,
 };
@@ -62,23 +60,23 @@ impl CommandLoad {
         self
     }
 
-    async fn run(self, stop: StopSignal) -> LoadOutcome {
+    pub(super) fn describe(&self) -> LoadSpec {
+        let argv = std::iter::once(&self.request.program).chain(&self.request.args);
+        LoadSpec::Command { argv: argv.map(|arg| arg.to_string_lossy().into_owned()).collect() }
+    }
+
+    /// Runs it until it ends, or until `stop`.
+    pub(super) async fn run(&self, stop: &StopSignal) -> Result<LoadOutcome, LoadFailure> {
         let started = Instant::now();
-        let ended = match Sandbox::plan(&self.sandbox, Some(Mode::S_IRWXU), true) {
-            Ok(sandbox) => run_once(&self.profiler, sandbox, &self.request, &stop).await,
-            Err(text) => Err(LoadFailure::CouldNotStart { text }),
-        };
+        let sandbox = Sandbox::plan(&self.sandbox, Some(0o700), true)?;
+        let (ended, _) = run_once(&self.profiler, sandbox, &self.request, stop).await?;
         let name = format!("`{}`", self.request.program.display());
-        let (ended, _) = match ended {
-            Ok(ended) => ended,
-            Err(failure) => return LoadOutcome::ended(LoadStatus::Failed(failure), started),
-        };
         let status = status(&name, &ended, stop.reason()).unwrap_or_else(LoadStatus::Failed);
         let mut outcome = LoadOutcome { left: ended.left, ..LoadOutcome::ended(status, started) };
         if ended.end != TestEnd::Stopped {
             outcome.elapsed_ns = nanoseconds(ended.elapsed);
         }
-        outcome
+        Ok(outcome)
     }
 }
 
@@ -101,16 +99,5 @@ fn status(
         TestEnd::NotStarted(why) => {
             Err(LoadFailure::CouldNotStart { text: format!("command {name}: {why}") })
         }
-    }
-}
-
-impl Load for CommandLoad {
-    fn describe(&self) -> LoadSpec {
-        let argv = std::iter::once(&self.request.program).chain(&self.request.args);
-        LoadSpec::Command { argv: argv.map(|arg| arg.to_string_lossy().into_owned()).collect() }
-    }
-
-    fn run(self: Box<Self>, stop: StopSignal) -> Running {
-        Box::pin((*self).run(stop))
     }
 }

@@ -5,11 +5,11 @@
 //!
 //! | load | does | ends |
 //! |---|---|---|
-//! | [`BuiltinLoad`] | repeats one system call, counted exactly | after its operations, or when stopped |
-//! | [`SandboxedLoad`] | the same in a process of its own, as an unprivileged user | the same |
+//! | [`SandboxedLoad`] | repeats one system call, counted exactly, as an unprivileged user | after its operations, or when stopped |
+//! | [`BuiltinLoad`] | the same in this process | the same |
 //! | [`CommandLoad`] | runs a command of the user | when the command ends, or when stopped |
 //! | [`ltp::LtpLoad`] | runs tests of the Linux Test Project | after its rounds, or when stopped |
-//! | [`IdleLoad`] | nothing: measures what the machine does by itself | when stopped |
+//! | [`Load::Idle`] | nothing: measures what the machine does by itself | when stopped |
 //!
 //! [`recording::loads`](crate::recording::loads) has what a recording stores of a load, `sandbox` what keeps its processes together. Loads
 //! start this program again as a subprocess: its `main` has to call [`run_subprocess_if_asked`].
@@ -24,10 +24,10 @@ mod sandboxed;
 mod subprocess;
 mod syscalls;
 
-pub use builtin::{BuiltinLoad, time_builtin};
+pub use builtin::BuiltinLoad;
 pub use command::CommandLoad;
 pub use hits::{HitCount, HitCounter, HitQuestion};
-pub use run::{IdleLoad, Load, Running, run_all};
+pub use run::{Load, RunningLoads};
 pub use sandbox::{LoadUser, PrivateFolder, ProfilerProgram, SandboxOptions};
 pub(crate) use sandbox::{changeable, make_private, user_cache};
 pub use sandboxed::SandboxedLoad;

@@ -1,7 +1,5 @@
 //! Starts the role of a subprocess: see [`Role`].
 
-use std::ffi::OsStr;
-
 use strum::VariantArray as _;
 
 use super::sandbox::{Role, remove_directory_main, supervisor};
@@ -13,8 +11,7 @@ use super::{builtin, sandboxed};
 pub fn run_subprocess_if_asked() {
     let mut args = std::env::args_os().skip(1);
     let Some(first) = args.next() else { return };
-    let asked = |role: &&Role| first == OsStr::new(role.argument());
-    let Some(role) = Role::VARIANTS.iter().find(asked) else { return };
+    let Some(role) = Role::VARIANTS.iter().find(|role| first == role.argument()) else { return };
     let code = match role {
         Role::ExecNoop => 0,
         Role::PtraceChild => builtin::ptrace_child_main(),

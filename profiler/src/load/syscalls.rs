@@ -1,13 +1,16 @@
 //! System calls that have no safe wrapper: the only `unsafe` of the loads.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_void};
 use std::io;
+use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
+use std::ptr::NonNull;
 
 use nix::errno::Errno;
 use nix::sched::CloneFlags;
+use nix::sys::mman::{self, MapFlags, MmapAdvise, ProtFlags};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::io::retry_on_intr;
 use rustix::process::{WaitOptions, waitpid};
@@ -75,9 +78,7 @@ fn interface(
     mut request: libc::ifreq,
 ) -> io::Result<libc::ifreq> {
     // SAFETY: the descriptor is open while borrowed, and the request reads and writes one `ifreq`.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), number as _, &raw mut request) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    checked(unsafe { libc::ioctl(socket.as_raw_fd(), number as _, &raw mut request) }.into())?;
     Ok(request)
 }
 
@@ -113,10 +114,7 @@ pub(super) fn detach_loop(device: &std::path::Path) -> io::Result<()> {
     const CLEAR: libc::c_ulong = 0x4c01;
     let file = std::fs::File::open(device)?;
     // SAFETY: the descriptor is open, and this request takes no argument.
-    if unsafe { libc::ioctl(file.as_raw_fd(), CLEAR as _) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    checked(unsafe { libc::ioctl(file.as_raw_fd(), CLEAR as _) }.into())
 }
 
 /// What a process of a load is given before it executes its program.
@@ -274,12 +272,12 @@ impl Missing {
     const ARGUMENTS_32: usize = 128;
 
     pub(super) fn new() -> io::Result<Self> {
-        let page = Page::with(libc::PROT_READ | libc::PROT_WRITE, LOW_MEMORY)?;
-        let path = page.0 as usize;
+        let page = Page::at(ProtFlags::PROT_WRITE, LOW_MEMORY)?;
+        let path = page.0.addr().get();
         // SAFETY: the page is ours and writable, all lies within it, and both numbers are aligned.
         unsafe {
             let bytes = Self::PATH.to_bytes();
-            page.0.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            page.0.as_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             page.0.byte_add(Self::ARGUMENTS).cast::<usize>().write(path);
             page.0.byte_add(Self::ARGUMENTS_32).cast::<u32>().write(path as u32);
         }
@@ -288,25 +286,22 @@ impl Missing {
 
     /// The addresses of path, arguments and an empty environment.
     fn addresses(&self, arguments: usize) -> [usize; 3] {
-        let path = self.0.0 as usize;
+        let path = self.0.0.addr().get();
         [path, path + arguments, path + arguments + size_of::<usize>()]
     }
 
-    pub(super) fn open(&self) -> io::Result<()> {
-        open(Self::PATH).map(drop)
-    }
-
-    pub(super) fn execve(&self) -> io::Result<()> {
-        let [path, arguments, environment] = self.addresses(Self::ARGUMENTS);
-        // SAFETY: a path, and two arrays that end with a null.
-        checked(unsafe { libc::syscall(libc::SYS_execve, path, arguments, environment) })
-    }
-
-    pub(super) fn execveat(&self) -> io::Result<()> {
+    /// `open`, `execve` and `execveat` of it.
+    pub(super) fn calls(&self) -> [io::Result<()>; 3] {
         let [path, arguments, environment] = self.addresses(Self::ARGUMENTS);
         let (number, here) = (libc::SYS_execveat, libc::AT_FDCWD);
+        let open = open(Self::PATH).map(drop);
+        // SAFETY: a path, and two arrays that end with a null.
+        let execve =
+            checked(unsafe { libc::syscall(libc::SYS_execve, path, arguments, environment) });
         // SAFETY: as above.
-        checked(unsafe { libc::syscall(number, here, path, arguments, environment, 0) })
+        let execveat =
+            checked(unsafe { libc::syscall(number, here, path, arguments, environment, 0) });
+        [open, execve, execveat]
     }
 
     /// The same three by 32-bit system calls: `arch/x86/entry/syscalls/syscall_32.tbl`.
@@ -409,55 +404,50 @@ fn call_32(_: u32, _: [u32; 4]) -> i32 {
 }
 
 #[cfg(target_arch = "x86_64")]
-const LOW_MEMORY: libc::c_int = libc::MAP_32BIT;
+const LOW_MEMORY: MapFlags = MapFlags::MAP_32BIT;
 #[cfg(not(target_arch = "x86_64"))]
-const LOW_MEMORY: libc::c_int = 0;
+const LOW_MEMORY: MapFlags = MapFlags::empty();
 
 /// A page of memory.
-pub(super) struct Page(*mut libc::c_void);
+pub(super) struct Page(NonNull<c_void>);
 
 /// The smallest page size; the kernel rounds up to its own.
 const PAGE_BYTES: usize = 4096;
 
 impl Page {
-    pub(super) fn new() -> io::Result<Self> {
-        Self::with(libc::PROT_READ, 0)
+    /// One of the kernel's choice, to read and with `more` rights.
+    pub(super) fn new(more: ProtFlags) -> io::Result<Self> {
+        Self::at(more, MapFlags::empty())
     }
 
-    /// One that can be written to.
-    pub(super) fn writable() -> io::Result<Self> {
-        Self::with(libc::PROT_READ | libc::PROT_WRITE, 0)
-    }
-
-    fn with(protection: libc::c_int, more: libc::c_int) -> io::Result<Self> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | more;
+    fn at(more: ProtFlags, place: MapFlags) -> io::Result<Self> {
+        let (rights, flags) = (ProtFlags::PROT_READ | more, MapFlags::MAP_PRIVATE | place);
+        let length = NonZeroUsize::new(PAGE_BYTES).ok_or(Errno::EINVAL)?;
         // SAFETY: a new anonymous mapping at a place of the kernel's choice.
-        let page =
-            unsafe { libc::mmap(std::ptr::null_mut(), PAGE_BYTES, protection, flags, -1, 0) };
-        if page == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(page)) }
+        Ok(Self(unsafe { mman::mmap_anonymous(None, length, rights, flags) }?))
     }
 
     /// Gives the memory of a writable page back, and has a system call write there.
     pub(super) fn fault(&mut self) -> io::Result<()> {
         // SAFETY: the page is ours, and nothing refers to it.
-        checked(unsafe { libc::madvise(self.0, PAGE_BYTES, libc::MADV_DONTNEED) }.into())?;
+        unsafe { mman::madvise(self.0, PAGE_BYTES, MmapAdvise::MADV_DONTNEED) }?;
         // SAFETY: the page has room for the names.
-        checked(unsafe { libc::uname(self.0.cast()) }.into())
+        checked(unsafe { libc::uname(self.0.as_ptr().cast()) }.into())
     }
 
     /// Makes it readable and executable, and optionally writable.
     pub(super) fn make_executable(&mut self, writable: bool) -> io::Result<()> {
-        let write = if writable { libc::PROT_WRITE } else { 0 };
-        let protection = libc::PROT_READ | libc::PROT_EXEC | write;
+        let write = if writable { ProtFlags::PROT_WRITE } else { ProtFlags::empty() };
+        let rights = ProtFlags::PROT_READ | ProtFlags::PROT_EXEC | write;
         // SAFETY: the mapping is ours, and nothing else refers to it.
-        checked(unsafe { libc::mprotect(self.0, PAGE_BYTES, protection) }.into())
+        Ok(unsafe { mman::mprotect(self.0, PAGE_BYTES, rights) }?)
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing refers to it any more.
-        unsafe { libc::munmap(self.0, PAGE_BYTES) };
+        let _ = unsafe { mman::munmap(self.0, PAGE_BYTES) };
     }
 }
 

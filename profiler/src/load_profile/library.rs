@@ -72,9 +72,7 @@ impl Library {
         let mut seen = HashSet::new();
         for entry in &mut listed {
             entry.hidden = !seen.insert(entry.name.clone());
-        }
-        // Parts are looked up in the same folders.
-        for entry in &mut listed {
+            // Parts are looked up in the same folders.
             if let Ok(profile) = &entry.profile
                 && let Err(error) = self.parts(profile)
             {

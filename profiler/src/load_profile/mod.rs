@@ -48,7 +48,7 @@ pub enum Work {
 }
 
 /// Handlers, and the loads that call them.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Hook {
     /// The handlers, in the order of the report; never empty.
     pub handlers: Vec<Wanted>,

@@ -32,9 +32,9 @@ pub fn defaults(file: &[u8]) -> BTreeMap<String, Option<String>> {
     let Some(table) = file.section_by_name("__param") else { return found };
     let pointees = pointees(&file, table.index());
     for entry in (0..table.size()).step_by(KERNEL_PARAM).take(pointees.len()) {
-        let at = |field: u64| pointees.get(&(entry + field));
-        let Some(name) = at(NAME).and_then(|name| string(&file, name)) else { continue };
-        let value = at(OPS).zip(at(ARG)).and_then(|(ops, arg)| value(&file, ops.symbol, arg));
+        let [name, ops, arg] = [NAME, OPS, ARG].map(|field| pointees.get(&(entry + field)));
+        let Some(name) = name.and_then(|name| string(&file, name)) else { continue };
+        let value = ops.zip(arg).and_then(|(ops, arg)| value(&file, ops.symbol, arg));
         found.insert(name, value);
     }
     found
@@ -45,16 +45,13 @@ pub fn changed_defaults(base: &Path, candidate: &Path) -> BTreeMap<String, Strin
     let [base, candidate] =
         [base, candidate].map(|path| defaults(&std::fs::read(path).unwrap_or_default()));
     let names: BTreeSet<&String> = base.keys().chain(candidate.keys()).collect();
-    let values = |of: &BTreeMap<String, Option<String>>, name: &String| {
-        of.get(name).map(|value| value.clone().unwrap_or_default())
-    };
-    let change = |name: &String| {
-        let (before, after) = (values(&base, name), values(&candidate, name));
-        let words =
-            crate::kernel::module::changed_default(name, before.as_deref(), after.as_deref())?;
+    let changes = names.into_iter().filter_map(|name| {
+        let [before, after] = [&base, &candidate]
+            .map(|values| values.get(name).map(|value| value.as_deref().unwrap_or_default()));
+        let words = crate::kernel::module::changed_default(name, before, after)?;
         Some((name.clone(), words))
-    };
-    names.into_iter().filter_map(change).collect()
+    });
+    changes.collect()
 }
 
 fn pointees<'a>(
@@ -62,50 +59,51 @@ fn pointees<'a>(
     section: SectionIndex,
 ) -> BTreeMap<u64, Pointee<'a>> {
     let Ok(section) = file.section_by_index(section) else { return BTreeMap::new() };
-    let pointee = |(at, relocation): (u64, object::Relocation)| {
+    let pointees = section.relocations().filter_map(|(at, relocation)| {
         let RelocationTarget::Symbol(symbol) = relocation.target() else { return None };
         let symbol = file.symbol_by_index(symbol).ok()?;
         let offset = symbol.address().wrapping_add_signed(relocation.addend());
         Some((at, Pointee { symbol: symbol.name().ok()?, section: symbol.section_index(), offset }))
-    };
-    section.relocations().filter_map(pointee).collect()
+    });
+    pointees.collect()
 }
 
 /// The value of a variable of a kind that kernel/params.c has.
 fn value(file: &ElfFile64<'_, object::Endianness>, ops: &str, arg: &Pointee<'_>) -> Option<String> {
-    let bytes = |size: usize| -> Option<[u8; 8]> {
-        let mut all = [0; 8];
-        let data = file.section_by_index(arg.section?).ok()?.data().ok()?;
-        // A section without bytes in the file, such as .bss, is zeros.
-        if !data.is_empty() {
-            let from = usize::try_from(arg.offset).ok()?;
-            all[..size].copy_from_slice(data.get(from..from.checked_add(size)?)?);
+    let kind = ops.strip_prefix("param_ops_")?;
+    let (size, is_signed) = match kind {
+        "bool" | "bool_enable_only" | "invbool" | "byte" => (1, false),
+        "short" => (2, true),
+        "ushort" => (2, false),
+        "int" | "bint" => (4, true),
+        "uint" => (4, false),
+        "long" => (8, true),
+        "ulong" | "ullong" => (8, false),
+        "charp" => {
+            return match pointees(file, arg.section?).get(&arg.offset) {
+                Some(text) => string(file, text),
+                None => Some("(null)".to_owned()),
+            };
         }
-        Some(all)
+        _ => return None,
     };
-    let signed = |size: usize| {
-        let unused = 64 - 8 * size as u32;
-        bytes(size).map(|all| ((i64::from_le_bytes(all) << unused) >> unused).to_string())
-    };
-    let unsigned = |size: usize| bytes(size).map(|all| u64::from_le_bytes(all).to_string());
-    match ops.strip_prefix("param_ops_")? {
-        "bool" | "bool_enable_only" => {
-            bytes(1).map(|all| if all[0] == 0 { "N" } else { "Y" }.to_owned())
-        }
-        "invbool" => bytes(1).map(|all| if all[0] == 0 { "Y" } else { "N" }.to_owned()),
-        "byte" => unsigned(1),
-        "short" => signed(2),
-        "ushort" => unsigned(2),
-        "int" | "bint" => signed(4),
-        "uint" => unsigned(4),
-        "long" => signed(8),
-        "ulong" | "ullong" => unsigned(8),
-        "charp" => match pointees(file, arg.section?).get(&arg.offset) {
-            Some(text) => string(file, text),
-            None => Some("(null)".to_owned()),
-        },
-        _ => None,
+    let data = file.section_by_index(arg.section?).ok()?.data().ok()?;
+    let mut bytes = [0; 8];
+    // A section without bytes in the file, such as .bss, is zeros.
+    if !data.is_empty() {
+        let from = usize::try_from(arg.offset).ok()?;
+        bytes[..size].copy_from_slice(data.get(from..from.checked_add(size)?)?);
     }
+    let number = u64::from_le_bytes(bytes);
+    let unused = 64 - 8 * size as u32;
+    Some(match (kind, number) {
+        ("bool" | "bool_enable_only", 0) => "N".to_owned(),
+        ("bool" | "bool_enable_only", _) => "Y".to_owned(),
+        ("invbool", 0) => "Y".to_owned(),
+        ("invbool", _) => "N".to_owned(),
+        _ if is_signed => ((number.cast_signed() << unused) >> unused).to_string(),
+        _ => number.to_string(),
+    })
 }
 
 /// The text up to its zero byte.
@@ -117,7 +115,7 @@ fn string(file: &ElfFile64<'_, object::Endianness>, at: &Pointee<'_>) -> Option<
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use object::write::{Object, Relocation, StandardSection, Symbol, SymbolSection};
     use object::{
         Architecture, BinaryFormat, Endianness, RelocationEncoding, RelocationFlags,
@@ -127,8 +125,10 @@ mod tests {
     use super::*;
 
     /// A module with these parameters: name, kind, bytes of the variable. A variable of `charp` points at the names.
-    fn module(parameters: &[(&str, &str, &[u8])]) -> Vec<u8> {
+    pub(in super::super) fn module(parameters: &[(&str, &str, &[u8])]) -> Vec<u8> {
         let mut file = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+        let info = file.add_section(Vec::new(), b".modinfo".to_vec(), SectionKind::ReadOnlyData);
+        file.set_section_data(info, b"license=GPL\0", 1);
         let names = file.section_id(StandardSection::ReadOnlyData);
         let data = file.section_id(StandardSection::Data);
         let table = file.add_section(Vec::new(), b"__param".to_vec(), SectionKind::ReadOnlyData);

@@ -171,12 +171,7 @@ impl Loader {
                     program.as_ref().or(module).map(|fd| fd.as_fd()),
                 )
             });
-            let loaded = maps.load(kind, traced, self.kernel.as_ref());
-            let fd = loaded.map_err(|refused| ProbeError::Refused {
-                program: kind.side.word(),
-                handler: target.name.clone(),
-                refused,
-            })?;
+            let fd = maps.load(kind, &target.name, traced, self.kernel.as_ref())?;
             programs.push(Program { kind, fd, hook: None, before: Some(Counted::default()) });
         }
         let holder = target.program.or(module.map(|(id, _)| *id)).unwrap_or_default();
@@ -220,7 +215,7 @@ impl BpfSession {
             starts: set.starts,
             preempts: parameters.preempts,
             displaced: displaced.doing("opening a shared map")?,
-            grace: GracePeriod::new(),
+            grace: GracePeriod::new().doing("making the maps that show when no program runs")?,
             phase: 0,
             closed: None,
             pending: None,
@@ -555,12 +550,8 @@ impl BpfSession {
 }
 
 impl Session for BpfSession {
-    fn targets(&self) -> Vec<&Target> {
-        self.probed.iter().map(|probed| &probed.target).collect()
-    }
-
-    fn backends(&self) -> Vec<Backend> {
-        vec![self.backend; self.probed.len()]
+    fn handlers(&self) -> Vec<(&Target, Backend)> {
+        self.probed.iter().map(|probed| (&probed.target, self.backend)).collect()
     }
 
     fn foreign_program(&self) -> Result<Option<(String, u32)>, ProbeError> {
@@ -568,14 +559,15 @@ impl Session for BpfSession {
         let mut own = Vec::new();
         for program in self.probed.iter().flat_map(|probed| &probed.programs) {
             if let Some(Hook::Link(link)) = &program.hook {
-                own.push(sys::link_id(link.as_fd()).doing(LISTING)?);
+                own.push(sys::link(link.as_fd()).doing(LISTING)?.id);
             }
         }
-        let links = sys::tracing_links().doing(LISTING)?;
+        let links = sys::links().doing(LISTING)?;
         Ok(links.iter().filter(|link| !own.contains(&link.id)).find_map(|link| {
-            let probed = self.probed.iter().find(|probed| {
-                probed.target.btf_id == Some(link.btf_id) && probed.holder == link.btf_obj_id
-            })?;
+            let [holder, id] = link.function?;
+            let is_on =
+                |probed: &&Probed| probed.target.btf_id == Some(id) && probed.holder == holder;
+            let probed = self.probed.iter().find(is_on)?;
             Some((probed.target.name.clone(), link.prog_id))
         }))
     }

@@ -60,11 +60,7 @@ pub(super) fn exit_shift(
     let instance = template.instantiate(&parameters, displaced, &kinds)?;
     let mut hooks = Vec::new();
     for kind in kinds {
-        let program = instance.load(kind, None, None).map_err(|refused| ProbeError::Refused {
-            program: kind.side.word(),
-            handler: CALLED.to_owned(),
-            refused,
-        })?;
+        let program = instance.load(kind, CALLED, None, None)?;
         let hook = programs::attach(kind, &program, &target)
             .doing("attaching to a system call, to find out how the stack is laid out")?;
         hooks.push((program, hook));

@@ -6,9 +6,9 @@ use super::{
     Books, Drained, Options, Precision, ProbeError, Refused, Session, Traced,
     bpf::BpfSession,
     errno::{self, Doing as _},
-    ftrace::{FtraceError, FtraceSession},
+    ftrace::FtraceSession,
     keeper::Keeper,
-    select::{Choice, Features, Obstacle, Wish, needs_btf, select},
+    select::{Choice, Features, Obstacle, needs_btf, select},
 };
 use crate::{
     kernel::target::{KernelFiles, LeftOut, Target},
@@ -17,8 +17,7 @@ use crate::{
 
 /// Probes on handlers, each by the backend that suits it. They are gone when it is dropped.
 pub struct Probes {
-    targets: Vec<Target>,
-    backends: Vec<Backend>,
+    handlers: Vec<(Target, Backend)>,
     /// What a glob found and no backend measures, with the reasons.
     pub left_out: Vec<LeftOut>,
     /// Handlers whose best backend the kernel refused when it was attached.
@@ -74,7 +73,7 @@ type Attached = (Option<Box<dyn Session>>, Vec<Refused>);
 
 /// The choice of a backend for each target, before and while the backends are attached.
 struct Selection<'a> {
-    wish: Wish,
+    options: Options,
     features: Features,
     candidates: Vec<Candidate<'a>>,
     left_out: Vec<LeftOut>,
@@ -97,9 +96,8 @@ impl Candidate<'_> {
 
 impl<'a> Selection<'a> {
     fn new(targets: &'a [Target], options: Options) -> Result<Self, ProbeError> {
-        let wish = Wish { backend: options.backend, force: options.force };
-        let (features, left_out) = (Features::new(), Vec::new());
-        let mut this = Self { wish, features, candidates: Vec::new(), left_out };
+        let (features, left_out) = (Features::default(), Vec::new());
+        let mut this = Self { options, features, candidates: Vec::new(), left_out };
         for target in targets {
             let choice = this.choose(target, Vec::new())?;
             this.candidates.push(Candidate { target, choice, refused: Vec::new() });
@@ -117,7 +115,7 @@ impl<'a> Selection<'a> {
         obstacles: Vec<Obstacle>,
     ) -> Result<Option<Choice>, ProbeError> {
         let refusal = |backend| self.features.refusal(backend);
-        let obstacles = match select(target, self.wish, refusal, obstacles) {
+        let obstacles = match select(target, self.options, refusal, obstacles) {
             Ok(choice) => return Ok(Some(choice)),
             Err(obstacles) => obstacles,
         };
@@ -151,7 +149,7 @@ impl<'a> Selection<'a> {
         // Where no probe of any kind can be placed, another backend does not help.
         let is_traceable =
             || KernelFiles::default().is_traceable(target.module.as_deref(), &target.name);
-        if is_required(target) && (self.wish.backend.is_some() || !is_traceable()) {
+        if is_required(target) && (self.options.backend.is_some() || !is_traceable()) {
             return Err(error);
         }
         let refused = Obstacle { backend, reason: reason(&error, backend) };
@@ -168,35 +166,32 @@ impl<'a> Selection<'a> {
         self,
         mut parts: Vec<Part>,
         keeper: Option<Keeper>,
-        options: Options,
     ) -> Result<Probes, ProbeError> {
-        let Self { candidates, left_out, .. } = self;
+        let Self { candidates, left_out, options: Options { precision, force, .. }, .. } = self;
         let of_programs = candidates.iter().any(|candidate| candidate.target.program.is_some());
         let is_in = |at: &usize| candidates[*at].choice.is_some();
         let kept: Vec<usize> = (0..candidates.len()).filter(is_in).collect();
         for part in &mut parts {
             part.places = part.places.iter().filter_map(|at| kept.binary_search(at).ok()).collect();
         }
-        let (mut targets, mut backends, mut fell_back) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut handlers, mut fell_back) = (Vec::new(), Vec::new());
         for Candidate { target, choice, refused } in candidates {
             let Some(choice) = choice else { continue };
             if !refused.is_empty() {
                 let (handler, reason) = (target.label(), joined(&refused));
                 fell_back.push(FellBack { handler, backend: choice.backend, reason });
             }
-            targets.push(target.clone());
-            backends.push(choice.backend);
+            handlers.push((target.clone(), choice.backend));
         }
         // Of BPF programs there are the kernel's own statistics.
-        if targets.is_empty()
+        if handlers.is_empty()
             && !of_programs
             && let Some(error) = ProbeError::all_left_out(&left_out)
         {
             return Err(error);
         }
-        let Options { precision, force, .. } = options;
         let _keeper = keeper;
-        Ok(Probes { targets, backends, left_out, fell_back, parts, precision, force, _keeper })
+        Ok(Probes { handlers, left_out, fell_back, parts, precision, force, _keeper })
     }
 }
 
@@ -235,17 +230,17 @@ impl Probes {
                 parts.push(Part::new(session, places));
             }
         }
-        selection.into_probes(parts, keeper, options)
+        selection.into_probes(parts, keeper)
     }
 
     /// A kprobe that the kernel skipped each time is in a function that runs inside a kprobe.
     fn refuse_inside_kprobes(&self) -> Result<(), ProbeError> {
         let of_all = self.parts.iter().flat_map(|part| part.places.iter().zip(&part.books));
         for (&place, books) in of_all {
-            let target = &self.targets[place];
+            let (target, backend) = &self.handlers[place];
             // For one that a glob found there is a warning.
             let skipped = books.entries == 0 && books.missed > 0 && !target.by_glob;
-            if self.backends[place] == Backend::Kprobe && skipped {
+            if *backend == Backend::Kprobe && skipped {
                 // As far as is known without trying.
                 let instead = if target.btf_id.is_some() { "fentry" } else { "function-graph" };
                 return Err(ProbeError::Other(format!(
@@ -327,21 +322,18 @@ fn attach_by(
         Ok((session, refused)) => {
             Ok((session.map(|session| Box::new(session) as Box<dyn Session>), refused))
         }
-        Err(FtraceError::Unusable(text)) => {
-            let refused = |at| (at, ProbeError::Other(text.clone()));
+        Err(error @ ProbeError::NotAllowed(_)) => Err(error),
+        // The tracer cannot be used now; another backend may do.
+        Err(error) => {
+            let refused = |at| (at, ProbeError::Other(error.to_string()));
             Ok((None, (0..targets.len()).map(refused).collect()))
         }
-        Err(error) => Err(error.into()),
     }
 }
 
 impl Session for Probes {
-    fn targets(&self) -> Vec<&Target> {
-        self.targets.iter().collect()
-    }
-
-    fn backends(&self) -> Vec<Backend> {
-        self.backends.clone()
+    fn handlers(&self) -> Vec<(&Target, Backend)> {
+        self.handlers.iter().map(|(target, backend)| (target, *backend)).collect()
     }
 
     fn foreign_program(&self) -> Result<Option<(String, u32)>, ProbeError> {
@@ -375,7 +367,7 @@ impl Session for Probes {
         }
         let precision = self.precision;
         let nothing = |books: &Books| Drained { durations: precision.durations(), books: *books };
-        let mut all = Vec::with_capacity(self.targets.len());
+        let mut all = Vec::with_capacity(self.handlers.len());
         for part in &mut self.parts {
             let pending = part.pending.take();
             let pending = pending.unwrap_or_else(|| part.books.iter().map(nothing).collect());
@@ -391,7 +383,7 @@ impl Session for Probes {
     }
 
     fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
-        let mut all = vec![None; self.targets.len()];
+        let mut all = vec![None; self.handlers.len()];
         for part in &mut self.parts {
             for (place, entries) in part.places.iter().zip(part.session.entries()?) {
                 all[*place] = entries;
@@ -447,12 +439,8 @@ mod tests {
     }
 
     impl Session for Mock {
-        fn targets(&self) -> Vec<&Target> {
-            vec![&self.target]
-        }
-
-        fn backends(&self) -> Vec<Backend> {
-            vec![Backend::Fentry]
+        fn handlers(&self) -> Vec<(&Target, Backend)> {
+            vec![(&self.target, Backend::Fentry)]
         }
 
         fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
@@ -489,8 +477,7 @@ mod tests {
             },
         );
         Probes {
-            targets: vec![target("first"), target("second")],
-            backends: vec![Backend::Fentry; 2],
+            handlers: ["first", "second"].map(|name| (target(name), Backend::Fentry)).to_vec(),
             left_out: Vec::new(),
             fell_back: Vec::new(),
             parts: parts.collect(),

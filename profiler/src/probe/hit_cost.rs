@@ -93,10 +93,9 @@ fn with_probes(
 
 fn called() -> Result<Target, ProbeError> {
     let found = KernelFiles::default().resolve(None, &[CALLED.to_owned()]);
-    let first = found.map(|targets| targets.into_iter().next());
-    first
-        .map_err(std::io::Error::other)
-        .and_then(|first| first.ok_or(std::io::ErrorKind::NotFound.into()))
+    let found = found.map_err(std::io::Error::other);
+    found
+        .and_then(|found| found.into_iter().next().ok_or(std::io::ErrorKind::NotFound.into()))
         .doing(
             "looking for the kernel's function for tests, on which the cost of a hit is measured",
         )

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -63,10 +62,7 @@ impl Life {
                 _ => State::Lives,
             },
             // ESRCH is of one that ended while it was read.
-            Err(error)
-                if error.kind() == io::ErrorKind::NotFound
-                    || error.raw_os_error() == Some(libc::ESRCH) =>
-            {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {
                 State::Gone
             }
             Err(_) => State::Lives,
@@ -91,11 +87,9 @@ impl FromStr for Life {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let mut parts = text.split('_');
-        let mut part = || parts.next().and_then(number).ok_or(());
-        let (namespace, pid, started) = (part()?, part()?, part()?);
-        let pid = u32::try_from(pid).map_err(drop)?;
-        if parts.next().is_some() { Err(()) } else { Ok(Self { namespace, pid, started }) }
+        let parts: Option<Vec<u64>> = text.split('_').map(number).collect();
+        let Some(&[namespace, pid, started]) = parts.as_deref() else { return Err(()) };
+        Ok(Self { namespace, pid: pid.try_into().map_err(drop)?, started })
     }
 }
 

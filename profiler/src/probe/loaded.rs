@@ -7,12 +7,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use super::sys::{self, LoadedProgram};
+use crate::error::{Failure, exit};
 use crate::kernel::{
     btf::Btf,
     host::read_fact,
     module::ModuleFacts,
     names::BPF,
-    target::{ResolveError, Resolved, Target, also, glob, is_glob, nearest},
+    target::{Resolved, Target, also, glob, is_glob, nearest},
 };
 use crate::text::listed;
 
@@ -96,15 +97,16 @@ fn number(targets: &mut [Target]) {
 ///
 /// # Errors
 /// The first name or glob that no function has; if the programs cannot be listed.
-pub fn resolve_programs(patterns: &[String]) -> Result<Resolved, ResolveError> {
+pub fn resolve_programs(patterns: &[String]) -> Result<Resolved, Failure> {
     let all = all().map_err(|error| {
-        ResolveError::Machine(format!("cannot list the loaded BPF programs: {error}: run as root"))
+        let text = format!("cannot list the loaded BPF programs: {error}: run as root");
+        Failure::new(exit::CANNOT_MEASURE, text)
     })?;
     let found = patterns.iter().map(|pattern| matching(&all, pattern));
     Resolved::merged(found.collect::<Result<_, _>>()?)
 }
 
-fn matching(all: &[Target], pattern: &str) -> Result<Resolved, ResolveError> {
+fn matching(all: &[Target], pattern: &str) -> Result<Resolved, Failure> {
     let by_glob = is_glob(pattern);
     let glob = glob(pattern)?;
     let is_meant =
@@ -128,7 +130,7 @@ fn matching(all: &[Target], pattern: &str) -> Result<Resolved, ResolveError> {
             same.join(", ")
         ),
     };
-    Err(ResolveError::Name(what))
+    Err(Failure::new(exit::NO_TARGET, what))
 }
 
 /// Programs as they were when their measurement began.

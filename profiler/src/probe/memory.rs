@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 
 use profiler_common::layout::DISPLACED_MAX;
 
-use super::{Precision, counters::Layout};
+use super::{Precision, ProbeError, counters::Layout};
 use crate::text::plural;
 
 /// Share of what is available that maps may take. The rest is for the histograms that the profiler itself
 /// keeps, for the load, and because part of what the kernel calls available are caches that it has to
 /// write back first.
 const SHARE: (u64, u64) = (3, 4);
+
+/// Bytes of the map that all handlers share, with an estimate of what the kernel adds to the elements of hash maps.
+const SHARED: u64 = DISPLACED_MAX as u64 * 80;
 
 /// The maps of one session.
 #[derive(Debug, Clone)]
@@ -29,30 +32,23 @@ impl Maps {
         Self { layout: Layout::new(*possible, own.clone(), precision), ..*self }
     }
 
-    /// Bytes of the maps that hold what was measured.
-    pub(super) fn bytes(&self) -> u64 {
-        self.handlers.saturating_mul(self.layout.bytes())
-    }
-
-    /// Bytes of all maps, with an estimate of what the kernel adds to the elements of hash maps.
-    fn all_bytes(&self) -> u64 {
-        const ELEMENT: u64 = 80;
-        self.bytes().saturating_add(u64::from(DISPLACED_MAX) * ELEMENT)
+    /// Bytes of all maps.
+    fn bytes(&self) -> u64 {
+        self.handlers * self.layout.bytes() + SHARED
     }
 
     /// How many handlers fit into so many bytes.
     fn that_fit(&self, bytes: u64) -> u64 {
-        let shared = Self { handlers: 0, ..self.clone() }.all_bytes();
-        bytes.saturating_sub(shared) / self.layout.bytes()
+        bytes.saturating_sub(SHARED) / self.layout.bytes()
     }
 
     /// Compares the maps with the available memory.
     ///
     /// # Errors
     /// If they need more than may be taken of it.
-    pub(super) fn check(&self, available: &Available) -> Result<(), TooLittle> {
+    pub(super) fn check(&self, available: &Available) -> Result<(), ProbeError> {
         let may_take = available.bytes / SHARE.1 * SHARE.0;
-        if self.all_bytes() <= may_take {
+        if self.bytes() <= may_take {
             return Ok(());
         }
         let has_three = self.layout.precision == Precision::Three;
@@ -67,7 +63,7 @@ impl Maps {
              with --precision 2: name fewer at a time, free memory, or boot with fewer CPUs (nr_cpus=)",
             self.handlers,
             plural(self.handlers),
-            mebibytes(self.all_bytes()),
+            mebibytes(self.bytes()),
             self.layout.own.len(),
             self.layout.precision.digits(),
             mebibytes(may_take),
@@ -75,17 +71,9 @@ impl Maps {
             available.source.display(),
             coarser.that_fit(may_take)
         );
-        Err(TooLittle { text, fits_with_two_digits: has_three && coarser.all_bytes() <= may_take })
+        let fits_with_two_digits = has_three && coarser.bytes() <= may_take;
+        Err(ProbeError::Memory { text, fits_with_two_digits })
     }
-}
-
-/// The maps would take more memory than there is to spare.
-#[derive(Debug, thiserror::Error)]
-#[error("{text}")]
-pub struct TooLittle {
-    text: String,
-    /// Whether the same with 2 digits would fit.
-    pub fits_with_two_digits: bool,
 }
 
 /// Available memory, and the file that says so.
@@ -159,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_handler_takes_what_the_docs_say() {
-        let kib = |maps: Maps| maps.bytes() / 1024;
+        let kib = |maps: Maps| maps.layout.bytes() / 1024;
         let a_cpu = |precision| kib(maps(1, 2, precision)) - kib(maps(1, 1, precision));
         let text = format!(
             "per handler {} KiB ({} KiB with `--precision 2`) for each CPU that is online at the start, as much again",
@@ -203,8 +191,8 @@ mod tests {
             let bytes = 700 * MIB;
             let fit = all.that_fit(bytes);
             let with = |handlers| Maps { handlers, ..all.clone() };
-            assert!(with(fit).all_bytes() <= bytes);
-            assert!(with(fit + 1).all_bytes() > bytes);
+            assert!(with(fit).bytes() <= bytes);
+            assert!(with(fit + 1).bytes() > bytes);
         }
     }
 

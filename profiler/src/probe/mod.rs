@@ -24,25 +24,24 @@ mod sys;
 
 use std::time::Instant;
 
-use profiler_common::bucket::{
-    COUNTERS_2, COUNTERS_3, HIGHEST_NS, LOWEST_NS, MAGNITUDE_2, MAGNITUDE_3, index,
-};
+use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS, MAGNITUDE_2, MAGNITUDE_3, counters, index};
 
 use crate::kernel::target::{LeftOut, Target};
 use crate::recording::{Backend, CallTree};
 use crate::stats::Durations;
 pub use composite::{FellBack, Probes};
 pub use loaded::{Programs, RunStats, facts, resolve_programs};
-pub use memory::TooLittle;
 pub use sys::{JitedLine, LoadRefused, LoadedProgram, btf_bytes, loaded_programs};
 
 /// Resolution of durations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString, strum::VariantNames)]
 pub enum Precision {
     /// 2 significant digits: 15 KiB a histogram.
+    #[strum(serialize = "2")]
     Two,
     /// 3 significant digits: 108 KiB a histogram.
     #[default]
+    #[strum(serialize = "3")]
     Three,
 }
 
@@ -65,10 +64,7 @@ impl Precision {
 
     /// Counters of one histogram.
     pub const fn counters(self) -> usize {
-        match self {
-            Self::Two => COUNTERS_2,
-            Self::Three => COUNTERS_3,
-        }
+        counters(self.magnitude())
     }
 
     /// Words of a record's counters that durations of up to `longest_ns` are counted in; short ones are told from the
@@ -164,12 +160,17 @@ pub enum ProbeError {
         /// The reason, and what to do.
         why: &'static str,
     },
-    /// Their maps would take more memory than there is.
-    #[error(transparent)]
-    Memory(#[from] memory::TooLittle),
-    /// ftrace cannot be used, or not for these handlers.
-    #[error(transparent)]
-    Ftrace(#[from] ftrace::FtraceError),
+    /// Their maps would take more memory than there is to spare.
+    #[error("{text}")]
+    Memory {
+        /// How much, and what to do.
+        text: String,
+        /// Whether the same with 2 digits would fit.
+        fits_with_two_digits: bool,
+    },
+    /// They must not be measured like this, and another backend would not mend it.
+    #[error("{0}")]
+    NotAllowed(String),
     /// The preemption model was changed while probes were attached that take tasks not to be preempted.
     #[error(
         "the kernel was changed to preempt tasks (/sys/kernel/debug/sched/preempt) after the probes were \
@@ -298,11 +299,13 @@ impl Books {
 
 /// Probes on a set of handlers. They are gone when it is dropped.
 pub trait Session {
-    /// The handlers, in the order of everything that [`drain`](Self::drain) returns.
-    fn targets(&self) -> Vec<&Target>;
+    /// The handlers, each with how it is measured, in the order of everything that [`drain`](Self::drain) returns.
+    fn handlers(&self) -> Vec<(&Target, Backend)>;
 
-    /// How each of them is measured, in the same order.
-    fn backends(&self) -> Vec<Backend>;
+    /// The same without how.
+    fn targets(&self) -> Vec<&Target> {
+        self.handlers().into_iter().map(|(target, _)| target).collect()
+    }
 
     /// A tracing program on one of the handlers that is not ours: the handler and the program's
     /// id. `None` also where a backend cannot find out.
@@ -337,7 +340,7 @@ pub trait Session {
     /// # Errors
     /// When the kernel's maps cannot be read.
     fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
-        Ok(vec![None; self.targets().len()])
+        Ok(vec![None; self.handlers().len()])
     }
 
     /// The call tree so far, where [`Options::call_tree`] asked for it.
@@ -382,6 +385,8 @@ pub trait Session {
 
 #[cfg(test)]
 mod tests {
+    use profiler_common::bucket::{COUNTERS_2, COUNTERS_3};
+
     use super::*;
 
     /// `(in_flight, lost)` of books that had `waiting` starts, `overwritten` ones and `unpaired` exits.

@@ -168,28 +168,31 @@ impl Instance {
     pub(super) fn load(
         &self,
         kind: Kind,
+        handler: &str,
         traced: Option<(u32, Option<BorrowedFd<'_>>)>,
         kernel: Option<&Btf>,
-    ) -> Result<OwnedFd, LoadRefused> {
-        let missing =
-            |what: String| LoadRefused { error: io::Error::other(what), log: String::new() };
-        let mut instructions = self
-            .programs
-            .get(kind.name)
-            .ok_or_else(|| missing(format!("the BPF object has no program {}", kind.name)))?
-            .clone();
-        link_kernel_calls(&mut instructions, kernel).map_err(missing)?;
+    ) -> Result<OwnedFd, ProbeError> {
+        let instructions = self.programs.get(kind.name);
+        let instructions =
+            instructions.ok_or_else(|| unusable(format!("no program {}", kind.name)))?;
         let (btf_id, traced) = traced.unwrap_or_default();
-        sys::load_program(&Program {
-            name: match kind.side {
-                Side::Entry => "profiler_enter",
-                Side::Exit => "profiler_leave",
-                Side::Both => "profiler_both",
-            },
-            instructions: &instructions,
-            attach_type: kind.attach_type,
-            btf_id,
-            traced,
+        let loaded = link_kernel_calls(instructions.clone(), kernel).and_then(|instructions| {
+            sys::load_program(&Program {
+                name: match kind.side {
+                    Side::Entry => "profiler_enter",
+                    Side::Exit => "profiler_leave",
+                    Side::Both => "profiler_both",
+                },
+                instructions: &instructions,
+                attach_type: kind.attach_type,
+                btf_id,
+                traced,
+            })
+        });
+        loaded.map_err(|refused| ProbeError::Refused {
+            program: kind.side.word(),
+            handler: handler.to_owned(),
+            refused,
         })
     }
 }
@@ -246,11 +249,14 @@ fn set_operands(instructions: &mut [bpf_insn], layout: &Layout) -> Result<(), St
 }
 
 /// Puts the ids of kernel functions where their stand-ins are called.
-fn link_kernel_calls(instructions: &mut [bpf_insn], kernel: Option<&Btf>) -> Result<(), String> {
+fn link_kernel_calls(
+    mut instructions: Vec<bpf_insn>,
+    kernel: Option<&Btf>,
+) -> Result<Vec<bpf_insn>, LoadRefused> {
     const CALL: u8 = 0x85;
     /// `BPF_PSEUDO_KFUNC_CALL`
     const KERNEL_FUNCTION: u8 = 2;
-    for instruction in instructions {
+    for instruction in &mut instructions {
         if instruction.code != CALL || instruction.src_reg() != 0 {
             continue;
         }
@@ -261,12 +267,14 @@ fn link_kernel_calls(instructions: &mut [bpf_insn], kernel: Option<&Btf>) -> Res
         };
         let ids = kernel.map_or(&[][..], |functions| functions.ids(name));
         let &[id] = ids else {
-            return Err(format!("the kernel's BTF describes no {name}"));
+            let error = io::Error::other(format!("the kernel's BTF describes no {name}"));
+            return Err(LoadRefused { error, log: String::new() });
         };
         instruction.set_src_reg(KERNEL_FUNCTION);
-        instruction.imm = i32::try_from(id).map_err(|_| format!("{name} has a strange id"))?;
+        // Ids are less than 2^20 (`BTF_MAX_TYPE`).
+        instruction.imm = id.cast_signed();
     }
-    Ok(())
+    Ok(instructions)
 }
 
 fn create(name: &str, map: &aya_obj::Map) -> Result<MapData, ProbeError> {

@@ -28,9 +28,8 @@ pub(crate) struct HandlerStats {
 impl Recorder {
     /// A recorder for the handlers of `session`, before its window starts.
     pub fn new(session: &dyn Session, precision: Precision) -> Self {
-        let handlers = session.targets().into_iter().zip(session.backends());
         let new = |(target, backend)| HandlerStats::new(target, backend, precision);
-        Self { handlers: handlers.map(new).collect() }
+        Self { handlers: session.handlers().into_iter().map(new).collect() }
     }
 
     /// The handlers, in the order of the session.

@@ -5,7 +5,7 @@
 
 use std::{cell::OnceCell, collections::BTreeMap, fmt, path::Path};
 
-use super::feature;
+use super::{Options, feature};
 use crate::{
     kernel::{
         btf::{BTF_FOLDER, Btf},
@@ -38,15 +38,6 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// What the user wants.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wish {
-    /// Only this backend.
-    pub backend: Option<Backend>,
-    /// Use it even where it is known to count nothing.
-    pub force: bool,
-}
-
 /// What this kernel can do: each backend is tried once, when first asked for.
 #[derive(Default)]
 pub struct Features {
@@ -55,11 +46,6 @@ pub struct Features {
 }
 
 impl Features {
-    /// Nothing has been tried yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Why the kernel does not take a backend's programs.
     pub fn refusal(&mut self, backend: Backend) -> Option<String> {
         let functions = self.functions.get_or_init(|| Btf::of(None, Path::new(BTF_FOLDER)).ok());
@@ -92,20 +78,20 @@ pub trait Subject {
 }
 
 /// The best backend for a function among those behind the last one of `obstacles`, and why none of those before
-/// it; `refusal` is why the kernel takes no programs of a backend.
+/// it, as `options` have it; `refusal` is why the kernel takes no programs of a backend.
 ///
 /// # Errors
 /// All obstacles, where no backend is left.
 pub fn select(
     subject: &impl Subject,
-    wish: Wish,
+    options: Options,
     mut refusal: impl FnMut(Backend) -> Option<String>,
     mut obstacles: Vec<Obstacle>,
 ) -> Result<Choice, Vec<Obstacle>> {
     let tried = obstacles.last().map(|obstacle| obstacle.backend);
     for backend in Backend::ALL.iter().copied().filter(|&backend| Some(backend) > tried) {
         let is_beside = subject.is_of_program() && !needs_btf(backend);
-        if wish.backend.map_or(is_beside, |wanted| wanted != backend) {
+        if options.backend.map_or(is_beside, |wanted| wanted != backend) {
             continue;
         }
         let found = refusal(backend).or_else(|| match backend {
@@ -113,7 +99,7 @@ pub fn select(
             _ if subject.is_of_program() => Some(PROGRAM.to_owned()),
             Backend::KprobeSession => subject.address_obstacle(),
             Backend::FunctionGraph => None,
-            Backend::Kprobe if wish.force => None,
+            Backend::Kprobe if options.force => None,
             Backend::Kprobe => inside_kprobe(subject),
         });
         match found {
@@ -260,8 +246,8 @@ mod tests {
     /// On a kernel that takes programs of these alone.
     fn on(takes: &[Backend], function: &Function, force: bool) -> Result<Choice, String> {
         let refusal = |backend| (!takes.contains(&backend)).then(|| "refused".to_owned());
-        let wish = Wish { backend: None, force };
-        select(function, wish, refusal, Vec::new())
+        let options = Options { force, ..Options::default() };
+        select(function, options, refusal, Vec::new())
             .map_err(|obstacles| obstacles[obstacles.len() - 1].reason.clone())
     }
 
@@ -329,8 +315,8 @@ mod tests {
         let program = Target { program: Some(7), btf_id: Some(2), ..Target::default() };
         let without = Target { btf_id: None, ..program.clone() };
         let select = |target: &Target, backend| {
-            let wish = Wish { backend, force: true };
-            super::select(target, wish, |_| None, Vec::new())
+            let options = Options { backend, force: true, ..Options::default() };
+            super::select(target, options, |_| None, Vec::new())
         };
         assert_eq!(select(&program, None).unwrap().backend, Backend::Fsession);
         let obstacles = select(&without, None).unwrap_err();

@@ -1,4 +1,4 @@
-//! The few bpf(2) commands that aya 0.14 has no way to make, and membarrier(2) where they fail.
+//! The few bpf(2) commands that aya 0.14 has no way to make.
 //!
 //! aya loads tracing programs for functions of the kernel image alone: it never sets
 //! `attach_btf_obj_fd`, without which a function of a module cannot be named. So programs are
@@ -61,15 +61,12 @@ const LINK_INFO_WITH_MISSED: usize = 56;
 /// Offset behind `recursion_misses` in `struct bpf_prog_info` (kernel 5.12, commit 9ed9e9ba2337).
 const RECURSION_MISSES_END: usize = std::mem::offset_of!(bpf_prog_info, recursion_misses) + 8;
 
-/// A tracing link of any process on this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TracingLink {
+/// A link of any process on this machine.
+pub(super) struct Link {
     pub(super) id: u32,
     pub(super) prog_id: u32,
-    /// Id of the BTF object that holds the function.
-    pub(super) btf_obj_id: u32,
-    /// Id of the function in it.
-    pub(super) btf_id: u32,
+    /// Of a tracing link: id of the BTF object that holds the function, and the function's id in it.
+    pub(super) function: Option<[u32; 2]>,
 }
 
 /// A struct of the kernel's interface, empty.
@@ -394,46 +391,27 @@ pub(super) fn kernel_btf(name: &str) -> io::Result<Option<(u32, OwnedFd)>> {
     Ok(None)
 }
 
-fn link_info(link: BorrowedFd<'_>) -> io::Result<bpf_link_info> {
-    let mut raw: bpf_link_info = zeroed();
-    info(link, &mut raw)?;
-    Ok(raw)
-}
-
-/// Id of a link.
+/// What the kernel says of a link.
 ///
 /// # Errors
 /// What the kernel said.
-pub(super) fn link_id(link: BorrowedFd<'_>) -> io::Result<u32> {
-    Ok(link_info(link)?.id)
+pub(super) fn link(fd: BorrowedFd<'_>) -> io::Result<Link> {
+    let mut raw: bpf_link_info = zeroed();
+    info(fd, &mut raw)?;
+    // SAFETY: all parts of the union are integers.
+    let tracing = unsafe { raw.__bindgen_anon_1.tracing };
+    let function = [tracing.target_obj_id, tracing.target_btf_id];
+    let is_tracing = raw.type_ == bpf_link_type::BPF_LINK_TYPE_TRACING as u32;
+    Ok(Link { id: raw.id, prog_id: raw.prog_id, function: is_tracing.then_some(function) })
 }
 
 /// Every link on the machine, whoever made it.
-fn links() -> impl Iterator<Item = io::Result<bpf_link_info>> {
-    let links = objects(bpf_cmd::BPF_LINK_GET_NEXT_ID, bpf_cmd::BPF_LINK_GET_FD_BY_ID);
-    links.map(|fd| link_info(fd?.as_fd()))
-}
-
-/// Every tracing link.
 ///
 /// # Errors
 /// What the kernel said.
-pub(super) fn tracing_links() -> io::Result<Vec<TracingLink>> {
-    let mut tracing_links = Vec::new();
-    for raw in links() {
-        let raw = raw?;
-        if raw.type_ == bpf_link_type::BPF_LINK_TYPE_TRACING as u32 {
-            // SAFETY: all parts of the union are integers.
-            let tracing = unsafe { raw.__bindgen_anon_1.tracing };
-            tracing_links.push(TracingLink {
-                id: raw.id,
-                prog_id: raw.prog_id,
-                btf_obj_id: tracing.target_obj_id,
-                btf_id: tracing.target_btf_id,
-            });
-        }
-    }
-    Ok(tracing_links)
+pub(super) fn links() -> io::Result<Vec<Link>> {
+    let links = objects(bpf_cmd::BPF_LINK_GET_NEXT_ID, bpf_cmd::BPF_LINK_GET_FD_BY_ID);
+    links.map(|fd| link(fd?.as_fd())).collect()
 }
 
 /// Ids of the programs that a link keeps attached. Attachments without a link, such as by netlink or an `ioctl`, are not known.
@@ -441,7 +419,7 @@ pub(super) fn tracing_links() -> io::Result<Vec<TracingLink>> {
 /// # Errors
 /// What the kernel said.
 pub(super) fn linked_programs() -> io::Result<HashSet<u32>> {
-    links().map(|link| Ok(link?.prog_id)).collect()
+    Ok(links()?.iter().map(|link| link.prog_id).collect())
 }
 
 /// A BPF program of any process on this machine.
@@ -617,42 +595,29 @@ pub(super) fn multi_misses(link: BorrowedFd<'_>) -> io::Result<Option<u64>> {
 /// an array of maps from user space waits for all of them, for then the map that it replaced may be gone
 /// (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c; commit 1ae80cf31938).
 pub(super) struct GracePeriod {
-    /// The array and the map that it is given each time; `None` where the kernel makes no such maps.
-    maps: Option<(OwnedFd, OwnedFd)>,
+    array: OwnedFd,
+    /// What the array is given each time.
+    map: OwnedFd,
 }
 
 impl GracePeriod {
-    /// Makes the maps.
-    pub(super) fn new() -> Self {
+    /// Makes the maps, which are older (kernel 4.12, commit 56f668dfe00d) than those that can be mapped.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(super) fn new() -> io::Result<Self> {
         use bpf_map_type::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_ARRAY_OF_MAPS};
-        let maps = create_map(BPF_MAP_TYPE_ARRAY, 4, 0, 0).and_then(|inner| {
-            let inner_fd = fd_number(inner.as_fd());
-            Ok((create_map(BPF_MAP_TYPE_ARRAY_OF_MAPS, 4, 0, inner_fd)?, inner))
-        });
-        Self { maps: maps.ok() }
+        let map = create_map(BPF_MAP_TYPE_ARRAY, 4, 0, 0)?;
+        let array = create_map(BPF_MAP_TYPE_ARRAY_OF_MAPS, 4, 0, fd_number(map.as_fd()))?;
+        Ok(Self { array, map })
     }
 
-    /// Waits: where the kernel makes no such maps, longer than a program takes that is not preempted.
+    /// Waits; where the kernel has no memory for that, longer than a program takes that is not preempted.
     pub(super) fn wait(&self) {
-        let updated = self.maps.as_ref().is_some_and(|(outer, inner)| {
-            map_update(outer.as_fd(), 0, &fd_number(inner.as_fd()).to_ne_bytes()).is_ok()
-        });
-        if !updated {
-            membarrier_or_sleep();
+        let map = fd_number(self.map.as_fd()).to_ne_bytes();
+        if map_update(self.array.as_fd(), 0, &map).is_err() {
+            std::thread::sleep(std::time::Duration::from_millis(50));
         }
-    }
-}
-
-/// `MEMBARRIER_CMD_GLOBAL` is an RCU grace period (kernel/sched/membarrier.c), unless one CPU alone is
-/// online, or `nohz_full` is used: then this sleeps.
-fn membarrier_or_sleep() {
-    const MEMBARRIER_CMD_GLOBAL: c_int = 1;
-    // SAFETY: membarrier takes three integers and touches no memory of ours.
-    let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
-    // SAFETY: takes an integer and touches no memory.
-    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-    if result < 0 || online <= 1 {
-        std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }
 

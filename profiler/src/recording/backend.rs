@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What one nanosecond of a duration is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(strum::Display)]
+#[derive(strum::Display, strum::EnumString, strum::VariantNames)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Clock {
@@ -19,7 +19,7 @@ pub enum Clock {
 /// What the figures of handlers are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(strum::Display)]
+#[derive(strum::Display, strum::EnumString, strum::VariantNames)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Meter {

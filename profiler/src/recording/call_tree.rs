@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::check::MAX_NAME_BYTES;
+use super::check::is_bad_name;
 
 /// Deepest tree that is read. A kernel stack of 16 KiB holds 2,048 return addresses.
 const MAX_DEPTH: u32 = 4096;
@@ -83,10 +83,7 @@ impl CallTree {
     /// # Errors
     /// The first contradiction, in words.
     pub(super) fn check(&self) -> Result<(), String> {
-        let bad_name = |name: &str| name.is_empty() || name.len() > MAX_NAME_BYTES;
-        let is_bad =
-            |f: &TreeFunction| bad_name(&f.name) || f.module.as_deref().is_some_and(bad_name);
-        if self.functions.iter().any(is_bad) {
+        if self.functions.iter().any(|it| is_bad_name(&it.name, it.module.as_ref())) {
             return Err("the name of a function is empty or too long".to_owned());
         }
         let mut depths: Vec<u32> = Vec::with_capacity(self.nodes.len());

@@ -3,11 +3,11 @@
 
 use std::collections::HashSet;
 
-use super::loads::{LoadRun, OperationTimes};
+use super::loads::{LATENCY_DIGITS, LoadRun, OperationTimes};
 use super::{Bucket, DriverCost, HandlerRecording, HistogramLayout, Recording, SCHEMA, VERSION};
 
 /// Longest name of a function or module (`KSYM_NAME_LEN` of the kernel is 512 with its end mark).
-pub(super) const MAX_NAME_BYTES: usize = 512;
+const MAX_NAME_BYTES: usize = 512;
 /// Most histogram counters in one file: over 30,000 handlers at three digits.
 pub(super) const MAX_COUNTERS_IN_ALL: u64 = 1 << 30;
 /// Most instructions of an operation: whole numbers up to here are exact in floating point.
@@ -38,8 +38,7 @@ impl Recording {
         }
         let mut seen = HashSet::new();
         for handler in &self.handlers {
-            let bad_name = |name: &str| name.is_empty() || name.len() > MAX_NAME_BYTES;
-            if bad_name(&handler.name) || handler.module.as_deref().is_some_and(bad_name) {
+            if is_bad_name(&handler.name, handler.module.as_ref()) {
                 return Err("handlers: a name is empty or too long".to_owned());
             }
             let subject = format!("handler `{}`", handler.name.escape_debug());
@@ -77,6 +76,12 @@ impl Recording {
             false => Ok(()),
         }
     }
+}
+
+/// Whether the name of a function, or its module's, is empty or too long.
+pub(super) fn is_bad_name(name: &str, module: Option<&String>) -> bool {
+    let is_bad = |name: &str| name.is_empty() || name.len() > MAX_NAME_BYTES;
+    is_bad(name) || module.is_some_and(|module| is_bad(module))
 }
 
 /// Says in which part of a recording something is wrong.
@@ -157,7 +162,7 @@ fn agrees(handler: &HandlerRecording, layout: &HistogramLayout) -> bool {
 
 /// Times of operations agree with their histogram.
 fn check_times(times: &OperationTimes) -> Result<(), String> {
-    times.histogram.check(&HistogramLayout::of_operations())?;
+    times.histogram.check(&HistogramLayout::of_digits(LATENCY_DIGITS))?;
     let held = times.histogram.count();
     if held != Some(times.count) {
         return Err(format!("{} operations, and the histogram holds {held:?}", times.count));

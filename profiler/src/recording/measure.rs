@@ -1,5 +1,7 @@
 //! What a probe session hands over: one histogram and one account of losses a handler.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::target::Target;
@@ -79,13 +81,8 @@ impl Losses {
 
     /// Names of the [rare](Self::rare) losses that one of `all` has: a table has columns for these alone.
     pub(crate) fn rare_names<'a>(all: impl Iterator<Item = &'a Self>) -> Vec<&'static str> {
-        let mut names = Vec::new();
-        for (name, _) in all.flat_map(Self::rare) {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        names
+        let mut seen = HashSet::new();
+        all.flat_map(Self::rare).map(|(name, _)| name).filter(|name| seen.insert(*name)).collect()
     }
 
     /// The count of one of [`rare_names`](Self::rare_names).

@@ -20,20 +20,12 @@ use handlers::Handlers;
 /// Differences that never merge, even if allowed: the sum would mean nothing or not be exact.
 const NEVER: [What; 3] = [What::Clock, What::Backend, What::Precision];
 
-fn listed(differences: &[Difference]) -> String {
-    differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ")
-}
-
 fn remedy(differences: &[Difference]) -> String {
     if let Some(never) = differences.iter().find(|difference| NEVER.contains(&difference.what)) {
         return format!(" (recordings of different {} never add up)", never.what);
     }
     let whats: Vec<&str> = differences.iter().map(|difference| difference.what.name()).collect();
     format!(", or, if the difference does not matter, add --allow-different {}", whats.join(","))
-}
-
-fn nothing() -> Failure {
-    Failure::new(exit::USAGE, "there is nothing to merge: name at least one recording")
 }
 
 /// A sum under way.
@@ -87,7 +79,8 @@ impl<'a> Merge<'a> {
         tests.for_each(|test| test.hits = None);
         let sum = match &mut self.sum {
             Some(sum) => {
-                add_common(&mut sum.common, recording).map_err(too_large)?;
+                let common = std::mem::take(&mut sum.common);
+                sum.common = add_common(common, recording).map_err(too_large)?;
                 sum
             }
             None => self.sum.insert(Sum {
@@ -122,7 +115,10 @@ impl<'a> Merge<'a> {
     /// # Errors
     /// If there is none, or it has too many handlers.
     pub fn finish(self) -> Result<Recording, Failure> {
-        let Sum { mut common, handlers, sources, .. } = self.sum.ok_or_else(nothing)?;
+        let Some(Sum { mut common, handlers, sources, .. }) = self.sum else {
+            let text = "there is nothing to merge: name at least one recording";
+            return Err(Failure::new(exit::USAGE, text));
+        };
         common.handlers = handlers.finish(&common.histogram)?;
         common.sources = sources;
         loads::sort(&mut common.loads);
@@ -148,10 +144,10 @@ impl Sum {
         if found.is_empty() {
             return Ok(());
         }
+        let listed = found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ");
         let text = format!(
-            "{} and {name} cannot be merged:\n  {}\nmeasure both alike{}",
+            "{} and {name} cannot be merged:\n  {listed}\nmeasure both alike{}",
             self.first,
-            listed(&found),
             remedy(&found)
         );
         Err(Failure::new(exit::NOT_COMPARABLE, text))
@@ -205,48 +201,61 @@ fn stripped(recording: Recording) -> Recording {
     }
 }
 
-/// Adds everything but handlers and sources. The error names the figure that became too large.
-fn add_common(sum: &mut Recording, more: Recording) -> Result<(), String> {
-    // Taken apart by name, so that a new field cannot be forgotten here.
-    let Recording {
-        schema: _,
-        version: _,
-        tool: _,
-        imported,
-        started,
-        place: _,
-        load_profile: _,
-        clock: _,
-        meter: _,
-        window_ns,
-        warmup_ns,
-        interrupted,
-        histogram: HistogramLayout { kernel_memory_bytes, direct, .. },
-        host,
-        modules,
-        loads,
-        handlers: _,
-        left_out,
-        driver_costs: _,
-        call_tree: _,
-        snapshot: _,
-        sources: _,
-        warnings,
-    } = more;
-    sum.imported = sum.imported.take().filter(|of_sum| imported.as_ref() == Some(of_sum));
-    sum.started = sum.started.min(started);
-    sum.window_ns = checked(sum.window_ns, window_ns, "the length of the window")?;
-    sum.warmup_ns = checked(sum.warmup_ns, warmup_ns, "the length of the warm-up")?;
-    sum.interrupted |= interrupted;
-    sum.left_out.extend(left_out);
-    let most = &mut sum.histogram.kernel_memory_bytes;
-    *most = (*most).max(kernel_memory_bytes);
-    // Unknown if the runs differ.
-    sum.histogram.direct = sum.histogram.direct.filter(|&of_sum| direct == Some(of_sum));
-    facts::add_host(&mut sum.host, host);
-    facts::add_modules(&mut sum.modules, modules);
-    sum.warnings.extend(warnings);
-    loads::add(&mut sum.loads, loads)
+/// The sum of everything but handlers and sources. The error names the figure that became too large.
+fn add_common(sum: Recording, more: Recording) -> Result<Recording, String> {
+    let (a, b) = (sum.histogram, more.histogram);
+    // Here and in the functions below each field is named, so that a new one cannot be forgotten.
+    Ok(Recording {
+        schema: sum.schema,
+        version: sum.version,
+        tool: sum.tool,
+        imported: sum.imported.filter(|of_sum| more.imported.as_ref() == Some(of_sum)),
+        started: sum.started.min(more.started),
+        place: sum.place,
+        load_profile: sum.load_profile,
+        clock: sum.clock,
+        meter: sum.meter,
+        window_ns: checked(sum.window_ns, more.window_ns, "the length of the window")?,
+        warmup_ns: checked(sum.warmup_ns, more.warmup_ns, "the length of the warm-up")?,
+        interrupted: sum.interrupted || more.interrupted,
+        histogram: HistogramLayout {
+            kernel_memory_bytes: a.kernel_memory_bytes.max(b.kernel_memory_bytes),
+            // Unknown if the runs differ.
+            direct: a.direct.filter(|_| a.direct == b.direct),
+            ..a
+        },
+        host: facts::of_hosts(sum.host, more.host),
+        modules: by_name(sum.modules, more.modules, |it| &it.name, facts::of_modules)?,
+        loads: loads::add(sum.loads, more.loads)?,
+        handlers: sum.handlers,
+        left_out: joined(sum.left_out, more.left_out),
+        driver_costs: sum.driver_costs,
+        call_tree: sum.call_tree,
+        snapshot: sum.snapshot,
+        sources: sum.sources,
+        warnings: joined(sum.warnings, more.warnings),
+    })
+}
+
+fn joined<T>(mut sum: Vec<T>, more: Vec<T>) -> Vec<T> {
+    sum.extend(more);
+    sum
+}
+
+/// The sum, where it has one of the name, or else that as it is, behind the others.
+fn by_name<T: Clone>(
+    mut sum: Vec<T>,
+    more: Vec<T>,
+    name: fn(&T) -> &str,
+    add: fn(T, T) -> Result<T, String>,
+) -> Result<Vec<T>, String> {
+    for each in more {
+        match sum.iter_mut().find(|known| name(known) == name(&each)) {
+            Some(known) => *known = add(known.clone(), each)?,
+            None => sum.push(each),
+        }
+    }
+    Ok(sum)
 }
 
 fn checked(a: u64, b: u64, what: &str) -> Result<u64, String> {
@@ -257,6 +266,11 @@ fn checked(a: u64, b: u64, what: &str) -> Result<u64, String> {
 fn checked_calls(a: u64, b: u64, what: &str) -> Result<u64, String> {
     let sum = a.checked_add(b).filter(|sum| *sum <= MAX_COUNT);
     sum.ok_or_else(|| what.to_owned())
+}
+
+/// The sum of two figures; `None` unless both are known.
+fn both(a: Option<u64>, b: Option<u64>, what: &str) -> Result<Option<u64>, String> {
+    a.zip(b).map(|(a, b)| checked(a, b, what)).transpose()
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ mod tool;
 pub mod unlike;
 pub mod warning;
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 pub(crate) use backend::way;
@@ -400,14 +402,8 @@ impl Recording {
 
     /// The backends in use, in the order of the handlers, each once.
     pub fn backends(&self) -> Vec<Backend> {
-        let mut backends = Vec::new();
-        for handler in &self.handlers {
-            if let Some(backend) = handler.backend
-                && !backends.contains(&backend)
-            {
-                backends.push(backend);
-            }
-        }
-        backends
+        let mut seen = HashSet::new();
+        let backends = self.handlers.iter().filter_map(|handler| handler.backend);
+        backends.filter(|backend| seen.insert(*backend)).collect()
     }
 }

@@ -20,7 +20,13 @@ const WINDOW_SLACK_NS: u64 = 100_000_000;
 /// One thing in which two recordings can differ, apart from what was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(strum::VariantArray, strum::IntoStaticStr, strum::Display, strum::EnumString)]
+#[derive(
+    strum::VariantArray,
+    strum::VariantNames,
+    strum::IntoStaticStr,
+    strum::Display,
+    strum::EnumString,
+)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown)]
 pub enum What {
@@ -350,19 +356,14 @@ fn backends(first: &Recording, second: &Recording) -> Option<[String; 2]> {
     joined(&pairs, ", ")
 }
 
-/// By which share of its operations a load may fail more or less often, and by how many in any case: counted runs repeat, others
-/// depend on what else the machine does.
-fn errors_tolerance(recording: &Recording) -> (f64, f64) {
-    match recording.meter {
-        Meter::Exact => (0.001, 1.0),
-        Meter::Probes => (0.01, 10.0),
-    }
-}
-
 /// Operations that failed in another share, or otherwise, over all runs of two sides.
 fn errors(sides: [&[&Recording]; 2]) -> Option<[String; 2]> {
     let mut pairs = Vec::new();
-    let (share, few) = errors_tolerance(sides[0].first()?);
+    // Counted runs repeat; others depend on what else the machine does.
+    let (share, few): (f64, f64) = match sides[0].first()?.meter {
+        Meter::Exact => (0.001, 1.0),
+        Meter::Probes => (0.01, 10.0),
+    };
     let sides = sides.map(|runs| runs.iter().map(|run| run.loads_in_order()).collect::<Vec<_>>());
     for (index, load) in sides[0].first()?.iter().enumerate() {
         let loads =

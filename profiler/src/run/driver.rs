@@ -92,12 +92,12 @@ impl Driver {
         let found = KernelFiles::default().resolve_again(targets);
         found.map(Some).map_err(|error| {
             let text = format!("module {} was loaded anew, and {error}", self.facts.name);
-            Failure::new(Failure::from(error).code, text)
+            Failure::new(error.code, text)
         })
     }
 
-    /// What became of the module since, if anything did.
-    pub(super) fn change(&self) -> Option<Change> {
+    /// What became of the module since, in words, if anything did.
+    pub(super) fn change(&self) -> Option<String> {
         if let Some(programs) = &self.programs {
             let changed = programs.changed().unwrap_or_else(|error| {
                 say(&format!(
@@ -107,9 +107,7 @@ impl Driver {
                 None
             });
             return changed.map(|what| {
-                Change(format!(
-                    "BPF programs did not stay as they were during the run: {what}; calls after that are missing"
-                ))
+                format!("BPF programs did not stay as they were during the run: {what}; calls after that are missing")
             });
         }
         let module = &self.facts.name;
@@ -117,7 +115,7 @@ impl Driver {
             return None;
         }
         let after = module::collect(module).ok().map(|facts| build(&facts));
-        Some(Change::of_module(module, &build(&self.facts), after.as_deref()))
+        Some(change_of(module, &build(&self.facts), after.as_deref()))
     }
 }
 
@@ -134,35 +132,26 @@ fn not_listed(error: io::Error) -> Failure {
     Failure::new(exit::INTERNAL, format!("cannot list BPF programs and links: {error}"))
 }
 
-/// What did not stay what it was during a run, in words.
-pub(super) struct Change(String);
+/// A module whose build was `before` at the start of the run, and `after` at its end, unless it was not loaded then.
+fn change_of(module: &str, before: &str, after: Option<&str>) -> String {
+    let what = match after {
+        None => format!("was unloaded during the run ({before})"),
+        Some(after) if after == before => {
+            format!("was unloaded and loaded again during the run (both times {before})")
+        }
+        Some(after) => {
+            format!("was replaced during the run: {before} at its start, and {after} at its end")
+        }
+    };
+    format!(
+        "module {module} {what}: the figures are not those of one build, and calls after that may be missing"
+    )
+}
 
-impl Change {
-    /// A module whose build was `before` at the start of the run, and `after` at its end, unless it was not loaded then.
-    fn of_module(module: &str, before: &str, after: Option<&str>) -> Self {
-        let what = match after {
-            None => format!("was unloaded during the run ({before})"),
-            Some(after) if after == before => {
-                format!("was unloaded and loaded again during the run (both times {before})")
-            }
-            Some(after) => format!(
-                "was replaced during the run: {before} at its start, and {after} at its end"
-            ),
-        };
-        Self(format!(
-            "module {module} {what}: the figures are not those of one build, and calls after that may be \
-             missing"
-        ))
-    }
-
-    pub(super) fn warning(&self) -> WarningRecord {
-        Warning::DriverReplaced(self.0.clone()).into()
-    }
-
-    pub(super) fn error(&self) -> Failure {
-        let text = format!("{}; what was measured has been reported", self.0);
-        Failure::new(exit::DRIVER_REPLACED, text)
-    }
+/// The error after such a change.
+pub(super) fn replaced(change: String) -> Failure {
+    let text = format!("{change}; what was measured has been reported");
+    Failure::new(exit::DRIVER_REPLACED, text)
 }
 
 /// The warning and the error if a run measured another build of its module than one before it.
@@ -197,7 +186,7 @@ mod tests {
 
     #[test]
     fn what_became_of_it_is_said() {
-        let change = |after| Change::of_module("driver", "build id aa", after).0;
+        let change = |after| change_of("driver", "build id aa", after);
         assert!(change(None).contains("was unloaded during the run (build id aa)"));
         let replaced = change(Some("build id bb"));
         assert!(replaced.contains("build id aa at its start, and build id bb at its end"));

@@ -1,17 +1,15 @@
 //! What a run is made of: one job, or one for each part of a load profile.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::internal;
 use crate::args::{LtpArgs, RunArgs};
 use crate::error::{Failure, exit};
 use crate::kernel::host::read_public_fact;
-use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
+use crate::kernel::target::{KernelFiles, LeftOut, Resolved, Target};
 use crate::load::ltp::{LtpLoad, LtpOptions};
-use crate::load::{
-    BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, IdleLoad, Load, SandboxedLoad,
-};
+use crate::load::{BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, Load, SandboxedLoad};
 use crate::load_profile::{Builtin, Hook, Library, LoadProfile, Wanted};
 use crate::probe::resolve_programs;
 use crate::recording::warning::{Handlers, Warning, WarningRecord};
@@ -26,20 +24,14 @@ pub(super) struct Job {
     pub(super) targets: Vec<Target>,
     /// What patterns match and no probe can be placed on.
     pub(super) left_out: Vec<LeftOut>,
-    /// Hits that the profile wants of each target.
-    pub(super) least_hits: Vec<Option<u64>>,
+    /// The profile's handlers, and how many hits it wants of each.
+    wanted: Vec<Wanted>,
     /// Length of the window; `None` is until the load has ended.
     pub(super) duration: Option<Duration>,
     /// What is known before anything is measured.
     pub(super) warnings: Vec<WarningRecord>,
-    load: JobLoad,
-}
-
-enum JobLoad {
-    Idle,
-    Command(Box<CommandLoad>),
-    Builtin(Vec<Builtin>, Option<u64>),
-    Ltp(Box<LtpLoad>),
+    /// Run side by side.
+    loads: Vec<Load>,
 }
 
 /// All jobs of a run, in order, checked as far as can be without measuring.
@@ -52,15 +44,15 @@ pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
         } else {
             KernelFiles::default().resolve_all(args.module.as_deref(), &args.handlers)?
         };
-        let load = load(args, None)?;
+        let (loads, duration) = loads(args, None)?;
         return Ok(vec![Job {
             profile: None,
-            least_hits: vec![None; targets.len()],
-            duration: load.duration(args),
+            wanted: Vec::new(),
+            duration,
             targets,
             left_out,
             warnings: Vec::new(),
-            load,
+            loads,
         }]);
     };
     let library = Library::of_user(&args.ltp.profiles_folders);
@@ -93,26 +85,21 @@ fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Failure> {
         return Err(internal(format!("{} has no handlers", part.origin)));
     };
     // First, so that an impossible load is reported even where no driver is loaded.
-    let load = load(args, Some((part, hook)))?;
+    let (loads, duration) = loads(args, Some((part, hook)))?;
     let module = module(args, part)?;
     let mut warnings = Vec::new();
     let Resolved { targets, left_out } = resolve(module.as_deref(), hook, part, &mut warnings)?;
-    let wanted = |target: &Target| {
-        let of_name = hook.handlers.iter().find(|wanted| wanted.name == target.name);
-        let of_glob = || hook.handlers.iter().find(|wanted| matches(wanted, &target.name));
-        of_name.or_else(of_glob).map(|wanted| wanted.least_hits)
-    };
     if let (Some(parameter), Some(module)) = (&hook.parameter, &module) {
         warnings.extend(switched_off(module, parameter));
     }
     Ok(Job {
         profile: Some(part.name.clone()),
-        least_hits: targets.iter().map(wanted).collect(),
-        duration: load.duration(args),
+        wanted: hook.handlers.clone(),
+        duration,
         targets,
         left_out,
         warnings,
-        load,
+        loads,
     })
 }
 
@@ -131,17 +118,16 @@ fn module(args: &RunArgs, part: &LoadProfile) -> Result<Option<String>, Failure>
         return Ok(args.module.clone());
     }
     let files = KernelFiles::default();
-    match part.modules.iter().find(|module| files.require_loaded(module).is_ok()) {
-        Some(module) => Ok(Some(module.clone())),
-        None => {
-            let text = format!(
-                "load profile {}: none of its modules is loaded ({}): insmod one, or name yours with --module",
-                part.name,
-                part.modules.join(", ")
-            );
-            Err(Failure::new(exit::NO_TARGET, text))
-        }
-    }
+    let loaded = part.modules.iter().find(|module| files.require_loaded(module).is_ok());
+    let none = || {
+        let text = format!(
+            "load profile {}: none of its modules is loaded ({}): insmod one, or name yours with --module",
+            part.name,
+            part.modules.join(", ")
+        );
+        Failure::new(exit::NO_TARGET, text)
+    };
+    loaded.cloned().map(Some).ok_or_else(none)
 }
 
 /// The handlers that exist here: versions of a driver differ, so some may be missing.
@@ -155,25 +141,25 @@ fn resolve(
     let names: Vec<String> = hook.handlers.iter().map(|wanted| wanted.name.clone()).collect();
     let error = match files.resolve_all(module, &names) {
         Ok(resolved) => return Ok(resolved),
-        Err(error) if error.machine_lacks_something() => return Err(error.into()),
+        Err(error) if error.code == exit::CANNOT_MEASURE => return Err(error),
         Err(error) => error,
     };
-    let mut present = Vec::new();
-    let mut missing = Vec::new();
+    let (mut present, mut missing, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
     for name in names {
         match files.resolve(module, std::slice::from_ref(&name)) {
             Ok(_) => present.push(name),
-            Err(error) => missing.push((name, error)),
+            Err(error) => {
+                missing.push(name);
+                reasons.push(error.to_string());
+            }
         }
     }
     if present.is_empty() {
-        return Err(error.into());
+        return Err(error);
     }
-    let line = |(_, error): &(String, ResolveError)| error.to_string();
-    let why = missing.iter().map(line).collect::<Vec<_>>().join("; ");
-    let missing = Handlers(missing.into_iter().map(|(name, _)| name).collect());
+    let (missing, why) = (Handlers(missing), reasons.join("; "));
     warnings.push(Warning::HandlerMissing(missing, part.name.clone(), why).into());
-    Ok(files.resolve_all(module, &present)?)
+    files.resolve_all(module, &present)
 }
 
 /// A warning if the module says that the hook is switched off.
@@ -185,10 +171,14 @@ fn switched_off(module: &str, parameter: &str) -> Option<WarningRecord> {
     is_off.then(|| Warning::HookOff(module, parameter.to_owned(), value).into())
 }
 
-fn load(args: &RunArgs, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoad, Failure> {
+/// The loads, and the length of the window; `None` is until they have ended.
+fn loads(
+    args: &RunArgs,
+    profile: Option<(&LoadProfile, &Hook)>,
+) -> Result<(Vec<Load>, Option<Duration>), Failure> {
     if let [program, rest @ ..] = args.load.as_slice() {
         let load = CommandLoad::new(program, rest.to_vec()).sandbox(args.sandbox());
-        return Ok(JobLoad::Command(Box::new(load)));
+        return Ok((vec![Load::Command(Box::new(load))], args.duration));
     }
     let hook = profile.map(|(_, hook)| hook);
     if let Some(kinds) = &args.builtin {
@@ -209,7 +199,7 @@ fn load(args: &RunArgs, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoa
             let text = format!("{option} needs a list of tests: add --ltp-suite, such as syscalls");
             return Err(usage(text));
         }
-        return Ok(JobLoad::Idle);
+        return Ok((vec![Load::Idle], args.duration.or(Some(DEFAULT_DURATION))));
     };
     // A pattern of the profile is one for its own list.
     let same = of_profile.filter(|ltp| ltp.suite == suite).map(|ltp| ltp.tests.clone());
@@ -223,79 +213,67 @@ fn load(args: &RunArgs, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoa
         allow_destructive: args.ltp.allow_destructive,
         sandbox: args.sandbox(),
     })?;
-    Ok(JobLoad::Ltp(Box::new(load)))
+    Ok((vec![Load::Ltp(Box::new(load))], args.duration))
 }
 
 fn builtin(
     args: &RunArgs,
     kinds: &[BuiltinKind],
     profile: Option<(&LoadProfile, &Hook)>,
-) -> Result<JobLoad, Failure> {
-    if !kinds.is_empty() {
-        let plain =
-            |kind: &BuiltinKind| Builtin { kind: *kind, workers: 1, rate: None, operations: 0 };
-        return Ok(JobLoad::Builtin(kinds.iter().map(plain).collect(), args.operations));
-    }
-    let Some((profile, hook)) = profile else {
-        return Err(usage(
-            "--builtin needs the name of a load, such as connect; without one it is for a --profile"
-                .to_owned(),
-        ));
+) -> Result<(Vec<Load>, Option<Duration>), Failure> {
+    let plain = |kind: &BuiltinKind| Builtin { kind: *kind, workers: 1, rate: None, operations: 0 };
+    let (all, operations) = match (kinds, profile) {
+        ([], None) => {
+            return Err(usage(
+                "--builtin needs the name of a load, such as connect; without one it is for a --profile"
+                    .to_owned(),
+            ));
+        }
+        ([], Some((profile, hook))) => {
+            let no_builtin = || {
+                usage(format!(
+                    "load profile {} has no built-in load: leave --builtin out for its tests of LTP",
+                    profile.name
+                ))
+            };
+            let builtin = hook.builtin.ok_or_else(no_builtin)?;
+            (vec![builtin], args.duration.is_none().then_some(builtin.operations))
+        }
+        _ => (kinds.iter().map(plain).collect(), None),
     };
-    let Some(builtin) = hook.builtin else {
-        return Err(usage(format!(
-            "load profile {} has no built-in load: leave --builtin out for its tests of LTP",
-            profile.name
-        )));
-    };
-    let operations = args.operations.or(args.duration.is_none().then_some(builtin.operations));
-    Ok(JobLoad::Builtin(vec![builtin], operations))
-}
-
-impl JobLoad {
-    /// Length of the window; `None` is until it has ended.
-    fn duration(&self, args: &RunArgs) -> Option<Duration> {
-        let ends_by_itself = match self {
-            Self::Idle => false,
-            Self::Command(_) | Self::Ltp(_) => true,
-            Self::Builtin(_, operations) => operations.is_some(),
+    let operations = args.operations.or(operations);
+    let make = |builtin: &Builtin| {
+        let load = BuiltinLoad {
+            workers: args.workers.unwrap_or(builtin.workers),
+            rate: args.rate.or(builtin.rate),
+            operations,
+            pin: args.pin,
+            ..BuiltinLoad::new(builtin.kind)
         };
-        args.duration.or((!ends_by_itself).then_some(DEFAULT_DURATION))
-    }
+        Load::Builtin(Box::new(SandboxedLoad::new(load, args.sandbox())))
+    };
+    let duration = args.duration.or(operations.is_none().then_some(DEFAULT_DURATION));
+    Ok((all.iter().map(make).collect(), duration))
 }
 
 impl Job {
-    /// Hits that the profile wants of each of these, which are all targets or some.
+    /// Hits that the profile wants of each of these.
     pub(super) fn least_hits_of(&self, targets: &[&Target]) -> Vec<Option<u64>> {
         let of_one = |target: &&Target| {
-            // A module that was loaded anew has them at other addresses.
-            let at = self.targets.iter().position(|other| other.label() == target.label())?;
-            self.least_hits.get(at).copied().flatten()
+            let of_name = self.wanted.iter().find(|wanted| wanted.name == target.name);
+            let of_glob = || self.wanted.iter().find(|wanted| matches(wanted, &target.name));
+            of_name.or_else(of_glob).map(|wanted| wanted.least_hits)
         };
         targets.iter().map(of_one).collect()
     }
 
-    /// The loads, to be run side by side, which may ask `counter` for the handlers' hits.
-    pub(super) fn loads(&self, args: &RunArgs, counter: HitCounter) -> Vec<Box<dyn Load>> {
-        match &self.load {
-            JobLoad::Idle => vec![Box::new(IdleLoad)],
-            JobLoad::Command(load) => vec![Box::new((**load).clone())],
-            JobLoad::Ltp(load) => vec![Box::new((**load).clone().counter(counter))],
-            JobLoad::Builtin(all, operations) => {
-                let measured_from = (!args.warmup.is_zero()).then(|| Instant::now() + args.warmup);
-                let make = |builtin: &Builtin| -> Box<dyn Load> {
-                    let load = BuiltinLoad {
-                        workers: args.workers.unwrap_or(builtin.workers),
-                        rate: args.rate.or(builtin.rate),
-                        operations: *operations,
-                        pin: args.pin,
-                        measured_from,
-                        ..BuiltinLoad::new(builtin.kind)
-                    };
-                    Box::new(SandboxedLoad::new(load, args.sandbox()))
-                };
-                all.iter().map(make).collect()
-            }
-        }
+    /// The loads, to be run side by side after this warm-up, which may ask `counter` for the handlers' hits.
+    pub(super) fn loads(&self, warmup: Duration, counter: &HitCounter) -> Vec<Load> {
+        let begin = |load: &Load| match load.clone() {
+            Load::Builtin(load) => Load::Builtin(Box::new(load.warm_up(warmup))),
+            Load::Ltp(load) => Load::Ltp(Box::new(load.counter(counter.clone()))),
+            load => load,
+        };
+        self.loads.iter().map(begin).collect()
     }
 }

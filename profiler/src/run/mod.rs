@@ -13,21 +13,22 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
+use tokio::sync::mpsc;
+
 use crate::args::RunArgs;
 use crate::error::{Failure, exit};
 use crate::kernel::host::{self, HostFacts};
 use crate::kernel::module::Loads;
-use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
-use crate::load::HitCounter;
+use crate::kernel::target::{KernelFiles, LeftOut, Resolved, Target, not_traceable};
 use crate::probe::{self, FellBack, Precision, ProbeError, Probes, RunStats, Session as _};
 use crate::progress::Progress;
 use crate::recording::warning::{Handlers, Warning, WarningRecord};
 use crate::recording::{Backend, HistogramLayout, LoadProfileUsed, Recording};
 use crate::text::plural;
 
-use driver::{Change, Driver};
+use driver::Driver;
 use jobs::Job;
-pub use signals::{Signal, Signals};
+use signals::Signals;
 use window::{Context, Window, WindowLoad};
 
 /// Probes on so many handlers come off before anybody waits.
@@ -107,9 +108,9 @@ struct Done {
 impl Bench<'_> {
     /// Runs the loads of a job in a window.
     fn record(&self, job: &Job, context: &mut Context<'_>) -> Result<Window, Failure> {
-        let (counter, questions) = HitCounter::channel();
+        let (counter, questions) = mpsc::channel(1);
         let args = self.run.args;
-        let load = WindowLoad { loads: job.loads(args, counter), questions };
+        let load = WindowLoad { loads: job.loads(args.warmup, &counter), questions };
         let recorded = Window::record(args, job.duration, load, self.precision(), context);
         self.runtime.block_on(recorded)
     }
@@ -158,9 +159,9 @@ impl Bench<'_> {
         }
         drop(session);
         let (call_tree, too_deep) = traced.map_or((None, 0), |of| (Some(of.tree), of.too_deep));
-        let (signal, trouble) = (window.signal.map(Signal::failure), window.trouble.take());
+        let (signal, trouble) = (window.signal.map(signals::ended_by), window.trouble.take());
         let mut warnings = job.warnings.clone();
-        warnings.extend(change.as_ref().map(Change::warning));
+        warnings.extend(change.clone().map(|what| Warning::DriverReplaced(what).into()));
         warnings.extend(missed);
         warnings.extend(other_backends);
         warnings.extend(self.digits.get().and_then(|digits| digits.coarser.clone()));
@@ -180,7 +181,7 @@ impl Bench<'_> {
         };
         recording.warn();
         let error = signal.or(foreign.err().map(Failure::from)).or(trouble);
-        let error = error.or(change.as_ref().map(Change::error)).or(nothing_measured(&recording));
+        let error = error.or(change.map(driver::replaced)).or(nothing_measured(&recording));
         Ok(Done { recording, end: error.map_or(Ok(()), Err) })
     }
 
@@ -212,12 +213,11 @@ impl Bench<'_> {
         let precision = self.precision();
         let mut digits = Digits { precision, coarser: None };
         let mut attached = Probes::attach(targets, options(precision));
-        if let Err(ProbeError::Memory(few)) = &attached
+        if let Err(ProbeError::Memory { text, fits_with_two_digits: true }) = &attached
             && self.run.args.precision.is_none()
             && self.digits.get().is_none()
-            && few.fits_with_two_digits
         {
-            let warning = WarningRecord::from(Warning::Coarser(few.to_string()));
+            let warning = WarningRecord::from(Warning::Coarser(text.clone()));
             warn(progress, std::slice::from_ref(&warning));
             digits = Digits { precision: Precision::Two, coarser: Some(warning) };
             attached = Probes::attach(targets, options(digits.precision));
@@ -297,7 +297,7 @@ fn refused(targets: &[Target], error: ProbeError) -> Failure {
         Some(Target { name, module, program: None, .. })
             if !KernelFiles::default().is_traceable(module.as_deref(), name) =>
         {
-            ResolveError::not_traceable(name, module.as_deref()).into()
+            not_traceable(name, module.as_deref())
         }
         _ => error.into(),
     }

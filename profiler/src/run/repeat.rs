@@ -1,6 +1,7 @@
 //! All runs of one command: the parts of a load profile in turn, and that as often as asked for.
 
-use super::{Bench, Done, Measured, Run, Signal, Signals, driver, verdict};
+use super::signals::{Signals, ended_by, was_ended};
+use super::{Bench, Done, Measured, Run, driver, verdict};
 use crate::args::RunArgs;
 use crate::load::LoadStatus;
 use crate::progress::Progress;
@@ -20,7 +21,7 @@ pub(super) fn all(bench: &Bench<'_>, signals: &mut Signals, progress: &mut Progr
         if !all.recordings.is_empty()
             && let Some(caught) = bench.runtime.block_on(signals.pending())
         {
-            all.end = Err(caught.failure());
+            all.end = Err(ended_by(caught));
             break;
         }
         if repeat > 1 && number == 0 {
@@ -47,10 +48,7 @@ pub(super) fn all(bench: &Bench<'_>, signals: &mut Signals, progress: &mut Progr
         }
         let failed =
             recording.loads.iter().any(|run| matches!(run.outcome.status, LoadStatus::Failed(_)));
-        if end.as_ref().is_err_and(|end| Signal::of(end).is_some())
-            && repeat > 1
-            && !all.recordings.is_empty()
-        {
+        if end.as_ref().is_err_and(was_ended) && repeat > 1 && !all.recordings.is_empty() {
             // Its window is shorter than the others', so no comparison would take them together.
             progress.say(&format!(
                 "run {round} of {repeat} was cut short after {:.1} s and is left out",

@@ -2,18 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
 use super::live::{self, Live};
-use super::{Signal, Signals, seconds};
+use super::seconds;
+use super::signals::Signals;
 use crate::args::RunArgs;
 use crate::error::Failure;
-use crate::load::{
-    HitCount, HitQuestion, Load, LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus,
-    StopReason, StopSignal, run_all,
-};
+use crate::load::{HitCount, HitQuestion, Load, LoadRun, RunningLoads, StopReason};
 use crate::probe::{Drained, Precision, Session, recorder::Recorder};
 use crate::progress::Progress;
 use crate::recording::{Clock, HandlerRecording, HistogramLayout, Meter, Recording};
@@ -31,7 +29,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// The loads of a window.
 pub(super) struct WindowLoad {
     /// They run side by side.
-    pub(super) loads: Vec<Box<dyn Load>>,
+    pub(super) loads: Vec<Load>,
     /// What they ask while they run.
     pub(super) questions: mpsc::Receiver<HitQuestion>,
 }
@@ -81,7 +79,7 @@ impl Window {
         if !args.warmup.is_zero() {
             window.warm_up(args.warmup, &mut running, context).await?;
         }
-        window.warmup = window.began.saturating_duration_since(running.began);
+        window.warmup = window.began.saturating_duration_since(running.loads.began);
         running.measured = true;
         match duration {
             Some(duration) => context.progress.say(&format!("measuring for {}", seconds(duration))),
@@ -129,7 +127,7 @@ impl Window {
     ) -> Result<(), Failure> {
         context.progress.say(&format!("warming up for {}", seconds(length)));
         context.progress.begin("warming up", Some(length));
-        let wake = running.wait(running.began + length, context, running.began).await;
+        let wake = running.wait(running.loads.began + length, context, running.loads.began).await;
         let drained = context.session.drain()?;
         match wake {
             Wake::Time => {
@@ -155,10 +153,10 @@ impl Window {
         running: &mut Running,
         context: &mut Context<'_>,
     ) {
-        let end = duration.map(|duration| self.began.max(running.began) + duration);
+        let end = duration.map(|duration| self.began.max(running.loads.began) + duration);
         let drain_every = if live.is_some() { live::EVERY } else { DRAIN_EVERY };
         let mut next_drain = self.began + FIRST_DRAIN;
-        while running.ended.is_none() && self.signal.is_none() {
+        while !running.loads.have_ended() && self.signal.is_none() {
             let until = end.map_or(next_drain, |end| end.min(next_drain));
             match running.wait(until, context, self.began).await {
                 Wake::Time if end.is_some_and(|end| Instant::now() >= end) => break,
@@ -257,12 +255,7 @@ fn drained_until(session: &dyn Session) -> Instant {
 
 /// Loads that are running.
 struct Running {
-    stop: StopSignal,
-    specs: Vec<LoadSpec>,
-    began: Instant,
-    task: JoinHandle<Vec<LoadRun>>,
-    /// What came of them, once they have ended.
-    ended: Option<Vec<LoadRun>>,
+    loads: RunningLoads,
     questions: mpsc::Receiver<HitQuestion>,
     /// Whether the window has begun.
     measured: bool,
@@ -276,13 +269,7 @@ enum Wake {
 
 impl Running {
     fn start(WindowLoad { loads, questions }: WindowLoad) -> Self {
-        let stop = StopSignal::new();
-        let specs = loads.iter().map(|load| load.describe()).collect();
-        let task = tokio::spawn({
-            let stop = stop.clone();
-            async move { run_all(loads, &stop).await }
-        });
-        Self { stop, specs, began: Instant::now(), task, ended: None, questions, measured: false }
+        Self { loads: RunningLoads::start(loads), questions, measured: false }
     }
 
     /// Tells a load how often the handlers were called so far. One that gets no answer does without.
@@ -304,10 +291,7 @@ impl Running {
             }
             tokio::select! {
                 () = sleep_until(until.min(now + TICK).into()) => {}
-                result = &mut self.task => {
-                    self.ended = Some(result.unwrap_or_else(|_| self.broken(BROKE_OFF)));
-                    return Wake::LoadEnded;
-                }
+                () = self.loads.wait() => return Wake::LoadEnded,
                 signal = context.signals.next() => return Wake::Signal(signal),
                 Some(question) = self.questions.recv() => self.answer(question, context.session),
             }
@@ -321,47 +305,29 @@ impl Running {
         reason: StopReason,
         context: &mut Context<'_>,
     ) -> (Vec<LoadRun>, Option<Signal>) {
-        if let Some(ended) = self.ended.take() {
-            return (ended, None);
-        }
-        self.stop.stop(reason);
-        loop {
+        self.loads.stop(reason);
+        let mut why = "its task ended early; this is a fault of the profiler".to_owned();
+        let mut second = None;
+        while second.is_none() {
             tokio::select! {
-                result = &mut self.task => return match result {
-                    Ok(runs) => (runs, None),
-                    Err(_) => (self.broken(BROKE_OFF), None),
-                },
+                biased;
+                () = self.loads.wait() => break,
                 signal = context.signals.next() => {
-                    self.task.abort();
-                    let _ = (&mut self.task).await;
-                    let text = format!("killed by a second {signal} while it was being stopped");
-                    return (self.broken(&text), Some(signal));
+                    why = format!("killed by a second {signal} while it was being stopped");
+                    second = Some(signal);
                 }
                 Some(question) = self.questions.recv() => self.answer(question, context.session),
             }
         }
-    }
-
-    /// The loads' outcome if their end is unknown.
-    fn broken(&self, text: &str) -> Vec<LoadRun> {
-        let run = |spec: &LoadSpec| {
-            let failure = LoadFailure::BrokeOff { text: text.to_owned() };
-            LoadRun {
-                spec: spec.clone(),
-                outcome: LoadOutcome::ended(LoadStatus::Failed(failure), self.began),
-            }
-        };
-        self.specs.iter().map(run).collect()
+        (self.loads.end(&why).await, second)
     }
 }
-
-const BROKE_OFF: &str = "its task broke off; this is a fault of the profiler";
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::kernel::target::Target;
-    use crate::load::{CommandLoad, HitCounter, IdleLoad};
+    use crate::load::CommandLoad;
     use crate::probe::{Books, ProbeError};
     use crate::recording::Backend;
 
@@ -391,12 +357,8 @@ mod tests {
     }
 
     impl Session for Busy {
-        fn targets(&self) -> Vec<&Target> {
-            vec![&self.target]
-        }
-
-        fn backends(&self) -> Vec<Backend> {
-            vec![Backend::Fentry]
+        fn handlers(&self) -> Vec<(&Target, Backend)> {
+            vec![(&self.target, Backend::Fentry)]
         }
 
         fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
@@ -423,11 +385,11 @@ mod tests {
         }
     }
 
-    fn measured(warmup: Duration, load: Box<dyn Load>) -> Window {
+    fn measured(warmup: Duration, load: Load) -> Window {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut session = Busy::new();
-            let (_, questions) = HitCounter::channel();
+            let (_, questions) = mpsc::channel(1);
             let args = RunArgs { warmup, ..RunArgs::default() };
             let load = WindowLoad { loads: vec![load], questions };
             let duration = Some(Duration::from_millis(400));
@@ -446,9 +408,8 @@ mod tests {
 
     #[test]
     fn calls_and_time_are_of_one_window() {
-        let ends_at_once = CommandLoad::new("true", Vec::new());
-        let cases: [(u64, Box<dyn Load>); 3] =
-            [(0, Box::new(IdleLoad)), (100, Box::new(IdleLoad)), (10_000, Box::new(ends_at_once))];
+        let ends_at_once = Load::Command(Box::new(CommandLoad::new("true", Vec::new())));
+        let cases = [(0, Load::Idle), (100, Load::Idle), (10_000, ends_at_once)];
         for (warmup, load) in cases {
             let window = measured(Duration::from_millis(warmup), load);
             let length = window.length();

@@ -9,7 +9,7 @@ use crate::stats::Durations;
 #[derive(Debug)]
 pub(super) struct Account {
     /// At the last drain, and when the interval began.
-    now: Reading,
+    pub(super) now: Reading,
     began: Reading,
     /// Durations left out as doubtful since the interval began.
     doubtful: u64,
@@ -33,11 +33,6 @@ impl Account {
     /// Forgets entries that were skipped before the previous call of this function.
     pub(super) fn age(&mut self) {
         self.doubt.age(&self.now.books);
-    }
-
-    /// The last drain.
-    pub(super) fn now(&self) -> &Reading {
-        &self.now
     }
 
     /// The losses of the interval so far, which has these durations. If the last drain was after the probes were off

@@ -123,10 +123,10 @@ impl Attachment {
             info!("handler {handler} of {} is measured by {backend}: {reason}", config.name);
         }
         // Functions that a glob matches and that cannot have a probe are in no list of missing handlers.
-        let is_wanted = |left: &&LeftOut| config.handlers.contains(&left.name);
-        let missing = found.left_out.iter().filter(is_wanted).chain(&probes.left_out);
-        let missing =
-            missing.map(|left| (left.name.clone(), NotMeasured::Missing(left.reason.clone())));
+        let wanted = found.left_out.iter().filter(|left| config.handlers.contains(&left.name));
+        let missing = wanted
+            .chain(&probes.left_out)
+            .map(|left| (left.name.clone(), NotMeasured::Missing(left.reason.clone())));
         let shed = shed.into_iter().map(|name| (name, NotMeasured::Shed));
         let not_measured = missing.chain(shed).collect();
         let left_out = [&found.left_out[..], &probes.left_out].concat();
@@ -153,8 +153,8 @@ impl Attachment {
         // Exits of calls that had entered before the probes were there.
         let first = session.drain()?;
         let began = session.drained_until().unwrap_or_else(Instant::now);
-        let targets = session.targets().into_iter().zip(session.backends());
-        let handlers = targets.zip(&first).map(|((target, backend), first)| Handler {
+        let handlers = session.handlers().into_iter().zip(&first);
+        let handlers = handlers.map(|((target, backend), first)| Handler {
             name: target.label(),
             measure: HandlerMeasure::empty(target.clone(), Some(backend), precision.durations()),
             account: Account::begin(first),
@@ -322,7 +322,7 @@ impl Attachment {
 
     /// Whether no call began since the last drain, which had all before: then there is nothing to drain.
     fn is_idle(&mut self) -> bool {
-        let known = self.handlers.iter().map(|handler| handler.account.now().settled_entries());
+        let known = self.handlers.iter().map(|handler| handler.account.now.settled_entries());
         let known: Vec<Option<u64>> = known.collect();
         known.iter().all(Option::is_some)
             && self.session.entries().is_ok_and(|entries| entries == known)
@@ -395,7 +395,9 @@ impl Attachment {
         }
         let ended =
             Timestamp::now() - SignedDuration::try_from(self.until.elapsed()).unwrap_or_default();
-        if let Some(stepped) = stepped(self.started, ended, self.length()) {
+        if let Some(stepped) =
+            stepped(self.started, ended, self.until.saturating_duration_since(self.began))
+        {
             warn!(
                 "the wall clock was stepped by {stepped:#} during an interval of {}: its length is right, its \
                  start is as the clock was then",
@@ -404,10 +406,6 @@ impl Attachment {
         }
         (self.started, self.began) = (ended, self.until);
         interval
-    }
-
-    fn length(&self) -> Duration {
-        self.until.saturating_duration_since(self.began).max(Duration::from_nanos(1))
     }
 
     /// The interval so far as a recording, with its warnings: handlers that had no probes in it are left out.
@@ -422,7 +420,8 @@ impl Attachment {
                 recordings.push(stored);
             }
         }
-        let mut interval = self.recording(self.length(), recordings);
+        let length = self.until.saturating_duration_since(self.began);
+        let mut interval = self.recording(length.max(Duration::from_nanos(1)), recordings);
         interval.left_out.extend(never);
         let warning = partly(covered.into_iter(), interval.window_ns);
         interval.warnings.extend(warning.map(WarningRecord::from));
@@ -437,10 +436,10 @@ impl Attachment {
 
     /// Handlers that it could not measure, and those that were shed when it attached.
     fn left_out(&self) -> Vec<LeftOut> {
-        let has_handler = |name: &str| self.handlers.iter().any(|handler| handler.name == name);
         let shed = self.not_measured.iter().filter(|(_, why)| **why == NotMeasured::Shed);
-        let shed = shed.filter(|(name, _)| !has_handler(name)).map(|(name, _)| self.shed_one(name));
-        self.left_out.iter().cloned().chain(shed).collect()
+        let never = shed.filter(|(name, _)| self.handlers.iter().all(|known| known.name != **name));
+        let never = never.map(|(name, _)| self.shed_one(name));
+        self.left_out.iter().cloned().chain(never).collect()
     }
 
     fn shed_one(&self, name: &str) -> LeftOut {
@@ -497,7 +496,7 @@ impl Handler {
         self.account.add(drained);
         self.measure.durations += &drained.durations;
         self.measure.losses = self.account.losses(&self.measure.durations, is_last);
-        sum.in_flight = self.account.now().books.in_flight;
+        sum.in_flight = self.account.now.books.in_flight;
         let losses = self.before.checked_add(&self.measure.losses);
         let losses = losses.unwrap_or(sum.measure.losses);
         if !drained.durations.is_empty() || losses != sum.measure.losses {
@@ -555,11 +554,7 @@ pub(super) mod tests {
     struct Broken;
 
     impl Session for Broken {
-        fn targets(&self) -> Vec<&Target> {
-            Vec::new()
-        }
-
-        fn backends(&self) -> Vec<Backend> {
+        fn handlers(&self) -> Vec<(&Target, Backend)> {
             Vec::new()
         }
 
@@ -584,12 +579,8 @@ pub(super) mod tests {
     }
 
     impl Session for Scripted {
-        fn targets(&self) -> Vec<&Target> {
-            self.targets.iter().collect()
-        }
-
-        fn backends(&self) -> Vec<Backend> {
-            vec![Backend::Fentry; self.targets.len()]
+        fn handlers(&self) -> Vec<(&Target, Backend)> {
+            self.targets.iter().map(|target| (target, Backend::Fentry)).collect()
         }
 
         fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {

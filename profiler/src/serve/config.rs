@@ -42,9 +42,8 @@ pub struct Config {
     pub store: Store,
     /// Where figures are pushed to; `None`: they are not.
     pub otlp: Option<Otlp>,
-    /// Largest cost of a handler's probes, as a share of one CPU (0 to 1); `None`: no limit.
-    #[serde(rename = "budget", deserialize_with = "max_overhead")]
-    pub max_overhead: Option<f64>,
+    /// What probes may cost.
+    pub budget: Budget,
 }
 
 /// A module and its handlers.
@@ -86,6 +85,15 @@ pub struct Otlp {
     pub interval: Duration,
 }
 
+/// What probes may cost.
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Budget {
+    /// Largest cost of a handler's probes, as a share of one CPU (0 to 1); `None`: no limit.
+    #[serde(deserialize_with = "share_of_a_cpu")]
+    pub max_overhead: Option<f64>,
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -96,7 +104,7 @@ impl Default for Config {
             listen: Some((Ipv4Addr::LOCALHOST, 9560).into()),
             store: Store::default(),
             otlp: None,
-            max_overhead: None,
+            budget: Budget::default(),
         }
     }
 }
@@ -129,7 +137,7 @@ impl Config {
 
     /// Largest cost of a handler's probes, as a share of one CPU; without a limit the overhead is still shown.
     pub(super) fn limit(&self) -> f64 {
-        self.max_overhead.unwrap_or(f64::MAX)
+        self.budget.max_overhead.unwrap_or(f64::MAX)
     }
 }
 
@@ -204,17 +212,6 @@ fn precision<'de, D: Deserializer<'de>>(value: D) -> Result<Precision, D::Error>
     }
 }
 
-fn max_overhead<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f64>, D::Error> {
-    #[derive(serde::Deserialize)]
-    #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-    struct Budget {
-        #[serde(default, deserialize_with = "share_of_a_cpu")]
-        max_overhead: Option<f64>,
-    }
-
-    Budget::deserialize(value).map(|budget| budget.max_overhead)
-}
-
 fn absolute(text: &str) -> Result<PathBuf, &'static str> {
     let path = PathBuf::from(text);
     if path.is_absolute() { Ok(path) } else { Err("folder has to be a path from / on") }
@@ -248,8 +245,8 @@ fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
 /// A module's name as the kernel writes it, which is part of a path.
 fn module_name(text: &str) -> Result<String, String> {
     let name = text.replace('-', "_");
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
+    let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if name.is_empty() || name.len() > 64 || !is_plain {
         return Err(format!(
             "`{text}` cannot be the name of a kernel module: give it as lsmod lists it"
         ));
@@ -318,7 +315,7 @@ mod tests {
             (config.precision, config.interval),
             (Precision::Three, Duration::from_secs(30))
         );
-        assert_eq!((config.listen, config.max_overhead), (None, Some(0.001)));
+        assert_eq!((config.listen, config.budget.max_overhead), (None, Some(0.001)));
         let folder = PathBuf::from("/srv/profiler");
         assert_eq!(config.store, Store { folder, max_bytes: 1000, min_free_bytes: 0 });
         assert_eq!(config.otlp.unwrap().interval, Duration::from_secs(10));

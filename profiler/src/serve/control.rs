@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixListener;
@@ -46,9 +47,9 @@ pub enum Request {
     Resume(String),
 }
 
-/// The daemon's answer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// The daemon's answer: who asks knows which of them to read.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Answer {
     /// The status.
     Status(Status),
@@ -73,12 +74,14 @@ pub struct Released {
 pub(super) type Question = (Request, oneshot::Sender<Result<Answer, Failure>>);
 
 /// The daemon's socket needs this file or folder.
-fn unusable(path: &Path, source: &io::Error) -> Failure {
-    let text = format!(
-        "cannot use {} for the daemon's socket: {source}: it has to be a folder of root's on this machine",
-        path.display()
-    );
-    Failure::new(exit::BAD_OUTPUT, text)
+fn unusable(path: &Path) -> impl Fn(io::Error) -> Failure {
+    move |source| {
+        let text = format!(
+            "cannot use {} for the daemon's socket: {source}: it has to be a folder of root's on this machine",
+            path.display()
+        );
+        Failure::new(exit::BAD_OUTPUT, text)
+    }
 }
 
 /// The lock that only one daemon holds; the kernel releases it when the process ends.
@@ -94,12 +97,11 @@ impl Lock {
     /// # Errors
     /// If another daemon has it, or others than root could change the folder.
     pub(super) fn take(folder: &Path) -> Result<Self, Failure> {
-        make_private(folder).map_err(|error| unusable(folder, &error))?;
+        make_private(folder).map_err(unusable(folder))?;
         let path = folder.join(LOCK);
-        let failed = |error| unusable(&path, &error);
         let mut options = fs::OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(&path);
-        let locked = Flock::lock(file.map_err(failed)?, FlockArg::LockExclusiveNonblock);
+        let locked = Flock::lock(file.map_err(unusable(&path))?, FlockArg::LockExclusiveNonblock);
         let mut file = locked.map_err(|(file, _)| {
             let mut owner = String::new();
             let _ = file.take(20).read_to_string(&mut owner);
@@ -109,8 +111,8 @@ impl Lock {
             );
             Failure::new(exit::CANNOT_MEASURE, text)
         })?;
-        file.set_len(0).map_err(failed)?;
-        writeln!(file, "{}", std::process::id()).map_err(failed)?;
+        file.set_len(0).map_err(unusable(&path))?;
+        writeln!(file, "{}", std::process::id()).map_err(unusable(&path))?;
         Ok(Self { _file: file, folder: folder.to_owned() })
     }
 
@@ -120,15 +122,15 @@ impl Lock {
     /// If the socket cannot be made.
     pub(super) fn listen(&self, questions: mpsc::Sender<Question>) -> Result<(), Failure> {
         let path = self.folder.join(SOCKET);
-        let failed = |source| unusable(&path, &source);
         // A killed daemon leaves its socket; we hold the lock.
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(unusable(&path)(error));
         }
-        let listener = UnixListener::bind(&path).map_err(failed)?;
+        let listener = UnixListener::bind(&path).map_err(unusable(&path))?;
         // Until here the folder's mode keeps others out.
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(unusable(&path))?;
         tokio::spawn(serve(listener, questions));
         Ok(())
     }
@@ -192,10 +194,7 @@ async fn answer(
 ///
 /// # Errors
 /// If there is none, it refuses, or does not answer.
-pub fn ask(folder: &Path, request: &Request) -> Result<Answer, Failure> {
-    let no_answer = |error: io::Error| {
-        Failure::new(exit::INTERNAL, format!("the daemon gave no answer: {error}: see its journal"))
-    };
+pub fn ask<T: DeserializeOwned>(folder: &Path, request: &Request) -> Result<T, Failure> {
     let stream = UnixStream::connect(folder.join(SOCKET)).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Failure::new(
             exit::NO_TARGET,
@@ -204,7 +203,7 @@ pub fn ask(folder: &Path, request: &Request) -> Result<Answer, Failure> {
         io::ErrorKind::PermissionDenied => {
             Failure::new(exit::CANNOT_MEASURE, "only root may ask the daemon: run this as root")
         }
-        _ => no_answer(error),
+        _ => no_answer(&error),
     })?;
     match converse(&stream, request) {
         Ok(answer) => answer,
@@ -215,11 +214,18 @@ pub fn ask(folder: &Path, request: &Request) -> Result<Answer, Failure> {
             );
             Err(Failure::new(exit::INTERNAL, text))
         }
-        Err(error) => Err(no_answer(error)),
+        Err(error) => Err(no_answer(&error)),
     }
 }
 
-fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Result<Answer, Failure>> {
+fn no_answer(error: &io::Error) -> Failure {
+    Failure::new(exit::INTERNAL, format!("the daemon gave no answer: {error}: see its journal"))
+}
+
+fn converse<T: DeserializeOwned>(
+    mut stream: &UnixStream,
+    request: &Request,
+) -> io::Result<Result<T, Failure>> {
     stream.set_read_timeout(Some(PATIENCE_OF_CLIENT))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all((serde_json::to_string(request)? + "\n").as_bytes())?;
@@ -252,7 +258,7 @@ mod tests {
     fn what_is_asked_reaches_the_engine_and_its_answer_comes_back() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("run");
-        let asked = || ask(&folder, &Request::Status).map_err(|failure| failure.code);
+        let asked = || ask::<Status>(&folder, &Request::Status).map_err(|failure| failure.code);
         assert_eq!(asked(), Err(exit::NO_TARGET));
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -270,9 +276,9 @@ mod tests {
                 });
             }
         });
-        let answer = ask(&folder, &Request::Release("driver".to_owned())).unwrap();
-        assert_eq!(answer, Answer::Resumed(vec!["driver".to_owned()]));
-        let refused = ask(&folder, &Request::Status).unwrap_err();
+        let release = |module: &str| ask(&folder, &Request::Release(module.to_owned()));
+        assert_eq!(release("driver"), Ok(vec!["driver".to_owned()]));
+        let refused = ask::<Status>(&folder, &Request::Status).unwrap_err();
         assert_eq!((refused.code, refused.message.as_str()), (9, "no"));
 
         // Nonsense, and more of it than is read, get an answer; who says nothing does not keep others out for ever.
@@ -283,7 +289,7 @@ mod tests {
             let _ = BufReader::new(&stream).read_line(&mut line);
             assert!(line.is_empty() || line.contains("does not know this request"), "{line}");
         }
-        assert!(ask(&folder, &Request::Release("again".to_owned())).is_ok());
+        assert!(release("again").is_ok());
         drop(lock);
         assert_eq!(asked(), Err(exit::NO_TARGET));
     }

@@ -59,11 +59,10 @@ pub(super) fn partly<'a>(
     handlers: impl Iterator<Item = (&'a str, u64)>,
     window_ns: u64,
 ) -> Option<Warning> {
-    let seconds = |ns: u64| ns as f64 / 1e9;
     let (mut names, mut words) = (Vec::new(), Vec::new());
     for (name, covered_ns) in handlers {
         if covered_ns.saturating_add(WORTH_NS) < window_ns {
-            let (covered, window) = (seconds(covered_ns), seconds(window_ns));
+            let [covered, window] = [covered_ns, window_ns].map(|ns| ns as f64 / 1e9);
             words.push(format!("{name} {covered:.1} s of {window:.1} s"));
             names.push(name.to_owned());
         }

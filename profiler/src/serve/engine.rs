@@ -66,8 +66,8 @@ impl Engine {
     ) -> Self {
         let (now, at) = (Instant::now(), Timestamp::now());
         let own = Own::default();
-        let made = Instant::now();
-        let state = State { since: at, at, made, modules: Vec::new(), builds: Vec::new(), own };
+        let state =
+            State { since: at, at, made: now, modules: Vec::new(), builds: Vec::new(), own };
         Self {
             file,
             tasks: config.modules.iter().cloned().map(Task::new).collect(),
@@ -300,13 +300,14 @@ impl Engine {
             self.tasks.push(Task::again(module, keeps, &mut old));
         }
         old.iter_mut().for_each(|task| drop(task.end(&mut self.shared)));
-        if config.max_overhead != self.shared.config.max_overhead {
+        if config.budget != self.shared.config.budget {
             self.tasks.iter_mut().for_each(Task::limit_changed);
         }
         self.next_interval = self.next_interval.min(Instant::now() + config.interval);
-        let is_configured =
-            |build: &Build| config.modules.iter().any(|module| module.name == build.module);
-        self.shared.state.send_modify(|state| Arc::make_mut(state).builds.retain(is_configured));
+        self.shared.state.send_modify(|state| {
+            let builds = &mut Arc::make_mut(state).builds;
+            builds.retain(|build| config.modules.iter().any(|module| module.name == build.module));
+        });
         self.shared.config = config;
         info!("the configuration was read again");
         self.look_at_all();
@@ -314,13 +315,13 @@ impl Engine {
 
     /// Publishes the state.
     fn publish(&mut self) {
-        let attachments = || self.tasks.iter().filter_map(Task::attachment);
+        let attachments = self.tasks.iter().filter_map(Task::attachment);
         let measured = self.tasks.iter().filter(|task| task.attachment().is_some());
         let Shared { config, costs, store, own, state, .. } = &mut self.shared;
         *own = Own {
             cpu_ns: own::cpu_ns(),
             memory_bytes: own::memory_bytes(),
-            kernel_memory_bytes: attachments().map(Attachment::kernel_memory_bytes).sum(),
+            kernel_memory_bytes: attachments.map(Attachment::kernel_memory_bytes).sum(),
             intervals: store.intervals(),
             overhead: measured.map(Task::overhead).sum(),
             pushes: self.pushes.as_ref().map(|counts| *counts.borrow()),
@@ -330,22 +331,23 @@ impl Engine {
         let modules = modules
             .map(|task| Module { name: task.config.name.clone(), phase: task.phase() })
             .collect();
-        // The limit cannot be enforced if the cost of a hit is unknown.
-        let enforced = |build: &super::state::Build| {
-            let is_it = |task: &&Task| task.config.name == build.module && build.is_attached;
-            let task = self.tasks.iter().find(is_it).filter(|_| config.max_overhead.is_some())?;
-            let backends = task.attachment()?.backends();
-            Some(costs.are_known(backends, config.precision) && task.overhead().is_some())
-        };
         state.send_modify(|state| {
             let state = Arc::make_mut(state);
             for build in &mut state.builds {
-                build.budget_enforced = enforced(build);
+                build.budget_enforced = is_enforced(build, &self.tasks, config, costs);
             }
             (state.at, state.made) = (Timestamp::now(), Instant::now());
             (state.modules, state.own) = (modules, *own);
         });
     }
+}
+
+/// Whether a build is held to the budget, if there is one. It cannot be if the cost of a hit is unknown.
+fn is_enforced(build: &Build, tasks: &[Task], config: &Config, costs: &Costs) -> Option<bool> {
+    config.budget.max_overhead?;
+    let task = tasks.iter().find(|task| task.config.name == build.module && build.is_attached)?;
+    let backends = task.attachment()?.backends();
+    Some(costs.are_known(backends, config.precision) && task.overhead().is_some())
 }
 
 /// Waits a short time until nothing holds a module; returns the references that are left.
@@ -557,7 +559,7 @@ mod tests {
             engine.states().borrow().builds[0].budget_enforced
         };
         assert_eq!(shown(&mut engine), None);
-        engine.shared.config.max_overhead = Some(0.001);
+        engine.shared.config.budget.max_overhead = Some(0.001);
         assert_eq!(shown(&mut engine), Some(false));
         engine.tasks.clear();
         assert_eq!(shown(&mut engine), None);
@@ -594,7 +596,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut engine = engine_with(folder.path(), &[5]);
         engine.tasks[0].budget = Some(("aa".to_owned(), Budget::new(1.0)));
-        engine.shared.config.max_overhead = Some(0.2);
+        engine.shared.config.budget.max_overhead = Some(0.2);
         let spin = || {
             let began = own::thread_cpu_ns();
             while own::thread_cpu_ns() - began < 400_000_000 {}

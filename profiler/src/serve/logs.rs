@@ -44,8 +44,8 @@ fn is_journal(stream: Option<&str>, file: impl std::os::fd::AsFd) -> bool {
     let Some((device, inode)) = stream.and_then(|stream| stream.split_once(':')) else {
         return false;
     };
-    let is = |text: &str, number: u64| text.parse() == Ok(number);
-    fstat(file).is_ok_and(|stat| is(device, stat.st_dev) && is(inode, stat.st_ino))
+    let known = [device, inode].map(str::parse);
+    fstat(file).is_ok_and(|stat| known == [Ok(stat.st_dev), Ok(stat.st_ino)])
 }
 
 #[cfg(test)]

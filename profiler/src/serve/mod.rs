@@ -35,10 +35,11 @@ mod store;
 mod task;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tracing::info;
 
@@ -63,7 +64,6 @@ const QUESTIONS: usize = 8;
 pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
     let lock = Lock::take(Path::new(control::FOLDER))?;
     let store = Store::open(config.store.clone())?;
-    let listener = config.listen.map(listen).transpose()?;
     let notifier = Notifier::from_env().map_err(system("cannot reach systemd's NOTIFY_SOCKET"))?;
     for line in rights::drop_rights(exec(&config))? {
         info!("{line}");
@@ -78,14 +78,12 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
         let events = modules::events().map_err(system("cannot listen to the kernel's events"))?;
         let (sender, questions) = mpsc::channel(QUESTIONS);
         lock.listen(sender)?;
-        let otlp = config.otlp.clone();
+        let (address, otlp) = (config.listen, config.otlp.clone());
         let (counts, pushes) = watch::channel(Pushes::default());
         let pushes = otlp.is_some().then_some(pushes);
         let mut engine = Engine::new(config, file, store, notifier, pushes);
-        if let Some(listener) = listener {
-            let listener = tokio::net::TcpListener::from_std(listener);
-            let listener = listener.map_err(system("cannot listen for scrapes"))?;
-            tokio::spawn(expose::serve(listener, engine.states()));
+        if let Some(address) = address {
+            tokio::spawn(expose::serve(listen(address).await?, engine.states()));
         }
         let push = otlp.map(|otlp| {
             tokio::spawn(otlp::push(otlp.endpoint, otlp.interval, engine.states(), counts))
@@ -113,40 +111,37 @@ fn system(doing: &'static str) -> impl Fn(io::Error) -> Failure {
     }
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
-    let failed = |error: io::Error| {
+async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
         let text = format!(
             "cannot listen at {address}: {error}: choose another address by `listen`, or end what listens there"
         );
         Failure::new(exit::CANNOT_MEASURE, text)
-    };
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    Ok(listener)
+    })
 }
 
 /// Backends that change tracefs start the keeper. Without a named backend, any may be chosen.
 fn exec(config: &Config) -> Exec {
-    let keeps_tracefs = |module: &config::Module| {
-        !matches!(module.backend, None | Some(Backend::FunctionGraph | Backend::Kprobe))
-    };
-    if config.modules.iter().all(keeps_tracefs) { Exec::Never } else { Exec::Keeper }
+    let changes_tracefs = config.modules.iter().any(|module| {
+        matches!(module.backend, None | Some(Backend::FunctionGraph | Backend::Kprobe))
+    });
+    if changes_tracefs { Exec::Keeper } else { Exec::Never }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_address_that_is_taken_is_named_with_a_remedy() {
-        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    #[tokio::test]
+    async fn an_address_that_is_taken_is_named_with_a_remedy() {
+        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = other.local_addr().unwrap();
-        let error = listen(address).unwrap_err();
+        let error = listen(address).await.unwrap_err();
         let text = &error.message;
         assert!(text.contains(&address.to_string()) && text.contains("in use"), "{text}");
         assert!(text.contains("choose another address by `listen`"), "{text}");
         assert_eq!(error.code, exit::CANNOT_MEASURE);
         drop(other);
-        listen(address).unwrap();
+        listen(address).await.unwrap();
     }
 }

@@ -41,8 +41,8 @@ pub(super) fn events() -> io::Result<mpsc::Receiver<Event>> {
     let socket = socket(AddressFamily::Netlink, SockType::Datagram, flags, protocol)?;
     bind(socket.as_raw_fd(), &NetlinkAddr::new(0, KERNEL_GROUP))?;
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let forward = move || forward(&socket, &sender);
-    std::thread::Builder::new().name("uevents".to_owned()).spawn(forward)?;
+    let thread = std::thread::Builder::new().name("uevents".to_owned());
+    thread.spawn(move || forward(&socket, &sender))?;
     Ok(receiver)
 }
 

@@ -31,7 +31,7 @@ use tokio::sync::watch;
 pub mod fuzzing;
 
 use super::expose::{
-    FAMILIES, Family, Kind, Native, Point, SCHEMA, Seen, Value, ZERO_THRESHOLD, native, seconds,
+    Family, Kind, Native, Point, SCHEMA, Seen, Value, ZERO_THRESHOLD, native, seconds,
 };
 use super::state::{Pushes, State};
 
@@ -55,25 +55,28 @@ impl FromStr for Collector {
     type Err = String;
 
     fn from_str(given: &str) -> Result<Self, String> {
-        let bad = |why| format!("invalid collector URL `{given}`: {why}");
-        let uri: Uri = given.parse().map_err(|_| bad("write http://HOST:PORT"))?;
-        let authority = match (uri.scheme_str(), uri.authority()) {
-            (Some("http"), Some(authority)) => authority,
-            (Some("https"), _) => {
-                return Err(bad("there is no TLS here; push to a collector on this host by http"));
-            }
-            _ => return Err(bad("write http://HOST:PORT")),
-        };
-        if authority.as_str().contains('@') {
-            return Err(bad("a name and a password are not sent"));
-        }
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        Ok(Self {
-            host: authority.host().trim_matches(['[', ']']).to_owned(),
-            port: authority.port_u16().unwrap_or(PORT),
-            path: if path == "/" { PATH } else { path }.to_owned(),
-        })
+        parsed(given).map_err(|why| format!("invalid collector URL `{given}`: {why}"))
     }
+}
+
+fn parsed(given: &str) -> Result<Collector, &'static str> {
+    let uri: Uri = given.parse().map_err(|_| "write http://HOST:PORT")?;
+    let authority = match (uri.scheme_str(), uri.authority()) {
+        (Some("http"), Some(authority)) => authority,
+        (Some("https"), _) => {
+            return Err("there is no TLS here; push to a collector on this host by http");
+        }
+        _ => return Err("write http://HOST:PORT"),
+    };
+    if authority.as_str().contains('@') {
+        return Err("a name and a password are not sent");
+    }
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    Ok(Collector {
+        host: authority.host().trim_matches(['[', ']']).to_owned(),
+        port: authority.port_u16().unwrap_or(PORT),
+        path: if path == "/" { PATH } else { path }.to_owned(),
+    })
 }
 
 /// Pushes the latest `state` each time that `every` has passed, until its sender is dropped; then once more.
@@ -185,7 +188,7 @@ fn judge(status: StatusCode, body: &[u8]) -> Result<Refused, String> {
 /// The push of a state; `host` is the name of this host.
 pub fn request(state: &State, host: &str) -> ExportMetricsServiceRequest {
     let seen = Seen::of(state);
-    let metrics = FAMILIES.iter().filter_map(|family| metric(family, &seen)).collect();
+    let metrics = seen.families().filter_map(|(family, points)| metric(family, &points, state));
     let resource = [
         ("service.name", "profiler"),
         ("service.version", env!("CARGO_PKG_VERSION")),
@@ -207,7 +210,7 @@ pub fn request(state: &State, host: &str) -> ExportMetricsServiceRequest {
             }),
             scope_metrics: vec![ScopeMetrics {
                 scope: Some(scope),
-                metrics,
+                metrics: metrics.collect(),
                 ..ScopeMetrics::default()
             }],
             ..ResourceMetrics::default()
@@ -225,28 +228,24 @@ fn epoch_ns(at: jiff::Timestamp) -> u64 {
     u64::try_from(at.as_nanosecond()).unwrap_or(0)
 }
 
-fn metric(family: &Family, seen: &Seen<'_>) -> Option<Metric> {
+fn metric(family: &Family, points: &[Point<'_>], state: &State) -> Option<Metric> {
     let (name, unit) = family.otlp?;
-    let points = family.points(seen);
-    if points.is_empty() {
-        return None;
-    }
     let cumulative = AggregationTemporality::Cumulative.into();
-    let numbers = || points.iter().map(|point| number(family, point, seen.state)).collect();
+    let numbers = points.iter().map(|point| number(family, point, state));
     let data = match family.kind {
         Kind::Counter => metric::Data::Sum(Sum {
-            data_points: numbers(),
+            data_points: numbers.collect(),
             aggregation_temporality: cumulative,
             is_monotonic: true,
         }),
         Kind::Histogram => metric::Data::ExponentialHistogram(ExponentialHistogram {
             data_points: points
                 .iter()
-                .filter_map(|point| durations(family, point, seen.state))
+                .filter_map(|point| durations(family, point, state))
                 .collect(),
             aggregation_temporality: cumulative,
         }),
-        Kind::Gauge => metric::Data::Gauge(Gauge { data_points: numbers() }),
+        Kind::Gauge => metric::Data::Gauge(Gauge { data_points: numbers.collect() }),
     };
     Some(Metric {
         name: name.to_owned(),

@@ -88,9 +88,9 @@ pub enum Exec {
 }
 
 /// A step failed: why, and what to do.
-fn failure(step: &str, why: impl fmt::Display) -> Failure {
+fn failure<E: fmt::Display>(step: &str) -> impl Fn(E) -> Failure {
     let remedy = "start it as root by docs/systemd/profiler.service, without what adds rights, and outside of containers";
-    Failure::new(exit::CANNOT_MEASURE, format!("{step}: {why}: {remedy}"))
+    move |why| Failure::new(exit::CANNOT_MEASURE, format!("{step}: {why}: {remedy}"))
 }
 
 /// Drops all rights that attaching again does not need, for good: capabilities from all five sets, and system calls. Raises the
@@ -118,11 +118,9 @@ pub fn drop_rights_of_thread(exec: Exec) -> Result<Vec<String>, Failure> {
     limits::raise_open_files(FILES);
     let keep = KEPT.iter().fold(CapabilitySet::empty(), |all, kept| all | kept.bit);
     drop_capabilities(keep)?;
-    let no_filter = |error: &dyn fmt::Display| {
-        failure("refusing system calls, which takes CONFIG_SECCOMP_FILTER", error)
-    };
-    let filter = filter(exec).map_err(|error| no_filter(&error))?;
-    seccompiler::apply_filter(&filter).map_err(|error| no_filter(&error))?;
+    filter(exec)
+        .and_then(|filter| seccompiler::apply_filter(&filter))
+        .map_err(failure("refusing system calls, which takes CONFIG_SECCOMP_FILTER"))?;
     let status = status()?;
     check(&status, keep)?;
     Ok(kept(status.capeff, exec))
@@ -143,8 +141,7 @@ fn kept(effective: u64, exec: Exec) -> Vec<String> {
 /// # Errors
 /// Which step failed.
 pub fn drop_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
-    let failed = |step| move |error: rustix::io::Errno| failure(step, error);
-    thread::set_no_new_privs(true).map_err(failed("setting no_new_privs"))?;
+    thread::set_no_new_privs(true).map_err(failure("setting no_new_privs"))?;
     for bit in (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit)) {
         // The kernel refuses those beyond its last one.
         if thread::capability_is_in_bounding_set(bit) != Ok(true) || keep.contains(bit) {
@@ -153,15 +150,15 @@ pub fn drop_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
         match thread::remove_capability_from_bounding_set(bit) {
             // It takes CAP_SETPCAP. With no_new_privs the bounding set is that of nothing.
             Ok(()) | Err(rustix::io::Errno::PERM) => {}
-            Err(error) => return Err(failed("dropping from the bounding set")(error)),
+            Err(error) => return Err(failure("dropping from the bounding set")(error)),
         }
     }
-    thread::clear_ambient_capability_set().map_err(failed("clearing the ambient set"))?;
+    thread::clear_ambient_capability_set().map_err(failure("clearing the ambient set"))?;
     let doing = "dropping capabilities";
-    let held = thread::capabilities(None).map_err(failed(doing))?.permitted & keep;
+    let held = thread::capabilities(None).map_err(failure(doing))?.permitted & keep;
     let inheritable = CapabilitySet::empty();
     let sets = CapabilitySets { effective: held, permitted: held, inheritable };
-    thread::set_capabilities(None, sets).map_err(failed(doing))
+    thread::set_capabilities(None, sets).map_err(failure(doing))
 }
 
 fn refused(exec: Exec) -> impl Iterator<Item = libc::c_long> {
@@ -171,7 +168,7 @@ fn refused(exec: Exec) -> impl Iterator<Item = libc::c_long> {
 
 /// Refuses system calls with EPERM; all others are as before. `clone3` does not exist: a filter cannot see its flags, and
 /// libraries then call `clone`.
-fn filter(exec: Exec) -> Result<BpfProgram, seccompiler::BackendError> {
+fn filter(exec: Exec) -> Result<BpfProgram, seccompiler::Error> {
     let mut rules: BTreeMap<i64, _> = refused(exec).map(|number| (number, Vec::new())).collect();
     rules.insert(libc::SYS_clone, NAMESPACES.map(with_flag).into_iter().collect::<Result<_, _>>()?);
     let eperm = SeccompAction::Errno(libc::EPERM.unsigned_abs());
@@ -193,19 +190,20 @@ fn with_flag(flag: libc::c_int) -> Result<SeccompRule, seccompiler::BackendError
 
 /// The part that `seccompiler` cannot express: a range of numbers, and a second errno. It precedes its program.
 fn first_refused(of_x32: SeccompAction, of_clone3: SeccompAction) -> BpfProgram {
-    let code = |code: u32| u16::try_from(code).unwrap_or_default();
-    let jump = |compare, k, jf| sock_filter { code: code(libc::BPF_JMP | compare), jt: 0, jf, k };
-    let refuse =
-        |action| sock_filter { code: code(libc::BPF_RET), jt: 0, jf: 0, k: u32::from(action) };
     let clone3 = u32::try_from(libc::SYS_clone3).unwrap_or_default();
     vec![
         // The number is the first word of `struct seccomp_data`.
-        sock_filter { code: code(libc::BPF_LD | libc::BPF_ABS), jt: 0, jf: 0, k: 0 },
-        jump(libc::BPF_JGE, X32, 1),
-        refuse(of_x32),
-        jump(libc::BPF_JEQ, clone3, 1),
-        refuse(of_clone3),
+        instruction(libc::BPF_LD | libc::BPF_ABS, 0, 0),
+        instruction(libc::BPF_JMP | libc::BPF_JGE, X32, 1),
+        instruction(libc::BPF_RET, of_x32.into(), 0),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ, clone3, 1),
+        instruction(libc::BPF_RET, of_clone3.into(), 0),
     ]
+}
+
+/// One instruction of the filter; a comparison that is not met skips `jf` more.
+fn instruction(code: u32, k: u32, jf: u8) -> sock_filter {
+    sock_filter { code: u16::try_from(code).unwrap_or_default(), jt: 0, jf, k }
 }
 
 /// `/proc/thread-self/status`
@@ -213,15 +211,15 @@ fn status() -> Result<Status, Failure> {
     let thread = nix::unistd::gettid().as_raw();
     let task = Process::myself().and_then(|process| process.task_from_tid(thread));
     let status = task.and_then(|task| task.status());
-    status.map_err(|error| failure("reading /proc/thread-self/status", error))
+    status.map_err(failure("reading /proc/thread-self/status"))
 }
 
 /// Compares the rights of this thread, as the kernel lists them, with those that were meant.
 fn check(status: &Status, keep: CapabilitySet) -> Result<(), Failure> {
-    let more = |bits: u64| Some(bits & !keep.bits());
+    let others = !keep.bits();
     let figures = [
-        ("CapPrm", more(status.capprm), 0),
-        ("CapEff", more(status.capeff), 0),
+        ("CapPrm", Some(status.capprm & others), 0),
+        ("CapEff", Some(status.capeff & others), 0),
         ("CapInh", Some(status.capinh), 0),
         ("CapAmb", Some(status.capamb.unwrap_or(0)), 0),
         ("NoNewPrivs", status.nonewprivs, 1),
@@ -233,7 +231,7 @@ fn check(status: &Status, keep: CapabilitySet) -> Result<(), Failure> {
         Some((name, figure, wanted)) => {
             let figure = figure.map_or("none".to_owned(), |figure| format!("{figure:#x}"));
             let why = format!("{name} {figure} in place of {wanted:#x}");
-            Err(failure("/proc/thread-self/status after dropping rights", why))
+            Err(failure("/proc/thread-self/status after dropping rights")(why))
         }
     }
 }

@@ -41,8 +41,8 @@ pub struct Module {
     pub phase: Phase,
 }
 
-/// What the daemon does with a module.
-#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
+/// What the daemon does with a module. As text it is its name in status and metrics.
+#[derive(Debug, Clone, PartialEq, Eq, strum::AsRefStr, strum::VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Phase {
     /// It is not loaded.
@@ -55,13 +55,6 @@ pub enum Phase {
     Refused(String),
     /// All its handlers are shed for the budget, and no probe is left; they are tried again.
     Shed,
-}
-
-impl Phase {
-    /// Its name in status and metrics.
-    pub fn name(&self) -> &'static str {
-        self.into()
-    }
 }
 
 /// One build of a module, and all that was measured of it since the daemon began.
@@ -100,14 +93,12 @@ pub struct HandlerSum {
     pub calls_per_s: Option<f64>,
 }
 
-impl State {
-    /// The build of this module with this id.
-    pub(super) fn build_mut(&mut self, module: &str, id: &str) -> Option<&mut Build> {
-        self.builds.iter_mut().find(|build| build.module == module && build.id == id)
-    }
-}
-
 impl Build {
+    /// Whether it is the build of this id.
+    pub(super) fn is(&self, module: &str, id: &str) -> bool {
+        self.module == module && self.id == id
+    }
+
     /// Its probes are off.
     pub(super) fn leave(&mut self) {
         self.is_attached = false;
@@ -118,12 +109,12 @@ impl Build {
 
     /// All that was measured of it, as files have it.
     pub fn recording(&self) -> Recording {
-        let stored = |sum: &HandlerSum| HandlerRecording::from_measure(&sum.measure);
-        let handlers = self.handlers.iter().map(stored).collect();
-        let mut recording = Recording { handlers, ..self.frame.clone() };
+        let handlers = self.handlers.iter().map(|sum| HandlerRecording::from_measure(&sum.measure));
+        let mut recording = Recording { handlers: handlers.collect(), ..self.frame.clone() };
         // A handler that was measured before it was shed has figures.
-        let has_figures = |name: &String| self.handlers.iter().any(|sum| sum.name == *name);
-        recording.left_out.retain(|left| left.reason != SHED || !has_figures(&left.name));
+        recording.left_out.retain(|left| {
+            left.reason != SHED || self.handlers.iter().all(|sum| sum.name != left.name)
+        });
         let covered = self.handlers.iter().map(|sum| (sum.name.as_str(), sum.covered_ns));
         let warning = partly(covered, self.frame.window_ns);
         recording.warnings = warning.map(WarningRecord::from).into_iter().collect();

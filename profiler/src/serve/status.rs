@@ -79,15 +79,15 @@ impl Status {
     /// The status in this state.
     pub(super) fn of(state: &State) -> Self {
         let Own { intervals, overhead, .. } = state.own;
-        let shown = |build: &Build| {
-            let handlers = build.handlers.iter().filter(|sum| sum.is_shown());
-            handlers.map(|sum| HandlerStatus::of(build, sum)).collect::<Vec<_>>()
-        };
+        let handlers = state.builds.iter().flat_map(|build| {
+            let shown = build.handlers.iter().filter(|sum| sum.is_shown());
+            shown.map(|sum| HandlerStatus::of(build, sum))
+        });
         Self {
             since: state.since,
             at: state.at,
             modules: state.modules.iter().map(|module| ModuleStatus::of(module, state)).collect(),
-            handlers: state.builds.iter().flat_map(shown).collect(),
+            handlers: handlers.collect(),
             intervals,
             overhead,
         }
@@ -96,17 +96,7 @@ impl Status {
     /// As tables.
     pub fn text(&self) -> String {
         let header = ["module", "phase", "build", "handlers", "shed", "missing"];
-        let row = |module: &ModuleStatus| {
-            Row::from([
-                clean(&module.module).into_owned(),
-                module.phase.clone(),
-                module.build.as_deref().map_or("-", short).to_owned(),
-                module.handlers.to_string(),
-                module.shed.to_string(),
-                module.missing.len().to_string(),
-            ])
-        };
-        let mut text = grid::figures(&header, self.modules.iter().map(row), None);
+        let mut text = grid::figures(&header, self.modules.iter().map(ModuleStatus::row), None);
         for module in &self.modules {
             if let Some(reason) = &module.reason {
                 text.push_str(&format!("\n{}: {}", module.module, clean(reason)));
@@ -135,8 +125,8 @@ impl Status {
 
 impl ModuleStatus {
     fn of(module: &Module, state: &State) -> Self {
-        let is_now = |build: &&Build| build.module == module.name && build.is_attached;
-        let build = state.builds.iter().find(is_now);
+        let mut builds = state.builds.iter();
+        let build = builds.find(|build| build.module == module.name && build.is_attached);
         let (mut shed, mut missing) = (0, Vec::new());
         for (name, why) in build.into_iter().flat_map(|build| &build.not_measured) {
             match why {
@@ -144,22 +134,31 @@ impl ModuleStatus {
                 NotMeasured::Missing(why) => missing.push((name.clone(), why.clone())),
             }
         }
-        let measured = |build: &Build| {
-            build.handlers.iter().filter(|handler| handler.calls_per_s.is_some()).count()
-        };
+        let handlers = build.into_iter().flat_map(|build| &build.handlers);
         Self {
             module: module.name.clone(),
-            phase: module.phase.name().to_owned(),
+            phase: module.phase.as_ref().to_owned(),
             reason: match &module.phase {
                 Phase::Refused(reason) => Some(reason.clone()),
                 Phase::Shed => Some("all handlers cost more than max-overhead".to_owned()),
                 _ => None,
             },
             build: build.map(|build| build.id.clone()),
-            handlers: build.map_or(0, measured),
+            handlers: handlers.filter(|handler| handler.calls_per_s.is_some()).count(),
             shed,
             missing,
         }
+    }
+
+    fn row(&self) -> Row {
+        Row::from([
+            clean(&self.module).into_owned(),
+            self.phase.clone(),
+            self.build.as_deref().map_or("-", short).to_owned(),
+            self.handlers.to_string(),
+            self.shed.to_string(),
+            self.missing.len().to_string(),
+        ])
     }
 }
 
@@ -181,7 +180,6 @@ impl HandlerStatus {
     }
 
     fn row(&self) -> Row {
-        let exact = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| Unit::Us.exact(ns));
         let rate = if self.shed { "shed".to_owned() } else { format!("{:.1}", self.calls_per_s) };
         Row::from([
             clean(&self.handler).into_owned(),
@@ -189,8 +187,8 @@ impl HandlerStatus {
             self.calls.to_string(),
             rate,
             self.average_ns.map_or("-".to_owned(), |ns| Unit::Us.average(ns)),
-            exact(self.tp99_ns),
-            exact(self.max_ns),
+            self.tp99_ns.map_or("-".to_owned(), |ns| Unit::Us.exact(ns)),
+            self.max_ns.map_or("-".to_owned(), |ns| Unit::Us.exact(ns)),
             self.lost.to_string(),
         ])
     }

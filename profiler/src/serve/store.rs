@@ -85,14 +85,7 @@ impl Store {
     /// If others could change where it is or what is in it, or it cannot be made or read.
     pub(super) fn open(config: config::Store) -> Result<Self, Failure> {
         let path = config.folder.clone();
-        let failed = |source: io::Error| {
-            let text = format!(
-                "cannot keep intervals in {}: {source}: name a folder of root's that nobody else can write to",
-                path.display()
-            );
-            Failure::new(exit::BAD_OUTPUT, text)
-        };
-        make_private(&path).map_err(failed)?;
+        make_private(&path).map_err(unusable(&path))?;
         let (ledger, before) = Ledger::open(&path);
         let mut store = Self {
             config,
@@ -104,8 +97,8 @@ impl Store {
             ahead: BTreeMap::new(),
             is_full: false,
         };
-        for entry in fs::read_dir(&path).map_err(failed)? {
-            let folder = entry.map_err(failed)?.path();
+        for entry in fs::read_dir(&path).map_err(unusable(&path))? {
+            let folder = entry.map_err(unusable(&path))?.path();
             if folder.ends_with(ledger::NAME) {
                 continue;
             }
@@ -115,7 +108,7 @@ impl Store {
             }
             atomic_file::remove_stale(&folder);
             let folder: Rc<Path> = folder.into();
-            for entry in fs::read_dir(&folder).map_err(failed)?.flatten() {
+            for entry in fs::read_dir(&folder).map_err(unusable(&path))?.flatten() {
                 store.add(&folder, &entry.path());
             }
         }
@@ -341,9 +334,9 @@ impl Store {
     fn make_room(&mut self, bytes: u64, written: u64) {
         let mut removed = 0;
         while self.counts.bytes + bytes > self.config.max_bytes {
-            let is_kept =
-                |number| number == written || self.ahead.values().any(|ahead| *ahead == number);
-            let oldest = self.files.iter().find(|(number, _)| !is_kept(**number));
+            let oldest = self.files.iter().find(|(number, _)| {
+                **number != written && self.ahead.values().all(|ahead| ahead != *number)
+            });
             let Some((&number, file)) = oldest else { break };
             let (path, length) = (file.path(number), file.bytes);
             if let Err(error) = fs::remove_file(&path)
@@ -369,10 +362,20 @@ impl Store {
     }
 }
 
+/// No intervals can be kept in a folder.
+fn unusable(folder: &Path) -> impl Fn(io::Error) -> Failure {
+    move |source| {
+        let text = format!(
+            "cannot keep intervals in {}: {source}: name a folder of root's that nobody else can write to",
+            folder.display()
+        );
+        Failure::new(exit::BAD_OUTPUT, text)
+    }
+}
+
 /// The name of a build's folder.
 fn folder_name(module: &str, build: &str) -> String {
-    let is_plain = |c: &char| c.is_ascii_alphanumeric();
-    let id: String = build.chars().filter(is_plain).collect();
+    let id: String = build.chars().filter(char::is_ascii_alphanumeric).collect();
     let id = if id.is_empty() { "unknown" } else { &id };
     format!("{module}-{id}")
 }
@@ -401,7 +404,6 @@ fn parsed(name: &str) -> Option<(&str, u64)> {
 
 /// The size of a file that begins and ends as a recording does: a torn one lacks its end.
 fn whole(path: &Path) -> Result<u64, String> {
-    let unreadable = |error: io::Error| format!("cannot be read ({error})");
     let facts = fs::symlink_metadata(path).map_err(unreadable)?;
     if !facts.is_file() {
         return Err("is not a regular file".to_owned());
@@ -417,6 +419,10 @@ fn whole(path: &Path) -> Result<u64, String> {
         return Err("is a recording without its end".to_owned());
     }
     Ok(facts.len())
+}
+
+fn unreadable(error: io::Error) -> String {
+    format!("cannot be read ({error})")
 }
 
 #[cfg(test)]

@@ -140,7 +140,7 @@ impl Task {
         let name = &self.config.name;
         match self.attachment().map(Attachment::measured) {
             Some(count) => format!("{name}: {count} handler{} measured", plural(count)),
-            None => format!("{name}: {}", self.phase().name()),
+            None => format!("{name}: {}", self.phase().as_ref()),
         }
     }
 
@@ -372,8 +372,8 @@ impl Task {
         if is_done {
             return;
         }
-        let is_shed = |name: &str| budget.shed().any(|shed| shed == name);
-        let all_shed = !takes_up && rates.iter().all(|(name, _)| is_shed(name));
+        let mut names = rates.iter().map(|(name, _)| *name);
+        let all_shed = !takes_up && names.all(|name| budget.shed().any(|shed| shed == name));
         let Some((load, _)) = self.end(shared) else { return };
         if all_shed {
             // Attaching tries all of them again: not at once.
@@ -405,15 +405,15 @@ impl Shared {
     pub(super) fn change_build(&self, module: &str, id: &str, change: impl FnOnce(&mut Build)) {
         self.state.send_modify(|state| {
             // A reader of the state keeps its version.
-            Arc::make_mut(state).build_mut(module, id).map(change);
+            let mut builds = Arc::make_mut(state).builds.iter_mut();
+            builds.find(|build| build.is(module, id)).map(change);
         });
     }
 
     /// Adds the build of an attachment, or goes on with what is known of it.
     pub(super) fn begin_build(&mut self, attachment: &mut Attachment) {
         let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
-        let is_same = |build: &Build| build.module == module && build.id == id;
-        let before = self.state.borrow().builds.iter().find(|build| is_same(build)).cloned();
+        let before = self.state.borrow().builds.iter().find(|of| of.is(&module, &id)).cloned();
         let unlike = before.as_ref().map(|before| attachment.unlike(before));
         let unlike: Vec<String> = unlike.iter().flatten().map(ToString::to_string).collect();
         if !unlike.is_empty() {
@@ -426,7 +426,7 @@ impl Shared {
         let build = attachment.build(before.filter(|_| unlike.is_empty()));
         self.state.send_modify(|state| {
             let builds = &mut Arc::make_mut(state).builds;
-            builds.retain(|known| !is_same(known));
+            builds.retain(|known| !known.is(&module, &id));
             builds.push(build);
             let of_module: Vec<usize> =
                 (0..builds.len()).filter(|at| builds[*at].module == module).collect();

@@ -42,7 +42,7 @@ pub fn rank_test(blocks: &[Block]) -> Option<RankTest> {
         return None;
     }
     let ranks = aligned_ranks(&blocks);
-    let observed: u64 = ranks.iter().map(|block| block.candidate.iter().sum::<u64>()).sum();
+    let observed: f64 = ranks.iter().flat_map(|block| &block.candidate).sum();
     Some(if runs <= MOST_EXACT { exact(&ranks, observed) } else { normal(&ranks, observed) })
 }
 
@@ -58,14 +58,8 @@ fn choices(n: usize, k: usize) -> f64 {
         .fold(1.0, |ways, i| (ways * (n - i) as f64 / (i + 1) as f64).round())
 }
 
-/// Twice the ranks, so that the mean rank of ties is an integer.
-#[derive(Debug)]
-struct Ranks {
-    base: Vec<u64>,
-    candidate: Vec<u64>,
-}
-
-fn aligned_ranks(blocks: &[&Block]) -> Vec<Ranks> {
+/// The ranks of the values of each block, doubled, so that the mean rank of ties is a whole number.
+fn aligned_ranks(blocks: &[&Block]) -> Vec<Block> {
     // (value, block, whether it is the candidate's)
     let mut values: Vec<(f64, usize, bool)> = Vec::new();
     let mut largest = 0.0_f64;
@@ -78,14 +72,13 @@ fn aligned_ranks(blocks: &[&Block]) -> Vec<Ranks> {
         values.extend(block.candidate.iter().map(|value| (value - center, number, true)));
     }
     values.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut ranks: Vec<Ranks> =
-        blocks.iter().map(|_| Ranks { base: Vec::new(), candidate: Vec::new() }).collect();
+    let mut ranks = vec![Block::default(); blocks.len()];
     let tie = largest * TIE;
     let mut first = 0;
     while let Some(&(smallest, ..)) = values.get(first) {
         let tied = values[first..].iter().take_while(|(value, ..)| value - smallest <= tie).count();
         // Ranks first + 1 to first + tied, twice their mean.
-        let rank = (2 * first + tied + 1) as u64;
+        let rank = (2 * first + tied + 1) as f64;
         for (_, block, is_candidate) in &values[first..first + tied] {
             if let Some(ranks) = ranks.get_mut(*block) {
                 if *is_candidate { ranks.candidate.push(rank) } else { ranks.base.push(rank) }
@@ -96,7 +89,7 @@ fn aligned_ranks(blocks: &[&Block]) -> Vec<Ranks> {
     ranks
 }
 
-fn exact(ranks: &[Ranks], observed: u64) -> RankTest {
+fn exact(ranks: &[Block], observed: f64) -> RankTest {
     // Probability of each sum of ranks.
     let mut shares = vec![1.0];
     for block in ranks {
@@ -109,7 +102,7 @@ fn exact(ranks: &[Ranks], observed: u64) -> RankTest {
 }
 
 /// Probability of each sum of the candidate's ranks in one block.
-fn sums(block: &Ranks) -> Vec<f64> {
+fn sums(block: &Block) -> Vec<f64> {
     let chosen = block.candidate.len();
     let all: Vec<usize> =
         block.base.iter().chain(&block.candidate).map(|rank| *rank as usize).collect();
@@ -142,11 +135,10 @@ fn convolve(a: &[f64], b: &[f64]) -> Vec<f64> {
     sum
 }
 
-fn normal(ranks: &[Ranks], observed: u64) -> RankTest {
+fn normal(ranks: &[Block], observed: f64) -> RankTest {
     let (mut mean, mut variance) = (0.0, 0.0);
     for block in ranks {
-        let all: Vec<f64> =
-            block.base.iter().chain(&block.candidate).map(|rank| *rank as f64).collect();
+        let all: Vec<f64> = block.base.iter().chain(&block.candidate).copied().collect();
         let (n, m) = (all.len() as f64, block.candidate.len() as f64);
         let center = average(&all);
         let scatter: f64 = all.iter().map(|rank| (rank - center).powi(2)).sum();
@@ -154,7 +146,7 @@ fn normal(ranks: &[Ranks], observed: u64) -> RankTest {
         // Variance of the sum of m values drawn from n without replacement.
         variance += m * (n - m) / (n * (n - 1.0)) * scatter;
     }
-    let z = if variance > 0.0 { (observed as f64 - mean) / variance.sqrt() } else { 0.0 };
+    let z = if variance > 0.0 { (observed - mean) / variance.sqrt() } else { 0.0 };
     let below = Normal::standard().cdf(z);
     if variance > 0.0 {
         RankTest { slower: 1.0 - below, faster: below }
@@ -191,14 +183,14 @@ mod tests {
     fn by_enumeration(blocks: &[Block]) -> RankTest {
         let refs: Vec<&Block> = blocks.iter().collect();
         let ranks = aligned_ranks(&refs);
-        let observed: u64 = ranks.iter().flat_map(|block| &block.candidate).sum();
-        let mut sums = vec![0_u64];
+        let observed: f64 = ranks.iter().flat_map(|block| &block.candidate).sum();
+        let mut sums = vec![0.0];
         for block in &ranks {
-            let all: Vec<u64> = block.base.iter().chain(&block.candidate).copied().collect();
+            let all: Vec<f64> = block.base.iter().chain(&block.candidate).copied().collect();
             let mut next = Vec::new();
             for mask in 0_u32..1 << all.len() {
                 if mask.count_ones() as usize == block.candidate.len() {
-                    let sum: u64 = all
+                    let sum: f64 = all
                         .iter()
                         .enumerate()
                         .filter(|(i, _)| mask >> i & 1 == 1)

@@ -207,17 +207,14 @@ fn handler(of: Function, layout: &HistogramLayout, overrun: u64) -> HandlerRecor
     HandlerRecording {
         name: name.to_owned(),
         module: module.map(str::to_owned),
-        by_glob: false,
         backend: Some(Backend::FunctionGraph),
         count,
         sum_ns: of.sum_ns,
         min_ns: of.min_ns,
         max_ns: of.max_ns,
-        own_instructions: None,
-        repeated: None,
-        ordering: None,
         losses,
         histogram: Distribution::of_durations(&durations, layout),
+        ..HandlerRecording::default()
     }
 }
 

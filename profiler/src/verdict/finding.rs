@@ -1,10 +1,10 @@
-//! Results of a gate, in numbers. The sentences are in `export::verdict`.
+//! Results of a gate.
 
 use serde::{Deserialize, Serialize};
 
 use crate::recording::Meter;
 
-use super::{ChangeRecord, Part, Side, Statistic};
+use super::{ChangeRecord, Part, Statistic, subject};
 
 /// The verdict on one figure of one handler.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -31,14 +31,13 @@ pub enum Verdict {
 /// One line of a gate: a figure against its limit or its budget.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "Line"))]
-pub struct Line<E = Evidence> {
+pub struct Line {
     /// The verdict.
     pub verdict: Verdict,
     /// Whether it became faster by more than its limit.
     pub improved: bool,
     /// Why, in one line.
-    pub evidence: E,
+    pub evidence: String,
     /// What its figures are.
     #[serde(default, skip_serializing_if = "Meter::is_probes")]
     pub meter: Meter,
@@ -66,15 +65,47 @@ pub struct Line<E = Evidence> {
 }
 
 impl Line {
-    /// A line without figures.
-    pub(super) fn new(part: Option<String>, handler: String, evidence: Evidence) -> Self {
-        Self {
-            verdict: evidence.verdict(),
-            improved: evidence.improved(),
-            evidence,
-            part,
-            handler,
-            ..Self::default()
+    /// A verdict and its reason, as yet on nothing.
+    pub(super) fn new(verdict: Verdict, evidence: impl Into<String>) -> Self {
+        Self { verdict, evidence: evidence.into(), ..Self::default() }
+    }
+
+    /// The verdict where a side has no value.
+    pub(super) fn without_value() -> Self {
+        let why = "not known of all runs of both sides, so that there is nothing to compare";
+        Self::new(Verdict::Inconclusive, why)
+    }
+
+    /// The handler, with its load profile if there are several.
+    pub fn subject(&self) -> String {
+        subject(self.part.as_deref(), &self.handler)
+    }
+
+    /// Whether neither is shown: that it is slower, and that it is not.
+    pub fn is_undecided(&self) -> bool {
+        matches!(self.verdict, Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished)
+    }
+
+    /// Which line of a handler or operation stands for it, the lowest: one that is beyond its limit, then the average.
+    pub(crate) fn rank(&self) -> u8 {
+        match self.statistic {
+            _ if self.verdict == Verdict::Fail || self.improved => 0,
+            Some(Statistic::Avg) => 1,
+            _ => 2,
+        }
+    }
+
+    /// Whether it is about how often a handler is called.
+    pub fn is_of_calls(&self) -> bool {
+        self.statistic == Some(Statistic::Count)
+    }
+
+    /// The figure or the budget, or `handler` if the line is about the whole handler.
+    pub fn figure(&self) -> String {
+        match (self.statistic, &self.budget) {
+            (Some(statistic), None) => statistic.to_string(),
+            (_, Some(budget)) => format!("budget {budget}"),
+            (None, None) => "handler".to_owned(),
         }
     }
 }
@@ -101,104 +132,13 @@ pub enum Outcome {
     TooFewRuns,
 }
 
-/// The reason of a verdict, apart from what [`ChangeRecord`] has.
-#[derive(Debug, Default, Clone, Copy, PartialEq)]
-pub enum Evidence {
-    /// Only the baseline called the handler.
-    Gone,
-    /// Only the candidate called it.
-    New,
-    /// Neither side called it.
-    NeverCalled,
-    /// Some run has fewer calls than the figure needs.
-    FewCalls {
-        /// Calls that each run needs.
-        needed: u64,
-        /// Calls of the run with the fewest.
-        fewest: u64,
-        /// The side of that run; `None` if there is no baseline.
-        side: Option<Side>,
-    },
-    /// A side has no value.
-    #[default]
-    NoValue,
-    /// Too many calls of a run were lost.
-    Lost {
-        /// The share that was lost.
-        share: f64,
-        /// The share that may be lost.
-        allowed: f64,
-    },
-    /// Too few runs for bounds of the change.
-    NoBounds,
-    /// The change and its bounds against a limit.
-    Change {
-        /// The limit that decided.
-        limit: Threshold,
-        /// What the bounds show.
-        shown: Shown,
-    },
-    /// The candidate's figure against a budget.
-    Spent {
-        /// The figure, in the budget's unit.
-        value: f64,
-        /// Its lower and upper bound, or the lowest and highest run where calls were counted.
-        bounds: [f64; 2],
-        /// The budget.
-        below: f64,
-        /// Whether calls were counted, so that the figure alone decides.
-        counted: bool,
-        /// Runs that have a value.
-        runs: usize,
-    },
-    /// The limit or the budget is in the other unit than the figures.
-    OtherUnit,
-    /// No handler of the candidate matches a budget's pattern.
-    NoMatch,
-}
-
-/// The wider one of a figure's limit and floor.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Threshold {
-    /// A share of the baseline.
-    Share(f64),
-    /// The floor, in the figure's unit.
-    Floor(f64),
-    /// A limit in the figure's unit.
-    By(f64),
-}
-
-/// What a change's bounds and p-values show, or the change alone where calls were counted.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Shown {
-    /// Slower by more than the limit.
-    Slower {
-        /// Adjusted p-value; counted calls have none.
-        p: Option<f64>,
-    },
-    /// The bounds are above the limit, but the p-value is not below alpha.
-    Overlap {
-        /// Adjusted p-value.
-        p: f64,
-    },
-    /// Faster by more than the limit.
-    Faster {
-        /// Adjusted p-value; counted calls have none.
-        p: Option<f64>,
-    },
-    /// Not slower by more than the limit.
-    Within,
-    /// Called less often by more than the limit.
-    Fewer,
-    /// The limit is between the bounds.
-    Undecided,
-}
-
 /// The result of a gate.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Gate<'a> {
-    /// The conclusion.
-    pub conclusion: Conclusion,
+    /// The outcome: inconclusive if nothing was judged.
+    pub outcome: Outcome,
+    /// The outcome in a sentence; a refusal has several lines.
+    pub summary: String,
     /// Bound on the probability of a false alarm over all comparisons.
     pub alpha: f64,
     /// Number of comparisons, for which p-values are adjusted.
@@ -211,86 +151,4 @@ pub struct Gate<'a> {
     pub defaults: Vec<String>,
     /// The judged figures: failed ones first, then undecided ones, then the rest.
     pub lines: Vec<Line>,
-}
-
-/// The conclusion of a gate.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Conclusion {
-    /// The figures were judged.
-    Judged(Tally),
-    /// The runs are not comparable: why, for a reader.
-    NotComparable(String),
-    /// No figure could fail.
-    TooFewRuns {
-        /// The number of the part whose runs are too few.
-        part: usize,
-        /// Level that the smallest p-value has to reach.
-        level: f64,
-    },
-}
-
-/// Number of lines by verdict.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Slower.
-    pub failed: usize,
-    /// Not decided for any reason, including vanished handlers unless allowed.
-    pub undecided: usize,
-    /// Not slower.
-    pub passed: usize,
-    /// Faster, among those that passed.
-    pub improved: usize,
-    /// Handlers that only the candidate has.
-    pub new: usize,
-    /// Handlers that only the baseline has.
-    pub vanished: usize,
-}
-
-impl Evidence {
-    /// Whether it shows a handler that became faster by more than its limit.
-    pub fn improved(&self) -> bool {
-        matches!(self, Self::Change { shown: Shown::Faster { .. }, .. })
-    }
-
-    /// The verdict that follows from it.
-    pub fn verdict(&self) -> Verdict {
-        match *self {
-            Self::Gone => Verdict::Vanished,
-            Self::New => Verdict::New,
-            Self::NeverCalled | Self::FewCalls { .. } | Self::OtherUnit => Verdict::Insufficient,
-            Self::NoValue | Self::Lost { .. } | Self::NoBounds | Self::NoMatch => {
-                Verdict::Inconclusive
-            }
-            Self::Change { shown, .. } => match shown {
-                Shown::Slower { .. } => Verdict::Fail,
-                Shown::Faster { .. } | Shown::Fewer | Shown::Within => Verdict::Pass,
-                Shown::Overlap { .. } | Shown::Undecided => Verdict::Inconclusive,
-            },
-            Self::Spent { value, bounds, below, counted, .. } => {
-                let [lower, upper] = if counted { [value; 2] } else { bounds };
-                if upper < below {
-                    Verdict::Pass
-                } else if lower >= below {
-                    Verdict::Fail
-                } else {
-                    Verdict::Inconclusive
-                }
-            }
-        }
-    }
-}
-
-impl Conclusion {
-    /// The outcome: inconclusive if nothing was judged.
-    pub fn outcome(&self) -> Outcome {
-        match self {
-            Self::NotComparable(_) => Outcome::NotComparable,
-            Self::TooFewRuns { .. } => Outcome::TooFewRuns,
-            Self::Judged(tally) if tally.failed > 0 => Outcome::Fail,
-            Self::Judged(tally) if tally.undecided > 0 || tally.passed == 0 => {
-                Outcome::Inconclusive
-            }
-            Self::Judged(_) => Outcome::Pass,
-        }
-    }
 }

@@ -1,15 +1,13 @@
 //! The gate: judges runs by a rule.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::slice;
 
 use super::change::{CONFIDENCE, load_of, lost_share};
 use super::judge::{self, Terms};
 use super::placement::{FIRST_PLACEMENTS, MOST_PLACEMENTS};
 use super::{
-    Budget, ChangeRecord, Conclusion, Evidence, Gate, HandlerRule, ITERATIONS_AN_INSTRUCTION,
-    Limit, Line, Measured, Part, Rule, Run, Sides, Statistic, Tally, Verdict, changes,
-    operation_of,
+    Amount, Budget, ChangeRecord, Gate, HandlerRule, ITERATIONS_AN_INSTRUCTION, Limit, Line,
+    Measured, Outcome, Part, Rule, Run, Sides, Statistic, Verdict, changes, operation_of, words,
 };
 use crate::recording::unlike::defaults;
 use crate::recording::{Clock, DriverCost, Meter};
@@ -29,18 +27,10 @@ struct Pending {
 
 /// Judges the candidate against the baseline and against the rule's budgets.
 pub fn gate<'a>(sides: Result<Sides<'a>, String>, rule: &Rule) -> Gate<'a> {
-    let mut gate = Gate {
-        conclusion: Conclusion::Judged(Tally::default()),
-        alpha: rule.alpha,
-        comparisons: 0,
-        parts: Vec::new(),
-        notes: Vec::new(),
-        defaults: Vec::new(),
-        lines: Vec::new(),
-    };
+    let mut gate = Gate { alpha: rule.alpha, ..Gate::default() };
     let sides = match sides {
         Ok(sides) => sides,
-        Err(why) => return Gate { conclusion: Conclusion::NotComparable(why), ..gate },
+        Err(summary) => return Gate { outcome: Outcome::NotComparable, summary, ..gate },
     };
     gate.notes = notes(&sides, rule);
     gate.parts = sides.parts;
@@ -54,7 +44,8 @@ pub fn gate<'a>(sides: Result<Sides<'a>, String>, rule: &Rule) -> Gate<'a> {
     let (counted, sampled): (Vec<_>, Vec<_>) = pending.into_iter().partition(Pending::is_counted);
     gate.comparisons = sampled.len();
     if let Some((part, level)) = too_few_runs(&gate.parts, &sampled, rule) {
-        return Gate { conclusion: Conclusion::TooFewRuns { part, level }, ..gate };
+        let summary = words::too_few_runs(part, level, gate.comparisons, rule.alpha);
+        return Gate { outcome: Outcome::TooFewRuns, summary, ..gate };
     }
     gate.lines.extend(counted.into_iter().map(|figure| figure.judged(1.0, 1.0)));
     gate.lines.extend(judged(sampled));
@@ -68,7 +59,7 @@ pub fn gate<'a>(sides: Result<Sides<'a>, String>, rule: &Rule) -> Gate<'a> {
         Verdict::Insufficient => 2,
         Verdict::Pass | Verdict::New => 3,
     });
-    gate.conclusion = Conclusion::Judged(tally(&gate.lines, rule));
+    (gate.outcome, gate.summary) = conclusion(&gate.lines, rule);
     gate
 }
 
@@ -93,11 +84,14 @@ pub fn open_parts(sides: &Sides<'_>, rule: &Rule) -> BTreeSet<Option<String>> {
         let (_, mut figures) = sorted(part, rule);
         figures.retain(Pending::is_counted);
         let failed: BTreeSet<&str> = figures.iter().filter_map(Pending::failed_operation).collect();
-        let disagree = || {
-            let budgets = rule.budgets.iter();
-            budgets.flat_map(|budget| budget_lines(budget, slice::from_ref(*part), rule)).any(|it| {
-                matches!(it.evidence, Evidence::Spent { counted: true, bounds: [low, high], below, .. }
-                    if low < below && high >= below)
+        let budgets = rule.budgets.iter().filter(|budget| budget.below.meter == Meter::Exact);
+        let mut of_budgets = budgets.flat_map(|it| {
+            budgeted(it, part, rule).into_iter().map(|(_, values)| (values, it.below.value))
+        });
+        let mut disagree = || {
+            of_budgets.any(|(values, below)| {
+                let ends = values.ok().and_then(|values| stats::ends(&values));
+                ends.is_some_and(|[low, high]| low < below && high >= below)
             })
         };
         match part.design.placements() {
@@ -165,8 +159,8 @@ impl Pending {
 
     /// Judges it by its adjusted p-values.
     fn judged(self, slower: f64, faster: f64) -> Line {
-        let evidence = judge::judge(&self.record, &self.terms, slower, faster);
-        line(self.record, Some(&self.terms), evidence)
+        let found = judge::judge(&self.record, &self.terms, slower, faster);
+        line(self.record, Some(&self.terms), found)
     }
 }
 
@@ -181,16 +175,11 @@ fn sorted(part: &Part<'_>, rule: &Rule) -> (Vec<Line>, Vec<Pending>) {
         if record.statistic == Statistic::Avg {
             average = record.base;
         }
-        let presence = match (record.base_calls.total > 0, record.candidate_calls.total > 0) {
-            (true, true) => None,
-            (true, false) => Some(Evidence::Gone),
-            (false, true) => Some(Evidence::New),
-            (false, false) => Some(Evidence::NeverCalled),
-        };
-        if let Some(evidence) = presence {
+        if record.base_calls.total == 0 || record.candidate_calls.total == 0 {
             if record.statistic == Statistic::Count {
                 // One line for the whole handler.
-                lines.push(Line { statistic: None, ..line(record, None, evidence) });
+                let found = judge::absent(&record);
+                lines.push(Line { statistic: None, ..line(record, None, found) });
             }
             continue;
         }
@@ -199,7 +188,7 @@ fn sorted(part: &Part<'_>, rule: &Rule) -> (Vec<Line>, Vec<Pending>) {
         let (share, floor) = match (limit, record.statistic) {
             (Limit::Off, _) => continue,
             (Limit::By(amount), _) if amount.meter != measured.meter => {
-                lines.push(line(record, None, Evidence::OtherUnit));
+                lines.push(line(record, None, other_unit(measured.meter, false)));
                 continue;
             }
             (Limit::By(amount), Statistic::Repeated) => {
@@ -213,35 +202,59 @@ fn sorted(part: &Part<'_>, rule: &Rule) -> (Vec<Line>, Vec<Pending>) {
             }
             (Limit::Share(share), _) => (Some(share), floor),
         };
-        let terms = Terms { share, floor, max_loss: rule.max_loss, alpha: rule.alpha };
+        let Rule { max_loss, alpha, .. } = *rule;
+        let terms = Terms { share, floor, max_loss, alpha, clock: measured.clock };
         match judge::insufficient(&record) {
-            Some(evidence) => lines.push(line(record, Some(&terms), evidence)),
+            Some(found) => lines.push(line(record, Some(&terms), found)),
             None => pending.push(Pending { record, terms }),
         }
     }
     (lines, pending)
 }
 
-/// A line on a change, with its limits.
-fn line(record: ChangeRecord, terms: Option<&Terms>, evidence: Evidence) -> Line {
+/// The verdict by a limit or budget in the unit that recordings of this meter do not have.
+fn other_unit(measured: Meter, is_budget: bool) -> Line {
+    let words = match (measured, is_budget) {
+        (Meter::Exact, true) => {
+            "its recordings count instructions: write the budget as 'HANDLER:tp99<3000 instructions'"
+        }
+        (Meter::Probes, true) => {
+            "its recordings have durations: write the budget as 'HANDLER:tp99<2us'"
+        }
+        (Meter::Exact, false) => {
+            "its recordings count instructions: write the limit as 'tp99=+5 instructions'"
+        }
+        (Meter::Probes, false) => "its recordings have durations: write the limit as 'tp99=+20ns'",
+    };
+    Line::new(Verdict::Insufficient, words)
+}
+
+/// What was found of a change, with its limits.
+fn line(record: ChangeRecord, terms: Option<&Terms>, found: Line) -> Line {
     let floor = terms.map(|terms| terms.floor(&record));
     let (floor_ns, floor_instructions) = match record.meter() {
         Meter::Probes => (floor, None),
         Meter::Exact => (None, floor.filter(|_| record.statistic.is_cost())),
     };
     Line {
+        part: record.part.clone(),
+        handler: record.handler.clone(),
         statistic: Some(record.statistic),
         meter: record.meter(),
         limit_percent: terms.and_then(|terms| terms.share).map(|share| share * 100.0),
         floor_ns,
         floor_instructions,
-        change: Some(record.clone()),
-        ..Line::new(record.part, record.handler, evidence)
+        change: Some(record),
+        ..found
     }
 }
 
 /// The first part of which no comparison can fail, and the level that the smallest p-value has to reach.
-fn too_few_runs(parts: &[Part<'_>], sampled: &[Pending], rule: &Rule) -> Option<(usize, f64)> {
+fn too_few_runs<'a, 'b>(
+    parts: &'b [Part<'a>],
+    sampled: &[Pending],
+    rule: &Rule,
+) -> Option<(&'b Part<'a>, f64)> {
     let level = rule.alpha / sampled.len().max(1) as f64;
     // Both are quotients: allow for rounding.
     let is_hopeless = |part: &Part<'_>| part.design.smallest_p() > level * (1.0 + 1e-9);
@@ -251,7 +264,7 @@ fn too_few_runs(parts: &[Part<'_>], sampled: &[Pending], rule: &Rule) -> Option<
             && !part.base.is_empty()
             && (sampled.is_empty() || sampled.iter().any(is_its))
     };
-    let part = parts.iter().position(|part| is_compared(part) && is_hopeless(part))?;
+    let part = parts.iter().find(|part| is_compared(part) && is_hopeless(part))?;
     Some((part, level))
 }
 
@@ -268,76 +281,119 @@ fn judged(sampled: Vec<Pending>) -> impl Iterator<Item = Line> {
     })
 }
 
+/// The values of a budget's figure, or why there are none.
+type Values = Result<Vec<f64>, Box<Line>>;
+
 /// Lines of a budget: one per handler of the candidate and operation that it matches.
 fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
-    let line = |part: Option<String>, name: &str, evidence: Evidence| Line {
-        statistic: Some(budget.statistic),
-        budget: Some(budget.text.clone()),
-        meter: budget.below.meter,
-        ..Line::new(part, name.to_owned(), evidence)
+    let Budget { pattern, statistic, below, text } = budget;
+    let line = |part: Option<String>, handler: String, found: Line| Line {
+        part,
+        handler,
+        statistic: Some(*statistic),
+        budget: Some(text.clone()),
+        meter: below.meter,
+        ..found
     };
     let mut lines = Vec::new();
     for part in parts {
-        let mut add = |name: &str, judge: &dyn Fn() -> Evidence| {
-            if budget.pattern.matches(name) {
-                let is_its = part.meter() == budget.below.meter;
-                let evidence = if is_its { judge() } else { Evidence::OtherUnit };
-                lines.push(line(part.name.clone(), name, evidence));
-            }
-        };
-        let mut seen = HashSet::new();
-        for handler in part.candidate.iter().flat_map(|run| &run.recording.handlers) {
-            let key = (handler.module.as_deref(), handler.name.as_str());
-            if seen.insert(key) {
-                add(&handler.name, &|| spent(budget, &part.candidate, key, rule));
-            }
-        }
-        for load in part.operations() {
-            let costs = part.candidate.iter().filter_map(|run| run.cost(load));
-            let values: Vec<f64> = costs.map(DriverCost::added_ns).collect();
-            add(&operation_of(load), &|| within(budget, &values));
-        }
+        let found = budgeted(budget, part, rule).into_iter();
+        lines.extend(found.map(|(handler, values)| {
+            let found = values.map_or_else(|why| *why, |values| within(*below, &values));
+            line(part.name.clone(), handler, found)
+        }));
     }
     if lines.is_empty() {
-        lines.push(line(None, budget.pattern.as_str(), Evidence::NoMatch));
+        let words = match load_of(pattern.as_str()) {
+            Some(_) => format!("no {pattern} was counted with the driver and without it"),
+            None => format!("no handler of the candidate matches `{pattern}`"),
+        };
+        let found = Line::new(Verdict::Inconclusive, words);
+        lines.push(line(None, pattern.to_string(), found));
     }
     lines
 }
 
-/// Judges a handler by a budget.
+/// The handlers of a part's candidate and its operations that a budget matches.
+fn budgeted(budget: &Budget, part: &Part<'_>, rule: &Rule) -> Vec<(String, Values)> {
+    let mut found = Vec::new();
+    let mut seen = HashSet::new();
+    for handler in part.candidate.iter().flat_map(|run| &run.recording.handlers) {
+        let key = (handler.module.as_deref(), handler.name.as_str());
+        if budget.pattern.matches(&handler.name) && seen.insert(key) {
+            found.push((handler.name.clone(), spent(budget, &part.candidate, key, rule)));
+        }
+    }
+    for load in part.operations() {
+        let name = operation_of(load);
+        if budget.pattern.matches(&name) {
+            let costs = part.candidate.iter().filter_map(|run| run.cost(load));
+            found.push((name, Ok(costs.map(DriverCost::added_ns).collect())));
+        }
+    }
+    if part.meter() != budget.below.meter {
+        found
+            .iter_mut()
+            .for_each(|(_, values)| *values = Err(other_unit(part.meter(), true).into()));
+    }
+    found
+}
+
+/// The values of a handler that a budget is on.
 fn spent(
     budget: &Budget,
     runs: &[&Run],
     (module, name): (Option<&str>, &str),
     rule: &Rule,
-) -> Evidence {
+) -> Values {
+    let Budget { statistic, below, .. } = budget;
     let handlers: Vec<_> = runs.iter().map(|run| run.handler(module, name)).collect();
-    let fewest = handlers.iter().map(|found| found.map_or(0, |handler| handler.count)).min();
-    let (needed, fewest) = (budget.statistic.calls_needed(budget.below.meter), fewest.unwrap_or(0));
+    let calls = handlers.iter().map(|found| found.map_or(0, |handler| handler.count));
+    let (needed, fewest) = (statistic.calls_needed(below.meter), calls.min().unwrap_or(0));
     if fewest < needed {
-        return Evidence::FewCalls { needed, fewest, side: None };
+        let words =
+            format!("{statistic} needs {needed} calls in every run, and a run has {fewest}");
+        return Err(Line::new(Verdict::Insufficient, words).into());
     }
     let handlers = || handlers.iter().flatten();
-    let values: Vec<f64> =
-        handlers().filter_map(|handler| Some(budget.statistic.of(handler)?.value)).collect();
     let share = handlers().map(|handler| lost_share(handler)).fold(0.0, f64::max);
-    if share > rule.max_loss {
-        return Evidence::Lost { share, allowed: rule.max_loss };
+    match judge::lost(share, rule.max_loss, "the figure") {
+        Some(lost) => Err(lost.into()),
+        None => Ok(handlers().filter_map(|of| Some(statistic.of(of)?.value)).collect()),
     }
-    within(budget, &values)
 }
 
 /// Judges the values of runs by a budget.
-fn within(budget: &Budget, values: &[f64]) -> Evidence {
-    let counted = budget.below.meter == Meter::Exact;
+fn within(below: Amount, values: &[f64]) -> Line {
+    let counted = below.meter == Meter::Exact;
     let found = match counted {
-        true => stats::median(values).zip(stats::ends(values)),
+        true => stats::median(values).map(|value| (value, [value; 2])),
         false => stats::level(values, CONFIDENCE).map(|(value, bounds)| {
             (value, bounds.map_or([value; 2], |bounds| [bounds.lower, bounds.upper]))
         }),
     };
-    let Some((value, bounds)) = found else { return Evidence::NoValue };
-    Evidence::Spent { value, bounds, below: budget.below.value, counted, runs: values.len() }
+    let Some((value, [lower, upper])) = found else { return Line::without_value() };
+    let verdict = match below.value {
+        most if upper < most => Verdict::Pass,
+        most if lower >= most => Verdict::Fail,
+        _ => Verdict::Inconclusive,
+    };
+    let [value, lower, upper, most] =
+        [value, lower, upper, below.value].map(|value| words::figure(value, below.meter));
+    let runs = match values.len() {
+        1 => "one run".to_owned(),
+        more => format!("{more} runs"),
+    };
+    let ends = stats::ends(values).unwrap_or_default().map(|end| format!("{end:.1}"));
+    let places = words::by_placement("", ends, values.len());
+    let evidence = match verdict {
+        Verdict::Fail if counted => format!("{value}{places}, not below {most}"),
+        _ if counted => format!("{value}{places}, below {most}"),
+        Verdict::Pass => format!("{value}, at most {upper}, below {most}; {runs}"),
+        Verdict::Fail => format!("{value}, at least {lower}, not below {most}; {runs}"),
+        _ => format!("{value}, between {lower} and {upper}, budget {most}; {runs}"),
+    };
+    Line::new(verdict, evidence)
 }
 
 /// Module parameters whose defaults differ, each once.
@@ -420,16 +476,39 @@ fn ordering_a_call(runs: &[&Run], name: &str) -> Option<f64> {
     stats::mean(instructions, calls)
 }
 
-fn tally(lines: &[Line], rule: &Rule) -> Tally {
+/// The outcome that follows from lines, and a sentence on it.
+fn conclusion(lines: &[Line], rule: &Rule) -> (Outcome, String) {
     let count = |verdict: Verdict| lines.iter().filter(|line| line.verdict == verdict).count();
-    let vanished = count(Verdict::Vanished);
+    let (passed, vanished) = (count(Verdict::Pass), count(Verdict::Vanished));
     let not_allowed = if rule.allow_vanished { 0 } else { vanished };
-    Tally {
-        failed: count(Verdict::Fail),
-        undecided: count(Verdict::Inconclusive) + count(Verdict::Insufficient) + not_allowed,
-        passed: count(Verdict::Pass),
-        improved: lines.iter().filter(|line| line.improved).count(),
-        new: count(Verdict::New),
-        vanished,
+    let undecided = count(Verdict::Inconclusive) + count(Verdict::Insufficient) + not_allowed;
+    let mut tail = format!("{passed} passed");
+    let improved = lines.iter().filter(|line| line.improved).count();
+    if improved > 0 {
+        tail += &format!(" ({improved} faster)");
+    }
+    for (count, what) in [(count(Verdict::New), "new"), (vanished, "vanished")] {
+        if count > 0 {
+            tail += &format!(", {count} {what}");
+        }
+    }
+    if let Some(first) = lines.iter().find(|line| line.verdict == Verdict::Fail) {
+        let more = match count(Verdict::Fail) {
+            1 => String::new(),
+            all => format!(" and {} more", all - 1),
+        };
+        let (subject, figure) = (first.subject(), first.figure());
+        let words = format!(
+            "{subject} {figure}{more} failed: {}; {undecided} undecided, {tail}",
+            first.evidence
+        );
+        return (Outcome::Fail, words);
+    }
+    if undecided > 0 {
+        (Outcome::Inconclusive, format!("none failed, {undecided} undecided, {tail}"))
+    } else if passed == 0 {
+        (Outcome::Inconclusive, "nothing was judged: all limits are off".to_owned())
+    } else {
+        (Outcome::Pass, tail)
     }
 }

@@ -1,6 +1,11 @@
 //! The verdict on one figure.
 
-use super::{ChangeRecord, Evidence, Shown, Side, Statistic, Threshold};
+use super::words::{
+    FEWER, but_for, by_placement, changed, figure, grouped, numbers, p_value, percent, signed,
+    values,
+};
+use super::{ChangeRecord, ITERATIONS_AN_INSTRUCTION, Line, Side, Statistic, Verdict};
+use crate::recording::Clock;
 
 /// The limits of one figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -13,6 +18,8 @@ pub(super) struct Terms {
     pub(super) max_loss: f64,
     /// Bound on the probability of a false alarm over all comparisons.
     pub(super) alpha: f64,
+    /// The clock of the load.
+    pub(super) clock: Clock,
 }
 
 impl Terms {
@@ -25,82 +32,185 @@ impl Terms {
     pub(super) fn most(&self, record: &ChangeRecord) -> f64 {
         self.floor(record).max(self.share.unwrap_or(0.0) * record.base.unwrap_or(0.0))
     }
+
+    /// The limit, in words; of share and floor the wider one.
+    fn limit(&self, record: &ChangeRecord) -> String {
+        let (floor, meter) = (self.floor(record), record.meter());
+        match self.share {
+            Some(share)
+                if record.percent_bounds.is_some()
+                    && floor <= share * record.base.unwrap_or(0.0) =>
+            {
+                percent(share)
+            }
+            _ if record.statistic == Statistic::Repeated => {
+                format!("+{}: {ITERATIONS_AN_INSTRUCTION} weigh as an instruction", grouped(floor))
+            }
+            _ if record.statistic == Statistic::Count => format!("+{}", grouped(floor)),
+            Some(_) => format!("{} (floor)", figure(floor, meter)),
+            None => signed(floor, meter),
+        }
+    }
 }
 
-/// The evidence if a side has too few calls, or no value.
-pub(super) fn insufficient(record: &ChangeRecord) -> Option<Evidence> {
-    let needed = record.statistic.calls_needed(record.meter());
-    let fewest = record.base_calls.fewest.min(record.candidate_calls.fewest);
-    let side = if record.base_calls.fewest == fewest { Side::Baseline } else { Side::Candidate };
-    match record.base.and(record.candidate) {
-        _ if fewest < needed => Some(Evidence::FewCalls { needed, fewest, side: Some(side) }),
-        None => Some(Evidence::NoValue),
-        Some(_) => None,
+/// The verdict on a handler that not both sides called.
+pub(super) fn absent(record: &ChangeRecord) -> Line {
+    let [base, candidate] = [record.base_calls, record.candidate_calls];
+    if base.total == 0 && candidate.total == 0 {
+        let words = "no call on either side: the load does not reach it";
+        return Line::new(Verdict::Insufficient, words);
     }
+    if base.total == 0 {
+        let words = format!("{} calls in the candidate, and none in the baseline", candidate.total);
+        return Line::new(Verdict::New, words);
+    }
+    let candidates = match candidate.known {
+        true => "none in the candidate",
+        false => "the candidate has no such handler: renamed, inlined or no longer measured",
+    };
+    let words = format!("{} calls in the baseline, and {candidates}", base.total);
+    Line::new(Verdict::Vanished, words)
+}
+
+/// The verdict if a side has too few calls, or no value.
+pub(super) fn insufficient(record: &ChangeRecord) -> Option<Line> {
+    let ChangeRecord { statistic, base_calls, candidate_calls, .. } = record;
+    let needed = statistic.calls_needed(record.meter());
+    let fewest = base_calls.fewest.min(candidate_calls.fewest);
+    if fewest < needed {
+        let side = if base_calls.fewest == fewest { Side::Baseline } else { Side::Candidate };
+        let words = format!(
+            "{statistic} needs {needed} calls in every run, and a run of the {side} has {fewest}: raise the load's \
+             operations, or turn {statistic} off for this handler"
+        );
+        return Some(Line::new(Verdict::Insufficient, words));
+    }
+    record.base.and(record.candidate).is_none().then(Line::without_value)
+}
+
+/// The verdict if a run has lost more calls than it may of what is `uncertain` then.
+pub(super) fn lost(share: f64, max_loss: f64, uncertain: &str) -> Option<Line> {
+    let words = || {
+        format!(
+            "{} of a run's calls were lost, and the limit is {}: {uncertain} is not certain; lower the load's workers",
+            percent(share),
+            percent(max_loss)
+        )
+    };
+    (share > max_loss).then(|| Line::new(Verdict::Inconclusive, words()))
 }
 
 /// Judges a change; `p` and `p_faster` are its adjusted p-values of being slower and faster.
-///
+pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64) -> Line {
+    if let Some(lost) = lost(record.lost_share, terms.max_loss, &values(record)) {
+        return lost;
+    }
+    match (record.change_bounds, record.change, record.placements) {
+        (None, ..) => {
+            Line::new(Verdict::Inconclusive, format!("{}: too few runs for bounds", values(record)))
+        }
+        (Some(ends), Some(change), Some(placements)) => {
+            counted(record, terms, change, ends, placements)
+        }
+        (Some(bounds), ..) => sampled(record, terms, bounds, [p, p_faster]),
+    }
+}
+
+/// Counted calls have no p-value and no bounds: the change itself is above the limit or is not, or passes
+/// only if further placements say so.
+fn counted(
+    record: &ChangeRecord,
+    terms: &Terms,
+    change: f64,
+    ends: [f64; 2],
+    placements: usize,
+) -> Line {
+    let most = terms.most(record);
+    let is_open = record.is_open(most);
+    let is_less = !is_open && change < -most;
+    let is_fewer = is_less && record.statistic == Statistic::Count;
+    let verdict = match change > most {
+        true => Verdict::Fail,
+        false if is_open => Verdict::Inconclusive,
+        false => Verdict::Pass,
+    };
+    let limit = terms.limit(record);
+    let ends = ends.map(|end| format!("{end:+.1}"));
+    let evidence = if record.statistic.is_cost() {
+        let faster = if is_less { "faster: " } else { "" };
+        let alike = format!(", {}", ends[0]);
+        let (change, places) = (changed(record), by_placement(&alike, ends, placements));
+        let more = match verdict {
+            Verdict::Inconclusive => {
+                ": what lies outside of the handlers takes more placements to tell"
+            }
+            _ => "",
+        };
+        format!("{faster}{change}{}{places}, limit {limit}{more}", but_for(record))
+    } else {
+        let fewer = if is_fewer { FEWER } else { "" };
+        format!("{fewer}{}{}, limit {limit}", numbers(record), by_placement("", ends, placements))
+    };
+    Line { improved: is_less && !is_fewer, ..Line::new(verdict, evidence) }
+}
+
 /// It fails if `p` is below alpha, the lower bound of the change is above the limit, that of the absolute
 /// change is above the floor, and not too many calls were lost. It passes if an upper bound shows that
 /// the limit or the floor is kept. Everything else is undecided.
-///
-/// Counted calls have no p-value and no bounds: the change itself is above the limit or is not, or passes
-/// only if further placements say so.
-pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64) -> Evidence {
-    let Some(base) = record.base.filter(|_| record.candidate.is_some()) else {
-        return Evidence::NoValue;
-    };
-    if record.lost_share > terms.max_loss {
-        return Evidence::Lost { share: record.lost_share, allowed: terms.max_loss };
-    }
-    let Some([lowest, highest]) = record.change_bounds else { return Evidence::NoBounds };
+fn sampled(
+    record: &ChangeRecord,
+    terms: &Terms,
+    bounds: [f64; 2],
+    [p, p_faster]: [f64; 2],
+) -> Line {
+    let [lowest, highest] = bounds;
     let floor = terms.floor(record);
-    let shares = record.percent_bounds.map(|ends| ends.map(|percent| percent / 100.0));
-    let relative = terms.share.zip(shares);
-    let limit = match (terms.share, relative) {
-        (None, _) => Threshold::By(floor),
-        (Some(share), Some(_)) if floor <= share * base => Threshold::Share(share),
-        _ => Threshold::Floor(floor),
-    };
-    if let (Some(change), Some(_)) = (record.change, record.placements) {
-        let most = terms.most(record);
-        let shown = if change > most {
-            Shown::Slower { p: None }
-        } else if record.is_open(most) {
-            Shown::Undecided
-        } else if change < -most && record.statistic == Statistic::Count {
-            Shown::Fewer
-        } else if change < -most {
-            Shown::Faster { p: None }
-        } else {
-            Shown::Within
-        };
-        return Evidence::Change { limit, shown };
-    }
+    let relative = terms.share.zip(record.percent_bounds);
+    let relative = relative.map(|(share, ends)| (share, ends.map(|percent| percent / 100.0)));
     let above = relative.is_none_or(|(share, [lower, _])| lower > share) && lowest > floor;
     let within = relative.is_some_and(|(share, [_, upper])| upper <= share) || highest <= floor;
     let faster = relative.is_none_or(|(share, [_, upper])| upper < -share) && highest < -floor;
-    let shown = if above && p < terms.alpha {
-        Shown::Slower { p: Some(p) }
-    } else if above {
-        Shown::Overlap { p }
-    } else if within && faster && p_faster < terms.alpha {
-        Shown::Faster { p: Some(p_faster) }
-    } else if within {
-        Shown::Within
-    } else {
-        Shown::Undecided
+    let improved = !above && within && faster && p_faster < terms.alpha;
+
+    let (change, limit) = (changed(record), terms.limit(record));
+    let [low, high] = match record.percent_bounds.filter(|_| terms.share.is_some()) {
+        Some(bounds) => bounds.map(|bound| format!("{bound:+.2} %")),
+        None => bounds.map(|bound| signed(bound, record.meter())),
     };
-    Evidence::Change { limit, shown }
+    let adjusted = |p: f64| format!("p {} adjusted", p_value(p));
+    let (verdict, evidence) = if above && p < terms.alpha {
+        let words = format!("{change}, at least {low}, limit {limit}; {}", adjusted(p));
+        (Verdict::Fail, words)
+    } else if above {
+        let words = format!(
+            "{change}, at least {low}, limit {limit}, but runs of both sides overlap ({}): measure more runs",
+            adjusted(p)
+        );
+        (Verdict::Inconclusive, words)
+    } else if improved {
+        (Verdict::Pass, format!("faster: {change}, at most {high}; {}", adjusted(p_faster)))
+    } else if within {
+        (Verdict::Pass, format!("{change}, at most {high}, limit {limit}"))
+    } else {
+        let quieter = match terms.clock {
+            Clock::Wall => ", or on a quieter machine",
+            Clock::Virtual => "",
+        };
+        let words = format!(
+            "{change}, between {low} and {high}, limit {limit}: measure more runs{quieter}"
+        );
+        (Verdict::Inconclusive, words)
+    };
+    Line { improved, ..Line::new(verdict, evidence) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::{Calls, Verdict};
+    use crate::verdict::Calls;
 
-    const TERMS: Terms = Terms { share: Some(0.01), floor: 5.0, max_loss: 0.001, alpha: 0.05 };
+    const TERMS: Terms =
+        Terms { share: Some(0.01), floor: 5.0, max_loss: 0.001, alpha: 0.05, clock: Clock::Wall };
 
     /// A handler that took `base` and whose change has these bounds.
     fn record(base: f64, change: f64, bounds: [f64; 2]) -> ChangeRecord {
@@ -125,34 +235,47 @@ mod tests {
     #[test]
     fn each_condition_of_a_failure_is_needed() {
         let slow = record(1000.0, 30.0, [20.0, 40.0]);
-        let failed = judge(&slow, &TERMS, 0.049, 1.0);
-        assert_eq!(failed.verdict(), Verdict::Fail);
-        let share = Threshold::Share(0.01);
-        let of = |limit, shown| Evidence::Change { limit, shown };
-        assert_eq!(failed, of(share, Shown::Slower { p: Some(0.049) }));
-        let not_fail = |record: &ChangeRecord, terms: &Terms, p: f64, expected: Evidence| {
-            let evidence = judge(record, terms, p, 1.0);
-            assert_eq!(evidence, expected);
-            assert_eq!(evidence.verdict(), Verdict::Inconclusive);
+        let found = |record: &ChangeRecord, terms: &Terms, p: f64| {
+            let line = judge(record, terms, p, 1.0);
+            (line.verdict, line.evidence)
         };
-        not_fail(&slow, &TERMS, 0.05, of(share, Shown::Overlap { p: 0.05 }));
+        let (verdict, words) = found(&slow, &TERMS, 0.049);
+        assert_eq!(verdict, Verdict::Fail);
+        let by = "+3.00 % (1000.0 ns to 1030.0 ns)";
+        assert_eq!(words, format!("{by}, at least +2.00 %, limit 1 %; p 0.0490 adjusted"));
+        let not_fail = |record: &ChangeRecord, terms: &Terms, p: f64, expected: &str| {
+            let (verdict, words) = found(record, terms, p);
+            assert_eq!((verdict, &*words), (Verdict::Inconclusive, expected));
+        };
+        let overlap = format!(
+            "{by}, at least +2.00 %, limit 1 %, but runs of both sides overlap (p 0.0500 adjusted): measure more runs"
+        );
+        not_fail(&slow, &TERMS, 0.05, &overlap);
         let near = record(1000.0, 30.0, [9.0, 51.0]);
-        not_fail(&near, &TERMS, 0.001, of(share, Shown::Undecided));
-        let undecided = |floor| of(Threshold::Floor(floor), Shown::Undecided);
-        not_fail(&slow, &Terms { floor: 20.0, ..TERMS }, 0.001, undecided(20.0));
+        let undecided = format!("{by}, between +0.90 % and +5.10 %, limit 1 %: measure more runs");
+        not_fail(&near, &TERMS, 0.001, &format!("{undecided}, or on a quieter machine"));
+        not_fail(&near, &Terms { clock: Clock::Virtual, ..TERMS }, 0.001, &undecided);
+        let by_floor = |floor: &str| {
+            format!(
+                "{by}, between +2.00 % and +4.00 %, limit {floor} ns (floor): measure more runs, or on a quieter machine"
+            )
+        };
+        not_fail(&slow, &Terms { floor: 20.0, ..TERMS }, 0.001, &by_floor("20.0"));
         let coarse = ChangeRecord { resolution: 16.0, ..slow.clone() };
-        not_fail(&coarse, &TERMS, 0.001, undecided(21.0));
+        not_fail(&coarse, &TERMS, 0.001, &by_floor("21.0"));
         let lossy = ChangeRecord { lost_share: 0.0011, ..slow.clone() };
-        not_fail(&lossy, &TERMS, 0.001, Evidence::Lost { share: 0.0011, allowed: 0.001 });
+        let lost = "0.11 % of a run's calls were lost, and the limit is 0.1 %: 1000.0 ns to 1030.0 ns is not certain; \
+                    lower the load's workers";
+        not_fail(&lossy, &TERMS, 0.001, lost);
         let bare = ChangeRecord { change_bounds: None, percent_bounds: None, ..slow };
-        not_fail(&bare, &TERMS, 0.001, Evidence::NoBounds);
+        not_fail(&bare, &TERMS, 0.001, "1000.0 ns to 1030.0 ns: too few runs for bounds");
     }
 
     #[test]
     fn a_pass_takes_an_upper_bound() {
         let verdict = |record: &ChangeRecord, p_faster| {
-            let evidence = judge(record, &TERMS, 1.0, p_faster);
-            (evidence.verdict(), evidence.improved())
+            let line = judge(record, &TERMS, 1.0, p_faster);
+            (line.verdict, line.improved)
         };
         assert_eq!(verdict(&record(1000.0, 3.0, [-4.0, 10.0]), 1.0), (Verdict::Pass, false));
         assert_eq!(verdict(&record(1000.0, 3.0, [-4.0, 11.0]), 1.0).0, Verdict::Inconclusive);
@@ -171,19 +294,20 @@ mod tests {
             ..record(base, change, ends)
         };
         let shown = |record: ChangeRecord, terms: &Terms| {
-            let Evidence::Change { shown, .. } = judge(&record, terms, 1.0, 1.0) else { panic!() };
-            shown
+            let line = judge(&record, terms, 1.0, 1.0);
+            (line.verdict, line.improved)
         };
-        let (slower, faster) = (Shown::Slower { p: None }, Shown::Faster { p: None });
+        let (slower, faster) = ((Verdict::Fail, false), (Verdict::Pass, true));
+        let within = (Verdict::Pass, false);
         // 1 % of 1,000 and the floor of 5 are both limits: the wider one counts.
-        assert_eq!(shown(counted(1000.0, 10.0, [10.0; 2]), &TERMS), Shown::Within);
+        assert_eq!(shown(counted(1000.0, 10.0, [10.0; 2]), &TERMS), within);
         assert_eq!(shown(counted(1000.0, 11.0, [-30.0, 12.0]), &TERMS), slower);
         assert_eq!(shown(counted(1000.0, -11.0, [-30.0, 12.0]), &TERMS), faster);
-        assert_eq!(shown(counted(200.0, 5.0, [0.0, 90.0]), &TERMS), Shown::Within);
+        assert_eq!(shown(counted(200.0, 5.0, [0.0, 90.0]), &TERMS), within);
         assert_eq!(shown(counted(0.0, 6.0, [6.0; 2]), &TERMS), slower);
         let none = Terms { share: None, floor: 0.0, ..TERMS };
         assert_eq!(shown(counted(1000.0, 1.0, [-1.0, 1.0]), &none), slower);
-        assert_eq!(shown(counted(1000.0, 0.0, [0.0, 2.0]), &none), Shown::Within);
+        assert_eq!(shown(counted(1000.0, 0.0, [0.0, 2.0]), &none), within);
     }
 
     #[test]
@@ -193,7 +317,7 @@ mod tests {
             percent_bounds: None,
             ..record(0.0, 8.0, bounds)
         };
-        let verdict = |bounds| judge(&none(bounds), &TERMS, 0.001, 1.0).verdict();
+        let verdict = |bounds| judge(&none(bounds), &TERMS, 0.001, 1.0).verdict;
         assert_eq!(verdict([6.0, 9.0]), Verdict::Fail);
         assert_eq!(verdict([1.0, 4.0]), Verdict::Pass);
     }
@@ -203,7 +327,9 @@ mod tests {
         let mut few = record(1000.0, 0.0, [0.0, 0.0]);
         assert_eq!(insufficient(&few), None);
         few.candidate_calls.fewest = 99;
-        let side = Some(Side::Candidate);
-        assert_eq!(insufficient(&few), Some(Evidence::FewCalls { needed: 100, fewest: 99, side }));
+        let expected = "tp90 needs 100 calls in every run, and a run of the candidate has 99: raise the load's \
+                        operations, or turn tp90 off for this handler";
+        let found = insufficient(&few).unwrap();
+        assert_eq!((found.verdict, &*found.evidence), (Verdict::Insufficient, expected));
     }
 }

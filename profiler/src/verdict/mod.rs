@@ -1,5 +1,5 @@
 //! What changed between a baseline and a candidate, and whether that is allowed: pure functions from
-//! recordings to decisions. `export::verdict` has the sentences about single figures.
+//! recordings to decisions, with a sentence on each.
 //!
 //! [`Sides`] are comparable runs, [`changes`] are their differences, and [`gate()`] judges these by a
 //! [`Rule`].
@@ -17,12 +17,13 @@ mod rule;
 mod side;
 mod sides;
 mod statistic;
+mod words;
 
 pub use budget::Budget;
 pub(crate) use change::subject;
 pub use change::{CONFIDENCE, Calls, ChangeRecord, changes, load_of, operation_of};
 pub use design::{Design, DesignKind};
-pub use finding::{Conclusion, Evidence, Gate, Line, Outcome, Shown, Tally, Threshold, Verdict};
+pub use finding::{Gate, Line, Outcome, Verdict};
 pub use gate::{gate, open_parts};
 pub use hooks::HookReport;
 pub(crate) use hooks::called;
@@ -32,3 +33,4 @@ pub use rule::{HandlerRule, Limit, Limits, Measured, Rule};
 pub use side::Side;
 pub use sides::{Part, Run, Sides};
 pub use statistic::{ITERATIONS_AN_INSTRUCTION, Observed, Statistic};
+pub(crate) use words::{FEWER, design, figure, quantity, signed};

@@ -250,29 +250,17 @@ fn parsed<'de, D: Deserializer<'de>, T, E: Display>(
     parse(&String::deserialize(of)?).map_err(D::Error::custom)
 }
 
-impl<'de> Deserialize<'de> for Limit {
-    fn deserialize<D: Deserializer<'de>>(of: D) -> Result<Self, D::Error> {
-        parsed(of, str::parse)
-    }
+macro_rules! from_text {
+    ($($value:ty),*) => {
+        $(impl<'de> Deserialize<'de> for $value {
+            fn deserialize<D: Deserializer<'de>>(of: D) -> Result<Self, D::Error> {
+                parsed(of, str::parse)
+            }
+        })*
+    };
 }
 
-impl<'de> Deserialize<'de> for Statistic {
-    fn deserialize<D: Deserializer<'de>>(of: D) -> Result<Self, D::Error> {
-        parsed(of, str::parse)
-    }
-}
-
-impl<'de> Deserialize<'de> for Amount {
-    fn deserialize<D: Deserializer<'de>>(of: D) -> Result<Self, D::Error> {
-        parsed(of, str::parse)
-    }
-}
-
-impl<'de> Deserialize<'de> for Budget {
-    fn deserialize<D: Deserializer<'de>>(of: D) -> Result<Self, D::Error> {
-        parsed(of, str::parse)
-    }
-}
+from_text!(Limit, Statistic, Amount, Budget);
 
 fn share<'de, D: Deserializer<'de>>(of: D) -> Result<f64, D::Error> {
     parsed(of, parse_share)

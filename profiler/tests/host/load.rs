@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use profiler::load::{
-    BuiltinKind, BuiltinLoad, CommandLoad, IdleLoad, Load, LoadFailure, LoadOutcome, LoadRun,
-    LoadSpec, LoadStatus, LoadUser, PrivateFolder, ProfilerProgram, Rate, SandboxOptions,
-    SandboxedLoad, StopReason, StopSignal, run_all,
+    BuiltinKind, BuiltinLoad, CommandLoad, Load, LoadFailure, LoadOutcome, LoadRun, LoadSpec,
+    LoadStatus, LoadUser, PrivateFolder, ProfilerProgram, Rate, RunningLoads, SandboxOptions,
+    SandboxedLoad, StopReason, StopSignal,
 };
 use tempfile::TempDir;
 
@@ -85,8 +85,32 @@ fn limits(text: &str) -> Vec<&str> {
     text.lines().filter(|line| line.contains("open files") || line.contains("locked")).collect()
 }
 
-async fn run(load: impl Load + 'static, stop: &StopSignal) -> LoadOutcome {
-    Box::new(load).run(stop.clone()).await
+/// Runs it on threads of this process.
+async fn run(load: BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
+    start(load, stop).await.unwrap()
+}
+
+fn start(load: BuiltinLoad, stop: &StopSignal) -> tokio::task::JoinHandle<LoadOutcome> {
+    let stop = stop.clone();
+    tokio::task::spawn_blocking(move || load.run(&stop))
+}
+
+async fn run_command(load: CommandLoad) -> LoadOutcome {
+    command(load).run(StopSignal::new()).await
+}
+
+async fn run_all(loads: Vec<Load>) -> Vec<LoadRun> {
+    let mut running = RunningLoads::start(loads);
+    running.wait().await;
+    running.end("a task panicked").await
+}
+
+fn command(load: CommandLoad) -> Load {
+    Load::Command(Box::new(load))
+}
+
+fn sandboxed(load: BuiltinLoad) -> Load {
+    Load::Builtin(Box::new(SandboxedLoad::new(load, as_oneself())))
 }
 
 fn stop_after(time: Duration, reason: StopReason) -> StopSignal {
@@ -219,7 +243,8 @@ async fn a_rate_is_held_over_all_workers() {
 async fn the_warm_up_is_in_no_latency() {
     let scene = Scene::new();
     let rate: Rate = "100/s".parse().unwrap();
-    let from = Instant::now() + Duration::from_secs(3);
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
+    let from = Duration::from(now) + Duration::from_secs(3);
     let load = BuiltinLoad {
         rate: Some(rate),
         operations: Some(400),
@@ -263,7 +288,7 @@ async fn workers_are_pinned_to_the_cpus_in_turn() {
         rate: Some(rate),
         ..scene.builtin(BuiltinKind::Tkill)
     };
-    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    let running = start(load, &stop);
     wait_for("the workers", || cpus_of("load-tkill-").len() == 4);
     wait_for("the pinning", || {
         cpus_of("load-tkill-").iter().all(|list| list.parse::<u32>().is_ok())
@@ -283,7 +308,7 @@ async fn workers_are_pinned_to_the_cpus_in_turn() {
 async fn late_operations_are_made_up_for() {
     // Nobody executes a program a million times a second: all are late, and none is left out.
     let scene = Scene::new();
-    let rate = Rate::per_second(1e6).unwrap();
+    let rate = Rate::try_from(1e6).unwrap();
     let load = BuiltinLoad {
         rate: Some(rate),
         operations: Some(20),
@@ -301,7 +326,7 @@ async fn a_worker_that_waits_for_its_turn_stops_at_once() {
     let rate: Rate = "1/h".parse().unwrap();
     let stop = StopSignal::new();
     let load = BuiltinLoad { workers: 4, rate: Some(rate), ..scene.builtin(BuiltinKind::Bind) };
-    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    let running = start(load, &stop);
     wait_for("the workers", || cpus_of("load-bind-").len() == 4);
     tokio::time::sleep(Duration::from_millis(200)).await;
     stop.stop(StopReason::Interrupted);
@@ -316,15 +341,15 @@ async fn a_worker_that_waits_for_its_turn_stops_at_once() {
 async fn loads_run_side_by_side() {
     let scene = Scene::new();
     let kinds = kinds().await;
-    let load = |kind: &_| -> Box<dyn Load> {
-        Box::new(BuiltinLoad {
+    let load = |kind: &_| {
+        sandboxed(BuiltinLoad {
             workers: 2,
             operations: Some(30),
             pin: true,
             ..scene.builtin(*kind)
         })
     };
-    let runs = run_all(kinds.iter().map(load).collect(), &StopSignal::new()).await;
+    let runs = run_all(kinds.iter().map(load).collect()).await;
     assert_eq!(runs.len(), kinds.len());
     for (run, kind) in runs.iter().zip(kinds) {
         let (workers, operations) = (2, Some(30));
@@ -334,7 +359,7 @@ async fn loads_run_side_by_side() {
             rate_per_s: None,
             operations,
             pin: true,
-            user: None,
+            user: as_oneself().user.map(|user| user.name),
             dimensions: profiler::load::Dimensions::default(),
         };
         assert_eq!(run.spec, spec);
@@ -348,9 +373,8 @@ async fn loads_run_side_by_side() {
 async fn a_load_that_fails_stops_the_others() {
     let scene = Scene::new();
     let missing = CommandLoad::new("no-such-command-here", []).profiler(scene.helper());
-    let loads: Vec<Box<dyn Load>> =
-        vec![Box::new(IdleLoad), Box::new(missing), Box::new(scene.builtin(BuiltinKind::Connect))];
-    let runs = run_all(loads, &StopSignal::new()).await;
+    let connect = sandboxed(scene.builtin(BuiltinKind::Connect));
+    let runs = run_all(vec![Load::Idle, command(missing), connect]).await;
     let stopped = LoadStatus::Stopped { by: StopReason::LoadFailed };
     assert_eq!(runs[0].outcome.status, stopped);
     assert!(matches!(runs[1].outcome.status, LoadStatus::Failed(_)));
@@ -400,20 +424,17 @@ async fn a_load_whose_operations_all_fail_gives_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_load_ends() {
     let scene = Scene::new();
-    let stop = StopSignal::new();
     let file = scene.path("pids");
-    let command = scene.shell(&format!("echo $$ > {}; exec sleep 1000", file.display()));
-    let loads: [Box<dyn Load>; 3] = [
-        Box::new(scene.builtin(BuiltinKind::Open)),
-        Box::new(scene.builtin(BuiltinKind::Ptrace)),
-        Box::new(command),
-    ];
-    let running = loads.map(|load| tokio::spawn(load.run(stop.clone())));
-    wait_for("the loads", || running_from(scene.folder.path()).len() >= 3);
+    let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+    let running = RunningLoads::start(vec![
+        sandboxed(scene.builtin(BuiltinKind::Open)),
+        sandboxed(scene.builtin(BuiltinKind::Ptrace)),
+        command(scene.shell(&script)),
+    ]);
+    // Three supervisors, two processes of loads, and the child that is traced.
+    wait_for("the loads", || running_from(scene.folder.path()).len() >= 6);
     let pid = pids(&file, 1).remove(0);
-    for task in running {
-        task.abort();
-    }
+    drop(running);
     tokio::task::yield_now().await;
     tokio::time::sleep(Duration::from_millis(10)).await;
     scene.assert_nothing_left();
@@ -433,14 +454,14 @@ async fn a_command_that_ends_well_completes() {
     let file = scene.path("out");
     let load = scene.shell(&format!("cat > {0}; echo done >> {0}", file.display()));
     assert_eq!(
-        load.describe(),
+        command(load.clone()).describe(),
         LoadSpec::Command {
             argv: ["sh", "-c", &format!("cat > {0}; echo done >> {0}", file.display())]
                 .map(str::to_owned)
                 .into()
         }
     );
-    let outcome = run(load, &StopSignal::new()).await;
+    let outcome = run_command(load).await;
     assert_eq!(outcome.status, LoadStatus::Completed);
     assert_eq!(outcome.operations, None, "a command's operations are unknown");
     assert_eq!(std::fs::read_to_string(file).unwrap(), "done\n", "its input is empty");
@@ -450,17 +471,17 @@ async fn a_command_that_ends_well_completes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_that_fails_says_how() {
     let scene = Scene::new();
-    let outcome = run(scene.shell("exit 7"), &StopSignal::new()).await;
+    let outcome = run_command(scene.shell("exit 7")).await;
     let failure = LoadFailure::ExitCode { code: 7 };
     assert_eq!(failure.to_string(), "the load command ended with exit code 7");
     assert_eq!(outcome.status, LoadStatus::Failed(failure));
 
-    let outcome = run(scene.shell("kill -SEGV $$"), &StopSignal::new()).await;
+    let outcome = run_command(scene.shell("kill -SEGV $$")).await;
     let failure = LoadFailure::Signal { number: 11, name: "SIGSEGV".to_owned() };
     assert_eq!(failure.to_string(), "the load command was killed by signal 11 (SIGSEGV)");
     assert_eq!(outcome.status, LoadStatus::Failed(failure));
 
-    let outcome = run(scene.shell("kill -40 $$"), &StopSignal::new()).await;
+    let outcome = run_command(scene.shell("kill -40 $$")).await;
     let failure = LoadFailure::Signal { number: 40, name: "a real-time signal".to_owned() };
     assert_eq!(outcome.status, LoadStatus::Failed(failure));
     scene.assert_nothing_left();
@@ -477,16 +498,16 @@ async fn a_command_that_cannot_start_says_why() {
         (plain, "EACCES", "chmod +x"),
     ] {
         let load = CommandLoad::new(&program, []).profiler(scene.helper());
-        let text = could_not_start(&run(load, &StopSignal::new()).await);
+        let text = could_not_start(&run_command(load).await);
         assert!(text.contains(&format!("`{}`", program.display())), "{text}");
         assert!(text.contains(error) && text.contains(remedy), "{text}");
     }
     let load = scene.shell("true").profiler(ProfilerProgram::at(scene.path("not-there")));
-    let text = could_not_start(&run(load, &StopSignal::new()).await);
+    let text = could_not_start(&run_command(load).await);
     assert!(text.contains("not-there"), "{text}");
     // A supervisor without a report is a failure.
     let load = scene.shell("true").profiler(ProfilerProgram::at("/bin/true"));
-    let outcome = run(load, &StopSignal::new()).await;
+    let outcome = run_command(load).await;
     assert!(matches!(outcome.status, LoadStatus::Failed(LoadFailure::BrokeOff { .. })));
 }
 
@@ -500,7 +521,7 @@ async fn a_command_that_obeys_is_not_killed() {
     );
     let load = scene.shell(&script).grace(Duration::from_secs(60));
     let stop = StopSignal::new();
-    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    let running = tokio::spawn(command(load).run(stop.clone()));
     wait_for("the trap", || file.exists());
     let told = Instant::now();
     stop.stop(StopReason::Duration);
@@ -539,7 +560,7 @@ async fn a_stubborn_family_is_killed_after_the_grace() {
     let scene = Scene::new();
     let file = scene.path("pids");
     let stop = StopSignal::new();
-    let running = tokio::spawn(Box::new(scene.shell(&stubborn(&file))).run(stop.clone()));
+    let running = tokio::spawn(command(scene.shell(&stubborn(&file))).run(stop.clone()));
     let family = pids(&file, 3);
     assert!(family.iter().all(|pid| lives(pid)));
     let told = Instant::now();
@@ -557,7 +578,7 @@ async fn what_a_command_leaves_running_ends_with_it() {
     let file = scene.path("pids");
     let script = format!("setsid sh -c 'echo $$ >> {}; exec sleep 1000' &", file.display());
     let script = format!("{script} while ! [ -s {} ]; do sleep 0.01; done", file.display());
-    let outcome = run(scene.shell(&script), &StopSignal::new()).await;
+    let outcome = run_command(scene.shell(&script)).await;
     assert_eq!(outcome.status, LoadStatus::Completed);
     assert!(!lives(&pids(&file, 1)[0]));
     scene.assert_nothing_left();
@@ -576,7 +597,7 @@ async fn a_chain_of_sessions_that_grows_is_killed() {
     std::fs::write(&chain, script).unwrap();
     let load = CommandLoad::new("sh", [chain.into(), "1".into()]).profiler(scene.helper());
     let stop = StopSignal::new();
-    let running = tokio::spawn(Box::new(load.grace(Duration::ZERO)).run(stop.clone()));
+    let running = tokio::spawn(command(load.grace(Duration::ZERO)).run(stop.clone()));
     // It goes on growing while it is killed.
     pids(&file, 300);
     stop.stop(StopReason::Interrupted);
@@ -600,7 +621,7 @@ async fn a_process_whose_first_thread_has_ended_is_killed() {
     );
     let load = CommandLoad::new("python3", ["-c".into(), script.into()]).profiler(scene.helper());
     let stop = StopSignal::new();
-    let running = tokio::spawn(Box::new(load.grace(Duration::ZERO)).run(stop.clone()));
+    let running = tokio::spawn(command(load.grace(Duration::ZERO)).run(stop.clone()));
     let pid = pids(&file, 1).remove(0);
     wait_for("the end of the first thread", || !lives(&pid));
     let process = PathBuf::from(format!("/proc/{pid}"));
@@ -618,14 +639,13 @@ async fn a_folder_need_not_have_a_name_in_utf_8() {
     std::fs::create_dir(&odd).unwrap();
     let sandbox = SandboxOptions { directory: Some(odd.clone()), ..as_oneself() };
     let builtin = BuiltinLoad { operations: Some(5), ..scene.builtin(BuiltinKind::Open) };
-    let loads: [Box<dyn Load>; 2] = [
-        Box::new(SandboxedLoad::new(builtin, sandbox.clone())),
-        Box::new(scene.shell("touch \"$TMPDIR/file\"").sandbox(sandbox)),
+    let loads = vec![
+        Load::Builtin(Box::new(SandboxedLoad::new(builtin, sandbox.clone()))),
+        command(scene.shell("touch \"$TMPDIR/file\"").sandbox(sandbox)),
     ];
-    for load in loads {
-        let running = load.run(StopSignal::new());
-        let outcome = tokio::time::timeout(Duration::from_secs(60), running).await.unwrap();
-        assert_eq!(outcome.status, LoadStatus::Completed, "{outcome:?}");
+    let running = run_all(loads);
+    for run in tokio::time::timeout(Duration::from_secs(60), running).await.unwrap() {
+        assert_eq!(run.outcome.status, LoadStatus::Completed, "{run:?}");
     }
     let mut profiler = std::process::Command::new("timeout");
     profiler.arg("60").arg(scene.helper().path()).args("run --no-probe -- true".split(' '));
@@ -648,7 +668,7 @@ async fn what_a_supervisor_that_fails_has_left_is_removed() {
     let program = executable(&scene, &text);
     let load = scene.shell(&format!("touch {folder}/started; exec sleep 1000"));
     let sandbox = SandboxOptions { directory: Some(scene.path("files")), ..as_oneself() };
-    let outcome = run(load.profiler(program).sandbox(sandbox), &StopSignal::new()).await;
+    let outcome = run_command(load.profiler(program).sandbox(sandbox)).await;
     assert!(matches!(outcome.status, LoadStatus::Failed(LoadFailure::BrokeOff { .. })));
     assert_eq!(std::fs::read_dir(scene.path("files")).unwrap().count(), 0, "{outcome:?}");
 }
@@ -665,7 +685,7 @@ async fn every_builtin_does_the_same_in_a_process_of_its_own() {
     for kind in kinds().await {
         let scene = Scene::new();
         let load = BuiltinLoad { workers: 2, operations: Some(40), ..scene.builtin(kind) };
-        let outcome = run(SandboxedLoad::new(load, as_oneself()), &StopSignal::new()).await;
+        let outcome = sandboxed(load).run(StopSignal::new()).await;
         assert_eq!(outcome.status, LoadStatus::Completed, "{kind}: {outcome:?}");
         assert_eq!(outcome.operations, Some(40), "{kind}");
         assert_eq!(outcome.latency.unwrap().service.count, 40, "{kind}");
@@ -677,9 +697,9 @@ async fn every_builtin_does_the_same_in_a_process_of_its_own() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sandboxed_load_stops_when_told_and_counts_what_it_did() {
     let scene = Scene::new();
-    let load = SandboxedLoad::new(scene.builtin(BuiltinKind::Execve), as_oneself());
+    let load = sandboxed(scene.builtin(BuiltinKind::Execve));
     let stop = StopSignal::new();
-    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    let running = tokio::spawn(load.run(stop.clone()));
     // The guard, the process, and what it executes.
     wait_for("the load", || running_from(scene.folder.path()).len() >= 3);
     stop.stop(StopReason::Interrupted);
@@ -717,7 +737,7 @@ async fn a_sandboxed_load_that_is_stopped_before_it_runs_reports_it() {
         ..scene.builtin(BuiltinKind::Prctl)
     };
     let stop = StopSignal::new();
-    let running = tokio::spawn(Box::new(SandboxedLoad::new(load, as_oneself())).run(stop.clone()));
+    let running = tokio::spawn(sandboxed(load).run(stop.clone()));
     pids(&scene.path("pid"), 1);
     stop.stop(StopReason::Duration);
     let outcome = running.await.unwrap();
@@ -732,7 +752,7 @@ async fn a_sandboxed_load_that_hangs_is_killed_and_told() {
     let load = BuiltinLoad { profiler: hanging, ..scene.builtin(BuiltinKind::Open) };
     let load = SandboxedLoad::new(load, as_oneself()).grace(Duration::from_millis(300));
     let stop = StopSignal::new();
-    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    let running = tokio::spawn(Load::Builtin(Box::new(load)).run(stop.clone()));
     let pid = pids(&scene.path("pid"), 1).remove(0);
     stop.stop(StopReason::Duration);
     let outcome = running.await.unwrap();
@@ -747,8 +767,8 @@ async fn a_sandboxed_load_that_hangs_is_killed_and_told() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sandboxed_load_that_is_killed_is_told_too() {
     let scene = Scene::new();
-    let load = SandboxedLoad::new(scene.builtin(BuiltinKind::Write), as_oneself());
-    let running = tokio::spawn(Box::new(load).run(StopSignal::new()));
+    let load = sandboxed(scene.builtin(BuiltinKind::Write));
+    let running = tokio::spawn(load.run(StopSignal::new()));
     let hosts = || {
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
         let is = |path: &Path| {
@@ -781,26 +801,16 @@ async fn victim() {
     let Some(folder) = std::env::var_os(VICTIM) else { return };
     let folder = PathBuf::from(folder);
     let helper = ProfilerProgram::at(folder.join("helper"));
-    let command = CommandLoad::new("sh", ["-c".into(), stubborn(&folder.join("pids")).into()]);
-    let loads: Vec<Box<dyn Load>> = vec![
-        Box::new(BuiltinLoad {
-            profiler: helper.clone(),
-            directory: Some(folder.join("files")),
-            ..BuiltinLoad::new(BuiltinKind::Open)
-        }),
-        Box::new(BuiltinLoad {
-            workers: 2,
-            profiler: helper.clone(),
-            ..BuiltinLoad::new(BuiltinKind::Ptrace)
-        }),
-        Box::new(BuiltinLoad {
-            workers: 2,
-            profiler: helper.clone(),
-            ..BuiltinLoad::new(BuiltinKind::Execve)
-        }),
-        Box::new(command.profiler(helper).grace(Duration::from_millis(300))),
-    ];
-    run_all(loads, &StopSignal::new()).await;
+    let family = CommandLoad::new("sh", ["-c".into(), stubborn(&folder.join("pids")).into()]);
+    let family = family.profiler(helper.clone()).grace(Duration::from_millis(300));
+    let stop = StopSignal::new();
+    for (kind, workers) in
+        [(BuiltinKind::Open, 1), (BuiltinKind::Ptrace, 2), (BuiltinKind::Execve, 2)]
+    {
+        let (profiler, directory) = (helper.clone(), Some(folder.join("files")));
+        start(BuiltinLoad { workers, profiler, directory, ..BuiltinLoad::new(kind) }, &stop);
+    }
+    command(family).run(stop).await;
 }
 
 #[test]
@@ -869,15 +879,15 @@ fn nothing_is_left_of_a_profiler_killed_while_a_load_starts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_load_was_survives_json() {
     let scene = Scene::new();
-    let rate = Rate::per_second(1000.0).unwrap();
+    let rate = Rate::try_from(1000.0).unwrap();
     let load = BuiltinLoad {
         rate: Some(rate),
         operations: Some(5),
         ..scene.builtin(BuiltinKind::UdpRecv)
     };
     let missing = CommandLoad::new("no-such-command-here", []).profiler(scene.helper());
-    for load in [Box::new(load) as Box<dyn Load>, Box::new(missing)] {
-        let runs = run_all(vec![load], &StopSignal::new()).await;
+    for load in [sandboxed(load), command(missing)] {
+        let runs = run_all(vec![load]).await;
         let text = serde_json::to_string(&runs).unwrap();
         assert_eq!(serde_json::from_str::<Vec<LoadRun>>(&text).unwrap(), runs, "{text}");
     }
@@ -919,6 +929,6 @@ async fn a_load_has_the_limits_that_the_profiler_was_started_with() {
 
     let file = scene.path("limits");
     let load = scene.shell(&format!("cat /proc/self/limits > {}", file.display()));
-    assert_eq!(run(load, &StopSignal::new()).await.status, LoadStatus::Completed);
+    assert_eq!(run_command(load).await.status, LoadStatus::Completed);
     assert_eq!(limits(&std::fs::read_to_string(file).unwrap()), before);
 }

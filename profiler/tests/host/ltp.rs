@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use profiler::error::exit;
 use profiler::load::ltp::{LtpLoad, LtpOptions, LtpTest, TIMED_OUT, TestResult, TestRuns};
 use profiler::load::{
-    HitCount, HitCounter, Load, LoadOutcome, LoadSpec, LoadStatus, LoadUser, ProfilerProgram,
-    SandboxOptions, StopReason, StopSignal,
+    HitCount, HitCounter, HitQuestion, Load, LoadOutcome, LoadSpec, LoadStatus, LoadUser,
+    ProfilerProgram, SandboxOptions, StopReason, StopSignal,
 };
 use tempfile::TempDir;
 
@@ -166,8 +166,12 @@ fn running_from(folder: &Path) -> Vec<String> {
     entries.filter_map(line).collect()
 }
 
+fn describe(load: LtpLoad) -> LoadSpec {
+    Load::Ltp(Box::new(load)).describe()
+}
+
 async fn run(load: LtpLoad, stop: &StopSignal) -> LoadOutcome {
-    Box::new(load).run(stop.clone()).await
+    Load::Ltp(Box::new(load)).run(stop.clone()).await
 }
 
 fn test<'a>(outcome: &'a LoadOutcome, name: &str) -> &'a TestRuns {
@@ -246,7 +250,7 @@ async fn arguments_and_environment_are_those_of_ltp() {
     let (its_root, folder) = environment.lines().next().unwrap().split_once(' ').unwrap();
     assert_eq!(Path::new(its_root), root);
     assert!(Path::new(folder).starts_with(tree.path("work").canonicalize().unwrap()), "{folder}");
-    let LoadSpec::Ltp(spec) = tree.load(tree.options()).describe() else { panic!() };
+    let LoadSpec::Ltp(spec) = describe(tree.load(tree.options())) else { panic!() };
     assert_eq!(spec.ltp_version.as_deref(), Some("20260130"));
     let names: Vec<&str> = spec.tests.iter().map(|test| test.name.as_str()).collect();
     assert_eq!(names, ["args01", "quoted01", "env01"]);
@@ -276,7 +280,7 @@ async fn a_stopped_load_ends_at_once_and_leaves_nothing() {
     let tree = Tree::new("pass01 pass01\nfork01 fork01\nhang01 hang01\n");
     let stop = StopSignal::new();
     let load = tree.load(LtpOptions { iterations: None, ..tree.options() });
-    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    let running = tokio::spawn(Load::Ltp(Box::new(load)).run(stop.clone()));
     let pids = tree.path("marks/pids");
     tokio::task::spawn_blocking(move || {
         wait_for("the test that hangs", || {
@@ -320,7 +324,7 @@ async fn the_list_is_repeated_until_the_time_is_over() {
 /// Someone who counts one call more of the first handler, and two of the second, each time he is asked;
 /// the window begins with the question of that number.
 fn counting(window: u64) -> HitCounter {
-    let (counter, mut questions) = HitCounter::channel();
+    let (counter, mut questions) = tokio::sync::mpsc::channel::<HitQuestion>(1);
     let asked = Arc::new(AtomicU64::new(0));
     tokio::spawn(async move {
         while let Some(question) = questions.recv().await {
@@ -505,7 +509,8 @@ async fn tests_run_as_the_user_that_is_asked_for() {
         return;
     }
     let load = tree.load(options);
-    assert!(load.describe().to_string().ends_with(", as nobody"), "{}", load.describe());
+    let described = describe(load.clone()).to_string();
+    assert!(described.ends_with(", as nobody"), "{described}");
     let outcome = run(load, &StopSignal::new()).await;
     assert_eq!(outcome.status, LoadStatus::Completed, "{outcome:?}");
     assert_eq!(tree.mark("who"), "65534 65534\n");

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::sys::stat::Mode;
 use profiler::atomic_file::OutputFile;
-use profiler::cli::ReportArgs;
+use profiler::cli::report::ReportArgs;
 use profiler::cmd::report::run;
 use profiler::error::Failure;
 use profiler::export::{self, Unit};

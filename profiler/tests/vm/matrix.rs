@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use profiler::error::exit;
 use profiler::kernel::target::{KernelFiles, Target};
 use profiler::load::{BuiltinKind, BuiltinLoad};
-use profiler::probe::select::{Features, Wish, needs_btf, select};
+use profiler::probe::select::{Features, needs_btf, select};
 use profiler::probe::{Options, Probes};
 use profiler::recording::Backend;
 use serde_json::Value;
@@ -69,10 +69,10 @@ fn core() -> Target {
 
 /// The selection with one backend requested, and with none.
 fn found(target: &Target) -> (Vec<Backend>, Option<Backend>) {
-    let mut features = Features::new();
+    let mut features = Features::default();
     let mut chosen = |backend| {
-        let wish = Wish { backend, ..Wish::default() };
-        let choice = select(target, wish, |backend| features.refusal(backend), Vec::new());
+        let options = Options { backend, ..Options::default() };
+        let choice = select(target, options, |backend| features.refusal(backend), Vec::new());
         if let Err(obstacles) = &choice {
             println!("{}: {obstacles:?}", target.name);
         }

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use profiler::kernel::target::{KernelFiles, Target};
 use profiler::load::{
-    BuiltinKind, BuiltinLoad, Load, LoadRun, LoadSpec, LoadStatus, ProfilerProgram, StopSignal,
-    run_all,
+    BuiltinKind, BuiltinLoad, LoadRun, LoadSpec, LoadStatus, ProfilerProgram, StopSignal,
 };
 use profiler::probe::recorder::Recorder;
 use profiler::probe::{Books, Drained, Options, Precision, Probes, Session as _};
@@ -70,9 +69,12 @@ pub(crate) fn builtin(kind: BuiltinKind, operations: u64) -> BuiltinLoad {
 
 /// Runs loads side by side to their end; all of them have to succeed in every operation.
 pub(crate) fn run_loads(loads: Vec<BuiltinLoad>) -> Vec<LoadRun> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let loads = loads.into_iter().map(|load| -> Box<dyn Load> { Box::new(load) }).collect();
-    let runs = runtime.block_on(run_all(loads, &StopSignal::new()));
+    let stop = StopSignal::new();
+    let run = |load: &BuiltinLoad| LoadRun { spec: load.describe(), outcome: load.run(&stop) };
+    let runs: Vec<LoadRun> = std::thread::scope(|scope| {
+        let threads: Vec<_> = loads.iter().map(|load| scope.spawn(|| run(load))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
     assert_completed(&runs);
     runs
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::cargo::{self, STATIC_TARGET};
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::setup::{self, CARGO_DEB, Tool};
 
@@ -34,20 +34,20 @@ const FILES: [&str; 5] =
     ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "docs/systemd/profiler.service"];
 
 /// Makes both in `target/dist`; with `check` installs and runs them.
-pub(crate) fn run(paths: &Paths, check: bool) -> Result<()> {
+pub(crate) fn run(check: bool) -> Result<()> {
     let parts = [setup::DIST, setup::ARM64, setup::CLEAN_ROOT];
-    setup::ensure(paths, if check { &parts } else { &parts[..2] })?;
-    let program = cargo::build_static(paths)?;
-    let dist = paths.target().join("dist");
+    setup::ensure(if check { &parts } else { &parts[..2] })?;
+    let program = cargo::build_static()?;
+    let dist = paths::target().join("dist");
     process::empty_dir(&dist)?;
-    process::copy(&cargo::build_for_arm64(paths)?, &dist.join(GUEST))?;
+    process::copy(&cargo::build_for_arm64()?, &dist.join(GUEST))?;
     share(&program, &dist.join("share"))?;
-    let package = package(paths, &dist)?;
+    let package = package(&dist)?;
     println!("dist: {}", package.display());
-    let archive = archive(paths, &program, &dist)?;
+    let archive = archive(&program, &dist)?;
     println!("dist: {}", archive.display());
     if check {
-        try_out(paths, &package, &archive)?;
+        try_out(&package, &archive)?;
         println!("dist: both were installed and run in a clean Debian {SUITE}");
     }
     Ok(())
@@ -68,21 +68,21 @@ fn share(program: &Path, share: &Path) -> Result<()> {
 }
 
 /// The Debian package; `profiler/Cargo.toml` lists its files.
-fn package(paths: &Paths, dist: &Path) -> Result<PathBuf> {
+fn package(dist: &Path) -> Result<PathBuf> {
     let file = dist.join("profiler.deb");
-    let mut deb = Command::new(CARGO_DEB.program(paths));
+    let mut deb = Command::new(CARGO_DEB.program());
     deb.args(["--package", "profiler", "--no-build", "--locked", "--quiet"]);
-    deb.args(["--target", STATIC_TARGET]).arg("--output").arg(&file).current_dir(paths.root());
+    deb.args(["--target", STATIC_TARGET]).arg("--output").arg(&file).current_dir(paths::root());
     process::run(&mut deb)?;
     Ok(file)
 }
 
 /// The archive with the static binary.
-fn archive(paths: &Paths, program: &Path, dist: &Path) -> Result<PathBuf> {
+fn archive(program: &Path, dist: &Path) -> Result<PathBuf> {
     let name = format!("profiler-{}-{ARCH}", VERSION);
     let folder = dist.join(&name);
     process::create_dir(&folder)?;
-    let files = FILES.map(|file| paths.root().join(file));
+    let files = FILES.map(|file| paths::root().join(file));
     let share = dist.join("share");
     let parts = [program, &share, &dist.join(GUEST)];
     process::run(Command::new("cp").arg("-r").args(parts).args(files).arg(&folder))?;
@@ -98,33 +98,33 @@ fn archive(paths: &Paths, program: &Path, dist: &Path) -> Result<PathBuf> {
 pub(crate) struct CleanRoot;
 
 impl CleanRoot {
-    fn file(paths: &Paths) -> PathBuf {
-        paths.target().join("roots").join(format!("{SUITE}.tar"))
+    fn file() -> PathBuf {
+        paths::target().join("roots").join(format!("{SUITE}.tar"))
     }
 }
 
 impl Tool for CleanRoot {
-    fn is_ready(&self, paths: &Paths) -> bool {
-        Self::file(paths).exists()
+    fn is_ready(&self) -> bool {
+        Self::file().exists()
     }
 
-    fn install(&self, paths: &Paths) -> Result<()> {
-        let root = Self::file(paths);
-        process::create_dir(&paths.target().join("roots"))?;
+    fn install(&self) -> Result<()> {
+        let root = Self::file();
+        process::create_dir(&paths::target().join("roots"))?;
         let partial = root.with_extension("partial");
         let mut make = Command::new("mmdebstrap");
         make.args(["--variant=minbase", "--format=tar", IN_ROOT, SUITE]).arg(&partial);
-        process::run_logged(&mut make, &paths.target().join("logs/clean-root.log"))?;
-        process::rename(&partial, &root)
+        process::run_logged(&mut make, &paths::target().join("logs/clean-root.log"))?;
+        Ok(process::rename(&partial, &root)?)
     }
 }
 
 /// Installs and runs both in a clean root; needs root.
-fn try_out(paths: &Paths, package: &Path, archive: &Path) -> Result<()> {
-    let folder = tempfile::tempdir_in(paths.target()).context("cannot make a folder")?;
+fn try_out(package: &Path, archive: &Path) -> Result<()> {
+    let folder = tempfile::tempdir_in(paths::target()).context("cannot make a folder")?;
     let root = folder.path();
     let mut tar = Command::new("tar");
-    tar.arg("--extract").arg("--file").arg(CleanRoot::file(paths)).arg("--directory").arg(root);
+    tar.arg("--extract").arg("--file").arg(CleanRoot::file()).arg("--directory").arg(root);
     // An unprivileged container can make no devices; the root needs /dev/null alone.
     process::run(tar.args(["--exclude=./dev/*", "--numeric-owner"]))?;
     for (from, to) in [(package, "profiler.deb"), (archive, "profiler.tar.gz")] {
@@ -139,5 +139,5 @@ fn try_out(paths: &Paths, package: &Path, archive: &Path) -> Result<()> {
     );
     enter.arg(root).args([VERSION, ARCH]);
     enter.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
-    process::run_logged(&mut enter, &paths.target().join("logs/dist-check.log"))
+    process::run_logged(&mut enter, &paths::target().join("logs/dist-check.log"))
 }

@@ -9,7 +9,6 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use statrs::distribution::{Beta, ContinuousCDF as _};
 
-use crate::paths::Paths;
 use crate::process;
 use crate::setup;
 
@@ -20,7 +19,6 @@ const MEASURED: &str = "\nMeasured until ";
 
 /// The document with the table of these decisions.
 pub(super) fn render(
-    paths: &Paths,
     old: &str,
     profiler: &Path,
     date: &str,
@@ -28,16 +26,12 @@ pub(super) fn render(
 ) -> Result<String> {
     let (head, _) = old.split_once(MEASURED).context("docs/gate-power.md has no `Measured`")?;
     let mut text = head.to_owned();
-    let version = |program: &Path| -> Result<String> {
-        let text = process::stdout(Command::new(program).arg("--version"))?;
-        Ok(text.lines().next().unwrap_or_default().to_owned())
-    };
     let _ = writeln!(
         text,
         "{MEASURED}{date} by {} with {}\nand Linux {} on {}.\nSeconds are without the builds; the machine did other work meanwhile.\n",
         version(profiler)?,
         version(Path::new("qemu-system-x86_64"))?,
-        setup::kernel(paths, SERIES)?.release,
+        setup::kernel(SERIES)?.release,
         machine(),
     );
     let equal = decisions.iter().filter(|one| one.kind.slower == 0);
@@ -67,11 +61,16 @@ pub(super) fn render(
     Ok(text)
 }
 
+fn version(program: &Path) -> Result<String> {
+    let text = process::stdout(Command::new(program).arg("--version"))?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
 fn row(kind: &Kind, decisions: &[&Decision]) -> String {
     let all = decisions.len();
-    let count = |is: fn(&Decision) -> bool| decisions.iter().filter(|one| is(one)).count();
-    let alarms = count(|one| !one.false_alarms.is_empty());
-    let found = count(|one| one.found);
+    let alarms = decisions.iter().filter(|one| !one.false_alarms.is_empty()).count();
+    let inconclusive = decisions.iter().filter(|one| one.outcome == "inconclusive").count();
+    let found = decisions.iter().filter(|one| one.found).count();
     let (by, found, at_least) = match kind.slower {
         0 => ("-".to_owned(), "-".to_owned(), "-".to_owned()),
         by => (format!("+{by}"), found.to_string(), share(lowest(found, all))),
@@ -82,33 +81,34 @@ fn row(kind: &Kind, decisions: &[&Decision]) -> String {
     }
     let placements: Vec<String> =
         placements.iter().map(|(placements, times)| format!("{placements}: {times}")).collect();
-    let sorted = |values: &dyn Fn(&Decision) -> Option<f64>| {
-        let mut values: Vec<f64> = decisions.iter().filter_map(|one| values(one)).collect();
-        values.sort_unstable_by(f64::total_cmp);
-        values
-    };
-    let change = match &sorted(&|one| one.change)[..] {
+    let change = match &sorted(decisions.iter().filter_map(|one| one.change))[..] {
         [first, .., last] if first != last => format!("{first:+.1} to {last:+.1}"),
         [first, ..] => format!("{first:+.1}"),
         [] => "-".to_owned(),
     };
-    let largest = sorted(&|one| one.largest);
-    let largest = largest.last().map_or("-".to_owned(), |percent| format!("{percent:+.3} %"));
-    let seconds = sorted(&|one| Some(one.seconds));
-    let code = |of: &Option<String>, none: &str| {
-        of.as_ref().map_or(none.to_owned(), |of| format!("`{of}`"))
-    };
+    let largest = decisions.iter().filter_map(|one| one.largest).max_by(f64::total_cmp);
+    let largest = largest.map_or("-".to_owned(), |percent| format!("{percent:+.3} %"));
+    let seconds = sorted(decisions.iter().map(|one| one.seconds));
     let driver = if kind.driver == MODULE { "test module" } else { &kind.driver };
     format!(
-        "| {driver} | {} | {by} | {} | {all} | {alarms} | {} | {found} | {at_least} | {} | {} | {change} | {largest} | {:.0} ({:.0}) |\n",
-        code(&kind.handler, "all"),
-        code(&kind.limit, "default"),
+        "| {driver} | {} | {by} | {} | {all} | {alarms} | {} | {found} | {at_least} | {inconclusive} | {} | {change} | {largest} | {:.0} ({:.0}) |\n",
+        code(kind.handler.as_deref(), "all"),
+        code(kind.limit.as_deref(), "default"),
         share(highest(alarms, all)),
-        count(|one| one.outcome == "inconclusive"),
         placements.join(", "),
         seconds[all / 2],
         seconds[all - 1],
     )
+}
+
+fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    values
+}
+
+fn code(of: Option<&str>, none: &str) -> String {
+    of.map_or(none.to_owned(), |of| format!("`{of}`"))
 }
 
 fn share(share: f64) -> String {

@@ -6,8 +6,6 @@
 mod document;
 mod variant;
 
-pub(crate) use document::machine;
-
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,12 +17,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cargo;
-use crate::cli::{GatePowerArgs, Wanted};
-use crate::paths::Paths;
+use crate::cli::GatePowerArgs;
+use crate::paths;
 use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
 
+pub(crate) use document::machine;
 use variant::Driver;
 
 /// The handler of the test module that is made slower, and the load whose operations it is part of.
@@ -70,15 +69,15 @@ struct Kind {
 
 /// Makes the decisions that are not there yet, and writes the table of all. True if there is no false alarm, and each slower
 /// handler was found.
-pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
-    setup::ensure(paths, &[setup::MODULE_BUILD, Part::kernel(&SERIES)])?;
-    let profiler = cargo::build_profiler(paths)?;
-    let driver = Driver::of(paths, args)?;
+pub(crate) fn run(args: &GatePowerArgs) -> Result<bool> {
+    setup::ensure(&[setup::MODULE_BUILD, Part::kernel(&SERIES)])?;
+    let profiler = cargo::build_profiler()?;
+    let driver = Driver::of(args)?;
     // Two at once would build in the same trees.
-    let _lock = setup::lock(paths)?;
-    let kept = paths.target().join("gate-power/decisions.jsonl");
+    let _lock = setup::lock()?;
+    let kept = paths::target().join("gate-power/decisions.jsonl");
     let mut decisions = read(&kept)?;
-    for &Wanted { slower, count } in &args.decisions {
+    for &(slower, count) in &args.decisions {
         ensure!(slower == 0 || args.driver.is_none(), "only the test module can be made slower");
         let kind = Kind {
             driver: args.module.clone(),
@@ -92,16 +91,16 @@ pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
             }
             let builds = driver.pair(seed, slower)?;
             let agent = args.agent.as_deref();
-            let decision = decide(paths, (&profiler, agent), kind.clone(), seed, &builds)?;
+            let decision = decide((&profiler, agent), kind.clone(), seed, &builds)?;
             println!("gate-power: {}", serde_json::to_string(&decision)?);
             keep(&kept, &decision)?;
             decisions.push(decision);
         }
     }
-    let document = paths.root().join("docs/gate-power.md");
+    let document = paths::root().join("docs/gate-power.md");
     let date = process::stdout(Command::new("date").args(["-u", "+%F", "-r"]).arg(&kept))?;
     let old = process::read(&document)?;
-    let text = document::render(paths, &old, &profiler, date.trim(), &decisions)?;
+    let text = document::render(&old, &profiler, date.trim(), &decisions)?;
     process::write(&document, text)?;
     println!("gate-power: {} decisions, {}", decisions.len(), document.display());
     Ok(decisions
@@ -110,19 +109,20 @@ pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
 }
 
 impl Decision {
-    fn of(kind: Kind, seed: u64, report: &Value) -> Result<Self> {
+    fn of(kind: Kind, seed: u64, seconds: f64, report: &Value) -> Result<Self> {
         let lines = report["lines"].as_array().context("no lines in the gate's report")?;
-        let name = |line: &Value| line["handler"].as_str().unwrap_or_default().to_owned();
+        let failing = lines.iter().filter(|line| line["verdict"] == "fail");
         let mut failed: Vec<String> =
-            lines.iter().filter(|line| line["verdict"] == "fail").map(name).collect();
+            failing.map(|line| line["handler"].as_str().unwrap_or_default().to_owned()).collect();
         failed.dedup();
         let found = kind.slower > 0 && failed.iter().any(|name| name == HANDLER);
         if kind.slower > 0 {
             failed.retain(|name| name != HANDLER && name != OPERATION);
         }
         // The average, or the only cost that a limit judges: the number of calls is none.
-        let is_cost = |line: &&Value| ["avg", "tp50"].iter().any(|it| line["statistic"] == *it);
-        let cost = lines.iter().filter(is_cost).find(|line| line["handler"] == HANDLER);
+        let mut of_handler = lines.iter().filter(|line| line["handler"] == HANDLER);
+        let cost =
+            of_handler.find(|line| line["statistic"] == "avg" || line["statistic"] == "tp50");
         let changes = lines.iter().map(|line| &line["change"]);
         let placements = changes.clone().filter_map(|change| change["placements"].as_u64()).max();
         let largest = changes.filter_map(|change| change["percent"].as_f64());
@@ -134,7 +134,7 @@ impl Decision {
             placements: placements.unwrap_or(0),
             change: cost.and_then(|line| line["change"]["change"].as_f64()),
             largest: largest.max_by(f64::total_cmp),
-            seconds: 0.0,
+            seconds,
             kind,
         })
     }
@@ -142,17 +142,16 @@ impl Decision {
 
 /// Lets `profiler gate`, with an agent if there is one, decide on a pair of builds.
 fn decide(
-    paths: &Paths,
     (profiler, agent): (&Path, Option<&str>),
     kind: Kind,
     seed: u64,
     [baseline, candidate]: &[PathBuf; 2],
 ) -> Result<Decision> {
-    let folder = paths.target().join("gate-power");
+    let folder = paths::target().join("gate-power");
     let json = folder.join("gate.json");
     let mut command = Command::new(profiler);
     command.arg("gate").arg("--baseline").arg(baseline).arg("--candidate").arg(candidate);
-    command.arg("--kernel").arg(paths.kernel(SERIES)).arg("--json").arg(&json);
+    command.arg("--kernel").arg(paths::kernel(SERIES)).arg("--json").arg(&json);
     // As CI does: a baseline is measured once.
     command.arg("--cache").arg(folder.join("cache"));
     // Builds of equal code would pass without a measurement.
@@ -162,9 +161,10 @@ fn decide(
     command.args(kind.limit.iter().flat_map(|limit| ["--max-regression", limit]));
     command.env_remove("GITHUB_STEP_SUMMARY").env_remove("GITHUB_ACTIONS");
     let started = Instant::now();
-    process::decision(&mut command)?;
+    // Pass, fail, inconclusive: anything else is no decision.
+    process::stdout_if(&mut command, &[0, 10, 11])?;
     let seconds = started.elapsed().as_secs_f64();
-    let decision = Decision { seconds, ..Decision::of(kind, seed, &process::read_json(&json)?)? };
+    let decision = Decision::of(kind, seed, seconds, &process::read_json(&json)?)?;
     if !decision.false_alarms.is_empty() {
         // The builds stay, too.
         let kept = candidate.with_extension("gate.json");
@@ -177,8 +177,9 @@ fn decide(
 fn read(kept: &Path) -> Result<Vec<Decision>> {
     let text = if kept.exists() { process::read(kept)? } else { String::new() };
     let decisions = serde_json::Deserializer::from_str(&text).into_iter();
-    let failed = || format!("{} has another form; remove it to start again", kept.display());
-    decisions.collect::<Result<_, _>>().with_context(failed)
+    decisions
+        .collect::<Result<_, _>>()
+        .with_context(|| format!("{} has another form; remove it to start again", kept.display()))
 }
 
 fn keep(kept: &Path, decision: &Decision) -> Result<()> {
@@ -208,11 +209,11 @@ mod tests {
         let lines =
             [calls, line(HANDLER, "fail"), line(OPERATION, "fail"), line("bind_handler", "pass")];
         let report = json!({"outcome": "fail", "lines": lines});
-        let slower = Decision::of(kind(59), 0, &report).unwrap();
+        let slower = Decision::of(kind(59), 0, 1.0, &report).unwrap();
         assert!(slower.found && slower.false_alarms.is_empty());
         assert_eq!((slower.placements, slower.change), (3, Some(59.0)));
         assert_eq!(slower.largest, Some(1.008));
-        let equal = Decision::of(kind(0), 0, &report).unwrap();
+        let equal = Decision::of(kind(0), 0, 1.0, &report).unwrap();
         assert!(!equal.found && equal.false_alarms == [HANDLER, OPERATION]);
     }
 }

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::cli::GatePowerArgs;
 use crate::kbuild;
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::setup;
 use crate::vm::word;
@@ -43,14 +43,15 @@ pub(super) struct Driver {
 
 impl Driver {
     /// The test module, or the one that the user names.
-    pub(super) fn of(paths: &Paths, args: &GatePowerArgs) -> Result<Self> {
-        let headers = setup::kernel(paths, SERIES)?.headers();
-        let make = || format!("make -C {} M=$PWD CC={} modules", word(&headers), kbuild::COMPILER);
+    pub(super) fn of(args: &GatePowerArgs) -> Result<Self> {
+        let headers = setup::kernel(SERIES)?.headers();
         Ok(Self {
-            source: args.driver.clone().unwrap_or_else(|| paths.root().join("testbed")),
+            source: args.driver.clone().unwrap_or_else(|| paths::root().join("testbed")),
             module: args.module.clone(),
-            build: args.build.clone().unwrap_or_else(make),
-            folder: paths.target().join("gate-power").join(&args.module),
+            build: args.build.clone().unwrap_or_else(|| {
+                format!("make -C {} M=$PWD CC={} modules", word(&headers), kbuild::COMPILER)
+            }),
+            folder: paths::target().join("gate-power").join(&args.module),
         })
     }
 
@@ -132,14 +133,13 @@ fn varied(makefile: &str, seed: u64) -> Option<String> {
 
 /// A source with a function that nothing calls and data that nothing reads.
 fn added(name: &str, seed: u64) -> String {
-    let size = |what: &str| number(seed, &format!("{name} {what}")) % MOST + 1;
+    let [code, data] =
+        ["code", "data"].map(|what| number(seed, &format!("{name} {what}")) % MOST + 1);
     let kind = ["const char", "char"][(number(seed, &format!("{name} const")) % 2) as usize];
     // `noinline` is a macro of the kernel's headers, which a flag includes.
     format!(
-        "static void __attribute__((__used__, __noinline__)) {name}_{seed}(void)\n{{\n\t__asm__ volatile(\".skip {}, 0x90\");\n}}\n\
-         static {kind} __attribute__((__used__)) {name}_data_{seed}[{}] = {{ 1 }};\n",
-        size("code"),
-        size("data"),
+        "static void __attribute__((__used__, __noinline__)) {name}_{seed}(void)\n{{\n\t__asm__ volatile(\".skip {code}, 0x90\");\n}}\n\
+         static {kind} __attribute__((__used__)) {name}_data_{seed}[{data}] = {{ 1 }};\n"
     )
 }
 
@@ -158,8 +158,7 @@ fn function(listing: &str) -> Option<String> {
     let (name, lines) = listing.split_once(">:\n")?;
     let (_, name) = name.split_once('<')?;
     let mut names: Vec<&str> = lines.lines().filter_map(mnemonic).collect();
-    let is_fill = |name: &&str| name.starts_with("nop") || ["xchg", "int3"].contains(name);
-    while names.last().is_some_and(is_fill) {
+    while names.last().is_some_and(|it| it.starts_with("nop") || ["xchg", "int3"].contains(it)) {
         names.pop();
     }
     // A section's code without a function, such as the kernel's alternatives, is in the order of the objects.

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 
 /// For booting a kernel on this machine's file tree.
@@ -62,7 +62,7 @@ pub(crate) fn missing(wanted: impl Iterator<Item = &'static str>) -> Result<Vec<
 
 /// Installs packages on this machine. apt runs strictly one at a time: some images delete the
 /// archives after every update, also those of an install under way.
-pub(crate) fn install(paths: &Paths, packages: &[&str]) -> Result<()> {
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let names = packages.join(" ");
     if !nix::unistd::geteuid().is_root() {
         bail!(
@@ -74,7 +74,7 @@ pub(crate) fn install(paths: &Paths, packages: &[&str]) -> Result<()> {
     if !release.lines().any(|line| line == "ID=debian") {
         bail!("this machine is not Debian; install what these Debian packages hold: {names}");
     }
-    let log = paths.target().join("logs/apt.log");
+    let log = paths::target().join("logs/apt.log");
     for command in [&["update"][..], &[&["install", "--no-install-recommends"], packages].concat()]
     {
         let mut apt = Command::new("apt-get");

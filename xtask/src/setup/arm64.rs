@@ -9,7 +9,7 @@ use profiler_vm::Arch;
 use profiler_vm::debian::Unpacked;
 
 use super::{Tool, kernels, mirror};
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::series::Series;
 
@@ -20,53 +20,53 @@ pub(crate) const KERNELS: [Series; 2] = [Series::V6_1, Series::V6_12];
 const LIBRARY: &str = "libstd-rust-web-dev";
 const COMPILER: &str = "rustc-web";
 
-fn library(paths: &Paths) -> PathBuf {
-    paths.arm64().join("rust")
+fn library() -> PathBuf {
+    paths::arm64().join("rust")
 }
 
 /// What rustc takes as its root.
-pub(crate) fn sysroot(paths: &Paths) -> PathBuf {
-    library(paths).join("usr")
+pub(crate) fn sysroot() -> PathBuf {
+    library().join("usr")
 }
 
-fn kernel_root(paths: &Paths, series: Series) -> PathBuf {
-    paths.arm64().join(series.as_str())
+fn kernel_root(series: Series) -> PathBuf {
+    paths::arm64().join(series.to_string())
 }
 
 /// The kernel of a series, if it is there with its headers.
-pub(crate) fn kernel(paths: &Paths, series: Series) -> Result<Unpacked> {
-    kernels::open(&kernel_root(paths, series))
+pub(crate) fn kernel(series: Series) -> Result<Unpacked> {
+    kernels::open(&kernel_root(series))
 }
 
 /// All of it but the packages of this machine.
 pub(super) struct Arm64;
 
 impl Tool for Arm64 {
-    fn is_ready(&self, paths: &Paths) -> bool {
-        KERNELS.iter().all(|series| kernel(paths, *series).is_ok()) && library(paths).exists()
+    fn is_ready(&self) -> bool {
+        KERNELS.iter().all(|series| kernel(*series).is_ok()) && library().exists()
     }
 
-    fn install(&self, paths: &Paths) -> Result<()> {
-        let apt = mirror::apt(&paths.arm64().join("apt"), &KERNELS, Arch::Arm64)?;
+    fn install(&self) -> Result<()> {
+        let apt = mirror::apt(&paths::arm64().join("apt"), &KERNELS, Arch::Arm64)?;
         let mut version = Command::new("dpkg-query");
         let version = process::stdout(version.args(["-W", "-f", "${Version}", COMPILER]))?;
-        let to = library(paths);
+        let to = library();
         if !to.exists() {
             mirror::unpack(&apt, &format!("{LIBRARY}={}", version.trim()), &to)?;
         }
-        for series in KERNELS.into_iter().filter(|series| kernel(paths, *series).is_err()) {
-            kernels::install(&apt, series, Arch::Arm64, &kernel_root(paths, series))?;
+        for series in KERNELS.into_iter().filter(|series| kernel(*series).is_err()) {
+            kernels::install(&apt, series, Arch::Arm64, &kernel_root(series))?;
         }
         Ok(())
     }
 }
 
 /// Puts the program of arm64's guests beside this machine's release build, and into the user's cache if there is one.
-pub(crate) fn keep_program(paths: &Paths, program: &Path) -> Result<()> {
-    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+pub(crate) fn keep_program(program: &Path) -> Result<()> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
     let cache = cache.map(|cache| cache.join("profiler/guests"));
-    for folder in std::iter::once(paths.target().join("release")).chain(cache) {
+    for folder in std::iter::once(paths::target().join("release")).chain(cache) {
         process::create_dir(&folder)?;
         let file = folder.join("profiler-aarch64");
         process::copy(program, &file)?;

@@ -11,7 +11,7 @@ use profiler_vm::Arch;
 use profiler_vm::debian::{self, Apt, Entry, Partial, Unpacked};
 
 use super::{Tool, mirror};
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::series::Series;
 
@@ -26,8 +26,8 @@ pub(crate) const BUILD_FOLDER: &str = "build";
 ///
 /// # Errors
 /// If it is not there with its headers.
-pub(crate) fn kernel(paths: &Paths, series: Series) -> Result<Unpacked> {
-    open(&paths.kernel(series))
+pub(crate) fn kernel(series: Series) -> Result<Unpacked> {
+    open(&paths::kernel(series))
 }
 
 /// The unpacked kernel in this folder.
@@ -42,14 +42,14 @@ pub(crate) fn has_own_tools(kernel: &Unpacked) -> bool {
 }
 
 impl Tool for Series {
-    fn is_ready(&self, paths: &Paths) -> bool {
-        kernel(paths, *self).is_ok()
+    fn is_ready(&self) -> bool {
+        kernel(*self).is_ok()
     }
 
-    fn install(&self, paths: &Paths) -> Result<()> {
+    fn install(&self) -> Result<()> {
         println!("set-up: reading package lists");
-        let apt = mirror::apt(&paths.target().join("apt"), &[*self], Arch::HERE)?;
-        install(&apt, *self, Arch::HERE, &paths.kernel(*self))
+        let apt = mirror::apt(&paths::target().join("apt"), &[*self], Arch::HERE)?;
+        install(&apt, *self, Arch::HERE, &paths::kernel(*self))
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) fn install(apt: &Apt, series: Series, arch: Arch, to: &Path) -> Resul
 
 /// The newest kernel of the series: its release, and its packages with those of its headers.
 fn resolve(apt: &Apt, series: Series, arch: Arch) -> Result<(String, Vec<Entry>)> {
-    let is_of_series = |version: &str| debian::is_of(version, series.as_str());
+    let is_of_series = |version: &str| debian::is_of(version, &series.to_string());
     let name = format!("linux-image-{}", arch.debian());
     let image = apt.newest(&name, &is_of_series)?.depends_on("linux-image-")?;
     let release = image.trim_start_matches("linux-image-");
@@ -110,5 +110,5 @@ fn download_tools(apt: &Apt, packages: &[String], debs: &Path) -> Result<()> {
 fn make_root(root: &Path) -> Result<()> {
     let awk = root.join("usr/bin/awk");
     symlink("mawk", &awk).with_context(|| format!("cannot create {}", awk.display()))?;
-    process::create_dir(&root.join(BUILD_FOLDER))
+    Ok(process::create_dir(&root.join(BUILD_FOLDER))?)
 }

@@ -14,7 +14,13 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// apt in a folder of its own with the suites of these series, after it has read their package lists.
 pub(super) fn apt(folder: &Path, wanted: &[Series], arch: Arch) -> Result<Apt> {
-    let apt = Apt::configure(folder, Some(&Mirror::of_this_machine()?.sources(wanted)), arch)?;
+    let mut targets = Command::new("apt-get");
+    targets.args(["indextargets", "--no-release-info", "--format"]);
+    targets.args(["$(REPO_URI) $(RELEASE) $(CREATED_BY)", "Created-By: Packages"]);
+    let sources = sources(&process::stdout(&mut targets)?, wanted).context(
+        "apt has no source with a Debian release; add your mirror to /etc/apt/sources.list",
+    )?;
+    let apt = Apt::configure(folder, Some(&sources), arch)?;
     apt.update()?;
     Ok(apt)
 }
@@ -27,49 +33,30 @@ pub(super) fn unpack(apt: &Apt, package: &str, to: &Path) -> Result<()> {
     Ok(partial.place()?)
 }
 
-/// Where this machine has its Debian from.
-struct Mirror {
-    main: String,
-    security: Option<String>,
+/// The lines of a sources.list for these series, by the mirrors of this machine: lines `URI release created-by`. Sources of
+/// third parties have releases of other names.
+fn sources(targets: &str, wanted: &[Series]) -> Option<String> {
+    let (main, security_uri) = (uri_of(targets, "")?, uri_of(targets, "-security"));
+    let mut lines = String::new();
+    for series in wanted {
+        let (suite, security) = series.suite();
+        // Debian 11 is at its end: its last lists may be out of date for good.
+        let late = if *series == Series::V5_10 { " check-valid-until=no" } else { "" };
+        for (uri, suite) in std::iter::once((main, suite)).chain(security_uri.zip(security)) {
+            lines += &format!("deb [signed-by={KEYRING}{late}] {uri} {suite} main\n");
+        }
+    }
+    Some(lines)
 }
 
-impl Mirror {
-    fn of_this_machine() -> Result<Self> {
-        let mut targets = Command::new("apt-get");
-        targets.args(["indextargets", "--no-release-info", "--format"]);
-        targets.args(["$(REPO_URI) $(RELEASE) $(CREATED_BY)", "Created-By: Packages"]);
-        Self::choose(&process::stdout(&mut targets)?).context(
-            "apt has no source with a Debian release; add your mirror to /etc/apt/sources.list",
-        )
-    }
-
-    /// Lines `URI release created-by`; sources of third parties have releases of other names.
-    fn choose(targets: &str) -> Option<Self> {
-        const RELEASES: [&str; 6] =
-            ["bullseye", "bookworm", "trixie", "oldstable", "stable", "oldoldstable"];
-        let uri_of = |suffix: &str| {
-            targets.lines().find_map(|line| {
-                let (uri, rest) = line.split_once(' ')?;
-                let release = rest.split(' ').next()?.strip_suffix(suffix)?;
-                RELEASES.contains(&release).then(|| uri.to_owned())
-            })
-        };
-        Some(Self { main: uri_of("")?, security: uri_of("-security") })
-    }
-
-    fn sources(&self, wanted: &[Series]) -> String {
-        let mut lines = String::new();
-        for series in wanted {
-            let (suite, security) = series.suite();
-            // Debian 11 is at its end: its last lists may be out of date for good.
-            let late = if *series == Series::V5_10 { " check-valid-until=no" } else { "" };
-            let security = self.security.as_ref().zip(security);
-            for (uri, suite) in std::iter::once((&self.main, suite)).chain(security) {
-                lines += &format!("deb [signed-by={KEYRING}{late}] {uri} {suite} main\n");
-            }
-        }
-        lines
-    }
+fn uri_of<'a>(targets: &'a str, suffix: &str) -> Option<&'a str> {
+    const RELEASES: [&str; 6] =
+        ["bullseye", "bookworm", "trixie", "oldstable", "stable", "oldoldstable"];
+    targets.lines().find_map(|line| {
+        let (uri, rest) = line.split_once(' ')?;
+        let release = rest.split(' ').next()?.strip_suffix(suffix)?;
+        RELEASES.contains(&release).then_some(uri)
+    })
 }
 
 #[cfg(test)]
@@ -78,15 +65,15 @@ mod tests {
 
     #[test]
     fn the_mirror_is_the_machines_own() {
-        let mirror = Mirror::choose(
+        let sources = sources(
             "https://other.example/apt/ nodistro Packages\n\
              http://mirror.example/debian/ bookworm-updates Packages\n\
              http://mirror.example/debian/ bookworm Packages\n\
              http://mirror.example/sec/ bookworm-security Packages\n",
+            &[Series::V6_1, Series::V6_12, Series::V7_2],
         )
         .unwrap();
-        assert_eq!(mirror.main, "http://mirror.example/debian/");
-        let sources = mirror.sources(&[Series::V6_1, Series::V6_12, Series::V7_2]);
+        assert!(sources.contains("http://mirror.example/debian/ bookworm main\n"));
         assert!(sources.contains("http://mirror.example/sec/ bookworm-security main\n"));
         assert!(sources.contains("http://mirror.example/debian/ bookworm-backports main\n"));
         assert!(sources.contains("http://mirror.example/debian/ sid main\n"));
@@ -95,6 +82,6 @@ mod tests {
 
     #[test]
     fn no_debian_source_is_no_mirror() {
-        assert!(Mirror::choose("https://other.example/apt/ nodistro Packages\n").is_none());
+        assert!(sources("https://other.example/apt/ nodistro Packages\n", &Series::ALL).is_none());
     }
 }

@@ -5,11 +5,9 @@
 
 mod apt;
 pub(crate) mod arm64;
-mod cargo_tool;
 mod kernels;
 mod mirror;
-mod unpacked;
-pub(crate) mod venv;
+pub(crate) mod tools;
 
 use std::fs::File;
 
@@ -17,14 +15,13 @@ use anyhow::{Context as _, Result};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::dist::CleanRoot;
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::series::Series;
 use crate::stop;
 
-pub(crate) use cargo_tool::{BPF_LINKER, CARGO_DEB, LLVM_PREFIX, MDBOOK};
 pub(crate) use kernels::{BUILD_FOLDER, has_own_tools, kernel};
-pub(crate) use unpacked::{AUDIT, PROMETHEUS};
+pub(crate) use tools::{AUDIT, BPF_LINKER, CARGO_DEB, LLVM_PREFIX, MDBOOK, PROMETHEUS};
 
 /// A part of the set-up.
 #[derive(Clone, Copy)]
@@ -33,30 +30,19 @@ pub(crate) struct Part<'a> {
     /// Packages of this machine.
     packages: &'static str,
     /// What lands below `target/`.
-    tool: &'a dyn Tool,
+    tool: Option<&'a dyn Tool>,
 }
 
 /// What is installed below `target/`.
 pub(crate) trait Tool: Sync {
     /// Whether it is there, in the right version.
-    fn is_ready(&self, paths: &Paths) -> bool;
-    fn install(&self, paths: &Paths) -> Result<()>;
-}
-
-/// For parts that are packages alone.
-impl Tool for () {
-    fn is_ready(&self, _: &Paths) -> bool {
-        true
-    }
-
-    fn install(&self, _: &Paths) -> Result<()> {
-        Ok(())
-    }
+    fn is_ready(&self) -> bool;
+    fn install(&self) -> Result<()>;
 }
 
 impl<'a> Part<'a> {
     const fn new(what: &'static str, packages: &'static str, tool: &'a dyn Tool) -> Self {
-        Self { what, packages, tool }
+        Self { what, packages, tool: Some(tool) }
     }
 
     /// One kernel: image, modules and headers.
@@ -65,23 +51,24 @@ impl<'a> Part<'a> {
     }
 }
 
-pub(crate) const VM: Part<'_> = Part::new("virtme-ng, by pip", apt::VM, &venv::VIRTME);
-pub(crate) const MODULE_BUILD: Part<'_> = Part::new("", apt::MODULE_BUILD, &());
+pub(crate) const VM: Part<'_> = Part::new("virtme-ng, by pip", apt::VM, &tools::VIRTME);
+pub(crate) const MODULE_BUILD: Part<'_> =
+    Part { what: "", packages: apt::MODULE_BUILD, tool: None };
 /// What tests of agents need: compiler and library of a BPF program, and auditctl.
 pub(crate) const AGENTS: Part<'_> = Part::new("auditctl", apt::AGENTS, &AUDIT);
 pub(crate) const READERS: Part<'_> = Part::new(
     "other readers of exported files, and Playwright, by pip",
     apt::READERS,
-    &venv::READERS,
+    &tools::READERS,
 );
 pub(crate) const LINTERS: Part<'_> = Part::new(
     "linters of scripts, workflows and dependencies, by pip",
     apt::PYTHON,
-    &venv::LINTERS,
+    &tools::LINTERS,
 );
 pub(crate) const SCRAPER: Part<'_> = Part::new("Prometheus", "", &PROMETHEUS);
 /// Tools that fuzz the parsers and measure their speed.
-pub(crate) const PARSERS: Part<'_> = Part::new("", apt::PARSERS, &());
+pub(crate) const PARSERS: Part<'_> = Part { what: "", packages: apt::PARSERS, tool: None };
 pub(crate) const BPF_BUILD: Part<'_> =
     Part::new("bpf-linker, by cargo (minutes)", apt::BPF_BUILD, &BPF_LINKER);
 pub(crate) const ARM64: Part<'_> =
@@ -102,41 +89,46 @@ pub(crate) fn all() -> Vec<Part<'static>> {
 }
 
 /// Installs what is missing of `parts`; prints nothing if nothing is. An error after a signal: each VM checks its parts.
-pub(crate) fn ensure(paths: &Paths, parts: &[Part<'_>]) -> Result<()> {
+pub(crate) fn ensure(parts: &[Part<'_>]) -> Result<()> {
     stop::check()?;
-    let find = || -> Result<_> {
-        let packages = apt::missing(parts.iter().flat_map(|part| part.packages.split(' ')))?;
-        let missing: Vec<_> = parts.iter().filter(|part| !part.tool.is_ready(paths)).collect();
-        Ok((!packages.is_empty() || !missing.is_empty()).then_some((packages, missing)))
-    };
-    if find()?.is_none() {
+    if missing(parts)?.is_none() {
         return Ok(());
     }
-    let _lock = lock(paths)?;
+    let _lock = lock()?;
     // Another xtask may have installed it meanwhile.
-    let Some((packages, missing)) = find()? else { return Ok(()) };
+    let Some((packages, tools)) = missing(parts)? else { return Ok(()) };
     println!("set-up: this will be installed");
     if !packages.is_empty() {
         println!("  on this machine, by apt: {}", packages.join(" "));
     }
-    missing.iter().for_each(|part| println!("  below target/: {}", part.what));
+    tools.iter().for_each(|(what, _)| println!("  below target/: {what}"));
     if !packages.is_empty() {
         println!("set-up: apt-get install ({} packages and what they need)", packages.len());
-        apt::install(paths, &packages)?;
+        apt::install(&packages)?;
     }
-    for part in &missing {
-        println!("set-up: {}", part.what);
-        part.tool.install(paths)?;
+    for (what, tool) in tools {
+        println!("set-up: {what}");
+        tool.install()?;
     }
     println!("set-up: done");
     Ok(())
 }
 
+/// Packages, and tools with what they are.
+type Missing<'a> = (Vec<&'static str>, Vec<(&'static str, &'a dyn Tool)>);
+
+fn missing<'a>(parts: &[Part<'a>]) -> Result<Option<Missing<'a>>> {
+    let packages = apt::missing(parts.iter().flat_map(|part| part.packages.split(' ')))?;
+    let tools = parts.iter().filter_map(|part| Some((part.what, part.tool?)));
+    let tools: Vec<_> = tools.filter(|(_, tool)| !tool.is_ready()).collect();
+    Ok((!packages.is_empty() || !tools.is_empty()).then_some((packages, tools)))
+}
+
 /// Waits for any other xtask that installs or builds under `target/`: two at once would collide in
 /// dpkg and in the folders. Held until dropped.
-pub(crate) fn lock(paths: &Paths) -> Result<Flock<File>> {
-    process::create_dir(&paths.target())?;
-    let path = paths.target().join("xtask.lock");
+pub(crate) fn lock() -> Result<Flock<File>> {
+    process::create_dir(&paths::target())?;
+    let path = paths::target().join("xtask.lock");
     let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
     Flock::lock(file, FlockArg::LockExclusive)
         .map_err(|(_, errno)| errno)

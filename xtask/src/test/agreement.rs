@@ -28,35 +28,34 @@ fn tolerance(name: &str, a: f64, b: f64) -> f64 {
 
 /// Fails if a value of one boot differs too much from the other's, or is missing there.
 pub(crate) fn check(first: &Path, second: &Path) -> Result<()> {
-    let read = |folder: &Path| {
-        let path = folder.join(FILE);
-        let text = process::read(&path)?;
-        parse(&text).with_context(|| format!("{} is broken", path.display()))
-    };
     compare(&read(first)?, &read(second)?)
+}
+
+fn read(folder: &Path) -> Result<Values> {
+    let path = folder.join(FILE);
+    let text = process::read(&path)?;
+    parse(&text).with_context(|| format!("{} is broken", path.display()))
 }
 
 type Values = BTreeMap<String, f64>;
 
 fn parse(text: &str) -> Result<Values> {
-    let value = |line: &str| -> Result<(String, f64)> {
+    let values = text.lines().map(|line| {
         let (name, value) = line.split_once('\t').with_context(|| format!("line `{line}`"))?;
         Ok((name.to_owned(), value.parse().with_context(|| format!("line `{line}`"))?))
-    };
-    text.lines().map(value).collect()
+    });
+    values.collect()
 }
 
 fn compare(first: &Values, second: &Values) -> Result<()> {
     ensure!(!first.is_empty(), "the first boot wrote no values");
     let mut apart = Vec::new();
     for name in first.keys().chain(second.keys().filter(|name| !first.contains_key(*name))) {
-        match (first.get(name), second.get(name)) {
-            // A NaN fails, too.
-            (Some(a), Some(b)) if (a - b).abs() <= tolerance(name, *a, *b) => {}
-            (a, b) => {
-                let text = |value: Option<&f64>| value.map_or("nothing".to_owned(), f64::to_string);
-                apart.push(format!("{name}: {} and {}", text(a), text(b)));
-            }
+        let (a, b) = (first.get(name), second.get(name));
+        // A NaN fails, too.
+        if !a.zip(b).is_some_and(|(a, b)| (a - b).abs() <= tolerance(name, *a, *b)) {
+            let [a, b] = [a, b].map(|it| it.map_or("nothing".to_owned(), f64::to_string));
+            apart.push(format!("{name}: {a} and {b}"));
         }
     }
     ensure!(apart.is_empty(), "two boots are more than 1 % apart:\n  {}", apart.join("\n  "));

@@ -18,7 +18,6 @@ use anyhow::Result;
 
 use super::libtest;
 use super::report::Report;
-use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
 use crate::setup;
@@ -36,53 +35,47 @@ const SERIES: Series = Series::V6_1;
 const OTHERS: [Series; 3] = [Series::V5_10, Series::V6_12, Series::V7_2];
 
 /// Runs them, or those of these names, one at a time: each boots VMs.
-pub(super) fn run(
-    paths: &Paths,
-    binary: &Path,
-    only: &[String],
-    report: &mut Report,
-) -> Result<()> {
+pub(super) fn run(binary: &Path, only: &[String], report: &mut Report) -> Result<()> {
     println!("test: the lab");
-    setup::ensure(paths, &[setup::AGENTS])?;
-    let ignored = || {
-        let mut command = Command::new(binary);
-        command.arg("--ignored");
-        if only.is_empty() {
-            command.arg(TESTS);
-        } else {
-            command.arg("--exact").args(only);
-        }
-        command
-    };
-    let listed = libtest::listed(&process::stdout(ignored().arg("--list"))?);
+    setup::ensure(&[setup::AGENTS])?;
+    let listed = libtest::listed(&process::stdout(ignored(binary, only).arg("--list"))?);
     let slow = Variant::slow("connect_syscall_handler", 64);
-    let build = |variant: &Variant| testbed::build(paths, SERIES, variant);
     let plain = Variant::default();
-    let mut command = ignored();
+    let mut command = ignored(binary, only);
     command.args(["--test-threads=1", "--show-output"]);
-    command.env("PROFILER_LAB_KERNEL", setup::kernel(paths, SERIES)?.image());
-    command.env("PROFILER_LAB_BASELINE", build(&plain)?);
-    command.env("PROFILER_LAB_CANDIDATE", build(&slow)?);
-    command.env("PROFILER_LAB_PLANTED", build(&Variant::planted())?);
-    command.env("PROFILER_LAB_HARMLESS", build(&Variant::harmless())?);
+    command.env("PROFILER_LAB_KERNEL", setup::kernel(SERIES)?.image());
+    command.env("PROFILER_LAB_BASELINE", testbed::build(SERIES, &plain)?);
+    command.env("PROFILER_LAB_CANDIDATE", testbed::build(SERIES, &slow)?);
+    command.env("PROFILER_LAB_PLANTED", testbed::build(SERIES, &Variant::planted())?);
+    command.env("PROFILER_LAB_HARMLESS", testbed::build(SERIES, &Variant::harmless())?);
     let mut others = Vec::new();
     for series in OTHERS {
-        others.push(setup::kernel(paths, series)?.image());
-        others.push(testbed::build(paths, series, &plain)?);
+        others.push(setup::kernel(series)?.image());
+        others.push(testbed::build(series, &plain)?);
     }
     command.env("PROFILER_LAB_OTHERS", std::env::join_paths(others)?);
-    command.env("PROFILER_LAB_AUDITCTL", setup::AUDIT.programs(paths));
-    crate::guest(paths)?;
+    command.env("PROFILER_LAB_AUDITCTL", setup::AUDIT.programs());
+    crate::guest()?;
     let mut arm64 = Vec::new();
     for series in setup::arm64::KERNELS {
-        arm64.push(setup::arm64::kernel(paths, series)?.image());
-        arm64.push(testbed::build_for_arm64(paths, series, &plain)?);
-        arm64.push(testbed::build_for_arm64(paths, series, &slow)?);
+        arm64.push(setup::arm64::kernel(series)?.image());
+        arm64.push(testbed::build_for_arm64(series, &plain)?);
+        arm64.push(testbed::build_for_arm64(series, &slow)?);
     }
     command.env("PROFILER_LAB_ARM64", std::env::join_paths(arm64)?);
     let (status, lines) = process::printed(&mut command)?;
-    let endings = libtest::endings(lines.iter().map(String::as_str));
     let early = format!("the test binary ended early: {status}");
-    report.add_run(PLACE, &listed, &endings, &early);
+    report.add_run(PLACE, &listed, &libtest::endings(&lines), &early);
     Ok(())
+}
+
+fn ignored(binary: &Path, only: &[String]) -> Command {
+    let mut command = Command::new(binary);
+    command.arg("--ignored");
+    if only.is_empty() {
+        command.arg(TESTS);
+    } else {
+        command.arg("--exact").args(only);
+    }
+    command
 }

@@ -32,11 +32,11 @@ use crate::cargo;
 use crate::cli::{TestArgs, VmArgs};
 use crate::ebpf;
 use crate::fuzz;
-use crate::paths::Paths;
+use crate::paths;
 use crate::process;
 use crate::series::Series;
 use crate::setup;
-use crate::setup::venv::{BROWSER, READERS};
+use crate::setup::tools::{BROWSER, READERS};
 use crate::speed;
 use crate::testbed::{self, Variant};
 use crate::vm;
@@ -71,8 +71,8 @@ const QUICK: [&str; 3] = ["mitigations=off", "init_on_alloc=0", "tsc=reliable"];
 const NO_GRACE: &str = "rcupdate.rcu_expedited=1";
 
 /// On a busy host a CPU of a guest does nothing for a while, and the kernel, which patches 50,000 functions at once, takes that for a
-/// stall or lockup after 20 s. The longest that it waits: 300 s, and twice 60 s.
-const PATIENT: [&str; 2] = ["rcupdate.rcu_cpu_stall_timeout=300", "watchdog_thresh=60"];
+/// stall after 20 s. The longest that it waits: 300 s.
+const PATIENT: &str = "rcupdate.rcu_cpu_stall_timeout=300";
 
 /// The kernel that runs with two CPUs as it comes, mitigations included.
 const AS_USUAL: Series = Series::V6_12;
@@ -90,8 +90,8 @@ impl TestArgs {
         }
         boots.retain(|boot| self.boot.is_empty() || self.boot.contains(&boot.name));
         for filter in &self.filters {
-            let has = |boot: &Boot| boot.tests.iter().any(|test| test.contains(filter));
-            ensure!(boots.iter().any(has), "no test of these boots has `{filter}` in its name");
+            let has = boots.iter().flat_map(|boot| &boot.tests).any(|test| test.contains(filter));
+            ensure!(has, "no test of these boots has `{filter}` in its name");
         }
         if !self.filters.is_empty() {
             for boot in &mut boots {
@@ -104,18 +104,15 @@ impl TestArgs {
 }
 
 /// Runs the selected tests and prints the summary; true when all is well.
-pub(crate) fn run(paths: &Paths, wanted: &TestArgs) -> Result<bool> {
+pub(crate) fn run(wanted: &TestArgs) -> Result<bool> {
     let started = Instant::now();
+    let (on_host, in_vm) = (wanted.boot.is_empty(), !wanted.host);
     if wanted.list {
-        let tested = cargo::build_tests(paths, false)?;
-        for boot in wanted.of(plan::boots(&tested.vm_tests)?)? {
+        for boot in wanted.of(plan::boots(&cargo::build_tests(false)?.vm_tests)?)? {
             boot.tests.iter().for_each(|test| println!("{}\t{test}", boot.name));
         }
         return Ok(true);
     }
-    let in_vm = !wanted.host;
-    let on_host = wanted.boot.is_empty();
-    // Everything at once, so that the plan is printed once.
     let parts = if in_vm {
         setup::all()
     } else {
@@ -125,240 +122,213 @@ pub(crate) fn run(paths: &Paths, wanted: &TestArgs) -> Result<bool> {
     // One waits for the network most of the time, the other for the CPUs.
     let (ready, built) = thread::scope(|scope| {
         let ready = scope.spawn(|| {
-            let done = setup::ensure(paths, &parts);
+            let done = setup::ensure(&parts);
             // The build goes on for minutes.
             done.inspect_err(|error| eprintln!("error: set-up: {error:#}"))
         });
-        let built = cargo::build_tests(paths, on_host);
+        let built = cargo::build_tests(on_host);
         (ready.join(), built)
     });
     ready.map_err(|_| anyhow!("a panic in the set-up, see above"))??;
     if let Some(tested) = report.step(BUILD, "tests", built) {
-        all(paths, wanted, (on_host, in_vm), &tested, &mut report)?;
+        if on_host {
+            report.step("object", "is that of its sources", ebpf::check());
+            let figures = speed::import(&tested.profiler, MEGABYTES);
+            if let Some(figures) = report.step("speed", "import", figures) {
+                println!("speed: import: {figures}");
+            }
+        }
+        let boots = if in_vm { wanted.of(plan::boots(&tested.vm_tests)?)? } else { Vec::new() };
+        if !boots.is_empty() {
+            report.step(BUILD, "the BPF object anew", ebpf::rebuild());
+        }
+        jobs(wanted, boots, &tested, &mut report)?;
     }
     println!("test: took {} s\n", started.elapsed().as_secs());
     println!("{}", report.summary());
     Ok(report.is_green())
 }
 
-/// What needs the whole machine, and then all else side by side.
-fn all(
-    paths: &Paths,
+/// What does not need the whole machine, side by side.
+fn jobs(
     wanted: &TestArgs,
-    (on_host, in_vm): (bool, bool),
+    mut boots: Vec<Boot>,
     tested: &cargo::Tested,
     report: &mut Report,
 ) -> Result<()> {
-    if on_host {
-        report.step("object", "is that of its sources", ebpf::check(paths));
-        let figures = speed::import(paths, &tested.profiler, MEGABYTES);
-        if let Some(figures) = report.step("speed", "import", figures) {
-            println!("speed: import: {figures}");
-        }
-    }
-    let mut boots = if in_vm { wanted.of(plan::boots(&tested.vm_tests)?)? } else { Vec::new() };
+    let on_host = wanted.boot.is_empty();
     // The longest first: at the end it would leave the other CPU idle.
     boots.sort_by_key(|boot| std::cmp::Reverse(boot.length()));
     boots = boots.into_iter().flat_map(Boot::parts).collect();
-    if !boots.is_empty() {
-        report.step(BUILD, "the BPF object anew", ebpf::rebuild(paths));
-    }
-    let bench = BootContext { paths, tested, timeout: wanted.timeout };
     // That which waits the most, beside the longest of those that do not.
     let mut jobs = Vec::new();
     if on_host {
-        jobs.push(Job::new(HOST, |only, report| host_tests(paths, only, report)));
+        jobs.push(Job::new(HOST, host_tests));
     }
     // Its tests boot VMs themselves: it has a name like a boot, but no filters.
-    let is_all = wanted.boot.is_empty() && wanted.filters.is_empty();
-    if in_vm && (is_all || wanted.boot.iter().any(|name| name == lab::PLACE)) {
-        let run = |only: &[String], report: &mut Report| {
-            lab::run(paths, &tested.host_tests, only, report)
-        };
-        jobs.push(Job::new(lab::PLACE, run));
+    let is_all = on_host && !wanted.host && wanted.filters.is_empty();
+    if is_all || wanted.boot.iter().any(|name| name == lab::PLACE) {
+        jobs.push(Job::new(lab::PLACE, |only, report| lab::run(&tested.host_tests, only, report)));
     }
     for boot in &boots {
-        jobs.push(Job::new(place(boot), |only, report| bench.boot(boot, only, report)));
+        jobs.push(Job::new(place(boot), |only, report| {
+            boot_and_test(boot, tested, wanted.timeout, only, report)
+        }));
     }
     if on_host {
-        jobs.push(Job::new(FUZZ, |_, report| fuzzed(paths, report)));
+        jobs.push(Job::new(FUZZ, |_, report| fuzzed(report)));
     }
     side_by_side::run(&jobs, report);
-    bench.agreement(&boots, report);
+    agreement(&boots, report);
     jobs.retain(|job| job.place != FUZZ);
     again::run(&jobs, report)
 }
 
 /// Builds and fuzzes each parser.
-fn fuzzed(paths: &Paths, report: &mut Report) -> Result<()> {
-    let Some(program) = report.step(FUZZ, "build", fuzz::build(paths, false)) else {
+fn fuzzed(report: &mut Report) -> Result<()> {
+    let Some(program) = report.step(FUZZ, "build", fuzz::build(false)) else {
         return Ok(());
     };
     for target in fuzz::targets() {
-        let figures = report.step(FUZZ, target, fuzz::run(paths, &program, target, FUZZ_SECONDS));
+        let figures = report.step(FUZZ, target, fuzz::run(&program, target, FUZZ_SECONDS));
         figures.iter().for_each(|figures| println!("fuzz: {target}: {figures}"));
     }
     Ok(())
 }
 
 /// The tests that need neither root nor a kernel of their own: all, or those of these names.
-fn host_tests(paths: &Paths, only: &[String], report: &mut Report) -> Result<()> {
+fn host_tests(only: &[String], report: &mut Report) -> Result<()> {
     println!("test: on this machine");
     for which in [cargo::UNIT_TESTS, "--test host", "--doc"] {
-        let tests = cargo_test(paths, which, only, report)?;
-        if tests == 0 && only.is_empty() && which != "--doc" {
+        // They check times, beside VMs that do not.
+        let mut cargo = Command::new("nice");
+        cargo.args(["-n", "-10", "cargo", "test"]);
+        cargo.args(cargo::TESTED.split(' ')).args(which.split(' '));
+        // Ignored tests need programs, which are installed here. Those of the lab run beside the other boots.
+        cargo.args(["--no-fail-fast", "--", "--include-ignored", "--skip", lab::TESTS]);
+        if !only.is_empty() {
+            cargo.arg("--exact").args(only);
+        }
+        cargo.env("PROFILER_READERS_PYTHON", READERS.program("python3"));
+        cargo.env("PROFILER_BROWSER", BROWSER);
+        cargo.env("PROFILER_PROMTOOL", setup::PROMETHEUS.programs().join("promtool"));
+        let (status, lines) = process::printed(cargo.current_dir(paths::root()))?;
+        let endings = libtest::endings(&lines);
+        for (test, ending) in &endings {
+            report.add(HOST, test, ending.clone());
+        }
+        let failed = endings.iter().any(|(_, ending)| *ending == Status::Failed);
+        if !status.success() && !failed {
+            // It did not build, or a test binary died.
+            let why = format!("`{}` failed: {status}", process::text(&cargo));
+            report.add(HOST, "cargo test", Status::NotRun(why));
+        } else if endings.is_empty() && only.is_empty() && which != "--doc" {
             report.add(HOST, which, Status::NotRun("no test ran".to_owned()));
         }
     }
     Ok(())
 }
 
-/// Runs the tests that cargo selects by `which`, or those of these names; their number.
-fn cargo_test(paths: &Paths, which: &str, only: &[String], report: &mut Report) -> Result<usize> {
-    // They check times, beside VMs that do not.
-    let mut cargo = Command::new("nice");
-    cargo.args(["-n", "-10", "cargo", "test"]);
-    cargo.args(cargo::TESTED.split(' ')).args(which.split(' '));
-    // Ignored tests need programs, which are installed here. Those of the lab run beside the other boots.
-    cargo.args(["--no-fail-fast", "--", "--include-ignored", "--skip", lab::TESTS]);
-    if !only.is_empty() {
-        cargo.arg("--exact").args(only);
+/// Compares boots with those that they repeat.
+fn agreement(boots: &[Boot], report: &mut Report) {
+    for second in boots {
+        let name = second.name.strip_suffix(plan::TWICE);
+        let first = boots.iter().filter(|boot| Some(&*boot.name) == name);
+        let mut first = first.filter(|boot| second.tests.iter().all(|it| boot.tests.contains(it)));
+        let Some(first) = first.next() else { continue };
+        let agreement = agreement::check(&out(&first.name), &out(&second.name));
+        let name = format!("{} and {} agree", first.name, second.name);
+        report.step("virtual time", &name, agreement);
     }
-    cargo.env("PROFILER_READERS_PYTHON", READERS.program(paths, "python3"));
-    cargo.env("PROFILER_BROWSER", BROWSER);
-    cargo.env("PROFILER_PROMTOOL", setup::PROMETHEUS.programs(paths).join("promtool"));
-    let (status, lines) = process::printed(cargo.current_dir(paths.root()))?;
-    let endings = libtest::endings(lines.iter().map(String::as_str));
-    for (test, ending) in &endings {
-        report.add(HOST, test, ending.clone());
-    }
-    let failed = endings.iter().any(|(_, ending)| *ending == Status::Failed);
-    if !status.success() && !failed {
-        // It did not build, or a test binary died.
-        let why = format!("`{}` failed: {status}", process::text(&cargo));
-        report.add(HOST, "cargo test", Status::NotRun(why));
-    }
-    Ok(endings.len())
 }
 
-/// What all boots share.
-struct BootContext<'a> {
-    paths: &'a Paths,
-    tested: &'a cargo::Tested,
-    /// Seconds.
+/// What the tests of a VM leave.
+fn out(vm: &str) -> PathBuf {
+    paths::target().join("test").join(vm)
+}
+
+/// Boots once and runs the tests, or those of these names.
+fn boot_and_test(
+    boot: &Boot,
+    tested: &cargo::Tested,
     timeout: u64,
+    only: &[String],
+    report: &mut Report,
+) -> Result<()> {
+    // Files of its own: those of the first run say why it failed.
+    let (vm, tests) = match only {
+        [] => (boot.name.clone(), &boot.tests[..]),
+        only => (format!("{}-alone", boot.name), only),
+    };
+    let testbed = testbed::build(boot.series, &Variant::default());
+    let testbed = testbed.with_context(|| format!("no testbed for {}", boot.series))?;
+    println!("test: boot {vm}, {} tests", tests.len());
+    let script = in_memory(tested)? + &script(boot, tested, &vm, tests, &testbed)?;
+    let args = VmArgs {
+        icount: boot.virtual_time,
+        kernel_args: kernel_args(boot),
+        timeout,
+        ..VmArgs::script(&format!("test-{vm}"), boot.series, &script)
+    };
+    let mut lines = Vec::new();
+    let reason = match vm::run(&args, &mut lines) {
+        Ok(_) => format!("the test binary ended early; see {}", args.log().display()),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            format!("{error:#}")
+        }
+    };
+    report.add_run(&place(boot), tests, &libtest::endings(&lines), &reason);
+    Ok(())
 }
 
-impl BootContext<'_> {
-    /// Compares boots with those that they repeat.
-    fn agreement(&self, boots: &[Boot], report: &mut Report) {
-        for second in boots {
-            let name = second.name.strip_suffix(plan::TWICE);
-            let is_first = |boot: &&Boot| {
-                Some(&*boot.name) == name
-                    && second.tests.iter().all(|test| boot.tests.contains(test))
-            };
-            let Some(first) = boots.iter().find(is_first) else { continue };
-            let agreement = agreement::check(&self.out(&first.name), &self.out(&second.name));
-            let name = format!("{} and {} agree", first.name, second.name);
-            report.step("virtual time", &name, agreement);
+/// The shell script that puts the programs that tests run, with their libraries, into the guest's memory. From this
+/// machine's files the guest reads them anew for each process, and the emulator translates them anew: a run of the
+/// profiler took 2.6 s for 1.2 s.
+fn in_memory(tested: &cargo::Tested) -> Result<String> {
+    const FOLDER: &str = "/run/programs";
+    let mut files = BTreeSet::new();
+    for program in [&*tested.profiler, &tested.vm_tests].into_iter().chain(TOOLS.map(Path::new)) {
+        let libraries = process::stdout(Command::new("ldd").arg(program))?;
+        let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/'));
+        for file in libraries.map(Path::new).chain([program]) {
+            let file = file.canonicalize();
+            files.insert(file.with_context(|| format!("cannot find {}", program.display()))?);
         }
     }
+    let words = files.iter().map(|file| vm::word(file)).collect::<Vec<_>>().join(" ");
+    Ok(format!(
+        "mkdir {FOLDER} && cp -t {FOLDER} {words} || exit 1\n\
+         for file in {words}; do mount --bind {FOLDER}/\"${{file##*/}}\" \"$file\" || exit 1; done\n"
+    ))
+}
 
-    fn out(&self, vm: &str) -> PathBuf {
-        self.paths.target().join("test").join(vm)
-    }
-
-    /// Boots once and runs the tests, or those of these names.
-    fn boot(&self, boot: &Boot, only: &[String], report: &mut Report) -> Result<()> {
-        // Files of its own: those of the first run say why it failed.
-        let (vm, tests) = match only {
-            [] => (boot.name.clone(), &boot.tests[..]),
-            only => (format!("{}-alone", boot.name), only),
-        };
-        let place = place(boot);
-        let testbed = match testbed::build(self.paths, boot.series, &Variant::default()) {
-            Ok(testbed) => testbed,
-            Err(error) => {
-                eprintln!("error: {place}: {error:#}");
-                report.add_run(&place, tests, &[], &format!("no testbed for {}", boot.series));
-                return Ok(());
-            }
-        };
-        println!("test: boot {vm}, {} tests", tests.len());
-        let script = self.in_memory()? + &self.tests(boot, &vm, tests, &testbed)?;
-        let args = VmArgs {
-            icount: boot.virtual_time,
-            kernel_args: kernel_args(boot),
-            timeout: self.timeout,
-            ..VmArgs::script(&format!("test-{vm}"), boot.series, &script)
-        };
-        let (lines, reason) = match vm::run(self.paths, &args) {
-            Ok(outcome) => {
-                let reason = format!("the test binary ended early; see {}", outcome.log.display());
-                (outcome.lines, reason)
-            }
-            Err(error) => {
-                eprintln!("error: {error:#}");
-                (vm::logged_lines(self.paths, &args), format!("{error:#}").replace('\n', " "))
-            }
-        };
-        let endings = libtest::endings(lines.iter().map(String::as_str));
-        report.add_run(&place, tests, &endings, &reason);
-        Ok(())
-    }
-
-    /// The shell script that puts the programs that tests run, with their libraries, into the guest's memory. From this
-    /// machine's files the guest reads them anew for each process, and the emulator translates them anew: a run of the
-    /// profiler took 2.6 s for 1.2 s.
-    fn in_memory(&self) -> Result<String> {
-        const FOLDER: &str = "/run/programs";
-        let tools = TOOLS.map(Path::new);
-        let mut files = BTreeSet::new();
-        for program in
-            [self.tested.profiler.as_path(), &self.tested.vm_tests].into_iter().chain(tools)
-        {
-            let libraries = process::stdout(Command::new("ldd").arg(program))?;
-            let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/'));
-            for file in libraries.map(Path::new).chain([program]) {
-                let file = file.canonicalize();
-                files.insert(file.with_context(|| format!("cannot find {}", program.display()))?);
-            }
-        }
-        let words: Vec<String> = files.iter().map(|file| vm::word(file)).collect();
-        let mut script =
-            format!("mkdir {FOLDER} && cp -t {FOLDER} {} || exit 1\n", words.join(" "));
-        for (file, word) in files.iter().zip(words) {
-            let copy = Path::new(FOLDER).join(file.file_name().unwrap_or_default());
-            script += &format!("mount --bind {} {word} || exit 1\n", vm::word(&copy));
-        }
-        Ok(script)
-    }
-
-    /// The shell script that runs these tests.
-    fn tests(&self, boot: &Boot, vm: &str, tests: &[String], testbed: &Path) -> Result<String> {
-        let out = self.out(vm);
-        process::empty_dir(&out)?;
-        let prometheus = setup::PROMETHEUS.programs(self.paths).join("prometheus");
-        // Those of the table above that are set by hand.
-        let by_hand = std::env::vars().filter(|(name, _)| name.starts_with("PROFILER_VM_"));
-        let mut env: Vec<String> =
-            by_hand.map(|(name, value)| format!("{name}={}", vm::quote(&value))).collect();
-        env.extend([
-            format!("PROFILER_VM_KERNEL={}", boot.series),
-            format!("PROFILER_VM_TESTBED={}", vm::word(testbed)),
-            format!("PROFILER_VM_OUT={}", vm::word(&out)),
-            format!("PROFILER_VM_PROMETHEUS={}", vm::word(&prometheus)),
-        ]);
-        let names: Vec<String> = tests.iter().map(|name| vm::quote(name)).collect();
+/// The shell script that runs these tests.
+fn script(
+    boot: &Boot,
+    tested: &cargo::Tested,
+    vm: &str,
+    tests: &[String],
+    testbed: &Path,
+) -> Result<String> {
+    let out = out(vm);
+    process::empty_dir(&out)?;
+    let prometheus = setup::PROMETHEUS.programs().join("prometheus");
+    // Those of the table above that are set by hand.
+    let by_hand = std::env::vars().filter(|(name, _)| name.starts_with("PROFILER_VM_"));
+    let mut words: Vec<String> =
+        by_hand.map(|(name, value)| format!("{name}={}", vm::quote(&value))).collect();
+    words.extend([
+        format!("PROFILER_VM_KERNEL={}", boot.series),
+        format!("PROFILER_VM_TESTBED={}", vm::word(testbed)),
+        format!("PROFILER_VM_OUT={}", vm::word(&out)),
+        format!("PROFILER_VM_PROMETHEUS={}", vm::word(&prometheus)),
+        vm::word(&tested.vm_tests),
         // Tests in one VM share its module and its clock, so they run one at a time.
-        Ok(format!(
-            "{} {} --test-threads=1 --ignored --exact {}\n",
-            env.join(" "),
-            vm::word(&self.tested.vm_tests),
-            names.join(" ")
-        ))
-    }
+        "--test-threads=1 --ignored --exact".to_owned(),
+    ]);
+    words.extend(tests.iter().map(|name| vm::quote(name)));
+    Ok(words.join(" "))
 }
 
 /// The place of a boot's tests in the report.
@@ -368,7 +338,7 @@ fn place(boot: &Boot) -> String {
 
 /// Words for the kernel of a boot.
 fn kernel_args(boot: &Boot) -> Vec<String> {
-    let mut words = PATIENT.to_vec();
+    let mut words = vec![PATIENT];
     if boot.virtual_time {
         words.push(SAME_ADDRESSES);
     } else if boot.series != AS_USUAL {

@@ -32,10 +32,10 @@ impl TestPlace {
         let mut parts = place.split(", ");
         let kernels = parts.next().and_then(|kernels| kernels.strip_prefix("VM "));
         let kernels = kernels.context("it does not begin with `VM` and kernels")?.split(' ');
-        let kernel = |name| {
+        let kernels = kernels.map(|name| {
             Series::from_str(name, false).ok().with_context(|| format!("no kernel `{name}`"))
-        };
-        let kernels = kernels.map(kernel).collect::<Result<Vec<_>>>()?;
+        });
+        let kernels = kernels.collect::<Result<Vec<_>>>()?;
         ensure!(kernels.is_sorted_by(|a, b| a < b), "kernels are named once, the oldest first");
         let (virtual_time, twice) = match parts.collect::<Vec<_>>()[..] {
             [] => (false, false),
@@ -72,21 +72,17 @@ impl Boot {
     pub(super) fn parts(self) -> Vec<Self> {
         let vms = self.tests.len().div_ceil(PART);
         let each = self.tests.len().div_ceil(vms);
-        let part = |(number, tests): (usize, &[String])| {
+        let parts = (1..).zip(self.tests.chunks(each)).map(|(number, tests)| {
             let end = if number == 1 { String::new() } else { format!("-part{number}") };
             Self { name: self.name.clone() + &end, tests: tests.to_vec(), ..self }
-        };
-        (1..).zip(self.tests.chunks(each)).map(part).collect()
+        });
+        parts.collect()
     }
 }
 
 /// All boots that the binary's tests name.
 pub(super) fn boots(binary: &Path) -> Result<Vec<Boot>> {
-    let list = |more: &[&str]| -> Result<Vec<String>> {
-        let mut command = Command::new(binary);
-        Ok(libtest::listed(&process::stdout(command.arg("--list").args(more))?))
-    };
-    let (all, ignored) = (list(&[])?, list(&["--ignored"])?);
+    let (all, ignored) = (list(binary, &[])?, list(binary, &["--ignored"])?);
     // A test that is not ignored would run on this machine below.
     if let Some(silent) = all.iter().find(|test| !ignored.contains(test)) {
         bail!("{silent} does not say where it runs: `#[ignore = \"VM ...\"]`, as others do");
@@ -96,24 +92,28 @@ pub(super) fn boots(binary: &Path) -> Result<Vec<Boot>> {
     plan(&said)
 }
 
+fn list(binary: &Path, more: &[&str]) -> Result<Vec<String>> {
+    let mut command = Command::new(binary);
+    Ok(libtest::listed(&process::stdout(command.arg("--list").args(more))?))
+}
+
 fn plan(said: &[(String, String)]) -> Result<Vec<Boot>> {
-    let parse = |(test, reason): &(String, String)| -> Result<(String, TestPlace)> {
+    let mut places = Vec::new();
+    for (test, reason) in said {
         let place = TestPlace::parse(reason).with_context(|| format!("{test}: `{reason}`"))?;
-        Ok((test.clone(), place))
-    };
-    let places = said.iter().map(parse).collect::<Result<Vec<_>>>()?;
+        places.push((test, place));
+    }
     let mut boots = Vec::new();
     for (prefix, virtual_time, suffix) in
         [("", false, ""), ("icount-", true, ""), ("icount-", true, TWICE)]
     {
         for series in Series::ALL {
-            let is_here = |place: &TestPlace| {
+            let here = places.iter().filter(|(_, place)| {
                 place.virtual_time == virtual_time
                     && (place.twice || suffix.is_empty())
                     && place.kernels.contains(&series)
-            };
-            let here = places.iter().filter(|(_, place)| is_here(place));
-            let tests: Vec<String> = here.map(|(test, _)| test.clone()).collect();
+            });
+            let tests: Vec<String> = here.map(|&(test, _)| test.clone()).collect();
             if !tests.is_empty() {
                 let name = format!("{prefix}{series}{suffix}");
                 boots.push(Boot { name, series, virtual_time, tests });

@@ -11,8 +11,6 @@ pub(crate) enum Status {
     Unstable,
     /// It failed.
     Failed,
-    /// It has `#[ignore]`.
-    Skipped,
     /// It should have run and did not: a failure.
     NotRun(String),
 }
@@ -93,8 +91,8 @@ impl Report {
     pub(crate) fn amend(&mut self, second: &Self) {
         for entry in self.entries.iter_mut().filter(|entry| entry.status == Status::Failed) {
             // Tests of several programs may share a name.
-            let is_it = |it: &&Entry| it.place == entry.place && it.test == entry.test;
-            let mut again = second.entries.iter().filter(is_it).peekable();
+            let again = second.entries.iter().filter(|it| it.place == entry.place);
+            let mut again = again.filter(|it| it.test == entry.test).peekable();
             if again.peek().is_some() && again.all(|it| it.status == Status::Passed) {
                 entry.status = Status::Unstable;
             }
@@ -128,16 +126,14 @@ impl Report {
                 Status::Passed => {}
                 Status::Unstable => lines.push(format!("unstable: {place}: {test}: mend it")),
                 Status::Failed => lines.push(format!("failed: {place}: {test}")),
-                Status::Skipped => lines.push(format!("skipped: {place}: {test}")),
                 Status::NotRun(reason) => lines.push(format!("not run: {place}: {test}: {reason}")),
             }
         }
         lines.push(format!(
-            "{} passed, {} failed, {} unstable, {} skipped",
+            "{} passed, {} failed, {} unstable",
             self.count(|s| *s == Status::Passed),
             self.count(|s| matches!(s, Status::Failed | Status::NotRun(_))),
             self.count(|s| *s == Status::Unstable),
-            self.count(|s| *s == Status::Skipped),
         ));
         lines.join("\n")
     }
@@ -159,7 +155,7 @@ mod tests {
         assert!(!report.is_green());
         let summary = report.summary();
         assert!(summary.contains("not run: vm 6.1: b: the VM ended"), "{summary}");
-        assert!(summary.ends_with("\n1 passed, 1 failed, 0 unstable, 0 skipped"), "{summary}");
+        assert!(summary.ends_with("\n1 passed, 1 failed, 0 unstable"), "{summary}");
     }
 
     #[test]
@@ -178,12 +174,11 @@ mod tests {
         report.add("host", "unit", Status::Passed);
         report.add("vm 6.1", "attach", Status::Passed);
         report.add("vm 6.12 rebuilt", "attach", Status::Failed);
-        report.add("vm 6.12 rebuilt", "detach", Status::Skipped);
         assert_eq!(
             report.summary(),
-            "host: 1 of 1 passed\nvm 6.1: 1 of 1 passed\nvm 6.12 rebuilt: 0 of 2 passed\n\
-             failed: vm 6.12 rebuilt: attach\nskipped: vm 6.12 rebuilt: detach\n\
-             2 passed, 1 failed, 0 unstable, 1 skipped"
+            "host: 1 of 1 passed\nvm 6.1: 1 of 1 passed\nvm 6.12 rebuilt: 0 of 1 passed\n\
+             failed: vm 6.12 rebuilt: attach\n\
+             2 passed, 1 failed, 0 unstable"
         );
     }
 
@@ -206,7 +201,7 @@ mod tests {
         let summary = report.summary();
         assert!(!report.is_green());
         assert!(summary.contains("\nunstable: host: a: mend it\nfailed: host: b\n"), "{summary}");
-        assert!(summary.ends_with("\n0 passed, 3 failed, 1 unstable, 0 skipped"), "{summary}");
+        assert!(summary.ends_with("\n0 passed, 3 failed, 1 unstable"), "{summary}");
     }
 
     #[test]

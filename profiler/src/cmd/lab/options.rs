@@ -1,15 +1,12 @@
 //! From arguments to the lab's options.
 
-use std::path::PathBuf;
-
-use crate::cli::LabArgs;
+use crate::cli::lab::LabArgs;
 use crate::cmd::sides::check_parameters;
 use crate::error::{Failure, exit};
 use crate::lab::plan::{Length, RunSpec};
-use crate::lab::subject::Subject;
+use crate::lab::subject::{Subject, agent_beside};
 use crate::lab::{Options, usual_length};
-use crate::load::BuiltinKind;
-use crate::load_profile::{Builtin, Hook, Library};
+use crate::load_profile::{Hook, Library};
 use crate::recording::Meter;
 
 /// The options of these arguments.
@@ -19,26 +16,30 @@ use crate::recording::Meter;
 /// other.
 pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
     let meter = args.meter();
-    let agent = args.agent.beside(&[&args.baseline, &args.candidate])?;
-    let files = &args.agent.agent_file;
-    let all = |given: &[PathBuf]| Subject::all(given, files);
-    let (baseline, agent) = match (agent, args.baseline.as_slice(), args.module.as_slice()) {
-        (Some(agent), [], []) => (vec![Subject::Command(agent)], None),
-        (agent, [], modules) => (all(modules)?, agent),
-        (agent, baseline, _) => (all(baseline)?, agent),
-    };
-    let is_command = baseline.iter().any(|subject| subject.command().is_some());
-    let Profiled { handlers, loads, parameter } = match &args.profile {
-        Some(name) => of_profile(args, name)?,
-        None => Profiled { loads: args.builtin.clone(), ..Profiled::default() },
-    };
+    let further = &args.guests.agent.agent_file;
+    let baseline = if args.baseline.is_empty() { &args.module } else { &args.baseline };
+    let mut baseline = Subject::all(baseline, further)?;
+    let candidate = Subject::all(&args.candidate, further)?;
+    let has_command = baseline.iter().chain(&candidate).any(Subject::is_command);
+    let mut agent = agent_beside(&args.guests.agent, has_command)?;
+    // Without a driver it is what is measured.
+    if baseline.is_empty() {
+        baseline.extend(agent.take().map(Subject::Command));
+    }
+    let is_command = baseline.iter().any(Subject::is_command);
+    let hook = args.profile.as_deref().map(|name| of_profile(args, name)).transpose()?;
+    let Hook { handlers, parameter, builtin, .. } = hook.unwrap_or_default();
+    let handlers = handlers.into_iter().map(|handler| handler.name).collect();
+    let mut loads = args.builtin.clone();
+    loads.extend(builtin.map(|builtin| builtin.kind));
     let handlers = chosen(args, handlers, is_command)?;
     // Of a load profile a command gets the load alone: the handlers are a driver's.
     let enabled = parameter.filter(|_| !is_command).map(|name| format!("{name}=1"));
-    let params = |own: &str| {
+    let own = [&args.baseline_params, &args.candidate_params];
+    let [baseline_params, candidate_params] = own.map(|own| {
         let all = [enabled.as_deref().unwrap_or(""), &args.module_params, own].map(str::trim);
         all.into_iter().filter(|params| !params.is_empty()).collect::<Vec<_>>().join(" ")
-    };
+    });
     let length = args.duration.map(Length::Time).or(args.operations.map(Length::Operations));
     let run = RunSpec {
         clock: args.clock,
@@ -54,9 +55,9 @@ pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
     let options = Options {
         kernels: args.kernel.clone(),
         baseline,
-        baseline_params: params(&args.baseline_params),
-        candidate: all(&args.candidate)?,
-        candidate_params: params(&args.candidate_params),
+        baseline_params,
+        candidate,
+        candidate_params,
         agent,
         run,
         placements: args.placements,
@@ -68,10 +69,9 @@ pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
         timeout: args.timeout,
         cost: !args.no_cost,
         verify: args.verify && meter == Meter::Exact,
-        logs: args.logs.clone(),
+        logs: args.guests.logs.clone(),
     };
     options.check()?;
-    let own = [&args.baseline_params, &args.candidate_params];
     check_parameters(&options, &args.module_params, own)?;
     Ok(options)
 }
@@ -97,35 +97,23 @@ fn chosen(
     Err(Failure::new(exit::USAGE, text))
 }
 
-/// What a load profile names.
-#[derive(Default)]
-struct Profiled {
-    handlers: Vec<String>,
-    loads: Vec<BuiltinKind>,
-    /// Module parameter that enables the hook.
-    parameter: Option<String>,
-}
-
-fn of_profile(args: &LabArgs, name: &str) -> Result<Profiled, Failure> {
+/// The hook of a load profile, which has a built-in load.
+fn of_profile(args: &LabArgs, name: &str) -> Result<Hook, Failure> {
     let library = Library::of_user(&args.profile_folders);
     let profile = library.find(name)?;
-    let usage = |text: String| Err(Failure::new(exit::USAGE, text));
-    let Some(Hook { handlers, parameter, builtin, .. }) = profile.hook() else {
-        let parts: Vec<String> =
-            library.parts(&profile)?.into_iter().map(|part| part.name).collect();
-        return usage(format!(
-            "the load profile {name} is made of parts, and the lab runs one at a time: name one of {}",
-            parts.join(", ")
-        ));
+    let why = match profile.hook() {
+        Some(hook) if hook.builtin.is_some() => return Ok(hook.clone()),
+        Some(_) => {
+            "has no built-in load, and the lab runs no other: give its handlers with --handler, and a load with --builtin"
+                .to_owned()
+        }
+        None => {
+            let parts = library.parts(&profile)?.into_iter().map(|part| part.name);
+            let parts = parts.collect::<Vec<_>>().join(", ");
+            format!("is made of parts, and the lab runs one at a time: name one of {parts}")
+        }
     };
-    let Some(Builtin { kind, .. }) = builtin else {
-        return usage(format!(
-            "the load profile {name} has no built-in load, and the lab runs no other: give its handlers with \
-             --handler, and a load with --builtin"
-        ));
-    };
-    let handlers = handlers.iter().map(|handler| handler.name.clone()).collect();
-    Ok(Profiled { handlers, loads: vec![*kind], parameter: parameter.clone() })
+    Err(Failure::new(exit::USAGE, format!("the load profile {name} {why}")))
 }
 
 #[cfg(test)]
@@ -134,6 +122,7 @@ mod tests {
 
     use super::*;
     use crate::cli::{Cli, Command};
+    use crate::load::BuiltinKind;
 
     fn options(line: &str) -> Result<Options, Failure> {
         let line = format!("profiler lab {line}");

@@ -1,12 +1,11 @@
 //! Output of a lab: files and tables.
 
 use std::fs;
-use std::path::PathBuf;
 
 use crate::atomic_file::OutputFile;
-use crate::cli::LabArgs;
+use crate::cli::lab::LabArgs;
 use crate::cmd::{stdout_width, to_stdout};
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail};
 use crate::export::{self, Unit};
 use crate::lab::subject::Build;
 use crate::lab::{KernelBuilds, Measured, table};
@@ -18,8 +17,7 @@ pub(super) struct Outputs(Vec<[Option<OutputFile>; 2]>);
 impl Outputs {
     pub(super) fn open(args: &LabArgs, benches: &[KernelBuilds]) -> Result<Self, Failure> {
         if args.json.is_some() && benches.len() > 1 {
-            let text = "--json takes one kernel: for several, give a folder with --out";
-            return Err(Failure::new(exit::USAGE, text));
+            bail!(USAGE, "--json takes one kernel: for several, give a folder with --out");
         }
         let mut files = Vec::new();
         for KernelBuilds { kernel, .. } in benches {
@@ -34,8 +32,8 @@ impl Outputs {
                     paths = ["baseline.json", "candidate.json"].map(|name| Some(folder.join(name)));
                 }
             }
-            let open = |path: Option<PathBuf>| path.as_deref().map(OutputFile::open).transpose();
-            let [baseline, candidate] = paths.map(open);
+            let [baseline, candidate] =
+                paths.map(|path| path.as_deref().map(OutputFile::open).transpose());
             files.push([baseline?, candidate?]);
         }
         Ok(Self(files))

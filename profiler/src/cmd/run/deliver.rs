@@ -3,7 +3,7 @@
 use super::super::{data_to_stdout, stdout_width};
 use crate::args::RunArgs;
 use crate::atomic_file::{OutputFile, rescue};
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail};
 use crate::export::{Export, Format, table};
 use crate::recording::Series;
 use crate::terminal::say;
@@ -27,8 +27,7 @@ impl Outputs {
         }
         let outputs = Self { json, exports };
         if outputs.on_stdout() > 1 {
-            let message = "two outputs cannot both go to standard output: write one to a file";
-            return Err(Failure::new(exit::USAGE, message));
+            bail!(USAGE, "two outputs cannot both go to standard output: write one to a file");
         }
         Ok(outputs)
     }

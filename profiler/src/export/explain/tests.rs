@@ -75,15 +75,15 @@ fn rows_that_are_not_shown_are_summed() {
             let count: usize = rows.iter().map(|row| row.others.max(1)).sum();
             assert_eq!(count, of.nodes.len(), "{depth} {min_share}");
             for recording in 0..trees.len() {
-                let own: u64 = rows.iter().map(|row| row.figures[recording].own).sum();
+                let own: u64 = rows.iter().map(|row| row.node.figures[recording].own).sum();
                 assert_eq!(own, of.total(recording), "{depth} {min_share}");
-                let below = rows.iter().filter(|row| row.depth == 1);
-                let below: u64 = below.map(|row| row.figures[recording].inclusive).sum();
-                assert_eq!(below + rows[0].figures[recording].own, of.total(recording));
+                let below = rows.iter().filter(|row| row.node.depth == 1);
+                let below: u64 = below.map(|row| row.node.figures[recording].inclusive).sum();
+                assert_eq!(below + rows[0].node.figures[recording].own, of.total(recording));
             }
-            let change: i128 = rows.iter().map(|row| row.change.numerator).sum();
+            let change: i128 = rows.iter().map(|row| row.node.change.numerator).sum();
             assert_eq!(change, of.change(|recording| of.total(recording)).numerator);
-            assert_eq!(rows.iter().map(|row| row.moved.numerator).sum::<i128>(), 0);
+            assert_eq!(rows.iter().map(|row| row.node.moved.numerator).sum::<i128>(), 0);
         }
     }
     let shown = Shown { min_share: 12.0, ..Shown::default() };

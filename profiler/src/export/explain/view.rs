@@ -27,42 +27,26 @@ pub(super) fn document(report: &ExplainReport, shown: Shown) -> Document {
     }
 }
 
-/// A row of the tree: a function, or several that are summed.
+/// A row of the tree: a function, or the sum of several.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
-    pub(super) depth: usize,
-    name: String,
+    pub(super) node: Node,
     /// Functions that are summed; 0 for one that is shown.
     pub(super) others: usize,
-    pub(super) figures: Vec<Figures>,
-    pub(super) change: Exact,
-    pub(super) moved: Exact,
 }
 
 impl Row {
-    fn of(node: &Node) -> Self {
-        Self {
-            depth: node.depth,
-            name: name(node),
-            others: 0,
-            figures: node.figures.clone(),
-            change: node.change,
-            moved: node.moved,
-        }
-    }
-
     /// Adds a function that has no row of its own; `top` if its caller has one.
     fn add(&mut self, node: &Node, top: bool) {
         self.others += 1;
-        self.name = format!("({} others)", self.others);
-        for (sum, more) in self.figures.iter_mut().zip(&node.figures) {
+        for (sum, more) in self.node.figures.iter_mut().zip(&node.figures) {
             sum.add(more);
             if top {
                 sum.inclusive = sum.inclusive.saturating_add(more.inclusive);
             }
         }
-        self.change.numerator += node.change.numerator;
-        self.moved.numerator += node.moved.numerator;
+        self.node.change.numerator += node.change.numerator;
+        self.node.moved.numerator += node.moved.numerator;
     }
 }
 
@@ -94,12 +78,12 @@ pub(super) fn rows(of: &Explained, shown: Shown) -> Vec<Row> {
             }
         }
         if hidden.is_none() {
-            rows.push(Row::of(node));
+            rows.push(Row { node: node.clone(), others: 0 });
             open.push(None);
         } else if let Some(sum) = open.last_mut() {
             match sum {
                 Some(sum) => sum.add(node, top),
-                None => *sum = Some(Row { others: 1, ..Row::of(node) }),
+                None => *sum = Some(Row { node: node.clone(), others: 1 }),
             }
         }
     }
@@ -143,22 +127,27 @@ pub(in crate::export) fn tree(of: &Explained, shown: Shown) -> Table {
     if repeats {
         header.push("rep");
     }
-    let cells = |row: Row| {
+    let cells = |Row { node, others }: Row| {
         let average =
-            |what: fn(&Figures) -> u64| both(of, |recording| what(&row.figures[recording]));
-        let mut cells = vec![row.name.clone(), average(|f| f.calls), average(|f| f.inclusive)];
+            |what: fn(&Figures) -> u64| both(of, |recording| what(&node.figures[recording]));
+        let name = match others {
+            // One that would be the only other is named.
+            0 | 1 => name(&node),
+            more => format!("({more} others)"),
+        };
+        let mut cells = vec![name, average(|f| f.calls), average(|f| f.inclusive)];
         if of.is_difference() {
-            cells.push(signed(of.change(|recording| row.figures[recording].inclusive)));
+            cells.push(signed(of.change(|recording| node.figures[recording].inclusive)));
             cells.push(average(|f| f.own));
-            cells.extend([signed(row.change), signed(row.moved)]);
+            cells.extend([signed(node.change), signed(node.moved)]);
         } else {
-            cells.push(share(row.figures[0].inclusive, of.total(0)));
+            cells.push(share(node.figures[0].inclusive, of.total(0)));
             cells.push(average(|f| f.own));
         }
         if repeats {
             cells.push(average(iterations));
         }
-        document::Row { depth: row.depth, cells }
+        document::Row { depth: node.depth, cells }
     };
     let rows = rows.into_iter().map(cells).collect();
     Table { layout: Layout::Tree, rows, ..Table::figures(header, []) }

@@ -6,9 +6,9 @@ use super::plot;
 use crate::export::cell::clean;
 use crate::export::document::{Document, Figure, Row, Table, or_dash};
 use crate::export::gate;
-use crate::export::verdict::{GateReport, figure};
+use crate::export::verdict::GateReport;
 use crate::recording::Meter;
-use crate::verdict::{ChangeRecord, Line, Statistic, Verdict};
+use crate::verdict::{ChangeRecord, Line, Statistic, Verdict, figure, signed};
 
 /// Percent below which a figure that passed did not change.
 const LEAST: f64 = 0.05;
@@ -22,7 +22,7 @@ const NOTE: &str = "Figures are those that the gate compares, over the runs of a
 /// All lines of the report on one handler, at least one, in the order of their weight.
 struct Subject<'a> {
     name: String,
-    lines: Vec<&'a Line<String>>,
+    lines: Vec<&'a Line>,
 }
 
 impl Subject<'_> {
@@ -35,14 +35,10 @@ impl Subject<'_> {
     }
 
     /// The line that is drawn: the average, unless another figure decides.
-    fn shown(&self) -> Option<&Line<String>> {
-        let rank = |line: &&Line<String>| match line.statistic {
-            _ if line.verdict == Verdict::Fail || line.improved => 0,
-            Some(Statistic::Avg) => 1,
-            _ => 2,
-        };
+    fn shown(&self) -> Option<&Line> {
         let lines = self.lines.iter().copied();
-        lines.filter(|line| line.change.is_some() && line.budget.is_none()).min_by_key(rank)
+        let of_changes = lines.filter(|line| line.change.is_some() && line.budget.is_none());
+        of_changes.min_by_key(|line| line.rank())
     }
 
     fn percent(&self) -> f64 {
@@ -111,13 +107,12 @@ fn drawing(subject: &Subject<'_>) -> Option<Change> {
         other => format!(" {other}"),
     };
     let by = change.change.unwrap_or(candidate - base);
-    let sign = if by < 0.0 { "" } else { "+" };
     Some(Change {
         name: format!("{}{statistic}", subject.name),
         percent: change.percent?,
         ends: change.percent_bounds,
         limit: line.limit_percent,
-        words: format!("{sign}{}, {:+.2} %", figure(by, change.meter()), change.percent?),
+        words: format!("{}, {:+.2} %", signed(by, change.meter()), change.percent?),
         colour: match line.verdict {
             Verdict::Fail => 1,
             _ if line.improved => 2,

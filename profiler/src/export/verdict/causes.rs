@@ -152,12 +152,7 @@ fn line<'a>(gate: &'a Gate<'_>, part: &Part<'_>, handler: &str) -> Option<&'a Li
             && line.statistic.is_some_and(Statistic::is_of_tree)
             && line.change.is_some()
     };
-    let rank = |line: &&Line| match line.statistic {
-        _ if is_beyond(line) => 0,
-        Some(Statistic::Avg) => 1,
-        _ => 2,
-    };
-    gate.lines.iter().filter(of_it).min_by_key(rank)
+    gate.lines.iter().filter(of_it).min_by_key(|line| line.rank())
 }
 
 fn reached(line: &Line, instructions: f64, around: Option<f64>) -> Option<Reached> {
@@ -368,7 +363,7 @@ impl Cause {
     }
 
     /// Whether it is behind this handler or operation.
-    pub fn explains<E>(&self, line: &Line<E>) -> bool {
+    pub fn explains(&self, line: &Line) -> bool {
         let mut reaches = self.reaches.iter();
         reaches.any(|reached| reached.part == line.part && reached.handler == line.handler)
     }

@@ -66,9 +66,8 @@ fn report(more: f64, budget: Option<&str>) -> GateReport {
     GateReport::of(gate(sides, &rule)).without(LeftOut::default())
 }
 
-fn line<'a>(report: &'a GateReport, figure: &str) -> &'a Line<String> {
-    let is_it =
-        |line: &&Line<String>| line.handler == "operation of connect" && line.figure() == figure;
+fn line<'a>(report: &'a GateReport, figure: &str) -> &'a Line {
+    let is_it = |line: &&Line| line.handler == "operation of connect" && line.figure() == figure;
     report.lines.iter().find(is_it).unwrap_or_else(|| panic!("no {figure}: {report:#?}"))
 }
 
@@ -121,7 +120,7 @@ fn judged([base, candidate]: &[Vec<Run>; 2]) -> GateReport {
 }
 
 fn words<'a>(report: &'a GateReport, subject: &str, figure: &str) -> (Verdict, &'a str) {
-    let is_it = |line: &&Line<String>| line.handler == subject && line.figure() == figure;
+    let is_it = |line: &&Line| line.handler == subject && line.figure() == figure;
     let line = report.lines.iter().find(is_it);
     let line = line.unwrap_or_else(|| panic!("no {figure}: {report:#?}"));
     (line.verdict, &line.evidence)

@@ -54,37 +54,6 @@ const INET: [&str; 5] = ["prerouting", "input", "forward", "output", "postroutin
 const CHAINS: [&str; 4] =
     ["atomic_notifier_head", "blocking_notifier_head", "raw_notifier_head", "srcu_notifier_head"];
 
-/// Structures of the kernel that are read.
-const STRUCTURES: [&str; 27] = [
-    "bpf_link",
-    "bpf_prog",
-    "bpf_prog_array",
-    "bpf_prog_array_item",
-    "bpf_prog_aux",
-    "bpf_raw_tp_link",
-    "bpf_tramp_link",
-    "bpf_trampoline",
-    "btf_func_model",
-    "ftrace_func_entry",
-    "ftrace_hash",
-    "ftrace_ops",
-    "ftrace_ops_hash",
-    "kprobe",
-    "kretprobe",
-    "lsm_static_call",
-    "lsm_static_calls_table",
-    "net",
-    "netns_nf",
-    "nf_hook_entries",
-    "security_hook_heads",
-    "security_hook_list",
-    "trace_event_call",
-    "trace_kprobe",
-    "trace_probe",
-    "trace_probe_event",
-    "tracepoint",
-];
-
 /// Symbols that are needed by name.
 const SYMBOLS: [&str; 15] = [
     "kprobe_table",
@@ -136,12 +105,11 @@ impl Found {
 pub(super) type Walked = io::Result<Vec<Found>>;
 
 /// Where a kernel has its lists, and what its structures look like.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub struct Reader {
     /// Addresses of [`SYMBOLS`].
     symbols: BTreeMap<String, u64>,
-    /// Those of [`STRUCTURES`] and [`CHAINS`] that the kernel has.
-    structures: BTreeMap<&'static str, Structure>,
+    types: Btf,
 }
 
 impl Reader {
@@ -149,10 +117,8 @@ impl Reader {
     ///
     /// # Errors
     /// If the symbols are hidden, or the types do not describe kprobes.
-    pub fn new(btf: &Btf, kallsyms: &str) -> Result<Self, String> {
-        let names = STRUCTURES.into_iter().chain(CHAINS);
-        let structures = names.filter_map(|name| Some((name, btf.structure(name)?))).collect();
-        let reader = Self { symbols: symbols(kallsyms), structures };
+    pub fn new(types: Btf, kallsyms: &str) -> Result<Self, String> {
+        let reader = Self { symbols: symbols(kallsyms), types };
         if reader.structure("kprobe").is_err() || reader.structure("kretprobe").is_err() {
             return Err("the kernel's BTF does not describe its kprobes".to_owned());
         }
@@ -166,8 +132,8 @@ impl Reader {
         self.symbols.get(name).copied().ok_or_else(lacking)
     }
 
-    pub(super) fn structure(&self, name: &str) -> io::Result<&Structure> {
-        self.structures.get(name).ok_or_else(lacking)
+    pub(super) fn structure(&self, name: &str) -> io::Result<Structure<'_>> {
+        self.types.structure(name).ok_or_else(lacking)
     }
 
     /// Offsets of members of a structure, in bytes.
@@ -542,14 +508,14 @@ fn state(flags: u32) -> ProbeState {
 
 #[cfg(test)]
 pub(super) mod testing {
+    use std::path::Path;
+
     use super::*;
+    use crate::kernel::btf::testing::Builder;
 
     /// A kernel with these symbols and made-up structures.
     pub(crate) fn reader(kallsyms: &str) -> Reader {
-        let structure = |name: &'static str, size: u64, members: &[(&str, u64)]| {
-            let members = members.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect();
-            (name, Structure { size, members })
-        };
+        let mut types = Builder::base();
         let kprobe = [
             ("hlist", 0),
             ("list", 16),
@@ -566,38 +532,37 @@ pub(super) mod testing {
             ("maxactive", 128),
             ("nmissed", 132),
         ];
-        let structures = [
-            structure("kprobe", 72, &kprobe),
-            structure("kretprobe", 136, &kretprobe),
-            structure("tracepoint", 8, &[("funcs", 0)]),
-            structure(
-                "ftrace_ops",
-                32,
-                &[("func", 0), ("next", 8), ("saved_func", 16), ("func_hash", 24)],
-            ),
-            structure("ftrace_ops_hash", 8, &[("filter_hash", 0)]),
-            structure("ftrace_hash", 16, &[("size_bits", 0), ("buckets", 8)]),
-            structure("ftrace_func_entry", 24, &[("ip", 16)]),
-            structure("net", 8, &[("nf", 0)]),
-            structure("netns_nf", 8, &[("hooks_ipv4", 0)]),
-            structure("nf_hook_entries", 8, &[("hooks", 8)]),
-            structure("security_hook_list", 32, &[("list", 0), ("hook", 24)]),
-            structure("security_hook_heads", 8, &[("bprm_check", 0)]),
-            structure(CHAINS[0], 16, &[("head", 8)]),
-            structure(CHAINS[2], 8, &[("head", 0)]),
-            structure("bpf_prog", 64, &[("bpf_func", 48)]),
-            structure("bpf_prog_array", 16, &[("items", 16)]),
-            structure("bpf_prog_array_item", 16, &[("prog", 0)]),
-            structure("trace_event_call", 40, &[("list", 0), ("class", 16), ("prog_array", 32)]),
-            structure("trace_kprobe", 520, &[("rp", 8), ("tp", 512)]),
-            structure("trace_probe", 8, &[("event", 0)]),
-            structure("trace_probe_event", 56, &[("call", 16)]),
-            structure("bpf_raw_tp_link", 32, &[("link", 24)]),
-            structure("bpf_link", 8, &[("prog", 0)]),
-            structure("bpf_trampoline", 96, &[("hlist", 0), ("func", 64), ("progs_hlist", 72)]),
-            structure("btf_func_model", 0, &[]),
-            structure("bpf_tramp_link", 16, &[("tramp_hlist", 0), ("link", 8)]),
-        ];
-        Reader { symbols: symbols(kallsyms), structures: structures.into() }
+        types.layout("kprobe", 72, &kprobe);
+        types.layout("kretprobe", 136, &kretprobe);
+        types.layout("tracepoint", 8, &[("funcs", 0)]);
+        types.layout(
+            "ftrace_ops",
+            32,
+            &[("func", 0), ("next", 8), ("saved_func", 16), ("func_hash", 24)],
+        );
+        types.layout("ftrace_ops_hash", 8, &[("filter_hash", 0)]);
+        types.layout("ftrace_hash", 16, &[("size_bits", 0), ("buckets", 8)]);
+        types.layout("ftrace_func_entry", 24, &[("ip", 16)]);
+        types.layout("net", 8, &[("nf", 0)]);
+        types.layout("netns_nf", 8, &[("hooks_ipv4", 0)]);
+        types.layout("nf_hook_entries", 8, &[("hooks", 8)]);
+        types.layout("security_hook_list", 32, &[("list", 0), ("hook", 24)]);
+        types.layout("security_hook_heads", 8, &[("bprm_check", 0)]);
+        types.layout(CHAINS[0], 16, &[("head", 8)]);
+        types.layout(CHAINS[2], 8, &[("head", 0)]);
+        types.layout("bpf_prog", 64, &[("bpf_func", 48)]);
+        types.layout("bpf_prog_array", 16, &[("items", 16)]);
+        types.layout("bpf_prog_array_item", 16, &[("prog", 0)]);
+        types.layout("trace_event_call", 40, &[("list", 0), ("class", 16), ("prog_array", 32)]);
+        types.layout("trace_kprobe", 520, &[("rp", 8), ("tp", 512)]);
+        types.layout("trace_probe", 8, &[("event", 0)]);
+        types.layout("trace_probe_event", 56, &[("call", 16)]);
+        types.layout("bpf_raw_tp_link", 32, &[("link", 24)]);
+        types.layout("bpf_link", 8, &[("prog", 0)]);
+        types.layout("bpf_trampoline", 96, &[("hlist", 0), ("func", 64), ("progs_hlist", 72)]);
+        types.layout("btf_func_model", 0, &[]);
+        types.layout("bpf_tramp_link", 16, &[("tramp_hlist", 0), ("link", 8)]);
+        let types = Btf::image(&types.bytes(), Path::new("types")).unwrap();
+        Reader { symbols: symbols(kallsyms), types }
     }
 }

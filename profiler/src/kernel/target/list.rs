@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::{KernelFiles, ResolveError, Scope, glob, is_glob, unprobeable};
+use super::{KernelFiles, Scope, glob, is_glob, no_match, unprobeable};
+use crate::error::Failure;
 
 /// A function as the kernel lists it, whether it can be probed or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -68,7 +69,7 @@ impl KernelFiles {
         &self,
         module: Option<&str>,
         patterns: &[String],
-    ) -> Result<Vec<Function>, ResolveError> {
+    ) -> Result<Vec<Function>, Failure> {
         let scope = self.scope(module, None)?;
         let globs = patterns.iter().map(|pattern| glob(pattern)).collect::<Result<Vec<_>, _>>()?;
         let mut starts: Vec<u64> = scope.symbols.values().flatten().copied().collect();
@@ -95,7 +96,7 @@ impl KernelFiles {
         }
         match patterns.iter().zip(matched).find(|(_, matched)| !matched) {
             Some((pattern, _)) if is_glob(pattern) => {
-                Err(ResolveError::no_match(pattern, scope.module.as_deref(), 0))
+                Err(no_match(pattern, scope.module.as_deref(), 0))
             }
             Some((name, _)) => Err(scope.no_such_handler(name)),
             None => Ok(functions),

@@ -62,12 +62,12 @@ fn machine() -> (tempfile::TempDir, KernelFiles) {
     (root, files)
 }
 
-fn refused(files: &KernelFiles, module: Option<&str>, pattern: &str) -> ResolveError {
+fn refused(files: &KernelFiles, module: Option<&str>, pattern: &str) -> Failure {
     files.resolve(module, &[pattern.to_owned()]).unwrap_err()
 }
 
 /// Asserts that the message has each of these.
-fn says(error: &ResolveError, words: &[&str]) {
+fn says(error: &Failure, words: &[&str]) {
     let text = error.to_string();
     words.iter().for_each(|word| assert!(text.contains(word), "no {word} in {text}"));
 }
@@ -108,7 +108,7 @@ fn btf_that_is_not_there_or_damaged() {
     write(root.path(), "sys/kernel/btf/driver", "no BTF");
     let error = refused(&files, Some("driver"), "bind_handler");
     says(&error, &["btf/driver is not BTF that this program can read"]);
-    assert!(error.machine_lacks_something());
+    assert_eq!(error.code, exit::CANNOT_MEASURE);
     fs::remove_file(root.path().join("sys/kernel/btf/driver")).unwrap();
     for without in ["driver", "vmlinux"] {
         let targets = files.resolve(Some("driver"), &["[bd]*_handler".into()]).unwrap();
@@ -125,7 +125,7 @@ fn unreadable_files_are_named() {
     for file in ["proc/kallsyms", "proc/modules"] {
         let error = refused(&files, Some("driver"), "bind_handler");
         says(&error, &["cannot read ", file, "run as root"]);
-        assert!(error.machine_lacks_something());
+        assert_eq!(error.code, exit::CANNOT_MEASURE);
         let _ = fs::remove_file(root.path().join("proc/modules"));
     }
 }
@@ -136,7 +136,7 @@ fn a_kernel_without_modules_is_not_a_lack_of_privileges() {
     fs::remove_file(root.path().join("proc/modules")).unwrap();
     let error = refused(&files, Some("driver"), "bind_handler");
     says(&error, &["this kernel cannot load modules", "no `driver`"]);
-    assert!(error.machine_lacks_something());
+    assert_eq!(error.code, exit::CANNOT_MEASURE);
     assert!(files.resolve(None, &["vfs_open".into()]).is_ok());
 }
 

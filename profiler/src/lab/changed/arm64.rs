@@ -11,8 +11,7 @@ const NOP: u32 = 0xd503_201f;
 
 /// Whether nothing but padding is in these bytes.
 pub(super) fn is_padding(bytes: &[u8]) -> bool {
-    let is_nop = |word: &[u8]| word == NOP.to_le_bytes();
-    bytes.chunks(SIZE).all(|word| is_nop(word) || word.iter().all(|byte| *byte == 0))
+    bytes.chunks(SIZE).all(|word| word == NOP.to_le_bytes() || word.iter().all(|byte| *byte == 0))
 }
 
 /// Whether a relocation of this type is of a number, not of an instruction.
@@ -49,31 +48,33 @@ pub(super) fn decode(section: &mut Section<'_>, begin: u64, end: u64) {
 
 /// The bits of an instruction that are the distance to an address, and that distance in bytes.
 fn relative(word: u32) -> Option<(u32, i64)> {
-    let field = |from: u32, bits: u32| {
-        let mask = ((1 << bits) - 1) << from;
-        // The highest bit is the sign.
-        let value = ((word & mask) << (32 - from - bits)).cast_signed() >> (32 - bits);
-        (mask, i64::from(value) * SIZE as i64)
-    };
     match word {
         // b, bl
-        _ if word & 0x7c00_0000 == 0x1400_0000 => Some(field(0, 26)),
+        _ if word & 0x7c00_0000 == 0x1400_0000 => Some(field(word, 0, 26)),
         // b.cond; cbz, cbnz; ldr of a literal
         _ if word & 0xff00_0010 == 0x5400_0000
             || word & 0x7e00_0000 == 0x3400_0000
             || word & 0x3b00_0000 == 0x1800_0000 =>
         {
-            Some(field(5, 19))
+            Some(field(word, 5, 19))
         }
         // tbz, tbnz
-        _ if word & 0x7e00_0000 == 0x3600_0000 => Some(field(5, 14)),
+        _ if word & 0x7e00_0000 == 0x3600_0000 => Some(field(word, 5, 14)),
         // adr, whose lowest two bits are apart
         _ if word & 0x9f00_0000 == 0x1000_0000 => {
-            let (mask, distance) = field(5, 19);
+            let (mask, distance) = field(word, 5, 19);
             Some((mask | 0x6000_0000, distance + i64::from(word >> 29 & 3)))
         }
         _ => None,
     }
+}
+
+/// The mask of a field of an instruction that has the distance in instructions, and that in bytes.
+fn field(word: u32, from: u32, bits: u32) -> (u32, i64) {
+    let mask = ((1 << bits) - 1) << from;
+    // The highest bit is the sign.
+    let value = ((word & mask) << (32 - from - bits)).cast_signed() >> (32 - bits);
+    (mask, i64::from(value) * SIZE as i64)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod arm64;
 mod x86;
 
+use std::borrow::Borrow;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
@@ -60,8 +61,9 @@ impl Changed {
     pub fn between<'a>(pairs: impl IntoIterator<Item = (&'a Path, &'a Path)>) -> Option<Self> {
         let mut all = Self::default();
         for (base, candidate) in pairs {
-            let read = |path: &Path| Build::parse(&std::fs::read(path).ok()?);
-            let of_pair = Self::of(&read(base)?, &read(candidate)?);
+            let base = Build::parse(&std::fs::read(base).ok()?)?;
+            let candidate = Build::parse(&std::fs::read(candidate).ok()?)?;
+            let of_pair = Self::of(&base, &candidate);
             all.functions.extend(of_pair.functions);
             all.rest |= of_pair.rest;
             for (name, calls) in of_pair.calls {
@@ -94,38 +96,34 @@ impl Changed {
 
     /// The functions that `handler` may run, and itself.
     pub fn reached_from<'a>(&'a self, handler: &'a str) -> BTreeSet<&'a str> {
-        reachable([handler], |name| {
-            self.calls.get(name).into_iter().flatten().map(String::as_str).collect()
-        })
+        reachable([handler], &self.calls)
     }
 
     fn of(base: &Build, candidate: &Build) -> Self {
-        let all = || base.items.iter().chain(&candidate.items);
-        let names: BTreeSet<&str> = all().map(|(name, _)| name.as_str()).collect();
-        let items = |name: &str| [base.items.get(name), candidate.items.get(name)];
-        let named = |is: fn(&Item) -> bool| {
-            names.iter().copied().filter(|name| items(name).into_iter().flatten().any(is)).collect()
-        };
-        let functions: BTreeSet<&str> = named(|item| item.is_code && !item.is_once);
-        let once: BTreeSet<&str> = named(|item| item.is_code && item.is_once);
-        let data: BTreeSet<&str> = named(|item| !item.is_code);
-        let data_of = |name: &str| {
-            let uses = items(name).into_iter().flatten().flat_map(|item| &item.uses);
-            uses.filter_map(|used| data.get(used.as_str()).copied()).collect::<Vec<&str>>()
-        };
-        let is_new = |name: &str| {
-            let [was, is] = items(name).map(|item| item.map(|item| &item.digest));
-            was != is
-        };
-        // Data that refers to data that differs differs, and so does what refers to it.
-        let differs =
-            |name: &&str| is_new(name) || reachable(data_of(name), data_of).into_iter().any(is_new);
-        let used = reachable(functions.iter().flat_map(|name| data_of(name)), data_of);
+        let [mut functions, mut once, mut data]: [BTreeSet<&str>; 3] = Default::default();
+        let mut data_of: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         let mut calls: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (name, item) in all().filter(|(_, item)| item.is_code && !item.is_once) {
-            let names = item.calls.iter().map(|name| plain(name).to_owned());
-            calls.entry(plain(name).to_owned()).or_default().extend(names);
+        for (name, item) in base.items.iter().chain(&candidate.items) {
+            data_of.entry(name).or_default().extend(item.uses.iter().map(String::as_str));
+            if !item.is_code {
+                data.insert(name.as_str());
+            } else if item.is_once {
+                once.insert(name.as_str());
+            } else {
+                functions.insert(name.as_str());
+                let names = item.calls.iter().map(|name| plain(name).to_owned());
+                calls.entry(plain(name).to_owned()).or_default().extend(names);
+            }
         }
+        data_of.values_mut().for_each(|uses| uses.retain(|name| data.contains(name)));
+        // Data that refers to data that differs differs, and so does what refers to it.
+        let differs = |name: &&str| {
+            reachable([*name], &data_of).into_iter().any(|name| {
+                let [was, is] = [base, candidate].map(|of| Some(&of.items.get(name)?.digest));
+                was != is
+            })
+        };
+        let used = reachable(functions.iter().flat_map(|name| &data_of[name]).copied(), &data_of);
         let changed = functions.iter().filter(|name| differs(name));
         Self {
             functions: changed.map(|name| plain(name).to_owned()).collect(),
@@ -137,15 +135,15 @@ impl Changed {
 }
 
 /// What is reached by `next` from `start`, with that itself.
-fn reachable<'a>(
+fn reachable<'a, Name: Ord + Borrow<str>>(
     start: impl IntoIterator<Item = &'a str>,
-    next: impl Fn(&str) -> Vec<&'a str>,
+    next: &'a BTreeMap<Name, BTreeSet<Name>>,
 ) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut open = Vec::from_iter(start);
     while let Some(name) = open.pop() {
         if reached.insert(name) {
-            open.extend(next(name));
+            open.extend(next.get(name).into_iter().flatten().map(Borrow::borrow));
         }
     }
     reached
@@ -377,16 +375,14 @@ impl Reader<'_> {
 
     /// Adds what lies between: at each address that is referred to, after each piece, and each entry of a table.
     fn add_nameless(&mut self) {
-        // A replacement of instructions (`.altinstr_replacement`) begins no entry.
-        let is_code = |place: &Place| {
-            self.sections.get(&place.0).is_some_and(|it| it.is_code && !it.pieces.is_empty())
-        };
         let mut begins: BTreeSet<Place> = BTreeSet::new();
         for (&number, section) in &self.sections {
             for (&at, fix) in &section.fixes {
                 let Target::Here(place) = &fix.target else { continue };
                 begins.insert(*place);
-                if section.is_table && is_code(place) {
+                // A replacement of instructions (`.altinstr_replacement`) begins no entry.
+                let code = self.sections.get(&place.0).filter(|it| it.is_code);
+                if section.is_table && code.is_some_and(|it| !it.pieces.is_empty()) {
                     begins.insert((number, at));
                 }
             }

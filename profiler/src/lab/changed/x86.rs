@@ -1,14 +1,14 @@
 //! Code of x86-64.
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 use object::RelocationKind;
 
 use super::{Address, Fix, Section, Target};
 
 /// Whether nothing but padding is in these bytes.
 pub(super) fn is_padding(bytes: &[u8]) -> bool {
-    let is_idle = |it: Instruction| matches!(it.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
-    Decoder::new(64, bytes, DecoderOptions::NONE).into_iter().all(is_idle)
+    let decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
+    decoder.into_iter().all(|it| matches!(it.mnemonic(), Mnemonic::Nop | Mnemonic::Int3))
 }
 
 /// Adds the addresses between `begin` and `end` that the assembler has filled in itself, and finds where those lead that are relative to

@@ -139,7 +139,7 @@ impl Planned {
             own_params.map(|own| session.clone().with_parameters(own).module_params);
         options.lab.check()?;
         let folder = private_folder("profiler-gate-")?;
-        let benches = builds::of_kernels(&options.lab, false, folder.path())?;
+        let benches = builds::of_kernels(&options.lab, folder.path())?;
         let (cached, no_cache) = (Vec::new(), None);
         let mut planned =
             Self { options, changed, session, measured, folder, benches, cached, no_cache };

@@ -10,7 +10,7 @@ use crate::error::{Failure, exit};
 use crate::lab::plan::{Length, RunSpec};
 use crate::load::builtin::Remover;
 use crate::load::{
-    BuiltinKind, BuiltinLoad, Load as _, LoadOutcome, LoadRun, LoadSpec, LoadUser, ProfilerProgram,
+    BuiltinKind, BuiltinLoad, LoadOutcome, LoadRun, LoadSpec, LoadUser, ProfilerProgram,
 };
 use crate::stop::{StopReason, StopSignal};
 
@@ -76,7 +76,7 @@ fn side_by_side(spec: &RunSpec, length: Length) -> Vec<LoadOutcome> {
     if let Length::Time(time) = length {
         stop_after(stop.clone(), time);
     }
-    let run = |kind: &BuiltinKind| load(spec, length, *kind).run_alone(&stop);
+    let run = |kind: &BuiltinKind| load(spec, length, *kind).run(&stop);
     match spec.loads.as_slice() {
         [kind] => vec![run(kind)],
         kinds => std::thread::scope(|scope| {

@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use nix::poll::PollTimeout;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::mman::ProtFlags;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, getsockname, socket};
 use rustix::thread::futex;
 
@@ -71,7 +72,7 @@ fn existing(shared: &Shared, index: u32) -> Result<CString, String> {
 }
 
 pub(super) fn mmap() -> Result<(), OperationError> {
-    syscalls::Page::new().map(drop).map_err(failed("mmap"))
+    syscalls::Page::new(ProtFlags::empty()).map(drop).map_err(failed("mmap"))
 }
 
 /// Wakes those that wait for a word that nobody knows.
@@ -142,7 +143,8 @@ impl Drop for Switch {
 
 /// A page that is absent when a system call writes to it: the call takes the fault.
 pub(super) fn page_fault() -> NewWorker {
-    let mut page = syscalls::Page::writable().map_err(unavailable("a page of memory"))?;
+    let mut page =
+        syscalls::Page::new(ProtFlags::PROT_WRITE).map_err(unavailable("a page of memory"))?;
     simple(move || page.fault().map_err(failed("a page fault")))
 }
 
@@ -177,10 +179,11 @@ pub(super) fn errors() -> NewWorker {
         let _bound = &refusing;
         let refused = TcpStream::connect(at).map(drop);
         let accepted = syscalls::accept(listener.as_fd());
+        let [open, execve, execveat] = missing.calls();
         let made = [
-            (missing.open(), Errno::ENOENT),
-            (missing.execve(), Errno::ENOENT),
-            (missing.execveat(), Errno::ENOENT),
+            (open, Errno::ENOENT),
+            (execve, Errno::ENOENT),
+            (execveat, Errno::ENOENT),
             (accepted, Errno::EAGAIN),
             (refused, Errno::ECONNREFUSED),
         ];
@@ -193,11 +196,7 @@ pub(super) fn errors_32() -> NewWorker {
     let missing = syscalls::Missing::new().map_err(unavailable("a page of memory"))?;
     let has_32_bits = syscalls::has_32_bit_calls();
     simple(move || {
-        let made = if has_32_bits {
-            missing.by_32_bits()
-        } else {
-            [missing.open(), missing.execve(), missing.execveat()]
-        };
+        let made = if has_32_bits { missing.by_32_bits() } else { missing.calls() };
         made.into_iter().try_for_each(|result| has_failed(result, Errno::ENOENT))
     })
 }

@@ -1,9 +1,16 @@
 //! Records service and response times of operations while a load runs.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_gettime};
 
 use crate::recording::loads::{Latency, OperationTimes};
 use crate::stats::{Durations, nanoseconds};
+
+/// The monotonic clock, which all processes share.
+pub(in crate::load) fn monotonic_now() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+}
 
 /// Records the latency of operations, of one worker or of all.
 #[derive(Debug, Clone)]
@@ -15,7 +22,9 @@ pub(super) struct LatencyRecorder {
 }
 
 impl LatencyRecorder {
-    pub(super) fn new(at_a_rate: bool, from: Option<Instant>) -> Self {
+    /// Without what starts or is due before `from`, a time of the monotonic clock.
+    pub(super) fn new(at_a_rate: bool, from: Option<Duration>) -> Self {
+        let from = from.map(|from| Instant::now() + from.saturating_sub(monotonic_now()));
         let response = at_a_rate.then(OperationTimes::none);
         Self { service: OperationTimes::none(), response, from }
     }
@@ -46,8 +55,6 @@ impl LatencyRecorder {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// 100 operations a second of 1 ms each, one of which takes a second: those behind it wait.
@@ -75,13 +82,14 @@ mod tests {
 
     #[test]
     fn the_warm_up_is_left_out_and_workers_add_up() {
-        let start = Instant::now();
+        let from = monotonic_now() + Duration::from_secs(100);
+        let mut one = LatencyRecorder::new(false, Some(from));
+        let mut two = one.clone();
+        let start = one.from.unwrap();
         let after = |ns| start + Duration::from_nanos(ns);
-        let mut one = LatencyRecorder::new(false, Some(after(100)));
-        one.record(None, after(50), after(5_000));
-        one.record(None, after(100), after(110));
-        let mut two = LatencyRecorder::new(false, Some(after(100)));
-        two.record(None, after(200), after(230));
+        one.record(None, start - Duration::from_nanos(50), after(5_000));
+        one.record(None, start, after(10));
+        two.record(None, after(100), after(130));
         two.add(&one);
         let latency = two.store();
         let OperationTimes { count, sum_ns, min_ns, max_ns, over_range, .. } = latency.service;

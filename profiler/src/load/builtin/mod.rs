@@ -8,16 +8,13 @@
 //! `open`, `rename`, `link`, `unlink`, `rmdir`, `write`, `mount`, `stat` and `open-existing` work in a private directory.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::run::{Load, Running};
 use super::sandbox::ProfilerProgram;
-use crate::recording::loads::{
-    BuiltinKind, Dimensions, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, Rate,
-};
-use crate::stop::{StopReason, StopSignal};
+use crate::recording::loads::{BuiltinKind, Dimensions, LoadOutcome, LoadSpec, Rate};
+use crate::stop::StopSignal;
 
 mod credentials;
 mod files;
@@ -32,6 +29,7 @@ mod worker;
 mod workers;
 
 pub use kernel::MODULE;
+pub(super) use latency::monotonic_now;
 pub(super) use process::ptrace_child_main;
 
 /// What removes a load's directory, also if the profiler is killed.
@@ -63,9 +61,10 @@ pub struct BuiltinLoad {
     /// What operations give handlers to walk over.
     #[serde(default, skip_serializing_if = "Dimensions::is_none")]
     pub dimensions: Dimensions,
-    /// Operations that started or were due before this time, the warm-up, are left out of latencies alone.
-    #[serde(skip)]
-    pub measured_from: Option<Instant>,
+    /// Operations that started or were due before this time of the monotonic clock, the warm-up, are left out of
+    /// latencies alone.
+    #[serde(default)]
+    pub measured_from: Option<Duration>,
     /// Where loads on files make their private directory; by default the directory for temporary files.
     #[serde(skip)]
     pub directory: Option<PathBuf>,
@@ -104,15 +103,8 @@ impl BuiltinLoad {
         self.remover != Remover::Nothing
     }
 
-    /// Runs it in this thread, in a process that does nothing else: the CPU time of the process is the
-    /// load's.
-    pub(crate) fn run_alone(&self, stop: &StopSignal) -> LoadOutcome {
-        workers::run(self, stop, true)
-    }
-}
-
-impl Load for BuiltinLoad {
-    fn describe(&self) -> LoadSpec {
+    /// What it is.
+    pub fn describe(&self) -> LoadSpec {
         LoadSpec::Builtin {
             name: self.kind,
             workers: self.workers,
@@ -124,44 +116,8 @@ impl Load for BuiltinLoad {
         }
     }
 
-    fn run(self: Box<Self>, stop: StopSignal) -> Running {
-        Box::pin(async move {
-            let mut on_drop = StopOnDrop(Some(stop.clone()));
-            // Its own threads: blocking calls must not delay the runtime that drains the histograms.
-            let running = tokio::task::spawn_blocking(move || workers::run(&self, &stop, false));
-            let outcome = running.await;
-            on_drop.0 = None;
-            outcome.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
-        })
-    }
-}
-
-/// Stops the load whose future is dropped before its end.
-struct StopOnDrop(Option<StopSignal>);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        if let Some(stop) = &self.0 {
-            stop.stop(StopReason::Interrupted);
-        }
-    }
-}
-
-/// Makes `operations`, as fast as they go. Returns the time from the start of the first to the end of the last, in
-/// nanoseconds.
-///
-/// # Errors
-/// If the load fails, or any operation does: one that fails early would take less time.
-pub async fn time_builtin(kind: BuiltinKind, operations: u64) -> Result<u64, LoadFailure> {
-    let load = BuiltinLoad { operations: Some(operations), ..BuiltinLoad::new(kind) };
-    let outcome = Box::new(load).run(StopSignal::new()).await;
-    match outcome.status {
-        LoadStatus::Completed if outcome.errors.is_empty() => Ok(outcome.elapsed_ns),
-        LoadStatus::Failed(failure) => Err(failure),
-        LoadStatus::Completed | LoadStatus::Stopped { .. } => {
-            let first = outcome.errors.first().map_or("unknown", |error| error.first.as_str());
-            let text = format!("operations of the load failed: {first}");
-            Err(LoadFailure::BrokeOff { text })
-        }
+    /// Runs it on threads of this process until its operations are made, or until `stop`. Its CPU time is the process's.
+    pub fn run(&self, stop: &StopSignal) -> LoadOutcome {
+        workers::run(self, stop)
     }
 }

@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::memfd::{self, MFdFlags};
+use nix::sys::mman::ProtFlags;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use rustix::thread::{NanosleepRelativeResult, Timespec, set_thread_uid};
 
@@ -31,7 +32,8 @@ pub(super) fn prctl() -> NewWorker {
 /// Makes a page executable, and every other time writable too: each call changes something and asks for
 /// `PROT_EXEC`, which drivers look at.
 pub(super) fn mprotect() -> NewWorker {
-    let mut page = syscalls::Page::new().map_err(unavailable("a page of memory"))?;
+    let mut page =
+        syscalls::Page::new(ProtFlags::empty()).map_err(unavailable("a page of memory"))?;
     let mut writable = true;
     simple(move || {
         writable = !writable;

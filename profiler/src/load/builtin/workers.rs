@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,11 +37,10 @@ struct Tally {
     status: LoadStatus,
 }
 
-/// Runs the load to its end and cleans up. In a process that is `alone` with the load, the CPU time of the
-/// process is the load's.
-pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal, alone: bool) -> LoadOutcome {
+/// Runs the load to its end and cleans up.
+pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
     let set_up = Instant::now();
-    run_workers(load, stop, alone).unwrap_or_else(|text| {
+    run_workers(load, stop).unwrap_or_else(|text| {
         let text = format!("built-in `{}`: {text}", load.kind);
         let status = LoadStatus::Failed(LoadFailure::CouldNotStart { text });
         LoadOutcome { operations: Some(0), ..LoadOutcome::ended(status, set_up) }
@@ -50,12 +49,12 @@ pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal, alone: bool) -> LoadOut
 
 /// # Errors
 /// If the load could not start.
-fn run_workers(load: &BuiltinLoad, stop: &StopSignal, alone: bool) -> Result<LoadOutcome, String> {
+fn run_workers(load: &BuiltinLoad, stop: &StopSignal) -> Result<LoadOutcome, String> {
     let shared = make::shared(load)?;
     let open = |_| File::open("/dev/null").map_err(unavailable("open /dev/null"));
     let descriptors = (0..load.dimensions.descriptors).map(open).collect::<Result<Vec<_>, _>>()?;
     let mut sum = Tally::new(LatencyRecorder::new(load.rate.is_some(), load.measured_from));
-    let (start, tallies, cpu) = start_workers(load, &shared, &sum.latency, stop, alone)?;
+    let (start, tallies, cpu) = start_workers(load, &shared, &sum.latency, stop)?;
     // The directory is removed before the outcome is reported.
     drop((shared, descriptors));
     tallies.into_iter().for_each(|tally| sum.add(tally));
@@ -80,12 +79,10 @@ fn start_workers(
     shared: &Shared,
     latency: &LatencyRecorder,
     stop: &StopSignal,
-    alone: bool,
 ) -> Result<(Instant, Vec<Tally>, Option<CpuTime>), String> {
-    // Held until all are set up; then it has the time of their start.
-    let gate = Mutex::new(None);
+    // Set once all are set up: the time of their start, if they are to.
+    let gate = OnceLock::new();
     thread::scope(|scope| {
-        let mut started = gate.lock().unwrap_or_else(PoisonError::into_inner);
         let (ready, answers) = mpsc::channel();
         let mut threads = Vec::new();
         for index in 0..load.workers {
@@ -105,14 +102,15 @@ fn start_workers(
         drop(ready);
         let set_up: Result<Vec<()>, String> = answers.iter().collect();
         // One that panics does not answer, and the others must not start without it.
-        let all = |done: &Vec<()>| done.len() == threads.len();
-        let set_up = set_up.and_then(|done| {
-            if all(&done) { Ok(done) } else { Err("a worker ended before it started".to_owned()) }
-        });
-        let cpu_before = if alone { cpu_time() } else { None };
+        let set_up = match set_up {
+            Ok(done) if done.len() < threads.len() => {
+                Err("a worker ended before it started".to_owned())
+            }
+            set_up => set_up,
+        };
+        let cpu_before = cpu_time();
         let start = Instant::now();
-        *started = set_up.is_ok().then_some(start);
-        drop(started);
+        gate.get_or_init(|| set_up.is_ok().then_some(start));
         let join = |thread: thread::ScopedJoinHandle<'_, Tally>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
@@ -189,19 +187,14 @@ fn work(
     mut tally: Tally,
     stop: &StopSignal,
     ready: mpsc::Sender<Result<(), String>>,
-    gate: &Mutex<Option<Instant>>,
+    gate: &OnceLock<Option<Instant>>,
 ) -> Tally {
     let pinned = if load.pin { pin(index) } else { Ok(()) };
     let made = pinned.and_then(|()| make::worker(load, shared, index));
-    let (mut worker, answer) = match made {
-        Ok(worker) => (Some(worker), Ok(())),
-        Err(text) => (None, Err(text)),
-    };
     // `start_workers` waits until all are dropped.
-    let _ = ready.send(answer);
+    let _ = ready.send(made.as_ref().map(drop).map_err(Clone::clone));
     drop(ready);
-    let start = *gate.lock().unwrap_or_else(PoisonError::into_inner);
-    if let (Some(worker), Some(start)) = (worker.as_deref_mut(), start) {
+    if let (Ok(mut worker), Some(start)) = (made, *gate.wait()) {
         if load.rate.is_some() {
             // By default the kernel may wake us 50 us late. A refusal is no error.
             let _ = nix::sys::prctl::set_timerslack(1);
@@ -209,7 +202,7 @@ fn work(
         if !load.is_timed() {
             align();
         }
-        tally.status = repeat(load, worker, index, start, stop, &mut tally);
+        tally.status = repeat(load, &mut *worker, index, start, stop, &mut tally);
         emulator::end_operations();
         tally.last = Some(Instant::now());
     }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use nix::sys::stat::Mode;
+use tokio::sync::oneshot;
 
 use super::{LtpLoad, search_path};
 use crate::load::hits::HitCount;
@@ -22,15 +22,7 @@ impl LtpLoad {
         tests: &mut [TestRuns],
     ) -> (Result<LoadStatus, LoadFailure>, Duration) {
         let started = Instant::now();
-        // Users that tests switch to can create files in the folder, too.
-        let files = Some(Mode::from_bits_truncate(0o1777));
-        let could_not_start = |text| LoadFailure::CouldNotStart { text };
-        let sandbox = Sandbox::plan(&self.sandbox, files, true).map_err(could_not_start);
-        let supervised = match sandbox {
-            Ok(sandbox) => Supervised::start(&self.profiler, sandbox).await,
-            Err(failure) => Err(failure),
-        };
-        let mut supervised = match supervised {
+        let mut supervised = match self.supervised().await {
             Ok(supervised) => supervised,
             Err(failure) => return (Err(failure), started.elapsed()),
         };
@@ -40,6 +32,12 @@ impl LtpLoad {
         let status = ran.and(closed).map_err(|text| LoadFailure::BrokeOff { text });
         let end = stop.reason().map_or(LoadStatus::Completed, |by| LoadStatus::Stopped { by });
         (status.map(|()| end), elapsed)
+    }
+
+    async fn supervised(&self) -> Result<Supervised, LoadFailure> {
+        // Users that tests switch to can create files in the folder, too.
+        let sandbox = Sandbox::plan(&self.sandbox, Some(0o1777), true)?;
+        Supervised::start(&self.profiler, sandbox).await
     }
 
     async fn run_list(
@@ -90,8 +88,11 @@ impl LtpLoad {
         Ok(())
     }
 
+    /// The counters now; `None` without any, or if the measurement has ended.
     async fn count(&self) -> Option<HitCount> {
-        self.counter.as_ref()?.read().await
+        let (question, answer) = oneshot::channel();
+        self.counter.as_ref()?.send(question).await.ok()?;
+        answer.await.ok()
     }
 
     fn request(&self, test: &LtpTest) -> CommandRequest {

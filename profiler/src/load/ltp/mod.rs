@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 use nix::unistd::{AccessFlags, access};
 
 use super::hits::HitCounter;
-use super::run::{Load, Running};
 use super::sandbox::{ProfilerProgram, SandboxOptions};
 use crate::error::{Failure, exit};
 use crate::recording::loads::{LoadOutcome, LoadSpec, LoadStatus};
@@ -128,26 +127,21 @@ impl LtpLoad {
         self
     }
 
-    async fn run(self, stop: StopSignal) -> LoadOutcome {
+    pub(super) fn describe(&self) -> LoadSpec {
+        LoadSpec::Ltp(Box::new(self.spec.clone()))
+    }
+
+    /// Runs the tests until they are done, or until `stop`.
+    pub(super) async fn run(&self, stop: &StopSignal) -> LoadOutcome {
         let started = Instant::now();
         let mut tests: Vec<_> = self.spec.tests.iter().map(TestRuns::new).collect();
-        let (status, elapsed) = self.run_tests(&stop, &mut tests).await;
+        let (status, elapsed) = self.run_tests(stop, &mut tests).await;
         LoadOutcome {
             elapsed_ns: nanoseconds(elapsed),
             operations: Some(tests.iter().map(|test| test.runs).sum()),
             tests,
             ..LoadOutcome::ended(status.unwrap_or_else(LoadStatus::Failed), started)
         }
-    }
-}
-
-impl Load for LtpLoad {
-    fn describe(&self) -> LoadSpec {
-        LoadSpec::Ltp(Box::new(self.spec.clone()))
-    }
-
-    fn run(self: Box<Self>, stop: StopSignal) -> Running {
-        Box::pin((*self).run(stop))
     }
 }
 

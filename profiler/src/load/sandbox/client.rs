@@ -38,18 +38,13 @@ impl Supervised {
         let input = process.stdin.take();
         let output = process.stdout.take().map(|output| BufReader::new(output).lines());
         let mut this = Self { sandbox: sandbox.clone(), process, input, output };
-        match this.ask(Request::Create(sandbox)).await {
-            Ok(()) => Ok(this),
-            Err(failure) => {
-                // Its own reason comes first.
-                Err(match (failure, this.close().await) {
-                    (LoadFailure::CouldNotStart { text }, Err(left)) => {
-                        LoadFailure::CouldNotStart { text: format!("{text}; {left}") }
-                    }
-                    (failure, _) => failure,
-                })
-            }
+        let Err(mut failure) = this.ask(Request::Create(sandbox)).await else { return Ok(this) };
+        let closed = this.close().await;
+        if let (LoadFailure::CouldNotStart { text }, Err(left)) = (&mut failure, closed) {
+            // Its own reason comes first.
+            text.push_str(&format!("; {left}"));
         }
+        Err(failure)
     }
 
     async fn send(&mut self, request: Request) -> Result<(), String> {

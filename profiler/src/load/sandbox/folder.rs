@@ -4,7 +4,7 @@
 //! descriptor, follows neither links nor mounts, and removes the entries with the rights of that user.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
@@ -20,6 +20,7 @@ use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, geteuid, mkdir, setfsgid, setfsuid, unlinkat};
 
 use rustix::thread::set_thread_groups;
+use serde::{Deserialize, Serialize};
 
 use super::trusted_path::changeable;
 use super::user::LoadUser;
@@ -37,22 +38,29 @@ const FILES: &str = "files";
 const FLAGS: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
+/// What a load's folder is to be.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct FolderPlan {
+    /// Where; a path need not be text.
+    pub(super) path: OsString,
+    /// Mode of the folder for files.
+    pub(super) mode: u32,
+    /// Owner of the files, if not the caller.
+    pub(super) user: Option<LoadUser>,
+}
+
 /// A load's folder. It belongs to the caller, so the load cannot rename the folder for files in it.
 #[derive(Debug)]
 pub(super) struct LoadFolder {
-    path: PathBuf,
+    plan: FolderPlan,
     top: Folder,
-    /// Of the folder for files.
-    mode: Mode,
-    /// Owner of the files, if not the caller.
-    user: Option<LoadUser>,
 }
 
 impl LoadFolder {
-    /// Creates it at `path`, with files that have this mode and belong to `user`.
-    pub(super) fn create(path: &Path, mode: Mode, user: Option<&LoadUser>) -> io::Result<Self> {
-        let top = Folder::create(path)?;
-        let folder = Self { path: path.to_owned(), top, mode, user: user.cloned() };
+    /// Creates it.
+    pub(super) fn create(plan: &FolderPlan) -> io::Result<Self> {
+        let top = Folder::create(Path::new(&plan.path))?;
+        let folder = Self { plan: plan.clone(), top };
         // Others may pass through it, but neither read nor write it.
         let passable = Mode::S_IRWXU | Mode::S_IXGRP | Mode::S_IXOTH;
         let made = fchmod(&folder.top, passable).map_err(io::Error::from);
@@ -65,17 +73,18 @@ impl LoadFolder {
         }
     }
 
-    /// Opens the one at `path`. Fails if another user can replace it.
-    pub(super) fn open(path: &Path, mode: Mode, user: Option<&LoadUser>) -> io::Result<Self> {
+    /// Opens the one that is there. Fails if another user can replace it.
+    pub(super) fn open(plan: &FolderPlan) -> io::Result<Self> {
+        let path = Path::new(&plan.path);
         if let Some(place) = changeable(path)? {
             return Err(io::Error::other(format!("others can change {}", place.display())));
         }
-        Ok(Self { path: path.to_owned(), top: Folder::open(path)?, mode, user: user.cloned() })
+        Ok(Self { plan: plan.clone(), top: Folder::open(path)? })
     }
 
     /// Where the load's files are.
     pub(super) fn files(&self) -> PathBuf {
-        self.path.join(FILES)
+        Path::new(&self.plan.path).join(FILES)
     }
 
     /// Makes the folder for files anew, or empties it.
@@ -86,8 +95,8 @@ impl LoadFolder {
             Err(errno) => return Err(errno.into()),
         }
         let files = self.top.child(OsStr::new(FILES))?;
-        fchmod(&files, self.mode)?;
-        if let Some(user) = &self.user {
+        fchmod(&files, Mode::from_bits_truncate(self.plan.mode))?;
+        if let Some(user) = &self.plan.user {
             fchown(&files, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
         }
         Ok(())
@@ -96,17 +105,17 @@ impl LoadFolder {
     fn empty_files(&self) -> io::Result<()> {
         self.detach_loops();
         let files = self.top.child(OsStr::new(FILES))?;
-        as_user(self.user.as_ref(), || files.empty(0))
+        as_user(self.plan.user.as_ref(), || files.empty(0))
     }
 
     /// Removes it.
     pub(super) fn remove(&self) -> io::Result<()> {
-        if self.user.is_some() {
+        if self.plan.user.is_some() {
             self.remove_files()?;
         }
         self.detach_loops();
         self.top.empty(0)?;
-        match unlinkat(AT_FDCWD, &self.path, UnlinkatFlags::RemoveDir) {
+        match unlinkat(AT_FDCWD, &*self.plan.path, UnlinkatFlags::RemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -133,9 +142,9 @@ impl LoadFolder {
     /// Detaches its files from loop devices, which keep them when the test that attached them is killed. Their paths are whole only
     /// where they were mounted, which may be gone. Errors are ignored: only root can attach one.
     fn detach_loops(&self) {
-        let name = self.path.file_name().unwrap_or_default().as_encoded_bytes();
+        let name = Path::new(&self.plan.path).file_name().unwrap_or_default().as_encoded_bytes();
         let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-        for entry in devices.filter(|_| self.user.is_none()) {
+        for entry in devices.filter(|_| self.plan.user.is_none()) {
             let device = entry.file_name();
             if !device.as_encoded_bytes().starts_with(b"loop") {
                 continue;
@@ -354,11 +363,15 @@ mod tests {
 
     use super::*;
 
+    fn plan(path: &Path, user: Option<LoadUser>) -> FolderPlan {
+        FolderPlan { path: path.into(), mode: 0o700, user }
+    }
+
     /// Has a load folder removed that has what `make` puts among its files.
     fn removed(make: impl FnOnce(&Path)) -> io::Result<()> {
         let parent = tempfile::tempdir()?;
         let path = parent.path().join("load");
-        let folder = LoadFolder::create(&path, Mode::S_IRWXU, None)?;
+        let folder = LoadFolder::create(&plan(&path, None))?;
         make(&folder.files());
         folder.remove()?;
         assert!(!path.exists());
@@ -395,7 +408,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         fs::create_dir(parent.path().join("precious")).unwrap();
         fs::write(parent.path().join("precious/kept"), "x").unwrap();
-        let folder = LoadFolder::create(&parent.path().join("load"), Mode::S_IRWXU, None).unwrap();
+        let folder = LoadFolder::create(&plan(&parent.path().join("load"), None)).unwrap();
         fs::remove_dir(folder.files()).unwrap();
         symlink("../precious", folder.files()).unwrap();
         folder.refresh().unwrap_err();
@@ -428,7 +441,7 @@ mod tests {
         let nobody = LoadUser::nobody();
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("load");
-        let folder = LoadFolder::create(&path, Mode::S_IRWXU, Some(&nobody)).unwrap();
+        let folder = LoadFolder::create(&plan(&path, Some(nobody.clone()))).unwrap();
         let files = folder.files();
         fs::create_dir_all(files.join("his/roots")).unwrap();
         for file in ["his/roots/file", "his/file", "file"] {
@@ -471,7 +484,7 @@ mod tests {
             mount(overlay, &all, overlay, MsFlags::empty(), Some(&*options))?;
             let moved = fs::rename(all.join("load/files/a"), all.join("load/files/moved"));
             assert_eq!(moved.unwrap_err().kind(), io::ErrorKind::CrossesDevices);
-            LoadFolder::open(&all.join("load"), Mode::S_IRWXU, None)?.remove()?;
+            LoadFolder::open(&plan(&all.join("load"), None))?.remove()?;
             assert!(!all.join("load").exists());
             io::Result::Ok(())
         };

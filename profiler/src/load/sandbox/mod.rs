@@ -14,13 +14,11 @@
 //! | `processes` | finds and ends all descendants of a process |
 //! | `user`, `folder` | whom a load runs as, its folder |
 //! | `trusted_path` | whether others can change where a path leads |
-//! | `cleanup` | processes that clean up when the profiler ends or dies |
-//! | `private_folder` | a folder that one of these removes |
+//! | `private_folder` | a folder that a process removes when the profiler ends or dies |
 //! | `program` | the profiler's own program, started in the role of one of these processes |
 
 use std::path::PathBuf;
 
-mod cleanup;
 mod client;
 mod folder;
 mod output;
@@ -32,9 +30,9 @@ pub(super) mod supervisor;
 mod trusted_path;
 mod user;
 
-pub(super) use cleanup::{remove_directory_main, wait_for_end_of_input};
 pub(super) use client::{Supervised, run_once};
 pub use private_folder::PrivateFolder;
+pub(super) use private_folder::{remove_directory_main, wait_for_end_of_input};
 pub use program::ProfilerProgram;
 pub(super) use program::Role;
 pub(super) use protocol::{CommandKind, CommandRequest, Sandbox, SupervisorMessage};

@@ -1,23 +1,42 @@
-//! Folders that are removed however the profiler ends.
+//! Folders that are removed however the profiler ends: a subprocess whose standard input is a pipe from the profiler, which the
+//! kernel closes even after a SIGKILL, removes them then. It is started before its folder is created.
 
+use std::ffi::OsString;
 use std::fs::Permissions;
-use std::io;
-use std::os::unix::ffi::OsStrExt as _;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
+use nix::sys::signal::SigSet;
 use tempfile::TempDir;
 
-use super::cleanup::CleanupProcess;
 use super::folder::unused_name;
 use super::program::{ProfilerProgram, Role};
+
+/// How long the removal of a folder is tried: processes that write to it are being killed meanwhile.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A subprocess that removes a folder once its standard input is closed. Dropping it closes the input and waits for its end.
+#[derive(Debug)]
+struct Remover(Child);
+
+impl Drop for Remover {
+    fn drop(&mut self) {
+        // It closes the input first.
+        let _ = self.0.wait();
+    }
+}
 
 /// A folder that only this user can access, removed on drop and also when the profiler is killed.
 #[derive(Debug)]
 pub struct PrivateFolder {
     // Dropped in this order: the clean-up process has nothing to do unless this process is killed.
     folder: TempDir,
-    _remover: Option<CleanupProcess>,
+    _remover: Option<Remover>,
 }
 
 impl PrivateFolder {
@@ -32,9 +51,14 @@ impl PrivateFolder {
             let program = profiler.path().display();
             io::Error::new(error.kind(), format!("the process that removes it, {program}: {error}"))
         };
-        let mut remover = profiler.command(Role::RemoveDirectory);
-        let mut remover = CleanupProcess::start(&mut remover).map_err(of_remover)?;
-        remover.write(parent.join(&name).as_os_str().as_bytes()).map_err(of_remover)?;
+        // A process group of its own: Ctrl-C at the terminal must not end it before it has cleaned up.
+        let mut command = profiler.command(Role::RemoveDirectory);
+        let started = command.process_group(0).stdin(Stdio::piped()).spawn();
+        let mut remover = Remover(started.map_err(of_remover)?);
+        if let Some(input) = &mut remover.0.stdin {
+            // Every user can read the arguments of a process, and could create a folder named there first.
+            input.write_all(parent.join(&name).as_os_str().as_bytes()).map_err(of_remover)?;
+        }
         Ok(Self { folder: create(&parent, &name)?, _remover: Some(remover) })
     }
 
@@ -56,4 +80,30 @@ fn create(parent: &Path, name: &str) -> io::Result<TempDir> {
     let mut folder = tempfile::Builder::new();
     folder.prefix(name).rand_bytes(0).permissions(Permissions::from_mode(0o700));
     folder.tempdir_in(parent)
+}
+
+/// Reads standard input to its end: the end of the profiler, or its request to clean up.
+pub(in crate::load) fn wait_for_end_of_input() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = io::stdin().read_to_end(&mut bytes);
+    bytes
+}
+
+/// The `main` of [`Role::RemoveDirectory`](super::Role::RemoveDirectory): its input is the path.
+pub(in crate::load) fn remove_directory_main() -> i32 {
+    // systemd sends SIGTERM to all processes of a unit, and this one has to be the last.
+    let _ = SigSet::all().thread_block();
+    let directory = PathBuf::from(OsString::from_vec(wait_for_end_of_input()));
+    let deadline = Instant::now() + REMOVAL_TIMEOUT;
+    while let Err(error) = std::fs::remove_dir_all(&directory) {
+        match error.kind() {
+            io::ErrorKind::NotFound => break,
+            // Somebody still writes to it.
+            io::ErrorKind::DirectoryNotEmpty if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            _ => return 1,
+        }
+    }
+    0
 }

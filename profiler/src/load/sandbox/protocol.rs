@@ -5,15 +5,13 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
-use std::path::Path;
 use std::time::Duration;
 
-use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use super::folder::{LoadFolder, unused_name};
+use super::folder::{FolderPlan, LoadFolder, unused_name};
 use super::{LoadUser, SandboxOptions};
-use crate::recording::loads::{Ended, LoadOutcome};
+use crate::recording::loads::{Ended, LoadFailure, LoadOutcome};
 
 /// From the profiler. Each is answered before the next is sent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,28 +29,28 @@ pub(super) enum Request {
 pub(in crate::load) struct Sandbox {
     /// User of its commands, if not the caller.
     pub(super) user: Option<LoadUser>,
-    /// The folder in which they have their `TMPDIR`, and the mode of that.
-    pub(super) folder: Option<(OsString, u32)>,
+    /// The folder in which they have their `TMPDIR`.
+    pub(super) folder: Option<FolderPlan>,
     /// Whether mounts of a command end with it.
     pub(super) private_mounts: bool,
 }
 
 impl Sandbox {
-    /// One as `options` ask for, with files of this mode.
+    /// One as `options` ask for, with a folder for files of this mode.
     ///
     /// # Errors
     /// If the caller may not run as that user.
     pub(in crate::load) fn plan(
         options: &SandboxOptions,
-        files: Option<Mode>,
+        files: Option<u32>,
         private_mounts: bool,
-    ) -> Result<Self, String> {
-        let path = || options.parent_folder().join(unused_name("profiler-load-")).into_os_string();
-        Ok(Self {
-            user: options.other_user()?.cloned(),
-            folder: files.map(|mode| (path(), mode.bits())),
-            private_mounts,
-        })
+    ) -> Result<Self, LoadFailure> {
+        let user = options.other_user().map_err(|text| LoadFailure::CouldNotStart { text })?;
+        let folder = files.map(|mode| {
+            let path = options.parent_folder().join(unused_name("profiler-load-"));
+            FolderPlan { path: path.into(), mode, user: user.cloned() }
+        });
+        Ok(Self { user: user.cloned(), folder, private_mounts })
     }
 
     /// Removes what a supervisor that was killed has left.
@@ -60,12 +58,10 @@ impl Sandbox {
     /// # Errors
     /// If something remains, which can only be removed by hand.
     pub(super) fn remove(&self) -> Result<(), String> {
-        let Some((path, mode)) = &self.folder else { return Ok(()) };
-        let (path, mode) = (Path::new(path), Mode::from_bits_truncate(*mode));
-        let folder = LoadFolder::open(path, mode, self.user.as_ref());
-        match folder.and_then(|folder| folder.remove()) {
+        let Some(plan) = &self.folder else { return Ok(()) };
+        match LoadFolder::open(plan).and_then(|folder| folder.remove()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(format!("{} could not be removed: {error}", path.display()))
+                Err(format!("{} could not be removed: {error}", plan.path.display()))
             }
             _ => Ok(()),
         }

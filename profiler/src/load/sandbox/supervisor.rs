@@ -12,7 +12,6 @@ use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::stat::Mode;
 
 use super::folder::LoadFolder;
 use super::output::Output;
@@ -50,6 +49,8 @@ struct Supervisor {
     /// The profiler wants the end of all, or is dead.
     closed: bool,
     processes: Processes,
+    /// Of the command that runs.
+    output: Output,
     sandbox: Option<Sandbox>,
     folder: Option<LoadFolder>,
 }
@@ -58,8 +59,8 @@ impl Supervisor {
     fn new() -> io::Result<Self> {
         let processes = Processes::new()?;
         let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-        let (unread, closed) = (Vec::new(), false);
-        Ok(Self { input, unread, closed, processes, sandbox: None, folder: None })
+        let (unread, closed, output) = (Vec::new(), false, Output::default());
+        Ok(Self { input, unread, closed, processes, output, sandbox: None, folder: None })
     }
 
     /// Answers requests until there are no more.
@@ -86,16 +87,16 @@ impl Supervisor {
             if self.closed {
                 return Ok(None);
             }
-            self.wait(None, &mut Output::default())?;
+            self.wait(None)?;
         }
     }
 
     /// Waits for the profiler, a signal or output, at most for `limit`, and reads what there is.
-    fn wait(&mut self, limit: Option<Duration>, output: &mut Output) -> io::Result<()> {
+    fn wait(&mut self, limit: Option<Duration>) -> io::Result<()> {
         let input = self.input.as_fd();
-        let pipe = output.pipe.as_ref().map_or(input, AsFd::as_fd);
+        let pipe = self.output.pipe.as_ref().map_or(input, AsFd::as_fd);
         let [readable, signalled, _] = wait_readable([input, self.processes.as_fd(), pipe], limit)?;
-        output.read()?;
+        self.output.read()?;
         if signalled && self.processes.sigterm_received()? {
             self.closed = true;
         }
@@ -116,13 +117,10 @@ impl Supervisor {
         if sandbox.private_mounts {
             private_mounts()?;
         }
-        if let Some((path, mode)) = &sandbox.folder {
-            let path = Path::new(path);
-            let mode = Mode::from_bits_truncate(*mode);
-            let folder = LoadFolder::create(path, mode, sandbox.user.as_ref());
-            let parent = path.parent().unwrap_or(path).display();
+        if let Some(plan) = &sandbox.folder {
+            let parent = Path::new(&plan.path).parent().unwrap_or(Path::new("/")).display();
             let failed = |error| format!("a folder for its files in {parent}: {error}");
-            self.folder = Some(folder.map_err(failed)?);
+            self.folder = Some(LoadFolder::create(plan).map_err(failed)?);
         }
         Ok(())
     }
@@ -145,13 +143,9 @@ impl Supervisor {
 
     /// Runs a command, and ends all its descendants.
     fn run(&mut self, request: &CommandRequest) -> io::Result<Ended> {
-        let mut output = Output::default();
         let started = Instant::now();
-        let (end, elapsed) = match self.start(request, &mut output) {
-            Ok(()) => {
-                let end = self.end_of_command(request, started, &mut output)?;
-                (end, started.elapsed())
-            }
+        let (end, elapsed) = match self.start(request) {
+            Ok(()) => (self.end_of_command(request, started)?, started.elapsed()),
             Err(error) => (TestEnd::NotStarted(why_not_started(request, &error)), Duration::ZERO),
         };
         let is_over = matches!(end, TestEnd::Exit(_) | TestEnd::Signal(_));
@@ -167,10 +161,11 @@ impl Supervisor {
         let unkillable = self.processes.kill_all()?;
         let killed = self.processes.others_ended - ended_before + unkillable.len() as u64;
         let left_running = if is_over { killed } else { 0 };
-        Ok(Ended { end, elapsed, left_running, unkillable, output: output.end()?, left: None })
+        let output = std::mem::take(&mut self.output).end()?;
+        Ok(Ended { end, elapsed, left_running, unkillable, output, left: None })
     }
 
-    fn start(&mut self, request: &CommandRequest, output: &mut Output) -> io::Result<()> {
+    fn start(&mut self, request: &CommandRequest) -> io::Result<()> {
         let sandbox = self.sandbox.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(&request.program);
         command.args(&request.args).stdin(Stdio::null());
@@ -188,7 +183,7 @@ impl Supervisor {
             }
             // A stop may come before it can handle it: it must not be killed without an outcome.
             CommandKind::Builtin => blocked.add(Signal::SIGTERM),
-            CommandKind::Test => output.connect(&mut command)?,
+            CommandKind::Test => self.output.connect(&mut command)?,
         }
         let start = Start {
             user: sandbox.user.as_ref().map(|user| (user.uid, user.gid)),
@@ -203,7 +198,6 @@ impl Supervisor {
         &mut self,
         request: &CommandRequest,
         started: Instant,
-        output: &mut Output,
     ) -> io::Result<TestEnd> {
         loop {
             if let Some(end) = self.processes.reap()? {
@@ -216,7 +210,7 @@ impl Supervisor {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(TestEnd::TimedOut);
             }
-            self.wait(left, output)?;
+            self.wait(left)?;
         }
     }
 }

@@ -20,7 +20,8 @@ use super::page::Event;
 use super::pairing::Tally;
 use super::stream::{Look, Sink};
 use super::waiting::{Seen, Waiting};
-use crate::kernel::target::{KernelFiles, ResolveError};
+use crate::error::Failure;
+use crate::kernel::target::KernelFiles;
 use crate::probe::{Drained, Precision, Traced};
 use crate::recording::call_tree::{CallTree, TreeFunction, TreeNode};
 
@@ -134,16 +135,6 @@ impl Calls {
         }
     }
 
-    fn sort_in(&mut self, ready: Vec<Seen>) {
-        self.held = self.open.values().chain(&self.ended).map(|call| call.parts.len()).sum();
-        for seen in ready {
-            match seen.event.exit {
-                None => self.enter(seen.task(), &seen.event),
-                Some(_) => self.leave(seen.task(), &seen.event),
-            }
-        }
-    }
-
     fn is_handler(&self, func: u64) -> bool {
         func.checked_sub(self.handler).is_some_and(|after| after <= CALL_SITE)
     }
@@ -217,7 +208,7 @@ impl Calls {
     ///
     /// # Errors
     /// When the kernel's symbols cannot be read.
-    pub(super) fn traced(&self, files: &KernelFiles) -> Result<Traced, ResolveError> {
+    pub(super) fn traced(&self, files: &KernelFiles) -> Result<Traced, Failure> {
         let called: Vec<u64> = self.nodes.iter().map(|node| node.func).collect();
         let names = files.names_of(&called, CALL_SITE)?;
         let mut tree = CallTree::default();
@@ -249,14 +240,14 @@ impl Sink for Calls {
         self.waiting.push(seen);
     }
 
-    fn end_round(&mut self, read_to: u64) {
-        let ready = self.waiting.end_round(read_to);
-        self.sort_in(ready);
-    }
-
-    fn finish(&mut self) {
-        let ready = self.waiting.finish();
-        self.sort_in(ready);
+    fn end_round(&mut self, read_to: Option<u64>) {
+        self.held = self.open.values().chain(&self.ended).map(|call| call.parts.len()).sum();
+        for seen in self.waiting.end_round(read_to) {
+            match seen.event.exit {
+                None => self.enter(seen.task(), &seen.event),
+                Some(_) => self.leave(seen.task(), &seen.event),
+            }
+        }
     }
 
     /// Counts the calls of which it is known now that they are whole.
@@ -283,7 +274,7 @@ impl Sink for Calls {
         vec![self.tally.take(events_lost)]
     }
 
-    fn call_tree(&self) -> Result<Option<Traced>, ResolveError> {
+    fn call_tree(&self) -> Result<Option<Traced>, Failure> {
         self.traced(&KernelFiles::default()).map(Some)
     }
 }

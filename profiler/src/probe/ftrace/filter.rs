@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
-use super::FtraceError;
 use super::journal::Journal;
 use super::tracefs::{Folder, write};
 use crate::kernel::target::{KernelFiles, Target};
+use crate::probe::{ProbeError, errno::Doing as _};
 
 const FILTER: &str = "set_ftrace_filter";
 /// Functions that are traced with all that they call. There is one for all instances, and it takes names alone.
@@ -45,7 +45,7 @@ pub(super) fn set(
     place: &Folder,
     targets: &[Target],
     places: &[usize],
-) -> Result<(), FtraceError> {
+) -> Result<(), ProbeError> {
     let places: Vec<String> = places.iter().map(usize::to_string).collect();
     let text = fill(journal, place, FILTER, &places.join("\n"))?;
     let mut is: Vec<Name<'_>> = text.lines().filter_map(name).collect();
@@ -64,7 +64,7 @@ pub(super) fn within(
     journal: &mut Journal,
     top: &Folder,
     targets: &[Target],
-) -> Result<(), FtraceError> {
+) -> Result<(), ProbeError> {
     let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
     let text = fill(journal, top, GRAPH, &names.join("\n"))?;
     let is: Vec<Name<'_>> = text.lines().filter_map(name).collect();
@@ -77,18 +77,18 @@ fn fill(
     folder: &Folder,
     list: &str,
     text: &str,
-) -> Result<String, FtraceError> {
+) -> Result<String, ProbeError> {
     let file = folder.path(list);
     journal.filling(file.clone())?;
-    write(&file, text).map_err(|error| folder.failed("writing", list, error))?;
+    write(&file, text).doing(&folder.doing("writing", list))?;
     folder.read(list)
 }
 
 /// With an empty list the tracer traces everything; with a wrong one, other functions.
-fn is_limited(is: bool, folder: &Folder, list: &str) -> Result<(), FtraceError> {
+fn is_limited(is: bool, folder: &Folder, list: &str) -> Result<(), ProbeError> {
     let what = "it is not what was set: was a module loaded or unloaded meanwhile?";
-    let error = || folder.failed("limiting the tracer by", list, io::Error::other(what));
-    if is { Ok(()) } else { Err(error()) }
+    let limited = if is { Ok(()) } else { Err(io::Error::other(what)) };
+    limited.doing(&folder.doing("limiting the tracer by", list))
 }
 
 /// Places of the handlers in the kernel's list, counted from 1, or why one cannot be traced.
@@ -99,7 +99,7 @@ pub(super) fn places(
     root: &Path,
     top: &Folder,
     targets: &[Target],
-) -> Result<Vec<Place>, FtraceError> {
+) -> Result<Vec<Place>, ProbeError> {
     let with_addresses = || top.read_if_there(LIST_WITH_ADDRESSES);
     in_list(&top.read(LIST)?, &with_addresses, targets, &|target| symbols(root, target))
 }
@@ -122,10 +122,10 @@ fn symbols(root: &Path, target: &Target) -> Vec<u64> {
 /// for all else, as it begins at their start for each page.
 fn in_list(
     list: &str,
-    with_addresses: &dyn Fn() -> Result<Option<String>, FtraceError>,
+    with_addresses: &dyn Fn() -> Result<Option<String>, ProbeError>,
     targets: &[Target],
     symbols: &dyn Fn(&Target) -> Vec<u64>,
-) -> Result<Vec<Place>, FtraceError> {
+) -> Result<Vec<Place>, ProbeError> {
     let mut places: HashMap<Name<'_>, Vec<usize>> =
         targets.iter().map(|target| (name_of(target), Vec::new())).collect();
     for (at, line) in list.lines().enumerate() {
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    fn without() -> Result<Option<String>, FtraceError> {
+    fn without() -> Result<Option<String>, ProbeError> {
         Ok(None)
     }
 

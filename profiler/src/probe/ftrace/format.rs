@@ -1,6 +1,6 @@
 //! The layout of ftrace's binary data, read from the running kernel's format files.
 
-use super::FtraceError;
+use crate::probe::ProbeError;
 
 /// Place of a field, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,8 +63,8 @@ impl Layout {
     /// # Errors
     /// When a file cannot be read, or lacks what is needed.
     pub(super) fn read(
-        read: &dyn Fn(&str) -> Result<String, FtraceError>,
-    ) -> Result<Self, FtraceError> {
+        read: &dyn Fn(&str) -> Result<String, ProbeError>,
+    ) -> Result<Self, ProbeError> {
         let format = |name: &str| Format::parse(name, &read(name)?);
         let page = format("header_page")?;
         let entry = format("ftrace/funcgraph_entry/format")?;
@@ -91,7 +91,7 @@ struct Format {
 }
 
 impl Format {
-    fn parse(file: &str, text: &str) -> Result<Self, FtraceError> {
+    fn parse(file: &str, text: &str) -> Result<Self, ProbeError> {
         let mut format = Self { file: file.to_owned(), id: None, fields: Vec::new() };
         for line in text.lines().map(str::trim) {
             if let Some(id) = line.strip_prefix("ID:") {
@@ -109,11 +109,11 @@ impl Format {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, field)| *field)
     }
 
-    fn field(&self, name: &str) -> Result<Field, FtraceError> {
+    fn field(&self, name: &str) -> Result<Field, ProbeError> {
         self.find(name).ok_or_else(|| self.lacks(&format!("a field `{name}`")))
     }
 
-    fn event(&self) -> Result<EventFormat, FtraceError> {
+    fn event(&self) -> Result<EventFormat, ProbeError> {
         Ok(EventFormat {
             id: self.id.ok_or_else(|| self.lacks("an ID"))?,
             func: self.field("func")?,
@@ -123,12 +123,12 @@ impl Format {
         })
     }
 
-    fn lacks(&self, what: &str) -> FtraceError {
+    fn lacks(&self, what: &str) -> ProbeError {
         self.wrong(&format!("it has not {what}"))
     }
 
-    fn wrong(&self, what: &str) -> FtraceError {
-        FtraceError::Unusable(format!(
+    fn wrong(&self, what: &str) -> ProbeError {
+        ProbeError::Other(format!(
             "cannot make sense of events/{} of tracefs: {what}; please report it with that file",
             self.file
         ))

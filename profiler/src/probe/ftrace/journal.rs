@@ -18,13 +18,20 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use super::FtraceError;
 use super::tracefs::{self, CURRENT, TRACER};
-use crate::probe::life::{Life, State};
+use crate::kernel::host::read_fact;
+use crate::probe::{
+    ProbeError,
+    errno::Doing as _,
+    life::{Life, State},
+};
 
 /// Where the journal lies, below `/`.
 const FOLDER: &str = "run/profiler";
 const FILE: &str = "ftrace.journal";
+
+/// What is tried where it cannot be used.
+const USING: &str = "using the journal of changes /run/profiler/ftrace.journal";
 
 /// How long the kernel may be busy when a change is undone.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -84,40 +91,39 @@ impl Journal {
     ///
     /// # Errors
     /// While another process has one, or it cannot be written, or what was left cannot be undone.
-    pub(super) fn begin(root: &Path) -> Result<(Self, Option<Recovered>), FtraceError> {
+    pub(super) fn begin(root: &Path) -> Result<(Self, Option<Recovered>), ProbeError> {
         let folder = root.join(FOLDER);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(unusable)?;
-        let file = options().create(true).open(folder.join(FILE)).map_err(unusable)?;
-        let mut file = match lock(file, root).map_err(unusable)? {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).doing(USING)?;
+        let file = options().create(true).open(folder.join(FILE)).doing(USING)?;
+        let mut file = match lock(file, root).doing(USING)? {
             Ok(file) => file,
             Err(file) => return Err(running(owner(&file))),
         };
-        let recovered = undo_stale(&mut file, root).map_err(unusable)?;
+        let recovered = undo_stale(&mut file, root).doing(USING)?;
         if let Some(Recovered { failed, .. }) = &recovered
             && !failed.is_empty()
         {
             return Err(not_restored(failed));
         }
         let owner = Line::Owner { life: Life::this(root), boot: boot(root) };
-        let mut journal = Self { file, owner, changes: Vec::new() };
-        journal.append(&journal.owner.clone())?;
-        Ok((journal, recovered))
+        append(&mut file, &owner).doing(USING)?;
+        Ok((Self { file, owner, changes: Vec::new() }, recovered))
     }
 
     /// Sets a file to a value, and notes that it has to return to `was`.
     ///
     /// # Errors
     /// When it cannot be written; then it is as it was.
-    pub(super) fn set(&mut self, file: PathBuf, was: &str, value: &str) -> Result<(), FtraceError> {
+    pub(super) fn set(&mut self, file: PathBuf, was: &str, value: &str) -> Result<(), ProbeError> {
         self.change(Line::Value { file: file.clone(), was: was.to_owned() })?;
-        tracefs::write(&file, value).map_err(FtraceError::file("writing", &file))
+        tracefs::write(&file, value).doing(&format!("writing {}", file.display()))
     }
 
     /// Notes that a list, which is empty, will be filled.
     ///
     /// # Errors
     /// When the journal cannot be written.
-    pub(super) fn filling(&mut self, file: PathBuf) -> Result<(), FtraceError> {
+    pub(super) fn filling(&mut self, file: PathBuf) -> Result<(), ProbeError> {
         self.change(Line::Value { file, was: String::new() })
     }
 
@@ -125,40 +131,28 @@ impl Journal {
     ///
     /// # Errors
     /// When the kernel does not make it.
-    pub(super) fn instance(&mut self, folder: PathBuf) -> Result<(), FtraceError> {
+    pub(super) fn instance(&mut self, folder: PathBuf) -> Result<(), ProbeError> {
         self.change(Line::Instance { folder: folder.clone() })?;
-        fs::create_dir(&folder).map_err(FtraceError::file("making the instance", &folder))
+        fs::create_dir(&folder).doing(&format!("making the instance {}", folder.display()))
     }
 
-    fn change(&mut self, line: Line) -> Result<(), FtraceError> {
-        self.append(&line)?;
+    fn change(&mut self, line: Line) -> Result<(), ProbeError> {
+        append(&mut self.file, &line).doing(USING)?;
         self.changes.push(line);
         Ok(())
-    }
-
-    fn append(&mut self, line: &Line) -> Result<(), FtraceError> {
-        let append = |file: &mut File| {
-            // After a full disk half a line may be there: it ends here.
-            let text = format!("\n{}\n", serde_json::to_string(line)?);
-            file.write_all(text.as_bytes())?;
-            file.sync_data()
-        };
-        append(&mut self.file).map_err(unusable)
     }
 
     /// Undoes all changes. Those that cannot be undone stay in the journal, for the next start.
     ///
     /// # Errors
     /// What could not be undone.
-    pub(super) fn undo(&mut self) -> Result<(), FtraceError> {
+    pub(super) fn undo(&mut self) -> Result<(), ProbeError> {
         let changes = std::mem::take(&mut self.changes);
         let (_, failed) = undo_all(&changes);
-        if failed.is_empty() {
-            clear(&mut self.file).map_err(unusable)?;
-            self.append(&self.owner.clone())
-        } else {
-            Err(not_restored(&failed))
+        if !failed.is_empty() {
+            return Err(not_restored(&failed));
         }
+        clear(&mut self.file).and_then(|()| append(&mut self.file, &self.owner)).doing(USING)
     }
 }
 
@@ -222,13 +216,7 @@ fn lock(mut file: File, root: &Path) -> io::Result<Result<Flock<File>, File>> {
 /// Whether the process whose changes these are may still be there, and is not about to end. A journal without one is
 /// about to have one, or none any more.
 fn owner_stays(file: &File, root: &Path) -> bool {
-    match lines(file).first() {
-        Some(Line::Owner { life, .. }) => {
-            matches!(life.state(root), State::Lives | State::Unknown)
-        }
-        // Of another version.
-        first => first.is_some(),
-    }
+    owner(file).is_some_and(|life| matches!(life.state(root), State::Lives | State::Unknown))
 }
 
 fn lines(mut file: &File) -> Vec<Line> {
@@ -241,28 +229,20 @@ fn lines(mut file: &File) -> Vec<Line> {
 }
 
 fn owner(file: &File) -> Option<Life> {
-    match lines(file).first() {
-        Some(Line::Owner { life, .. }) => Some(*life),
-        _ => None,
-    }
+    let Some(Line::Owner { life, .. }) = lines(file).into_iter().next() else { return None };
+    Some(life)
 }
 
-fn unusable(error: io::Error) -> FtraceError {
-    FtraceError::file("using the journal of changes", &Path::new("/").join(FOLDER).join(FILE))(
-        error,
-    )
-}
-
-fn running(owner: Option<Life>) -> FtraceError {
+fn running(owner: Option<Life>) -> ProbeError {
     let process = owner.map_or_else(String::new, |life| format!(" (process {})", life.pid));
-    FtraceError::Unusable(format!(
+    ProbeError::Other(format!(
         "another profiler{process} is using the function_graph tracer: wait for its end, or use \
          another backend"
     ))
 }
 
-fn not_restored(failed: &[String]) -> FtraceError {
-    FtraceError::Unusable(format!(
+fn not_restored(failed: &[String]) -> ProbeError {
+    ProbeError::Other(format!(
         "what the profiler changed in tracefs could not be put back: {}; its next start tries again",
         failed.join("; ")
     ))
@@ -300,6 +280,13 @@ fn taken_over(changes: &[Line]) -> Option<String> {
     let now = now.trim_end();
     (now != TRACER && now != was)
         .then(|| format!("{} is `{now}` now, which somebody else has set", file.display()))
+}
+
+fn append(file: &mut File, line: &Line) -> io::Result<()> {
+    // After a full disk half a line may be there: it ends here.
+    let text = format!("\n{}\n", serde_json::to_string(line)?);
+    file.write_all(text.as_bytes())?;
+    file.sync_data()
 }
 
 fn clear(file: &mut File) -> io::Result<()> {
@@ -350,8 +337,7 @@ pub(in crate::probe) fn patiently(
 }
 
 fn boot(root: &Path) -> Option<String> {
-    let id = fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).ok()?;
-    Some(id.trim().to_owned())
+    read_fact(&root.join("proc/sys/kernel/random/boot_id"))
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Drained, Options, ProbeError, Refused, Session, Traced};
+use super::{Drained, Options, ProbeError, Refused, Session, Traced, errno::Doing as _};
 use crate::kernel::target::Target;
 use crate::recording::Backend;
 
@@ -64,37 +64,18 @@ const EMPTY: f64 = 0.015;
 /// Rounds after which the reader looks for dropped events.
 const ROUNDS_A_LOOK: u32 = 16;
 
-/// Why handlers are not traced.
-#[derive(Debug, thiserror::Error)]
-pub enum FtraceError {
-    /// The tracer cannot be used now; another backend may do.
-    #[error("{0}")]
-    Unusable(String),
-    /// They must not be measured like this.
-    #[error("{0}")]
-    Refused(String),
-}
-
-impl FtraceError {
-    /// What was tried of a file, where it failed.
-    fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |error| Self::Unusable(format!("{doing} {}: {error}", path.display()))
-    }
-
-    fn reading(error: io::Error) -> Self {
-        Self::Unusable(format!("reading the trace buffers: {error}"))
-    }
-}
+/// What is tried where the events cannot be had.
+const READING: &str = "reading the trace buffers";
 
 /// Whether this kernel has the tracer, and lets us see it.
 ///
 /// # Errors
 /// Why it cannot be used. It may still be in use by somebody else.
-pub fn try_tracer() -> Result<(), FtraceError> {
+pub(super) fn try_tracer() -> Result<(), ProbeError> {
     Folder::find(Path::new("/")).map(|_| ())
 }
 
-/// Handlers traced by function_graph. Dropping it puts tracefs back as it was.
+/// Handlers traced by function_graph. Dropping it puts tracefs back as it was: when its buffers are closed, the fields are.
 pub struct FtraceSession {
     targets: Vec<Target>,
     stream: Arc<Mutex<Stream>>,
@@ -117,9 +98,9 @@ impl FtraceSession {
     pub(super) fn attach_each(
         targets: &[Target],
         options: Options,
-    ) -> Result<(Option<Self>, Vec<Refused>), FtraceError> {
+    ) -> Result<(Option<Self>, Vec<Refused>), ProbeError> {
         if options.call_tree && targets.len() > 1 {
-            return Err(FtraceError::Refused(format!(
+            return Err(ProbeError::NotAllowed(format!(
                 "the call tree is that of one function, and {} were named: name one of them",
                 targets.len()
             )));
@@ -149,7 +130,7 @@ impl FtraceSession {
         targets: Vec<Target>,
         mut tracing: Tracing,
         options: Options,
-    ) -> Result<Self, FtraceError> {
+    ) -> Result<Self, ProbeError> {
         let layout = Layout::read(&|name| tracing.place.read(&format!("events/{name}")))?;
         let addresses: Vec<u64> = targets.iter().map(|target| target.address).collect();
         let (precision, coherent) = (options.precision, tracing.coherent);
@@ -165,35 +146,27 @@ impl FtraceSession {
         // The kernel changes no tracer under an open buffer, so they are opened last and closed first.
         let stream = Stream::open(layout, &tracing, sink, rounds_a_look)?;
         let stream = Arc::new(Mutex::new(stream));
-        let reader = Reader::start(Arc::clone(&stream)).map_err(FtraceError::reading)?;
+        let reader = Reader::start(Arc::clone(&stream)).doing(READING)?;
         Ok(Self { targets, stream, reader: Some(reader), tracing, finished: false })
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, Stream>, FtraceError> {
-        self.stream
-            .lock()
-            .map_err(|_| FtraceError::reading(io::Error::other("the reader has panicked")))
+    fn lock(&self) -> Result<MutexGuard<'_, Stream>, ProbeError> {
+        self.stream.lock().map_err(|_| io::Error::other("the reader has panicked")).doing(READING)
     }
 }
 
 impl Session for FtraceSession {
-    fn targets(&self) -> Vec<&Target> {
-        self.targets.iter().collect()
-    }
-
-    fn backends(&self) -> Vec<Backend> {
-        vec![Backend::FunctionGraph; self.targets.len()]
+    fn handlers(&self) -> Vec<(&Target, Backend)> {
+        self.targets.iter().map(|target| (target, Backend::FunctionGraph)).collect()
     }
 
     fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
-        Ok(self.lock()?.drain(self.finished)?)
+        self.lock()?.drain(self.finished)
     }
 
     fn call_tree(&mut self) -> Result<Option<Traced>, ProbeError> {
-        let naming = |error| {
-            FtraceError::Unusable(format!("naming the functions that were called: {error}"))
-        };
-        Ok(self.lock()?.sink.call_tree().map_err(naming)?)
+        let tree = self.lock()?.sink.call_tree().map_err(io::Error::other);
+        tree.doing("naming the functions that were called")
     }
 
     /// Stops writing; what was written is still in the buffers.
@@ -218,9 +191,6 @@ impl Drop for FtraceSession {
         }
         if let Ok(mut stream) = self.stream.lock() {
             stream.close();
-        }
-        if let Err(error) = self.tracing.restore() {
-            crate::terminal::say(&format!("warning: {error}"));
         }
     }
 }

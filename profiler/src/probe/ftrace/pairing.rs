@@ -102,19 +102,6 @@ impl Pairing {
         }
     }
 
-    fn empty_slots(&mut self) {
-        self.slots.iter_mut().filter_map(Option::take).for_each(|entry| self.waiting.push(entry));
-    }
-
-    fn pair(&mut self, ready: Vec<Seen>) {
-        for seen in ready {
-            match seen.event.exit {
-                None => self.enter(seen),
-                Some(exit) => self.leave(&seen, exit),
-            }
-        }
-    }
-
     fn enter(&mut self, seen: Seen) {
         self.tally(&seen).books.entries += 1;
         if let Some(before) = self.open.insert(seen.key(), seen) {
@@ -214,16 +201,14 @@ impl Sink for Pairing {
         }
     }
 
-    fn end_round(&mut self, read_to: u64) {
-        self.empty_slots();
-        let ready = self.waiting.end_round(read_to);
-        self.pair(ready);
-    }
-
-    fn finish(&mut self) {
-        self.empty_slots();
-        let ready = self.waiting.finish();
-        self.pair(ready);
+    fn end_round(&mut self, read_to: Option<u64>) {
+        self.slots.iter_mut().filter_map(Option::take).for_each(|entry| self.waiting.push(entry));
+        for seen in self.waiting.end_round(read_to) {
+            match seen.event.exit {
+                None => self.enter(seen),
+                Some(exit) => self.leave(&seen, exit),
+            }
+        }
     }
 
     fn look(&mut self, look: Look) {

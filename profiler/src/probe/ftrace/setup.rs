@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::journal::Journal;
 use super::tracefs::{CURRENT, Folder, TRACER, stat};
-use super::{FtraceError, filter, users};
+use super::{filter, users};
 use crate::kernel::host::read_fact;
 use crate::kernel::target::Target;
 use crate::limits;
 use crate::probe::life::Life;
-use crate::probe::{OTHER_FILES, Options};
+use crate::probe::{OTHER_FILES, Options, ProbeError, errno::Doing as _};
 use crate::text::numbers;
 
 /// All buffers together take at most this fraction of the machine's memory: 1 / 32.
@@ -74,7 +74,7 @@ impl Tracing {
         targets: &[Target],
         places: &[usize],
         options: Options,
-    ) -> Result<Self, FtraceError> {
+    ) -> Result<Self, ProbeError> {
         let (mut journal, recovered) = Journal::begin(root)?;
         if let Some(recovered) = recovered {
             crate::terminal::say(&recovered.to_string());
@@ -120,26 +120,16 @@ impl Tracing {
     ///
     /// # Errors
     /// When the kernel does not.
-    pub(super) fn start(&mut self) -> Result<(), FtraceError> {
-        let was = self.place.read(CURRENT)?;
-        self.journal.set(self.place.path(CURRENT), &was, TRACER)
+    pub(super) fn start(&mut self) -> Result<(), ProbeError> {
+        set_if_there(&mut self.journal, &self.place, CURRENT, TRACER)
     }
 
     /// Stops the writing of events; those in the buffers can still be read.
     ///
     /// # Errors
     /// When the kernel does not take it.
-    pub(super) fn pause(&mut self) -> Result<(), FtraceError> {
-        let was = self.place.read("tracing_on")?;
-        self.journal.set(self.place.path("tracing_on"), &was, "0")
-    }
-
-    /// Puts everything back.
-    ///
-    /// # Errors
-    /// What could not be; the next start of the program tries again.
-    pub(super) fn restore(&mut self) -> Result<(), FtraceError> {
-        self.journal.undo()
+    pub(super) fn pause(&mut self) -> Result<(), ProbeError> {
+        set_if_there(&mut self.journal, &self.place, "tracing_on", "0")
     }
 }
 
@@ -149,12 +139,12 @@ fn instance(
     journal: &mut Journal,
     root: &Path,
     top: &Folder,
-) -> Result<Option<Folder>, FtraceError> {
+) -> Result<Option<Folder>, ProbeError> {
     if !top.path("instances").is_dir() {
         return Ok(None);
     }
-    let place = top.below(&format!("instances/profiler-{}", Life::this(root)));
-    journal.instance(place.as_path().to_owned())?;
+    let place = Folder(top.path(&format!("instances/profiler-{}", Life::this(root))));
+    journal.instance(place.0.clone())?;
     let tracers = place.read("available_tracers")?;
     if tracers.split_whitespace().any(|tracer| tracer == TRACER)
         && place.path("set_ftrace_filter").exists()
@@ -185,7 +175,7 @@ const SHARED: [(&str, &str); 7] = [
 ];
 
 /// Refuses settings that limit every user of the tracer.
-fn check_global(root: &Path, top: &Folder) -> Result<(), FtraceError> {
+fn check_global(root: &Path, top: &Folder) -> Result<(), ProbeError> {
     let sysctl = root.join("proc/sys/kernel/ftrace_enabled");
     if read_fact(&sysctl).is_some_and(|enabled| enabled == "0") {
         return Err(is_set(&sysctl, "0", "sysctl kernel.ftrace_enabled=1"));
@@ -194,10 +184,10 @@ fn check_global(root: &Path, top: &Folder) -> Result<(), FtraceError> {
 }
 
 /// What limits the tracer to a handler and its callees limits it for all tools: none may be using it now.
-fn check_alone(top: &Folder) -> Result<(), FtraceError> {
+fn check_alone(top: &Folder) -> Result<(), ProbeError> {
     let instances = fs::read_dir(top.path("instances")).into_iter().flatten().flatten();
     let instances = instances.filter_map(|entry| entry.file_name().into_string().ok());
-    let others = instances.map(|name| top.below(&format!("instances/{name}")));
+    let others = instances.map(|name| Folder(top.path(&format!("instances/{name}"))));
     for place in std::iter::once(top.clone()).chain(others) {
         if place.read_if_there(CURRENT)?.is_some_and(|tracer| tracer == TRACER) {
             expect(&place, CURRENT, "nop")?;
@@ -207,7 +197,7 @@ fn check_alone(top: &Folder) -> Result<(), FtraceError> {
 }
 
 /// All tools share the top folder: none may be using it now.
-fn check_free(root: &Path, top: &Folder) -> Result<(), FtraceError> {
+fn check_free(root: &Path, top: &Folder) -> Result<(), ProbeError> {
     SHARED.iter().try_for_each(|(file, default)| expect(top, file, default))?;
     let mask = top.read_if_there("tracing_cpumask")?.unwrap_or_default();
     if !mask.is_empty() && !online(root).into_iter().all(|cpu| covers(&mask, cpu)) {
@@ -234,7 +224,7 @@ fn check_free(root: &Path, top: &Folder) -> Result<(), FtraceError> {
 }
 
 /// Refuses a setting of another tool: any line but comments and the default value.
-fn expect(folder: &Folder, file: &str, default: &str) -> Result<(), FtraceError> {
+fn expect(folder: &Folder, file: &str, default: &str) -> Result<(), ProbeError> {
     let text = folder.read_if_there(file)?.unwrap_or_default();
     let is_default = |line: &str| line.starts_with('#') || ["", "no pid", default].contains(&line);
     let Some(line) = text.lines().find(|line| !is_default(line)) else { return Ok(()) };
@@ -243,12 +233,12 @@ fn expect(folder: &Folder, file: &str, default: &str) -> Result<(), FtraceError>
     Err(is_set(&path, line, &remedy))
 }
 
-fn is_set(file: &Path, is: &str, remedy: &str) -> FtraceError {
+fn is_set(file: &Path, is: &str, remedy: &str) -> ProbeError {
     in_use(&format!("{} is `{is}`", file.display()), remedy)
 }
 
-fn in_use(what: &str, remedy: &str) -> FtraceError {
-    FtraceError::Unusable(format!(
+fn in_use(what: &str, remedy: &str) -> ProbeError {
+    ProbeError::Other(format!(
         "the function_graph tracer cannot be used now: {what}; {remedy}, and try again"
     ))
 }
@@ -264,7 +254,7 @@ fn reader(root: &Path, top: &Folder) -> Option<(u32, PathBuf)> {
         .flat_map(|(pid, files)| files.flatten().map(move |file| (pid, file.path())))
         .filter_map(|(pid, file)| Some((pid, fs::read_link(file).ok()?)));
     let places =
-        [top.as_path(), Path::new("/sys/kernel/tracing"), Path::new("/sys/kernel/debug/tracing")];
+        [top.0.as_path(), Path::new("/sys/kernel/tracing"), Path::new("/sys/kernel/debug/tracing")];
     open.find(|(_, file)| {
         let below = places.iter().find_map(|place| file.strip_prefix(place).ok());
         below.is_some_and(|name| {
@@ -287,10 +277,8 @@ fn covers(mask: &str, cpu: usize) -> bool {
     digits.skip(cpu / 4).take(1).any(|digit| digit >> (cpu % 4) & 1 == 1)
 }
 
-fn cpus(place: &Folder) -> Result<Vec<usize>, FtraceError> {
-    let folder = place.path("per_cpu");
-    let entries =
-        fs::read_dir(&folder).map_err(|error| place.failed("reading", "per_cpu", error))?;
+fn cpus(place: &Folder) -> Result<Vec<usize>, ProbeError> {
+    let entries = fs::read_dir(place.path("per_cpu")).doing(&place.doing("reading", "per_cpu"))?;
     let mut cpus: Vec<usize> = entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok())
@@ -305,7 +293,7 @@ fn set_if_there(
     place: &Folder,
     file: &str,
     value: &str,
-) -> Result<(), FtraceError> {
+) -> Result<(), ProbeError> {
     match place.read_if_there(file)? {
         Some(was) if was != value => journal.set(place.path(file), &was, value),
         _ => Ok(()),
@@ -313,7 +301,7 @@ fn set_if_there(
 }
 
 /// Chooses the events' clock; returns whether calls are timed by the same clock.
-fn clock(journal: &mut Journal, root: &Path, place: &Folder) -> Result<bool, FtraceError> {
+fn clock(journal: &mut Journal, root: &Path, place: &Folder) -> Result<bool, ProbeError> {
     const FILE: &str = "trace_clock";
     let source = root.join("sys/devices/system/clocksource/clocksource0/current_clocksource");
     let coherent = read_fact(&source).is_some_and(|source| COHERENT.contains(&source.as_str()));
@@ -338,7 +326,7 @@ fn buffer(
     place: &Folder,
     cpus: &[usize],
     asked: Option<u64>,
-) -> Result<u64, FtraceError> {
+) -> Result<u64, ProbeError> {
     const FILE: &str = "buffer_size_kb";
     let wanted = asked.unwrap_or_else(|| {
         let meminfo = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();

@@ -5,13 +5,13 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
-use super::FtraceError;
+use super::READING;
 use super::format::Layout;
 use super::page::{self, Event};
 use super::setup::Tracing;
 use super::tracefs::stat;
-use crate::kernel::target::ResolveError;
-use crate::probe::{Drained, Traced};
+use crate::error::Failure;
+use crate::probe::{Drained, ProbeError, Traced, errno::Doing as _};
 
 /// Pages of one CPU that a round of the reader reads before it turns to the next CPU.
 const PAGES_A_ROUND: usize = 64;
@@ -31,11 +31,8 @@ pub(super) trait Sink: Send {
     /// Takes an event; the caller keeps the order of each CPU's events.
     fn add(&mut self, cpu: usize, event: Event);
 
-    /// Ends a round in which all CPUs were read, each at least to the time `read_to`.
-    fn end_round(&mut self, read_to: u64);
-
-    /// Nothing more will come.
-    fn finish(&mut self);
+    /// Ends a round in which all CPUs were read, each at least to the time `read_to`; `None` if nothing more will come.
+    fn end_round(&mut self, read_to: Option<u64>);
 
     /// Learns which events the kernel has dropped.
     fn look(&mut self, look: Look);
@@ -47,7 +44,7 @@ pub(super) trait Sink: Send {
     ///
     /// # Errors
     /// When the functions in it cannot be named.
-    fn call_tree(&self) -> Result<Option<Traced>, ResolveError> {
+    fn call_tree(&self) -> Result<Option<Traced>, Failure> {
         Ok(None)
     }
 }
@@ -116,15 +113,13 @@ impl Stream {
         tracing: &Tracing,
         sink: Box<dyn Sink>,
         rounds_a_look: u32,
-    ) -> Result<Self, FtraceError> {
+    ) -> Result<Self, ProbeError> {
         let place = &tracing.place;
         let cpu = |(number, runs): &(usize, bool)| {
             let name = format!("per_cpu/cpu{number}/trace_pipe_raw");
             let mut options = OpenOptions::new();
             let options = options.read(true).custom_flags(libc::O_NONBLOCK);
-            let raw = options
-                .open(place.path(&name))
-                .map_err(|error| place.failed("opening", &name, error))?;
+            let raw = options.open(place.path(&name)).doing(&place.doing("opening", &name))?;
             let stats = format!("per_cpu/cpu{number}/stats");
             // The start has emptied the buffers of CPUs that run.
             let now = place.read(&stats)?;
@@ -132,7 +127,7 @@ impl Stream {
             let stats = place.path(&stats);
             Ok(Cpu { raw, stats, before, events: 0, read_to: 0 })
         };
-        let cpus = tracing.cpus.iter().map(cpu).collect::<Result<Vec<_>, _>>()?;
+        let cpus = tracing.cpus.iter().map(cpu).collect::<Result<Vec<_>, ProbeError>>()?;
         Ok(Self {
             layout,
             page: vec![0; layout.page_bytes],
@@ -192,7 +187,7 @@ impl Stream {
             }
             most = most.max(pages);
         }
-        sink.end_round(read_to);
+        sink.end_round(Some(read_to));
         Ok(most)
     }
 
@@ -200,8 +195,8 @@ impl Stream {
     ///
     /// # Errors
     /// When a buffer cannot be read, or the reader had failed before.
-    pub(super) fn drain(&mut self, finished: bool) -> Result<Vec<Drained>, FtraceError> {
-        let lost = self.read_all(finished).map_err(FtraceError::reading)?;
+    pub(super) fn drain(&mut self, finished: bool) -> Result<Vec<Drained>, ProbeError> {
+        let lost = self.read_all(finished).doing(READING)?;
         Ok(self.sink.take(lost))
     }
 
@@ -215,7 +210,7 @@ impl Stream {
         self.read(limit)?;
         self.read(limit)?;
         if finished {
-            self.sink.finish();
+            self.sink.end_round(None);
         }
         self.events_lost(finished)
     }

@@ -4,14 +4,13 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::FtraceError;
 use super::calls::Calls;
 use super::format::Layout;
 use super::page::{Event, Exit, parse};
 use super::pairing::Pairing;
 use super::stream::{Look, Sink as _};
 use crate::kernel::target::KernelFiles;
-use crate::probe::{Drained, Precision};
+use crate::probe::{Drained, Precision, ProbeError};
 
 fn captured(kernel: &str, name: &str) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/ftrace").join(kernel);
@@ -22,7 +21,7 @@ fn captured(kernel: &str, name: &str) -> Vec<u8> {
 fn layout_with(
     kernel: &str,
     change: impl Fn(&str, String) -> String,
-) -> Result<Layout, FtraceError> {
+) -> Result<Layout, ProbeError> {
     Layout::read(&|file| {
         let name = file.trim_start_matches("ftrace/").trim_end_matches("/format");
         Ok(change(name, String::from_utf8(captured(kernel, name)).unwrap()))
@@ -69,7 +68,7 @@ fn a_captured_page_gives_what_the_kernels_own_text_gives() {
         for coherent in [true, false] {
             let mut pairing = Pairing::new(&[irq, recurse], 1, Precision::Three, coherent);
             events.iter().for_each(|event| pairing.add(0, *event));
-            pairing.finish();
+            pairing.end_round(None);
             let [irq, recurse] = &pairing.take(0)[..] else { panic!() };
             assert_whole(irq, 6);
             assert_whole(recurse, 32);
@@ -87,7 +86,7 @@ fn a_captured_recursion_is_one_branch() {
         let (events, _) = events(&layout(kernel), &captured(kernel, "cpu0.page"));
         let mut calls = Calls::new(recurse, Precision::Three);
         events.iter().for_each(|event| calls.add(0, *event));
-        calls.finish();
+        calls.end_round(None);
         calls.look(Look { lost: 0, from: u64::MAX, to: 0 });
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("proc")).unwrap();
@@ -265,9 +264,9 @@ proptest! {
             let layout = layout(kernel);
             let mut pairing = Pairing::new(&[0, 1 << 40], 1, Precision::Two, true);
             parse(&layout, &page, |event| pairing.add(0, event));
-            pairing.end_round(u64::MAX);
+            pairing.end_round(Some(u64::MAX));
             pairing.lossy(|_| false);
-            pairing.finish();
+            pairing.end_round(None);
             for drained in pairing.take(3) {
                 let books = drained.books;
                 let known = drained.durations.len() + books.in_flight + books.lost;
@@ -333,9 +332,9 @@ fn calls_that_change_the_cpu_are_paired_whatever_is_read_first() {
             for cpu in order {
                 cpus[cpu].iter().for_each(|event| pairing.add(cpu, *event));
             }
-            pairing.end_round(u64::MAX);
+            pairing.end_round(Some(u64::MAX));
             assert_eq!(only(&mut pairing, 0).books.entries, 0, "another CPU may have more");
-            pairing.end_round(u64::MAX);
+            pairing.end_round(Some(u64::MAX));
             let drained = only(&mut pairing, 0);
             assert_whole(&drained, 2);
             assert_eq!(drained.books.migrated, 2);
@@ -354,7 +353,7 @@ fn a_call_that_changed_the_cpu_is_timed_by_a_clock_of_both() {
     pairing.add(0, event(1_000, 7, 0, None));
     // The second CPU's own clock is far ahead.
     pairing.add(1, event(1_500, 7, 0, Some((990, 90_000))));
-    pairing.finish();
+    pairing.end_round(None);
     let drained = only(&mut pairing, 0);
     assert_whole(&drained, 1);
     assert_eq!(drained.durations.sum_ns(), 500);
@@ -365,11 +364,11 @@ fn an_exit_waits_for_what_a_busy_cpu_has_not_given_yet() {
     let mut pairing = pairing(2, true);
     pairing.add(1, event(500, 7, 0, UNTIMED));
     // Of the first CPU no more than this was read.
-    pairing.end_round(300);
-    pairing.end_round(300);
+    pairing.end_round(Some(300));
+    pairing.end_round(Some(300));
     assert_eq!(only(&mut pairing, 0).books.unpaired_exits, 0);
     pairing.add(0, event(400, 7, 0, None));
-    pairing.end_round(u64::MAX);
+    pairing.end_round(Some(u64::MAX));
     assert_whole(&only(&mut pairing, 0), 1);
 }
 
@@ -380,7 +379,7 @@ fn idle_tasks_of_two_cpus_are_two() {
     pairing.add(1, event(150, 0, 0, None));
     pairing.add(0, event(250, 0, 0, UNTIMED));
     pairing.add(1, event(200, 0, 0, UNTIMED));
-    pairing.finish();
+    pairing.end_round(None);
     let drained = only(&mut pairing, 0);
     assert_whole(&drained, 2);
     assert_eq!((drained.durations.min_ns(), drained.durations.max_ns()), (Some(50), Some(150)));
@@ -395,7 +394,7 @@ fn what_was_dropped_is_lost_or_was_never_seen() {
     pairing.add(0, event(200, 7, 0, None));
     pairing.add(0, event(300, 7, 0, Some((199, 299))));
     pairing.add(0, event(400, 8, 0, None));
-    pairing.finish();
+    pairing.end_round(None);
     let drained = only(&mut pairing, 3);
     let books = drained.books;
     assert_eq!((books.entries, books.lost, books.in_flight, books.overrun), (3, 1, 1, 2));
@@ -414,7 +413,7 @@ fn what_an_ended_call_had_called_has_ended() {
         pairing.add(0, event(100 + u64::from(depth), 7, depth, None));
     }
     pairing.add(0, event(300, 7, 0, Some((99, 299))));
-    pairing.finish();
+    pairing.end_round(None);
     let drained = only(&mut pairing, 2);
     assert_eq!(drained.durations.len(), 1);
     assert_eq!((drained.books.lost, drained.books.in_flight, drained.books.overrun), (2, 0, 0));
@@ -425,7 +424,7 @@ fn an_exit_without_entry_counts_if_it_tells_all() {
     let mut pairing = pairing(1, true);
     pairing.add(0, event(300, 7, 0, Some((100, 290))));
     pairing.add(0, event(400, 7, 0, UNTIMED));
-    pairing.finish();
+    pairing.end_round(None);
     let drained = only(&mut pairing, 0);
     assert_eq!((drained.durations.len(), drained.durations.sum_ns()), (1, 190));
     assert_eq!((drained.books.entries, drained.books.unpaired_exits), (1, 1));

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::FtraceError;
+use crate::probe::{ProbeError, errno::Doing as _};
 
 /// Where tracefs may be, below `/`.
 const PLACES: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
@@ -17,15 +17,15 @@ pub(super) const TRACER: &str = "function_graph";
 
 /// A folder of tracefs: the top one, or an instance.
 #[derive(Debug, Clone)]
-pub(super) struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
     /// The top folder, where the kernel has the tracer.
     ///
     /// # Errors
     /// Without tracefs, or the tracer, or the right to read.
-    pub(super) fn find(root: &Path) -> Result<Self, FtraceError> {
-        let unusable = |what: &str| Err(FtraceError::Unusable(what.to_owned()));
+    pub(super) fn find(root: &Path) -> Result<Self, ProbeError> {
+        let unusable = |what: &str| Err(ProbeError::Other(what.to_owned()));
         for place in PLACES {
             let folder = Self(root.join(place));
             match folder.text("available_tracers") {
@@ -39,7 +39,7 @@ impl Folder {
                     );
                 }
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    return Err(folder.failed("reading", "available_tracers", error));
+                    return Err(error).doing(&folder.doing("reading", "available_tracers"));
                 }
                 Err(_) => {}
             }
@@ -50,17 +50,8 @@ impl Folder {
         )
     }
 
-    /// A folder below this one.
-    pub(super) fn below(&self, name: &str) -> Self {
-        Self(self.path(name))
-    }
-
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
-    }
-
-    pub(super) fn as_path(&self) -> &Path {
-        &self.0
     }
 
     /// What a file says, without the line end.
@@ -79,21 +70,21 @@ impl Folder {
     }
 
     /// The same, where a file that cannot be read is an error of the tracer.
-    pub(super) fn read(&self, name: &str) -> Result<String, FtraceError> {
-        self.text(name).map_err(|error| self.failed("reading", name, error))
+    pub(super) fn read(&self, name: &str) -> Result<String, ProbeError> {
+        self.text(name).doing(&self.doing("reading", name))
     }
 
     /// The same of a file that not every kernel has.
-    pub(super) fn read_if_there(&self, name: &str) -> Result<Option<String>, FtraceError> {
+    pub(super) fn read_if_there(&self, name: &str) -> Result<Option<String>, ProbeError> {
         match self.text(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(self.failed("reading", name, error)),
-            Ok(text) => Ok(Some(text)),
+            text => text.map(Some).doing(&self.doing("reading", name)),
         }
     }
 
-    pub(super) fn failed(&self, doing: &'static str, name: &str, error: io::Error) -> FtraceError {
-        FtraceError::file(doing, &self.path(name))(error)
+    /// What is tried of a file, for messages.
+    pub(super) fn doing(&self, doing: &str, name: &str) -> String {
+        format!("{doing} {}", self.path(name).display())
     }
 }
 

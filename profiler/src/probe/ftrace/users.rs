@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use super::FtraceError;
 use super::filter::{CALL_SITE, name, name_of};
 use super::tracefs::Folder;
 use crate::kernel::target::Target;
+use crate::probe::ProbeError;
 
 /// Functions that have users now, and how many.
 const ENABLED: &str = "enabled_functions";
@@ -27,7 +27,7 @@ pub(super) fn refuse_foreign(
     root: &Path,
     top: &Folder,
     targets: &[Target],
-) -> Result<(), FtraceError> {
+) -> Result<(), ProbeError> {
     let Some(list) = top.read_if_there(ENABLED)? else { return Ok(()) };
     let used = |line| targets.iter().find(|target| name(line) == Some(name_of(target)));
     let mut users = list.lines().filter_map(|line| Some((used(line)?, line))).peekable();
@@ -37,7 +37,7 @@ pub(super) fn refuse_foreign(
     let kprobes = fs::read_to_string(root.join(KPROBES)).unwrap_or_default();
     match users.find(|(target, line)| tracers(line, target, &kprobes) > 0) {
         None => Ok(()),
-        Some((target, line)) => Err(FtraceError::Refused(format!(
+        Some((target, line)) => Err(ProbeError::NotAllowed(format!(
             "handler {} is traced by somebody else ({}): that time would be counted as the handler's; \
              stop the other tool or allow it with --allow-shared",
             target.name,

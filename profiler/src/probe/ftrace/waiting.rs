@@ -70,19 +70,10 @@ impl Waiting {
     }
 
     /// Ends a round in which all CPUs were read, each at least to the time `read_to`: what was read in the rounds
-    /// before, in order, because whatever happened before that has been read by now.
-    pub(super) fn end_round(&mut self, read_to: u64) -> Vec<Seen> {
-        let until = self.read_before.min(read_to);
+    /// before, in order, because whatever happened before that has been read by now. All of it if nothing more will come.
+    pub(super) fn end_round(&mut self, read_to: Option<u64>) -> Vec<Seen> {
+        let until = read_to.map_or(u64::MAX, |read_to| self.read_before.min(read_to));
         self.read_before = self.read_until;
-        self.until(until)
-    }
-
-    /// All of them, in order: nothing more will come.
-    pub(super) fn finish(&mut self) -> Vec<Seen> {
-        self.until(u64::MAX)
-    }
-
-    fn until(&mut self, until: u64) -> Vec<Seen> {
         // Of events with one time, those of a CPU stay in order.
         self.events.sort_by_key(|seen| seen.event.time);
         let later = self.events.partition_point(|seen| seen.event.time <= until);

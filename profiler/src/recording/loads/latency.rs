@@ -3,11 +3,11 @@
 use profiler_common::bucket::HIGHEST_NS;
 use serde::{Deserialize, Serialize};
 
-use crate::recording::{Distribution, HistogramLayout};
+use crate::recording::Distribution;
 use crate::stats::{Durations, mean, quantile_within};
 
 /// Significant digits of these histograms; range as those of the handlers.
-const LATENCY_DIGITS: u8 = 3;
+pub(in crate::recording) const LATENCY_DIGITS: u8 = 3;
 
 /// Latency of a load's successful operations, measured by the program that makes them, without the
 /// warm-up. In nanoseconds of the monotonic clock.
@@ -39,13 +39,6 @@ pub struct OperationTimes {
     pub over_range: u64,
     /// All times.
     pub histogram: Distribution,
-}
-
-impl HistogramLayout {
-    /// The layout of the latencies of a load's operations.
-    pub(in crate::recording) fn of_operations() -> Self {
-        Self::of_digits(LATENCY_DIGITS)
-    }
 }
 
 impl OperationTimes {

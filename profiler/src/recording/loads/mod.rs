@@ -13,6 +13,7 @@ mod test_runs;
 
 pub use dimensions::{Dimensions, Points};
 pub use kind::BuiltinKind;
+pub(in crate::recording) use latency::LATENCY_DIGITS;
 pub use latency::{Latency, OperationTimes};
 pub use ltp_spec::{LtpSpec, LtpTest};
 pub use outcome::{CpuTime, LoadFailure, LoadOutcome, LoadRun, LoadStatus, OperationErrors};

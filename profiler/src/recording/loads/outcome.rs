@@ -9,7 +9,7 @@ use crate::stats::{mean, nanoseconds};
 use crate::stop::StopReason;
 
 /// What came of a load.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LoadOutcome {
     /// How it ended.
@@ -61,27 +61,18 @@ impl LoadOutcome {
 
     /// An outcome with status and elapsed time only.
     pub fn ended(status: LoadStatus, started: Instant) -> Self {
-        Self {
-            status,
-            operations: None,
-            errors: Vec::new(),
-            elapsed_ns: nanoseconds(started.elapsed()),
-            held_rate_per_s: None,
-            max_late_ns: None,
-            latency: None,
-            tests: Vec::new(),
-            cpu: None,
-            left: None,
-        }
+        Self { status, elapsed_ns: nanoseconds(started.elapsed()), ..Self::default() }
     }
 }
 
 /// How a load ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+// What is worse comes later: of several runs the worst end is stored.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum LoadStatus {
     /// All its work is done: the command ended with 0, or every operation was made.
+    #[default]
     Completed,
     /// It was stopped before that.
     Stopped {
@@ -93,7 +84,9 @@ pub enum LoadStatus {
 }
 
 /// Why a load failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error,
+)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum LoadFailure {

@@ -20,18 +20,6 @@ const MAX_PER_S: f64 = 1e9;
 const MIN_PER_S: f64 = 1e-6;
 
 impl Rate {
-    /// A rate of `per_second` operations a second.
-    ///
-    /// # Errors
-    /// When it is not a number between one in a million seconds and one a nanosecond.
-    pub fn per_second(per_second: f64) -> Result<Self, String> {
-        if (MIN_PER_S..=MAX_PER_S).contains(&per_second) {
-            Ok(Self(per_second))
-        } else {
-            Err(bad(&per_second.to_string()))
-        }
-    }
-
     /// Operations per second.
     pub fn get(self) -> f64 {
         self.0
@@ -66,15 +54,17 @@ impl FromStr for Rate {
             Some(_) => return Err(bad()),
         };
         let number: f64 = number.trim().parse().map_err(|_| bad())?;
-        Self::per_second(number / seconds).map_err(|_| bad())
+        Self::try_from(number / seconds).map_err(|_| bad())
     }
 }
 
 impl TryFrom<f64> for Rate {
     type Error = String;
 
+    /// Operations a second, from one in a million seconds to one a nanosecond.
     fn try_from(per_second: f64) -> Result<Self, String> {
-        Self::per_second(per_second)
+        let is_rate = (MIN_PER_S..=MAX_PER_S).contains(&per_second);
+        is_rate.then_some(Self(per_second)).ok_or_else(|| bad(&per_second.to_string()))
     }
 }
 
@@ -114,12 +104,12 @@ mod tests {
 
     #[test]
     fn the_schedule_does_not_drift() {
-        let rate = Rate::per_second(3.0).unwrap();
+        let rate = Rate::try_from(3.0).unwrap();
         assert_eq!(rate.due(0), Duration::ZERO);
         assert_eq!(rate.due(3), Duration::from_secs(1));
         assert_eq!(rate.due(3_000_000), Duration::from_secs(1_000_000));
         let far = rate.due(1_000_000);
         assert!(far.abs_diff(Duration::from_nanos(333_333_333_333_333)) < Duration::from_nanos(2));
-        assert_eq!(Rate::per_second(MIN_PER_S).unwrap().due(u64::MAX), Duration::MAX);
+        assert_eq!(Rate::try_from(MIN_PER_S).unwrap().due(u64::MAX), Duration::MAX);
     }
 }

@@ -1,5 +1,6 @@
 //! Results of LTP tests.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -11,15 +12,15 @@ use crate::stats::nanoseconds;
 /// Exit code of a test that timed out, as LTP's runners have it; no test ends with it by itself.
 pub const TIMED_OUT: i32 = 124;
 
-/// Bits of the exit code of a test of LTP (`TFAIL` and so on).
-mod bits {
-    pub(super) const FAIL: i32 = 1;
-    pub(super) const BROKEN: i32 = 2;
-    pub(super) const WARNING: i32 = 4;
-    pub(super) const INFO: i32 = 16;
-    pub(super) const CONF: i32 = 32;
-    pub(super) const ALL: i32 = FAIL | BROKEN | WARNING | INFO | CONF;
-}
+/// Bits of the exit code of a test of LTP (`TBROK` and so on), the worst first.
+const BITS: [(i32, TestResult); 5] = [
+    (2, TestResult::Broken),
+    (1, TestResult::Fail),
+    (4, TestResult::Warning),
+    (32, TestResult::NotConfigured),
+    // `TINFO`.
+    (16, TestResult::Pass),
+];
 
 /// How one run of a test ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,16 +64,6 @@ pub enum TestResult {
 }
 
 impl TestResult {
-    fn of(end: &TestEnd) -> Option<Self> {
-        Some(match end {
-            TestEnd::Exit(code) => Self::of_code(*code),
-            TestEnd::Signal(_) => Self::Killed,
-            TestEnd::TimedOut => Self::TimedOut,
-            TestEnd::NotStarted(_) => Self::NotRun,
-            TestEnd::Stopped => return None,
-        })
-    }
-
     /// The worst of the bits that are set; codes with bits that LTP does not define are failures.
     pub fn of_code(code: i32) -> Self {
         match code {
@@ -80,12 +71,8 @@ impl TestResult {
             // A shell's: not found, not executable, and killed by a signal.
             126 | 127 => Self::NotRun,
             129..=192 => Self::Killed,
-            _ if code & !bits::ALL != 0 => Self::Fail,
-            _ if code & bits::BROKEN != 0 => Self::Broken,
-            _ if code & bits::FAIL != 0 => Self::Fail,
-            _ if code & bits::WARNING != 0 => Self::Warning,
-            _ if code & bits::CONF != 0 => Self::NotConfigured,
-            _ => Self::Pass,
+            _ if BITS.iter().fold(code, |code, (bit, _)| code & !bit) != 0 => Self::Fail,
+            _ => BITS.iter().find(|(bit, _)| code & bit != 0).map_or(Self::Pass, |found| found.1),
         }
     }
 }
@@ -97,7 +84,7 @@ impl fmt::Display for TestResult {
 }
 
 /// All runs of one test in the measured window.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TestRuns {
     /// Its name in the list.
@@ -167,19 +154,7 @@ pub(crate) struct Ended {
 
 impl TestRuns {
     pub(crate) fn new(test: &LtpTest) -> Self {
-        Self {
-            name: test.name.clone(),
-            runs: 0,
-            stopped: 0,
-            results: Vec::new(),
-            elapsed_ns: 0,
-            min_ns: None,
-            max_ns: None,
-            hits: None,
-            left_running: 0,
-            needs_root: 0,
-            output: None,
-        }
+        Self { name: test.name.clone(), ..Self::default() }
     }
 
     /// Adds a run with its hits; `needs_root` if its output says that only root can run the test.
@@ -191,9 +166,15 @@ impl TestRuns {
             }
         }
         self.left_running += run.left_running;
-        let Some(result) = TestResult::of(&run.end) else {
-            self.stopped += 1;
-            return;
+        let (result, code, signal) = match &run.end {
+            TestEnd::Exit(code) => (TestResult::of_code(*code), Some(*code), None),
+            TestEnd::Signal(number) => (TestResult::Killed, None, Some(*number)),
+            TestEnd::TimedOut => (TestResult::TimedOut, Some(TIMED_OUT), None),
+            TestEnd::NotStarted(_) => (TestResult::NotRun, None, None),
+            TestEnd::Stopped => {
+                self.stopped += 1;
+                return;
+            }
         };
         self.runs += 1;
         self.needs_root += u64::from(needs_root && result == TestResult::NotConfigured);
@@ -201,12 +182,6 @@ impl TestRuns {
         self.elapsed_ns = self.elapsed_ns.saturating_add(elapsed);
         self.min_ns = Some(self.min_ns.map_or(elapsed, |min| min.min(elapsed)));
         self.max_ns = self.max_ns.max(Some(elapsed));
-        let (code, signal) = match &run.end {
-            TestEnd::Exit(code) => (Some(*code), None),
-            TestEnd::TimedOut => (Some(TIMED_OUT), None),
-            TestEnd::Signal(number) => (None, Some(*number)),
-            TestEnd::NotStarted(_) | TestEnd::Stopped => (None, None),
-        };
         let ended = ResultCount { result, code, signal, count: 1 };
         match self.results.iter_mut().find(|known| known.is_like(&ended)) {
             Some(count) => count.count += 1,
@@ -223,52 +198,43 @@ impl TestRuns {
 
     /// Adds the runs of the same test in another recording; `None` if a count overflows. Hits are
     /// dropped: another recording may have other handlers.
-    pub(crate) fn checked_add(mut self, more: Self) -> Option<Self> {
-        // Destructured by name, so that a new field cannot be forgotten here.
-        let Self {
-            name: _,
-            runs,
-            stopped,
-            results,
-            elapsed_ns,
-            min_ns,
-            max_ns,
-            hits: _,
-            left_running,
-            needs_root,
-            output,
-        } = more;
-        self.runs = self.runs.checked_add(runs)?;
-        self.stopped = self.stopped.checked_add(stopped)?;
-        self.elapsed_ns = self.elapsed_ns.checked_add(elapsed_ns)?;
-        self.left_running = self.left_running.checked_add(left_running)?;
-        self.needs_root = self.needs_root.checked_add(needs_root)?;
-        self.min_ns = [self.min_ns, min_ns].into_iter().flatten().min();
-        self.max_ns = self.max_ns.max(max_ns);
-        self.hits = None;
-        for result in results {
-            match self.results.iter_mut().find(|known| known.is_like(&result)) {
+    pub(crate) fn checked_add(self, more: Self) -> Option<Self> {
+        let mut results = self.results;
+        for result in more.results {
+            match results.iter_mut().find(|known| known.is_like(&result)) {
                 Some(known) => known.count = known.count.checked_add(result.count)?,
-                None => self.results.push(result),
+                None => results.push(result),
             }
         }
-        self.results.sort_by_key(|count| (count.result, count.code, count.signal));
-        // Which came first is not known across recordings: take one of them.
-        self.output = [self.output.take(), output].into_iter().flatten().min();
-        Some(self)
+        results.sort_by_key(|count| (count.result, count.code, count.signal));
+        // Each field is named, so that a new one cannot be forgotten here.
+        Some(Self {
+            name: self.name,
+            runs: self.runs.checked_add(more.runs)?,
+            stopped: self.stopped.checked_add(more.stopped)?,
+            results,
+            elapsed_ns: self.elapsed_ns.checked_add(more.elapsed_ns)?,
+            min_ns: self.min_ns.into_iter().chain(more.min_ns).min(),
+            max_ns: self.max_ns.max(more.max_ns),
+            hits: None,
+            left_running: self.left_running.checked_add(more.left_running)?,
+            needs_root: self.needs_root.checked_add(more.needs_root)?,
+            // Which came first is not known across recordings: take one of them.
+            output: self.output.into_iter().chain(more.output).min(),
+        })
     }
 
     /// The results in words, such as `pass 3, broken 1 (code 2)`.
     pub fn in_words(&self) -> String {
-        let words = self.results.iter().map(|count| match (count.code, count.signal) {
-            (Some(code), _) if count.result == TestResult::NotConfigured && self.needs_root > 0 => {
-                format!("{} {} (code {code}, needs root)", count.result, count.count)
-            }
-            (_, Some(number)) => format!("{} {} (signal {number})", count.result, count.count),
-            (Some(code), _) if code != 0 => {
-                format!("{} {} (code {code})", count.result, count.count)
-            }
-            _ => format!("{} {}", count.result, count.count),
+        let words = self.results.iter().map(|count| {
+            let needs_root = count.result == TestResult::NotConfigured && self.needs_root > 0;
+            let root = if needs_root { ", needs root" } else { "" };
+            let how = match (count.code, count.signal) {
+                (_, Some(number)) => format!(" (signal {number})"),
+                (Some(code), _) if code != 0 => format!(" (code {code}{root})"),
+                _ => String::new(),
+            };
+            format!("{} {}{how}", count.result, count.count)
         });
         words.collect::<Vec<_>>().join(", ")
     }
@@ -277,12 +243,8 @@ impl TestRuns {
 /// Names of the tests in which two runs differ: tests that only one has, that had other results, or
 /// whose share of all runs differs by more than a tenth.
 pub fn mix_changes(base: &[TestRuns], candidate: &[TestRuns]) -> Vec<String> {
-    let find = |all: &'_ [TestRuns], name: &str| all.iter().position(|test| test.name == name);
-    let kinds = |test: &TestRuns| {
-        let mut kinds: Vec<TestResult> = test.results.iter().map(|count| count.result).collect();
-        kinds.sort();
-        kinds.dedup();
-        kinds
+    let kinds = |test: &TestRuns| -> BTreeSet<TestResult> {
+        test.results.iter().map(|count| count.result).collect()
     };
     let total =
         |all: &[TestRuns]| all.iter().map(|test| u128::from(test.runs)).sum::<u128>().max(1) as f64;
@@ -291,7 +253,7 @@ pub fn mix_changes(base: &[TestRuns], candidate: &[TestRuns]) -> Vec<String> {
     let a_round = 1.0 / in_base.min(in_candidate);
     let mut changed = Vec::new();
     for test in base {
-        let other = find(candidate, &test.name).and_then(|at| candidate.get(at));
+        let other = candidate.iter().find(|other| other.name == test.name);
         let same = other.is_some_and(|other| {
             let share = test.runs as f64 / in_base;
             let apart = (share - other.runs as f64 / in_candidate).abs();
@@ -301,7 +263,7 @@ pub fn mix_changes(base: &[TestRuns], candidate: &[TestRuns]) -> Vec<String> {
             changed.push(test.name.clone());
         }
     }
-    let new = candidate.iter().filter(|test| find(base, &test.name).is_none());
+    let new = candidate.iter().filter(|test| base.iter().all(|other| other.name != test.name));
     changed.extend(new.map(|test| test.name.clone()));
     changed
 }

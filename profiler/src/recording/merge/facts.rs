@@ -8,86 +8,53 @@ use crate::kernel::module::ModuleFacts;
 /// Stands where sources do not agree.
 const VARIOUS: &str = "various";
 
-fn text(fact: &mut Option<String>, other: Option<String>) {
-    if *fact != other {
-        *fact = Some(VARIOUS.to_owned());
+fn text(a: Option<String>, b: Option<String>) -> Option<String> {
+    if a == b { a } else { Some(VARIOUS.to_owned()) }
+}
+
+/// What both agree on.
+fn same<T: PartialEq>(a: Option<T>, b: Option<T>) -> Option<T> {
+    a.filter(|a| b.as_ref() == Some(a))
+}
+
+/// The entries that both have and agree on.
+fn map(mut a: BTreeMap<String, String>, b: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    a.retain(|key, value| b.get(key) == Some(value));
+    a
+}
+
+pub(super) fn of_hosts(a: HostFacts, b: HostFacts) -> HostFacts {
+    // Also where one of them has none: that all are real machines would not be true.
+    let various = || Some(VARIOUS.to_owned());
+    let hypervisors = || Some(Hypervisor { vendor: various(), product: various() });
+    HostFacts {
+        kernel_release: text(a.kernel_release, b.kernel_release),
+        kernel_version: text(a.kernel_version, b.kernel_version),
+        arch: if a.arch == b.arch { a.arch } else { VARIOUS.to_owned() },
+        cpu_model: text(a.cpu_model, b.cpu_model),
+        cpu_flags: same(a.cpu_flags, b.cpu_flags),
+        cpus_online: same(a.cpus_online, b.cpus_online),
+        mitigations: map(a.mitigations, &b.mitigations),
+        clock_source: text(a.clock_source, b.clock_source),
+        hypervisor: if a.hypervisor == b.hypervisor { a.hypervisor } else { hypervisors() },
+        preemption: text(a.preemption, b.preemption),
+        boot_id: same(a.boot_id, b.boot_id),
     }
 }
 
-fn number<T: PartialEq>(fact: &mut Option<T>, other: Option<T>) {
-    if *fact != other {
-        *fact = None;
-    }
-}
-
-/// Keeps the entries that both have and agree on.
-fn map(facts: &mut BTreeMap<String, String>, other: &BTreeMap<String, String>) {
-    facts.retain(|key, value| other.get(key) == Some(value));
-}
-
-pub(super) fn add_host(sum: &mut HostFacts, more: HostFacts) {
-    let HostFacts {
-        kernel_release,
-        kernel_version,
-        arch,
-        cpu_model,
-        cpu_flags,
-        cpus_online,
-        mitigations,
-        clock_source,
-        hypervisor,
-        preemption,
-        boot_id,
-    } = more;
-    text(&mut sum.kernel_release, kernel_release);
-    text(&mut sum.kernel_version, kernel_version);
-    if sum.arch != arch {
-        sum.arch = VARIOUS.to_owned();
-    }
-    text(&mut sum.cpu_model, cpu_model);
-    number(&mut sum.cpu_flags, cpu_flags);
-    number(&mut sum.cpus_online, cpus_online);
-    map(&mut sum.mitigations, &mitigations);
-    text(&mut sum.clock_source, clock_source);
-    if sum.hypervisor != hypervisor {
-        // Also where one of them has none: that all are real machines would not be true.
-        let various = Some(VARIOUS.to_owned());
-        sum.hypervisor = Some(Hypervisor { vendor: various.clone(), product: various });
-    }
-    text(&mut sum.preemption, preemption);
-    number(&mut sum.boot_id, boot_id);
-}
-
-pub(super) fn add_modules(sum: &mut Vec<ModuleFacts>, more: Vec<ModuleFacts>) {
-    for module in more {
-        let Some(known) = sum.iter_mut().find(|known| known.name == module.name) else {
-            sum.push(module);
-            continue;
-        };
-        let ModuleFacts {
-            name: _,
-            version,
-            srcversion,
-            build_id,
-            taint,
-            size_bytes,
-            parameters,
-            given,
-            command,
-            hooks,
-        } = module;
-        text(&mut known.version, version);
-        text(&mut known.srcversion, srcversion);
-        text(&mut known.build_id, build_id);
-        text(&mut known.taint, taint);
-        number(&mut known.size_bytes, size_bytes);
-        text(&mut known.command, command);
-        map(&mut known.parameters, &parameters);
-        if known.given != given {
-            known.given = None;
-        }
-        if known.hooks != hooks {
-            known.hooks = None;
-        }
-    }
+/// Of one module.
+#[expect(clippy::unnecessary_wraps, reason = "other sums may fail")]
+pub(super) fn of_modules(a: ModuleFacts, b: ModuleFacts) -> Result<ModuleFacts, String> {
+    Ok(ModuleFacts {
+        name: a.name,
+        version: text(a.version, b.version),
+        srcversion: text(a.srcversion, b.srcversion),
+        build_id: text(a.build_id, b.build_id),
+        taint: text(a.taint, b.taint),
+        size_bytes: same(a.size_bytes, b.size_bytes),
+        parameters: map(a.parameters, &b.parameters),
+        given: same(a.given, b.given),
+        command: text(a.command, b.command),
+        hooks: same(a.hooks, b.hooks),
+    })
 }

@@ -1,11 +1,10 @@
 //! Sums of handlers: counts, durations and losses, exactly.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 use super::super::unlike::{Difference, What};
 use super::super::{HandlerRecording, HistogramLayout, Recording, way};
-use super::{checked, checked_calls};
+use super::{both, checked, checked_calls};
 use crate::error::{Failure, exit};
 use crate::recording::check::MAX_COUNTERS_IN_ALL;
 
@@ -30,10 +29,11 @@ impl Handlers {
     /// Adds those of one source.
     pub(super) fn add(&mut self, handlers: Vec<HandlerRecording>) -> Result<(), String> {
         for more in handlers {
-            match self.0.entry(key(&more)) {
-                Entry::Vacant(entry) => drop(entry.insert(more)),
-                Entry::Occupied(mut sum) => add(sum.get_mut(), more)?,
-            }
+            let sum = match self.0.remove(&key(&more)) {
+                Some(sum) => add(sum, more)?,
+                None => more,
+            };
+            self.0.insert(key(&sum), sum);
         }
         Ok(())
     }
@@ -52,42 +52,27 @@ impl Handlers {
     }
 }
 
-fn add(sum: &mut HandlerRecording, more: HandlerRecording) -> Result<(), String> {
-    // Taken apart by name, so that a new field cannot be forgotten here.
-    let HandlerRecording {
-        name,
-        module: _,
-        by_glob,
-        backend: _,
-        count,
-        sum_ns,
-        min_ns,
-        max_ns,
-        own_instructions,
-        repeated,
-        ordering,
-        losses,
-        histogram,
-    } = more;
-    // By a glob in all of them.
-    sum.by_glob &= by_glob;
-    sum.count = checked_calls(sum.count, count, &format!("the number of calls of {name}"))?;
-    sum.sum_ns = checked(sum.sum_ns, sum_ns, &format!("the sum of durations of {name}"))?;
-    sum.min_ns = sum.min_ns.into_iter().chain(min_ns).min();
-    sum.max_ns = sum.max_ns.max(max_ns);
+fn add(sum: HandlerRecording, more: HandlerRecording) -> Result<HandlerRecording, String> {
+    let (name, mut histogram) = (sum.name, sum.histogram);
+    histogram.add(more.histogram.buckets);
+    let losses = sum.losses.checked_add(&more.losses);
     let what = format!("the instructions of {name}");
-    sum.own_instructions = both(sum.own_instructions, own_instructions, &what)?;
-    sum.repeated = both(sum.repeated, repeated, &what)?;
-    sum.ordering = both(sum.ordering, ordering, &what)?;
-    let losses = sum.losses.checked_add(&losses);
-    sum.losses = losses.ok_or_else(|| format!("the losses of {name}"))?;
-    sum.histogram.add(histogram.buckets);
-    Ok(())
-}
-
-/// The sum of two figures; `None` unless both are known.
-fn both(known: Option<u64>, more: Option<u64>, what: &str) -> Result<Option<u64>, String> {
-    known.zip(more).map(|(known, more)| checked(known, more, what)).transpose()
+    Ok(HandlerRecording {
+        module: sum.module,
+        // By a glob in all of them.
+        by_glob: sum.by_glob && more.by_glob,
+        backend: sum.backend,
+        count: checked_calls(sum.count, more.count, &format!("the number of calls of {name}"))?,
+        sum_ns: checked(sum.sum_ns, more.sum_ns, &format!("the sum of durations of {name}"))?,
+        min_ns: sum.min_ns.into_iter().chain(more.min_ns).min(),
+        max_ns: sum.max_ns.max(more.max_ns),
+        own_instructions: both(sum.own_instructions, more.own_instructions, &what)?,
+        repeated: both(sum.repeated, more.repeated, &what)?,
+        ordering: both(sum.ordering, more.ordering, &what)?,
+        losses: losses.ok_or_else(|| format!("the losses of {name}"))?,
+        histogram,
+        name,
+    })
 }
 
 fn key(handler: &HandlerRecording) -> (Option<String>, String) {

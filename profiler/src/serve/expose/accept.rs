@@ -1,7 +1,7 @@
 //! The format that a scraper asks for.
 
 /// A format of `/metrics`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// Prometheus text 0.0.4: the default.
     Text,
@@ -23,15 +23,9 @@ impl Format {
 
     /// The format that an `Accept` header prefers; the first of equals, and text if it names none of ours.
     pub fn of(accept: &str) -> Self {
-        let mut best = (0.0, Self::Text);
-        for range in accept.split(',') {
-            if let Some((quality, format)) = range_of(range)
-                && quality > best.0
-            {
-                best = (quality, format);
-            }
-        }
-        best.1
+        let ranges = accept.split(',').filter_map(range_of);
+        let first = (0.0, Self::Text);
+        ranges.fold(first, |best, range| if range.0 > best.0 { range } else { best }).1
     }
 }
 

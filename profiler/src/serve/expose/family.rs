@@ -61,11 +61,6 @@ pub enum Value<'a> {
 }
 
 impl Family {
-    /// Its points in a state.
-    pub fn points<'a>(&self, seen: &Seen<'a>) -> Vec<Point<'a>> {
-        (self.points)(seen)
-    }
-
     /// Its unit in Prometheus.
     pub fn unit(&self) -> Option<&'static str> {
         let last = self.name.trim_end_matches("_total").rsplit('_').next();
@@ -96,22 +91,26 @@ struct Handler<'a> {
 impl<'a> Seen<'a> {
     /// What is shown of `state`.
     pub fn of(state: &'a State) -> Self {
-        let is_measuring = |build: &Build| {
-            let mut modules = state.modules.iter().filter(|module| module.name == build.module);
-            modules.any(|module| matches!(module.phase, Phase::Measuring | Phase::Shed))
-        };
         let builds = state.builds.iter().enumerate().map(|(at, build)| {
             let is_last = state.builds[at + 1..].iter().all(|later| later.module != build.module);
-            (build, is_last && is_measuring(build))
+            let mut modules = state.modules.iter().filter(|module| module.name == build.module);
+            let is_on = modules.any(|of| matches!(of.phase, Phase::Measuring | Phase::Shed));
+            (build, is_last && is_on)
         });
         let builds: Vec<_> = builds.collect();
         let handlers = builds.iter().flat_map(|&(build, is_current)| {
-            let absent = |name: &&String| build.handlers.iter().all(|sum| sum.name != **name);
             let known = build.handlers.iter().map(|sum| (sum.name.as_str(), Some(sum)));
-            let others = build.not_measured.keys().filter(absent).map(|name| (name.as_str(), None));
-            known.chain(others).map(move |(name, sum)| Handler { build, is_current, name, sum })
+            let rest = build.not_measured.keys().map(|name| (name.as_str(), None));
+            let rest = rest.filter(|(name, _)| build.handlers.iter().all(|sum| sum.name != *name));
+            known.chain(rest).map(move |(name, sum)| Handler { build, is_current, name, sum })
         });
         Self { state, handlers: handlers.collect(), builds }
+    }
+
+    /// The families that have points, with these.
+    pub fn families(&self) -> impl Iterator<Item = (&'static Family, Vec<Point<'a>>)> {
+        let families = FAMILIES.iter().map(|family| (family, (family.points)(self)));
+        families.filter(|(_, points)| !points.is_empty())
     }
 
     fn each_build(&self, value: impl Fn(&'a Build, bool) -> Option<Value<'a>>) -> Vec<Point<'a>> {
@@ -123,14 +122,13 @@ impl<'a> Seen<'a> {
     }
 
     fn each_handler(&self, value: impl Fn(&'a HandlerSum) -> Option<Value<'a>>) -> Vec<Point<'a>> {
-        let value = |handler: &Handler<'a>| Some((None, value(handler.sum?)?));
-        self.by_handler(|handler| value(handler).into_iter().collect())
+        self.by_handler(|handler| Some((None, value(handler.sum?)?)))
     }
 
     /// Points of each handler: values, each with the last label, if there is one more.
-    fn by_handler(
+    fn by_handler<V: IntoIterator<Item = (Option<&'a str>, Value<'a>)>>(
         &self,
-        values: impl Fn(&Handler<'a>) -> Vec<(Option<&'a str>, Value<'a>)>,
+        values: impl Fn(&Handler<'a>) -> V,
     ) -> Vec<Point<'a>> {
         let points = self.handlers.iter().flat_map(|handler| {
             let Handler { build, name, .. } = *handler;
@@ -141,17 +139,6 @@ impl<'a> Seen<'a> {
             })
         });
         points.collect()
-    }
-}
-
-impl Handler<'_> {
-    fn state(&self) -> &'static str {
-        match self.build.not_measured.get(self.name) {
-            _ if !self.is_current => "",
-            Some(NotMeasured::Shed) => "shed",
-            Some(NotMeasured::Missing(_)) => "missing",
-            None => "measured",
-        }
     }
 }
 
@@ -316,17 +303,22 @@ fn losses<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
 
 fn handler_states<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
     seen.by_handler(|handler| {
-        let state = handler.state();
-        ["measured", "shed", "missing"].map(|name| (Some(name), flag(name == state))).to_vec()
+        let state = match handler.build.not_measured.get(handler.name) {
+            _ if !handler.is_current => "",
+            Some(NotMeasured::Shed) => "shed",
+            Some(NotMeasured::Missing(_)) => "missing",
+            None => "measured",
+        };
+        ["measured", "shed", "missing"].map(|name| (Some(name), flag(name == state)))
     })
 }
 
 fn phases<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
-    let of = |module: &'a Module, phase: &'a str| {
-        point(vec![&module.name, phase], flag(phase == module.phase.name()))
-    };
-    let modules = seen.state.modules.iter();
-    modules.flat_map(|module| Phase::VARIANTS.iter().map(move |phase| of(module, phase))).collect()
+    let points = seen.state.modules.iter().flat_map(|Module { name, phase: now }| {
+        let phases = Phase::VARIANTS.iter();
+        phases.map(move |phase| point(vec![name, phase], flag(*phase == now.as_ref())))
+    });
+    points.collect()
 }
 
 fn build_infos<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {

@@ -1,7 +1,8 @@
 //! The HTTP server. It has one request a connection, and each connection costs a bounded time and memory.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use http_body_util::Full;
@@ -57,9 +58,9 @@ pub async fn serve(listener: TcpListener, state: watch::Receiver<Arc<State>>) {
             continue;
         };
         make_room(&mut connections).await;
-        let waiting = Arc::new(Mutex::new(Some((For::Request, Instant::now()))));
-        let task = tokio::spawn(connection(stream, Arc::clone(&server), Arc::clone(&waiting)));
-        connections.push((waiting, task.abort_handle()));
+        let (waiting, seen) = watch::channel(Some((For::Request, Instant::now())));
+        let task = tokio::spawn(connection(stream, Arc::clone(&server), waiting));
+        connections.push((seen, task.abort_handle()));
     }
 }
 
@@ -71,18 +72,18 @@ enum For {
 }
 
 /// Since when it waits for that; `None` while the answer is made.
-type Waiting = Arc<Mutex<Option<(For, Instant)>>>;
+type Waiting = Option<(For, Instant)>;
 
 /// Waits until there is a place. New connections wait in the kernel's queue meanwhile, in order: a client that connects
 /// faster than others keeps none of them out.
-async fn make_room(connections: &mut Vec<(Waiting, AbortHandle)>) {
+async fn make_room(connections: &mut Vec<(watch::Receiver<Waiting>, AbortHandle)>) {
     loop {
         connections.retain(|(_, task)| !task.is_finished());
         if connections.len() < CONNECTIONS {
             return;
         }
         let overdue = connections.iter().filter_map(|(waiting, task)| {
-            let (what, since) = (*lock(waiting))?;
+            let (what, since) = (*waiting.borrow())?;
             (since.elapsed() >= TURN).then_some((what, since, task))
         });
         if let Some((_, _, task)) = overdue.min_by_key(|(what, since, _)| (*what, *since)) {
@@ -92,11 +93,11 @@ async fn make_room(connections: &mut Vec<(Waiting, AbortHandle)>) {
     }
 }
 
-async fn connection(stream: TcpStream, server: Arc<Server>, waiting: Waiting) {
+async fn connection(stream: TcpStream, server: Arc<Server>, waiting: watch::Sender<Waiting>) {
     let answer = service_fn(async |request| {
-        *lock(&waiting) = None;
+        waiting.send_replace(None);
         let answer = server.answer(&request).await;
-        *lock(&waiting) = Some((For::Reading, Instant::now()));
+        waiting.send_replace(Some((For::Reading, Instant::now())));
         Ok::<_, Infallible>(answer)
     });
     let connection = http1::Builder::new()
@@ -122,7 +123,7 @@ struct Server {
 #[derive(Default)]
 struct Rendered {
     of: Weak<State>,
-    bodies: Vec<(Format, Bytes)>,
+    bodies: HashMap<Format, Bytes>,
 }
 
 /// A recording; the next reader is let in when this one has it, or is gone.
@@ -166,16 +167,11 @@ impl Server {
         let mut rendered = self.rendered.lock().await;
         let state = Arc::clone(&self.state.borrow());
         if !std::ptr::eq(rendered.of.as_ptr(), &raw const *state) {
-            *rendered = Rendered { of: Arc::downgrade(&state), bodies: Vec::new() };
+            *rendered = Rendered { of: Arc::downgrade(&state), bodies: HashMap::new() };
         }
-        let known = rendered.bodies.iter().find(|(known, _)| *known == format);
-        let known = known.map(|(_, body)| body.clone());
-        let body = known.unwrap_or_else(|| {
-            let body = Bytes::from(super::metrics(&state, format));
-            rendered.bodies.push((format, body.clone()));
-            body
-        });
-        answer(StatusCode::OK, format.content_type(), body)
+        let body = rendered.bodies.entry(format);
+        let body = body.or_insert_with(|| super::metrics(&state, format).into());
+        answer(StatusCode::OK, format.content_type(), body.clone())
     }
 
     async fn recording(&self, query: &str) -> Answer {
@@ -213,15 +209,15 @@ fn select<'a>(state: &'a State, query: &str) -> Result<Vec<&'a Build>, (StatusCo
         }
     }
     // A build without a drain has no recording yet.
-    let measured = || state.builds.iter().filter(|build| build.frame.window_ns > 0);
-    let is_asked = |build: &&Build| {
+    let measured = state.builds.iter().filter(|build| build.frame.window_ns > 0);
+    let asked = measured.clone().filter(|build| {
         module.as_ref().is_none_or(|module| *module == build.module)
             && id.as_ref().is_none_or(|id| *id == build.id)
-    };
-    let builds: Vec<&Build> = measured().filter(is_asked).collect();
+    });
+    let builds: Vec<&Build> = asked.collect();
     if builds.is_empty() {
-        let line = |build: &Build| format!("  module={} build={}\n", build.module, build.id);
-        let known: String = measured().map(line).collect();
+        let known = measured.map(|of| format!("  module={} build={}\n", of.module, of.id));
+        let known: String = known.collect();
         let why = format!("no such build was measured; measured are:\n{known}");
         return Err((StatusCode::NOT_FOUND, why));
     }
@@ -238,15 +234,15 @@ fn healthz(age: Duration) -> Answer {
 
 /// Ready is a daemon that measures a module, or whose modules are all waited for or released.
 fn readyz(modules: &[Module]) -> Answer {
-    let line = |Module { name, phase }: &Module| match phase {
+    let lines = modules.iter().map(|Module { name, phase }| match phase {
         Phase::Refused(why) => format!("{name}: refused: {why}\n"),
-        phase => format!("{name}: {}\n", phase.name()),
-    };
+        phase => format!("{name}: {}\n", phase.as_ref()),
+    });
     let is_measured = modules.iter().any(|module| module.phase == Phase::Measuring);
     let is_refused = modules.iter().any(|module| matches!(module.phase, Phase::Refused(_)));
     let is_ready = is_measured || !is_refused;
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    text(status, modules.iter().map(line).collect::<String>())
+    text(status, lines.collect::<String>())
 }
 
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
@@ -260,10 +256,6 @@ fn answer(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use prost::encoding;
 
 use super::durations::{BOUNDS_NS, Native, SCHEMA, ZERO_THRESHOLD, classic, native};
-use super::family::{FAMILIES, Family, Kind, Point, Seen, Value, seconds};
+use super::family::{Family, Kind, Point, Seen, Value, seconds};
 use crate::stats::Durations;
 
 /// A message's fields so far.
@@ -42,11 +42,7 @@ impl Message {
 /// All families that have points.
 pub(super) fn render(seen: &Seen<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for family in FAMILIES {
-        let points = family.points(seen);
-        if points.is_empty() {
-            continue;
-        }
+    for (family, points) in seen.families() {
         let kind = match family.kind {
             Kind::Counter => 0,
             Kind::Gauge => 1,

@@ -3,18 +3,14 @@
 use std::fmt::Display;
 
 use super::durations::{BOUNDS_NS, classic};
-use super::family::{FAMILIES, Family, Seen, Value, seconds};
+use super::family::{Family, Seen, Value, seconds};
 use crate::stats::Durations;
 
 /// All families that have points.
 pub(super) fn render(seen: &Seen<'_>) -> Vec<u8> {
     let mut text = String::new();
-    for family in FAMILIES {
+    for (family, points) in seen.families() {
         let Family { name, help, kind, .. } = family;
-        let points = family.points(seen);
-        if points.is_empty() {
-            continue;
-        }
         text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
         for point in points {
             let labels: Vec<_> = family.labels.iter().copied().zip(point.labels).collect();
@@ -40,11 +36,11 @@ fn histogram(text: &mut String, name: &str, labels: &[(&str, &str)], durations: 
 }
 
 fn sample(text: &mut String, name: &str, labels: &[(&str, &str)], value: impl Display) {
-    let label = |(name, value): &(&str, &str)| {
+    let labels = labels.iter().map(|(name, value)| {
         let value = value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
         format!("{name}=\"{value}\"")
-    };
-    let labels = labels.iter().map(label).collect::<Vec<_>>().join(",");
+    });
+    let labels = labels.collect::<Vec<_>>().join(",");
     let labels = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
     text.push_str(&format!("{name}{labels} {value}\n"));
 }

@@ -41,7 +41,7 @@ fn read(calls: &mut Calls, text: &str) {
 
 /// All that was read is known to be whole.
 fn look(calls: &mut Calls, lost: u64) {
-    calls.finish();
+    calls.end_round(None);
     calls.look(Look { lost, from: u64::MAX, to: 0 });
 }
 
@@ -117,10 +117,10 @@ fn tasks_are_told_apart_where_one_sleeps_and_changes_the_cpu() {
 fn what_another_cpu_wrote_before_is_waited_for() {
     let mut calls = calls();
     read(&mut calls, "170 1 7 |  } s\n180 1 7 |} h");
-    calls.end_round(u64::MAX);
+    calls.end_round(Some(u64::MAX));
     read(&mut calls, "100 0 7 |h {\n110 0 7 |  s {");
-    calls.end_round(u64::MAX);
-    calls.end_round(u64::MAX);
+    calls.end_round(Some(u64::MAX));
+    calls.end_round(Some(u64::MAX));
     calls.look(Look { lost: 0, from: 1000, to: 1000 });
     assert_eq!(tree(&calls), "h 1 20\n  s 1 60\n");
     assert_eq!(books(&mut calls), (1, 0, 0, 80));
@@ -198,7 +198,7 @@ fn calls_meanwhile_are_left_out_where_events_were_dropped() {
     for at in [10_000, 20_000, 30_000, 40_000] {
         read(&mut calls, &call(at));
     }
-    calls.finish();
+    calls.end_round(None);
     calls.look(Look { lost: 0, from: 15_000, to: 16_000 });
     assert_eq!(books(&mut calls), (1, 0, 3, 1_000), "the others may still turn out to be cut");
     // The second call and the third one may be concerned, up to a microsecond later.

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::AgentArgs;
-use crate::load::BuiltinKind;
+use super::{BuiltinKind, GuestArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,7 +18,7 @@ Examples:
   profiler tax --kernel 6.1 --with hids_driver.ko --agent-file /etc/services -- sort /etc/services";
 
 /// Arguments of `profiler tax`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TaxArgs {
     /// Kernel to boot, as for `profiler lab`.
@@ -34,9 +33,6 @@ pub struct TaxArgs {
         required = true
     )]
     pub with: Vec<String>,
-    /// What uses drivers.
-    #[command(flatten)]
-    pub agent: AgentArgs,
     /// Built-in load, such as connect (repeatable, or several with commas: one after the other) [default: the general ones,
     /// connect and execve].
     #[arg(long, value_delimiter = ',', value_name = "KIND")]
@@ -44,12 +40,9 @@ pub struct TaxArgs {
     /// Write everything as JSON to this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Keep the kernel's messages of each guest in this folder.
-    #[arg(long, value_name = "FOLDER")]
-    pub logs: Option<PathBuf>,
-    /// No progress on standard error.
-    #[arg(long, short)]
-    pub quiet: bool,
+    /// What runs in the guests beside that, and what is kept and said of them.
+    #[command(flatten)]
+    pub guests: GuestArgs,
     /// Program of which each run is an operation, as root, with the libraries that it is linked with and each --agent-file. Of
     /// built-in loads only those of --builtin are made beside it.
     #[arg(last = true, value_name = "COMMAND")]
