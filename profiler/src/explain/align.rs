@@ -55,8 +55,8 @@ pub(super) fn shift(a: u64, b: u64) -> i128 {
 fn by_number(a: &[Cost], b: &[Cost], expected: i128) -> Vec<(usize, usize)> {
     let places: HashMap<i128, usize> =
         b.iter().enumerate().map(|(at, line)| (i128::from(line.0), at)).collect();
-    let partner = |line: &Cost| places.get(&(i128::from(line.0) + expected)).copied();
-    a.iter().enumerate().filter_map(|(at, line)| Some((at, partner(line)?))).collect()
+    let partners = a.iter().map(|line| places.get(&(i128::from(line.0) + expected)).copied());
+    partners.enumerate().filter_map(|(at, partner)| Some((at, partner?))).collect()
 }
 
 /// What the pairs up to one cost, less the price of all lines up to it as ones without a partner; and the last of these pairs.

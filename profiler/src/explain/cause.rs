@@ -65,23 +65,23 @@ impl Explained {
         let mut causes: Vec<Cause> =
             found.into_iter().map(|(function, found)| self.with_lines(function, found)).collect();
         causes.retain(|cause| cause.total() != 0.0);
-        let weight = |cause: &Cause| (cause.total() * cause.calls).abs();
         causes.sort_by(|a, b| {
-            weight(b).total_cmp(&weight(a)).then_with(|| a.function.cmp(&b.function))
+            let [of_a, of_b] = [a, b].map(|cause| (cause.total() * cause.calls).abs());
+            of_b.total_cmp(&of_a).then_with(|| a.function.cmp(&b.function))
         });
         causes
     }
 
     /// The handler and what it calls, of one recording; `sign` is -1 where a change takes it away.
     pub(crate) fn whole(&self, sign: f64) -> Cause {
-        let of_call = |total: u64| sign * self.per_call(0, total);
         let mut cause = Cause { function: self.handler.clone(), calls: 1.0, ..Cause::default() };
         for node in &self.nodes {
             let Figures { own, inclusive, .. } = node.figures[0];
             match node.parent {
-                None => cause.own = of_call(own),
+                None => cause.own = sign * self.per_call(0, own),
                 Some(0) => {
-                    *cause.callees.entry(node.function.clone()).or_default() += of_call(inclusive);
+                    *cause.callees.entry(node.function.clone()).or_default() +=
+                        sign * self.per_call(0, inclusive);
                 }
                 Some(_) => {}
             }
@@ -110,14 +110,14 @@ impl Explained {
 
     fn with_lines(&self, function: Function, found: (Cause, BTreeSet<usize>)) -> Cause {
         let (mut cause, lines) = found;
-        let line = |number: usize| {
+        let lines = lines.into_iter().filter_map(|number| {
             let line = &self.lines[number];
             let file = line.file.as_deref()?;
             let at = line.at.iter().rev().flatten().next()?;
             Some((last_name(file).to_owned(), *at, line.change.per_call()))
-        };
+        });
         cause.function = function;
-        cause.lines = lines.into_iter().filter_map(line).collect();
+        cause.lines = lines.collect();
         // Its figures so far are per call of the handler.
         let calls = if cause.calls > 0.0 { cause.calls } else { 1.0 };
         cause.own /= calls;

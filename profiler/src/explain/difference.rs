@@ -8,15 +8,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::align::{self, align};
-use super::tree::{SourceLine, Tree};
+use super::tree::{Branch, SourceLine, Tree};
 use super::{Exact, Explained, Fate, Function, Line, Node, SourceFunction};
 
 /// How much more a call took from the first to the second of these totals.
 pub(super) fn change(calls: &[u64], totals: impl Fn(usize) -> u64) -> Exact {
     let &[before, after] = calls else { return Exact::default() };
-    let product = |total: u64, calls: u64| i128::from(total) * i128::from(calls);
+    let [first, second] = [totals(0), totals(1)].map(i128::from);
     Exact {
-        numerator: product(totals(1), before) - product(totals(0), after),
+        numerator: second * i128::from(before) - first * i128::from(after),
         denominator: u128::from(before) * u128::from(after),
     }
 }
@@ -125,20 +125,22 @@ fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<SourceLine, usi
         if file.is_none() || (&function.module, file) != (expected.0, expected.1) {
             expected = (&function.module, file, 0);
         }
-        let costs = |recording: usize| -> Vec<align::Cost> {
-            let cost = |(at, count): (&u64, &u64)| (*at, *count as f64 / calls[recording] as f64);
-            totals[recording].iter().map(cost).collect()
-        };
         if calls.len() < 2 {
             totals[0].keys().for_each(|at| push(function, file, vec![Some(*at)], false));
             continue;
         }
-        let text = |recording: usize, at| {
-            let texts = Some(&tree.texts[recording]).filter(|texts| !texts.is_empty())?;
-            texts.get(&place(function, file, Some(at)))
-        };
-        let differ = |a, b| text(0, a).zip(text(1, b)).is_some_and(|(a, b)| a != b);
-        for (a, b) in align(&costs(0), &costs(1), expected.2, differ) {
+        let costs = [0, 1].map(|recording| -> Vec<align::Cost> {
+            let calls = calls[recording] as f64;
+            totals[recording].iter().map(|(at, count)| (*at, *count as f64 / calls)).collect()
+        });
+        let pairs = align(&costs[0], &costs[1], expected.2, |a, b| {
+            let [a, b] = [(0, a), (1, b)].map(|(recording, at)| {
+                let texts = Some(&tree.texts[recording]).filter(|texts| !texts.is_empty())?;
+                texts.get(&place(function, file, Some(at)))
+            });
+            a.zip(b).is_some_and(|(a, b)| a != b)
+        });
+        for (a, b) in pairs {
             if let (Some(a), Some(b)) = (a, b) {
                 expected.2 = align::shift(a, b);
             }
@@ -170,8 +172,8 @@ fn nodes(tree: &Tree, calls: &[u64], own: &[(i128, i128)]) -> Vec<Node> {
     let branches = &tree.branches;
     let two = calls.len() == 2;
     // Changed, and moved, in it and below it.
-    let weigh = |own: &(i128, i128)| (own.0.unsigned_abs(), own.1.unsigned_abs());
-    let mut weights: Vec<(u128, u128)> = own.iter().map(weigh).collect();
+    let weights = own.iter().map(|(changed, moved)| (changed.unsigned_abs(), moved.unsigned_abs()));
+    let mut weights: Vec<(u128, u128)> = weights.collect();
     let mut below: Vec<Vec<usize>> = vec![Vec::new(); branches.len()];
     for (at, branch) in branches.iter().enumerate().rev() {
         if !two {
@@ -183,13 +185,12 @@ fn nodes(tree: &Tree, calls: &[u64], own: &[(i128, i128)]) -> Vec<Node> {
             below[parent].push(at);
         }
     }
-    let all =
-        |at: usize| branches[at].figures.iter().map(|f| u128::from(f.inclusive)).sum::<u128>();
     for children in &mut below {
         // The last on the stack comes first.
-        children.sort_by(|a, b| {
-            let key = |at: usize| (weights[at], all(at));
-            key(*a).cmp(&key(*b)).then_with(|| branches[*b].function.cmp(&branches[*a].function))
+        children.sort_by_key(|at| {
+            let Branch { figures, function, .. } = &branches[*at];
+            let all: u128 = figures.iter().map(|of| u128::from(of.inclusive)).sum();
+            (weights[*at], all, std::cmp::Reverse(function))
         });
     }
     let denominator = change(calls, |_| 0).denominator;

@@ -128,11 +128,10 @@ pub struct Figures {
 impl Figures {
     /// Adds all but what is inclusive.
     pub(crate) fn add(&mut self, more: &Self) {
-        let sum = |to: &mut u64, more: u64| *to = to.saturating_add(more);
-        sum(&mut self.calls, more.calls);
-        sum(&mut self.own, more.own);
+        self.calls = self.calls.saturating_add(more.calls);
+        self.own = self.own.saturating_add(more.own);
         if let Some(more) = more.iterations {
-            sum(self.iterations.get_or_insert_default(), more);
+            self.iterations = Some(self.iterations.unwrap_or(0).saturating_add(more));
         }
     }
 }

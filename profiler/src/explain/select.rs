@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use strsim::jaro_winkler;
+
 use super::difference::explained;
 use super::tree::{Details, Tree, handlers, trees, unique};
 use super::{Explained, Function, NamedRuns};
 use crate::error::{Failure, exit};
 use crate::recording::Meter;
-use crate::recording::call_tree::MOST;
+use crate::recording::call_tree::{MOST, TreeFunction};
 use crate::text::listed;
 
 /// Most similar names that an error suggests.
@@ -21,10 +23,10 @@ pub fn explain(
     recordings: &[NamedRuns<'_>],
     handler: Option<&str>,
 ) -> Result<(Vec<Explained>, Vec<String>), Failure> {
-    let is_bare = |recording: &&NamedRuns<'_>| {
+    let bare = recordings.iter().find(|recording| {
         recording.runs.is_empty() || trees(recording).count() < recording.runs.len()
-    };
-    if let Some(bare) = recordings.iter().find(is_bare) {
+    });
+    if let Some(bare) = bare {
         let text =
             format!("{} has no call tree: measure with `profiler lab --meter exact`", bare.name);
         return Err(Failure::new(exit::BAD_INPUT, text));
@@ -102,9 +104,8 @@ fn of_symbols(recordings: &[NamedRuns<'_>], details: &Details) -> Vec<String> {
             ));
         }
     }
-    let functions = recordings.iter().flat_map(trees).flat_map(|tree| &tree.functions);
     // No symbol begins with a digit.
-    let unnamed = functions.filter(|function| function.name.starts_with("0x"));
+    let unnamed = functions(recordings).filter(|function| function.name.starts_with("0x"));
     let unnamed: BTreeSet<&str> =
         unnamed.filter_map(|function| function.module.as_deref()).collect();
     if !unnamed.is_empty() {
@@ -117,12 +118,15 @@ fn of_symbols(recordings: &[NamedRuns<'_>], details: &Details) -> Vec<String> {
     notes
 }
 
+fn functions<'a>(recordings: &'a [NamedRuns<'_>]) -> impl Iterator<Item = &'a TreeFunction> {
+    recordings.iter().flat_map(trees).flat_map(|tree| &tree.functions)
+}
+
 /// The functions to explain: those called `name`, or all handlers.
 fn chosen(recordings: &[NamedRuns<'_>], name: Option<&str>) -> Result<Vec<Function>, Failure> {
     let mut handlers: Vec<Function> = recordings.iter().flat_map(handlers).collect();
-    let functions = || recordings.iter().flat_map(trees).flat_map(|tree| &tree.functions);
     let Some(name) = name else { return Ok(unique(handlers)) };
-    let named = functions().filter_map(|function| {
+    let named = functions(recordings).filter_map(|function| {
         let source = Function::of(&function.name, function.module.as_ref());
         let is_it = function.name == name || source.name == name || source.to_string() == name;
         is_it.then_some(source)
@@ -131,10 +135,9 @@ fn chosen(recordings: &[NamedRuns<'_>], name: Option<&str>) -> Result<Vec<Functi
     if !named.is_empty() {
         return Ok(named);
     }
-    let names: BTreeSet<&str> = functions().map(|function| function.name.as_str()).collect();
-    let likeness = |other: &str| strsim::jaro_winkler(other, name);
-    let mut near: Vec<&str> = names.into_iter().filter(|other| likeness(other) > 0.8).collect();
-    near.sort_by(|a, b| likeness(b).total_cmp(&likeness(a)));
+    let names: BTreeSet<&str> = functions(recordings).map(|function| &*function.name).collect();
+    let mut near: Vec<&str> = names.into_iter().filter(|it| jaro_winkler(it, name) > 0.8).collect();
+    near.sort_by(|a, b| jaro_winkler(b, name).total_cmp(&jaro_winkler(a, name)));
     near.truncate(SUGGESTIONS);
     let hint = if near.is_empty() {
         handlers.dedup();
@@ -156,10 +159,10 @@ fn other_books(of: &Explained, number: usize, recording: &NamedRuns<'_>) -> Opti
     }
     let handlers = recording.runs.iter().flat_map(|run| &run.handlers);
     let of_it = handlers.filter(|it| Function::of(&it.name, it.module.as_ref()) == of.handler);
-    let add = |(calls, sum): (u64, u64), (more, time): (u64, u64)| {
+    let books = of_it.map(|handler| (handler.count, handler.sum_ns));
+    let (calls, sum) = books.reduce(|(calls, sum), (more, time)| {
         (calls.saturating_add(more), sum.saturating_add(time))
-    };
-    let (calls, sum) = of_it.map(|handler| (handler.count, handler.sum_ns)).reduce(add)?;
+    })?;
     let (tree_calls, tree_sum) = (of.calls[number], of.total(number));
     ((calls, sum) != (tree_calls, tree_sum)).then(|| {
         format!(

@@ -100,8 +100,7 @@ impl Btf {
     }
 
     fn key(&self, id: u32) -> (u32, &str) {
-        let key = |of: Header<'_>| (of.kind(), self.string(of.name).unwrap_or_default());
-        self.header(id).map_or((0, ""), key)
+        self.header(id).map_or((0, ""), |of| (of.kind(), self.string(of.name).unwrap_or_default()))
     }
 
     /// The blob that holds a type, and the type's offset in it.
@@ -179,29 +178,23 @@ impl Blob {
     }
 
     fn parse(bytes: &[u8], path: &Path) -> Result<Self, Failure> {
-        let malformed = |what: &str| {
+        Self::parts(bytes).map_err(|what| {
             unusable(format!("{} is not BTF that this program can read: {what}", path.display()))
-        };
+        })
+    }
+
+    fn parts(bytes: &[u8]) -> Result<Self, String> {
         let magic = array(bytes, 0).map(u16::from_ne_bytes);
         if magic != Some(MAGIC) {
-            return Err(malformed("it does not begin with the magic number of this byte order"));
+            return Err("it does not begin with the magic number of this byte order".to_owned());
         }
         if bytes.len() < HEADER_LEN {
-            return Err(malformed("it is shorter than its header"));
+            return Err("it is shorter than its header".to_owned());
         }
-        let field = |at| word(bytes, at).unwrap_or_default() as usize;
-        let section = |what: &str, offset: usize, length: usize| {
-            let start = field(4).checked_add(offset);
-            let range = start.and_then(|start| Some(start..start.checked_add(length)?));
-            let section = range.and_then(|range| bytes.get(range));
-            section
-                .map(<[u8]>::to_vec)
-                .ok_or_else(|| malformed(&format!("its {what} lie outside it")))
-        };
-        let types = section("types", field(8), field(12))?;
-        let strings = section("strings", field(16), field(20))?;
-        let places = places(&types)
-            .map_err(|(at, what)| malformed(&format!("{what} (byte {at} of the types)")))?;
+        let types = section(bytes, 8).ok_or("its types lie outside it")?;
+        let strings = section(bytes, 16).ok_or("its strings lie outside it")?;
+        let places =
+            places(&types).map_err(|(at, what)| format!("{what} (byte {at} of the types)"))?;
         Ok(Self { types, strings, places, named: OnceLock::new() })
     }
 
@@ -230,6 +223,13 @@ impl Blob {
         };
         CStr::from_bytes_until_nul(text).ok()?.to_str().ok()
     }
+}
+
+/// The section whose offset stands at `at` in a blob's header, and its length behind that.
+fn section(bytes: &[u8], at: usize) -> Option<Vec<u8>> {
+    let [header, offset, length] = [word(bytes, 4)?, word(bytes, at)?, word(bytes, at + 4)?];
+    let start = (header as usize).checked_add(offset as usize)?;
+    Some(bytes.get(start..start.checked_add(length as usize)?)?.to_vec())
 }
 
 /// Offset of each type, in order of id; or the offset and description of the first error.

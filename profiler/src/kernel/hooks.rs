@@ -199,13 +199,13 @@ pub fn needed(kallsyms: &str) -> String {
 
 /// The hooks that call functions of `module`, named and sorted.
 fn named(found: Vec<Found>, module: &str, names: &Names<'_>) -> Vec<Hook> {
-    let hook = |found: Found| {
+    let hooks = found.into_iter().filter_map(|found| {
         let own = found.calls.iter().filter(|address| names.is_in(module, **address));
         let handlers: Vec<String> = own.map(|address| names.handler(module, *address)).collect();
         let place = found.at.map_or(found.hook.place, |address| names.place(address));
         (!handlers.is_empty()).then_some(Hook { place, handlers, ..found.hook })
-    };
-    let mut list: Vec<Hook> = found.into_iter().filter_map(hook).collect();
+    });
+    let mut list: Vec<Hook> = hooks.collect();
     list.sort_by(|a, b| (a.kind, &a.place, &a.handlers).cmp(&(b.kind, &b.place, &b.handlers)));
     list
 }
@@ -239,8 +239,8 @@ impl Machine {
 /// Why they cannot be read.
 pub fn of_module(files: &KernelFiles, module: &str) -> Result<Hooks, String> {
     let machine = Machine::of(files)?;
-    let read = |address| machine.kcore.word(address);
-    Ok(machine.reader.hooks(module, &machine.names(), &machine.kallsyms, &read))
+    let Machine { reader, kallsyms, kcore, .. } = &machine;
+    Ok(reader.hooks(module, &machine.names(), kallsyms, &|address| kcore.word(address)))
 }
 
 /// The kprobes and kretprobes of a module on this machine, whose misses can be read again: those alone are a hundredth of
@@ -270,8 +270,8 @@ impl OwnProbes {
     /// Probes that have missed hits since, and how many. Only while the module stays loaded.
     pub fn missed(&self) -> impl Iterator<Item = (&Hook, u64)> {
         self.list.iter().filter_map(|hook| {
-            let read = |address| self.kcore.word(address);
-            let now = self.reader.misses(hook.kind, hook.address, &read).ok()?;
+            let now =
+                self.reader.misses(hook.kind, hook.address, &|at| self.kcore.word(at)).ok()?;
             let since = now[0].saturating_add(now[1]).saturating_sub(hook.all_missed());
             (since > 0).then_some((hook, since))
         })

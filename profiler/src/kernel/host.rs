@@ -168,10 +168,9 @@ fn preemption(debugfs: Option<&str>, build: Option<&str>) -> Option<String> {
     if let Some(active) = active.filter(|model| !model.is_empty()) {
         return Some(active.to_owned());
     }
-    let build = build?;
-    let says = |wanted: &str| build.split_ascii_whitespace().any(|word| word == wanted);
-    let model = if says("PREEMPT_RT") { Some("rt") } else { says("PREEMPT").then_some("full") };
-    model.map(str::to_owned)
+    let words: Vec<&str> = build?.split_ascii_whitespace().collect();
+    let models = [("PREEMPT_RT", "rt"), ("PREEMPT", "full")];
+    models.into_iter().find(|(word, _)| words.contains(word)).map(|(_, model)| model.to_owned())
 }
 
 /// Mount point of control groups version 2, if mounted.

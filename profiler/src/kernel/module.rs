@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use object::NativeEndian;
 use object::elf::{ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID};
-use object::read::elf::{Note, NoteIterator};
+use object::read::elf::NoteIterator;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Failure, exit};
@@ -110,15 +110,16 @@ pub(crate) fn names_given(given: &str) -> Vec<String> {
 /// Longest value of a parameter in a message.
 const MOST_SHOWN: usize = 60;
 
+fn shown(value: &str) -> String {
+    let mut text: String = value.chars().take(MOST_SHOWN).collect();
+    if text.len() < value.len() {
+        text.push_str("...");
+    }
+    text
+}
+
 /// How a parameter's default changed from one build to the other; `None` is a build without the parameter.
 pub fn changed_default(name: &str, before: Option<&str>, after: Option<&str>) -> Option<String> {
-    let shown = |value: &str| {
-        let mut text: String = value.chars().take(MOST_SHOWN).collect();
-        if text.len() < value.len() {
-            text.push_str("...");
-        }
-        text
-    };
     match (before, after) {
         (Some(before), Some(after)) if before != after => {
             Some(format!("{name}: {} -> {} by default", shown(before), shown(after)))
@@ -148,9 +149,8 @@ impl Loads {
 
     pub(crate) fn below(root: &Path) -> Self {
         let entries = fs::read_dir(root.join("sys/module")).into_iter().flatten().flatten();
-        let number =
-            |entry: fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.ino()));
-        Self(entries.filter_map(number).collect())
+        let numbers = entries.filter_map(|it| Some((it.file_name().into_string().ok()?, it.ino())));
+        Self(numbers.collect())
     }
 
     /// The number of this load of a module; `None` if it is not loaded.
@@ -176,10 +176,9 @@ fn build_id(notes: &Path) -> Option<String> {
 fn find_build_id(notes: &[u8]) -> Option<String> {
     let endian = NativeEndian;
     let notes = NoteIterator::<FileHeader64<NativeEndian>>::new(endian, 4, notes).ok()?;
-    let is_id = |note: &Note<'_, FileHeader64<NativeEndian>>| {
-        note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID
-    };
-    let id = notes.map_while(Result::ok).find(is_id)?;
+    let id = notes
+        .map_while(Result::ok)
+        .find(|note| note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID)?;
     (!id.desc().is_empty()).then(|| id.desc().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

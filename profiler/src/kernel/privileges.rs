@@ -39,8 +39,8 @@ fn check_status(status: &str) -> Result<(), Failure> {
 /// without a line of capabilities.
 pub fn capabilities(status: &str) -> Option<Vec<(&'static str, bool, &'static str)>> {
     let bits = effective(status)?;
-    let has = |bit: u32| bits & (1 << bit) != 0;
-    Some(NEEDED.iter().map(|&(name, bit, why)| (name, has(bit) || has(SYS_ADMIN), why)).collect())
+    let held = NEEDED.map(|(name, bit, why)| (name, bits & (1 << bit | 1 << SYS_ADMIN) != 0, why));
+    Some(held.to_vec())
 }
 
 /// Whether `status` has `CAP_SYS_RESOURCE`: the process may raise its resource limits.

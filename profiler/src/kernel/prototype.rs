@@ -49,8 +49,7 @@ impl Btf {
 
     /// Whether a struct has a direct member of this name; `None` if BTF does not describe the struct.
     pub fn has_member(&self, structure: &str, member: &str) -> Option<bool> {
-        let has = |structure: Structure<'_>| structure.offset(member).is_some();
-        self.structures(structure).map(has).reduce(|a, b| a || b)
+        self.structures(structure).map(|it| it.offset(member).is_some()).reduce(|a, b| a || b)
     }
 
     /// The first struct of this name.
@@ -63,12 +62,11 @@ impl Btf {
             let header = self.header(*id)?;
             // In bits; with bit fields, the upper byte is their length.
             let mask = if header.flag() { 0xff_ffff } else { u32::MAX };
-            let member = |at: usize| {
+            let members = (0..header.members()).filter_map(|at| {
                 let bits = word(header.rest, at * 12 + 8)? & mask;
                 Some((self.string(word(header.rest, at * 12)?)?, u64::from(bits) / 8))
-            };
-            let members = (0..header.members()).filter_map(member).collect();
-            Some(Structure { size: header.third.into(), members })
+            });
+            Some(Structure { size: header.third.into(), members: members.collect() })
         })
     }
 

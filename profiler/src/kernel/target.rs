@@ -3,7 +3,7 @@
 use std::{
     cell::OnceCell,
     collections::{BTreeMap, HashMap},
-    fs,
+    fs, iter,
     path::PathBuf,
 };
 
@@ -167,11 +167,11 @@ pub(crate) fn also(nearest: &[String]) -> String {
 
 /// How to name each of several functions of one name.
 fn choices(handler: &str, addresses: &[u64]) -> String {
-    let one = |(index, address): (usize, &u64)| match address {
-        0 => format!("`{handler}#{}`", index + 1),
-        _ => format!("`{handler}#{}` at {address:#x}", index + 1),
-    };
-    let all: Vec<String> = addresses.iter().enumerate().map(one).collect();
+    let all = (1..).zip(addresses).map(|(number, address)| match address {
+        0 => format!("`{handler}#{number}`"),
+        _ => format!("`{handler}#{number}` at {address:#x}"),
+    });
+    let all: Vec<String> = all.collect();
     format!("{} {}", if all.len() == 1 { "is" } else { "are" }, all.join(" and "))
 }
 
@@ -308,8 +308,8 @@ impl KernelFiles {
             self.require_loaded(module)?;
         }
         let folder = self.btf_folder();
-        let present = |name: &str| folder.join(name).exists();
-        let described = present("vmlinux") && module.as_deref().is_none_or(present);
+        let mut needed = iter::once("vmlinux").chain(module.as_deref());
+        let described = needed.all(|name| folder.join(name).exists());
         let btf = described.then(|| Btf::of(module.as_deref(), &folder)).transpose()?;
         let kallsyms = self.read("proc/kallsyms")?;
         let symbols = symbols(&kallsyms, module.as_deref(), names.as_deref());
@@ -391,11 +391,11 @@ impl KernelFiles {
     pub fn names_of(&self, addresses: &[u64], most: u64) -> Result<Vec<Option<Named>>, Failure> {
         let kallsyms = self.read("proc/kallsyms")?;
         let names = Names::of(&[&kallsyms]);
-        let named = |address: &u64| {
+        let named = addresses.iter().map(|address| {
             let (start, name, place) = names.below(*address)?;
             (address - start <= most).then(|| (name.to_owned(), place.map(str::to_owned)))
-        };
-        Ok(addresses.iter().map(named).collect())
+        });
+        Ok(named.collect())
     }
 
     /// Whether ftrace can trace a function; true also if that cannot be known.
@@ -422,20 +422,22 @@ fn few<'a>(patterns: impl Iterator<Item = &'a str> + Clone) -> Option<Vec<&'a st
 
 /// The functions of a module: those with one of these `names`, and their variants, or all.
 fn symbols(kallsyms: &str, module: Option<&str>, names: Option<&[&str]>) -> Symbols {
-    let is_of = |symbol: &str, name: &str| {
-        symbol.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    let is_wanted =
-        |symbol: &str| names.is_none_or(|names| names.iter().any(|name| is_of(symbol, name)));
     let mut by_name = Symbols::new();
     for (address, kind, name, place) in lines_of(kallsyms) {
-        if is_function(kind) && place == module && is_wanted(name) {
+        if is_function(kind) && place == module && is_wanted(name, names) {
             let address = u64::from_str_radix(address, 16).unwrap_or(0);
             by_name.entry(name.to_owned()).or_default().push(address);
         }
     }
     by_name.values_mut().for_each(|addresses| addresses.sort_unstable());
     by_name
+}
+
+/// Whether a symbol is one of `names`, or a variant of one; true without `names`.
+fn is_wanted(symbol: &str, names: Option<&[&str]>) -> bool {
+    let Some(names) = names else { return true };
+    let mut rests = names.iter().filter_map(|name| symbol.strip_prefix(*name));
+    rests.any(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// Whether a pattern is a glob, and not a name.

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::loads::{LATENCY_DIGITS, LoadRun, OperationTimes};
-use super::{Bucket, DriverCost, HandlerRecording, HistogramLayout, Recording, SCHEMA, VERSION};
+use super::{DriverCost, HandlerRecording, HistogramLayout, Recording, SCHEMA, VERSION};
 
 /// Longest name of a function or module (`KSYM_NAME_LEN` of the kernel is 512 with its end mark).
 const MAX_NAME_BYTES: usize = 512;
@@ -67,10 +67,10 @@ impl Recording {
             return Err(format!("least_hits are not those of the {handlers} handlers"));
         }
         self.loads.iter().try_for_each(check_load)?;
-        let tests = || self.loads.iter().flat_map(|load| &load.outcome.tests);
-        fit("runs of tests", tests().map(|test| test.runs))?;
-        fit("processes that tests left", tests().map(|test| test.left_running))?;
-        let mut hits = tests().filter_map(|test| test.hits.as_ref());
+        let tests = self.loads.iter().flat_map(|load| &load.outcome.tests);
+        fit("runs of tests", tests.clone().map(|test| test.runs))?;
+        fit("processes that tests left", tests.clone().map(|test| test.left_running))?;
+        let mut hits = tests.filter_map(|test| test.hits.as_ref());
         match hits.any(|hits| hits.len() != handlers) {
             true => Err(format!("the hits of a test are not those of the {handlers} handlers")),
             false => Ok(()),
@@ -80,8 +80,8 @@ impl Recording {
 
 /// Whether the name of a function, or its module's, is empty or too long.
 pub(super) fn is_bad_name(name: &str, module: Option<&String>) -> bool {
-    let is_bad = |name: &str| name.is_empty() || name.len() > MAX_NAME_BYTES;
-    is_bad(name) || module.is_some_and(|module| is_bad(module))
+    let mut names = [Some(name), module.map(String::as_str)].into_iter().flatten();
+    names.any(|name| name.is_empty() || name.len() > MAX_NAME_BYTES)
 }
 
 /// Says in which part of a recording something is wrong.
@@ -142,22 +142,22 @@ fn agrees(handler: &HandlerRecording, layout: &HistogramLayout) -> bool {
     if min > max {
         return false;
     }
-    let is_within = |ns: u64, bucket: &Bucket| (bucket.from_ns..=bucket.to_ns).contains(&ns);
-    if over_range > 0 && !(is_within(layout.highest_ns, last) && over_range <= last.count) {
+    let holds_highest = (last.from_ns..=last.to_ns).contains(&layout.highest_ns);
+    if over_range > 0 && !(holds_highest && over_range <= last.count) {
         return false;
     }
     // Calls beyond the range are in the last bucket, and only min, max and sum know their duration.
-    let is_beyond = |ns: u64| over_range > 0 && ns > last.to_ns;
-    let is_min = is_within(min, first) || (buckets.len() == 1 && is_beyond(min));
-    let is_max = is_within(max, last) || is_beyond(max);
-    let bound = |edge: fn(&Bucket) -> u64| -> u128 {
-        let sum = |bucket| u128::from(edge(bucket).clamp(min, max)) * u128::from(bucket.count);
-        buckets.iter().map(sum).sum()
-    };
+    let longest = if over_range > 0 { u64::MAX } else { last.to_ns };
+    let longest_min = if buckets.len() == 1 { longest } else { first.to_ns };
+    let is_min = (first.from_ns..=longest_min).contains(&min);
+    let is_max = (last.from_ns..=longest).contains(&max);
     // Calls beyond the range may be as long as the longest one.
-    let beyond = u128::from(over_range) * u128::from(max);
-    let sums = bound(|bucket| bucket.from_ns)..=bound(|bucket| bucket.to_ns) + beyond;
-    is_min && is_max && sums.contains(&u128::from(handler.sum_ns))
+    let (mut least, mut most) = (0, u128::from(over_range) * u128::from(max));
+    for bucket in buckets {
+        least += u128::from(bucket.from_ns.clamp(min, max)) * u128::from(bucket.count);
+        most += u128::from(bucket.to_ns.clamp(min, max)) * u128::from(bucket.count);
+    }
+    is_min && is_max && (least..=most).contains(&u128::from(handler.sum_ns))
 }
 
 /// Times of operations agree with their histogram.

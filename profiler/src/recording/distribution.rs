@@ -1,7 +1,6 @@
 //! A histogram as it is stored: its buckets that are not empty.
 
 use hdrhistogram::Histogram;
-use hdrhistogram::iterators::IterationValue;
 use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 use serde::{Deserialize, Serialize};
 
@@ -123,22 +122,22 @@ pub struct Distribution {
 impl Distribution {
     /// The stored form of `histogram`.
     pub fn of(histogram: &Histogram<u64>) -> Self {
-        let bucket = |step: IterationValue<u64>| Bucket {
+        let buckets = histogram.iter_recorded().map(|step| Bucket {
             from_ns: histogram.lowest_equivalent(step.value_iterated_to()),
             to_ns: histogram.highest_equivalent(step.value_iterated_to()),
             count: step.count_at_value(),
-        };
-        Self { buckets: histogram.iter_recorded().map(bucket).collect() }
+        });
+        Self { buckets: buckets.collect() }
     }
 
     /// The stored form of a histogram of `layout` in which each duration was recorded so many times; what is beyond the range is in
     /// the last bucket. That takes memory and time for the durations, not for the counters that the layout has.
     pub(crate) fn of_durations(durations: &[(u64, u64)], layout: &HistogramLayout) -> Self {
-        let bucket = |(ns, count): &(u64, u64)| {
-            layout.bucket(layout.index((*ns).min(layout.highest_ns)), *count)
-        };
+        let recorded = durations.iter().filter(|(_, times)| *times > 0);
+        let indexes =
+            recorded.map(|(ns, times)| (layout.index((*ns).min(layout.highest_ns)), *times));
         let mut all = Self::default();
-        all.add(durations.iter().filter(|(_, times)| *times > 0).map(bucket));
+        all.add(indexes.map(|(index, times)| layout.bucket(index, times)));
         all
     }
 

@@ -61,12 +61,6 @@ impl<'a> Merge<'a> {
     /// # Errors
     /// If it is unlike those before, is in the sum already, or the sum is too large.
     pub fn add(&mut self, mut recording: Recording, name: &str) -> Result<(), Failure> {
-        let too_large = |what: String| {
-            let text = format!(
-                "{name}: {what} would be more than a recording holds: merge fewer recordings at a time"
-            );
-            Failure::new(exit::BAD_INPUT, text)
-        };
         let sources = sources(&recording, name);
         // Those that follow from the figures will be made of the sum's.
         recording.warnings.retain(|warning| !warning.is_derived());
@@ -79,8 +73,8 @@ impl<'a> Merge<'a> {
         tests.for_each(|test| test.hits = None);
         let sum = match &mut self.sum {
             Some(sum) => {
-                let common = std::mem::take(&mut sum.common);
-                sum.common = add_common(common, recording).map_err(too_large)?;
+                let common = add_common(std::mem::take(&mut sum.common), recording);
+                sum.common = common.map_err(|what| too_large(name, &what))?;
                 sum
             }
             None => self.sum.insert(Sum {
@@ -92,7 +86,7 @@ impl<'a> Merge<'a> {
                 paths: HashMap::new(),
             }),
         };
-        sum.handlers.add(handlers).map_err(too_large)?;
+        sum.handlers.add(handlers).map_err(|what| too_large(name, &what))?;
         for source in sources {
             let path = path_of(&source, name);
             if let Some(first) = sum.paths.insert(source.sha256.clone(), path) {
@@ -152,6 +146,13 @@ impl Sum {
         );
         Err(Failure::new(exit::NOT_COMPARABLE, text))
     }
+}
+
+fn too_large(name: &str, what: &str) -> Failure {
+    let text = format!(
+        "{name}: {what} would be more than a recording holds: merge fewer recordings at a time"
+    );
+    Failure::new(exit::BAD_INPUT, text)
 }
 
 /// The file as it was given; of a part of a sum, the name that it was merged by.

@@ -384,8 +384,9 @@ impl Recording {
         self.load_profile.iter_mut().for_each(|used| retain(&mut used.least_hits, &kept));
         let tests = self.loads.iter_mut().flat_map(|load| &mut load.outcome.tests);
         tests.filter_map(|test| test.hits.as_mut()).for_each(|hits| retain(hits, &kept));
-        let names = |name: &String| self.handlers.iter().any(|handler| handler.name == *name);
-        self.warnings.retain(|w| w.handlers.is_empty() || w.handlers.iter().any(names));
+        let names: HashSet<&String> = self.handlers.iter().map(|handler| &handler.name).collect();
+        self.warnings
+            .retain(|w| w.handlers.is_empty() || w.handlers.iter().any(|n| names.contains(n)));
     }
 
     /// Handlers with fewer hits than the load profile wants: name, hits, and how many it wants.

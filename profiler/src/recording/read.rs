@@ -84,6 +84,12 @@ fn refused(path: &Path, what: String) -> Failure {
     Failure::new(exit::BAD_INPUT, format!("{} {what}", path.display()))
 }
 
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    let path = path.display();
+    let text = format!("cannot read {path}: {error}: check the path and its permissions");
+    Failure::new(exit::BAD_INPUT, text)
+}
+
 fn not_a_recording(seems: &str) -> String {
     format!("is JSON, but not a recording: {seems}: {NAME_ONE}")
 }
@@ -142,25 +148,20 @@ fn checked<T: DeserializeOwned>(
 
 /// The whole file or pipe, if it is of a sensible size. Standard input is `-`.
 fn read_bounded(path: &Path) -> Result<Vec<u8>, Failure> {
-    let io_error = |error: io::Error| {
-        let path = path.display();
-        let text = format!("cannot read {path}: {error}: check the path and its permissions");
-        Failure::new(exit::BAD_INPUT, text)
-    };
     let mut bytes = Vec::new();
     let read = if path == Path::new("-") {
         io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)
     } else {
         // A FIFO is fine: a shell's `<(command)` is one. It is waited for until somebody writes.
-        let kind = std::fs::metadata(path).map_err(io_error)?.file_type();
+        let kind = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?.file_type();
         if !kind.is_file() && !kind.is_fifo() {
             let kind = if kind.is_dir() { "a folder" } else { "a device or socket" };
             return Err(refused(path, format!("is {kind}, not a file: {NAME_ONE}")));
         }
-        let file = File::open(path).map_err(io_error)?;
+        let file = File::open(path).map_err(|error| unreadable(path, &error))?;
         file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)
     };
-    read.map_err(io_error)?;
+    read.map_err(|error| unreadable(path, &error))?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         let limit = MAX_FILE_BYTES >> 20;
         let what = format!("exceeds {limit} MiB and is larger than any recording: {NAME_ONE}");

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::loads::{LoadRun, LoadStatus, TestRuns, mix_changes};
+use super::loads::{LoadRun, LoadStatus, TestRuns, mix_changes, tests_in_words};
 use super::{HistogramLayout, Meter, Recording, Source};
 use crate::kernel::module::{ModuleFacts, changed_default, names_given};
 use crate::stop::StopReason;
@@ -163,6 +163,11 @@ fn tool(of: &Recording) -> String {
     format!("{} {}{}", of.tool.name, of.tool.version, imported.unwrap_or_default())
 }
 
+fn agent(of: &Recording) -> String {
+    let agent = of.snapshot.as_ref().and_then(|snapshot| snapshot.agent.as_ref());
+    agent.map_or_else(|| "no agent".to_owned(), |agent| format!("agent {agent}"))
+}
+
 fn window(of: &Recording) -> String {
     let [window, warmup] = [of.window_ns, of.warmup_ns].map(|ns| ns as f64 / 1e9);
     format!("{window:.1} s after {warmup:.1} s of warm-up")
@@ -230,10 +235,6 @@ pub fn failing_otherwise(first: &[&Recording], second: &[&Recording]) -> Option<
 
 /// Parameters that builds were given unlike, or programs that ran beside them: what differs by default is a difference of the builds.
 fn given_parameters(first: &Recording, second: &Recording) -> Option<[String; 2]> {
-    let agent = |of: &Recording| {
-        let agent = of.snapshot.as_ref().and_then(|snapshot| snapshot.agent.clone());
-        agent.map_or_else(|| "no agent".to_owned(), |agent| format!("agent {agent}"))
-    };
     differ(agent(first), agent(second)).or_else(|| given_to_modules(first, second))
 }
 
@@ -249,8 +250,8 @@ fn given_to_modules(first: &Recording, second: &Recording) -> Option<[String; 2]
 
 /// Names of the parameters that either was loaded with, if that is known of both.
 fn given(a: &ModuleFacts, b: &ModuleFacts) -> Option<BTreeSet<String>> {
-    let names = |of: &ModuleFacts| Some(names_given(of.given.as_deref()?));
-    Some(names(a)?.into_iter().chain(names(b)?).collect())
+    let given = [a.given.as_deref()?, b.given.as_deref()?];
+    Some(given.into_iter().flat_map(names_given).collect())
 }
 
 /// Parameters whose defaults differ, in words. Only of recordings that say with which parameters modules were loaded.
@@ -260,9 +261,9 @@ pub fn defaults(first: &Recording, second: &Recording) -> Vec<String> {
         let Some(b) = second.modules.iter().find(|b| b.name == a.name) else { continue };
         let Some(given) = given(a, b) else { continue };
         let names: BTreeSet<&String> = a.parameters.keys().chain(b.parameters.keys()).collect();
-        let of = |side: &'_ ModuleFacts, name: &String| side.parameters.get(name).cloned();
         words.extend(names.into_iter().filter(|name| !given.contains(*name)).filter_map(|name| {
-            changed_default(name, of(a, name).as_deref(), of(b, name).as_deref())
+            let [a, b] = [a, b].map(|side| side.parameters.get(name).map(String::as_str));
+            changed_default(name, a, b)
         }));
     }
     words
@@ -274,10 +275,10 @@ fn differ(first: String, second: String) -> Option<[String; 2]> {
 
 /// Several differences as one.
 fn joined(pairs: &[[String; 2]], separator: &str) -> Option<[String; 2]> {
-    let side = |side: usize| {
+    let sides = [0, 1].map(|side| {
         pairs.iter().map(|pair| pair[side].as_str()).collect::<Vec<_>>().join(separator)
-    };
-    (!pairs.is_empty()).then(|| [side(0), side(1)])
+    });
+    (!pairs.is_empty()).then_some(sides)
 }
 
 /// The entries of two maps that differ, each with its key.
@@ -288,13 +289,13 @@ fn maps(
 ) -> Option<[String; 2]> {
     let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     let differing = keys.into_iter().filter(|key| first.get(*key) != second.get(*key));
-    let pair = |key: &String| {
+    let pairs = differing.map(|key| {
         [first, second].map(|map| match map.get(key) {
             Some(value) => format!("{key}={value}"),
             None => format!("{key}: {absent}"),
         })
-    };
-    joined(&differing.map(pair).collect::<Vec<_>>(), ", ")
+    });
+    joined(&pairs.collect::<Vec<_>>(), ", ")
 }
 
 /// What differs in the modules that both have.
@@ -303,11 +304,11 @@ fn each_module(
     second: &Recording,
     difference: impl Fn(&ModuleFacts, &ModuleFacts) -> Option<[String; 2]>,
 ) -> Option<[String; 2]> {
-    let of_module = |a: &ModuleFacts| {
+    let pairs = first.modules.iter().filter_map(|a| {
         let b = second.modules.iter().find(|b| b.name == a.name)?;
         Some(difference(a, b)?.map(|words| format!("{}: {words}", a.name)))
-    };
-    joined(&first.modules.iter().filter_map(of_module).collect::<Vec<_>>(), "; ")
+    });
+    joined(&pairs.collect::<Vec<_>>(), "; ")
 }
 
 /// CPU flags by which kernels choose their code, or a BPF compiler its instructions: copying, counting bits, saving
@@ -404,9 +405,7 @@ fn tests(first: &Recording, second: &Recording) -> Option<[String; 2]> {
     let changed = mix_changes(&sides[0], &sides[1]);
     (!changed.is_empty()).then(|| {
         sides.map(|tests| {
-            let runs = tests.iter().filter(|test| changed.contains(&test.name));
-            let words = runs.map(|test| format!("{} ({})", test.name, test.in_words()));
-            let words = words.collect::<Vec<_>>().join(", ");
+            let words = tests_in_words(tests.iter().filter(|test| changed.contains(&test.name)));
             if words.is_empty() { "no such test".to_owned() } else { words }
         })
     })
@@ -415,19 +414,16 @@ fn tests(first: &Recording, second: &Recording) -> Option<[String; 2]> {
 /// Windows of other lengths, unless every load ended by itself: then its work is the same, and the
 /// time that it took is a result.
 fn windows(first: &Recording, second: &Recording) -> Option<[String; 2]> {
-    let by_time = |recording: &Recording| {
-        recording
-            .loads
-            .iter()
-            .any(|load| load.outcome.status == LoadStatus::Stopped { by: StopReason::Duration })
-    };
-    let unlike = |a: u64, b: u64| {
-        let apart = a.abs_diff(b);
-        apart > WINDOW_SLACK_NS && apart as f64 > WINDOW_TOLERANCE * a.max(b) as f64
-    };
-    let is_unlike =
-        (by_time(first) || by_time(second)) && unlike(first.window_ns, second.window_ns);
-    (is_unlike || unlike(first.warmup_ns, second.warmup_ns)).then(|| [first, second].map(window))
+    let by_time = LoadStatus::Stopped { by: StopReason::Duration };
+    let mut loads = first.loads.iter().chain(&second.loads);
+    let is_unlike = loads.any(|load| load.outcome.status == by_time)
+        && are_apart(first.window_ns, second.window_ns);
+    (is_unlike || are_apart(first.warmup_ns, second.warmup_ns)).then(|| [first, second].map(window))
+}
+
+fn are_apart(a: u64, b: u64) -> bool {
+    let apart = a.abs_diff(b);
+    apart > WINDOW_SLACK_NS && apart as f64 > WINDOW_TOLERANCE * a.max(b) as f64
 }
 
 #[cfg(test)]

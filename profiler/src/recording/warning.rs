@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::loads::{LoadRun, LoadSpec, TestResult, TestRuns};
+use super::loads::{LoadRun, LoadSpec, TestResult, TestRuns, tests_in_words};
+use crate::recording::measure::Losses;
 use crate::recording::{Backend, HandlerRecording, Recording};
 use crate::text::{listed, plural};
 
@@ -276,31 +277,28 @@ impl Warning {
         // A warning of one kind names all handlers that it is about: fifty idle ones are one line.
         let mut add = |make: &dyn Fn(Handlers, u64) -> Self,
                        count: &dyn Fn(&HandlerRecording) -> u64| {
-            let concerned = || recording.handlers.iter().filter(|handler| count(handler) > 0);
-            let total = concerned().map(count).fold(0, u64::saturating_add);
+            let concerned = recording.handlers.iter().filter(|handler| count(handler) > 0);
+            let total = concerned.clone().map(count).fold(0, u64::saturating_add);
             if total > 0 {
-                let names = concerned().map(|handler| handler.name.clone()).collect();
+                let names = concerned.map(|handler| handler.name.clone()).collect();
                 warnings.push(make(Handlers(names), total));
             }
         };
-        let idle = |h: &HandlerRecording| h.count == 0 && h.losses.doubtful == 0;
-        let missed = |h: &HandlerRecording| h.losses.missed > 0;
-        let entered = |h: &HandlerRecording| h.losses.entries > 0 || h.losses.carried_in > 0;
         let if_so = u64::from;
 
-        add(&|names, _| Self::Unbalanced(names), &|h| if_so(h.losses.imbalance(h.count) != 0));
-        add(&|names, _| Self::AllMissed(names), &|h| if_so(idle(h) && missed(h)));
-        add(&|names, _| Self::NeverLeft(names), &|h| if_so(idle(h) && !missed(h) && entered(h)));
+        add(&|who, _| Self::Unbalanced(who), &|h| if_so(h.losses.imbalance(h.count) != 0));
+        add(&|who, _| Self::AllMissed(who), &|h| if_so(no_hits(h) == Some(Code::AllMissed)));
+        add(&|who, _| Self::NeverLeft(who), &|h| if_so(no_hits(h) == Some(Code::NeverLeft)));
         // What a pattern found and nobody called is one line of a report, unless that was all.
-        let nothing = recording.handlers.iter().all(idle);
-        let is_listed = |h: &HandlerRecording| nothing || !(h.by_glob && h.is_idle());
-        let never = |h: &HandlerRecording| idle(h) && !missed(h) && !entered(h) && is_listed(h);
-        add(&|names, _| Self::ZeroHits(names), &|h| if_so(never(h)));
-        add(&Self::Missed, &|h| if idle(h) { 0 } else { h.losses.missed });
-        let overrun = |h: &HandlerRecording| h.losses.overrun;
-        if let Some(most) = recording.handlers.iter().map(overrun).max() {
+        let nothing = recording.handlers.iter().all(|h| no_hits(h).is_some());
+        let is_shown = |h: &HandlerRecording| nothing || !(h.by_glob && h.is_idle());
+        add(&|who, _| Self::ZeroHits(who), &|h| {
+            if_so(no_hits(h) == Some(Code::ZeroHits) && is_shown(h))
+        });
+        add(&Self::Missed, &|h| if no_hits(h).is_some() { 0 } else { h.losses.missed });
+        if let Some(most) = recording.handlers.iter().map(|h| h.losses.overrun).max() {
             // Each of them has the number of all.
-            add(&|names, _| Self::Overrun(names, most), &overrun);
+            add(&|who, _| Self::Overrun(who, most), &|h| h.losses.overrun);
         }
         add(&Self::Lost, &|h| h.losses.lost);
         add(&Self::Doubtful, &|h| h.losses.doubtful);
@@ -308,9 +306,8 @@ impl Warning {
         add(&Self::Unpaired, &|h| h.losses.unpaired_exits);
         add(&Self::OverRange, &|h| h.losses.over_range);
         add(&Self::InFlight, &|h| h.losses.in_flight);
-        let unknown = |h: &HandlerRecording| h.losses.missed_unknown && is_listed(h);
-        add(&|names, _| Self::MissedUnknown(names), &|h| if_so(unknown(h)));
-        add(&|names, _| Self::FewCalls(names), &|h| if_so(!idle(h) && h.count < FEW_CALLS));
+        add(&|who, _| Self::MissedUnknown(who), &|h| if_so(h.losses.missed_unknown && is_shown(h)));
+        add(&|who, _| Self::FewCalls(who), &|h| if_so(no_hits(h).is_none() && h.count < FEW_CALLS));
         warnings.extend(recording.loads.iter().filter_map(rate_not_held));
         warnings
     }
@@ -324,19 +321,16 @@ impl Warning {
     }
 
     fn of_tests(tests: &[TestRuns]) -> Vec<Self> {
-        let words = |choose: &dyn Fn(&TestRuns) -> bool| {
-            let chosen = tests.iter().filter(|test| choose(test));
-            let words = chosen.map(|test| format!("{} ({})", test.name, test.in_words()));
-            let words = words.collect::<Vec<_>>().join(", ");
-            (!words.is_empty()).then_some(words)
-        };
-        let passed = |test: &TestRuns| test.results.iter().all(|r| r.result == TestResult::Pass);
+        let not_passed = tests_in_words(
+            tests.iter().filter(|it| it.results.iter().any(|r| r.result != TestResult::Pass)),
+        );
+        let varied = tests_in_words(tests.iter().filter(|test| test.results.len() > 1));
         let left: Vec<&TestRuns> = tests.iter().filter(|test| test.left_running > 0).collect();
         let names = left.iter().map(|test| test.name.as_str()).collect::<Vec<_>>().join(", ");
         let count = left.iter().map(|test| test.left_running).fold(0, u64::saturating_add);
         [
-            words(&|test| !passed(test)).map(Self::TestsNotPassed),
-            words(&|test| test.results.len() > 1).map(Self::TestsVaried),
+            (!not_passed.is_empty()).then_some(Self::TestsNotPassed(not_passed)),
+            (!varied.is_empty()).then_some(Self::TestsVaried(varied)),
             (count > 0).then_some(Self::TestsLeftRunning(names, count)),
         ]
         .into_iter()
@@ -373,6 +367,16 @@ impl Warning {
             | Self::Shared(names, _) => names.0,
             _ => Vec::new(),
         }
+    }
+}
+
+/// Why there is no duration of a handler; `None` if there is one.
+fn no_hits(h: &HandlerRecording) -> Option<Code> {
+    match h.losses {
+        Losses { doubtful, .. } if h.count > 0 || doubtful > 0 => None,
+        Losses { missed: 1.., .. } => Some(Code::AllMissed),
+        Losses { entries: 1.., .. } | Losses { carried_in: 1.., .. } => Some(Code::NeverLeft),
+        _ => Some(Code::ZeroHits),
     }
 }
 

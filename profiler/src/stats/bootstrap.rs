@@ -67,16 +67,16 @@ pub fn change(blocks: &[Block], confidence: f64) -> Option<Change> {
         Some(resampling) => {
             let stretch = resampling.stretch(&blocks, confidence);
             let deviations = resample(|rng| resampling.draw(&blocks, rng));
-            let around = |value: f64, of: fn(&(f64, f64)) -> f64, center: f64| {
-                let mut found: Vec<f64> = deviations.iter().map(|d| of(d) - center).collect();
-                bounds(value, &mut found, stretch, confidence)
-            };
             let absolute = candidate - base;
-            let difference = around(absolute, |(b, c)| c - b, absolute);
+            let changes = deviations.iter().map(|(b, c)| (c - b) - absolute).collect();
+            let difference = bounds(absolute, changes, stretch, confidence);
             // No share of a baseline of 0, be it that of a resample.
             let has_share = base > 0.0 && deviations.iter().all(|(base, _)| *base > 0.0);
             let share = absolute / base;
-            let relative = has_share.then(|| around(share, |(b, c)| (c - b) / b, share));
+            let relative = has_share.then(|| {
+                let shares = deviations.iter().map(|(b, c)| (c - b) / b - share).collect();
+                bounds(share, shares, stretch, confidence)
+            });
             (Some(difference), relative)
         }
     };
@@ -95,8 +95,8 @@ pub fn level(values: &[f64], confidence: f64) -> Option<(f64, Option<Bounds>)> {
     }
     let n = values.len() as f64;
     let stretch = t_over_z(n - 1.0, confidence);
-    let mut deviations: Vec<f64> = resample(|rng| drawn(values, rng) - mean).into_iter().collect();
-    Some((mean, Some(bounds(mean, &mut deviations, stretch, confidence))))
+    let deviations = resample(|rng| drawn(values, rng) - mean);
+    Some((mean, Some(bounds(mean, deviations, stretch, confidence))))
 }
 
 /// Weighted means of both sides.
@@ -190,14 +190,14 @@ fn t_over_z(freedom: f64, confidence: f64) -> f64 {
 }
 
 /// Bounds around `value` from the deviations of resamples.
-fn bounds(value: f64, deviations: &mut [f64], stretch: f64, confidence: f64) -> Bounds {
+fn bounds(value: f64, mut deviations: Vec<f64>, stretch: f64, confidence: f64) -> Bounds {
     deviations.sort_unstable_by(f64::total_cmp);
-    let at = |share: f64| {
+    let [lower, upper] = [1.0 - confidence, confidence].map(|share| {
         let place = (share * (deviations.len() + 1) as f64).round() as usize;
         let place = place.clamp(1, deviations.len()) - 1;
-        deviations.get(place).copied().unwrap_or(0.0) * stretch
-    };
-    Bounds { lower: value + at(1.0 - confidence), upper: value + at(confidence) }
+        value + deviations.get(place).copied().unwrap_or(0.0) * stretch
+    });
+    Bounds { lower, upper }
 }
 
 #[cfg(test)]

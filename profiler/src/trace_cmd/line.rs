@@ -163,11 +163,11 @@ fn columns<'a>(line: &'a [u8], event: Option<Event<'a>>) -> Line<'a> {
             Some(Ok(_)) => true,
             Some(Err(_)) => cpu.is_some() || word.first().is_some_and(u8::is_ascii_digit),
         };
-        let owner = || match &event {
+        let row = row(duration, &body[from..], || match &event {
             Some(event) => task(event.head),
             None => Some(Owner::Cpu(cpu.unwrap_or(0))),
-        };
-        match row(duration, &body[from..], owner).filter(|_| may_end_here) {
+        });
+        match row.filter(|_| may_end_here) {
             Some(Ok(row)) => return Line::Row(row, time_ns, by),
             Some(Err(other)) => return other,
             None => {}
@@ -215,12 +215,9 @@ fn row<'a>(
 
 /// Splits `text` after the function's name, and its module if there is one.
 fn name(text: &[u8]) -> Option<(&str, &[u8])> {
-    let word = |text: &[u8]| {
-        text.iter().position(|&byte| ENDS_A_NAME[usize::from(byte)]).unwrap_or(text.len())
-    };
-    let mut end = word(text);
+    let mut end = symbol_len(text);
     if let [b' ', b'[', module @ ..] = &text[end..] {
-        let length = word(module);
+        let length = symbol_len(module);
         if length > 0 && module.get(length) == Some(&b']') {
             end += length + 3;
         }
@@ -228,6 +225,10 @@ fn name(text: &[u8]) -> Option<(&str, &[u8])> {
     let (name, rest) = text.split_at(end);
     let name = str::from_utf8(name).ok()?;
     (1..=MAX_NAME).contains(&end).then_some((name, rest))
+}
+
+fn symbol_len(text: &[u8]) -> usize {
+    text.iter().position(|&byte| ENDS_A_NAME[usize::from(byte)]).unwrap_or(text.len())
 }
 
 /// Whether a byte ends a symbol in a trace, or does not print.
@@ -290,11 +291,11 @@ fn scaled(number: &[u8], scale: u64) -> Option<u64> {
 }
 
 fn decimal(digits: &[u8]) -> Option<u64> {
-    let add = |value: u64, byte: &u8| {
+    let value = digits.iter().try_fold(0_u64, |value, byte| {
         let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
         value.checked_mul(10)?.checked_add(digit)
-    };
-    (!digits.is_empty()).then(|| digits.iter().try_fold(0, add)).flatten()
+    });
+    value.filter(|_| !digits.is_empty())
 }
 
 /// The owner in `[file:] comm-pid [cpu] flags`, or the latency format's `comm-pid cpuflags`.

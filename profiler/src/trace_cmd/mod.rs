@@ -23,7 +23,7 @@ use crate::stats::{Bucket, at_rank};
 use crate::terminal::clean;
 use crate::text::plural;
 use collect::{Collector, Function};
-use line::{COMMA, Fault};
+use line::COMMA;
 
 /// Longest line that is parsed.
 const MAX_LINE: usize = 256 << 10;
@@ -89,8 +89,9 @@ impl Import {
         }
         let mut values = Vec::new();
         for function in functions {
-            let value = |(&ns, &count): (&u64, &u64)| Bucket { from_ns: ns, to_ns: ns, count };
-            let mut of_function: Vec<Bucket> = function.counts.iter().map(value).collect();
+            let counts = function.counts.iter();
+            let buckets = counts.map(|(&ns, &count)| Bucket { from_ns: ns, to_ns: ns, count });
+            let mut of_function: Vec<Bucket> = buckets.collect();
             of_function.sort_unstable_by_key(|bucket| bucket.from_ns);
             values.push(of_function);
             let handler = handler(function, &recording.histogram, collector.lost_records);
@@ -104,11 +105,11 @@ impl Import {
     /// them. `width` is the terminal's, in columns; `None` never wraps.
     pub fn percentiles(&self, width: Option<u16>) -> String {
         let rows = self.recording.handlers.iter().zip(&self.values).map(|(handler, values)| {
-            let figure = |percent| {
-                percentile(values, percent).map_or("-".to_owned(), |ns| format!("{:.4}", ns / 1e3))
-            };
             let name = clean(&full_name(&self.recording, handler)).into_owned();
-            Row::from([name, figure(90), figure(95), figure(99)])
+            let [tp90, tp95, tp99] = [90, 95, 99].map(|percent| {
+                percentile(values, percent).map_or("-".to_owned(), |ns| format!("{:.4}", ns / 1e3))
+            });
+            Row::from([name, tp90, tp95, tp99])
         });
         let grid = grid::figures(&["handler", "TP90", "TP95", "TP99"], rows, width);
         format!(
@@ -121,12 +122,12 @@ impl Import {
 /// default; `None` without a value.
 fn percentile(values: &[Bucket], percent: u8) -> Option<f64> {
     let count: u64 = values.iter().map(|value| value.count).sum();
-    let at = |rank| at_rank(values, rank).map(|ns| ns as f64);
     // In whole numbers: the place is (n - 1) * percent / 100, from 0.
     let place = u128::from(count.checked_sub(1)?) * u128::from(percent);
     let (below, part) = ((place / 100) as u64, (place % 100) as f64 / 100.0);
-    let low = at(below + 1)?;
-    Some(low + (at((below + 2).min(count))? - low) * part)
+    let low = at_rank(values, below + 1)? as f64;
+    let high = at_rank(values, (below + 2).min(count))? as f64;
+    Some(low + (high - low) * part)
 }
 
 /// Passes each line of `input` to `collector`; stops early at a decimal comma.
@@ -172,13 +173,13 @@ fn scan(
 fn recording(of: &Collector, functions: &[Function]) -> Recording {
     let (first_ns, last_ns) = of.times_ns.unwrap_or_default();
     let modules: BTreeSet<&str> = functions.iter().filter_map(|of| split(&of.name).1).collect();
-    let facts = |name: &str| ModuleFacts { name: name.to_owned(), ..ModuleFacts::default() };
+    let modules = modules.into_iter().map(str::to_owned);
     let started = jiff::Timestamp::from_nanosecond(first_ns.into()).unwrap_or_default();
     Recording {
         imported: Some(of.printers.iter().copied().collect::<Vec<_>>().join(" and ")),
         window_ns: Some(last_ns - first_ns).filter(|ns| *ns > 0).unwrap_or(NO_WINDOW_NS),
         host: HostFacts { cpus_online: of.cpus, ..HostFacts::default() },
-        modules: modules.into_iter().map(facts).collect(),
+        modules: modules.map(|name| ModuleFacts { name, ..ModuleFacts::default() }).collect(),
         ..Recording::new(started, Clock::Wall, Meter::Probes, HistogramLayout::of_digits(3))
     }
 }
@@ -220,10 +221,11 @@ fn handler(of: Function, layout: &HistogramLayout, overrun: u64) -> HandlerRecor
 
 /// What could not be used, in words; empty if all could.
 fn faults(of: &Collector) -> String {
-    let each = |(fault, (count, line)): (&Fault, &(u64, u64))| {
-        format!("{count} x {fault}, first in line {line}")
-    };
-    of.faults.iter().map(each).collect::<Vec<_>>().join("; ")
+    let mut words = Vec::new();
+    for (fault, (count, line)) in &of.faults {
+        words.push(format!("{count} x {fault}, first in line {line}"));
+    }
+    words.join("; ")
 }
 
 #[cfg(test)]

@@ -242,12 +242,12 @@ impl<'a> Walk<'a> {
 
     /// Addresses and names of data, by what `named` makes of their kind and name in kallsyms.
     fn data(&self, named: impl Fn(&str, &'a str) -> Option<&'a str>) -> Vec<(u64, &'a str)> {
-        let one = |(address, kind, name, _): (&str, &str, &'a str, _)| {
+        let data = lines_of(self.kallsyms).filter_map(|(address, kind, name, _)| {
             let name = named(kind, name)?;
             let address = u64::from_str_radix(address, 16).ok()?;
             (address >= KERNEL).then_some((address, name))
-        };
-        lines_of(self.kallsyms).filter_map(one).collect()
+        });
+        data.collect()
     }
 
     /// The kernel's tracepoints.
@@ -259,14 +259,13 @@ impl<'a> Walk<'a> {
         let [hlist, list, pre_handler, flags] =
             self.reader.offsets("kprobe", ["hlist", "list", "pre_handler", "flags"])?;
         let aggregate = self.reader.symbol("aggr_pre_handler").ok();
-        let flags = |probe: u64| Ok::<_, io::Error>(self.word(probe, flags)? as u32);
         let mut found = Vec::new();
         for node in self.hashed(self.reader.symbol("kprobe_table")?, BUCKETS)? {
             if found.len() >= MOST {
                 break;
             }
             let probe = node.wrapping_sub(hlist);
-            let first = flags(probe)?;
+            let first = self.word(probe, flags)? as u32;
             if aggregate != Some(self.word(probe, pre_handler)?) {
                 found.push(self.kprobe(probe, state(first))?);
                 continue;
@@ -275,7 +274,7 @@ impl<'a> Walk<'a> {
             for member in self.list(self.word(head, 0)?, 0, head, MOST - found.len())? {
                 let probe = member.wrapping_sub(list);
                 // How it is hit is known of the first alone: `report_probe()`.
-                let state = state(flags(probe)? & (GONE | DISABLED) | first);
+                let state = state(self.word(probe, flags)? as u32 & (GONE | DISABLED) | first);
                 found.push(self.kprobe(probe, state)?);
             }
         }
@@ -293,11 +292,11 @@ impl<'a> Walk<'a> {
             let members = ["kp", "handler", "entry_handler", "maxactive"];
             let [kp, handler, entry_handler, maxactive] =
                 self.reader.offsets("kretprobe", members)?;
-            let of = |offset: u64| self.word(address.wrapping_sub(kp), offset);
+            let outer = address.wrapping_sub(kp);
             found.hook.kind = HookKind::Kretprobe;
             // `int`; machines are little endian.
-            found.hook.maxactive = Some(of(maxactive)? as u32);
-            found.calls = vec![of(entry_handler)?, of(handler)?];
+            found.hook.maxactive = Some(self.word(outer, maxactive)? as u32);
+            found.calls = vec![self.word(outer, entry_handler)?, self.word(outer, handler)?];
         } else {
             found.calls.push(self.word(address, post_handler)?);
         }
@@ -366,8 +365,8 @@ impl<'a> Walk<'a> {
         if entries.is_empty() {
             return Ok(vec![all]);
         }
-        let one = |entry| Ok(Found { at: Some(self.word(entry, ip)?), ..all.clone() });
-        entries.into_iter().map(one).collect()
+        let entries = entries.into_iter();
+        entries.map(|at| Ok(Found { at: Some(self.word(at, ip)?), ..all.clone() })).collect()
     }
 
     fn netfilter(&self) -> Walked {
@@ -393,13 +392,13 @@ impl<'a> Walk<'a> {
 
     fn lsm(&self) -> Walked {
         let [hook] = self.reader.offsets("security_hook_list", ["hook"])?;
-        let own = |name: &str, list: u64| self.own(HookKind::Lsm, name, list.wrapping_add(hook));
         let mut found = Vec::new();
         if let Ok(heads) = self.reader.symbol("security_hook_heads") {
             let [list] = self.reader.offsets("security_hook_list", ["list"])?;
             for (name, offset) in &self.reader.structure("security_hook_heads")?.members {
                 for node in self.list(self.word(heads, *offset)?, 0, 0, MOST_SHORT)? {
-                    found.extend(own(name, node.wrapping_sub(list))?);
+                    let at = node.wrapping_sub(list).wrapping_add(hook);
+                    found.extend(self.own(HookKind::Lsm, *name, at)?);
                 }
             }
             return Ok(found);
@@ -414,7 +413,7 @@ impl<'a> Walk<'a> {
             for at in (*from..to).step_by(bytes as usize).take(MOST_SHORT) {
                 match self.word(table, at + hl)? {
                     0 => {}
-                    list => found.extend(own(name, list)?),
+                    at => found.extend(self.own(HookKind::Lsm, *name, at.wrapping_add(hook))?),
                 }
             }
         }
@@ -431,12 +430,14 @@ impl<'a> Walk<'a> {
             let text = format!("more than {MOST} symbols are named as chains are");
             return Err(io::Error::other(text));
         }
-        let offset = |head| self.reader.offsets(head, ["head"]).ok().map(|[offset]| offset);
-        let heads: BTreeSet<u64> = CHAINS.into_iter().filter_map(offset).collect();
+        let heads = CHAINS.into_iter().filter_map(|of| self.reader.offsets(of, ["head"]).ok());
+        let heads: BTreeSet<u64> = heads.map(|[offset]| offset).collect();
         let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
-        // A block has such names, too, and begins with what it calls.
-        let is_block = |at: u64| (self.read)(at).is_ok_and(|first| self.names.starts(first));
-        for (chain, name) in chains.into_iter().filter(|(at, _)| !is_block(*at)) {
+        for (chain, name) in chains {
+            // A block has such names, too, and begins with what it calls.
+            if (self.read)(chain).is_ok_and(|first| self.names.starts(first)) {
+                continue;
+            }
             for head in &heads {
                 let first = self.word(chain, *head).unwrap_or(0);
                 let mut block = first;

@@ -39,6 +39,14 @@ impl Dimensions {
         [&mut self.depth, &mut self.args, &mut self.env, &mut self.descriptors, &mut self.ancestors]
     }
 
+    /// Sets one by `NAME=NUMBER`; `None` if the text is none.
+    fn set(&mut self, text: &str) -> Option<()> {
+        let (name, number) = text.split_once('=')?;
+        let at = Self::NAMES.iter().position(|(known, _)| *known == name)?;
+        *self.fields()[at] = number.parse().ok().filter(|number| *number <= Self::NAMES[at].1)?;
+        Some(())
+    }
+
     /// Whether nothing is added.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
@@ -51,16 +59,12 @@ impl FromStr for Dimensions {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut dimensions = Self::default();
         for part in text.split(',') {
-            let bad = || {
+            dimensions.set(part).ok_or_else(|| {
                 format!(
                     "`{part}` is no dimension: write NAME=NUMBER, with commas between, of depth and ancestors (up to 500), \
                      descriptors (up to 900), args and env (bytes, up to 131000)"
                 )
-            };
-            let (name, number) = part.split_once('=').ok_or_else(bad)?;
-            let at = Self::NAMES.iter().position(|(known, _)| *known == name).ok_or_else(bad)?;
-            let number = number.parse().ok().filter(|number| *number <= Self::NAMES[at].1);
-            *dimensions.fields()[at] = number.ok_or_else(bad)?;
+            })?;
         }
         Ok(dimensions)
     }
@@ -124,20 +128,21 @@ impl Points {
     }
 }
 
+fn no_points(text: &str) -> String {
+    format!(
+        "`{text}` has no points: write NAME=N,N,N, such as depth=0,16,64, at least three and ascending"
+    )
+}
+
 impl FromStr for Points {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || {
-            format!(
-                "`{text}` has no points: write NAME=N,N,N, such as depth=0,16,64, at least three and ascending"
-            )
-        };
-        let (name, numbers) = text.split_once('=').ok_or_else(bad)?;
-        let numbers = numbers.split(',').map(|number| number.parse().map_err(|_| bad()));
+        let (name, numbers) = text.split_once('=').ok_or_else(|| no_points(text))?;
+        let numbers = numbers.split(',').map(|number| number.parse().map_err(|_| no_points(text)));
         let points = Self { name: name.to_owned(), numbers: numbers.collect::<Result<_, _>>()? };
         if points.numbers.len() < LEAST_POINTS || !points.numbers.is_sorted_by(|a, b| a < b) {
-            return Err(bad());
+            return Err(no_points(text));
         }
         points.numbers.iter().try_for_each(|number| points.dimensions(*number).map(drop))?;
         Ok(points)

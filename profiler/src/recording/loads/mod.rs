@@ -19,7 +19,7 @@ pub use ltp_spec::{LtpSpec, LtpTest};
 pub use outcome::{CpuTime, LoadFailure, LoadOutcome, LoadRun, LoadStatus, OperationErrors};
 pub use rate::Rate;
 pub use spec::LoadSpec;
-pub(crate) use test_runs::{Ended, TestEnd};
+pub(crate) use test_runs::{Ended, TestEnd, tests_in_words};
 pub use test_runs::{ResultCount, TIMED_OUT, TestResult, TestRuns, mix_changes};
 
 use super::is_zero;

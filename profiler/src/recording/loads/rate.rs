@@ -45,16 +45,15 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(given: &str) -> Result<Self, String> {
-        let bad = || bad(given);
         let (number, seconds) = match given.trim().split_once('/') {
             None => (given, 1.0),
             Some((number, "s" | "sec")) => (number, 1.0),
             Some((number, "m" | "min")) => (number, 60.0),
             Some((number, "h")) => (number, 3600.0),
-            Some(_) => return Err(bad()),
+            Some(_) => return Err(bad(given)),
         };
-        let number: f64 = number.trim().parse().map_err(|_| bad())?;
-        Self::try_from(number / seconds).map_err(|_| bad())
+        let number: f64 = number.trim().parse().map_err(|_| bad(given))?;
+        Self::try_from(number / seconds).map_err(|_| bad(given))
     }
 }
 

@@ -224,6 +224,10 @@ impl TestRuns {
         })
     }
 
+    fn kinds(&self) -> BTreeSet<TestResult> {
+        self.results.iter().map(|count| count.result).collect()
+    }
+
     /// The results in words, such as `pass 3, broken 1 (code 2)`.
     pub fn in_words(&self) -> String {
         let words = self.results.iter().map(|count| {
@@ -240,15 +244,17 @@ impl TestRuns {
     }
 }
 
+/// Tests with their results in words, such as `fork01 (pass 3), fork02 (broken 1)`.
+pub(crate) fn tests_in_words<'a>(tests: impl Iterator<Item = &'a TestRuns>) -> String {
+    let words = tests.map(|test| format!("{} ({})", test.name, test.in_words()));
+    words.collect::<Vec<_>>().join(", ")
+}
+
 /// Names of the tests in which two runs differ: tests that only one has, that had other results, or
 /// whose share of all runs differs by more than a tenth.
 pub fn mix_changes(base: &[TestRuns], candidate: &[TestRuns]) -> Vec<String> {
-    let kinds = |test: &TestRuns| -> BTreeSet<TestResult> {
-        test.results.iter().map(|count| count.result).collect()
-    };
-    let total =
-        |all: &[TestRuns]| all.iter().map(|test| u128::from(test.runs)).sum::<u128>().max(1) as f64;
-    let (in_base, in_candidate) = (total(base), total(candidate));
+    let [in_base, in_candidate] = [base, candidate]
+        .map(|all| all.iter().map(|test| u128::from(test.runs)).sum::<u128>().max(1) as f64);
     // When a list is stopped within a round, a test may have run once more or less.
     let a_round = 1.0 / in_base.min(in_candidate);
     let mut changed = Vec::new();
@@ -257,7 +263,7 @@ pub fn mix_changes(base: &[TestRuns], candidate: &[TestRuns]) -> Vec<String> {
         let same = other.is_some_and(|other| {
             let share = test.runs as f64 / in_base;
             let apart = (share - other.runs as f64 / in_candidate).abs();
-            kinds(test) == kinds(other) && apart <= 0.1 * share + a_round
+            test.kinds() == other.kinds() && apart <= 0.1 * share + a_round
         });
         if !same {
             changed.push(test.name.clone());

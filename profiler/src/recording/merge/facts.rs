@@ -25,8 +25,8 @@ fn map(mut a: BTreeMap<String, String>, b: &BTreeMap<String, String>) -> BTreeMa
 
 pub(super) fn of_hosts(a: HostFacts, b: HostFacts) -> HostFacts {
     // Also where one of them has none: that all are real machines would not be true.
-    let various = || Some(VARIOUS.to_owned());
-    let hypervisors = || Some(Hypervisor { vendor: various(), product: various() });
+    let various = Some(VARIOUS.to_owned());
+    let hypervisors = Some(Hypervisor { vendor: various.clone(), product: various });
     HostFacts {
         kernel_release: text(a.kernel_release, b.kernel_release),
         kernel_version: text(a.kernel_version, b.kernel_version),
@@ -36,7 +36,7 @@ pub(super) fn of_hosts(a: HostFacts, b: HostFacts) -> HostFacts {
         cpus_online: same(a.cpus_online, b.cpus_online),
         mitigations: map(a.mitigations, &b.mitigations),
         clock_source: text(a.clock_source, b.clock_source),
-        hypervisor: if a.hypervisor == b.hypervisor { a.hypervisor } else { hypervisors() },
+        hypervisor: if a.hypervisor == b.hypervisor { a.hypervisor } else { hypervisors },
         preemption: text(a.preemption, b.preemption),
         boot_id: same(a.boot_id, b.boot_id),
     }
