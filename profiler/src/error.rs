@@ -65,9 +65,9 @@ impl Failure {
         Self { code, message: message.into() }
     }
 
-    /// A file or folder that cannot be written.
-    pub fn cannot_write(path: &Path, error: &io::Error) -> Self {
-        Self::new(exit::BAD_OUTPUT, format!("cannot write {}: {error}", path.display()))
+    /// What an error of the system is, for `map_err`: a file or folder that cannot be written.
+    pub fn cannot_write(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |why| Self::new(exit::BAD_OUTPUT, format!("cannot write {}: {why}", path.display()))
     }
 }
 

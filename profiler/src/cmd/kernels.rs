@@ -41,8 +41,7 @@ fn remove(cache: &Cache, versions: &[String]) -> Result<(), Failure> {
     let fetched = cache.list();
     for kept in &kept {
         if versions.iter().any(|version| is_of(&kept.release, version)) {
-            fs::remove_dir_all(&kept.folder)
-                .map_err(|error| Failure::cannot_write(&kept.folder, &error))?;
+            fs::remove_dir_all(&kept.folder).map_err(Failure::cannot_write(&kept.folder))?;
             say(&format!("removed a snapshot of Linux {}", kept.release));
         }
     }

@@ -1,7 +1,6 @@
 //! Runs with probes in a guest: restored from the base snapshot under virtual time, booted for the wall clock.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -46,16 +45,16 @@ impl<'a> Boots<'a> {
         say: &dyn Fn(&str),
     ) -> Result<Self, Failure> {
         let folder = &settings.folder;
-        let unwritable = |error: io::Error| Failure::cannot_write(folder, &error);
         let interrupts = interrupts()?;
         let maker = Maker::new(&builds.kernel, settings, &interrupts)?;
         let base = match settings.options.run.clock {
             Clock::Virtual => Some(maker.base("", say)?),
             Clock::Wall => None,
         };
-        let initramfs = maker.initramfs(&folder.join("boot")).map_err(unwritable)?;
+        let initramfs =
+            maker.initramfs(&folder.join("boot")).map_err(Failure::cannot_write(folder))?;
         let files = Files::of(builds.builds(), &builds.kernel)?;
-        fs::write(folder.join("files"), &files.bytes).map_err(unwritable)?;
+        fs::write(folder.join("files"), &files.bytes).map_err(Failure::cannot_write(folder))?;
         Ok(Self { builds, settings, interrupts, base, initramfs, files })
     }
 
@@ -64,8 +63,9 @@ impl<'a> Boots<'a> {
         let measured = Mutex::new(Measured::default());
         let [boots, _] = self.settings.options.boots();
         let boots: Vec<u32> = (0..boots).collect();
-        let boot = |number: &u32| self.boot(*number, on_run, &measured);
-        let (_, failure) = parallel(&boots, self.settings.options.jobs(), boot);
+        let (_, failure) = parallel(&boots, self.settings.options.jobs(), |number| {
+            self.boot(*number, on_run, &measured)
+        });
         Measured { failure, ..measured.into_inner().unwrap_or_else(PoisonError::into_inner) }
     }
 
@@ -87,15 +87,15 @@ impl<'a> Boots<'a> {
             .collect();
         let name = format!("{}-boot-{boot}", self.builds.kernel.release);
         let folder = options.logs.as_ref().unwrap_or(folder).join(name);
-        let failed = |run: &str, error: MachineError| {
-            let module = Some(&*self.builds.baseline.name);
-            error.into_failure(&format!("boot {boot}{run}"), module, &folder)
-        };
-        let mut machine = self.machine(&jobs, &folder).map_err(|error| failed("", error))?;
+        let module = Some(&*self.builds.baseline.name);
+        let machine = self.machine(&jobs, &folder);
+        let mut machine = machine
+            .map_err(|error| error.into_failure(&format!("boot {boot}"), module, &folder))?;
         for (order, (side, job)) in runs {
             on_run();
-            let recording =
-                measured(&mut machine).map_err(|error| failed(&format!(", run {order}"), error))?;
+            let recording = measured(&mut machine).map_err(|error| {
+                error.into_failure(&format!("boot {boot}, run {order}"), module, &folder)
+            })?;
             let place = SeriesPosition { boot, order, part: job.part.clone() };
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
             all.of_side(side).push(Recording { place: Some(place), ..recording });
@@ -135,35 +135,38 @@ impl<'a> Boots<'a> {
             let spec = spec(Start::Restore(&base.folder), options.timeout);
             return Machine::start(spec, &self.interrupts);
         }
-        let boot = |kernel, accel, limit| {
-            let start = Start::Boot { kernel, initramfs: &self.initramfs, arguments: "" };
-            let cpus = options.cpus();
-            let spec = Spec { time: Time::Wall, cpus, accel, ..spec(start, limit) };
-            let mut machine = Machine::start(spec, &self.interrupts)?;
-            machine.booted()?;
-            machine.deadline = Instant::now() + options.timeout;
-            Ok(machine)
-        };
         // A machine may have /dev/kvm and yet not boot a stock kernel.
         if fs::File::options().read(true).write(true).open("/dev/kvm").is_ok()
-            && let Ok(machine) = boot(&kernel.path, Accel::Kvm, KVM_LIMIT)
+            && let start = self.start(&kernel.path)
+            && let Ok(machine) = self.booted(spec(start, KVM_LIMIT), Accel::Kvm)
         {
             return Ok(machine);
         }
         let unpacked = kernel.unpacked_in_memory();
-        boot(unpacked.as_ref().unwrap_or(&kernel.path), Accel::Tcg, options.timeout)
+        let start = self.start(unpacked.as_ref().unwrap_or(&kernel.path));
+        self.booted(spec(start, options.timeout), Accel::Tcg)
+    }
+
+    fn start<'b>(&'b self, kernel: &'b Path) -> Start<'b> {
+        Start::Boot { kernel, initramfs: &self.initramfs, arguments: "" }
+    }
+
+    /// Boots for the wall clock.
+    fn booted(&self, spec: Spec<'_>, accel: Accel) -> Result<Machine<'_>, MachineError> {
+        let options = &self.settings.options;
+        let spec = Spec { time: Time::Wall, cpus: options.cpus(), accel, ..spec };
+        let mut machine = Machine::start(spec, &self.interrupts)?;
+        machine.booted()?;
+        machine.deadline = Instant::now() + options.timeout;
+        Ok(machine)
     }
 }
 
 /// Has the guest do the jobs of a run.
 fn measured(machine: &mut Machine<'_>) -> Result<Recording, MachineError> {
-    let mut next = || {
-        machine.go_on()?;
-        machine.answer()
-    };
-    next()?;
-    let (_, bytes) = next()?;
-    next()?;
+    machine.next_answer()?;
+    let (_, bytes) = machine.next_answer()?;
+    machine.next_answer()?;
     Recording::parse(&bytes, Path::new("guest"))
         .map_err(|error| MachineError::Broken(format!("the guest's recording is damaged: {error}")))
 }

@@ -29,7 +29,7 @@ pub fn of_kernels(options: &Options, folder: &Path) -> Result<Vec<KernelBuilds>,
     let mut found = Vec::new();
     for kernel in find_kernels(&asked)? {
         let below = folder.join(&kernel.release);
-        fs::create_dir_all(&below).map_err(|error| Failure::cannot_write(&below, &error))?;
+        fs::create_dir_all(&below).map_err(Failure::cannot_write(&below))?;
         let btf = match options.run.meter {
             Meter::Probes => kernel_btf(&kernel, &below)?,
             Meter::Exact => None,
@@ -146,7 +146,7 @@ fn kernel_btf(kernel: &KernelImage, folder: &Path) -> Result<Option<PathBuf>, Fa
         kernel.btf().map_err(|error| Failure::new(exit::CANNOT_MEASURE, error.to_string()))?;
     let Some(bytes) = bytes else { return Ok(None) };
     let file = folder.join("vmlinux.btf");
-    fs::write(&file, bytes).map_err(|error| Failure::cannot_write(&file, &error))?;
+    fs::write(&file, bytes).map_err(Failure::cannot_write(&file))?;
     Ok(Some(file))
 }
 
@@ -154,7 +154,7 @@ fn kernel_btf(kernel: &KernelImage, folder: &Path) -> Result<Option<PathBuf>, Fa
 fn make(module: &Inspected, btf: Option<&Path>, output: &Path) -> Result<(), Failure> {
     let Some(btf) = btf.filter(|_| !module.has_btf) else {
         let copied = fs::copy(&module.file, output).map(drop);
-        return copied.map_err(|error| Failure::cannot_write(output, &error));
+        return copied.map_err(Failure::cannot_write(output));
     };
     let options = PrepareArgs {
         file: module.file.clone(),

@@ -6,7 +6,6 @@ use super::counts::{self, Calls, Counts};
 use super::lines::Lines;
 use super::plan::{CountedHandler, Length, RunSpec};
 use super::symbols::Symbols;
-use crate::load::BuiltinKind;
 use crate::recording::call_tree::{TreeFunction, TreeNode, TreePlace};
 use crate::recording::measure::Losses;
 use crate::recording::{
@@ -41,7 +40,7 @@ pub(super) fn costs(
     let (operations, with_ns) = operation(counts, run)?;
     let within = stats::mean_of_counts(&counts.within);
     let [repeated, elsewhere] = counts.of_operations.map(|sum| stats::mean(sum, operations));
-    let of = |load: &BuiltinKind| DriverCost {
+    let costs = run.loads.iter().map(|load| DriverCost {
         load: *load,
         operations,
         without_ns,
@@ -50,33 +49,39 @@ pub(super) fn costs(
         elsewhere,
         within,
         tail: tail(&counts.operations, &counts.within, operations),
-    };
-    Ok(run.loads.iter().map(of).collect())
+    });
+    Ok(costs.collect())
 }
 
 /// Percentiles of the instructions of operations, and of those within the driver's functions; both ascend.
 fn tail(whole: &[(u64, u64)], within: &[(u64, u64)], operations: u64) -> Vec<OperationPercentile> {
-    let at_rank = |values: &[(u64, u64)], rank: u64| {
-        let mut seen = 0;
-        values.iter().find_map(|(instructions, times)| {
-            seen += times;
-            (seen >= rank).then_some(*instructions)
-        })
-    };
+    if operations < stats::for_an_exact_gate(0.99) {
+        return Vec::new();
+    }
     let few = (operations / 200).max(1);
-    let percentile = |percent: u8| {
+    let percentiles = (90..=99).filter_map(|percent| {
         let rank = stats::nearest_rank(operations, f64::from(percent) / 100.0)?;
-        let of = |values: &[(u64, u64)]| {
-            Some(Percentile {
-                instructions: at_rank(values, rank)?,
-                before: at_rank(values, rank - few)?,
-                behind: at_rank(values, rank + few)?,
-            })
-        };
-        Some(OperationPercentile { percent, whole: of(whole)?, within: of(within)? })
-    };
-    let enough = operations >= stats::for_an_exact_gate(0.99);
-    (90..=99).filter(|_| enough).filter_map(percentile).collect()
+        let (whole, within) = (around(whole, rank, few)?, around(within, rank, few)?);
+        Some(OperationPercentile { percent, whole, within })
+    });
+    percentiles.collect()
+}
+
+/// What is at a rank, and `few` ranks before it and behind.
+fn around(values: &[(u64, u64)], rank: u64, few: u64) -> Option<Percentile> {
+    Some(Percentile {
+        instructions: at_rank(values, rank)?,
+        before: at_rank(values, rank - few)?,
+        behind: at_rank(values, rank + few)?,
+    })
+}
+
+fn at_rank(values: &[(u64, u64)], rank: u64) -> Option<u64> {
+    let mut seen = 0;
+    values.iter().find_map(|(instructions, times)| {
+        seen += times;
+        (seen >= rank).then_some(*instructions)
+    })
 }
 
 /// The operations of a run, and instructions of one.
@@ -122,32 +127,35 @@ pub fn fill(
 
 /// What is stored of a handler by the instructions of its calls.
 fn measured(values: &[(u64, u64)]) -> HandlerRecording {
-    let called = || values.iter().filter(|(_, times)| *times > 0);
-    let instructions = || called().map(|(instructions, _)| *instructions);
-    let sum = |of: fn(&(u64, u64)) -> u64| called().map(of).fold(0, u64::saturating_add);
-    let over_range = sum(|(instructions, times)| if *instructions > HIGHEST { *times } else { 0 });
+    let instructions = values.iter().filter(|(_, times)| *times > 0).map(|(it, _)| *it);
+    let over_range = values.iter().filter(|(instructions, _)| *instructions > HIGHEST);
+    let over_range = over_range.fold(0, |sum: u64, (_, times)| sum.saturating_add(*times));
     HandlerRecording {
-        count: sum(|(_, times)| *times),
-        sum_ns: sum(|(instructions, times)| instructions.saturating_mul(*times)),
-        min_ns: instructions().min(),
-        max_ns: instructions().max(),
+        count: counts::sum(values).unwrap_or(u64::MAX),
+        sum_ns: total(values),
+        min_ns: instructions.clone().min(),
+        max_ns: instructions.max(),
         losses: Losses { over_range, ..Losses::default() },
         histogram: Distribution::of_durations(values, &LAYOUT),
         ..HandlerRecording::default()
     }
 }
 
+/// The instructions of all calls.
+fn total(values: &[(u64, u64)]) -> u64 {
+    let each = values.iter().map(|(instructions, times)| instructions.saturating_mul(*times));
+    each.fold(0, u64::saturating_add)
+}
+
 fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> HandlerRecording {
     let never = Calls::default();
     let calls = calls.unwrap_or(&never);
     let inclusive = measured(&calls.inclusive);
-    let own = calls.own.iter();
-    let own = own.map(|(instructions, times)| instructions.saturating_mul(*times));
     HandlerRecording {
         name: handler.name,
         module: handler.module,
         by_glob: handler.by_glob,
-        own_instructions: Some(own.fold(0, u64::saturating_add)),
+        own_instructions: Some(total(&calls.own)),
         repeated: Some(calls.iterations),
         ordering: Some(calls.ordering),
         losses: Losses {
@@ -166,11 +174,11 @@ fn functions(counts: &Counts, symbols: &Symbols) -> (Vec<TreeFunction>, HashMap<
     let mut order: Vec<(&u32, &counts::Function)> = counts.functions.iter().collect();
     order.sort_unstable_by_key(|(_, function)| function.address);
     let index_of = order.iter().zip(0..).map(|((id, _), index)| (**id, index)).collect();
-    let function = |(_, function): (&u32, &counts::Function)| TreeFunction {
+    let functions = order.into_iter().map(|(_, function)| TreeFunction {
         name: symbols.name_at(function.address).unwrap_or_else(|| function.name.clone()),
         module: function.module.clone(),
-    };
-    (order.into_iter().map(function).collect(), index_of)
+    });
+    (functions.collect(), index_of)
 }
 
 /// The symbol that an instruction of a function lies in, which may be a part of the function that the compiler has put elsewhere: its
@@ -206,12 +214,12 @@ fn tree(counts: &Counts, lines: &Lines, symbols: &Symbols) -> CallTree {
             address = address.wrapping_add(u64::from(*size));
         }
     }
-    let node = |(node, lines): (&counts::Node, BTreeMap<u32, u64>)| {
+    let nodes = counts.nodes.iter().zip(of_nodes).map(|(node, lines)| {
         let [calls, own, iterations] = node.sums;
         let (parent, function) = (node.parent, index_of[&node.function]);
         TreeNode { parent, function, calls, own, iterations, lines: lines.into_iter().collect() }
-    };
-    let nodes = counts.nodes.iter().zip(of_nodes).map(node).collect();
+    });
+    let nodes = nodes.collect();
     let mut places: Vec<(TreePlace, u32)> = places.into_iter().collect();
     places.sort_unstable_by_key(|(_, index)| *index);
     let places = places.into_iter().map(|(place, _)| place).collect();
@@ -221,6 +229,7 @@ fn tree(counts: &Counts, lines: &Lines, symbols: &Symbols) -> CallTree {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::BuiltinKind;
 
     /// By the symbols of the driver, whether those before it have run or not.
     #[test]

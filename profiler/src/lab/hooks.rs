@@ -28,10 +28,10 @@ pub fn of_subject(
     };
     let folder = private_folder("profiler-list-")?;
     let benches = builds::of_kernels(&options, folder.path())?;
-    let of_kernel = |(number, bench): (usize, &super::KernelBuilds)| {
+    let found = benches.iter().enumerate().map(|(number, bench)| {
         let settings = options.settings(&folder.path().join(format!("kernel-{number}")));
         let lab = Lab::open(bench, &settings, &|line| progress.say(line))?;
         Ok((bench.kernel.release.clone(), lab.registered()?))
-    };
-    benches.iter().enumerate().map(of_kernel).collect()
+    });
+    found.collect()
 }

@@ -35,11 +35,11 @@ pub(super) fn write(program: &Path, arch: Arch, to: &mut impl Write) -> io::Resu
         let above = library.ancestors().skip(1).filter_map(|path| path.strip_prefix("/").ok());
         folders.extend(above.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned));
     }
-    let folder = |path: &PathBuf| {
+    let folders = folders.iter().map(|path| {
         let made = Builder::new(&path.to_string_lossy()).mode(0o755);
         (made.set_mode_file_type(ModeFileType::Directory), Cursor::new(Vec::new()))
-    };
-    let mut entries: Vec<(Builder, Cursor<Vec<u8>>)> = folders.iter().map(folder).collect();
+    });
+    let mut entries: Vec<(Builder, Cursor<Vec<u8>>)> = folders.collect();
     // The kernel gives it to the first process, to which its messages go: Documentation/admin-guide/devices.txt.
     let console = Builder::new("dev/console").mode(0o600).rdev_major(5).rdev_minor(1);
     entries.push((console.set_mode_file_type(ModeFileType::Char), Cursor::new(Vec::new())));
@@ -62,21 +62,22 @@ fn file(name: &str, mode: u32, bytes: Vec<u8>) -> (Builder, Cursor<Vec<u8>>) {
 
 /// The bytes of a program or library that are loaded to run it, without symbols and debug information behind them.
 fn loaded_part(mut bytes: Vec<u8>) -> Vec<u8> {
-    let end = || -> Option<usize> {
-        let header = FileHeader64::<object::LittleEndian>::parse(&*bytes).ok()?;
-        let segments = header.program_headers(object::LittleEndian, &*bytes).ok()?;
-        let loaded = segments.iter().filter(|it| it.p_type(object::LittleEndian) == elf::PT_LOAD);
-        let (offset, size) =
-            loaded.map(|it| it.file_range(object::LittleEndian)).max_by_key(|(at, _)| *at)?;
-        usize::try_from(offset.checked_add(size)?).ok()
-    };
-    if let Some(end) = end() {
+    if let Some(end) = loaded_end(&bytes) {
         bytes.truncate(end);
         // e_shoff, and e_shnum and e_shstrndx: the sections are cut off.
         bytes[40..48].fill(0);
         bytes[60..64].fill(0);
     }
     bytes
+}
+
+fn loaded_end(bytes: &[u8]) -> Option<usize> {
+    let header = FileHeader64::<object::LittleEndian>::parse(bytes).ok()?;
+    let segments = header.program_headers(object::LittleEndian, bytes).ok()?;
+    let loaded = segments.iter().filter(|it| it.p_type(object::LittleEndian) == elf::PT_LOAD);
+    let (offset, size) =
+        loaded.map(|it| it.file_range(object::LittleEndian)).max_by_key(|(at, _)| *at)?;
+    usize::try_from(offset.checked_add(size)?).ok()
 }
 
 /// An ELF program of one segment that calls `exit_group`, as the C library ends one.
@@ -118,13 +119,13 @@ fn libraries(program: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// The paths in `NAME => PATH (ADDRESS)` and `PATH (ADDRESS)`.
 fn paths(listed: &str) -> Vec<PathBuf> {
-    let path = |line: &str| {
+    let paths = listed.lines().filter_map(|line| {
         let (before, address) = line.rsplit_once(" (0x")?;
         address.ends_with(')').then_some(())?;
         let path = before.rsplit_once("=> ").map_or(before, |(_, path)| path).trim();
         path.starts_with('/').then(|| PathBuf::from(path))
-    };
-    listed.lines().filter_map(path).collect()
+    });
+    paths.collect()
 }
 
 #[cfg(test)]

@@ -57,9 +57,9 @@ fn cannot_measure(text: String) -> Failure {
 
 fn not_found(root: &Path, given: &str) -> Failure {
     let images = images_in(&root.join("boot"));
-    let version =
-        |path: &PathBuf| Some(path.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned());
-    let versions: Vec<String> = images.iter().filter_map(version).collect();
+    let versions =
+        images.iter().filter_map(|path| path.file_name()?.to_str()?.strip_prefix("vmlinuz-"));
+    let versions: Vec<&str> = versions.collect();
     let installed = if versions.is_empty() { "none".to_owned() } else { versions.join(", ") };
     cannot_measure(format!(
         "no kernel `{given}`: there is no such file or folder, and no /boot/vmlinuz-{given} \
@@ -71,10 +71,10 @@ fn not_found(root: &Path, given: &str) -> Failure {
 /// Kernels in a folder, sorted by name.
 fn images_in(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_image = |path: &PathBuf| {
+    let images = entries.filter(|path| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
-    };
-    let mut images: Vec<PathBuf> = entries.filter(is_image).collect();
+    });
+    let mut images: Vec<PathBuf> = images.collect();
     images.sort();
     images
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use gimli::{EndianArcSlice, RunTimeEndian, SectionId};
+use gimli::{EndianArcSlice, RunTimeEndian};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SectionKind};
 
 use crate::recording::call_tree::TreePlace;
@@ -46,11 +46,11 @@ impl Lines {
         if file.section_by_name(".debug_line").is_none() {
             return Ok(Self { functions, dwarf: None });
         }
-        let load = |id: SectionId| -> Result<Reader, gimli::Error> {
+        let dwarf = gimli::Dwarf::load(|id| -> Result<Reader, gimli::Error> {
             let data = relocated(&file, id.name()).unwrap_or_default();
             Ok(EndianArcSlice::new(Arc::from(data), RunTimeEndian::Little))
-        };
-        let context = gimli::Dwarf::load(load).and_then(addr2line::Context::from_dwarf);
+        });
+        let context = dwarf.and_then(addr2line::Context::from_dwarf);
         let dwarf = context.map_err(|error| error.to_string())?;
         Ok(Self { functions, dwarf: Some(dwarf) })
     }

@@ -156,19 +156,17 @@ pub(super) enum MachineError {
 }
 
 impl<'a> Machine<'a> {
-    /// Starts QEMU. A guest that is restored is stopped until [`Self::go_on`].
+    /// Starts QEMU. A guest that is restored is stopped until [`Self::next_answer`].
     pub(super) fn start(spec: Spec<'_>, interrupts: &'a Interrupts) -> Result<Self, MachineError> {
-        let file = |error: io::Error| {
-            MachineError::Broken(format!("cannot use {}: {error}", spec.folder.display()))
-        };
-        fs::create_dir_all(spec.folder).map_err(file)?;
-        let jobs = serde_json::to_vec(spec.jobs).map_err(|error| file(error.into()))?;
-        fs::write(spec.folder.join("jobs"), jobs).map_err(file)?;
+        let folder = spec.folder;
+        fs::create_dir_all(folder).map_err(cannot_use(folder))?;
+        let jobs = serde_json::to_vec(spec.jobs).map_err(|it| cannot_use(folder)(it.into()))?;
+        fs::write(folder.join("jobs"), jobs).map_err(cannot_use(folder))?;
         if spec.files.is_none() {
             // fw_cfg takes no empty file on some versions.
-            fs::write(spec.folder.join("files"), "-").map_err(file)?;
+            fs::write(folder.join("files"), "-").map_err(cannot_use(folder))?;
         }
-        let (ours, theirs) = UnixStream::pair().map_err(file)?;
+        let (ours, theirs) = UnixStream::pair().map_err(cannot_use(folder))?;
         let mut command = command(&spec);
         let mut descriptors =
             vec![FdMapping { parent_fd: OwnedFd::from(theirs), child_fd: CONTROL }];
@@ -177,11 +175,12 @@ impl<'a> Machine<'a> {
                 let copied = memory::copy(&from.join(MEMORY_FILE), &to.join(MEMORY_FILE));
                 copied.map_err(|error| unwritable(to, &error))?;
             }
-            let parent_fd = OwnedFd::from(File::open(from.join(STATE_FILE)).map_err(file)?);
-            descriptors.push(FdMapping { parent_fd, child_fd: STATE });
+            let state = File::open(from.join(STATE_FILE)).map_err(cannot_use(folder))?;
+            descriptors.push(FdMapping { parent_fd: OwnedFd::from(state), child_fd: STATE });
         }
-        command.fd_mappings(descriptors).map_err(|error| file(io::Error::other(error)))?;
-        let errors = File::create(spec.folder.join("qemu.txt")).map_err(file)?;
+        let mapped = command.fd_mappings(descriptors);
+        mapped.map_err(|error| cannot_use(folder)(io::Error::other(error)))?;
+        let errors = File::create(folder.join("qemu.txt")).map_err(cannot_use(folder))?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         dying_with_parent(&mut command);
         let arch = spec.arch;
@@ -197,9 +196,9 @@ impl<'a> Machine<'a> {
         let qemu = Qemu(child);
         let qmp = Qmp::begin(ours, interrupts).map_err(|_| match interrupts.caught() {
             Some(signal) => MachineError::ended_by(signal),
-            None => MachineError::Unusable(format!("QEMU does not start: {}", said(spec.folder))),
+            None => MachineError::Unusable(format!("QEMU does not start: {}", said(folder))),
         })?;
-        let (folder, deadline) = (spec.folder.to_owned(), spec.deadline);
+        let (folder, deadline) = (folder.to_owned(), spec.deadline);
         let mut machine = Self { qemu, qmp, folder, deadline, arch, pages: None };
         if spec.saved_to.is_some() || matches!(spec.start, Start::Restore(_)) {
             // Memory lies in a file of its own and not in the state: QEMU's `qapi/migration.json`.
@@ -235,13 +234,14 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Lets a guest that has stopped go on.
-    pub(super) fn go_on(&mut self) -> Result<(), MachineError> {
-        self.execute("cont", &json!({})).map(drop)
+    /// Lets a guest that has stopped go on until it answers; gives the answer and what is attached.
+    pub(super) fn next_answer(&mut self) -> Result<(Answer, Vec<u8>), MachineError> {
+        self.execute("cont", &json!({}))?;
+        self.answer()
     }
 
-    /// Waits until the guest answers; gives the answer and what is attached.
-    pub(super) fn answer(&mut self) -> Result<(Answer, Vec<u8>), MachineError> {
+    /// Waits for the answer of a guest that runs.
+    fn answer(&mut self) -> Result<(Answer, Vec<u8>), MachineError> {
         let mut died = false;
         loop {
             let event = self.qmp.event(self.deadline);
@@ -330,10 +330,10 @@ impl<'a> Machine<'a> {
         let Some(pages) = self.pages.filter(|_| address >> 63 == 1) else {
             return self.read("memsave", address, bytes);
         };
-        let table = |at| self.read("pmemsave", at, 8);
-        let place = pages.physical(address, table)?;
-        let missing = || io::Error::other(format!("no memory at {address:#x}"));
-        self.read("pmemsave", place.ok_or_else(missing)?, bytes)
+        match pages.physical(address, |at| self.read("pmemsave", at, 8))? {
+            Some(place) => self.read("pmemsave", place, bytes),
+            None => Err(io::Error::other(format!("no memory at {address:#x}"))),
+        }
     }
 
     /// Bytes by one of QEMU's commands.
@@ -360,8 +360,8 @@ impl<'a> Machine<'a> {
         self.find_kernel(&[data, functions]);
         let names = Names::of(&[functions, modules]);
         let pages = RefCell::new((HashMap::new(), self));
-        let read = |address: u64| word(&mut pages.borrow_mut(), address);
-        reader.hooks(module, &names, &[data, modules].concat(), &read)
+        let symbols = [data, modules].concat();
+        reader.hooks(module, &names, &symbols, &|at| word(&mut pages.borrow_mut(), at))
     }
 
     /// Writes what its memory's file lacks of a snapshot of the stopped guest; `to` is [`Spec::saved_to`], and the machine is of
@@ -414,22 +414,25 @@ impl<'a> Machine<'a> {
 /// Shortens the texts of an answer to what an error may quote.
 fn cut(mut answer: Answer) -> Answer {
     use LoadFailure::{BrokeOff, CouldNotStart, Signal};
-    let cut = |text: &mut String| *text = text.chars().take(MOST_TEXT).collect();
     match &mut answer {
-        Answer::Failed(failure) => cut(&mut failure.message),
-        Answer::Warned(lines) => lines.iter_mut().for_each(cut),
+        Answer::Failed(failure) => shorten(&mut failure.message),
+        Answer::Warned(lines) => lines.iter_mut().for_each(shorten),
         Answer::Counted(runs) => {
             for run in runs.iter_mut().flatten() {
                 let LoadStatus::Failed(why) = &mut run.outcome.status else { continue };
                 if let CouldNotStart { text } | BrokeOff { text } | Signal { name: text, .. } = why
                 {
-                    cut(text);
+                    shorten(text);
                 }
             }
         }
         _ => {}
     }
     answer
+}
+
+fn shorten(text: &mut String) {
+    *text = text.chars().take(MOST_TEXT).collect();
 }
 
 /// A word of a guest's memory, by pages that were read before. A guest may have lists without end.
@@ -462,6 +465,10 @@ fn word(
         *byte = *found.ok_or_else(|| io::Error::other(format!("no memory at {address:#x}")))?;
     }
     Ok(u64::from_le_bytes(bytes))
+}
+
+fn cannot_use(folder: &Path) -> impl Fn(io::Error) -> MachineError {
+    move |error| MachineError::Broken(format!("cannot use {}: {error}", folder.display()))
 }
 
 fn unwritable(folder: &Path, why: &dyn Display) -> MachineError {
@@ -581,15 +588,18 @@ fn kernel_command_line(arch: Arch, time: Time, arguments: &str) -> String {
     [arguments, console, ALWAYS].into_iter().chain(words).chain(after).collect::<Vec<_>>().join(" ")
 }
 
-/// Copies the console's text to a file that outlives the lab's folder; returns its path.
-fn kept(console: &Path) -> PathBuf {
-    let copy = || {
-        let mut file =
-            tempfile::Builder::new().prefix("profiler-console-").suffix(".txt").tempfile()?;
-        io::copy(&mut File::open(console)?, &mut file)?;
-        Ok(file.keep()?.1)
-    };
-    copy().unwrap_or_else(|_: io::Error| console.to_owned())
+/// Copies the console's text to a file that outlives the lab's `folder`, and says which.
+fn kept(folder: &Path) -> String {
+    let console = folder.join(CONSOLE);
+    let path = copied(&console).unwrap_or(console);
+    format!("the kernel's messages: {}", path.display())
+}
+
+fn copied(console: &Path) -> io::Result<PathBuf> {
+    let mut file =
+        tempfile::Builder::new().prefix("profiler-console-").suffix(".txt").tempfile()?;
+    io::copy(&mut File::open(console)?, &mut file)?;
+    Ok(file.keep()?.1)
 }
 
 impl MachineError {
@@ -600,7 +610,6 @@ impl MachineError {
 
     /// What it means to the user; `at` says for which build and run it was.
     pub(super) fn into_failure(self, at: &str, module: Option<&str>, folder: &Path) -> Failure {
-        let kept = || format!("the kernel's messages: {}", kept(&folder.join(CONSOLE)).display());
         match self {
             Self::Unusable(text) => Failure::new(exit::CANNOT_MEASURE, of_plugin(&text)),
             Self::Failed(Failure { code, message }) => {
@@ -611,12 +620,12 @@ impl MachineError {
                     Some(name) => format!("{what} in the driver {name}"),
                     None => what.to_owned(),
                 };
-                let report = &trouble.lines[..trouble.lines.len().min(REPORT_LINES)];
-                let text = format!("{at}: {who}: {trouble}\n{}\n{}", report.join("\n"), kept());
+                let report = trouble.lines[..trouble.lines.len().min(REPORT_LINES)].join("\n");
+                let text = format!("{at}: {who}: {trouble}\n{report}\n{}", kept(folder));
                 Failure::new(exit::LAB_FAILED, text)
             }
             Self::Broken(text) => {
-                Failure::new(exit::LAB_FAILED, format!("{at}: {text}\n{}", kept()))
+                Failure::new(exit::LAB_FAILED, format!("{at}: {text}\n{}", kept(folder)))
             }
         }
     }

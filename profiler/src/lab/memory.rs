@@ -83,10 +83,6 @@ fn each_run(
     file: &File,
     mut then: impl FnMut(u64, &[u8], Option<u8>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let fill = |page: &[u8]| {
-        let first = *page.first()?;
-        (page == &[first; PAGE][..page.len()]).then_some(first)
-    };
     let mut buffer = vec![0; CHUNK];
     let mut at = 0_u64;
     loop {
@@ -102,12 +98,18 @@ fn each_run(
         }
         let mut rest = &buffer[..bytes];
         let pages: Vec<&[u8]> = rest.chunks(PAGE).collect();
-        for run in pages.chunk_by(|one, next| fill(one) == fill(next)) {
+        for run in pages.chunk_by(|one, next| fill_of(one) == fill_of(next)) {
             let (bytes, more) = rest.split_at(rest.len().min(run.len() * PAGE));
-            then(at, bytes, fill(run[0]))?;
+            then(at, bytes, fill_of(run[0]))?;
             (at, rest) = (at + bytes.len() as u64, more);
         }
     }
+}
+
+/// The byte that a page is filled with, if all of its bytes are that.
+fn fill_of(page: &[u8]) -> Option<u8> {
+    let first = *page.first()?;
+    (page == &[first; PAGE][..page.len()]).then_some(first)
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ use subject::Build;
 pub(crate) fn private_folder(prefix: &str) -> Result<PrivateFolder, Failure> {
     let parent = std::env::temp_dir();
     PrivateFolder::new(&parent, prefix, &ProfilerProgram::this())
-        .map_err(|error| Failure::cannot_write(&parent, &error))
+        .map_err(Failure::cannot_write(&parent))
 }
 
 /// A kernel, and the one or two builds to measure on it.

@@ -5,7 +5,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -85,7 +84,6 @@ impl<'a> Lab<'a> {
         say: &dyn Fn(&str),
     ) -> Result<Self, Failure> {
         let folder = &settings.folder;
-        let unwritable = |error: io::Error| Failure::cannot_write(folder, &error);
         let beside = settings.options.agent.as_ref().and_then(Agent::kernel_arguments);
         if let Some(arguments) = beside {
             let text = format!("`kernel: {arguments}` is measured alone, and not beside a driver");
@@ -94,24 +92,24 @@ impl<'a> Lab<'a> {
         let interrupts = interrupts()?;
         let maker = Maker::new(&builds.kernel, settings, &interrupts)?;
         let plugin = folder.join("profiler-qemu.so");
-        fs::write(&plugin, plugin::PLUGIN).map_err(unwritable)?;
+        fs::write(&plugin, plugin::PLUGIN).map_err(Failure::cannot_write(folder))?;
         let base = maker.base("", say)?;
         let mut own_bases = [None, None];
         for (own, build) in own_bases.iter_mut().zip(builds.builds()) {
             let arguments = build.subject.command().and_then(Agent::kernel_arguments);
             *own = arguments.map(|it| maker.base(it, say)).transpose()?;
         }
-        let symbols = fs::read_to_string(base.folder.join(SYMBOLS)).map_err(unwritable)?;
-        let data = fs::read_to_string(base.folder.join(DATA)).map_err(unwritable)?;
+        let [symbols, data] = [SYMBOLS, DATA].map(|it| fs::read_to_string(base.folder.join(it)));
+        let symbols = symbols.map_err(Failure::cannot_write(folder))?;
+        let data = data.map_err(Failure::cannot_write(folder))?;
         let reader = base.reader(&data);
-        let read = |build: &Build| {
+        let lines = builds.builds().map(|build| {
             let lines = build.subject.module().map_or(Ok(Lines::default()), Lines::read);
             lines.map(Mutex::new).map_err(|why| {
                 let text = format!("cannot read {}: {why}", build.given);
                 Failure::new(exit::BAD_INPUT, text)
             })
-        };
-        let lines = builds.builds().map(read).collect::<Result<_, _>>()?;
+        });
         let started = Default::default();
         Ok(Self {
             builds,
@@ -123,7 +121,7 @@ impl<'a> Lab<'a> {
             data,
             reader,
             plugin,
-            lines,
+            lines: lines.collect::<Result<_, _>>()?,
             started,
         })
     }
@@ -204,8 +202,7 @@ impl<'a> Lab<'a> {
     /// A machine from a snapshot that has done its job, its answer, and what is attached.
     fn answer(&self, spec: Spec<'_>) -> Result<(Machine<'_>, Answer, Vec<u8>), MachineError> {
         let mut machine = Machine::start(spec, &self.interrupts)?;
-        machine.go_on()?;
-        let (answer, attachment) = machine.answer()?;
+        let (answer, attachment) = machine.next_answer()?;
         Ok((machine, answer, attachment))
     }
 
@@ -264,11 +261,10 @@ impl<'a> Lab<'a> {
     ) -> Result<(PathBuf, Answer, T), Failure> {
         let name = format!("{side}-{placement}");
         let folder = self.settings.folder.join(format!("installed-{name}"));
-        let unwritable = |error: io::Error| Failure::cannot_write(&folder, &error);
-        fs::create_dir_all(&folder).map_err(unwritable)?;
+        fs::create_dir_all(&folder).map_err(Failure::cannot_write(&folder))?;
         let packed = files.is_some().then(|| folder.join("files"));
         if let Some((files, to)) = files.zip(packed.as_ref()) {
-            fs::write(to, files.bytes).map_err(unwritable)?;
+            fs::write(to, files.bytes).map_err(Failure::cannot_write(&folder))?;
         }
         let (machine_folder, jobs) = (self.machine_folder(&format!("install-{name}")), [job]);
         let spec = self.spec(from, &machine_folder, &jobs);
@@ -303,13 +299,13 @@ impl<'a> Lab<'a> {
         let agent = agent.map(|agent| agent.pack(&mut files.bytes));
         let modules = files.modules_of(&build.name, 0);
         let job = wire::Job::Install(Install { placement, modules, agent });
-        let look = |machine: &mut Machine<'_>, attached: &[u8]| {
+        let (of, from) = ((side, placement), &self.base_of(side).folder);
+        let saved = self.saved(of, from, (job, Some(files)), |machine, attached| {
             let text = String::from_utf8_lossy(attached);
             let (text, lines) = text.split_once(BPF_LINES).unwrap_or((&text, ""));
             (self.hooks(machine, &build.name, text), text.to_owned(), lines.to_owned())
-        };
-        let (folder, answer, (mut hooks, text, lines)) =
-            self.saved((side, placement), &self.base_of(side).folder, (job, Some(files)), look)?;
+        });
+        let (folder, answer, (mut hooks, text, lines)) = saved?;
         let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
         let mut symbols = Symbols::parse(&text);
         symbols.set_bpf_lines(&lines).map_err(|why| {
@@ -360,15 +356,16 @@ impl<'a> Lab<'a> {
         wanted: &str,
     ) -> Result<Vec<Counted>, Failure> {
         let folder = self.machine_folder(&format!("run-{name}"));
-        let unwritable = |error: io::Error| Failure::cannot_write(&folder, &error);
-        fs::create_dir_all(&folder).map_err(unwritable)?;
+        fs::create_dir_all(&folder).map_err(Failure::cannot_write(&folder))?;
         let [symbols, file] = ["symbols", "counts"].map(|name| folder.join(name));
-        fs::write(&symbols, [wanted, &self.symbols].concat()).map_err(unwritable)?;
+        fs::write(&symbols, [wanted, &self.symbols].concat())
+            .map_err(Failure::cannot_write(&folder))?;
         let mut files = Vec::new();
         let program = self.program(group).map(|program| program.pack(&mut files));
         let jobs = [wire::Job::Count(specs(group), program)];
         let packed = (!files.is_empty()).then(|| folder.join("files"));
-        packed.iter().try_for_each(|to| fs::write(to, &files)).map_err(unwritable)?;
+        let written = packed.iter().try_for_each(|to| fs::write(to, &files));
+        written.map_err(Failure::cannot_write(&folder))?;
         let plugin = Some(plugin::argument(&self.plugin, &symbols, &file));
         let spec = self.spec(snapshot, &folder, &jobs);
         let spec = Spec { plugin, files: packed.as_deref(), ..spec };
@@ -377,28 +374,9 @@ impl<'a> Lab<'a> {
             let here = format!("{build}, {}", running(group, &file));
             error.into_failure(&here, Some(&self.builds.baseline.name), &folder)
         });
-        let answer = answered?;
-        let Answer::Counted(loads) = answer else { return Err(out_of_turn(at)) };
-        let failed = |what: String| Failure::new(exit::LAB_FAILED, format!("{at}: {what}"));
-        if let Ok(why) = fs::read_to_string(file.with_extension("error")) {
-            return Err(failed(format!("the plugin in QEMU could not count: {why}")));
-        }
-        let counted = (1..).zip(loads).map(|(number, loads)| {
-            let file = counts_of(&file, number);
-            let text = counts::read(&file).map_err(|error| {
-                failed(format!(
-                    "the plugin in QEMU has written no counts ({error}): is the disk full?"
-                ))
-            })?;
-            let checksum = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
-            let counts = counts::parse(&text).map_err(|why| {
-                failed(format!("the counts of QEMU's plugin are damaged: {why}; measure again"))
-            })?;
-            // A hundred of them take a gigabyte.
-            let _ = fs::remove_file(&file);
-            Ok(Counted { loads, counts, checksum })
-        });
-        let counted: Vec<Counted> = counted.collect::<Result<_, Failure>>()?;
+        let Answer::Counted(loads) = answered? else { return Err(out_of_turn(at)) };
+        let counted = counted(loads, &file)
+            .map_err(|what| Failure::new(exit::LAB_FAILED, format!("{at}: {what}")))?;
         let _ = fs::remove_file(&symbols);
         if counted.len() == group.len() { Ok(counted) } else { Err(out_of_turn(at)) }
     }
@@ -427,20 +405,22 @@ impl<'a> Lab<'a> {
         let loads = group_name(group);
         let of_build = self.at(*side, *placement);
         let at = format!("{of_build}, {loads}");
-        let bad = |why: String| Failure::new(exit::NO_TARGET, format!("{at}: {why}"));
         let patterns = group.first().map_or(&[][..], |job| &job.run.handlers);
+        let handlers = installed.symbols.handlers(&build.name, &self.symbols, patterns);
         let handlers =
-            installed.symbols.handlers(&build.name, &self.symbols, patterns).map_err(bad)?;
+            handlers.map_err(|why| Failure::new(exit::NO_TARGET, format!("{at}: {why}")))?;
         let mut wanted = record::module_line(&build.name, &installed.text);
         for handler in handlers.iter().filter(|handler| handler.module.is_none()) {
             wanted.push_str(&format!("function {}\n", handler.name));
         }
         wanted.push_str(&record::functions_of_modules(&installed.text));
         let name = format!("{side}-{placement}-{loads}");
-        let count = || self.count((&of_build, &name), &installed.folder, group, &wanted);
-        let counted = count()?;
+        let (of, from) = ((&*of_build, &*name), &*installed.folder);
+        let counted = self.count(of, from, group, &wanted)?;
         let checksums = counted.iter().map(|run| &run.checksum);
-        if self.settings.options.verify && !count()?.iter().map(|run| &run.checksum).eq(checksums) {
+        if self.settings.options.verify
+            && !self.count(of, from, group, &wanted)?.iter().map(|it| &it.checksum).eq(checksums)
+        {
             let text = format!(
                 "{at}: two runs from one snapshot counted differently: please report it, with the output of \
                  `profiler doctor`"
@@ -473,12 +453,6 @@ impl<'a> Lab<'a> {
         if let Some(wanted) = &job.wanted {
             record::keep_wanted(&mut handlers, wanted, module);
         }
-        let damaged = |why: String| {
-            let (file, load) = (&build.given, record::load_name(&job.run));
-            let text =
-                format!("{file}, placement {placement}, {load}: the counts are damaged: {why}");
-            Failure::new(exit::LAB_FAILED, text)
-        };
         let mut recording = record::recording(&self.base.facts.host, module, counted.loads);
         let params = build.subject.module().map(|_| build.params.clone());
         recording.modules.iter_mut().for_each(|it| it.given.clone_from(&params));
@@ -493,13 +467,18 @@ impl<'a> Lab<'a> {
             counts_sha256: counted.checksum,
             agent: self.settings.options.agent.as_ref().map(Agent::words),
         });
-        if let Some(without) = without {
-            recording.driver_costs =
-                exact::costs(&counted.counts, &job.run, without).map_err(damaged)?;
-        }
-        let lines = self.lines(*side);
-        exact::fill(&mut recording, &counted.counts, handlers, &lines, &installed.symbols)
-            .map_err(damaged)?;
+        let (counts, symbols) = (&counted.counts, &installed.symbols);
+        let costs = without.map(|without| exact::costs(counts, &job.run, without)).transpose();
+        let filled = costs.and_then(|costs| {
+            recording.driver_costs.extend(costs.into_iter().flatten());
+            exact::fill(&mut recording, counts, handlers, &self.lines(*side), symbols)
+        });
+        filled.map_err(|why| {
+            let (file, load) = (&build.given, record::load_name(&job.run));
+            let text =
+                format!("{file}, placement {placement}, {load}: the counts are damaged: {why}");
+            Failure::new(exit::LAB_FAILED, text)
+        })?;
         Ok(recording)
     }
 
@@ -545,11 +524,12 @@ impl<'a> Lab<'a> {
         if let Some(failure) = failure {
             return Err(failure);
         }
-        let by_group = |(key, each, more)| {
-            failed.extend::<Vec<FailedLoad>>(more);
-            (key, each)
-        };
-        Ok(found.into_iter().map(by_group).collect())
+        let mut by_group = HashMap::new();
+        for (key, each, more) in found {
+            failed.extend(more);
+            by_group.insert(key, each);
+        }
+        Ok(by_group)
     }
 }
 
@@ -570,10 +550,10 @@ impl Called {
 
     /// Keeps what the runs of a group say; none, as a guest failed, says nothing.
     fn set(&self, group: &[Job], runs: Option<&Vec<Result<Recording, FailedLoad>>>) {
-        let is_called = |(job, run): (&Job, &Result<Recording, FailedLoad>)| {
-            run.as_ref().map_or(true, |run| job.is_called_in(run))
-        };
-        let is_called = runs.is_none_or(|runs| group.iter().zip(runs).any(is_called));
+        let is_called = runs.is_none_or(|runs| {
+            let mut runs = group.iter().zip(runs);
+            runs.any(|(job, run)| run.as_ref().map_or(true, |run| job.is_called_in(run)))
+        });
         // Else the other build's runs would wait.
         self.of(group).map(|kept| kept.set(is_called));
     }
@@ -645,6 +625,30 @@ fn job_name(job: &Job) -> String {
 /// The file in which QEMU's plugin writes the counts of the n-th load of a guest.
 fn counts_of(first: &Path, number: usize) -> PathBuf {
     if number == 1 { first.to_owned() } else { first.with_extension(number.to_string()) }
+}
+
+/// What the plugin has written of the `loads` of a guest, in files of which this is the `first`.
+///
+/// # Errors
+/// Why there is nothing or no more, in words.
+fn counted(loads: Vec<Vec<LoadRun>>, first: &Path) -> Result<Vec<Counted>, String> {
+    if let Ok(why) = fs::read_to_string(first.with_extension("error")) {
+        return Err(format!("the plugin in QEMU could not count: {why}"));
+    }
+    let counted = (1..).zip(loads).map(|(number, loads)| {
+        let file = counts_of(first, number);
+        let text = counts::read(&file).map_err(|error| {
+            format!("the plugin in QEMU has written no counts ({error}): is the disk full?")
+        })?;
+        let checksum = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+        let counts = counts::parse(&text).map_err(|why| {
+            format!("the counts of QEMU's plugin are damaged: {why}; measure again")
+        })?;
+        // A hundred of them take a gigabyte.
+        let _ = fs::remove_file(&file);
+        Ok(Counted { loads, counts, checksum })
+    });
+    counted.collect()
 }
 
 /// The load of a group that was running when its guest failed: those before it have counts. All, if each has.

@@ -73,10 +73,9 @@ const SECONDS_A_BOOT: f64 = 8.0;
 
 /// The number of the guest that a load is counted in, and its place there.
 fn guest(kind: BuiltinKind) -> (usize, usize) {
-    let place = |group: &[BuiltinKind]| group.iter().position(|other| *other == kind);
-    let shared =
-        TOGETHER.iter().enumerate().find_map(|(guest, group)| Some((guest, place(group)?)));
-    shared.unwrap_or((TOGETHER.len() + kind as usize, 0))
+    let mut shared = (0..).zip(TOGETHER.map(|group| group.iter().position(|it| *it == kind)));
+    let place = shared.find_map(|(guest, place)| Some((guest, place?)));
+    place.unwrap_or((TOGETHER.len() + kind as usize, 0))
 }
 
 /// A built-in load, and what load profiles use it for.
@@ -127,6 +126,23 @@ impl Load {
         matches(&self.handlers, handler)
     }
 
+    fn is_for_any(&self, handlers: &BTreeSet<String>) -> bool {
+        handlers.iter().any(|name| self.is_for(name))
+    }
+
+    /// Operations of a run of it.
+    fn operations(&self) -> u64 {
+        match self.kind {
+            BuiltinKind::Interface => OPERATIONS_IF_SLOW,
+            BuiltinKind::Module => LEAST_CALLS,
+            BuiltinKind::TextPoke => OPERATIONS_IF_PATCHED,
+            _ if self.is_general() => OPERATIONS_IF_LONG,
+            BuiltinKind::Execve | BuiltinKind::Setsid | BuiltinKind::Exit => OPERATIONS_IF_LONG,
+            kind if is_slow(kind) => OPERATIONS_IF_SLOW,
+            _ => OPERATIONS,
+        }
+    }
+
     /// Whether it is measured whatever the driver hooks.
     pub fn is_general(&self) -> bool {
         BuiltinKind::GENERAL.contains(&self.kind)
@@ -145,10 +161,8 @@ impl Session {
         profiles: &[LoadProfile],
         wanted: &[glob::Pattern],
     ) -> Result<Self, String> {
-        let of_builds = |of: fn(&Registered) -> &BTreeSet<String>| -> BTreeSet<String> {
-            builds.iter().flat_map(of).cloned().collect()
-        };
-        let functions = of_builds(|build| &build.functions);
+        let functions: BTreeSet<String> =
+            builds.iter().flat_map(|build| &build.functions).cloned().collect();
         let mut loads: Vec<Load> = Vec::new();
         let mut parameters: Vec<(BuiltinKind, &String)> = Vec::new();
         let hooks = profiles.iter().filter_map(|profile| Some((profile, profile.hook()?)));
@@ -165,52 +179,50 @@ impl Session {
             }
         }
         let unmatched = unmatched(wanted, &functions);
-        let mut handlers = of_builds(|build| &build.handlers);
+        let named = functions.into_iter().filter(|name| match wanted {
+            [] => loads.iter().any(|load| load.is_for(name)),
+            wanted => matches(wanted, name),
+        });
+        let mut handlers = BTreeSet::from_iter(named);
         if wanted.is_empty() {
-            let named = |name: &String| loads.iter().any(|load| load.is_for(name));
-            handlers.extend(functions.into_iter().filter(named));
-        } else {
-            handlers = functions.into_iter().filter(|name| matches(wanted, name)).collect();
+            handlers.extend(builds.iter().flat_map(|build| &build.handlers).cloned());
         }
         if !builds.is_empty() && (handlers.is_empty() || !unmatched.is_empty()) {
             return Err(no_handler(name, &unmatched));
         }
         // A load that no profile names a handler of this driver for may still reach some, if the driver is unknown.
-        let is_for = |load: &Load| handlers.iter().any(|name| load.is_for(name));
-        let is_narrowed = is_known && loads.iter().any(is_for);
+        let is_narrowed = is_known && loads.iter().any(|load| load.is_for_any(&handlers));
         if is_narrowed {
-            loads.retain(is_for);
+            loads.retain(|load| load.is_for_any(&handlers));
         }
         if loads.is_empty() {
             return Err("no load profile has a built-in load".to_owned());
         }
-        // The module that is loaded is made from a driver's.
-        let has_module = |kind: BuiltinKind| kind != BuiltinKind::Module || !builds.is_empty();
         // Who names handlers asks about these, and wants the answer in seconds.
         let all = wanted.is_empty() || !is_narrowed;
-        for kind in BuiltinKind::GENERAL.iter().filter(|kind| all && has_module(**kind)) {
-            if !loads.iter().any(|load| load.kind == *kind) {
+        for kind in BuiltinKind::GENERAL.iter().filter(|_| all) {
+            // The module that is loaded is made from a driver's.
+            let can_be_made = *kind != BuiltinKind::Module || !builds.is_empty();
+            if can_be_made && !loads.iter().any(|load| load.kind == *kind) {
                 loads.push(Load { kind: *kind, handlers: Vec::new() });
             }
         }
         // In one order, as each finds what those before it have left.
         loads.sort_by_key(|load| guest(load.kind));
-        let has_all = |name: &String| {
-            !builds.is_empty() && builds.iter().all(|build| build.parameters.contains(name))
-        };
-        let on: BTreeSet<String> = parameters
-            .into_iter()
-            .filter(|(kind, name)| loads.iter().any(|load| load.kind == *kind) && has_all(name))
-            .map(|(_, name)| format!("{name}=1"))
-            .collect();
+        parameters.retain(|(kind, name)| {
+            loads.iter().any(|load| load.kind == *kind)
+                && !builds.is_empty()
+                && builds.iter().all(|build| build.parameters.contains(*name))
+        });
+        let on: BTreeSet<String> = parameters.iter().map(|(_, name)| format!("{name}=1")).collect();
         let module_params = Vec::from_iter(on).join(" ");
         Ok(Self { handlers, wanted: wanted.to_vec(), loads, module_params })
     }
 
     /// These loads alone, whatever is installed.
     pub fn of_loads(kinds: &[BuiltinKind]) -> Self {
-        let load = |kind: &BuiltinKind| Load { kind: *kind, handlers: Vec::new() };
-        let mut loads: Vec<Load> = kinds.iter().map(load).collect();
+        let loads = kinds.iter().map(|kind| Load { kind: *kind, handlers: Vec::new() });
+        let mut loads: Vec<Load> = loads.collect();
         loads.sort_by_key(|load| guest(load.kind));
         Self { loads, ..Self::default() }
     }
@@ -226,10 +238,9 @@ impl Session {
     /// Adds the user's parameters of the driver, in place of chosen ones of the same name.
     pub fn with_parameters(mut self, more: &str) -> Self {
         let more = more.split_ascii_whitespace();
-        let is_set = |name: &str| more.clone().any(|set| parameter(set) == name);
         let chosen = self.module_params.split_ascii_whitespace();
-        let kept = chosen.filter(|chosen| !is_set(parameter(chosen))).chain(more.clone());
-        self.module_params = kept.collect::<Vec<_>>().join(" ");
+        let kept = chosen.filter(|set| !more.clone().any(|new| parameter(new) == parameter(set)));
+        self.module_params = kept.chain(more.clone()).collect::<Vec<_>>().join(" ");
         self
     }
 
@@ -244,19 +255,22 @@ impl Session {
             let before = new.filter(|name| runs.contains(name)).map(|name| reached.insert(name));
             narrowed.handlers.extend((before.count() > 0).then(|| handler.clone()));
         }
-        let has_load = |name: &String| self.loads.iter().any(|load| load.is_for(name));
         if changed.rest
             || reached.len() < changed.functions.len()
-            || !narrowed.handlers.iter().all(has_load)
+            || narrowed.handlers.iter().any(|name| self.load_for(name).is_none())
         {
             return self.clone();
         }
         // What shares a guest is measured as a whole.
-        let is_reached = |load: &&Load| narrowed.handlers.iter().any(|name| load.is_for(name));
-        let guests: BTreeSet<usize> =
-            narrowed.loads.iter().filter(is_reached).map(|load| guest(load.kind).0).collect();
+        let reached = narrowed.loads.iter().filter(|load| load.is_for_any(&narrowed.handlers));
+        let guests: BTreeSet<usize> = reached.map(|load| guest(load.kind).0).collect();
         narrowed.loads.retain(|load| load.is_general() || guests.contains(&guest(load.kind).0));
         narrowed
+    }
+
+    /// Whether a job makes one of its loads.
+    pub fn has_load_of(&self, job: &Job) -> bool {
+        self.loads.iter().any(|load| job.run.loads.contains(&load.kind))
     }
 
     /// Whether general loads are made.
@@ -274,24 +288,16 @@ impl Session {
     /// The runs each time that the driver is loaded; `kernel` is in their names where there are several.
     pub fn work(&self, kernel: Option<&str>) -> Vec<Job> {
         let handlers = (!self.handlers.is_empty()).then(|| Arc::new(self.handlers.clone()));
-        let job = |load: &Load| {
-            let name = part(kernel, load.kind);
-            let operations = match load.kind {
-                BuiltinKind::Interface => OPERATIONS_IF_SLOW,
-                BuiltinKind::Module => LEAST_CALLS,
-                BuiltinKind::TextPoke => OPERATIONS_IF_PATCHED,
-                _ if load.is_general() => OPERATIONS_IF_LONG,
-                BuiltinKind::Execve | BuiltinKind::Setsid | BuiltinKind::Exit => OPERATIONS_IF_LONG,
-                kind if is_slow(kind) => OPERATIONS_IF_SLOW,
-                _ => OPERATIONS,
-            };
-            let run = RunSpec::counted(vec![load.kind], operations);
-            let cost = has_cost(load.kind);
-            let wanted = handlers.clone();
-            let guest = guest(load.kind).0 as u32;
-            Job { part: Some(name), run, cost, guest, wanted, program: false, only_if_called: None }
-        };
-        self.loads.iter().map(job).collect()
+        let jobs = self.loads.iter().map(|load| Job {
+            part: Some(part(kernel, load.kind)),
+            run: RunSpec::counted(vec![load.kind], load.operations()),
+            cost: has_cost(load.kind),
+            guest: guest(load.kind).0 as u32,
+            wanted: handlers.clone(),
+            program: false,
+            only_if_called: None,
+        });
+        jobs.collect()
     }
 
     /// The plan for a reader. On so many of the kernels baseline runs are `cached`, and so many have a snapshot; `boot` is how long
@@ -304,11 +310,10 @@ impl Session {
         side_by_side: u32,
         boot: Option<Duration>,
     ) -> String {
-        let names = |general: bool| -> Vec<&str> {
+        let [loads, general] = [false, true].map(|general| -> Vec<&str> {
             let loads = self.loads.iter().filter(|load| load.is_general() == general);
             loads.map(|load| load.kind.name()).collect()
-        };
-        let (loads, general) = (names(false), names(true));
+        });
         let with = match self.module_params.as_str() {
             "" => String::new(),
             params => format!("driver    loaded with {params}\n"),
@@ -359,16 +364,14 @@ impl Session {
 
     /// The handlers as the runs name them: several of one name have numbers. One that no run has is as it was chosen.
     fn found(&self, base: &[Recording], candidate: &[Recording]) -> BTreeSet<String> {
-        let is_wanted = |name: &str| match self.handlers.is_empty() {
-            true => self.wanted.is_empty() || matches(&self.wanted, name),
-            false => self.handlers.contains(name),
-        };
         let handlers = base.iter().chain(candidate).flat_map(|run| &run.handlers);
         let named = handlers.map(|it| (plain(&it.name), &it.name));
-        let (plain, mut found): (BTreeSet<&str>, BTreeSet<String>) = named
-            .filter(|(plain, _)| is_wanted(plain))
-            .map(|(it, name)| (it, name.clone()))
-            .unzip();
+        let wanted = named.filter(|(plain, _)| match self.handlers.is_empty() {
+            true => self.wanted.is_empty() || matches(&self.wanted, plain),
+            false => self.handlers.contains(*plain),
+        });
+        let (plain, mut found): (BTreeSet<&str>, BTreeSet<String>) =
+            wanted.map(|(plain, name)| (plain, name.clone())).unzip();
         let not_found = self.handlers.iter().filter(|name| !plain.contains(name.as_str()));
         found.extend(not_found.cloned());
         found
@@ -391,25 +394,25 @@ impl Session {
     ) -> Reach {
         let mut reach = Reach::default();
         let mut off: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let shown = |name: &str| kernel.map_or(name.to_owned(), |of| format!("{name} on {of}"));
         for handler in &self.found(base, candidate) {
-            let under = |load: &Load| {
+            let shown = kernel.map_or(handler.clone(), |of| format!("{handler} on {of}"));
+            let loads = self.loads.iter().map(|load| {
                 let name = part(kernel, load.kind);
                 let calls = [base, candidate].map(|runs| fewest_calls(runs, &name, handler));
                 // Its averages are not judged.
                 let is_alone = !waits(load.kind);
                 let is_for = (is_alone, load.is_for(plain(handler)));
                 (calls[0].max(calls[1]), is_for, calls, name)
-            };
-            let loads: Vec<_> = self.loads.iter().map(under).collect();
+            });
+            let loads: Vec<_> = loads.collect();
             let best = loads
                 .iter()
                 .filter(|(most, ..)| *most >= LEAST_CALLS)
                 .max_by_key(|(most, is_for, ..)| (*is_for, *most));
             let Some((most, (is_alone, _), calls, name)) = best else {
                 match loads.iter().any(|(most, ..)| *most > 0) {
-                    true => off.entry("all figures".to_owned()).or_default().push(shown(handler)),
-                    false => reach.unreached.push(shown(handler)),
+                    true => off.entry("all figures".to_owned()).or_default().push(shown),
+                    false => reach.unreached.push(shown),
                 }
                 continue;
             };
@@ -422,7 +425,7 @@ impl Session {
                 let is_average = statistic == Statistic::Avg;
                 if statistic.calls_needed(Meter::Exact) > fewest || (is_average && !is_alone) {
                     limits.0.insert(statistic, Limit::Off);
-                    off.entry(statistic.to_string()).or_default().push(shown(handler));
+                    off.entry(statistic.to_string()).or_default().push(shown.clone());
                 }
             }
             if let (true, Ok(pattern)) =
@@ -431,11 +434,11 @@ impl Session {
                 reach.rules.push(HandlerRule { pattern, limits, floor: None });
             }
         }
-        let words = |(figure, handlers): (String, Vec<String>)| {
-            let (count, names) = (handlers.len(), listed(&handlers));
+        let not_judged = off.iter().map(|(figure, handlers)| {
+            let (count, names) = (handlers.len(), listed(handlers));
             format!("{figure} of {count} handler{} ({names})", plural(count))
-        };
-        reach.not_judged = off.into_iter().map(words).collect();
+        });
+        reach.not_judged = not_judged.collect();
         reach
     }
 }
@@ -450,8 +453,9 @@ impl Reach {
             run.warnings.clear();
             run.warn();
         }
-        let is_judged = |run: &Recording| self.under.values().any(|part| run.part() == Some(part));
-        runs.retain(|run| is_judged(run) || !run.driver_costs.is_empty());
+        runs.retain(|run| {
+            self.under.values().any(|part| run.part() == Some(part)) || !run.driver_costs.is_empty()
+        });
     }
 }
 
@@ -466,12 +470,12 @@ fn matches(patterns: &[glob::Pattern], name: &str) -> bool {
 
 /// About how many seconds so many builds take under these loads in one placement, with so many machines side by side.
 fn expected(loads: &[BuiltinKind], sides: usize, side_by_side: u32) -> f64 {
-    let of_load = |kind: &BuiltinKind| match *kind {
+    let each = loads.iter().map(|kind| match *kind {
         kind if BuiltinKind::GENERAL.contains(&kind) => SECONDS_A_RUN_IF_GENERAL,
         kind if is_slow(kind) => SECONDS_A_RUN_IF_SLOW,
         _ => SECONDS_A_RUN,
-    };
-    let once: f64 = loads.iter().map(of_load).sum();
+    });
+    let once: f64 = each.sum();
     (once + SECONDS_AN_INSTALLATION) * sides as f64 / f64::from(side_by_side.max(1))
 }
 
@@ -482,16 +486,16 @@ fn part(kernel: Option<&str>, kind: BuiltinKind) -> String {
 
 /// Calls of a handler in the run with the fewest, of those of a part.
 fn fewest_calls(runs: &[Recording], part: &str, handler: &str) -> u64 {
-    let calls = |run: &Recording| {
+    let calls = runs.iter().filter(|run| run.part() == Some(part)).map(|run| {
         run.handlers.iter().filter(|found| found.name == handler).map(|found| found.count).sum()
-    };
-    runs.iter().filter(|run| run.part() == Some(part)).map(calls).min().unwrap_or(0)
+    });
+    calls.min().unwrap_or(0)
 }
 
 /// Those of the patterns of which none of these is a name.
 fn unmatched<'a>(wanted: &'a [glob::Pattern], names: &BTreeSet<String>) -> Vec<&'a str> {
-    let is_unmatched = |one: &&glob::Pattern| !names.iter().any(|name| one.matches(name));
-    wanted.iter().filter(is_unmatched).map(glob::Pattern::as_str).collect()
+    let unmatched = wanted.iter().filter(|one| !names.iter().any(|name| one.matches(name)));
+    unmatched.map(glob::Pattern::as_str).collect()
 }
 
 fn no_handler(name: &str, unmatched: &[&str]) -> String {

@@ -21,7 +21,7 @@ use crate::error::{Failure, exit};
 use crate::kernel::btf::Btf;
 use crate::kernel::hooks::{self, Reader};
 use crate::kernel::host::HostFacts;
-use crate::kernel::names::address_of;
+use crate::kernel::names::{address_of, is_function};
 use crate::load::{make_private, user_cache};
 
 /// Snapshots that are kept; those that were used longest ago go first. One takes about 90 MB.
@@ -116,7 +116,7 @@ impl<'a> Maker<'a> {
         interrupts: &'a Interrupts,
     ) -> Result<Self, Failure> {
         let folder = &settings.folder;
-        fs::create_dir_all(folder).map_err(|error| Failure::cannot_write(folder, &error))?;
+        fs::create_dir_all(folder).map_err(Failure::cannot_write(folder))?;
         Ok(Self { kernel, settings, interrupts })
     }
 
@@ -142,7 +142,7 @@ impl<'a> Maker<'a> {
         }
         if folder.exists() {
             say(&format!("the snapshot {} is damaged, and made anew", folder.display()));
-            fs::remove_dir_all(&folder).map_err(|error| Failure::cannot_write(&folder, &error))?;
+            fs::remove_dir_all(&folder).map_err(Failure::cannot_write(&folder))?;
         }
         let once = match arguments {
             "" => "once for this kernel".to_owned(),
@@ -152,13 +152,13 @@ impl<'a> Maker<'a> {
         let new = tempfile::Builder::new()
             .prefix(".new-")
             .tempdir_in(&cache)
-            .map_err(|error| Failure::cannot_write(&cache, &error))?;
+            .map_err(Failure::cannot_write(&cache))?;
         let made = self.make(arguments, &new.path().join("snapshot"), &key)?;
         match fs::rename(&made.folder, &folder) {
             Ok(()) => forget_oldest(&folder),
             // Another process was faster.
             Err(_) if Base::open(&folder, &key).is_some() => {}
-            Err(error) => return Err(Failure::cannot_write(&folder, &error)),
+            Err(error) => return Err(Failure::cannot_write(&folder)(error)),
         }
         Ok(Base { folder, ..made })
     }
@@ -180,11 +180,10 @@ impl<'a> Maker<'a> {
     }
 
     fn make(&self, arguments: &str, folder: &Path, key: &str) -> Result<Base, Failure> {
-        let unwritable = |error: io::Error| Failure::cannot_write(folder, &error);
-        fs::create_dir_all(folder).map_err(unwritable)?;
+        fs::create_dir_all(folder).map_err(Failure::cannot_write(folder))?;
         let Settings { options, folder: scratch, .. } = self.settings;
         let machine_folder = scratch.join("base");
-        let initramfs = self.initramfs(&machine_folder).map_err(unwritable)?;
+        let initramfs = self.initramfs(&machine_folder).map_err(Failure::cannot_write(folder))?;
         let kernel = self.kernel.unpacked_in_memory().unwrap_or_else(|| self.kernel.path.clone());
         let begun = Instant::now();
         let start = Start::Boot { kernel: &kernel, initramfs: &initramfs, arguments };
@@ -207,19 +206,20 @@ impl<'a> Maker<'a> {
         let vectors = machine.vectors().map_err(failed)?;
         machine.save(folder).map_err(failed)?;
         drop(machine);
-        memory::trim(&folder.join(MEMORY_FILE)).map_err(unwritable)?;
+        memory::trim(&folder.join(MEMORY_FILE)).map_err(Failure::cannot_write(folder))?;
         let functions = functions_of(&symbols) + &vectors;
         // Functions, too: those that say what a kprobe is.
         let data = hooks::needed(&symbols);
         for (name, bytes) in
             [(SYMBOLS, functions.as_bytes()), (DATA, data.as_bytes()), (TYPES, types.as_slice())]
         {
-            fs::write(folder.join(name), bytes).map_err(unwritable)?;
+            fs::write(folder.join(name), bytes).map_err(Failure::cannot_write(folder))?;
         }
-        let state = machine::checksum(folder).map_err(unwritable)?;
+        let state = machine::checksum(folder).map_err(Failure::cannot_write(folder))?;
         let facts = Facts { key: key.to_owned(), host: *host, boot_ms, state };
-        let text = serde_json::to_vec(&facts).map_err(|error| unwritable(error.into()))?;
-        fs::write(folder.join(FACTS), text).map_err(unwritable)?;
+        let text =
+            serde_json::to_vec(&facts).map_err(|it| Failure::cannot_write(folder)(it.into()))?;
+        fs::write(folder.join(FACTS), text).map_err(Failure::cannot_write(folder))?;
         Ok(Base { folder: folder.to_owned(), facts })
     }
 
@@ -260,9 +260,9 @@ fn guest_program(arch: Arch) -> Result<PathBuf, Failure> {
 
 /// The lines of `/proc/kallsyms` that name functions of the kernel: all other symbols are of no use to the plugin.
 fn functions_of(symbols: &str) -> String {
-    let is_function =
-        |line: &&str| matches!(line.split_ascii_whitespace().nth(1), Some("t" | "T" | "w" | "W"));
-    symbols.lines().filter(is_function).flat_map(|line| [line, "\n"]).collect()
+    let lines = symbols.lines();
+    let functions = lines.filter(|it| it.split_ascii_whitespace().nth(1).is_some_and(is_function));
+    functions.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Where the kernel has its BTF: first address and bytes.
@@ -292,7 +292,8 @@ pub struct Kept {
 
 /// All snapshots in the cache, those used longest ago first.
 pub fn kept() -> Vec<Kept> {
-    let of = |entry: fs::DirEntry| {
+    let entries = cache().map(fs::read_dir).into_iter().flatten().flatten().flatten();
+    let kept = entries.filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
         let (release, _) = name.rsplit_once('-')?;
         let file = entry.path().join(FACTS);
@@ -300,9 +301,8 @@ pub fn kept() -> Vec<Kept> {
         let facts = fs::read(file).ok().and_then(|text| serde_json::from_slice(&text).ok());
         let boot = facts.map(|facts: Facts| Duration::from_millis(facts.boot_ms));
         Some(Kept { folder: entry.path(), release: release.to_owned(), boot, used })
-    };
-    let entries = cache().map(fs::read_dir).into_iter().flatten().flatten().flatten();
-    let mut kept: Vec<Kept> = entries.filter_map(of).collect();
+    });
+    let mut kept: Vec<Kept> = kept.collect();
     kept.sort_by_key(|kept| kept.used);
     kept
 }

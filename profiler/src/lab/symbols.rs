@@ -26,6 +26,13 @@ pub struct Symbol {
     label: String,
 }
 
+impl Symbol {
+    /// What [`Self::number`] counts.
+    fn key(&self) -> [String; 2] {
+        [self.module.clone(), self.name.clone()]
+    }
+}
+
 /// All functions of modules, by address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Symbols {
@@ -37,28 +44,27 @@ pub struct Symbols {
 impl Symbols {
     /// Parses lines of `/proc/kallsyms`; skips all others.
     pub fn parse(text: &str) -> Self {
-        let symbol = |(address, kind, name, module): (&str, &str, &str, Option<&str>)| {
+        let symbols = lines_of(text).filter_map(|(address, kind, name, module)| {
             let address = u64::from_str_radix(address, 16).ok()?;
             let module = module.filter(|_| is_function(kind))?.to_owned();
             let is_own = module == BPF || !is_padding(name);
             let (name, label) = (name.to_owned(), name.to_owned());
             is_own.then_some(Symbol { address, name, module, number: 0, label })
-        };
-        let mut found: Vec<(u64, Symbol)> = (0..).zip(lines_of(text).filter_map(symbol)).collect();
+        });
+        let mut found: Vec<(u64, Symbol)> = (0..).zip(symbols).collect();
         found.sort_by(|(_, a), (_, b)| (a.address, &a.name).cmp(&(b.address, &b.name)));
         // The plugin knows a function by its address.
         found.dedup_by_key(|(_, symbol)| symbol.address);
         // The kernel puts a BPF program where there is room: the order of the text is that of their loading.
         found.sort_by_key(|(line, it)| if it.module == BPF { *line } else { it.address });
         let mut same: HashMap<[String; 2], usize> = HashMap::new();
-        let key = |symbol: &Symbol| [symbol.module.clone(), symbol.name.clone()];
         for (_, symbol) in &mut found {
-            let next = same.entry(key(symbol)).or_default();
+            let next = same.entry(symbol.key()).or_default();
             symbol.number = *next;
             *next += 1;
         }
         let mut symbols: Vec<Symbol> = found.into_iter().map(|(_, symbol)| symbol).collect();
-        for symbol in symbols.iter_mut().filter(|symbol| same[&key(symbol)] > 1) {
+        for symbol in symbols.iter_mut().filter(|symbol| same[&symbol.key()] > 1) {
             symbol.label = format!("{}#{}", symbol.name, symbol.number + 1);
         }
         symbols.sort_by_key(|symbol| symbol.address);
@@ -83,12 +89,10 @@ impl Symbols {
     pub(super) fn not_attached(&self, hooks: &Hooks) -> Option<String> {
         let attached: BTreeSet<&str> =
             hooks.list.iter().flat_map(|hook| &hook.handlers).map(String::as_str).collect();
-        let is_one = |symbol: &&Symbol| {
-            symbol.module == BPF && !symbol.name.contains('/') && !attached.contains(&*symbol.name)
-        };
-        let names: BTreeSet<&str> =
-            self.symbols.iter().filter(is_one).map(|symbol| &*symbol.name).collect();
-        let names = Vec::from_iter(names);
+        let programs = self.symbols.iter().filter(|symbol| symbol.module == BPF);
+        let names = programs.map(|symbol| &*symbol.name);
+        let names = names.filter(|name| !name.contains('/') && !attached.contains(name));
+        let names = Vec::from_iter(BTreeSet::from_iter(names));
         (!names.is_empty()).then(|| {
             format!(
                 "where {} BPF program{} called: {} (by tail calls alone, or attached where nobody looks, such as tc, XDP, \
@@ -113,18 +117,18 @@ impl Symbols {
 
     /// The functions of `module` that a pattern matches, by address, under names that tell those of one name apart.
     fn matching(&self, module: &str, pattern: &Pattern) -> Vec<CountedHandler> {
-        // A BPF program may have any name, and is in one piece.
-        let is_whole = |symbol: &Symbol| module == BPF || !symbol.name.contains(".cold");
-        let is_its = |symbol: &&Symbol| {
-            symbol.module == module && is_whole(symbol) && pattern.matches(&symbol.name)
-        };
-        let handler = |symbol: &Symbol| CountedHandler {
+        let whole = self.symbols.iter().filter(|symbol| {
+            // A BPF program may have any name, and is in one piece.
+            symbol.module == module && (module == BPF || !symbol.name.contains(".cold"))
+        });
+        let matching = whole.filter(|symbol| pattern.matches(&symbol.name));
+        let handlers = matching.map(|symbol| CountedHandler {
             name: symbol.label.clone(),
             module: Some(symbol.module.clone()),
             by_glob: is_glob(pattern.as_str()),
             address: symbol.address,
-        };
-        self.symbols.iter().filter(is_its).map(handler).collect()
+        });
+        handlers.collect()
     }
 
     /// The functions that are counted one by one: of the module, or such of the kernel (lines of `/proc/kallsyms`) that are

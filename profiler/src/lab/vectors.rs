@@ -9,10 +9,9 @@ const IS_PRESENT: u8 = 0x80;
 
 /// Where it lies and its bytes, by what QEMU's `info registers` prints: `IDT=     fffffe0000000000 00000fff`.
 pub(super) fn table(registers: &str) -> Option<[u64; 2]> {
-    let mut words =
-        registers.lines().find_map(|line| line.strip_prefix("IDT="))?.split_whitespace();
-    let mut number = || u64::from_str_radix(words.next()?, 16).ok();
-    Some([number()?, number()?.min(0xfff) + 1])
+    let words = registers.lines().find_map(|line| line.strip_prefix("IDT="))?.split_whitespace();
+    let mut numbers = words.map_while(|word| u64::from_str_radix(word, 16).ok());
+    Some([numbers.next()?, numbers.next()?.min(0xfff) + 1])
 }
 
 /// Lines of a request to the plugin: each vector's number and where the CPU goes.

@@ -25,8 +25,7 @@ impl Outputs {
             if let Some(out) = &args.out {
                 let is_only = benches.len() == 1;
                 let folder = if is_only { out.clone() } else { out.join(&kernel.release) };
-                fs::create_dir_all(&folder)
-                    .map_err(|error| Failure::cannot_write(&folder, &error))?;
+                fs::create_dir_all(&folder).map_err(Failure::cannot_write(&folder))?;
                 if args.candidate.is_empty() {
                     paths[0].get_or_insert(folder.join("series.json"));
                 } else {

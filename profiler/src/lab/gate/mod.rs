@@ -16,6 +16,7 @@ use super::subject::{Build, Subject};
 use super::{KernelBuilds, builds, cache, private_folder, snapshots};
 use crate::error::{Failure, exit};
 use crate::export::verdict::{GateReport, LeftOut};
+use crate::kernel::hooks::Hook;
 use crate::load::PrivateFolder;
 use crate::load_profile::{Library, LoadProfile};
 use crate::prepare::{self, changed_defaults};
@@ -58,13 +59,18 @@ impl Options {
 
     /// The builds of a driver for one kernel each.
     fn pairs(&self) -> impl Iterator<Item = (&Path, &Path)> {
-        let of =
-            |file: &Path| prepare::inspect(file).ok().map(|module| (module.name, module.built_for));
-        self.lab.baseline.iter().filter_map(Subject::module).filter_map(move |base| {
+        self.lab.baseline.iter().filter_map(Subject::module).filter_map(|base| {
+            let wanted = Some(target_of(base)?);
             let mut candidates = self.lab.candidate.iter().filter_map(Subject::module);
-            let is_its = |other: &&Path| of(base).is_some_and(|it| Some(it) == of(other));
-            Some((base, candidates.find(is_its)?))
+            Some((base, candidates.find(|other| target_of(other) == wanted)?))
         })
+    }
+
+    /// Whether to tell if a hook was reached: who asks for some handlers is told that of theirs. What differs is told of all hooks.
+    fn asks_about(&self, hook: &Hook) -> bool {
+        let mut handlers = hook.handlers.iter();
+        self.handlers.is_empty()
+            || handlers.any(|name| self.handlers.iter().any(|wanted| wanted.matches(name)))
     }
 
     /// Parameters whose defaults differ between the builds, in words, by name.
@@ -72,6 +78,11 @@ impl Options {
         let changed = self.pairs().map(|(base, candidate)| changed_defaults(base, candidate));
         changed.flatten().collect()
     }
+}
+
+/// The module in a file, and the kernel that it was built for.
+fn target_of(file: &Path) -> Option<(String, Option<String>)> {
+    prepare::inspect(file).ok().map(|module| (module.name, module.built_for))
 }
 
 /// What was measured, and what that says.
@@ -123,9 +134,9 @@ impl Planned {
             Some(changed) if options.changed_only => session.only(changed),
             _ => session.clone(),
         };
-        let params = |own: &String| session.clone().with_parameters(own).module_params;
+        let own_params = options.own_params.each_ref();
         [options.lab.baseline_params, options.lab.candidate_params] =
-            options.own_params.each_ref().map(params);
+            own_params.map(|own| session.clone().with_parameters(own).module_params);
         options.lab.check()?;
         let folder = private_folder("profiler-gate-")?;
         let benches = builds::of_kernels(&options.lab, folder.path())?;
@@ -144,11 +155,11 @@ impl Planned {
     /// The cache in `folder`, with what it has for each kernel.
     fn cached(&self, folder: &Path) -> std::io::Result<Vec<Cached>> {
         let folder = cache::open(folder)?;
-        let cached = |number| {
+        let cached = (0..self.benches.len()).map(|number| {
             let file = folder.join(self.key(number)? + ".json");
             Ok(Cached { runs: cache::find(&file), file })
-        };
-        (0..self.benches.len()).map(cached).collect()
+        });
+        cached.collect()
     }
 
     /// What the baseline's runs on a kernel depend on.
@@ -174,8 +185,8 @@ impl Planned {
         let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
         let cached = self.cached.iter().filter(|cached| cached.runs.is_some()).count();
         let kept = snapshots::kept();
-        let is_kept = |release: &&&str| kept.iter().any(|kept| kept.release == ***release);
-        let snapshots = kernels.iter().filter(is_kept).count();
+        let releases: Vec<&str> = kept.iter().map(|kept| &*kept.release).collect();
+        let snapshots = kernels.iter().filter(|release| releases.contains(release)).count();
         let boot = kept.iter().rev().find_map(|kept| kept.boot);
         let lab = &self.options.lab;
         let mut text = self.measured.text(&kernels, cached, snapshots, lab.jobs(), boot);
@@ -284,8 +295,9 @@ impl Planned {
             ),
         });
         let mut report = GateReport { changed, defaults, ..report };
-        let no_cache = |why| format!("the baseline's runs are not kept for the next gate: {why}");
-        report.notes.extend(self.no_cache.iter().map(no_cache));
+        if let Some(why) = &self.no_cache {
+            report.notes.push(format!("the baseline's runs are not kept for the next gate: {why}"));
+        }
         Ok(Decision { report, candidate, known, rule })
     }
 
@@ -297,14 +309,15 @@ impl Planned {
         let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
         let module = self.benches.first().map_or("", |bench| &bench.baseline.name);
         let params = &self.options.lab.candidate_params;
-        let unlike =
-            |run: &Run| Some((run.name.clone(), unlike(&run.recording, &kernels, module, params)?));
-        release.iter().find_map(unlike).map_or(Ok(()), |(name, why)| {
-            let text = format!(
-                "not comparable with the release {name}: {why}; measure the release anew, or name its .ko"
-            );
-            Err(Failure::new(exit::NOT_COMPARABLE, text))
-        })
+        for Run { name, recording } in release {
+            if let Some(why) = unlike(recording, &kernels, module, params) {
+                let text = format!(
+                    "not comparable with the release {name}: {why}; measure the release anew, or name its .ko"
+                );
+                return Err(Failure::new(exit::NOT_COMPARABLE, text));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -344,9 +357,6 @@ fn unlike(of: &Recording, kernels: &[&str], module: &str, params: &str) -> Optio
     let facts = of.modules.first();
     let name = facts.map_or("none", |facts| &facts.name);
     let given = facts.and_then(|facts| facts.given.as_deref());
-    let words = |set: &str| -> BTreeSet<String> {
-        set.split_ascii_whitespace().map(str::to_owned).collect()
-    };
     let (version, this) = (&of.tool.version, Tool::this().version);
     if of.meter != Meter::Exact {
         Some("its instructions were not counted".to_owned())
@@ -360,13 +370,16 @@ fn unlike(of: &Recording, kernels: &[&str], module: &str, params: &str) -> Optio
         match given {
             None if Installs::is_name(name) => None,
             None => Some("it does not say with which parameters its module was loaded".to_owned()),
-            Some(given) => (words(given) != words(params)).then(|| {
-                format!(
-                    "its module was loaded with `{given}`, and the candidate is with `{params}`"
-                )
-            }),
+            Some(given) if words(given) != words(params) => Some(format!(
+                "its module was loaded with `{given}`, and the candidate is with `{params}`"
+            )),
+            Some(_) => None,
         }
     }
+}
+
+fn words(params: &str) -> BTreeSet<&str> {
+    params.split_ascii_whitespace().collect()
 }
 
 impl Planned {
@@ -384,16 +397,13 @@ impl Planned {
 
 /// Reads both builds and all load profiles.
 fn choose(options: &Options) -> Result<Session, Failure> {
-    let read = |file: &Path| {
-        Registered::read(file).map_err(|why| {
-            Failure::new(exit::BAD_INPUT, format!("cannot read {}: {why}", file.display()))
-        })
-    };
     let subjects = options.lab.baseline.iter().chain(&options.lab.candidate);
     let (mut names, mut found) = (Vec::new(), Vec::new());
     for file in subjects.filter_map(Subject::module) {
         names.push(prepare::inspect(file)?.name);
-        found.push(read(file)?);
+        found.push(Registered::read(file).map_err(|why| {
+            Failure::new(exit::BAD_INPUT, format!("cannot read {}: {why}", file.display()))
+        })?);
     }
     let listed = Library::of_user(&[]).list()?;
     let profiles: Vec<LoadProfile> = listed
@@ -418,12 +428,11 @@ fn keep(out: &Path, benches: &[KernelBuilds], sides: &[Vec<Run>; 2]) -> Result<(
     for bench in benches {
         let release = &bench.kernel.release;
         let folder = if benches.len() > 1 { out.join(release) } else { out.to_owned() };
-        fs::create_dir_all(&folder).map_err(|error| Failure::cannot_write(&folder, &error))?;
+        fs::create_dir_all(&folder).map_err(Failure::cannot_write(&folder))?;
         for (name, runs) in ["baseline", "candidate"].into_iter().zip(sides) {
-            let on_kernel =
-                |run: &&Run| run.recording.host.kernel_release.as_ref() == Some(release);
-            let runs: Vec<Recording> =
-                runs.iter().filter(on_kernel).map(|run| run.recording.clone()).collect();
+            let runs = runs.iter().map(|run| &run.recording);
+            let on_kernel = runs.filter(|run| run.host.kernel_release.as_ref() == Some(release));
+            let runs: Vec<Recording> = on_kernel.cloned().collect();
             if !runs.is_empty() {
                 Series::new(name, runs).write(&folder.join(format!("{name}.json")))?;
             }

@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::slice;
 use std::sync::Arc;
 
 use super::{Options, Planned};
 use crate::error::{Failure, exit};
-use crate::kernel::hooks::Hook;
 use crate::lab::plan::Job;
 use crate::lab::runs::Lab;
-use crate::lab::session::{Reach, Session};
+use crate::lab::session::Reach;
 use crate::lab::{Measured, Settings, count};
 use crate::load::BuiltinKind;
 use crate::progress::Progress;
@@ -75,18 +75,15 @@ impl<'a> Rounds<'a> {
         self.known[0].extend(cached.into_iter().flatten().cloned());
         let mut work = session.work(kernel);
         let first = self.planned.changed.as_ref().map(|changed| session.only(changed));
-        let is_in = |job: &Job, of: &Session| {
-            of.loads.iter().any(|load| job.run.loads.contains(&load.kind))
-        };
-        work.retain(|job| is_in(job, &self.planned.measured));
-        work.sort_by_key(|job| first.as_ref().is_some_and(|first| !is_in(job, first)));
+        work.retain(|job| self.planned.measured.has_load_of(job));
+        work.sort_by_key(|job| first.as_ref().is_some_and(|first| !first.has_load_of(job)));
         if let Some(changed) = self.planned.changed_alone(&self.rule) {
             let functions = Arc::new(changed.functions.clone());
-            let is_general = |job: &&mut Job| {
-                job.run.loads.iter().all(|load| BuiltinKind::GENERAL.contains(load))
-            };
-            let general = work.iter_mut().filter(is_general);
-            general.for_each(|job| job.only_if_called = Some(Arc::clone(&functions)));
+            for job in &mut work {
+                if job.run.loads.iter().all(|load| BuiltinKind::GENERAL.contains(load)) {
+                    job.only_if_called = Some(Arc::clone(&functions));
+                }
+            }
         }
         let mut placements = 0..1;
         let mut jobs = work.clone();
@@ -117,8 +114,9 @@ impl<'a> Rounds<'a> {
             }
         }
         let release = Some(&self.planned.benches[number].kernel.release);
-        let of_kernel = |run: &&Recording| run.host.kernel_release.as_ref() == release;
-        let baseline: Vec<Recording> = self.known[0].iter().filter(of_kernel).cloned().collect();
+        let known = self.known[0].iter();
+        let of_kernel = known.filter(|run| run.host.kernel_release.as_ref() == release);
+        let baseline: Vec<Recording> = of_kernel.cloned().collect();
         self.planned.remember(number, &baseline, self.progress);
         Ok(())
     }
@@ -126,14 +124,10 @@ impl<'a> Rounds<'a> {
     /// Takes out the baseline's runs that call nothing which differs: the candidate has none of these.
     fn take_alike(&mut self, jobs: &[Job], measured: &mut Measured) -> Vec<Recording> {
         let guests = alike(jobs, &measured.baseline);
-        let job_of = |run: &Recording| {
-            let place = run.place.as_ref()?;
-            Some((jobs.iter().find(|job| job.part == place.part)?, place.boot))
-        };
-        let is_alike = |run: &mut Recording| {
-            job_of(run).is_some_and(|(job, boot)| guests.contains(&(boot, job.guest)))
-        };
-        let alike: Vec<Recording> = measured.baseline.extract_if(.., is_alike).collect();
+        let alike = measured.baseline.extract_if(.., |run| {
+            job_of(run, jobs).is_some_and(|(_, guest)| guests.contains(&guest))
+        });
+        let alike: Vec<Recording> = alike.collect();
         self.alike.extend(alike.iter().filter_map(|run| run.place.as_ref()?.part.clone()));
         alike
     }
@@ -142,11 +136,11 @@ impl<'a> Rounds<'a> {
     fn reached(&mut self, kernel: Option<&str>, measured: &Measured, alike: &[Recording]) -> Reach {
         let Planned { session, options, .. } = self.planned;
         // Recordings are large: copied only where some are of both.
-        let of_both = |runs| match alike {
+        let sides = [&measured.baseline[..], &measured.candidate];
+        let [base, candidate] = sides.map(|runs| match alike {
             [] => Cow::Borrowed(runs),
             alike => Cow::Owned([runs, alike].concat()),
-        };
-        let [base, candidate] = [&measured.baseline[..], &measured.candidate].map(of_both);
+        });
         let [base, candidate] = [&*base, &*candidate];
         for pattern in session.not_found(base, candidate) {
             let text = format!("--handler {pattern}: neither build has a handler of that name");
@@ -156,14 +150,13 @@ impl<'a> Rounds<'a> {
         // What the user says of a handler comes after it, and counts.
         self.rule.handlers.splice(0..0, std::mem::take(&mut reach.rules));
         let [base, candidate] = [base, candidate].map(Vec::from_iter);
-        let hint = |handler: &str| session.load_for(handler);
-        // What differs is told of all hooks, and who asks for some handlers is told which of theirs were reached.
-        let wanted = &options.handlers;
-        let is_asked = |hook: &Hook| {
-            let is_its = |name: &String| wanted.iter().any(|wanted| wanted.matches(name));
-            wanted.is_empty() || hook.handlers.iter().any(is_its)
-        };
-        match HookReport::of(&base, &candidate, &self.rule, &is_asked, &hint) {
+        match HookReport::of(
+            &base,
+            &candidate,
+            &self.rule,
+            &|hook| options.asks_about(hook),
+            &|handler| session.load_for(handler),
+        ) {
             Some(found) => {
                 // Where a BPF program is attached may not be known, so its name is all there is.
                 if options.lab.baseline.iter().all(|subject| subject.command().is_none()) {
@@ -191,12 +184,12 @@ impl<'a> Rounds<'a> {
 
     /// The parts of a kernel that need more placements; none if the runs cannot be compared, which the gate reports.
     fn open(&self, number: usize) -> Parts {
-        let release = self.planned.benches[number].kernel.release.as_str();
-        let of_kernel = |runs: &Vec<Run>| -> Vec<Run> {
-            let is_of = |run: &&Run| run.recording.host.kernel_release.as_deref() == Some(release);
-            runs.iter().filter(is_of).cloned().collect()
-        };
-        let [base, candidate] = self.runs.each_ref().map(of_kernel);
+        let release = Some(&self.planned.benches[number].kernel.release);
+        let [base, candidate] = self.runs.each_ref().map(|runs| {
+            let runs = runs.iter();
+            let of_kernel = runs.filter(|it| it.recording.host.kernel_release.as_ref() == release);
+            of_kernel.cloned().collect::<Vec<_>>()
+        });
         Sides::new(&base, &candidate, self.allowed, false)
             .map_or_else(|_| Parts::new(), |sides| verdict::open_parts(&sides, &self.rule))
     }
@@ -221,12 +214,13 @@ fn next_end(measured: u32) -> u32 {
 /// The jobs of further placements, by which `open` parts are decided. What shares a guest comes after the same in each run; what
 /// would follow the last open one is left out, unless guests are `whole`, as another gate's runs are compared with these.
 fn again(work: &[Job], open: &Parts, whole: bool) -> Vec<Job> {
-    let is_open = |job: &&Job| open.contains(&job.part);
-    let guests: BTreeSet<u32> = work.iter().filter(is_open).map(|job| job.guest).collect();
-    let mut begun = if whole { guests } else { BTreeSet::new() };
+    let mut begun = BTreeSet::new();
+    if whole {
+        begun.extend(work.iter().filter(|job| open.contains(&job.part)).map(|job| job.guest));
+    }
     let mut jobs = Vec::new();
     for job in work.iter().rev() {
-        begun.extend(is_open(&job).then_some(job.guest));
+        begun.extend(open.contains(&job.part).then_some(job.guest));
         if begun.contains(&job.guest) {
             jobs.push(Job { only_if_called: None, ..job.clone() });
         }
@@ -243,34 +237,22 @@ fn both(
     known: &mut [Vec<Recording>; 2],
     progress: &mut Progress,
 ) -> Measured {
-    let is_of = |run: &Recording, job: &Job, numbers: &Range<u32>| {
-        let is_its =
-            |place: &SeriesPosition| numbers.contains(&place.boot) && place.part == job.part;
-        run.place.as_ref().is_some_and(is_its)
-    };
-    let has = |runs: &[Recording], job: &Job| {
-        let mut numbers = placements.clone();
-        numbers.all(|number| runs.iter().any(|run| is_of(run, job, &(number..number + 1))))
-    };
-    let is_asked =
-        |run: &Recording, jobs: &[Job]| jobs.iter().any(|job| is_of(run, job, &placements));
-    // What shares a guest is measured as a whole.
-    let lacks = |runs: &[Recording], job: &Job| {
-        jobs.iter().any(|other| other.guest == job.guest && !has(runs, other))
-    };
     let mut measured = Measured::default();
-    // A load that fails is lacking still when it was measured.
-    let lacking: Vec<[bool; 2]> =
-        jobs.iter().map(|job| known.each_ref().map(|runs| lacks(runs, job))).collect();
+    // A load that fails is lacking still when it was measured. What shares a guest is measured as a whole.
+    let lacking = jobs.iter().map(|job| {
+        let guest: Vec<&Job> = jobs.iter().filter(|other| other.guest == job.guest).collect();
+        known.each_ref().map(|runs| guest.iter().any(|job| lacks(runs, job, &placements)))
+    });
+    let lacking: Vec<[bool; 2]> = lacking.collect();
     let two = [Side::Baseline, Side::Candidate];
     for (sides, wanted) in
         [(&two[..], [true, true]), (&two[..1], [true, false]), (&two[1..], [false, true])]
     {
         let done = if wanted[0] { BTreeSet::new() } else { alike(jobs, &known[0]) };
-        let is_done =
-            |job: &Job| placements.clone().all(|number| done.contains(&(number, job.guest)));
-        let of_sides =
-            jobs.iter().zip(&lacking).filter(|(job, lacking)| **lacking == wanted && !is_done(job));
+        let of_sides = jobs.iter().zip(&lacking).filter(|(job, lacking)| {
+            let mut numbers = placements.clone();
+            **lacking == wanted && !numbers.all(|number| done.contains(&(number, job.guest)))
+        });
         let jobs: Vec<Job> = of_sides.map(|(job, _)| job.clone()).collect();
         if jobs.is_empty() || measured.failure.is_some() {
             continue;
@@ -281,33 +263,51 @@ fn both(
         for ((known, more), wanted) in
             known.iter_mut().zip([more.baseline, more.candidate]).zip(wanted)
         {
-            known.retain(|run| !(wanted && is_asked(run, &jobs)));
+            known.retain(|run| !(wanted && is_of(run, &jobs, &placements)));
             known.extend(more);
         }
     }
     [measured.baseline, measured.candidate] = known
         .each_ref()
-        .map(|runs| runs.iter().filter(|run| is_asked(run, jobs)).cloned().collect());
+        .map(|runs| runs.iter().filter(|run| is_of(run, jobs, &placements)).cloned().collect());
     measured
+}
+
+/// Whether a run is of one of the jobs under one of the placements.
+fn is_of(run: &Recording, jobs: &[Job], placements: &Range<u32>) -> bool {
+    let Some(place) = &run.place else { return false };
+    placements.contains(&place.boot) && jobs.iter().any(|job| job.part == place.part)
+}
+
+/// Whether the job has no run under one of the placements.
+fn lacks(runs: &[Recording], job: &Job, placements: &Range<u32>) -> bool {
+    placements.clone().any(|number| {
+        let number = number..number + 1;
+        !runs.iter().any(|run| is_of(run, slice::from_ref(job), &number))
+    })
 }
 
 /// Placements and guests in which each of the baseline's runs says that the candidate's are [left out](Job::only_if_called).
 fn alike(jobs: &[Job], baseline: &[Recording]) -> BTreeSet<(u32, u32)> {
-    let runs = |run: &Recording| {
-        let place = run.place.clone()?;
-        let job = jobs.iter().find(|job| job.part == place.part)?;
-        Some(((place.boot, job.guest), job.is_called_in(run)))
-    };
     let mut called: BTreeMap<(u32, u32), Vec<bool>> = BTreeMap::new();
-    for (guest, is_called) in baseline.iter().filter_map(runs) {
-        called.entry(guest).or_default().push(is_called);
+    for run in baseline {
+        if let Some((job, guest)) = job_of(run, jobs) {
+            called.entry(guest).or_default().push(job.is_called_in(run));
+        }
     }
-    // One that failed may have called anything.
-    let size = |guest: u32| jobs.iter().filter(|job| job.guest == guest).count();
-    let is_alike = |(at, called): &((u32, u32), Vec<bool>)| {
-        called.len() == size(at.1) && !called.contains(&true)
-    };
-    called.into_iter().filter(is_alike).map(|(at, _)| at).collect()
+    called.retain(|(_, guest), called| {
+        let of_guest = jobs.iter().filter(|job| job.guest == *guest);
+        // One that failed may have called anything.
+        called.len() == of_guest.count() && !called.contains(&true)
+    });
+    called.into_keys().collect()
+}
+
+/// The job of a run, and its placement and guest.
+fn job_of<'a>(run: &Recording, jobs: &'a [Job]) -> Option<(&'a Job, (u32, u32))> {
+    let place = run.place.as_ref()?;
+    let job = jobs.iter().find(|job| job.part == place.part)?;
+    Some((job, (place.boot, job.guest)))
 }
 
 /// Why it is not known what builds register, in words.
@@ -319,16 +319,14 @@ fn unreadable(runs: &[&Recording], kernel: Option<&str>) -> Vec<String> {
 }
 
 fn named(given: &str, recordings: Vec<Recording>) -> impl Iterator<Item = Run> {
-    let name = |recording: &Recording| {
-        let place = recording.place.as_ref();
-        place.map_or(String::new(), |place| {
-            let part = place.part.as_deref().map_or(String::new(), |part| format!(", {part}"));
-            format!("{part}, placement {}", place.boot)
-        })
-    };
-    recordings
-        .into_iter()
-        .map(move |recording| Run { name: format!("{given}{}", name(&recording)), recording })
+    recordings.into_iter().map(move |recording| {
+        let mut name = given.to_owned();
+        if let Some(SeriesPosition { boot, part, .. }) = &recording.place {
+            name.extend(part.iter().map(|part| format!(", {part}")));
+            name.push_str(&format!(", placement {boot}"));
+        }
+        Run { name, recording }
+    })
 }
 
 #[cfg(test)]
@@ -337,6 +335,7 @@ mod tests {
     use crate::explain::tests::{drawn, runs};
     use crate::kernel::hooks::Hooks;
     use crate::kernel::module::ModuleFacts;
+    use crate::lab::session::Session;
 
     #[test]
     fn placements_grow_to_the_most() {

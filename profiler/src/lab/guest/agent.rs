@@ -38,23 +38,27 @@ const IDLE_TICKS: u64 = 50;
 /// Starts the program and waits until it has ended or is idle, then stops it with all processes that it has started: what reads the
 /// driver's reports would else run between operations, and within them. Returns whether it has ended.
 pub(super) fn start(agent: &Agent, files: &[u8]) -> Result<bool, Failure> {
-    let failed = |what: String| failed(agent, exit::LAB_FAILED, &what);
-    unpack(agent, files).map_err(|error| failed(format!("its files: {error}")))?;
-    let mut child = spawn(agent).map_err(|error| failed(error.to_string()))?;
-    let with_output = |what: String| failed(format!("{what}; {}\n{GUEST}", said(OUTPUT)));
+    come_to_rest(agent, files).map_err(|what| failed(agent, exit::LAB_FAILED, &what))
+}
+
+fn come_to_rest(agent: &Agent, files: &[u8]) -> Result<bool, String> {
+    unpack(agent, files).map_err(|error| format!("its files: {error}"))?;
+    let mut child = spawn(agent).map_err(|error| error.to_string())?;
+    let mut why = format!("it was not at rest within {LIMIT} s of the guest's clock");
     for _ in 0..LIMIT {
         let before = idle();
         thread::sleep(Duration::from_secs(1));
-        let ended = child.try_wait().map_err(|error| failed(error.to_string()))?;
+        let ended = child.try_wait().map_err(|error| error.to_string())?;
         if let Some(status) = ended.filter(|status| !status.success()) {
-            return Err(with_output(format!("it ended with {status}")));
+            why = format!("it ended with {status}");
+            break;
         }
         if idle().saturating_sub(before) >= IDLE_TICKS {
-            stop(ended.is_none().then_some(&child)).map_err(failed)?;
+            stop(ended.is_none().then_some(&child))?;
             return Ok(ended.is_some());
         }
     }
-    Err(with_output(format!("it was not at rest within {LIMIT} s of the guest's clock")))
+    Err(format!("{why}; {}\n{GUEST}", said(OUTPUT)))
 }
 
 /// What came of it.
@@ -127,12 +131,11 @@ fn idle() -> u64 {
 /// What was printed to a file, in words: the last lines.
 pub(super) fn said(output: &str) -> String {
     let mut text = Vec::new();
-    let read = |mut file: File| {
+    let _ = File::open(output).and_then(|mut file| {
         let from = file.metadata()?.len().saturating_sub(LAST_BYTES);
         file.seek(SeekFrom::Start(from))?;
         file.take(LAST_BYTES).read_to_end(&mut text)
-    };
-    let _ = File::open(output).and_then(read);
+    });
     let text = String::from_utf8_lossy(&text).into_owned();
     match last_lines(&text, LINES).as_str() {
         "" => "it said nothing".to_owned(),

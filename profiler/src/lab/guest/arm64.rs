@@ -67,12 +67,12 @@ impl Devices {
 
 /// The folder of the pvpanic device.
 fn pvpanic() -> io::Result<PathBuf> {
-    let is_it = |folder: &PathBuf| {
+    let mut devices = fs::read_dir("/sys/bus/pci/devices")?.flatten().map(|entry| entry.path());
+    let found = devices.find(|folder| {
         ["vendor", "device"].map(|file| fs::read_to_string(folder.join(file)).unwrap_or_default())
             == PVPANIC.map(|id| format!("{id}\n"))
-    };
-    let mut devices = fs::read_dir("/sys/bus/pci/devices")?.flatten().map(|entry| entry.path());
-    devices.find(is_it).ok_or_else(|| io::Error::other("QEMU has no device pvpanic-pci"))
+    });
+    found.ok_or_else(|| io::Error::other("QEMU has no device pvpanic-pci"))
 }
 
 /// Maps registers.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use super::{agent, internal};
@@ -26,31 +26,30 @@ const PREFIXES: [&str; 5] = ["audit_", "__audit_", "auditd_", "auditsc_", "kaudi
 
 /// Why rules were refused: with `-R` auditctl tells syslog alone, which is this process for a second try.
 pub(super) fn explained(agent: &Agent, failure: Failure) -> Failure {
-    let heard = || -> io::Result<Vec<String>> {
-        let log = UnixDatagram::bind(SYSLOG)?;
-        log.set_read_timeout(Some(SILENCE))?;
-        let mut child =
-            agent::command(agent)?.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-        let (mut lines, mut message) = (Vec::new(), [0; 1024]);
-        while let Ok(bytes) = log.recv(&mut message) {
-            lines
-                .push(String::from_utf8_lossy(&message[..bytes]).trim_end_matches('\0').to_owned());
-        }
-        // It has said nothing for a while.
-        child.kill()?;
-        child.wait()?;
-        Ok(lines)
-    };
-    let mut lines = heard().unwrap_or_default();
+    let mut lines = told(agent).unwrap_or_default();
     lines.truncate(agent::LINES);
     let message = format!("{}\nit told syslog:\n{}", failure.message, lines.join("\n"));
     if lines.is_empty() { failure } else { Failure { message, ..failure } }
 }
 
+/// What auditctl tells syslog.
+fn told(agent: &Agent) -> io::Result<Vec<String>> {
+    let log = UnixDatagram::bind(SYSLOG)?;
+    log.set_read_timeout(Some(SILENCE))?;
+    let mut child = agent::command(agent)?.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    let (mut lines, mut message) = (Vec::new(), [0; 1024]);
+    while let Ok(bytes) = log.recv(&mut message) {
+        lines.push(String::from_utf8_lossy(&message[..bytes]).trim_end_matches('\0').to_owned());
+    }
+    // It has said nothing for a while.
+    child.kill()?;
+    child.wait()?;
+    Ok(lines)
+}
+
 /// Turns audit on, as auditd does when it starts; gives the facts, which say how many rules there are, and lines of
 /// `/proc/kallsyms` in which these functions are those of a module.
 pub(super) fn installed(agent: &Agent) -> Result<(ModuleFacts, String), Failure> {
-    let failed = |code: u8, what: String| agent::failed(agent, code, &what);
     auditctl(agent, &["-e", "1"])?;
     let listed = auditctl(agent, &["-l"])?;
     let loaded: Vec<&str> = listed.lines().filter(|line| is_rule(line)).collect();
@@ -59,12 +58,12 @@ pub(super) fn installed(agent: &Agent) -> Result<(ModuleFacts, String), Failure>
     let given = rules.lines().filter(|line| is_rule(line)).count();
     if loaded.is_empty() && given > 0 {
         let what = format!("none of its {given} rules was loaded (`auditctl -l`)");
-        return Err(failed(exit::NO_TARGET, what));
+        return Err(agent::failed(agent, exit::NO_TARGET, &what));
     }
     let functions = functions_of_kernel(&PREFIXES, Installs::AuditRules.module())?;
     if !functions.contains(" __audit_syscall_entry\t") {
-        let what = "this kernel does not audit system calls (CONFIG_AUDITSYSCALL)".to_owned();
-        return Err(failed(exit::LAB_FAILED, what));
+        let what = "this kernel does not audit system calls (CONFIG_AUDITSYSCALL)";
+        return Err(agent::failed(agent, exit::LAB_FAILED, what));
     }
     Ok((facts(&loaded, given), functions))
 }
@@ -86,10 +85,10 @@ fn facts(loaded: &[&str], given: usize) -> ModuleFacts {
 /// A rule as auditctl lists it, with the function that goes through the rules of its list (kernel/auditsc.c, audit.c).
 fn hook(rule: &str) -> Hook {
     let list = rule.split_whitespace().nth(1).unwrap_or_default();
-    let has = |name: &str| list.split(',').any(|word| word == name);
-    let function = if rule.starts_with("-w") || has("exit") {
+    let words: Vec<&str> = list.split(',').collect();
+    let function = if rule.starts_with("-w") || words.contains(&"exit") {
         "__audit_syscall_exit"
-    } else if has("task") {
+    } else if words.contains(&"task") {
         "audit_alloc"
     } else {
         "audit_filter"
@@ -99,18 +98,18 @@ fn hook(rule: &str) -> Hook {
 
 /// What auditctl prints when it is run with these arguments.
 fn auditctl(agent: &Agent, arguments: &[&str]) -> Result<String, Failure> {
-    let failed = |what: String| {
-        let what = format!("`auditctl {}`: {what}", arguments.join(" "));
-        agent::failed(agent, exit::LAB_FAILED, &what)
-    };
     let program = agent.arguments.first().ok_or_else(|| internal("no auditctl"))?;
-    let done = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    let done = done.map_err(|error| failed(error.to_string()))?;
-    if !done.status.success() {
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        return Err(failed(format!("it ended with {}; it said:\n{said}", done.status)));
-    }
-    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+    let what = match Command::new(program).args(arguments).stdin(Stdio::null()).output() {
+        Ok(Output { status, stdout, .. }) if status.success() => {
+            return Ok(String::from_utf8_lossy(&stdout).into_owned());
+        }
+        Ok(Output { status, stderr, .. }) => {
+            format!("it ended with {status}; it said:\n{}", String::from_utf8_lossy(&stderr))
+        }
+        Err(error) => error.to_string(),
+    };
+    let what = format!("`auditctl {}`: {what}", arguments.join(" "));
+    Err(agent::failed(agent, exit::LAB_FAILED, &what))
 }
 
 /// Whether a line adds a rule, in a file or in what auditctl lists.

@@ -124,9 +124,9 @@ fn named(symbols: &str, programs: &[LoadedProgram]) -> String {
         text.push_str(&format!("{address} {kind} {name}\t[{}]\n", module.unwrap_or_default()));
     }
     for program in programs {
-        let full = |at: usize| in_source(names.get(program.functions.get(at)?)?);
-        let names = program.names(program.functions.len(), full);
-        for (address, name) in program.functions.iter().zip(names) {
+        let functions = &program.functions;
+        let names = program.names(functions.len(), |at| in_source(names.get(functions.get(at)?)?));
+        for (address, name) in functions.iter().zip(names) {
             text.push_str(&format!("{address:016x} t {name}\t[{BPF}]\n"));
         }
     }

@@ -73,8 +73,8 @@ impl Channel {
     /// Answers, and stops the machine until the host lets it go on.
     pub(super) fn answer(&mut self, answer: &Answer, attachment: &[u8]) {
         let text = serde_json::to_vec(answer).unwrap_or_default();
-        let place = |bytes: &[u8]| [bytes.as_ptr() as u64, bytes.len() as u64];
-        let ([at, bytes], [attached, more]) = (place(&text), place(attachment));
+        let [[at, bytes], [attached, more]] =
+            [&*text, attachment].map(|bytes| [bytes.as_ptr() as u64, bytes.len() as u64]);
         let header: Header = [MAGIC, at, bytes, attached, more];
         // SAFETY: `open` mapped the page, and nothing else uses it.
         unsafe { self.header.write_volatile(header) };

@@ -68,8 +68,8 @@ pub(super) fn install(
 
 /// Makes the history of a placement.
 pub(super) fn place(number: u32) -> Result<(), Failure> {
-    let failed = |error| internal(format!("cannot make placement {number}: {error}"));
-    placement::make(number).map_err(failed)
+    placement::make(number)
+        .map_err(|error| internal(format!("cannot make placement {number}: {error}")))
 }
 
 /// The facts of the BPF programs that an agent has loaded, and `symbols` with their names.
@@ -91,8 +91,11 @@ fn programs_of(
 }
 
 fn insert(module: &ModuleFile, file: &[u8]) -> Result<(), Failure> {
-    let name = &module.name;
-    let refused = |what: &dyn std::fmt::Display| {
+    let params = CString::new(module.params.as_str()).map_err(|error| error.to_string());
+    let inserted = params
+        .and_then(|params| init_module(file, &params).map_err(|errno| errno.desc().to_owned()));
+    inserted.map_err(|what| {
+        let name = &module.name;
         let params = match module.params.as_str() {
             "" => String::new(),
             params => format!(" with `{params}`"),
@@ -100,26 +103,24 @@ fn insert(module: &ModuleFile, file: &[u8]) -> Result<(), Failure> {
         let log = kernel_log(name);
         let text = format!("the kernel did not load {name}{params}: {what}; it said:\n{log}");
         Failure::new(exit::LAB_FAILED, text)
-    };
-    let params = CString::new(module.params.as_str()).map_err(|error| refused(&error))?;
-    init_module(file, &params).map_err(|errno| refused(&errno.desc()))
+    })
 }
 
 /// Unloads it. A probe that is still being removed may hold it for a moment.
 pub(super) fn remove(name: &str) -> Result<(), Failure> {
-    let refused = |what: &str| {
-        let text = format!("the kernel did not unload {name}: {what}");
-        Failure::new(exit::LAB_FAILED, text)
-    };
-    let c_name = CString::new(name).map_err(|error| refused(&error.to_string()))?;
+    let c_name = CString::new(name).map_err(|error| not_unloaded(name, &error.to_string()))?;
     let mut attempts = 1;
     loop {
         match delete_module(&c_name, DeleteModuleFlags::O_NONBLOCK) {
             Err(Errno::EAGAIN | Errno::EBUSY) if attempts < REMOVE_ATTEMPTS => attempts += 1,
-            done => return done.map_err(|errno| refused(errno.desc())),
+            done => return done.map_err(|errno| not_unloaded(name, errno.desc())),
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+fn not_unloaded(name: &str, what: &str) -> Failure {
+    Failure::new(exit::LAB_FAILED, format!("the kernel did not unload {name}: {what}"))
 }
 
 /// The last lines of the kernel's log that name the module.

@@ -1,6 +1,5 @@
 //! Loads whose operations the emulator counts.
 
-use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
@@ -43,14 +42,14 @@ pub(super) fn count(spec: &RunSpec) -> Result<Vec<LoadRun>, Failure> {
     let counting = Counting::begin();
     let outcomes = side_by_side(spec, spec.length);
     drop(counting);
-    let with_spec = |(kind, outcome)| {
-        let mut of_load = load(spec, spec.length, kind).describe();
+    let runs = spec.loads.iter().zip(outcomes).map(|(kind, outcome)| {
+        let mut of_load = load(spec, spec.length, *kind).describe();
         if let LoadSpec::Builtin { user: as_user, .. } = &mut of_load {
             *as_user = (!needs_root).then(|| user.name.clone());
         }
         LoadRun { spec: of_load, outcome }
-    };
-    Ok(spec.loads.iter().copied().zip(outcomes).map(with_spec).collect())
+    });
+    Ok(runs.collect())
 }
 
 fn load(spec: &RunSpec, length: Length, kind: BuiltinKind) -> BuiltinLoad {
@@ -83,10 +82,10 @@ fn side_by_side(spec: &RunSpec, length: Length) -> Vec<LoadOutcome> {
         kinds => std::thread::scope(|scope| {
             let threads: Vec<_> = kinds.iter().map(|kind| scope.spawn(|| run(kind))).collect();
             // A panic ends this process, as in one thread.
-            let outcome = |thread: ScopedJoinHandle<'_, LoadOutcome>| {
+            let outcomes = threads.into_iter().map(|thread| {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            threads.into_iter().map(outcome).collect()
+            });
+            outcomes.collect()
         }),
     }
 }

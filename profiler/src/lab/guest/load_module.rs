@@ -43,8 +43,8 @@ fn make(driver: &[u8], name: &str) -> Option<Vec<u8>> {
     this_module.get_mut(at..at.checked_add(NAME_BYTES)?)?[..ours.len()].copy_from_slice(ours);
 
     let mut info = [b"license=GPL\0name=", ours].concat();
-    let vermagic = |entry: &&[u8]| entry.starts_with(b"vermagic=");
-    info.extend(data(".modinfo")?.split(|byte| *byte == 0).find(vermagic)?);
+    let mut entries = data(".modinfo")?.split(|byte| *byte == 0);
+    info.extend(entries.find(|entry| entry.starts_with(b"vermagic="))?);
     info.push(0);
 
     let mut module = Object::new(BinaryFormat::Elf, driver.architecture(), driver.endianness());

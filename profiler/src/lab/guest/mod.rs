@@ -83,7 +83,6 @@ fn stand_by(
     answer: &Answer,
     attachment: Vec<u8>,
 ) -> Result<(), Failure> {
-    let of_child = |errno: Errno| internal(format!("the process of the load: {}", errno.desc()));
     // SAFETY: the first process has one thread, so that the child may do all that it could.
     match unsafe { fork() }.map_err(of_child)? {
         ForkResult::Parent { child } => waitpid(child, None).map(drop).map_err(of_child),
@@ -106,6 +105,10 @@ fn stand_by(
             std::process::exit(0)
         }
     }
+}
+
+fn of_child(errno: Errno) -> Failure {
+    internal(format!("the process of the load: {}", errno.desc()))
 }
 
 /// Copies the pages that are shared with the first process since fork(2), as mlock(2) writes to each: how many a load would be the
@@ -148,10 +151,8 @@ fn do_job(
 
 /// Warms up, then measures; returns the recording.
 fn measure(name: &str, warmup: &RunSpec, spec: &RunSpec) -> Result<Vec<u8>, Failure> {
-    let run =
-        |spec: &RunSpec| Run::prepare(&run_args(name, spec))?.measure(&mut Progress::new(true));
-    run(warmup)?.end?;
-    let mut measured = run(spec)?;
+    Run::prepare(&run_args(name, warmup))?.measure(&mut Progress::new(true))?.end?;
+    let mut measured = Run::prepare(&run_args(name, spec))?.measure(&mut Progress::new(true))?;
     measured.end?;
     let Some(mut recording) = measured.recordings.pop() else {
         return Err(internal("the run made no recording"));

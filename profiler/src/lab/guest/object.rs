@@ -43,8 +43,7 @@ fn attach(bytes: &[u8]) -> Result<(), String> {
 /// A program whose section names no place is loaded alone, as others call it.
 fn attach_one(program: &mut Program, section: &str, btf: Option<&Btf>) -> Result<(), String> {
     let place = section.split_once('/').map(|(_, place)| place);
-    let types = || btf.ok_or_else(|| "this kernel has no BTF".to_owned());
-    let words = |error: ProgramError| chain(&error);
+    let types = btf.ok_or("this kernel has no BTF");
     match (program, place) {
         (Program::KProbe(of), Some(place)) => {
             let (function, offset) = place.split_once('+').unwrap_or((place, "0"));
@@ -59,16 +58,16 @@ fn attach_one(program: &mut Program, section: &str, btf: Option<&Btf>) -> Result
             of.load().and_then(|()| of.attach(place)).map(drop)
         }
         (Program::BtfTracePoint(of), Some(place)) => {
-            of.load(place, types()?).and_then(|()| of.attach()).map(drop)
+            of.load(place, types?).and_then(|()| of.attach()).map(drop)
         }
         (Program::FEntry(of), Some(place)) => {
-            of.load(place, types()?).and_then(|()| of.attach()).map(drop)
+            of.load(place, types?).and_then(|()| of.attach()).map(drop)
         }
         (Program::FExit(of), Some(place)) => {
-            of.load(place, types()?).and_then(|()| of.attach()).map(drop)
+            of.load(place, types?).and_then(|()| of.attach()).map(drop)
         }
         (Program::Lsm(of), Some(place)) => {
-            of.load(place, types()?).and_then(|()| of.attach()).map(drop)
+            of.load(place, types?).and_then(|()| of.attach()).map(drop)
         }
         (Program::KProbe(of), None) => of.load(),
         (Program::TracePoint(of), None) => of.load(),
@@ -77,7 +76,7 @@ fn attach_one(program: &mut Program, section: &str, btf: Option<&Btf>) -> Result
             return Err("its section does not say what to attach it to".to_owned());
         }
     }
-    .map_err(words)
+    .map_err(|error: ProgramError| chain(&error))
 }
 
 /// A number as libbpf reads it (`%li` of scanf): hexadecimal, octal or decimal.
@@ -93,11 +92,11 @@ fn number(text: &str) -> Option<u64> {
 /// The section of each program.
 fn sections(bytes: &[u8]) -> Result<BTreeMap<String, String>, String> {
     let file = File::parse(bytes).map_err(|error| error.to_string())?;
-    let of = |symbol: &object::read::Symbol<'_, '_>| {
+    let sections = file.symbols().filter_map(|symbol| {
         let section = file.section_by_index(symbol.section_index()?).ok()?;
         Some((symbol.name().ok()?.to_owned(), section.name().ok()?.to_owned()))
-    };
-    Ok(file.symbols().filter_map(|symbol| of(&symbol)).collect())
+    });
+    Ok(sections.collect())
 }
 
 /// An error with its causes: the verifier's words are in the last.

@@ -47,9 +47,9 @@ fn hold(number: u32) -> io::Result<(Vec<File>, Vec<UdpSocket>)> {
     for _ in 0..number * PROCESSES {
         crate::load::setsid_in_child()?;
     }
-    let file = |file| File::create(format!("/run/placement-{file}"));
-    let files = (0..number * FILES).map(file).collect::<io::Result<_>>()?;
-    let socket = |socket| {
+    let files = (0..number * FILES).map(|file| File::create(format!("/run/placement-{file}")));
+    let files = files.collect::<io::Result<_>>()?;
+    let sockets = (0..number * SOCKETS).map(|socket| {
         let made = UdpSocket::bind("127.0.0.1:0")?;
         made.connect("127.0.0.1:9")?;
         if socket < number * FILTERS {
@@ -58,7 +58,6 @@ fn hold(number: u32) -> io::Result<(Vec<File>, Vec<UdpSocket>)> {
             SockRef::from(&made).attach_filter(&[take_all])?;
         }
         Ok(made)
-    };
-    let sockets = (0..number * SOCKETS).map(socket).collect::<io::Result<_>>()?;
-    Ok((files, sockets))
+    });
+    Ok((files, sockets.collect::<io::Result<_>>()?))
 }
