@@ -89,9 +89,8 @@ fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<SourceLine, usi
     type Totals = Vec<BTreeMap<u64, u64>>;
     let mut groups: BTreeMap<(Function, Option<String>), Totals> = BTreeMap::new();
     let mut wholes: BTreeSet<&SourceLine> = BTreeSet::new();
-    for (recording, places) in
-        tree.branches.iter().flat_map(|branch| branch.places.iter().enumerate())
-    {
+    let all = tree.branches.iter().flat_map(|branch| branch.places.iter().enumerate());
+    for (recording, places) in all {
         for (place, count) in places {
             let Some(at) = place.at else {
                 wholes.insert(place);
