@@ -3,7 +3,7 @@
 use super::document::Table;
 use super::style::by_handler;
 use crate::recording::measure::Losses;
-use crate::recording::{Backend, HandlerRecording, Recording};
+use crate::recording::{Backend, Recording};
 
 /// What is below the table on a page.
 const NOTE: &str = "carried in + entries = count + in flight + lost. Calls that the kernel missed were never seen by the probes.";
@@ -13,10 +13,10 @@ pub(super) fn table(runs: &[Recording]) -> Table {
     let shown = runs.iter().flat_map(Recording::shown);
     let further = Losses::rare_names(shown.map(|handler| &handler.losses));
     let head = ["handler", "backend"].into_iter().chain(heads(&further)).map(str::to_owned);
-    // The kernel counts overruns of all functions together, so the sum bounds each handler's.
-    let is_traced = |of: &&HandlerRecording| of.backend == Some(Backend::FunctionGraph);
     let table = by_handler(runs, head.collect(), |run, handler| {
-        let traced = run.handlers.iter().filter(is_traced).count();
+        let backends = run.handlers.iter().map(|of| of.backend);
+        let traced = backends.filter(|it| *it == Some(Backend::FunctionGraph)).count();
+        // The kernel counts overruns of all functions together, so the sum bounds each handler's.
         let counts = counts(&handler.losses, &further, traced > 1);
         Some([handler.way()].into_iter().chain(counts).collect())
     });

@@ -92,11 +92,11 @@ pub(crate) fn full_name(recording: &Recording, handler: &HandlerRecording) -> St
 
 /// An amount of memory, in the unit that suits it.
 pub(crate) fn bytes(bytes: u64) -> String {
-    let by = |exponent| bytes as f64 / 2_f64.powi(exponent);
+    let kib = bytes as f64 / 1024.0;
     match bytes.checked_ilog2() {
         None | Some(..10) => format!("{bytes} bytes"),
-        Some(..20) => format!("{:.1} KiB", by(10)),
-        Some(..30) => format!("{:.1} MiB", by(20)),
-        Some(_) => format!("{:.1} GiB", by(30)),
+        Some(..20) => format!("{kib:.1} KiB"),
+        Some(..30) => format!("{:.1} MiB", kib / 1024.0),
+        Some(_) => format!("{:.1} GiB", kib / 1024.0 / 1024.0),
     }
 }

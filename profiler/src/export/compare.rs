@@ -15,8 +15,8 @@ pub fn document(report: &CompareReport) -> Document {
         // Counted calls have no p-value.
         head.splice(6.., ["placements"]);
     }
-    let cells = |change| cells(change).into_iter().take(head.len()).collect();
-    let rows: Vec<Vec<String>> = report.changes.iter().map(cells).collect();
+    let columns = head.len();
+    let rows = report.changes.iter().map(|it| cells(it).into_iter().take(columns).collect());
     Document {
         title: "Handler latency: baseline against candidate".to_owned(),
         facts: report.parts.iter().flat_map(facts).collect(),
@@ -71,17 +71,16 @@ fn cells(change: &ChangeRecord) -> [String; 8] {
         Statistic::Count | Statistic::Repeated => format!("{value:.1}"),
         _ => figure(value, change.meter()),
     };
-    let signed = |by: f64| format!("{}{}", if by < 0.0 { "" } else { "+" }, value(by));
-    let bounds = |[lower, upper]: [f64; 2]| format!("{lower:+.2} .. {upper:+.2} %");
+    let by = change.change.map(|by| format!("{}{}", if by < 0.0 { "" } else { "+" }, value(by)));
     let p = change.p_slower.map(|p| p.min(change.p_faster.unwrap_or(1.0)));
     [
         change.subject(),
         change.statistic.to_string(),
         or_dash(change.base.map(value)),
         or_dash(change.candidate.map(value)),
-        or_dash(change.change.map(signed)),
+        or_dash(by),
         or_dash(change.percent.map(|percent| format!("{percent:+.2} %"))),
-        or_dash(change.percent_bounds.map(bounds)),
+        or_dash(change.percent_bounds.map(|[low, high]| format!("{low:+.2} .. {high:+.2} %"))),
         or_dash(p.map(|p| format!("{p:.4}"))),
     ]
 }

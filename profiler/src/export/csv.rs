@@ -88,11 +88,11 @@ fn decimals(value: Option<f64>) -> String {
 /// One row per handler. Unknown values are empty; a count of zero is `0`.
 pub(super) fn csv(runs: &[Recording]) -> Vec<u8> {
     let is_exact = runs.iter().any(|run| run.meter == Meter::Exact);
-    let head = |(name, _): &Column| match name.strip_suffix("_ns") {
+    let head = COLUMNS.iter().map(|(name, _)| match name.strip_suffix("_ns") {
         Some(of_calls) if is_exact && *name != "window_ns" => format!("{of_calls}_instructions"),
         _ => (*name).to_owned(),
-    };
-    let mut rows = vec![COLUMNS.iter().map(head).collect::<Vec<String>>()];
+    });
+    let mut rows = vec![head.collect::<Vec<String>>()];
     for (at, recording) in runs.iter().enumerate() {
         for handler in &recording.handlers {
             let row = Row { run: at + 1, recording, handler };

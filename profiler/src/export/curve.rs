@@ -22,8 +22,10 @@ pub(super) fn percentile_points(handler: &HandlerRecording) -> Vec<(f64, f64)> {
     let every = points.len().div_ceil(MAX_POINTS);
     let last = points.len().saturating_sub(1);
     // The tail matters most and has few points.
-    let is_kept = |at: usize, nines: f64| at.is_multiple_of(every) || nines > 2.0 || at == last;
-    let kept = points.into_iter().enumerate().filter(|(at, (nines, _))| is_kept(*at, *nines));
+    let kept = points
+        .into_iter()
+        .enumerate()
+        .filter(|(at, (nines, _))| at.is_multiple_of(every) || *nines > 2.0 || *at == last);
     kept.map(|(_, point)| point).collect()
 }
 

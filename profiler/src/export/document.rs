@@ -114,9 +114,9 @@ impl Document {
     }
 
     fn blocks(&self, width: Option<u16>, blocks: &mut Vec<String>) {
-        let fact = |fact: &Note| format!("{:<10} {}", fact.what, fact.words).trim_end().to_owned();
         blocks.push(lines(self.lead.iter().cloned()));
-        blocks.push(lines(self.facts.iter().map(fact)));
+        let facts = self.facts.iter().map(|fact| format!("{:<10} {}", fact.what, fact.words));
+        blocks.push(lines(facts.map(|fact| fact.trim_end().to_owned())));
         let tables = self.tables.iter().filter(|table| !table.is_empty());
         blocks.extend(tables.map(|table| table.text(width)));
         for section in &self.sections {
@@ -197,9 +197,9 @@ impl Row {
     }
 
     fn indented(&self) -> Vec<String> {
-        let indent = |at| if at == 0 { "  ".repeat(self.depth) } else { String::new() };
-        let cells = self.cells.iter().enumerate();
-        cells.map(|(at, cell)| indent(at) + &clean(cell)).collect()
+        let depths = [self.depth].into_iter().chain(std::iter::repeat(0));
+        let cells = depths.zip(&self.cells);
+        cells.map(|(depth, cell)| "  ".repeat(depth) + &clean(cell)).collect()
     }
 }
 

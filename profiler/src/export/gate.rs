@@ -5,7 +5,7 @@ use quick_junit::{TestCase, TestCaseStatus};
 use super::compare;
 use super::document::{Document, Note, Row, Table, or_dash};
 use super::junit;
-use super::verdict::{Cause, GateReport};
+use super::verdict::GateReport;
 use crate::recording::Meter;
 use crate::text::{listed, phrases, plural};
 use crate::verdict::{FEWER, Line, Outcome, Statistic, Verdict, quantity};
@@ -43,11 +43,10 @@ pub fn document(report: &GateReport) -> Document {
 
 /// Every figure with its verdict; those that simply passed are folded, or all.
 pub(super) fn figures(report: &GateReport, all_folded: bool) -> Table {
-    let row = |line: &Line| {
-        Row::of(vec![word(line).to_owned(), line.subject(), line.figure(), line.evidence.clone()])
-    };
-    let is_folded = |line: &&Line| all_folded || line.verdict == Verdict::Pass && !line.improved;
-    let (folded, shown): (Vec<&Line>, Vec<&Line>) = report.lines.iter().partition(is_folded);
+    let (folded, shown): (Vec<&Line>, Vec<&Line>) = report
+        .lines
+        .iter()
+        .partition(|line| all_folded || line.verdict == Verdict::Pass && !line.improved);
     Table {
         rows: shown.into_iter().map(row).collect(),
         summary: match all_folded {
@@ -57,6 +56,10 @@ pub(super) fn figures(report: &GateReport, all_folded: bool) -> Table {
         folded: folded.into_iter().map(row).collect(),
         ..Table::words(["verdict", "handler", "figure", "evidence"], [])
     }
+}
+
+fn row(line: &Line) -> Row {
+    Row::of(vec![word(line).to_owned(), line.subject(), line.figure(), line.evidence.clone()])
 }
 
 /// The report as a table for people; `width` is the terminal's, in columns.
@@ -105,6 +108,15 @@ impl Point {
 
     fn undecided(words: &String) -> Self {
         Self::new(Level::Warning, "undecided", words)
+    }
+
+    fn case(self, suite: &str) -> TestCase {
+        let status = match self.level {
+            Level::Error => junit::failed(),
+            Level::Warning => junit::undecided(),
+            Level::Notice => TestCaseStatus::skipped(),
+        };
+        junit::case(suite, &self.note.what, status, &self.note.words, "")
     }
 }
 
@@ -193,7 +205,7 @@ fn left_out(report: &GateReport) -> Vec<Point> {
 
 /// The report as JUnit XML: one suite per handler, one case per figure.
 pub fn junit(report: &GateReport) -> Vec<u8> {
-    let case = |line: &Line| {
+    let cases = report.lines.iter().map(|line| {
         let status = match line.verdict {
             _ if line.is_undecided() => junit::undecided(),
             Verdict::Pass => TestCaseStatus::success(),
@@ -202,18 +214,10 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
         };
         let (suite, name) = (line.subject(), line.figure());
         junit::case(&suite, &name, status, &with_causes(report, line), &runs_behind(line))
-    };
-    let mut cases: Vec<TestCase> = report.lines.iter().map(case).collect();
-    let of_point = |suite: &str, Point { level, note }: Point| {
-        let status = match level {
-            Level::Error => junit::failed(),
-            Level::Warning => junit::undecided(),
-            Level::Notice => TestCaseStatus::skipped(),
-        };
-        junit::case(suite, &note.what, status, &note.words, "")
-    };
-    cases.extend(beside_release(report).map(|point| of_point("release", point)));
-    cases.extend(left_out(report).into_iter().map(|point| of_point("gate", point)));
+    });
+    let mut cases: Vec<TestCase> = cases.collect();
+    cases.extend(beside_release(report).map(|point| point.case("release")));
+    cases.extend(left_out(report).into_iter().map(|point| point.case("gate")));
     if report.is_of_equal() {
         let status = TestCaseStatus::success();
         cases.push(junit::case("gate", "pass", status, "", &report.summary));
@@ -227,19 +231,20 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
 /// Workflow commands of GitHub Actions, one per line: errors for what fails or made handlers slower and for a refusal, warnings for
 /// what is undecided, notices for the rest.
 pub fn annotations(report: &GateReport) -> String {
-    let refusal = || Point::new(Level::Error, report.outcome.to_string(), &report.summary);
-    let refusal = report.is_refused().then(refusal);
-    let annotation = |Point { level, note }: Point| {
+    let refusal = report
+        .is_refused()
+        .then(|| Point::new(Level::Error, report.outcome.to_string(), &report.summary));
+    let annotations = refusal.into_iter().chain(points(report)).map(|Point { level, note }| {
         let title = escape_property(&format!("latency gate: {}", note.what));
         format!("::{level} title={title}::{}\n", escape_data(&note.words))
-    };
-    refusal.into_iter().chain(points(report)).map(annotation).collect()
+    });
+    annotations.collect()
 }
 
 /// The evidence, with the causes if the line failed.
 fn with_causes(report: &GateReport, line: &Line) -> String {
-    let is_cause = |cause: &&Cause| line.verdict == Verdict::Fail && cause.explains(line);
-    let causes = report.causes.iter().filter(is_cause);
+    let causes = report.causes.iter();
+    let causes = causes.filter(|cause| line.verdict == Verdict::Fail && cause.explains(line));
     let causes = causes.map(|cause| cause.of_handler(&line.handler).words());
     std::iter::once(line.evidence.clone()).chain(causes).collect::<Vec<_>>().join("; ")
 }
@@ -278,16 +283,11 @@ fn runs_behind(line: &Line) -> String {
     let Some(change) = line.change.as_ref().filter(|_| line.statistic.is_some()) else {
         return String::new();
     };
-    let list = |runs: &[Option<f64>]| {
-        let shown = |run: &Option<f64>| or_dash(run.map(|value| quantity(value, change)));
-        runs.iter().map(shown).collect::<Vec<_>>().join(", ")
-    };
-    format!(
-        "{}\nbaseline runs: {}\ncandidate runs: {}",
-        line.evidence,
-        list(&change.base_runs),
-        list(&change.candidate_runs)
-    )
+    let [base, candidate] = [&change.base_runs, &change.candidate_runs].map(|runs| {
+        let shown = runs.iter().map(|run| or_dash(run.map(|value| quantity(value, change))));
+        shown.collect::<Vec<_>>().join(", ")
+    });
+    format!("{}\nbaseline runs: {base}\ncandidate runs: {candidate}", line.evidence)
 }
 
 #[cfg(test)]

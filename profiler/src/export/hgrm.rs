@@ -56,9 +56,8 @@ fn section(
         Ok(histogram) => histogram,
         Err(error) => return writeln!(text, "#[{}]", clean(&error)),
     };
-    let scale = 10_f64.powi(unit.places() as i32);
     // The format has three decimals in any unit.
-    let scaled = |ns: f64| ns / scale;
+    let scale = 10_f64.powi(unit.places() as i32);
     writeln!(
         text,
         "{:>12} {:>14} {:>10} {:>14}\n",
@@ -71,7 +70,7 @@ fn section(
         // The last bucket may reach beyond the longest call.
         let value = handler.max_ns.map_or(value, |max| value.min(max)) as f64;
         let quantile = step.quantile_iterated_to();
-        write!(text, "{:>12.3} {quantile:>14.12} {seen:>10}", scaled(value))?;
+        write!(text, "{:>12.3} {quantile:>14.12} {seen:>10}", value / scale)?;
         if quantile < 1.0 {
             write!(text, " {:>14.2}", 1.0 / (1.0 - quantile))?;
         }
@@ -84,13 +83,13 @@ fn section(
     writeln!(
         text,
         "#[Mean    = {:>12.3}, StdDeviation   = {:>12.3}]",
-        scaled(handler.mean_ns().unwrap_or(0.0)),
-        scaled(deviation)
+        handler.mean_ns().unwrap_or(0.0) / scale,
+        deviation / scale
     )?;
     writeln!(
         text,
         "#[Max     = {:>12.3}, Total count    = {:>12}]",
-        scaled(handler.max_ns.unwrap_or(0) as f64),
+        handler.max_ns.unwrap_or(0) as f64 / scale,
         handler.count
     )?;
     writeln!(text, "#[Buckets = {buckets:>12}, SubBuckets     = {sub_buckets:>12}]")

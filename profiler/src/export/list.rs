@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::document::{Document, Note, Table, or_dash};
-use crate::kernel::hooks::{Hook, Hooks, ProbeState};
+use crate::kernel::hooks::{Hooks, ProbeState};
 use crate::kernel::target::{Function, Target};
 use crate::text::plural;
 
@@ -53,10 +53,10 @@ impl BpfFunction {
 
 /// Functions of BPF programs.
 pub fn programs(functions: &[BpfFunction]) -> Document {
-    let row = |of: &BpfFunction| {
+    let rows = functions.iter().map(|of| {
         vec![of.name.clone(), or_dash(of.program.map(|id| id.to_string())), yes_no(of.btf)]
-    };
-    let tables = vec![Table::words(["function", "program", "BTF"], functions.iter().map(row))];
+    });
+    let tables = vec![Table::words(["function", "program", "BTF"], rows)];
     Document { tables, ..Document::default() }
 }
 
@@ -66,7 +66,7 @@ fn yes_no(yes: bool) -> String {
 
 /// Hooks.
 pub fn hooks(hooks: &Hooks) -> Document {
-    let row = |hook: &Hook| {
+    let rows = hooks.list.iter().map(|hook| {
         vec![
             hook.kind.name().to_owned(),
             hook.place.clone(),
@@ -74,12 +74,12 @@ pub fn hooks(hooks: &Hooks) -> Document {
             hook.state.map_or("-", ProbeState::name).to_owned(),
             or_dash(hook.maxactive.map(|most| most.to_string())),
         ]
-    };
+    });
     let head = ["hook", "on", "calls", "by", "maxactive"];
     let count = hooks.list.len();
     let mut notes = vec![Note::new("", format!("{count} hook{}", plural(count)))];
     notes.extend(hooks.unknown.iter().map(|why| Note::new("not known", why)));
-    let tables = vec![Table::words(head, hooks.list.iter().map(row))];
+    let tables = vec![Table::words(head, rows)];
     Document { tables, notes, ..Document::default() }
 }
 

@@ -35,13 +35,13 @@ pub(super) fn operations(runs: &[Recording], style: Style) -> Table {
         samples.add(style, whole, |share| times.quantile_ns(share));
         costs.extend(cpu);
     }
-    let row = |(name, samples, costs): (String, Samples, Vec<f64>)| {
+    let rows = rows.into_iter().map(|(name, samples, costs)| {
         let cpu = median(&costs).map_or_else(String::new, |ns| format!("{:.2}", ns / 1e3));
         [vec![name], samples.counts(style), samples.cells(style), vec![cpu]].concat()
-    };
+    });
     let first: &[&str] =
         if style.several { &["operation", "runs", "count"] } else { &["operation", "count"] };
     let mut head: Vec<String> = first.iter().map(|name| (*name).to_owned()).collect();
     head.extend(style.heads().into_iter().chain(["CPU us/op".to_owned()]));
-    Table::figures(head, rows.into_iter().map(row))
+    Table::figures(head, rows)
 }

@@ -11,19 +11,19 @@ impl Document {
         let mut blocks = vec![self.head()];
         blocks.extend(self.tables.iter().map(|table| table_of(table, &table.rows)));
         blocks.extend(sections.into_iter().map(Self::markdown));
-        let note = |Note { what, words }: &Note| match what.as_str() {
+        let notes = self.notes.iter().map(|Note { what, words }| match what.as_str() {
             "" => format!("  {}\n", plain(words)),
             _ => format!("- **{what}**: {}\n", plain(words)),
-        };
-        blocks.push(self.notes.iter().map(note).collect());
-        let rest = |table: &Table| fold(&table.summary, &table_of(table, &table.folded));
-        blocks.extend(self.tables.iter().map(rest));
-        let section = |of: &Document| {
+        });
+        blocks.push(notes.collect());
+        let tables = self.tables.iter();
+        blocks.extend(tables.map(|table| fold(&table.summary, &table_of(table, &table.folded))));
+        blocks.extend(folded.into_iter().map(|of| {
             fold(&of.title, &of.tables.iter().map(|it| table_of(it, &it.rows)).collect::<String>())
-        };
-        blocks.extend(folded.into_iter().map(section));
-        let fact = |Note { what, words }: &Note| format!("- {what}: {}\n", plain(words));
-        blocks.push(fold("How it was measured", &self.facts.iter().map(fact).collect::<String>()));
+        }));
+        let facts = self.facts.iter();
+        let facts = facts.map(|Note { what, words }| format!("- {what}: {}\n", plain(words)));
+        blocks.push(fold("How it was measured", &facts.collect::<String>()));
         blocks.retain(|block| !block.is_empty());
         blocks.join("\n")
     }

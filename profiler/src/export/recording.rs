@@ -54,9 +54,10 @@ fn lost(handler: &HandlerRecording) -> String {
 fn own(runs: &[Recording], style: Style) -> Table {
     type Extra = (&'static str, fn(&HandlerRecording) -> Option<u64>);
     let extras: [Extra; 2] = [("repeated", |it| it.repeated), ("ordering", |it| it.ordering)];
-    let shown = || runs.iter().flat_map(Recording::shown);
-    let has = |(_, of): &Extra| shown().any(|handler| of(handler) > Some(0));
-    let extras: Vec<Extra> = extras.into_iter().filter(has).collect();
+    let extras = extras.into_iter().filter(|(_, of)| {
+        runs.iter().flat_map(Recording::shown).any(|handler| of(handler) > Some(0))
+    });
+    let extras: Vec<Extra> = extras.collect();
     let mut head = vec!["handler".to_owned()];
     head.extend(["average", "self average", "within"].map(|name| style.head(name)));
     head.extend(extras.iter().map(|(name, _)| (*name).to_owned()));

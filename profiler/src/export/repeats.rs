@@ -14,7 +14,8 @@ use crate::text::plural;
 pub(super) fn handlers(runs: &[Recording], style: Style) -> Table {
     let mut head = ["handler", "runs", "count"].map(str::to_owned).to_vec();
     head.extend(style.heads().into_iter().chain(["lost".to_owned()]));
-    let row = |subject: &Subject<'_>| {
+    let subjects = subjects(runs);
+    let rows = subjects.iter().map(|subject| {
         let (mut samples, mut lost) = (Samples::default(), 0_u64);
         for (_, of) in &subject.runs {
             samples.add_handler(style, of);
@@ -22,19 +23,18 @@ pub(super) fn handlers(runs: &[Recording], style: Style) -> Table {
         }
         let name = vec![subject.name.clone()];
         [name, samples.counts(style), samples.cells(style), vec![lost.to_string()]].concat()
-    };
-    Table::figures(head, subjects(runs).iter().map(row))
+    });
+    Table::figures(head, rows)
 }
 
 /// The books over all runs, of handlers whose sums fit.
 pub(super) fn books(runs: &[Recording]) -> Table {
-    let sum = |subject: &Subject<'_>| {
-        let each = subject.runs.iter();
-        let sum =
-            each.clone().try_fold(Losses::default(), |sum, (_, of)| sum.checked_add(&of.losses))?;
-        Some((subject.name.clone(), each.map(|(_, of)| of.way()).next()?, sum))
-    };
-    let sums: Vec<(String, String, Losses)> = subjects(runs).iter().filter_map(sum).collect();
+    let sums = subjects(runs).into_iter().filter_map(|Subject { name, runs }| {
+        let mut each = runs.iter().map(|(_, of)| of);
+        let way = each.clone().next()?.way();
+        Some((name, way, each.try_fold(Losses::default(), |sum, of| sum.checked_add(&of.losses))?))
+    });
+    let sums: Vec<(String, String, Losses)> = sums.collect();
     let further = Losses::rare_names(sums.iter().map(|(.., losses)| losses));
     let head = ["handler", "backend"].into_iter().chain(books::heads(&further));
     let rows = sums.iter().map(|(name, way, losses)| {
@@ -61,12 +61,11 @@ impl<'a> Subject<'a> {
 /// The handlers that a run has a row for.
 pub(super) fn subjects(runs: &[Recording]) -> Vec<Subject<'_>> {
     let numbered = runs.iter().enumerate();
-    let all =
-        || numbered.clone().flat_map(|(at, run)| run.handlers.iter().map(move |of| (at, run, of)));
+    let all = numbered.flat_map(|(at, run)| run.handlers.iter().map(move |of| (at, run, of)));
     let mut subjects: Vec<Subject<'_>> = Vec::new();
     // By name, module and part as they are: two names may look alike where they are shown.
     let mut numbers: HashMap<_, usize> = HashMap::new();
-    for (at, run, handler) in all().filter(|(.., handler)| unseen::is_shown(handler, runs)) {
+    for (at, run, handler) in all.clone().filter(|(.., handler)| unseen::is_shown(handler, runs)) {
         let key = (&handler.name, &handler.module, run.part());
         if let Some(number) = numbers.get(&key) {
             subjects[*number].runs.push((at, handler));
@@ -74,15 +73,15 @@ pub(super) fn subjects(runs: &[Recording]) -> Vec<Subject<'_>> {
         }
         numbers.insert(key, subjects.len());
         // Two modules may have functions of one name, and one function may run under two loads.
-        let same = || all().filter(|(.., other)| other.name == handler.name);
+        let mut same = all.clone().filter(|(.., other)| other.name == handler.name);
         let mut name = handler.name.clone();
         if let Some(module) = &handler.module
-            && same().any(|(.., other)| other.module != handler.module)
+            && same.clone().any(|(.., other)| other.module != handler.module)
         {
             name.push_str(&format!(" [{module}]"));
         }
         if let Some(of_run) = run.part()
-            && same().any(|(_, other, _)| other.part() != Some(of_run))
+            && same.any(|(_, other, _)| other.part() != Some(of_run))
         {
             name.push_str(&format!(" ({of_run})"));
         }
@@ -103,13 +102,13 @@ pub(super) fn notes(runs: &[Recording]) -> Vec<Note> {
             }
         }
     }
-    let note = |(text, of): (&str, Vec<String>)| match of.len() {
+    let warnings = found.into_iter().map(|(text, of)| match of.len() {
         all if all == runs.len() => Note::new("warning", text),
         several => {
             Note::new("warning", format!("run{} {}: {text}", plural(several), of.join(", ")))
         }
-    };
-    unseen::notes(runs).into_iter().chain(found.into_iter().map(note)).collect()
+    });
+    unseen::notes(runs).into_iter().chain(warnings).collect()
 }
 
 #[cfg(test)]

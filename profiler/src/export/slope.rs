@@ -149,10 +149,9 @@ impl Growth {
 impl Slope {
     /// Of figures by placement and point.
     fn of(points: &[u32], placements: &[Vec<f64>]) -> Self {
-        let mean = |at| {
-            placements.iter().map(|figures| figures[at]).sum::<f64>() / placements.len() as f64
-        };
-        let instructions: Vec<f64> = (0..points.len()).map(mean).collect();
+        let sums =
+            (0..points.len()).map(|at| placements.iter().map(|figures| figures[at]).sum::<f64>());
+        let instructions: Vec<f64> = sums.map(|sum| sum / placements.len() as f64).collect();
         let units = points.last().zip(points.first()).map_or(1, |(last, first)| last - first);
         let (per_unit, growth) =
             (span(&instructions) / f64::from(units), Growth::of(points, &instructions));
@@ -224,10 +223,9 @@ fn judge(
     new: Option<&[Vec<f64>]>,
     limit: Option<Limit>,
 ) -> HandlerSlope {
-    let spans = |of: &[Vec<f64>]| of.iter().map(|figures| span(figures)).collect::<Vec<_>>();
     let more = new.and_then(|new| {
-        let pairs = spans(base).into_iter().zip(spans(new));
-        pairs.map(|(base, new)| new - base).min_by(f64::total_cmp)
+        let pairs = base.iter().zip(new);
+        pairs.map(|(base, new)| span(new) - span(base)).min_by(f64::total_cmp)
     });
     let baseline = Slope::of(points, base);
     let fails = more.is_some_and(|more| more > allowed(limit, span(&baseline.instructions)));
@@ -242,21 +240,23 @@ fn judge(
 
 /// What a handler, or the operation, takes at each point, by placement; `None` if one of them has no call.
 fn figures(runs: &[Recording], parts: &[String], name: &str) -> Option<Vec<Vec<f64>>> {
-    let boot = |run: &Recording| Some(run.place.as_ref()?.boot);
-    let figure = |placement: u32, part: &String| {
-        let is_it =
-            |run: &&Recording| boot(run) == Some(placement) && run.part() == Some(part.as_str());
-        let run = runs.iter().find(is_it)?;
-        match run.handlers.iter().find(|handler| handler.name == name) {
-            Some(handler) => handler.mean_ns(),
-            None if load_of(name).is_some() => Some(run.driver_costs.first()?.with_ns),
-            None => None,
-        }
-    };
-    let placements: BTreeSet<u32> = runs.iter().filter_map(boot).collect();
-    let of_placement = |placement| parts.iter().map(|part| figure(placement, part)).collect();
-    let all: Option<Vec<Vec<f64>>> = placements.into_iter().map(of_placement).collect();
+    let boots = runs.iter().filter_map(|run| Some(run.place.as_ref()?.boot));
+    let boots: BTreeSet<u32> = boots.collect();
+    let all = boots.into_iter().map(|boot| {
+        let runs = runs.iter().filter(|run| run.place.as_ref().is_some_and(|it| it.boot == boot));
+        let of_part = parts.iter().map(|part| runs.clone().find(|run| run.part() == Some(&**part)));
+        of_part.map(|run| figure(run?, name)).collect()
+    });
+    let all: Option<Vec<Vec<f64>>> = all.collect();
     all.filter(|all| !all.is_empty())
+}
+
+fn figure(run: &Recording, name: &str) -> Option<f64> {
+    match run.handlers.iter().find(|handler| handler.name == name) {
+        Some(handler) => handler.mean_ns(),
+        None if load_of(name).is_some() => Some(run.driver_costs.first()?.with_ns),
+        None => None,
+    }
 }
 
 /// The view of `report`.
@@ -301,11 +301,11 @@ fn table(report: &SlopeReport, two: bool) -> Table {
         head.extend(["candidate: a unit", "growth", "more at the end"].map(str::to_owned));
     }
     let rows = report.handlers.iter().map(|it| {
-        let shape = |slope: &Slope| [format!("{:.2}", slope.per_unit), slope.growth.to_string()];
         let mut cells = vec![it.handler.clone()];
         cells.extend(it.baseline.instructions.iter().map(|figure| format!("{figure:.1}")));
-        cells.extend(shape(&it.baseline));
-        cells.extend(it.candidate.iter().flat_map(shape));
+        for slope in [&it.baseline].into_iter().chain(&it.candidate) {
+            cells.extend([format!("{:.2}", slope.per_unit), slope.growth.to_string()]);
+        }
         if two {
             cells.push(or_dash(it.more.map(|more| format!("{more:+.1}"))));
         }

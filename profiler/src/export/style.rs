@@ -119,12 +119,12 @@ pub(super) fn by_handler(
     head: Vec<String>,
     cells: impl Fn(&Recording, &HandlerRecording) -> Option<Vec<String>>,
 ) -> Table {
-    let row = |(run, handler): (&Recording, &HandlerRecording)| {
+    let all = runs.iter().flat_map(|run| run.shown().map(move |handler| (run, handler)));
+    let rows = all.filter_map(|(run, handler)| {
         let name = clean(&full_name(run, handler)).into_owned();
         Some([vec![name], cells(run, handler)?].concat())
-    };
-    let all = runs.iter().flat_map(|run| run.shown().map(move |handler| (run, handler)));
-    Table::figures(head, all.filter_map(row))
+    });
+    Table::figures(head, rows)
 }
 
 /// What figures of this meter are, in titles and in plots' names.

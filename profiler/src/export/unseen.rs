@@ -21,16 +21,16 @@ pub(super) fn notes(runs: &[Recording]) -> Vec<Note> {
 
 /// Whether a handler has a row in the table of several runs.
 pub(super) fn is_shown(handler: &HandlerRecording, runs: &[Recording]) -> bool {
-    let same =
-        |other: &&HandlerRecording| other.name == handler.name && other.module == handler.module;
-    runs.iter().flat_map(Recording::shown).any(|other| same(&other))
+    let mut shown = runs.iter().flat_map(Recording::shown);
+    shown.any(|other| other.name == handler.name && other.module == handler.module)
 }
 
 fn no_hit(names: Vec<&str>) -> Option<Note> {
     let count = names.len();
-    let words =
-        || format!("{count} function{} that a pattern matches: {}", plural(count), listed(&names));
-    (count > 0).then(|| Note::new("no hit", words()))
+    (count > 0).then(|| {
+        let (s, names) = (plural(count), listed(&names));
+        Note::new("no hit", format!("{count} function{s} that a pattern matches: {names}"))
+    })
 }
 
 fn left_out<'a>(left_out: impl IntoIterator<Item = &'a LeftOut>) -> impl Iterator<Item = Note> {

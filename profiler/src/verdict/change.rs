@@ -102,8 +102,7 @@ impl ChangeRecord {
 
     /// Whether it takes further placements to say if the change is above `most`.
     pub(super) fn is_open(&self, most: f64) -> bool {
-        let beyond = |change: f64| change > most;
-        self.otherwise.zip(self.change).is_some_and(|(one, other)| beyond(one) != beyond(other))
+        self.otherwise.zip(self.change).is_some_and(|(one, other)| (one > most) != (other > most))
     }
 
     /// Whether both sides say it. Of what only some calls and operations have there is nothing to say where none has it.
@@ -171,23 +170,22 @@ pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
     all.filter(ChangeRecord::is_known).collect()
 }
 
-/// A value of a run, if it has one.
-type OfRun<'a, T> = &'a dyn Fn(&Run) -> Option<T>;
+/// Calls in a run and the figure, if they have one; `None` of a run that lacks what it is of.
+type OfRun<'a> = &'a dyn Fn(&Run) -> Option<(u64, Option<Observed>)>;
 
 /// A figure that every run has to have. If only some have it there is nothing to compare, and that is said at the average.
 fn of_all_runs(
     part: &Part<'_>,
     name: &str,
     statistic: Statistic,
-    calls: OfRun<'_, u64>,
-    figure: OfRun<'_, Observed>,
+    of: OfRun<'_>,
 ) -> Option<ChangeRecord> {
-    let mut runs = part.runs();
-    if part.runs().all(|run| figure(run).is_some()) {
-        return Some(compared(part, name, statistic, calls, figure));
+    let figures: Vec<Option<Observed>> = part.runs().map(|run| of(run)?.1).collect();
+    if figures.iter().all(Option::is_some) {
+        return Some(compared(part, name, statistic, of));
     }
-    let is_said = statistic == Statistic::Avg && runs.any(|run| figure(run).is_some());
-    is_said.then(|| compared(part, name, statistic, &|_| Some(1), &|_| None))
+    let is_said = statistic == Statistic::Avg && figures.iter().any(Option::is_some);
+    is_said.then(|| compared(part, name, statistic, &|_| Some((1, None))))
 }
 
 /// What loads take where nothing else was measured: with and without a driver, or with each of two.
@@ -222,11 +220,11 @@ fn of_loads(part: &Part<'_>) -> Vec<ChangeRecord> {
         for (quantity, statistics, figure) in quantities {
             let subject = format!("{name}: {quantity}");
             records.extend(statistics.iter().filter_map(|statistic| {
-                let of = |run: &Run| {
-                    figure(&run.recording.loads_in_order().get(index)?.outcome, *statistic)
-                };
-                let calls = |run: &Run| of(run).map(|(_, operations)| operations);
-                of_all_runs(part, &subject, *statistic, &calls, &|run| of(run).map(|(it, _)| it))
+                of_all_runs(part, &subject, *statistic, &|run| {
+                    let load = *run.recording.loads_in_order().get(index)?;
+                    let (observed, operations) = figure(&load.outcome, *statistic)?;
+                    Some((operations, Some(observed)))
+                })
             }));
         }
     }
@@ -253,14 +251,13 @@ pub(super) fn lost_share(handler: &HandlerRecording) -> f64 {
 }
 
 fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statistic) -> ChangeRecord {
-    let calls = |run: &Run| run.handler(module, name).map(|handler| handler.count);
-    let figure = |run: &Run| run.handler(module, name).and_then(|handler| statistic.of(handler));
-    let lost = |run: &Run| run.handler(module, name).map_or(0.0, lost_share);
-    ChangeRecord {
-        module: module.map(str::to_owned),
-        lost_share: part.runs().map(lost).fold(0.0, f64::max),
-        ..compared(part, name, statistic, &calls, &figure)
-    }
+    let handlers = part.runs().filter_map(|run| run.handler(module, name));
+    let lost_share = handlers.map(lost_share).fold(0.0, f64::max);
+    let record = compared(part, name, statistic, &|run| {
+        let handler = run.handler(module, name)?;
+        Some((handler.count, statistic.of(handler)))
+    });
+    ChangeRecord { module: module.map(str::to_owned), lost_share, ..record }
 }
 
 /// Figures of an operation.
@@ -304,11 +301,6 @@ fn of_operation(cost: &DriverCost, statistic: Statistic) -> Option<Observed> {
 /// The whole operation at this percentile, without what it takes without a driver, and the driver's part at the same percentile.
 fn of_tail(cost: &DriverCost, percent: u8) -> Option<[Observed; 2]> {
     let tail = cost.tail.iter().find(|tail| tail.percent == percent)?;
-    let observed = |of: Percentile, without: f64| {
-        let [value, before, behind] = [of.instructions, of.before, of.behind]
-            .map(|instructions| instructions as f64 - without);
-        Observed { beside: [before, behind], ..Observed::exact(value) }
-    };
     let outside = tail.whole.instructions as f64 - tail.within.instructions as f64;
     let whole = Observed {
         outside: Some([outside, outside * OUTSIDE_IF_TAIL]),
@@ -317,45 +309,56 @@ fn of_tail(cost: &DriverCost, percent: u8) -> Option<[Observed; 2]> {
     Some([whole, observed(tail.within, 0.0)])
 }
 
+/// A percentile with the calls beside it, less what they take `without` a driver.
+fn observed(of: Percentile, without: f64) -> Observed {
+    let [value, before, behind] =
+        [of.instructions, of.before, of.behind].map(|instructions| instructions as f64 - without);
+    Observed { beside: [before, behind], ..Observed::exact(value) }
+}
+
+/// The tail of both sides at this percentile.
+fn tail(part: &Part<'_>, load: BuiltinKind, percent: u8) -> Tail {
+    let [whole, within] = [0, 1].map(|which| {
+        [&part.base, &part.candidate].map(|runs| {
+            let tails = runs.iter().map(|run| of_tail(run.cost(load)?, percent));
+            tails.map(|tail| Some(tail?[which])).collect()
+        })
+    });
+    Tail { whole, within }
+}
+
 /// What the driver costs an operation of a load, or another figure of the operation.
 fn operation(part: &Part<'_>, load: BuiltinKind, statistic: Statistic) -> Option<ChangeRecord> {
-    let (name, sides) = (operation_of(load), [&part.base, &part.candidate]);
-    let calls = |run: &Run| run.cost(load).map(|cost| cost.operations);
+    let name = operation_of(load);
     if statistic != Statistic::Tail {
-        let figure = |run: &Run| run.cost(load).and_then(|cost| of_operation(cost, statistic));
-        return of_all_runs(part, &name, statistic, &calls, &figure);
+        return of_all_runs(part, &name, statistic, &|run| {
+            let cost = run.cost(load)?;
+            Some((cost.operations, of_operation(cost, statistic)))
+        });
     }
-    let at = |percent: u8, which: usize| {
-        let figure = |run: &&Run| Some(of_tail(run.cost(load)?, percent)?[which]);
-        sides.map(|side| side.iter().map(figure).collect())
-    };
-    let percentiles = (90..=99).map(|it| Tail { whole: at(it, 0), within: at(it, 1) });
-    let percentiles: Vec<Tail> = percentiles.collect();
+    let percentiles: Vec<Tail> = (90..=99).map(|percent| tail(part, load, percent)).collect();
     // Shown is the percentile at which the whole operation became worse by most; of those that are alike the last.
     let changes = (90..).zip(&percentiles).filter_map(|(percent, tail)| {
         Some((Placed::of(&part.design, &tail.whole)?.change, percent, tail))
     });
     let (_, percent, shown) = changes.max_by(|(one, ..), (other, ..)| one.total_cmp(other))?;
-    let whole = |run: &Run| Some(of_tail(run.cost(load)?, percent)?[0]);
-    let record = compared(part, &name, statistic, &calls, &whole);
+    let record = compared(part, &name, statistic, &|run| {
+        let cost = run.cost(load)?;
+        Some((cost.operations, of_tail(cost, percent).map(|[whole, _]| whole)))
+    });
     Some(with_placed(record, Placed::of_tail(&part.design, &percentiles, shown)))
 }
 
 /// A figure of both sides by the values of their runs.
-fn compared(
-    part: &Part<'_>,
-    name: &str,
-    statistic: Statistic,
-    calls: OfRun<'_, u64>,
-    figure: OfRun<'_, Observed>,
-) -> ChangeRecord {
-    let sides = [&part.base, &part.candidate];
-    let figures: Figures = sides.map(|runs| runs.iter().map(|run| figure(run)).collect());
+fn compared(part: &Part<'_>, name: &str, statistic: Statistic, of: OfRun<'_>) -> ChangeRecord {
+    let sides = [&part.base, &part.candidate]
+        .map(|runs| runs.iter().map(|run| of(run)).collect::<Vec<_>>());
+    let figures: Figures = sides.each_ref().map(|runs| runs.iter().map(|run| (*run)?.1).collect());
     let [base_runs, candidate_runs] = figures.each_ref().map(|side| -> Vec<Option<f64>> {
         side.iter().map(|observed| observed.map(|observed| observed.value)).collect()
     });
     let [base_calls, candidate_calls] =
-        sides.map(|runs| Calls::of(runs.iter().map(|run| calls(run))));
+        sides.map(|runs| Calls::of(runs.iter().map(|run| Some((*run)?.0))));
     let resolutions = figures.iter().flatten().flatten().map(|observed| observed.resolution);
     let known: Vec<f64> = base_runs.iter().flatten().copied().collect();
     let record = ChangeRecord {
@@ -395,7 +398,8 @@ fn with_placed(record: ChangeRecord, placed: Option<Placed>) -> ChangeRecord {
     else {
         return record;
     };
-    let percent = |change: f64| (base > 0.0).then(|| change / base * 100.0);
+    let [percent, low, high] =
+        [change, ends[0], ends[1]].map(|by| (base > 0.0).then(|| by / base * 100.0));
     ChangeRecord {
         base: Some(base),
         candidate: Some(candidate),
@@ -403,8 +407,8 @@ fn with_placed(record: ChangeRecord, placed: Option<Placed>) -> ChangeRecord {
         one_call: (one_call != 0.0).then_some(one_call),
         otherwise,
         change_bounds: Some(ends),
-        percent: percent(change),
-        percent_bounds: percent(ends[0]).zip(percent(ends[1])).map(|(low, high)| [low, high]),
+        percent,
+        percent_bounds: low.zip(high).map(|(low, high)| [low, high]),
         ..record
     }
 }
@@ -415,18 +419,20 @@ fn sampled(part: &Part<'_>, record: ChangeRecord) -> ChangeRecord {
     let change = stats::change(&blocks, CONFIDENCE);
     let change = change.as_ref();
     let test = stats::rank_test(&blocks);
-    let bounds = |bounds: Option<Bounds>, scale: f64| {
-        bounds.map(|bounds| [bounds.lower * scale, bounds.upper * scale])
-    };
+
     ChangeRecord {
         base: change.map(|change| change.base).or(record.base),
         candidate: change.map(|change| change.candidate).or(record.candidate),
         change: change.map(Change::absolute),
-        change_bounds: bounds(change.and_then(|change| change.difference), 1.0),
+        change_bounds: scaled(change.and_then(|change| change.difference), 1.0),
         percent: change.and_then(Change::share).map(|share| share * 100.0),
-        percent_bounds: bounds(change.and_then(|change| change.relative), 100.0),
+        percent_bounds: scaled(change.and_then(|change| change.relative), 100.0),
         p_slower: test.map(|test| test.slower),
         p_faster: test.map(|test| test.faster),
         ..record
     }
+}
+
+fn scaled(bounds: Option<Bounds>, scale: f64) -> Option<[f64; 2]> {
+    bounds.map(|bounds| [bounds.lower * scale, bounds.upper * scale])
 }

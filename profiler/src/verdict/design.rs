@@ -39,14 +39,8 @@ impl Design {
     /// The design of these runs. `independent` treats runs as independent, whatever their boot.
     pub fn of(base: &[&Recording], candidate: &[&Recording], independent: bool) -> Self {
         let sides = [base, candidate];
-        let apart = |groups| Self {
-            kind: DesignKind::Apart,
-            blocks: vec![groups],
-            in_turns: false,
-            left_out: 0,
-        };
         if independent {
-            return apart(sides.map(|runs| (0..runs.len()).map(|run| vec![run]).collect()));
+            return Self::apart(sides.map(|runs| (0..runs.len()).map(|run| vec![run]).collect()));
         }
         let [of_base, of_candidate] = sides.map(by_boot);
         let (mut blocks, mut in_turns) = (Vec::new(), true);
@@ -59,12 +53,12 @@ impl Design {
             ];
             if !collide(&runs) {
                 in_turns &= take_turns(&runs);
-                let each = |runs: &Vec<usize>| runs.iter().map(|run| vec![*run]).collect();
-                blocks.push([base_runs, candidate_runs].map(each));
+                let sides = [base_runs, candidate_runs];
+                blocks.push(sides.map(|runs| runs.iter().map(|run| vec![*run]).collect()));
             }
         }
         if blocks.is_empty() {
-            return apart(
+            return Self::apart(
                 [of_base, of_candidate]
                     .map(|boots| boots.into_iter().map(|(_, runs)| runs).collect()),
             );
@@ -72,6 +66,10 @@ impl Design {
         let used: usize = blocks.iter().flatten().map(Vec::len).sum();
         let left_out = base.len() + candidate.len() - used;
         Self { kind: DesignKind::Shared, blocks, in_turns, left_out }
+    }
+
+    fn apart(groups: [Vec<Vec<usize>>; 2]) -> Self {
+        Self { kind: DesignKind::Apart, blocks: vec![groups], in_turns: false, left_out: 0 }
     }
 
     /// Where calls were counted and a boot is a placement: runs of the baseline and of the candidate that are compared, those of
@@ -100,18 +98,11 @@ impl Design {
 
     /// The values of each run as blocks to compare; runs without a value are left out.
     pub fn blocks(&self, base: &[Option<f64>], candidate: &[Option<f64>]) -> Vec<Block> {
-        let averages = |values: &[Option<f64>], groups: &[Vec<usize>]| -> Vec<f64> {
-            let known = |runs: &Vec<usize>| -> Vec<f64> {
-                runs.iter().filter_map(|run| values.get(*run).copied().flatten()).collect()
-            };
-            let groups = groups.iter().map(known).filter(|group| !group.is_empty());
-            groups.map(|group| group.iter().sum::<f64>() / group.len() as f64).collect()
-        };
-        let block = |[of_base, of_candidate]: &[Vec<Vec<usize>>; 2]| Block {
+        let blocks = self.blocks.iter().map(|[of_base, of_candidate]| Block {
             base: averages(base, of_base),
             candidate: averages(candidate, of_candidate),
-        };
-        self.blocks.iter().map(block).collect()
+        });
+        blocks.collect()
     }
 
     /// How many values of each side are compared, block by block.
@@ -123,6 +114,13 @@ impl Design {
     pub fn smallest_p(&self) -> f64 {
         smallest_p(self.sizes())
     }
+}
+
+/// The average of each group that has a value.
+fn averages(values: &[Option<f64>], groups: &[Vec<usize>]) -> Vec<f64> {
+    let known = groups.iter().map(|runs| runs.iter().filter_map(|run| *values.get(*run)?));
+    let known = known.map(Vec::<f64>::from_iter).filter(|group| !group.is_empty());
+    known.map(|group| group.iter().sum::<f64>() / group.len() as f64).collect()
 }
 
 /// Runs by boot, in the order in which the boots first appear.
@@ -152,11 +150,11 @@ fn collide(sides: &[Vec<&Recording>; 2]) -> bool {
 /// Whether the sides took turns: in order of time, the side changes twice or more. ABBA and ABAB do,
 /// AABB does not. A boot with one run per side can only take turns together with other boots.
 fn take_turns(sides: &[Vec<&Recording>; 2]) -> bool {
+    let numbered = sides.iter().enumerate();
+    let runs = numbered.flat_map(|(side, runs)| runs.iter().map(move |run| (side, run)));
+    let mut runs: Vec<(usize, &&Recording)> = runs.collect();
     // A run without a place in its boot is ordered by its time stamp.
-    let order = |run: &Recording| (run.place.as_ref().map(|place| place.order), run.started);
-    let of_side = |side: usize| sides[side].iter().map(move |run| (order(run), side));
-    let mut runs: Vec<_> = of_side(0).chain(of_side(1)).collect();
-    runs.sort_by_key(|(order, _)| *order);
-    let changes = runs.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
+    runs.sort_by_key(|(_, run)| (run.place.as_ref().map(|place| place.order), run.started));
+    let changes = runs.windows(2).filter(|pair| pair[0].0 != pair[1].0).count();
     changes >= 2 || runs.len() == 2
 }

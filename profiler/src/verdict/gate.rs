@@ -80,31 +80,36 @@ const FAR_WITHIN_IF_TAIL: f64 = 0.5;
 /// The tail of an operation contains occasional work of the kernel, so its placements often disagree: it is not measured again once it
 /// passes. Nor are the other figures of an operation whose mean fails.
 pub fn open_parts(sides: &Sides<'_>, rule: &Rule) -> BTreeSet<Option<String>> {
-    let is_open = |part: &&Part<'_>| {
-        let (_, mut figures) = sorted(part, rule);
-        figures.retain(Pending::is_counted);
-        let failed: BTreeSet<&str> = figures.iter().filter_map(Pending::failed_operation).collect();
-        let budgets = rule.budgets.iter().filter(|budget| budget.below.meter == Meter::Exact);
-        let mut of_budgets = budgets.flat_map(|it| {
-            budgeted(it, part, rule).into_iter().map(|(_, values)| (values, it.below.value))
-        });
-        let mut disagree = || {
-            of_budgets.any(|(values, below)| {
-                let ends = values.ok().and_then(|values| stats::ends(&values));
-                ends.is_some_and(|[low, high]| low < below && high >= below)
-            })
-        };
-        match part.design.placements() {
-            0..FIRST_PLACEMENTS => !figures.iter().all(Pending::is_far_within) || disagree(),
-            FIRST_PLACEMENTS..MOST_PLACEMENTS => {
-                let is_open =
-                    |it: &Pending| it.is_astride() && !failed.contains(&*it.record.handler);
-                figures.iter().any(is_open) || disagree()
-            }
-            _ => false,
+    let open = sides.parts.iter().filter(|part| is_open(part, rule));
+    open.map(|part| part.name.clone()).collect()
+}
+
+fn is_open(part: &Part<'_>, rule: &Rule) -> bool {
+    let (_, mut figures) = sorted(part, rule);
+    figures.retain(Pending::is_counted);
+    let failed: BTreeSet<&str> = figures.iter().filter_map(Pending::failed_operation).collect();
+    match part.design.placements() {
+        0..FIRST_PLACEMENTS => {
+            !figures.iter().all(Pending::is_far_within) || disagree_on_budget(part, rule)
         }
-    };
-    sides.parts.iter().filter(is_open).map(|part| part.name.clone()).collect()
+        FIRST_PLACEMENTS..MOST_PLACEMENTS => {
+            figures.iter().any(|it| it.is_astride() && !failed.contains(&*it.record.handler))
+                || disagree_on_budget(part, rule)
+        }
+        _ => false,
+    }
+}
+
+/// Whether some placements of a part keep a budget and others do not.
+fn disagree_on_budget(part: &Part<'_>, rule: &Rule) -> bool {
+    let mut budgets = rule.budgets.iter().filter(|budget| budget.below.meter == Meter::Exact);
+    budgets.any(|budget| {
+        let (found, below) = (budgeted(budget, part, rule), budget.below.value);
+        found.into_iter().any(|(_, values)| {
+            let ends = values.ok().and_then(|values| stats::ends(&values));
+            ends.is_some_and(|[low, high]| low < below && high >= below)
+        })
+    })
 }
 
 impl Pending {
@@ -256,15 +261,13 @@ fn too_few_runs<'a, 'b>(
     rule: &Rule,
 ) -> Option<(&'b Part<'a>, f64)> {
     let level = rule.alpha / sampled.len().max(1) as f64;
-    // Both are quotients: allow for rounding.
-    let is_hopeless = |part: &Part<'_>| part.design.smallest_p() > level * (1.0 + 1e-9);
-    let is_compared = |part: &Part<'_>| {
-        let is_its = |figure: &Pending| figure.record.part == part.name;
+    let part = parts.iter().find(|part| {
         part.meter() == Meter::Probes
             && !part.base.is_empty()
-            && (sampled.is_empty() || sampled.iter().any(is_its))
-    };
-    let part = parts.iter().find(|part| is_compared(part) && is_hopeless(part))?;
+            && (sampled.is_empty() || sampled.iter().any(|it| it.record.part == part.name))
+            // Both are quotients: allow for rounding.
+            && part.design.smallest_p() > level * (1.0 + 1e-9)
+    })?;
     Some((part, level))
 }
 
@@ -272,8 +275,8 @@ fn too_few_runs<'a, 'b>(
 fn judged(sampled: Vec<Pending>) -> impl Iterator<Item = Line> {
     let p_values: [fn(&ChangeRecord) -> Option<f64>; 2] = [|of| of.p_slower, |of| of.p_faster];
     let [slower, faster] = p_values.map(|of| {
-        let of = |figure: &Pending| of(&figure.record).unwrap_or(1.0);
-        stats::adjust(&sampled.iter().map(of).collect::<Vec<f64>>())
+        let each = sampled.iter().map(|figure| of(&figure.record).unwrap_or(1.0));
+        stats::adjust(&each.collect::<Vec<f64>>())
     });
     sampled.into_iter().zip(slower.into_iter().zip(faster)).map(|(figure, (slower, faster))| Line {
         p_adjusted: Some(slower),
@@ -287,21 +290,12 @@ type Values = Result<Vec<f64>, Box<Line>>;
 /// Lines of a budget: one per handler of the candidate and operation that it matches.
 fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
     let Budget { pattern, statistic, below, text } = budget;
-    let line = |part: Option<String>, handler: String, found: Line| Line {
-        part,
-        handler,
-        statistic: Some(*statistic),
-        budget: Some(text.clone()),
-        meter: below.meter,
-        ..found
-    };
     let mut lines = Vec::new();
     for part in parts {
-        let found = budgeted(budget, part, rule).into_iter();
-        lines.extend(found.map(|(handler, values)| {
+        for (handler, values) in budgeted(budget, part, rule) {
             let found = values.map_or_else(|why| *why, |values| within(*below, &values));
-            line(part.name.clone(), handler, found)
-        }));
+            lines.push(Line { part: part.name.clone(), handler, ..found });
+        }
     }
     if lines.is_empty() {
         let words = match load_of(pattern.as_str()) {
@@ -309,7 +303,12 @@ fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
             None => format!("no handler of the candidate matches `{pattern}`"),
         };
         let found = Line::new(Verdict::Inconclusive, words);
-        lines.push(line(None, pattern.to_string(), found));
+        lines.push(Line { handler: pattern.to_string(), ..found });
+    }
+    for line in &mut lines {
+        line.statistic = Some(*statistic);
+        line.budget = Some(text.clone());
+        line.meter = below.meter;
     }
     lines
 }
@@ -355,11 +354,11 @@ fn spent(
             format!("{statistic} needs {needed} calls in every run, and a run has {fewest}");
         return Err(Line::new(Verdict::Insufficient, words).into());
     }
-    let handlers = || handlers.iter().flatten();
-    let share = handlers().map(|handler| lost_share(handler)).fold(0.0, f64::max);
+    let handlers = handlers.into_iter().flatten();
+    let share = handlers.clone().map(lost_share).fold(0.0, f64::max);
     match judge::lost(share, rule.max_loss, "the figure") {
         Some(lost) => Err(lost.into()),
-        None => Ok(handlers().filter_map(|of| Some(statistic.of(of)?.value)).collect()),
+        None => Ok(handlers.filter_map(|of| Some(statistic.of(of)?.value)).collect()),
     }
 }
 
@@ -398,10 +397,9 @@ fn within(below: Amount, values: &[f64]) -> Line {
 
 /// Module parameters whose defaults differ, each once.
 fn changed_defaults(parts: &[Part<'_>]) -> Vec<String> {
-    let of = |part: &Part<'_>| {
-        Some(defaults(&part.base.first()?.recording, &part.candidate.first()?.recording))
-    };
-    let words: BTreeSet<String> = parts.iter().filter_map(of).flatten().collect();
+    let firsts = parts.iter().filter_map(|part| part.base.first().zip(part.candidate.first()));
+    let words: BTreeSet<String> =
+        firsts.flat_map(|(base, new)| defaults(&base.recording, &new.recording)).collect();
     Vec::from_iter(words)
 }
 
@@ -431,12 +429,12 @@ fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<String> {
         }
     }
     notes.extend(ordering(sides));
-    let runs = || sides.parts.iter().flat_map(Part::runs);
-    let handlers = || runs().flat_map(|run| &run.recording.handlers);
-    let operations: Vec<String> =
-        sides.parts.iter().flat_map(Part::operations).map(operation_of).collect();
+    let runs = sides.parts.iter().flat_map(Part::runs);
+    let handlers = runs.flat_map(|run| &run.recording.handlers).map(|it| it.name.clone());
+    let operations = sides.parts.iter().flat_map(Part::operations).map(operation_of);
+    let names: BTreeSet<String> = handlers.chain(operations).collect();
     for HandlerRule { pattern, .. } in &rule.handlers {
-        if !handlers().map(|it| &it.name).chain(&operations).any(|name| pattern.matches(name)) {
+        if !names.iter().any(|name| pattern.matches(name)) {
             notes.push(format!("no handler matches `{pattern}` of the rule file"));
         }
     }

@@ -42,16 +42,15 @@ impl HookReport {
         let sides = [Side::of(base)?, Side::of(candidate)?];
         let [mut old, mut new] = sides.each_ref().map(|side| side.hooks.clone());
         // Equal ones first, one for one: a second registration of a handler is a hook more.
-        let is_equal = |a: &Hook, b: &Hook| {
+        pairs(&mut old, &mut new, &|a, b| {
             (a.kind, &a.place, &a.handlers, a.maxactive, a.state)
                 == (b.kind, &b.place, &b.handlers, b.maxactive, b.state)
-        };
-        let is_like = |a: &Hook, b: &Hook| {
+        });
+        let alike = pairs(&mut old, &mut new, &|a, b| {
             a.place == b.place && a.handlers.iter().any(|handler| b.handlers.contains(handler))
-        };
-        pairs(&mut old, &mut new, &is_equal);
+        });
         let mut found = Self::default();
-        for (was, is) in pairs(&mut old, &mut new, &is_like) {
+        for (was, is) in alike {
             let words = change(was, is);
             found.decide(&words, is, &sides, rule);
             found.changed.push(words);
@@ -138,27 +137,27 @@ impl<'a> Side<'a> {
     fn of(runs: &[&'a Recording]) -> Option<Self> {
         let mut modules = runs.iter().flat_map(|run| &run.modules);
         let hooks = modules.find_map(|module| module.hooks.as_ref())?;
-        let of_run = |run: &&'a Recording| {
+        let of_runs = runs.iter().map(|run| {
             // A number tells those of one name apart.
             let names = called(run).filter_map(|name| name.split('#').next());
             (names.collect(), !run.driver_costs.is_empty())
-        };
+        });
         // Without kprobes what is missing would look like what is not registered.
         hooks.is_known().then(|| Self {
             hooks: hooks.list.iter().collect(),
             unknown: hooks.unknown.clone(),
-            runs: runs.iter().map(of_run).collect(),
+            runs: of_runs.collect(),
         })
     }
 
     fn reached(&self, hook: &Hook) -> bool {
-        let is_called = |name: &String| self.runs.iter().any(|run| run.0.contains(&**name));
-        hook.handlers.iter().all(is_called)
+        let mut names = hook.handlers.iter();
+        names.all(|name| self.runs.iter().any(|run| run.0.contains(&**name)))
     }
 
     fn is_in_an_operation(&self, hook: &Hook) -> bool {
-        let is_in = |name: &String| self.runs.iter().any(|run| run.1 && run.0.contains(&**name));
-        hook.handlers.iter().any(is_in)
+        let mut names = hook.handlers.iter();
+        names.any(|name| self.runs.iter().any(|run| run.1 && run.0.contains(&**name)))
     }
 }
 
@@ -190,7 +189,7 @@ fn pairs<'a>(
 
 /// In what a hook is registered otherwise.
 fn change(was: &Hook, is: &Hook) -> String {
-    let facts = |hook: &Hook| {
+    let [before, after] = [was, is].map(|hook| {
         let most = hook.maxactive.map_or("-".to_owned(), |most| most.to_string());
         [
             ("a", hook.kind.name().to_owned()),
@@ -198,8 +197,8 @@ fn change(was: &Hook, is: &Hook) -> String {
             ("maxactive", most),
             ("hit by", hook.state.map_or("-", ProbeState::name).to_owned()),
         ]
-    };
-    let facts = facts(was).into_iter().zip(facts(is)).filter(|(was, is)| was != is);
+    });
+    let facts = before.into_iter().zip(after).filter(|(was, is)| was != is);
     let words = facts.map(|((what, was), (_, is))| format!("{what} {is}, was {was}"));
     format!("{is}: {}", words.collect::<Vec<_>>().join("; "))
 }

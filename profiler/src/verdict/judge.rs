@@ -90,14 +90,14 @@ pub(super) fn insufficient(record: &ChangeRecord) -> Option<Line> {
 
 /// The verdict if a run has lost more calls than it may of what is `uncertain` then.
 pub(super) fn lost(share: f64, max_loss: f64, uncertain: &str) -> Option<Line> {
-    let words = || {
-        format!(
+    (share > max_loss).then(|| {
+        let words = format!(
             "{} of a run's calls were lost, and the limit is {}: {uncertain} is not certain; lower the load's workers",
             percent(share),
             percent(max_loss)
-        )
-    };
-    (share > max_loss).then(|| Line::new(Verdict::Inconclusive, words()))
+        );
+        Line::new(Verdict::Inconclusive, words)
+    })
 }
 
 /// Judges a change; `p` and `p_faster` are its adjusted p-values of being slower and faster.
@@ -177,18 +177,16 @@ fn sampled(
         Some(bounds) => bounds.map(|bound| format!("{bound:+.2} %")),
         None => bounds.map(|bound| signed(bound, record.meter())),
     };
-    let adjusted = |p: f64| format!("p {} adjusted", p_value(p));
+    let [is_slower, is_faster] = [p, p_faster].map(|p| format!("p {} adjusted", p_value(p)));
     let (verdict, evidence) = if above && p < terms.alpha {
-        let words = format!("{change}, at least {low}, limit {limit}; {}", adjusted(p));
-        (Verdict::Fail, words)
+        (Verdict::Fail, format!("{change}, at least {low}, limit {limit}; {is_slower}"))
     } else if above {
         let words = format!(
-            "{change}, at least {low}, limit {limit}, but runs of both sides overlap ({}): measure more runs",
-            adjusted(p)
+            "{change}, at least {low}, limit {limit}, but runs of both sides overlap ({is_slower}): measure more runs"
         );
         (Verdict::Inconclusive, words)
     } else if improved {
-        (Verdict::Pass, format!("faster: {change}, at most {high}; {}", adjusted(p_faster)))
+        (Verdict::Pass, format!("faster: {change}, at most {high}; {is_faster}"))
     } else if within {
         (Verdict::Pass, format!("{change}, at most {high}, limit {limit}"))
     } else {

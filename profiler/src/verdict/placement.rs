@@ -45,11 +45,8 @@ impl Placed {
     pub(super) fn of(design: &Design, figures: &Figures) -> Option<Self> {
         let pairs = pairs(design, figures);
         let Separation { apart, open } = outside_over(&pairs);
-        let differences = |apart: bool| -> Vec<f64> {
-            pairs.iter().map(|pair| difference(pair, apart)).collect()
-        };
-        let placed = Self::new(&pairs, &differences(apart))?;
-        let otherwise = open.then(|| median(&differences(!apart))).flatten();
+        let placed = Self::new(&pairs, &differences(&pairs, apart))?;
+        let otherwise = open.then(|| median(&differences(&pairs, !apart))).flatten();
         Some(Self { otherwise, ..placed })
     }
 
@@ -61,28 +58,20 @@ impl Placed {
     /// but a percentile whose part outside of the driver's functions is [apart](Separation) counts as it is, and one of the driver's part
     /// that is not does not count.
     pub(super) fn of_tail(design: &Design, percentiles: &[Tail], shown: &Tail) -> Option<Self> {
-        let pairs_of = |tail: &Tail| [&tail.whole, &tail.within].map(|it| pairs(design, it));
-        let percentiles: Vec<[Vec<Pair>; 2]> = percentiles.iter().map(pairs_of).collect();
-        let placements = percentiles.iter().flatten().map(Vec::len).min()?;
-        let both = |[whole, within]: &[Vec<Pair>; 2]| {
-            [
-                outside_over(whole),
-                separation(within.iter().map(|pair| pair.map(|it| it.value)), 0.0),
-            ]
-        };
-        let over: Vec<[Separation; 2]> = percentiles.iter().map(both).collect();
-        let differences = |is_apart: fn(Separation) -> bool| -> Vec<f64> {
-            let apart: Vec<[bool; 2]> = over.iter().map(|both| both.map(is_apart)).collect();
-            let in_placement = |at: usize| {
-                let of = |[whole, within]: &[Vec<Pair>; 2]| [whole[at], within[at]];
-                tail_difference(&percentiles.iter().map(of).collect::<Vec<_>>(), &apart)
-            };
-            (0..placements).map(in_placement).collect()
-        };
-        let placed = Self::new(&pairs(design, &shown.whole), &differences(|it| it.apart))?;
+        let tails = percentiles.iter();
+        let tails = tails.map(|tail| [&tail.whole, &tail.within].map(|it| pairs(design, it)));
+        let tails: Vec<[Vec<Pair>; 2]> = tails.collect();
+        let over = tails.iter().map(|[whole, within]| {
+            let values = within.iter().map(|pair| pair.map(|it| it.value));
+            [outside_over(whole), separation(values, 0.0)]
+        });
+        let over: Vec<[Separation; 2]> = over.collect();
+        let differences = tail_differences(&tails, &over, |it| it.apart);
+        let placed = Self::new(&pairs(design, &shown.whole), &differences)?;
         let is_open = over.iter().flatten().any(|it| it.open);
-        let otherwise = is_open.then(|| median(&differences(|it| it.apart != it.open))).flatten();
-        Some(Self { otherwise, ..placed })
+        let otherwise =
+            is_open.then(|| median(&tail_differences(&tails, &over, |it| it.apart != it.open)));
+        Some(Self { otherwise: otherwise.flatten(), ..placed })
     }
 
     fn new(pairs: &[Pair], differences: &[f64]) -> Option<Self> {
@@ -126,6 +115,11 @@ fn mean(observed: &[Option<Observed>], runs: &[usize]) -> Option<Observed> {
 
 /// Smaller differences of an operation are noise: the driver's functions run before the first operation, too.
 const NOTHING: f64 = 0.5;
+
+/// The [`difference`] in each placement.
+fn differences(pairs: &[Pair], apart: bool) -> Vec<f64> {
+    pairs.iter().map(|pair| difference(pair, apart)).collect()
+}
 
 /// Candidate minus baseline, less what a single call makes, or less what an operation takes more outside of the driver's functions
 /// if that may be, or if placements do not hold it [apart](Separation).
@@ -176,10 +170,8 @@ const CLEAR: f64 = 3.0;
 /// such figures nine of one side are apart from nine of the other by chance, upwards, in 0.2 % of cases, and three from three in 5 %;
 /// of figures with two values, each in half of the placements, five are from five in 0.1 %.
 fn outside_over(pairs: &[Pair]) -> Separation {
-    let both = |[base, new]: &Pair| Some((base.outside?, new.outside?));
-    let Some(sides) = pairs.iter().map(both).collect::<Option<Vec<_>>>() else {
-        return Separation::default();
-    };
+    let sides = pairs.iter().map(|[base, new]| Some((base.outside?, new.outside?)));
+    let Some(sides) = sides.collect::<Option<Vec<_>>>() else { return Separation::default() };
     let may = median(&sides.iter().map(|([_, may], _)| *may).collect::<Vec<_>>());
     separation(sides.iter().map(|([was, _], [is, _])| [*was, *is]), may.unwrap_or(0.0))
 }
@@ -203,23 +195,38 @@ fn separation(sides: impl Iterator<Item = [f64; 2]>, may: f64) -> Separation {
     }
 }
 
+/// As [`Placed::of_tail`], in each placement.
+fn tail_differences(
+    percentiles: &[[Vec<Pair>; 2]],
+    over: &[[Separation; 2]],
+    is_apart: fn(Separation) -> bool,
+) -> Vec<f64> {
+    let apart: Vec<[bool; 2]> = over.iter().map(|both| both.map(is_apart)).collect();
+    let placements = percentiles.iter().flatten().map(Vec::len).min().unwrap_or(0);
+    let differences = (0..placements).map(|at| {
+        let pairs = percentiles.iter().map(|[whole, within]| [whole[at], within[at]]);
+        tail_difference(&pairs.collect::<Vec<_>>(), &apart)
+    });
+    differences.collect()
+}
+
 /// As [`Placed::of_tail`], of one placement: whole operations and the driver's part by percentile, and which are apart, of the first
 /// what is outside of the driver's functions.
 fn tail_difference(percentiles: &[[Pair; 2]], apart: &[[bool; 2]]) -> f64 {
-    let most = |changes: &mut dyn Iterator<Item = f64>| changes.max_by(f64::total_cmp);
-    let whole = |is_apart: bool| {
-        let of = percentiles.iter().zip(apart).filter(|(_, [apart, _])| *apart == is_apart);
-        most(&mut of.map(|([whole, _], _)| but_for_one_call(whole)))
-    };
-    let mut within = percentiles.iter().zip(apart).map(|([_, within], [_, apart])| match apart {
+    let all = percentiles.iter().zip(apart);
+    let [whole, whole_apart] = [false, true].map(|is_apart| {
+        let of = all.clone().filter(|(_, [apart, _])| *apart == is_apart);
+        of.map(|([whole, _], _)| but_for_one_call(whole)).max_by(f64::total_cmp)
+    });
+    let within = all.map(|([_, within], [_, apart])| match apart {
         true => but_for_one_call(within),
         false => 0.0,
     });
-    let agreed = whole(false).zip(most(&mut within)).map(|(whole, within)| {
+    let agreed = whole.zip(within.max_by(f64::total_cmp)).map(|(whole, within)| {
         let agree = whole.signum() == within.signum();
         if agree { whole.signum() * whole.abs().min(within.abs()) } else { 0.0 }
     });
-    most(&mut whole(true).into_iter().chain(agreed)).unwrap_or(0.0)
+    whole_apart.into_iter().chain(agreed).max_by(f64::total_cmp).unwrap_or(0.0)
 }
 
 #[cfg(test)]

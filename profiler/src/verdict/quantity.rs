@@ -30,6 +30,22 @@ impl Amount {
         let unit = if text.contains(char::is_alphabetic) { "" } else { " instructions" };
         format!("{text}{unit}").parse()
     }
+
+    fn read(text: &str) -> Option<Self> {
+        const DAY_NS: f64 = 86_400e9;
+        let (number, unit) = text.split_at(text.find(char::is_alphabetic)?);
+        let number: f64 = number.trim().parse().ok()?;
+        let amount = match unit {
+            "instructions" => Self::instructions(number),
+            "ns" => Self::ns(number),
+            "us" | "\u{b5}s" | "\u{3bc}s" => Self::ns(number * 1e3),
+            "ms" => Self::ns(number * 1e6),
+            "s" => Self::ns(number * 1e9),
+            _ => return None,
+        };
+        let most = if amount.meter == Meter::Exact { f64::MAX } else { DAY_NS };
+        (0.0..=most).contains(&amount.value).then_some(amount)
+    }
 }
 
 impl FromStr for Amount {
@@ -37,23 +53,8 @@ impl FromStr for Amount {
 
     /// Reads a duration of up to a day, such as `2us`, or `3000 instructions`.
     fn from_str(text: &str) -> Result<Self, String> {
-        const DAY_NS: f64 = 86_400e9;
         let text = text.trim();
-        let parse = || {
-            let (number, unit) = text.split_at(text.find(char::is_alphabetic)?);
-            let number: f64 = number.trim().parse().ok()?;
-            let amount = match unit {
-                "instructions" => Self::instructions(number),
-                "ns" => Self::ns(number),
-                "us" | "\u{b5}s" | "\u{3bc}s" => Self::ns(number * 1e3),
-                "ms" => Self::ns(number * 1e6),
-                "s" => Self::ns(number * 1e9),
-                _ => return None,
-            };
-            let most = if amount.meter == Meter::Exact { f64::MAX } else { DAY_NS };
-            (0.0..=most).contains(&amount.value).then_some(amount)
-        };
-        parse().ok_or_else(|| {
+        Self::read(text).ok_or_else(|| {
             format!(
                 "invalid amount `{text}`: write it with its unit, such as 250ns, 2us or 5 instructions"
             )
@@ -75,10 +76,11 @@ impl fmt::Display for Amount {
 /// # Errors
 /// If there is no number, no `%`, or the number is negative.
 pub fn parse_share(text: &str) -> Result<f64, String> {
-    let bad = || format!("invalid share `{text}`: write it in percent, such as 5% or 0.5%");
-    let number = text.trim().strip_suffix('%').ok_or_else(bad)?;
-    let percent: f64 = number.trim().parse().map_err(|_| bad())?;
-    if (0.0..=10_000.0).contains(&percent) { Ok(percent / 100.0) } else { Err(bad()) }
+    let number = text.trim().strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    match number {
+        Some(percent) if (0.0..=10_000.0).contains(&percent) => Ok(percent / 100.0),
+        _ => Err(format!("invalid share `{text}`: write it in percent, such as 5% or 0.5%")),
+    }
 }
 
 #[cfg(test)]

@@ -47,6 +47,16 @@ impl Limits {
     pub fn get(&self, statistic: Statistic) -> Option<Limit> {
         self.0.get(&statistic).copied()
     }
+
+    /// Adds the limit of one figure, such as `avg=5%`.
+    fn add(&mut self, entry: &str) -> Result<(), String> {
+        let (name, limit) = entry.split_once('=').ok_or("it has no `=`")?;
+        let statistic: Statistic = name.trim().parse()?;
+        match self.0.insert(statistic, limit.parse()?) {
+            Some(_) => Err(format!("{statistic} is given twice")),
+            None => Ok(()),
+        }
+    }
 }
 
 impl FromStr for Limits {
@@ -54,16 +64,8 @@ impl FromStr for Limits {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut limits = Self::default();
-        let mut add = |entry: &str| -> Result<(), String> {
-            let (name, limit) = entry.split_once('=').ok_or("it has no `=`")?;
-            let statistic: Statistic = name.trim().parse()?;
-            match limits.0.insert(statistic, limit.parse()?) {
-                Some(_) => Err(format!("{statistic} is given twice")),
-                None => Ok(()),
-            }
-        };
         for entry in text.split(',') {
-            add(entry).map_err(|reason| {
+            limits.add(entry).map_err(|reason| {
                 format!(
                     "invalid limit `{}`: {reason}; write it as 'tp99=10%,avg=5%' or 'tp50=+5 instructions'",
                     entry.trim()

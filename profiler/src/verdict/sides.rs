@@ -116,10 +116,11 @@ impl<'a> Sides<'a> {
     /// If a run was interrupted, its load failed, its books do not balance, or runs are of two meters.
     pub fn of_candidate(candidate: &'a [Run]) -> Result<Self, String> {
         fit(&candidate.iter().collect::<Vec<_>>(), false)?;
-        let part = |name| Part::of(name, &[], candidate, false);
+        let names = part_names(candidate).into_iter();
+        let parts = names.map(|name| Part::of(name, &[], candidate, false)).collect();
         let mut notes = vec!["no baseline: only budgets are judged".to_owned()];
         notes.extend(partly_measured(candidate, Side::Candidate));
-        Ok(Self { parts: part_names(candidate).into_iter().map(part).collect(), notes })
+        Ok(Self { parts, notes })
     }
 
     /// Sorts the runs of both sides into parts.
@@ -138,8 +139,9 @@ impl<'a> Sides<'a> {
         let (mut notes, mut parts, mut unlike) = (Vec::new(), Vec::new(), Vec::new());
         for (side, other) in [(Side::Baseline, 1), (Side::Candidate, 0)] {
             let alone = names[side as usize].iter().filter(|name| !names[other].contains(name));
-            let note = |name| format!("{}: only the {side} has runs of it", part_words(name));
-            notes.extend(alone.map(note));
+            notes.extend(
+                alone.map(|name| format!("{}: only the {side} has runs of it", part_words(name))),
+            );
         }
         notes.extend(partly_measured(base, Side::Baseline));
         notes.extend(partly_measured(candidate, Side::Candidate));
@@ -262,38 +264,39 @@ type Unlike = (What, String, Vec<String>);
 
 /// The differences between the runs of a part, each once.
 fn unlike_runs(Part { base, candidate, .. }: &Part<'_>, allowed: &[What]) -> Vec<Unlike> {
-    let mut found: Vec<Unlike> = Vec::new();
-    let mut add = |first: &str, others: Vec<String>, difference: Difference| {
-        let [was, is] = [&difference.first, &difference.second].map(|value| clean(value));
-        let words = format!("{}: {was} in {first}, {is} in", difference.what);
-        match found.iter_mut().find(|(_, known, _)| *known == words) {
-            Some((.., known)) => known.extend(others),
-            None => found.push((difference.what, words, others)),
-        }
-    };
-    let mut failing_alike = true;
-    let mut hold = |first: &Run, other: &Run, purpose: Use| {
-        let found = differences(&first.recording, &other.recording, purpose);
-        for difference in found.into_iter().filter(|it| !allowed.contains(&it.what)) {
-            failing_alike &= difference.what != What::Errors;
-            add(&first.name, vec![other.name.clone()], difference);
-        }
-    };
-    if let (Some(base), Some(candidate)) = (base.first(), candidate.first()) {
-        hold(base, candidate, Use::Comparison);
-    }
+    let first = base.first().zip(candidate.first());
+    let mut pairs = Vec::from_iter(first.map(|(base, other)| (*base, *other, Use::Comparison)));
     for side in [base, candidate] {
-        side.iter().skip(1).for_each(|other| hold(side[0], other, Use::Repetition));
+        pairs.extend(side.iter().skip(1).map(|other| (side[0], *other, Use::Repetition)));
+    }
+    let (mut found, mut failing_alike) = (Vec::new(), true);
+    for (first, other, purpose) in pairs {
+        let differences = differences(&first.recording, &other.recording, purpose);
+        for difference in differences.into_iter().filter(|it| !allowed.contains(&it.what)) {
+            failing_alike &= difference.what != What::Errors;
+            add(&mut found, &first.name, vec![other.name.clone()], difference);
+        }
     }
     // Which run has them may be a matter of chance.
     if let (Some(first), true) = (base.first(), failing_alike && !allowed.contains(&What::Errors)) {
         let difference = failing_otherwise(&recordings(base), &recordings(candidate));
         let others = candidate.iter().map(|run| run.name.clone()).collect();
         if let Some(difference) = difference {
-            add(&format!("all runs from {} on", first.name), others, difference);
+            let first = format!("all runs from {} on", first.name);
+            add(&mut found, &first, others, difference);
         }
     }
     found
+}
+
+/// Adds a difference, or further runs that have one of those that were found.
+fn add(found: &mut Vec<Unlike>, first: &str, others: Vec<String>, difference: Difference) {
+    let [was, is] = [&difference.first, &difference.second].map(|value| clean(value));
+    let words = format!("{}: {was} in {first}, {is} in", difference.what);
+    match found.iter_mut().find(|(_, known, _)| *known == words) {
+        Some((.., known)) => known.extend(others),
+        None => found.push((difference.what, words, others)),
+    }
 }
 
 /// How runs differ, and the remedy.
@@ -301,14 +304,13 @@ fn unlike_words(found: Vec<Unlike>) -> String {
     let mut whats: Vec<&str> = found.iter().map(|(what, ..)| what.name()).collect();
     whats.dedup();
     let whats = whats.join(",");
-    let line = |(_, words, others): Unlike| match others.as_slice() {
+    let lines = found.into_iter().map(|(_, words, others)| match others.as_slice() {
         [other, rest @ .., _] => format!("{words} {other} and {} more", rest.len() + 1),
         others => format!("{words} {}", others.join("")),
-    };
-    let lines: Vec<String> = found.into_iter().map(line).collect();
+    });
     format!(
         "not comparable: the runs differ in more than the driver's build:\n  {}\nmeasure both \
          sides alike, or, if the difference does not matter, add --allow-different {whats}",
-        lines.join("\n  ")
+        lines.collect::<Vec<_>>().join("\n  ")
     )
 }

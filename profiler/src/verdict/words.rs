@@ -9,8 +9,9 @@ use crate::text::plural;
 
 /// The values of both sides.
 pub(super) fn values(record: &ChangeRecord) -> String {
-    let value = |value: Option<f64>| figure(value.unwrap_or(0.0), record.meter());
-    format!("{} to {}", value(record.base), value(record.candidate))
+    let [base, candidate] =
+        [record.base, record.candidate].map(|value| figure(value.unwrap_or(0.0), record.meter()));
+    format!("{base} to {candidate}")
 }
 
 /// How often something happens on both sides.
@@ -91,20 +92,16 @@ pub(super) fn too_few_runs(part: &Part<'_>, level: f64, comparisons: usize, alph
 
 /// Runs that suffice for the smallest p-value to be at most `level`.
 fn enough(design: &Design, level: f64) -> String {
-    let suffice = |boots: usize, base: usize, candidate: usize| {
-        smallest_p(vec![(base, candidate); boots]) <= level
-    };
-    let runs_in = |boots: usize| (1..=1_000).find(|n| suffice(boots, *n, *n));
     if design.kind == DesignKind::Shared {
         let (base, candidate) = design.sizes().into_iter().max().unwrap_or((2, 2));
-        let boots = (1..10_000).find(|boots| suffice(*boots, base, candidate)).unwrap_or(10_000);
-        let here = design.blocks.len();
-        let longer = runs_in(here).map_or(String::new(), |runs| {
+        let boots = (1..10_000).find(|boots| smallest_p(vec![(base, candidate); *boots]) <= level);
+        let (boots, here) = (boots.unwrap_or(10_000), design.blocks.len());
+        let longer = runs_in(here, level).map_or(String::new(), |runs| {
             format!(", or {runs} v {runs} runs in each of these {here}")
         });
         return format!("{boots} boots with {base} v {candidate} runs each{longer}");
     }
-    let n = runs_in(1).unwrap_or(1_000);
+    let n = runs_in(1, level).unwrap_or(1_000);
     if design.blocks.iter().flatten().flatten().all(|runs| runs.len() == 1) {
         return format!("{n} v {n} runs, each in a boot of its own, or runs in turns in one boot");
     }
@@ -114,17 +111,24 @@ fn enough(design: &Design, level: f64) -> String {
     )
 }
 
+/// Runs of either side in each of so many boots that suffice.
+fn runs_in(boots: usize, level: f64) -> Option<usize> {
+    (1..=1_000).find(|n| smallest_p(vec![(*n, *n); boots]) <= level)
+}
+
+fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", plural(number))
+}
+
 /// The design of a comparison: `2 boots of both sides, 4 v 4 runs each, in turns`, or `3 placements of both sides`.
 pub(crate) fn design(design: &Design, meter: Meter) -> String {
     let boot = if meter == Meter::Exact { "placement" } else { "boot" };
-    let count = |number: usize, what: &str| format!("{number} {what}{}", plural(number));
     if design.kind == DesignKind::Apart {
-        let side = |side: usize| {
+        let [[base, base_boots], [candidate, candidate_boots]] = [0, 1].map(|side| {
             let groups = design.blocks.iter().flat_map(|sides| &sides[side]);
             let (boots, runs) = (groups.clone().count(), groups.map(Vec::len).sum());
-            [count(runs, "run"), count(boots, boot)]
-        };
-        let [[base, base_boots], [candidate, candidate_boots]] = [0, 1].map(side);
+            [counted(runs, "run"), counted(boots, boot)]
+        });
         if meter == Meter::Exact {
             return format!(
                 "{base_boots} of the baseline, {candidate_boots} of the candidate, none in common: each is compared with each"
@@ -134,17 +138,18 @@ pub(crate) fn design(design: &Design, meter: Meter) -> String {
             "{base} of the baseline in {base_boots}, {candidate} of the candidate in {candidate_boots}, apart"
         );
     }
-    let mut text = format!("{} of both sides", count(design.blocks.len(), boot));
+    let mut text = format!("{} of both sides", counted(design.blocks.len(), boot));
     if meter == Meter::Probes {
-        let size = |(base, candidate): (usize, usize)| format!("{base} v {candidate}");
-        let mut sizes: Vec<String> = design.sizes().into_iter().map(size).collect();
+        let sizes = design.sizes().into_iter();
+        let mut sizes: Vec<String> =
+            sizes.map(|(base, candidate)| format!("{base} v {candidate}")).collect();
         sizes.dedup();
         let each = if design.blocks.len() > 1 && sizes.len() == 1 { " each" } else { "" };
         let turns = if design.in_turns { "in turns" } else { "not in turns" };
         text += &format!(", {} runs{each}, {turns}", sizes.join(", "));
     }
     if design.left_out > 0 {
-        text += &format!("; {} of others left out", count(design.left_out, "run"));
+        text += &format!("; {} of others left out", counted(design.left_out, "run"));
     }
     text
 }

@@ -56,11 +56,11 @@ fn live<'a>(recording: &NamedRuns<'a>) -> Option<&'a HandlerRecording> {
 impl ExplainReport {
     /// What was explained of `recordings`.
     pub fn new(recordings: &[NamedRuns<'_>], handlers: Vec<Explained>, notes: Vec<String>) -> Self {
-        let record = |recording: &NamedRuns<'_>| RecordingRecord {
+        let records = recordings.iter().map(|recording| RecordingRecord {
             name: recording.name.clone(),
             runs: recording.runs.len(),
             losses: live(recording).map(|handler| handler.losses),
-        };
+        });
         let unit = match recordings.first().map(NamedRuns::meter) {
             Some(Meter::Probes) => "ns",
             _ => "instructions",
@@ -70,7 +70,7 @@ impl ExplainReport {
             version: EXPLAIN_VERSION,
             tool: Tool::this(),
             unit: unit.to_owned(),
-            recordings: recordings.iter().map(record).collect(),
+            recordings: records.collect(),
             notes,
             handlers,
         }

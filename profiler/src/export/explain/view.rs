@@ -12,16 +12,16 @@ const MOST_LINES: usize = 20;
 
 /// The view; a function stands below its caller, further to the right.
 pub(super) fn document(report: &ExplainReport, shown: Shown) -> Document {
-    let section = |of: &Explained| {
+    let sections = report.handlers.iter().map(|of| {
         let mut tables = vec![tree(of, shown), lines(of)];
         if of.is_difference() {
             tables.reverse();
         }
         let title = of.handler.to_string();
         Document { title, lead: summary(report, of), tables, ..Document::default() }
-    };
+    });
     Document {
-        sections: report.handlers.iter().map(section).collect(),
+        sections: sections.collect(),
         notes: report.notes.iter().map(|note| Note::new("note", note)).collect(),
         ..Document::default()
     }
@@ -65,14 +65,14 @@ pub(super) fn rows(of: &Explained, shown: Shown) -> Vec<Row> {
     // A difference's weight is in instructions times calls of both.
     let calls = if two { of.calls[1] } else { 1 };
     let least = of.total(0) as f64 * calls as f64 * shown.min_share / 100.0;
-    let is_small = |node: &Node| (node.weight as f64) < least || (two && node.weight == 0);
-    let is_hidden = |node: &Node| node.depth > shown.depth || (node.depth > 0 && is_small(node));
     let (mut rows, mut open): (Vec<Row>, Vec<Option<Row>>) = (Vec::new(), Vec::new());
     let mut hidden: Option<usize> = None;
     for node in &of.nodes {
         let top = hidden.is_none_or(|depth| node.depth <= depth);
         if top {
-            hidden = is_hidden(node).then_some(node.depth);
+            let is_small = (node.weight as f64) < least || (two && node.weight == 0);
+            let is_hidden = node.depth > shown.depth || (node.depth > 0 && is_small);
+            hidden = is_hidden.then_some(node.depth);
             while open.len() > node.depth {
                 rows.extend(open.pop().flatten());
             }
@@ -116,9 +116,8 @@ fn both(of: &Explained, total: impl Fn(usize) -> u64) -> String {
 /// The tree.
 pub(in crate::export) fn tree(of: &Explained, shown: Shown) -> Table {
     let rows = rows(of, shown);
-    let iterations = |figures: &Figures| figures.iterations.unwrap_or_default();
     let mut all = of.nodes.iter().flat_map(|node| &node.figures);
-    let repeats = all.any(|figures| iterations(figures) > 0);
+    let repeats = all.any(|figures| figures.iterations > Some(0));
     let mut header = if of.is_difference() {
         vec!["function", "calls", "inclusive", "change", "self", "change", "moved"]
     } else {
@@ -127,7 +126,7 @@ pub(in crate::export) fn tree(of: &Explained, shown: Shown) -> Table {
     if repeats {
         header.push("rep");
     }
-    let cells = |Row { node, others }: Row| {
+    let rows = rows.into_iter().map(|Row { node, others }| {
         let average =
             |what: fn(&Figures) -> u64| both(of, |recording| what(&node.figures[recording]));
         let name = match others {
@@ -145,12 +144,11 @@ pub(in crate::export) fn tree(of: &Explained, shown: Shown) -> Table {
             cells.push(average(|f| f.own));
         }
         if repeats {
-            cells.push(average(iterations));
+            cells.push(average(|f| f.iterations.unwrap_or_default()));
         }
         document::Row { depth: node.depth, cells }
-    };
-    let rows = rows.into_iter().map(cells).collect();
-    Table { layout: Layout::Tree, rows, ..Table::figures(header, []) }
+    });
+    Table { layout: Layout::Tree, rows: rows.collect(), ..Table::figures(header, []) }
 }
 
 fn share(part: u64, of: u64) -> String {
@@ -160,36 +158,17 @@ fn share(part: u64, of: u64) -> String {
 /// The source lines that take most, or differ most.
 fn lines(of: &Explained) -> Table {
     let two = of.is_difference();
-    let is_shown = |line: &&Line| {
-        if two { line.change.numerator != 0 } else { line.at[0].is_some() }
-    };
     let (mut shown, mut others): (Vec<&Line>, Vec<&Line>) = (Vec::new(), Vec::new());
     for line in &of.lines {
-        let is_row = shown.len() < MOST_LINES && is_shown(&line);
-        if is_row { &mut shown } else { &mut others }.push(line);
+        let is_shown = if two { line.change.numerator != 0 } else { line.at[0].is_some() };
+        if is_shown && shown.len() < MOST_LINES { &mut shown } else { &mut others }.push(line);
     }
     if shown.is_empty() {
         return Table::default();
     }
-    let total = |lines: &[&Line], recording: usize| {
-        lines.iter().map(|line| line.instructions[recording]).sum::<u64>()
-    };
-    let row = |name: String, lines: &[&Line]| {
-        let sum = |part: fn(&Line) -> Exact| Exact {
-            numerator: lines.iter().map(|line| part(line).numerator).sum(),
-            ..of.change(|_| 0)
-        };
-        let mut cells = vec![name, both(of, |recording| total(lines, recording))];
-        if two {
-            cells.extend([signed(sum(|line| line.change)), signed(sum(|line| line.moved))]);
-        } else {
-            cells.push(share(total(lines, 0), of.total(0)));
-        }
-        cells
-    };
-    let mut rows: Vec<_> = shown.iter().map(|line| row(place(of, line), &[line])).collect();
+    let mut rows: Vec<_> = shown.iter().map(|line| row(of, place(of, line), &[line])).collect();
     if (0..of.calls.len()).any(|recording| total(&others, recording) > 0) {
-        rows.push(row("(all others)".to_owned(), &others));
+        rows.push(row(of, "(all others)".to_owned(), &others));
     }
     let head: &[&str] = match two {
         true => &["line or function", "self", "change", "moved"],
@@ -198,25 +177,47 @@ fn lines(of: &Explained) -> Table {
     Table::figures(head.iter().copied(), rows)
 }
 
+/// A row of what these lines take together.
+fn row(of: &Explained, name: String, lines: &[&Line]) -> Vec<String> {
+    let mut cells = vec![name, both(of, |recording| total(lines, recording))];
+    if of.is_difference() {
+        let parts: [fn(&Line) -> Exact; 2] = [|line| line.change, |line| line.moved];
+        cells.extend(parts.map(|part| {
+            let numerator = lines.iter().map(|line| part(line).numerator).sum();
+            signed(Exact { numerator, ..of.change(|_| 0) })
+        }));
+    } else {
+        cells.push(share(total(lines, 0), of.total(0)));
+    }
+    cells
+}
+
+fn total(lines: &[&Line], recording: usize) -> u64 {
+    lines.iter().map(|line| line.instructions[recording]).sum()
+}
+
 /// Most characters of a line's text in a table.
 const MOST_TEXT: usize = 48;
 
 /// A line's function, file and number; both numbers where they differ, what it was inlined into, and its text where that is known.
 fn place(of: &Explained, line: &Line) -> String {
-    let number = |at: u64| match line.file.as_deref() {
-        Some(file) => format!("{}:{at}", file.rsplit('/').next().unwrap_or(file)),
-        None => format!("+{at:#x}"),
-    };
-    let numbers = match line.at.as_slice() {
-        [Some(before), Some(after)] if before != after => format!(" {} → {after}", number(*before)),
-        at => at.iter().flatten().take(1).map(|at| format!(" {}", number(*at))).collect(),
-    };
+    let mut text = short(of, &line.function);
+    if let Some(at) = line.at.iter().flatten().next() {
+        text += &match line.file.as_deref() {
+            Some(file) => format!(" {}:{at}", file.rsplit('/').next().unwrap_or(file)),
+            None => format!(" +{at:#x}"),
+        };
+    }
+    if let [Some(before), Some(after)] = line.at.as_slice()
+        && before != after
+    {
+        text += &format!(" → {after}");
+    }
     let fate = match line.at.as_slice() {
         [None, Some(_)] => ", new",
         [Some(_), None] => ", gone",
         _ => "",
     };
-    let mut text = short(of, &line.function) + &numbers;
     let within: BTreeSet<&Function> = match line.within.as_slice() {
         // Where it came to, or left.
         [before, after] if before != after => before.symmetric_difference(after).collect(),
@@ -252,7 +253,7 @@ fn names(of: &Explained, functions: &BTreeSet<&Function>) -> String {
 
 /// What is said of a handler above its tables: the whole, and the functions that came, went or moved.
 fn summary(report: &ExplainReport, of: &Explained) -> Vec<String> {
-    let whole = |recording: usize, named: &super::RecordingRecord| {
+    let wholes = report.recordings.iter().enumerate().map(|(recording, named)| {
         let (calls, runs) = (of.calls[recording], named.runs);
         format!(
             "{}{} in {} ({calls} call{}, {runs} run{})",
@@ -262,10 +263,8 @@ fn summary(report: &ExplainReport, of: &Explained) -> Vec<String> {
             plural(calls),
             plural(runs as u64)
         )
-    };
-    let wholes: Vec<String> =
-        report.recordings.iter().enumerate().map(|(at, named)| whole(at, named)).collect();
-    let mut lines = vec![format!("{}: {}", of.handler, wholes.join(", "))];
+    });
+    let mut lines = vec![format!("{}: {}", of.handler, Vec::from_iter(wholes).join(", "))];
     if !of.is_difference() {
         return lines;
     }
@@ -285,20 +284,19 @@ fn summary(report: &ExplainReport, of: &Explained) -> Vec<String> {
 
 /// Where the code of a function went.
 fn moved(of: &Explained, function: &SourceFunction) -> String {
-    let is_other = |other: &&Function| **other != function.function;
-    let [before, after] = [0, 1].map(|recording| &function.within[recording]);
-    let left: BTreeSet<&Function> = before.difference(after).filter(is_other).collect();
-    let came: BTreeSet<&Function> = after.difference(before).filter(is_other).collect();
-    let all = |within: &BTreeSet<Function>| names(of, &within.iter().filter(is_other).collect());
+    let [before, after] = [0, 1].map(|recording| -> BTreeSet<&Function> {
+        function.within[recording].iter().filter(|it| **it != function.function).collect()
+    });
+    let [left, came] = [&before - &after, &after - &before];
     let words = match (left.is_empty(), came.is_empty()) {
         (true, false) => format!("inlined into {}", names(of, &came)),
         (false, true) => format!("no longer inlined into {}", names(of, &left)),
         (false, false) => format!("from {} to {}", names(of, &left), names(of, &came)),
         // It lay in itself and in others, and now in one of these alone, or the reverse.
-        (true, true) if after.contains(&function.function) => {
-            format!("no longer inlined into {} alone", all(before))
+        (true, true) if function.within[1].contains(&function.function) => {
+            format!("no longer inlined into {} alone", names(of, &before))
         }
-        (true, true) => format!("inlined into {}", all(after)),
+        (true, true) => format!("inlined into {}", names(of, &after)),
     };
     let (name, by) = (short(of, &function.function), signed(function.change));
     let amount = figure(function.moved.per_call());

@@ -29,8 +29,8 @@ pub(super) fn drawn(changes: &[Change]) -> Option<Figure> {
     if changes.is_empty() {
         return None;
     }
-    let values = || changes.iter().flat_map(|it| it.ends.into_iter().flatten().chain([it.percent]));
-    let (low, high) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
+    let values = changes.iter().flat_map(|it| it.ends.into_iter().flatten().chain([it.percent]));
+    let (low, high) = (values.clone().fold(0.0, f64::min), values.fold(0.0, f64::max));
     let edge = ((high - low) * 0.04).max(0.01);
     let (low, high) = (if low < 0.0 { low - edge } else { low }, high + edge);
     let axis = Axis {

@@ -51,6 +51,11 @@ impl Axis {
         }
     }
 
+    /// A linear one with nothing below it.
+    pub(super) fn unnamed(range: [f64; 2], labels: usize, format: fn(f64) -> String) -> Self {
+        Self { range, is_logarithmic: false, what: "", labels, format }
+    }
+
     /// Where `value` is, from 0 to 1.
     fn share(&self, value: f64) -> f64 {
         let [from, to] = self.range;
@@ -73,8 +78,8 @@ impl Axis {
             powers.flat_map(|power| within.iter().map(move |of| of * 10_f64.powi(power))).collect()
         } else {
             let ten = 10_f64.powf(((to - from) / most).log10().floor());
-            let wide = |step: &f64| step * most * 1.000_001 >= to - from;
-            let step = [1.0, 2.0, 5.0].map(|of| of * ten).into_iter().find(wide);
+            let mut steps = [1.0, 2.0, 5.0].map(|of| of * ten).into_iter();
+            let step = steps.find(|step| step * most * 1.000_001 >= to - from);
             let step = step.unwrap_or(10.0 * ten);
             ((from / step).ceil() as i64..=(to / step).floor() as i64)
                 .map(|number| number as f64 * step)
@@ -104,9 +109,7 @@ impl Plot {
     /// A plot with a name at the left of each of so many rows, and room at their right; the middle of the first row is at 0.5.
     pub(super) fn of_rows(rows: usize, right: f64, x: Axis) -> Self {
         let size = [WIDTH, ROW * rows as f64 + 2.0 * MARGIN + AXIS];
-        let range = [rows as f64, 0.0];
-        let none = |_| String::new();
-        let y = Axis { range, is_logarithmic: false, what: "", labels: 0, format: none };
+        let y = Axis::unnamed([rows as f64, 0.0], 0, |_| String::new());
         Self::framed(size, [NAMES, right], x, y)
     }
 
@@ -210,8 +213,8 @@ pub(super) struct Curve {
 /// Curves over an axis. The vertical axis starts below the lowest point, and is logarithmic where the points, all above 0, span a
 /// decade; the legend of several names is above the curves.
 pub(super) fn curves(curves: &[Curve], x: Axis, format: fn(f64) -> String) -> Option<String> {
-    let values = || curves.iter().flat_map(|curve| &curve.points).map(|(_, y)| *y);
-    let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
+    let values = curves.iter().flat_map(|curve| &curve.points).map(|(_, y)| *y);
+    let (low, high) = (values.clone().reduce(f64::min)?, values.reduce(f64::max)?);
     let mut named: Vec<&Curve> = curves.iter().filter(|curve| !curve.name.is_empty()).collect();
     if named.len() == 1 {
         named.clear();

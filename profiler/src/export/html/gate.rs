@@ -47,8 +47,8 @@ impl Subject<'_> {
 
     /// Whether no figure differs.
     fn is_unchanged(&self) -> bool {
-        let is_small = |of: &ChangeRecord| of.percent.is_some_and(|percent| percent.abs() < LEAST);
-        self.is_passed() && self.changes().all(is_small)
+        let mut percents = self.changes().map(|of| of.percent);
+        self.is_passed() && percents.all(|of| of.is_some_and(|percent| percent.abs() < LEAST))
     }
 
     fn meter(&self) -> Meter {
@@ -121,32 +121,18 @@ fn drawing(subject: &Subject<'_>) -> Option<Change> {
     })
 }
 
+/// Figures of the [`summary`].
+const SHOWN: [Statistic; 4] = [Statistic::Avg, Statistic::Tp50, Statistic::Tp90, Statistic::Tp99];
+
 /// One row for each handler; those that did not change are folded, unless none did.
 fn summary(subjects: &[Subject<'_>]) -> Table {
-    let shown = [Statistic::Avg, Statistic::Tp50, Statistic::Tp90, Statistic::Tp99];
     let mut head = ["handler", "verdict", "count"].map(str::to_owned).to_vec();
-    for statistic in shown {
+    for statistic in SHOWN {
         let sides = ["baseline", "candidate"].map(|side| format!("{statistic}, {side}"));
         head.extend(sides.into_iter().chain(["change".to_owned()]));
     }
-    let row = |subject: &Subject<'_>| {
-        let calls = subject.changes().next().map(|of| of.candidate_calls.total.to_string());
-        let verdict = gate::word(subject.lines[0]).to_owned();
-        let mut cells = vec![subject.name.clone(), verdict, or_dash(calls)];
-        for statistic in shown {
-            let change = subject.change(statistic);
-            let value = |of: Option<f64>| or_dash(of.map(|of| figure(of, subject.meter())));
-            let percent = change.and_then(|change| change.percent);
-            cells.extend([
-                value(change.and_then(|change| change.base)),
-                value(change.and_then(|change| change.candidate)),
-                or_dash(percent.map(|percent| format!("{percent:+.2} %"))),
-            ]);
-        }
-        Row::of(cells)
-    };
-    let is_folded = |subject: &&Subject<'_>| subject.is_unchanged();
-    let (mut folded, mut rows): (Vec<_>, Vec<_>) = subjects.iter().partition(is_folded);
+    let (mut folded, mut rows): (Vec<_>, Vec<_>) =
+        subjects.iter().partition(|subject| subject.is_unchanged());
     if rows.is_empty() {
         std::mem::swap(&mut folded, &mut rows);
     }
@@ -159,26 +145,36 @@ fn summary(subjects: &[Subject<'_>]) -> Table {
     }
 }
 
+fn row(subject: &Subject<'_>) -> Row {
+    let calls = subject.changes().next().map(|of| of.candidate_calls.total.to_string());
+    let verdict = gate::word(subject.lines[0]).to_owned();
+    let mut cells = vec![subject.name.clone(), verdict, or_dash(calls)];
+    for statistic in SHOWN {
+        let change = subject.change(statistic);
+        let sides = change.map_or([None; 2], |change| [change.base, change.candidate]);
+        cells.extend(sides.map(|of| or_dash(of.map(|of| figure(of, subject.meter())))));
+        let percent = change.and_then(|change| change.percent);
+        cells.push(or_dash(percent.map(|percent| format!("{percent:+.2} %"))));
+    }
+    Row::of(cells)
+}
+
 /// The runs of a handler on both sides.
 fn section(subject: &Subject<'_>) -> Document {
-    let plot = |statistic: Statistic| {
+    let plots = [Statistic::Avg, Statistic::Tp99].into_iter().filter_map(|statistic| {
         let change = subject.change(statistic)?;
-        let figures = |runs: &[Option<f64>]| {
+        let [base, candidate] = [&change.base_runs, &change.candidate_runs].map(|runs| {
             runs.iter().enumerate().filter_map(|(run, figure)| Some((run, (*figure)?))).collect()
-        };
-        let sides = [
-            ("baseline", figures(&change.base_runs)),
-            ("candidate", figures(&change.candidate_runs)),
-        ];
-        let svg = plot::runs_of(sides, subject.meter());
+        });
+        let svg = plot::runs_of([("baseline", base), ("candidate", candidate)], subject.meter());
         let label = format!("{statistic} of {} in each run", subject.name);
         Figure::of(svg, label, format!("{statistic} in each run"))
-    };
+    });
     let first = subject.lines[0];
     Document {
         title: subject.name.clone(),
         lead: vec![format!("{}: {} {}", gate::word(first), first.figure(), first.evidence)],
-        plots: [Statistic::Avg, Statistic::Tp99].into_iter().filter_map(plot).collect(),
+        plots: plots.collect(),
         ..Document::default()
     }
 }

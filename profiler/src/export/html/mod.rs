@@ -60,13 +60,19 @@ fn section(recording: &Recording, handler: &HandlerRecording) -> Document {
         return Document { title, lead: vec![words], ..Document::default() };
     }
     let [_, what] = subject_of(meter);
-    let plots = [
+    let drawn = [
         (plot::percentiles(&[handler], meter), format!("{what} by percentile")),
         (plot::histogram(handler, meter), format!("Share of the calls by {}", curve::what(meter))),
     ];
-    let figure = |(svg, words)| Figure::of(svg, format!("{words}, of {title}"), words);
-    let plots = plots.into_iter().filter_map(figure).collect();
-    Document { title, plots, ..Document::default() }
+    Document { plots: figures(&title, drawn), title, ..Document::default() }
+}
+
+/// What was drawn of a handler, each with the words on it.
+fn figures(handler: &str, drawn: [(Option<String>, String); 2]) -> Vec<Figure> {
+    let figures = drawn
+        .into_iter()
+        .filter_map(|(svg, words)| Figure::of(svg, format!("{words}, of {handler}"), words));
+    figures.collect()
 }
 
 /// What stands in place of plots that would show nothing: no call, or one value.

@@ -16,14 +16,18 @@ pub(super) struct Extent {
 impl Extent {
     /// Medians over the runs that `handlers` are of.
     pub(super) fn of(handlers: &[&HandlerRecording]) -> Option<Self> {
-        let over = |figure: &dyn Fn(&HandlerRecording) -> Option<f64>| {
-            let each = handlers.iter().filter_map(|handler| figure(handler));
-            Some(median(&Vec::from_iter(each))?.max(1.0))
-        };
-        let at = |quantile: f64| over(&|of| of.quantile_ns(quantile).map(|value| value as f64));
+        let at = |quantile| over(handlers, |of| Some(of.quantile_ns(quantile)? as f64));
         let percentiles = [at(0.5)?, at(0.9)?, at(0.95)?, at(0.99)?];
-        Some(Self { average: over(&HandlerRecording::mean_ns)?, percentiles })
+        Some(Self { average: over(handlers, HandlerRecording::mean_ns)?, percentiles })
     }
+}
+
+fn over(
+    handlers: &[&HandlerRecording],
+    figure: impl Fn(&HandlerRecording) -> Option<f64>,
+) -> Option<f64> {
+    let each = handlers.iter().filter_map(|handler| figure(handler));
+    Some(median(&Vec::from_iter(each))?.max(1.0))
 }
 
 /// From TP50 to TP99 of each handler, with its average; `None` if there are fewer than two.
@@ -31,9 +35,10 @@ pub(super) fn drawn(all: &[(String, Extent)], meter: Meter, which: &str) -> Opti
     if all.len() < 2 {
         return None;
     }
-    let values = || all.iter().flat_map(|(_, of)| of.percentiles.into_iter().chain([of.average]));
+    let values = all.iter().flat_map(|(_, of)| of.percentiles.into_iter().chain([of.average]));
+    let (low, high) = (values.clone().fold(f64::MAX, f64::min), values.fold(1.0, f64::max));
     let axis = Axis {
-        range: [values().fold(f64::MAX, f64::min) / 1.2, values().fold(1.0, f64::max) * 1.2],
+        range: [low / 1.2, high * 1.2],
         is_logarithmic: true,
         what: curve::what(meter),
         labels: 8,

@@ -11,12 +11,8 @@ const MAX_BARS: usize = 60;
 
 /// Latency by percentile, a curve for each of these; the lower axis is logarithmic in the share of the calls that took longer.
 pub(super) fn percentiles(handlers: &[&HandlerRecording], meter: Meter) -> Option<String> {
-    let curve = |handler: &&HandlerRecording| Curve {
-        name: "",
-        colour: 0,
-        points: percentile_points(handler),
-    };
-    let curves: Vec<Curve> = handlers.iter().map(curve).collect();
+    let points = handlers.iter().map(|handler| percentile_points(handler));
+    let curves: Vec<Curve> = points.map(|points| Curve { name: "", colour: 0, points }).collect();
     let nines = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x).fold(1.0, f64::max);
     let axis = Axis {
         range: [0.0, nines],
@@ -43,9 +39,7 @@ pub(super) fn histogram(handler: &HandlerRecording, meter: Meter) -> Option<Stri
         labels: 6,
         format: curve::label(meter),
     };
-    let format = |y| format!("{y:.1} %");
-    let y = Axis { range: [0.0, top], is_logarithmic: false, what: "", labels: 6, format };
-    let mut plot = Plot::new(x, y);
+    let mut plot = Plot::new(x, Axis::unnamed([0.0, top], 6, |y| format!("{y:.1} %")));
     for (bar, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
         plot.bar((bars.edge(bar), 0.0), (bars.edge(bar + 1), *share), series(0), 0.5);
     }
@@ -103,14 +97,15 @@ impl Bars {
 
 /// Figures of each run of a handler, where several have them.
 pub(super) fn by_run(runs: &[(usize, &HandlerRecording)], meter: Meter) -> Option<String> {
-    let figures = |of: &dyn Fn(&HandlerRecording) -> Option<f64>| {
-        runs.iter().filter_map(|(run, handler)| Some((*run, of(handler)?))).collect()
-    };
-    let at = |quantile: f64| {
-        move |handler: &HandlerRecording| handler.quantile_ns(quantile).map(|value| value as f64)
-    };
-    let average = figures(&HandlerRecording::mean_ns);
-    let curves = [("TP50", figures(&at(0.5))), ("TP99", figures(&at(0.99))), ("average", average)];
+    type Figure = fn(&HandlerRecording) -> Option<f64>;
+    let figures: [(_, Figure); 3] = [
+        ("TP50", |of| Some(of.quantile_ns(0.5)? as f64)),
+        ("TP99", |of| Some(of.quantile_ns(0.99)? as f64)),
+        ("average", HandlerRecording::mean_ns),
+    ];
+    let curves = figures.map(|(name, of)| {
+        (name, runs.iter().filter_map(|(run, handler)| Some((*run, of(handler)?))).collect())
+    });
     runs_of(curves, meter)
 }
 
@@ -121,12 +116,11 @@ pub(super) type ByRun = (&'static str, Vec<(usize, f64)>);
 pub(super) fn runs_of<const N: usize>(figures: [ByRun; N], meter: Meter) -> Option<String> {
     let last = figures.iter().flat_map(|(_, runs)| runs).map(|(run, _)| run + 1).max()?;
     figures.iter().find(|(_, runs)| runs.len() > 1)?;
-    let curve = |(colour, (name, runs)): (usize, ByRun)| {
+    let curves = figures.into_iter().enumerate().map(|(colour, (name, runs))| {
         let points = runs.into_iter().map(|(run, figure)| ((run + 1) as f64, figure.max(1.0)));
         Curve { name, colour, points: points.collect() }
-    };
-    let curves: Vec<Curve> = figures.into_iter().enumerate().map(curve).collect();
-    drawing::curves(&curves, Axis::runs(last), curve::label(meter))
+    });
+    drawing::curves(&Vec::from_iter(curves), Axis::runs(last), curve::label(meter))
 }
 
 fn middle(bucket: &Bucket, handler: &HandlerRecording) -> f64 {

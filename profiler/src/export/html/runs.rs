@@ -5,7 +5,7 @@ use super::overview::{self, Extent};
 use super::plot;
 use super::tree::Trees;
 use crate::export::cell::Unit;
-use crate::export::document::{Document, Figure};
+use crate::export::document::Document;
 use crate::export::repeats::{Subject, subjects};
 use crate::export::series;
 use crate::export::style::subject_of;
@@ -24,12 +24,12 @@ pub(super) fn document(runs: &[Recording]) -> Document {
     let medians = if runs.len() > 1 { "; medians over the runs" } else { "" };
     document.plots.extend(overview::drawn(&Vec::from_iter(extents), meter, medians));
     let trees = Trees::of(runs);
-    let section = |subject: &Subject<'_>| {
+    let sections = subjects.iter().map(|subject| {
         let handler = subject.runs.first().map(|(_, handler)| *handler);
         let table = trees.as_ref().zip(handler).and_then(|(trees, of)| trees.table(of));
         Document { tables: table.into_iter().collect(), ..section(runs, subject, meter) }
-    };
-    document.sections.splice(..0, subjects.iter().map(section));
+    });
+    document.sections.splice(..0, sections);
     document.notes.extend(trees.into_iter().flat_map(|trees| trees.notes));
     document
 }
@@ -46,7 +46,7 @@ fn section(runs: &[Recording], subject: &Subject<'_>, meter: Meter) -> Document 
         return section;
     }
     let handlers: Vec<&HandlerRecording> = called.iter().map(|(_, handler)| *handler).collect();
-    let (shown, [_, what]) = (&subject.name, subject_of(meter));
+    let (title, [_, what]) = (&subject.name, subject_of(meter));
     let drawn = [
         (plot::by_run(&called, meter), "Figures by run".to_owned()),
         (
@@ -54,7 +54,6 @@ fn section(runs: &[Recording], subject: &Subject<'_>, meter: Meter) -> Document 
             format!("{what} by percentile, a curve for each run"),
         ),
     ];
-    let figure = |(svg, words)| Figure::of(svg, format!("{words}, of {shown}"), words);
-    let plots = drawn.into_iter().filter_map(figure).collect();
-    Document { title: shown.clone(), plots, ..Document::default() }
+    let plots = super::figures(title, drawn);
+    Document { title: title.clone(), plots, ..Document::default() }
 }

@@ -1,6 +1,6 @@
 //! The view of a tax report: a table of operations and subjects, and where each subject's dearest operations spend it.
 
-use super::{FunctionTax, OperationRecord, SubjectRecord, Tax, TaxReport};
+use super::{FunctionTax, SubjectRecord, Tax, TaxReport};
 use crate::export::document::{Document, Layout, Note, Row, Table, or_dash};
 use crate::text::listed;
 
@@ -28,13 +28,13 @@ pub fn document(report: &TaxReport) -> Document {
 }
 
 fn facts(report: &TaxReport) -> Vec<Note> {
-    let fact = |subject: &SubjectRecord| {
+    let facts = report.subjects.iter().map(|subject| {
         let id = subject.build_id.as_deref().unwrap_or("unknown");
         let hooks = or_dash(subject.hooks.map(|hooks| hooks.to_string()));
         let SubjectRecord { label, given, .. } = subject;
         Note::new("with", format!("{label}: {given} (build id {id:.12}, hooks {hooks})"))
-    };
-    report.subjects.iter().map(fact).collect()
+    });
+    facts.collect()
 }
 
 fn operations(report: &TaxReport) -> Table {
@@ -42,7 +42,7 @@ fn operations(report: &TaxReport) -> Table {
     for subject in &report.subjects {
         head.extend([subject.label.as_str(), "%"]);
     }
-    let row = |operation: &OperationRecord| {
+    let rows = report.operations.iter().map(|operation| {
         let without = operation.without_instructions;
         let mut cells = vec![operation.load.clone(), figure(without)];
         for tax in &operation.with {
@@ -51,15 +51,15 @@ fn operations(report: &TaxReport) -> Table {
             cells.push(or_dash(more.map(|more| signed(more / without * 100.0))));
         }
         cells
-    };
-    Table::figures(head, report.operations.iter().map(row))
+    });
+    Table::figures(head, rows)
 }
 
 /// The dearest operations with a subject: parts, and the functions that its handlers run.
-fn split<'a>(report: &'a TaxReport, at: usize) -> Option<Document> {
+fn split(report: &TaxReport, at: usize) -> Option<Document> {
     let subject = report.subjects.get(at)?;
-    let tax = |of: &'a OperationRecord| Some((&of.load, of.with.get(at)?.as_ref()?));
-    let taxes = report.operations.iter().filter_map(tax);
+    let operations = report.operations.iter();
+    let taxes = operations.filter_map(|of| Some((&of.load, of.with.get(at)?.as_ref()?)));
     let mut taxes: Vec<(&String, &Tax)> = taxes.filter(|(_, tax)| tax.more >= LEAST).collect();
     taxes.sort_by(|(_, a), (_, b)| b.more.total_cmp(&a.more));
     let mut rows = Vec::new();
@@ -101,12 +101,13 @@ fn row(depth: usize, name: String, calls: Option<f64>, instructions: Option<f64>
 
 fn notes(report: &TaxReport) -> Vec<Note> {
     let unreached = report.unreached();
-    let words = || format!("no operation ran a function of {}", listed(&unreached));
-    let unreached = (!unreached.is_empty()).then(|| Note::new("note", words()));
-    let not_known = report.subjects.iter().flat_map(|subject| {
-        let note = |why: &String| Note::new("not known", format!("{}: {why}", subject.label));
-        subject.not_known.iter().map(note)
+    let unreached = (!unreached.is_empty()).then(|| {
+        Note::new("note", format!("no operation ran a function of {}", listed(&unreached)))
     });
+    let not_known =
+        report.subjects.iter().flat_map(|SubjectRecord { label, not_known, .. }| {
+            not_known.iter().map(move |why| Note::new("not known", format!("{label}: {why}")))
+        });
     not_known.chain(unreached).collect()
 }
 

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::explain::{self, Explained, NamedRuns, explain};
-use crate::recording::DriverCost;
 use crate::verdict::{Gate, Line, Part, Run, Side, Statistic, Verdict, load_of, subject};
 
 /// Callees and lines that are named.
@@ -129,11 +128,7 @@ pub(super) fn causes(gate: &Gate<'_>) -> Vec<Cause> {
         }
         different
     });
-    let weight = |cause: &Cause| {
-        let each = cause.reaches.iter().filter(|reached| reached.is_beyond);
-        each.map(|reached| reached.instructions).sum::<f64>()
-    };
-    causes.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+    causes.sort_by(|a, b| b.weight().total_cmp(&a.weight()));
     causes
 }
 
@@ -145,14 +140,14 @@ fn is_beyond(line: &Line) -> bool {
 
 /// The line that stands for a handler or operation: one that is beyond its limit, the average, or the first.
 fn line<'a>(gate: &'a Gate<'_>, part: &Part<'_>, handler: &str) -> Option<&'a Line> {
-    let of_it = |line: &&Line| {
+    let lines = gate.lines.iter().filter(|line| {
         line.part == part.name
             && line.handler == handler
             && line.budget.is_none()
             && line.statistic.is_some_and(Statistic::is_of_tree)
             && line.change.is_some()
-    };
-    gate.lines.iter().filter(of_it).min_by_key(|line| line.rank())
+    });
+    lines.min_by_key(|line| line.rank())
 }
 
 fn reached(line: &Line, instructions: f64, around: Option<f64>) -> Option<Reached> {
@@ -175,13 +170,10 @@ fn reached(line: &Line, instructions: f64, around: Option<f64>) -> Option<Reache
 fn of_part<'a>(gate: &'a Gate<'_>, part: &Part<'_>) -> Vec<(&'a Line, Parts, Option<f64>)> {
     let is_counted =
         part.base.iter().chain(&part.candidate).all(|run| run.recording.call_tree.is_some());
-    let differs = |line: &&Line| {
-        line.part == part.name
-            && line.change.as_ref().is_some_and(|change| change.change != Some(0.0))
-    };
     let mut handlers: Vec<&String> = Vec::new();
-    for line in gate.lines.iter().filter(differs) {
-        if !handlers.contains(&&line.handler) {
+    for line in gate.lines.iter().filter(|line| line.part == part.name) {
+        let differs = line.change.as_ref().is_some_and(|change| change.change != Some(0.0));
+        if differs && !handlers.contains(&&line.handler) {
             handlers.push(&line.handler);
         }
     }
@@ -190,27 +182,27 @@ fn of_part<'a>(gate: &'a Gate<'_>, part: &Part<'_>) -> Vec<(&'a Line, Parts, Opt
     }
     let sides =
         [recording(Side::Baseline, &part.base), recording(Side::Candidate, &part.candidate)];
-    let in_both = |of: Explained| Root { only_in: None, of };
     let mut roots: Vec<Root> = Vec::new();
     if handlers.iter().any(|handler| load_of(handler).is_some()) {
         let both = explain(&sides, None).map(|(roots, _)| roots).unwrap_or_default();
-        roots.extend(both.into_iter().map(in_both));
+        roots.extend(both.into_iter().map(|of| Root { only_in: None, of }));
         roots.extend(explain::alone(&sides).into_iter().map(|(at, of)| {
             let side = if at == 0 { Side::Baseline } else { Side::Candidate };
             Root { only_in: Some(side), of }
         }));
     }
-    let of_handler = |handler: &String| {
+    let found = handlers.into_iter().filter_map(|handler| {
         let line = line(gate, part, handler)?;
         if load_of(handler).is_some() {
             let (parts, around) = operation(part, line, &roots)?;
             return Some((line, parts, around));
         }
         let (roots, _) = explain(&sides, Some(handler)).ok()?;
-        let roots: Vec<Root> = roots.into_iter().map(in_both).collect();
+        let roots = roots.into_iter().map(|of| Root { only_in: None, of });
+        let roots: Vec<Root> = roots.collect();
         Some((line, parts(&roots, |root| (root.calls(), f64::INFINITY)), None))
-    };
-    handlers.into_iter().filter_map(of_handler).collect()
+    });
+    found.collect()
 }
 
 fn recording<'a>(side: Side, runs: &[&'a Run]) -> NamedRuns<'a> {
@@ -221,8 +213,8 @@ fn recording<'a>(side: Side, runs: &[&'a Run]) -> NamedRuns<'a> {
 fn operation(part: &Part<'_>, line: &Line, roots: &[Root]) -> Option<(Parts, Option<f64>)> {
     let change = line.change.as_ref()?.change?;
     let [base, candidate] = [&part.base, &part.candidate].map(|runs| {
-        let of_load = |cost: &&DriverCost| load_of(&line.handler) == Some(cost.load.name());
-        let costs = runs.iter().flat_map(|run| &run.recording.driver_costs).filter(of_load);
+        let costs = runs.iter().flat_map(|run| &run.recording.driver_costs);
+        let costs = costs.filter(|cost| load_of(&line.handler) == Some(cost.load.name()));
         let operations = costs.clone().map(|cost| cost.operations as f64).sum::<f64>();
         let within = costs.map(|cost| Some(cost.within? * cost.operations as f64));
         (operations, within.sum::<Option<f64>>().map(|sum| sum / operations))
@@ -316,19 +308,18 @@ impl Cause {
 
     /// Whether calls of another function take as much more, by the same callees and lines: so it is with code that both contain.
     fn is_same(&self, other: &Self) -> bool {
-        let of = |cause: &Self| (cause.kernel.clone(), cause.module.clone(), cause.only_in);
-        let equal = |a: f64, b: f64| (a - b).abs() < 0.05;
-        let all_equal = |a: &[Changed], b: &[Changed]| {
-            let mut pairs = a.iter().zip(b);
-            a.len() == b.len()
-                && pairs.all(|(a, b)| a.what == b.what && equal(a.instructions, b.instructions))
-        };
-        of(self) == of(other)
+        (&self.kernel, &self.module, self.only_in) == (&other.kernel, &other.module, other.only_in)
             && equal(self.instructions, other.instructions)
             && equal(self.own, other.own)
             && !(self.callees.is_empty() && self.lines.is_empty())
             && all_equal(&self.callees, &other.callees)
             && all_equal(&self.lines, &other.lines)
+    }
+
+    /// How much of what is beyond a limit it makes.
+    fn weight(&self) -> f64 {
+        let beyond = self.reaches.iter().filter(|reached| reached.is_beyond);
+        beyond.map(|reached| reached.instructions).sum()
     }
 
     /// What it says of one of its handlers: that first, and no other handler.
@@ -346,15 +337,13 @@ impl Cause {
         self.also.push(other.function);
         for reached in other.reaches {
             let mut known = self.reaches.iter_mut();
-            let of_it =
-                |it: &&mut Reached| (&it.part, &it.handler) == (&reached.part, &reached.handler);
-            match known.find(of_it) {
+            let key = (&reached.part, &reached.handler);
+            match known.find(|it| (&it.part, &it.handler) == key) {
                 Some(known) => known.instructions += reached.instructions,
                 None => self.reaches.push(reached),
             }
         }
-        let of_operation = |it: &Reached| load_of(&it.handler).is_some();
-        self.reaches.sort_by_key(|reached| (!reached.is_beyond, of_operation(reached)));
+        self.reaches.sort_by_key(|it| (!it.is_beyond, load_of(&it.handler).is_some()));
     }
 
     /// Whether calls take more.
@@ -384,8 +373,8 @@ impl Cause {
         let instructions = self.instructions.abs();
         let mut text =
             format!("{names}{on}{alone} {takes} {instructions:.1} instructions{more} a {call}");
-        let callee = |it: &Changed| format!("{} {:+.1}", it.what, it.instructions);
-        let mut of = most(self.callees.iter().map(callee).collect());
+        let callees = self.callees.iter().map(|it| format!("{} {:+.1}", it.what, it.instructions));
+        let mut of = most(callees.collect());
         if self.own.abs() >= 0.05 {
             let at = if self.lines.is_empty() { "" } else { " at " };
             of.push(format!("itself {:+.1}{at}{}", self.own, self.places()));
@@ -415,8 +404,7 @@ impl Cause {
     }
 
     fn reached(&self, it: &Reached) -> String {
-        let is_other = |other: &&Reached| other.handler == it.handler;
-        let name = match self.reaches.iter().filter(is_other).count() {
+        let name = match self.reaches.iter().filter(|other| other.handler == it.handler).count() {
             1 => it.handler.clone(),
             _ => subject(it.part.as_deref(), &it.handler),
         };
@@ -430,6 +418,16 @@ impl Cause {
         let around = around.map_or(String::new(), |by| format!(", {by:+.1} of it around handlers"));
         format!("{name}{figure}{percent} ({:.1} to {:.1}{around})", it.base, it.candidate)
     }
+}
+
+fn equal(a: f64, b: f64) -> bool {
+    (a - b).abs() < 0.05
+}
+
+fn all_equal(a: &[Changed], b: &[Changed]) -> bool {
+    let mut pairs = a.iter().zip(b);
+    a.len() == b.len()
+        && pairs.all(|(a, b)| a.what == b.what && equal(a.instructions, b.instructions))
 }
 
 /// What changed most first.
