@@ -91,12 +91,12 @@ pub struct RunArgs {
     /// Unit of durations in the table: auto, ns, us or ms.
     #[arg(long, default_value_t = Unit::Auto)]
     pub unit: Unit,
-    /// Significant decimal digits of the histograms [default: 3, or 2 with a warning where 3 do not fit in
-    /// memory].
+    /// Significant decimal digits of the histograms: 2 is 1 part in 100, and 3 is 1 in 1000 [default: 3, or 2
+    /// with a warning where 3 do not fit in memory].
     #[arg(long, value_parser = by_name::<Precision>())]
     pub precision: Option<Precision>,
-    /// What the machine's clock measures: `virtual` for a guest under `-icount`, whose clock counts
-    /// instructions. The recording has it, and recordings of different clocks are not compared.
+    /// What the machine's clock measures: `wall` for its own time, `virtual` for a guest under `-icount`, whose
+    /// clock counts instructions. The recording has it, and recordings of different clocks are not compared.
     #[arg(long, value_parser = by_name::<Clock>(), default_value_t = Clock::Wall)]
     pub clock: Clock,
     /// Built-in load (repeatable, or several with commas: they run side by side). Without a name: the one

@@ -95,7 +95,8 @@ fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Fail
 /// Measures two builds, and judges them.
 fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
     let BuildsArgs { module_params, baseline_params, candidate_params, .. } = &args.builds;
-    let options = Options { has_release: !args.release.is_empty(), ..options(&args.builds)? };
+    let has_release = !args.release.is_empty() || args.update_baseline.is_some();
+    let options = Options { has_release, ..options(&args.builds)? };
     check_parameters(&options.lab, module_params, [baseline_params, candidate_params])?;
     let changed = options.changed();
     // A budget and a new baseline need figures.

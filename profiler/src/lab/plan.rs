@@ -42,6 +42,8 @@ pub struct Job {
     pub program: bool,
     /// The candidate's run is left out if the baseline's in the same guest calls none of these functions.
     pub only_if_called: Option<Arc<BTreeSet<String>>>,
+    /// It comes last in its guest, which is ended before it: the others there run as if it were made, too.
+    pub left_out: bool,
 }
 
 impl Job {

@@ -362,7 +362,8 @@ impl<'a> Lab<'a> {
             .map_err(Failure::cannot_write(&folder))?;
         let mut files = Vec::new();
         let program = self.program(group).map(|program| program.pack(&mut files));
-        let jobs = [wire::Job::Count(specs(group), program)];
+        let runs = group.iter().filter(|job| !job.left_out).count();
+        let jobs = [wire::Job::Count(specs(group), program, wire::Number::new(runs))];
         let packed = (!files.is_empty()).then(|| folder.join("files"));
         let written = packed.iter().try_for_each(|to| fs::write(to, &files));
         written.map_err(Failure::cannot_write(&folder))?;
@@ -378,7 +379,7 @@ impl<'a> Lab<'a> {
         let counted = counted(loads, &file)
             .map_err(|what| Failure::new(exit::LAB_FAILED, format!("{at}: {what}")))?;
         let _ = fs::remove_file(&symbols);
-        if counted.len() == group.len() { Ok(counted) } else { Err(out_of_turn(at)) }
+        if counted.len() == runs { Ok(counted) } else { Err(out_of_turn(at)) }
     }
 
     /// What the operations of a group are runs of.
@@ -501,7 +502,10 @@ impl<'a> Lab<'a> {
             let loads = group_name(group);
             let at = "without the driver";
             let name = format!("without-{loads}");
-            let counted = self.count((at, &name), &self.base.folder, group, "")?;
+            // Kept for all of them.
+            let group: Vec<Job> =
+                group.iter().map(|job| Job { left_out: false, ..job.clone() }).collect();
+            let counted = self.count((at, &name), &self.base.folder, &group, "")?;
             let mut failed: Vec<FailedLoad> = Vec::new();
             let runs = group.iter().zip(&counted).filter(|(job, _)| job.cost);
             let each = runs.map(|(job, counted)| match failure_of(at, at, job, &counted.loads) {
@@ -653,7 +657,7 @@ fn counted(loads: Vec<Vec<LoadRun>>, first: &Path) -> Result<Vec<Counted>, Strin
 
 /// The load of a group that was running when its guest failed: those before it have counts. All, if each has.
 fn running(group: &[Job], counts: &Path) -> String {
-    let mut loads = (1..).zip(group);
+    let mut loads = (1..).zip(group.iter().filter(|job| !job.left_out));
     let stopped = loads.find(|(number, _)| !counts_of(counts, *number).exists());
     stopped.map_or_else(|| group_name(group), |(_, job)| job_name(job))
 }

@@ -296,6 +296,7 @@ impl Session {
             wanted: handlers.clone(),
             program: false,
             only_if_called: None,
+            left_out: false,
         });
         jobs.collect()
     }

@@ -180,6 +180,7 @@ impl Options {
             wanted: None,
             program: false,
             only_if_called: None,
+            left_out: false,
         }];
         Settings { options: self.clone(), work, program: None, folder: folder.to_owned() }
     }

@@ -48,8 +48,9 @@ pub(super) enum Job {
     Place(u32),
     /// Unloads a module.
     Remove(String),
-    /// Makes the operations of loads, which the plugin counts, one run after the other. With a program they are its runs.
-    Count(Vec<RunSpec>, Option<Agent>),
+    /// Makes the operations of loads, which the plugin counts, one run after the other, for the first so many runs. With a program
+    /// they are its runs.
+    Count(Vec<RunSpec>, Option<Agent>, Number),
     /// Measures with probes, as `profiler run`; attached to the answer is the recording.
     Measure {
         /// The module.
@@ -59,6 +60,21 @@ pub(super) enum Job {
         /// What is measured.
         run: RunSpec,
     },
+}
+
+/// A number below 100 in two digits: which it is changes no instruction of the guest that reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Number([u8; 2]);
+
+impl Number {
+    pub(super) fn new(number: usize) -> Self {
+        Self([number / 10, number % 10].map(|digit| digit as u8))
+    }
+
+    pub(super) fn get(self) -> usize {
+        let [tens, ones] = self.0.map(usize::from);
+        tens * 10 + ones
+    }
 }
 
 /// Modules to load.

@@ -35,11 +35,10 @@ mod store;
 mod task;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tracing::info;
 
@@ -65,6 +64,7 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
     let lock = Lock::take(Path::new(control::FOLDER))?;
     let store = Store::open(config.store.clone())?;
     let notifier = Notifier::from_env().map_err(system("cannot reach systemd's NOTIFY_SOCKET"))?;
+    let listener = config.listen.map(listen).transpose()?;
     for line in rights::drop_rights(exec(&config))? {
         info!("{line}");
     }
@@ -78,12 +78,14 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
         let events = modules::events().map_err(system("cannot listen to the kernel's events"))?;
         let (sender, questions) = mpsc::channel(QUESTIONS);
         lock.listen(sender)?;
-        let (address, otlp) = (config.listen, config.otlp.clone());
+        let otlp = config.otlp.clone();
         let (counts, pushes) = watch::channel(Pushes::default());
         let pushes = otlp.is_some().then_some(pushes);
         let mut engine = Engine::new(config, file, store, notifier, pushes);
-        if let Some(address) = address {
-            tokio::spawn(expose::serve(listen(address).await?, engine.states()));
+        if let Some(listener) = listener {
+            let listener = tokio::net::TcpListener::from_std(listener);
+            let listener = listener.map_err(system("cannot listen for scrapes"))?;
+            tokio::spawn(expose::serve(listener, engine.states()));
         }
         let push = otlp.map(|otlp| {
             tokio::spawn(otlp::push(otlp.endpoint, otlp.interval, engine.states(), counts))
@@ -111,8 +113,11 @@ fn system(doing: &'static str) -> impl Fn(io::Error) -> Failure {
     }
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
+/// Before rights are dropped: a port below 1024 takes one.
+fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let bound = TcpListener::bind(address);
+    let bound = bound.and_then(|it| it.set_nonblocking(true).map(|()| it));
+    bound.map_err(|error| {
         let text = format!(
             "cannot listen at {address}: {error}: choose another address by `listen`, or end what listens there"
         );
@@ -132,16 +137,16 @@ fn exec(config: &Config) -> Exec {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn an_address_that_is_taken_is_named_with_a_remedy() {
-        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    #[test]
+    fn an_address_that_is_taken_is_named_with_a_remedy() {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = other.local_addr().unwrap();
-        let error = listen(address).await.unwrap_err();
+        let error = listen(address).unwrap_err();
         let text = &error.message;
         assert!(text.contains(&address.to_string()) && text.contains("in use"), "{text}");
         assert!(text.contains("choose another address by `listen`"), "{text}");
         assert_eq!(error.code, exit::CANNOT_MEASURE);
         drop(other);
-        listen(address).await.unwrap();
+        listen(address).unwrap();
     }
 }

@@ -73,6 +73,9 @@ pub(super) fn follow(
     seen.verdict((begun.elapsed() >= timeout).then_some(timeout))
 }
 
+/// Most bytes of a stream that are read. A VM that writes more finds the pipe closed.
+const MOST_BYTES: u64 = 64 << 20;
+
 /// Sends the lines of a pipe until it is closed.
 fn forward(
     pipe: impl Read + Send + 'static,
@@ -80,7 +83,7 @@ fn forward(
     to: mpsc::Sender<(&'static str, String)>,
 ) {
     thread::spawn(move || {
-        for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+        for line in BufReader::new(pipe.take(MOST_BYTES)).split(b'\n').map_while(Result::ok) {
             let text = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
             if to.send((mark, text)).is_err() {
                 break;

@@ -35,7 +35,8 @@ pub(super) fn choose(args: &VmArgs, kernel: &KernelImage) -> Result<(Accel, Stri
     let name = format!("{} {}", kernel.release, qemu.lines().next().unwrap_or_default());
     let folder = paths::vm().join("kvm-probe");
     let known = folder.join(name.replace('/', "-"));
-    if !known.exists() {
+    let is_known = |text: String| ["works", "fails"].contains(&&*text);
+    if !process::read(&known).is_ok_and(is_known) {
         println!("vm: trying KVM, once for this kernel");
         let probe = VmArgs::script("kvm-probe", args.kernel, "true");
         let probe = VmArgs { timeout: PROBE_TIMEOUT, ..probe };

@@ -44,7 +44,7 @@ pub struct Options {
     pub cache: Option<PathBuf>,
     /// Leave out loads that run nothing that differs between the builds.
     pub changed_only: bool,
-    /// A release is compared with the candidate, too, under each load that is made.
+    /// A release is compared with the candidate, too, under each load that is made, or the candidate's runs will be one.
     pub has_release: bool,
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
 
-use super::{Options, Planned};
+use super::Planned;
 use crate::error::{Failure, exit};
 use crate::lab::plan::Job;
 use crate::lab::runs::Lab;
@@ -89,7 +89,7 @@ impl<'a> Rounds<'a> {
         let mut jobs = work.clone();
         while !jobs.is_empty() {
             let mut measured = both(lab, placements.clone(), &jobs, &mut self.known, self.progress);
-            self.keep_failed(&mut measured);
+            self.keep_failed(&mut measured, self.reach.len() == number);
             let alike = self.take_alike(&jobs, &mut measured);
             if self.reach.len() == number {
                 let reach = self.reached(kernel, &measured, &alike);
@@ -98,8 +98,7 @@ impl<'a> Rounds<'a> {
             self.add(number, &measured);
             measured.failure.map_or(Ok(()), Err)?;
             let open = self.open(number);
-            let Options { cache, has_release, .. } = &self.planned.options;
-            jobs = again(&work, &open, cache.is_some() || *has_release);
+            jobs = again(&work, &open);
             placements = placements.end..next_end(placements.end);
             if placements.is_empty() {
                 break;
@@ -170,9 +169,10 @@ impl<'a> Rounds<'a> {
     }
 
     /// Keeps which loads failed; if nothing is left to judge that is why.
-    fn keep_failed(&mut self, measured: &mut Measured) {
+    fn keep_failed(&mut self, measured: &mut Measured, is_first: bool) {
         let mut failed = std::mem::take(&mut measured.failed);
-        if measured.failure.is_none()
+        if is_first
+            && measured.failure.is_none()
             && (measured.baseline.is_empty() || measured.candidate.is_empty())
         {
             measured.failure = failed.pop_first().map(|(_, failure)| failure);
@@ -211,20 +211,16 @@ fn next_end(measured: u32) -> u32 {
     (measured + 1).max(FIRST_PLACEMENTS as u32).min(MOST_PLACEMENTS as u32)
 }
 
-/// The jobs of further placements, by which `open` parts are decided. What shares a guest comes after the same in each run; what
-/// would follow the last open one is left out, unless guests are `whole`, as another gate's runs are compared with these.
-fn again(work: &[Job], open: &Parts, whole: bool) -> Vec<Job> {
+/// The jobs of further placements, by which `open` parts are decided: those of their guests up to the last that is open.
+fn again(work: &[Job], open: &Parts) -> Vec<Job> {
     let mut begun = BTreeSet::new();
-    if whole {
-        begun.extend(work.iter().filter(|job| open.contains(&job.part)).map(|job| job.guest));
-    }
-    let mut jobs = Vec::new();
+    let mut jobs: Vec<Job> = Vec::new();
     for job in work.iter().rev() {
         begun.extend(open.contains(&job.part).then_some(job.guest));
-        if begun.contains(&job.guest) {
-            jobs.push(Job { only_if_called: None, ..job.clone() });
-        }
+        let left_out = !begun.contains(&job.guest);
+        jobs.push(Job { only_if_called: None, left_out, ..job.clone() });
     }
+    jobs.retain(|job| begun.contains(&job.guest));
     jobs.reverse();
     jobs
 }
@@ -276,14 +272,15 @@ fn both(
 /// Whether a run is of one of the jobs under one of the placements.
 fn is_of(run: &Recording, jobs: &[Job], placements: &Range<u32>) -> bool {
     let Some(place) = &run.place else { return false };
-    placements.contains(&place.boot) && jobs.iter().any(|job| job.part == place.part)
+    placements.contains(&place.boot)
+        && jobs.iter().any(|job| job.part == place.part && !job.left_out)
 }
 
 /// Whether the job has no run under one of the placements.
 fn lacks(runs: &[Recording], job: &Job, placements: &Range<u32>) -> bool {
     placements.clone().any(|number| {
         let number = number..number + 1;
-        !runs.iter().any(|run| is_of(run, slice::from_ref(job), &number))
+        !job.left_out && !runs.iter().any(|run| is_of(run, slice::from_ref(job), &number))
     })
 }
 
@@ -348,14 +345,16 @@ mod tests {
     fn further_placements_end_with_the_last_load_that_is_open() {
         use BuiltinKind::{Accept, Bind, Connect, Dns, Tcp};
         let work = Session::of_loads(&[Connect, Bind, Dns, Accept, Tcp]).work(None);
-        let named = |jobs: &[Job]| {
-            let names = jobs.iter().filter_map(|job| job.part.clone());
-            names.collect::<Vec<_>>().join(" ")
-        };
         let open = Parts::from(["bind", "dns"].map(|load| Some(load.to_owned())));
-        assert_eq!(named(&again(&work, &open, false)), "connect bind dns");
-        assert_eq!(named(&again(&work, &open, true)), "connect bind dns accept");
-        assert!(again(&work, &Parts::new(), true).is_empty());
+        let jobs = again(&work, &open);
+        let named = |left_out: bool| {
+            let jobs = jobs.iter().filter(|job| job.left_out == left_out);
+            jobs.filter_map(|job| job.part.clone()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!([named(false), named(true)], ["connect bind dns", "accept"]);
+        assert!(again(&work, &Parts::new()).is_empty());
+        let none = [];
+        assert!(lacks(&none, &jobs[0], &(0..1)) && !lacks(&none, &jobs[3], &(0..1)));
     }
 
     #[test]

@@ -40,10 +40,10 @@ use log::Log;
 /// The argument that makes this program the first process of a guest.
 pub(super) const ARGUMENT: &str = "__lab-guest";
 
-/// Does the host's jobs; it never ends, as the kernel panics without a first process.
+/// Does the host's jobs; it ends by an error alone, at which the kernel panics.
 ///
 /// # Errors
-/// If this is no guest of a lab, or the machine cannot be prepared.
+/// If this is no guest of a lab, the machine cannot be prepared, or the jobs cannot be read.
 pub fn run() -> Result<(), Failure> {
     if std::process::id() != 1 {
         let text = "this command is the first process of a lab's guest, which `profiler lab` and `profiler gate` start";
@@ -92,12 +92,12 @@ fn stand_by(
             channel.answer(answer, &attachment);
             // With a driver and without it the load finds the same memory: what is copied or mapped takes instructions.
             drop(attachment);
-            if let Ok([Job::Count(runs, program)]) = channel.jobs().as_deref() {
+            if let Ok([Job::Count(runs, program, first)]) = channel.jobs().as_deref() {
                 let ancestors = runs.iter().map(|run| run.dimensions.ancestors).max();
                 let descended = descend(ancestors.unwrap_or(0)).map_err(of_child);
                 let loads = descended.and_then(|()| match program {
                     Some(program) => program::repeat(runs, program, channel),
-                    None => runs.iter().map(load::count).collect(),
+                    None => runs.iter().take(first.get()).map(load::count).collect(),
                 });
                 let answer = loads.map_or_else(Answer::Failed, Answer::Counted);
                 channel.answer(&unless_warned(log, answer), &[]);
