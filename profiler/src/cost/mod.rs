@@ -132,9 +132,9 @@ fn one_round(
     kind: BuiltinKind,
     operations: u64,
 ) -> Result<Round, Failure> {
-    let options = |pair| Options { backend, pair, keeper: true, ..Options::default() };
-    let attach = |pair| Probes::attach(std::slice::from_ref(target), options(pair));
-    let mut session = pair.map(attach).transpose()?;
+    let options = pair.map(|pair| Options { backend, pair, keeper: true, ..Options::default() });
+    let attached = options.map(|options| Probes::attach(std::slice::from_ref(target), options));
+    let mut session = attached.transpose()?;
     // First calls fill caches and translate the guest's code.
     time(kind, operations / 10 + 1)?;
     if let Some(session) = &mut session {

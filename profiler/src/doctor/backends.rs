@@ -10,7 +10,6 @@ const BPF: [CheckId; 3] = [CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPe
 
 /// The checks that must hold for any function, and besides for one of a module.
 fn needs(backend: Backend) -> (Vec<CheckId>, &'static [CheckId]) {
-    let bpf = |own: [CheckId; 2]| [&BPF[..], &own[..]].concat();
     let module_btf = &[CheckId::ModuleBtfSupport, CheckId::Module, CheckId::ModuleBtf];
     let module = &[CheckId::Module];
     match backend {
@@ -23,6 +22,11 @@ fn needs(backend: Backend) -> (Vec<CheckId>, &'static [CheckId]) {
     }
 }
 
+/// What one of BPF programs needs, with its `own`.
+fn bpf(own: [CheckId; 2]) -> Vec<CheckId> {
+    [&BPF[..], &own[..]].concat()
+}
+
 /// Whether a backend works, given what was found. Checks that were not made do not count.
 pub(super) fn report(backend: Backend, checks: &[Check]) -> BackendReport {
     let (mut needs, in_modules) = needs(backend);
@@ -32,8 +36,8 @@ pub(super) fn report(backend: Backend, checks: &[Check]) -> BackendReport {
 }
 
 fn answer(needs: &[CheckId], checks: &[Check]) -> Answer {
-    let fails = |need: &&CheckId| checks.iter().any(|check| check.id == **need && !check.is_yes());
-    let because_of: Vec<CheckId> = needs.iter().filter(fails).copied().collect();
+    let mut because_of = needs.to_vec();
+    because_of.retain(|need| checks.iter().any(|check| check.id == *need && !check.is_yes()));
     Answer { available: because_of.is_empty(), because_of }
 }
 

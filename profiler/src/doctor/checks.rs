@@ -152,16 +152,15 @@ pub(super) fn all(machine: &Machine, module: Option<&str>) -> Vec<Check> {
 fn capabilities(status: &str) -> Vec<Check> {
     let ids = [CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPerfmon];
     let Some(held) = privileges::capabilities(status) else {
-        let remedy = "mount /proc: `mount -t proc proc /proc`";
-        let unknown =
-            |id: CheckId| id.unknown("/proc/self/status does not show it", Some(remedy.to_owned()));
-        return ids.map(unknown).to_vec();
+        let remedy = Some("mount /proc: `mount -t proc proc /proc`".to_owned());
+        let what = "/proc/self/status does not show it";
+        return ids.map(|id| id.unknown(what, remedy.clone())).to_vec();
     };
-    let check = |(id, (_, held, why)): (CheckId, (_, bool, &str))| match held {
+    let checks = ids.into_iter().zip(held).map(|(id, (_, held, why))| match held {
         true => id.yes(why),
         false => id.no(format!("needed {why}"), "run as root, or give the process the capability"),
-    };
-    ids.into_iter().zip(held).map(check).collect()
+    });
+    checks.collect()
 }
 
 fn kernel_btf<E: std::fmt::Display>(folder: &Path, functions: &Result<Btf, E>) -> Check {

@@ -1,16 +1,16 @@
 //! What was found, as text.
 
-use super::{Check, Report, Status};
+use super::{CheckId, Report, Status};
 use crate::export::document::{Document, Table, or_dash};
 use crate::kernel::hooks::ProbeState;
 
 /// The tables for people; `width` is the terminal's, in columns.
 pub fn text(report: &Report, width: Option<u16>) -> String {
     let kernel = report.kernel.as_deref().unwrap_or("unknown");
-    let row = |check: &Check| {
+    let rows = report.checks.iter().map(|check| {
         vec![check.title.to_owned(), word(check.status).to_owned(), check.detail.clone()]
-    };
-    let checks = Table::words(["check", "", "found"], report.checks.iter().map(row));
+    });
+    let checks = Table::words(["check", "", "found"], rows);
     let tables = [Document::of_table("", checks), Document::of_table("", backends(report))];
     let of_module = [handlers(report), own_probes(report)];
     let sections = tables.into_iter().chain(of_module).flatten().chain(remedies(report)).collect();
@@ -85,17 +85,16 @@ fn word(status: Status) -> &'static str {
 fn remedies(report: &Report) -> impl Iterator<Item = Document> {
     let answers =
         report.backends.iter().flat_map(|of| [&of.kernel_functions, &of.module_functions]);
-    let blocks =
-        |check: &Check| answers.clone().any(|answer| answer.because_of.contains(&check.id));
+    let blocking: Vec<&CheckId> = answers.flat_map(|answer| &answer.because_of).collect();
     // One backend is enough: what the others lack is then no obstacle.
     let heading = if report.can_measure { "for other backends:" } else { "to measure:" };
-    let of = |(heading, wanted): (&str, bool)| {
-        let checks = report.checks.iter().filter(|check| blocks(check) == wanted);
+    let sections = [(heading, true), ("not needed to measure:", false)].map(|(heading, wanted)| {
+        let checks = report.checks.iter().filter(|check| blocking.contains(&&check.id) == wanted);
         let mut lines = vec![heading.to_owned()];
         lines.extend(checks.filter_map(|check| {
             check.remedy.as_ref().map(|remedy| format!("  {}: {remedy}", check.title))
         }));
         (lines.len() > 1).then(|| Document::of_lines(lines))
-    };
-    [(heading, true), ("not needed to measure:", false)].map(of).into_iter().flatten()
+    });
+    sections.into_iter().flatten()
 }

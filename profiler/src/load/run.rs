@@ -107,14 +107,13 @@ impl RunningLoads {
     /// not known.
     pub async fn end(mut self, why: &str) -> Vec<LoadRun> {
         self.tasks.shutdown().await;
-        let broken = || {
-            let failure = LoadFailure::BrokeOff { text: why.to_owned() };
-            LoadOutcome::ended(LoadStatus::Failed(failure), self.began)
-        };
-        let run = |(spec, outcome): (LoadSpec, Option<LoadOutcome>)| LoadRun {
-            spec,
-            outcome: outcome.unwrap_or_else(broken),
-        };
-        self.loads.into_iter().map(run).collect()
+        let runs = self.loads.into_iter().map(|(spec, outcome)| {
+            let outcome = outcome.unwrap_or_else(|| {
+                let failure = LoadFailure::BrokeOff { text: why.to_owned() };
+                LoadOutcome::ended(LoadStatus::Failed(failure), self.began)
+            });
+            LoadRun { spec, outcome }
+        });
+        runs.collect()
     }
 }

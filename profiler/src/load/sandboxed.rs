@@ -66,9 +66,8 @@ impl SandboxedLoad {
             }
             other => other,
         })?;
-        let without_outcome = || self.without_outcome(&name, &ended);
-        let outcome = ended.check_killed(&name).and_then(|()| outcome.ok_or_else(without_outcome));
-        let mut outcome = outcome.map_or_else(
+        let outcome = outcome.ok_or_else(|| self.without_outcome(&name, &ended));
+        let mut outcome = ended.check_killed(&name).and(outcome).map_or_else(
             |text| LoadOutcome::ended(LoadStatus::Failed(LoadFailure::BrokeOff { text }), started),
             |outcome| *outcome,
         );

@@ -103,9 +103,8 @@ pub(crate) fn dying_with_parent(command: &mut Command) {
 
 /// Gives the process started by `command`, and what that starts, the limits that this program was started with.
 pub(super) fn with_own_limits(command: &mut Command) {
-    let put_back = || limits::put_back().map_err(io::Error::from);
     // SAFETY: between fork and exec the closure makes plain system calls only (setrlimit): no allocation, no lock.
-    unsafe { command.pre_exec(put_back) };
+    unsafe { command.pre_exec(|| limits::put_back().map_err(io::Error::from)) };
 }
 
 /// Detaches the file of a loop device.
@@ -127,18 +126,16 @@ pub(super) struct Start {
     pub(super) blocked: SigSet,
 }
 
-/// Makes the process started by `command` lead a new session. The kernel kills it when the thread that starts it
-/// ends, which has to live as long as this process.
-pub(super) fn start_in_session(command: &mut Command, start: Start) {
-    let parent = nix::unistd::getpid();
-    let prepare = move || {
-        if start.private_mounts {
+impl Start {
+    /// Gives it to the calling process, a child of `parent`, by plain system calls only: no allocation, no lock.
+    fn prepare(&self, parent: nix::unistd::Pid) -> io::Result<()> {
+        if self.private_mounts {
             match nix::sched::unshare(CloneFlags::CLONE_NEWNS) {
                 Ok(()) | Err(Errno::EPERM) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
-        if let Some((user, group)) = start.user {
+        if let Some((user, group)) = self.user {
             nix::unistd::setgroups(&[])?;
             nix::unistd::setgid(group.into())?;
             nix::unistd::setuid(user.into())?;
@@ -146,12 +143,18 @@ pub(super) fn start_in_session(command: &mut Command, start: Start) {
         // A change of the user takes it back.
         die_with(parent)?;
         nix::unistd::setsid()?;
-        start.blocked.thread_set_mask()?;
+        self.blocked.thread_set_mask()?;
         Ok(())
-    };
+    }
+}
+
+/// Makes the process started by `command` lead a new session. The kernel kills it when the thread that starts it
+/// ends, which has to live as long as this process.
+pub(super) fn start_in_session(command: &mut Command, start: Start) {
+    let parent = nix::unistd::getpid();
     // SAFETY: between fork and exec the closure makes plain system calls only (unshare, setgroups, setgid, setuid, prctl,
     // getppid, setsid, sigprocmask): no allocation, no lock.
-    unsafe { command.pre_exec(prepare) };
+    unsafe { command.pre_exec(move || start.prepare(parent)) };
 }
 
 /// Starts a process that calls `setsid` and ends, and waits for it.
@@ -173,9 +176,6 @@ pub(super) fn execute(
     arguments: &[CString],
     environment: &[CString],
 ) -> io::Result<ExitStatus> {
-    let pointers = |all: &[CString]| -> Vec<*const libc::c_char> {
-        all.iter().map(|one| one.as_ptr()).chain([std::ptr::null()]).collect()
-    };
     let (arguments, environment) = (pointers(arguments), pointers(environment));
     let mut refused = 0;
     let child = spawn(|| {
@@ -187,6 +187,11 @@ pub(super) fn execute(
     })?;
     let status = ended(child)?;
     if refused == 0 { Ok(status) } else { Err(io::Error::from_raw_os_error(refused)) }
+}
+
+/// Ends with a null pointer.
+fn pointers(all: &[CString]) -> Vec<*const libc::c_char> {
+    all.iter().map(|one| one.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
 /// Starts a process that ends with what `work` says, which has to be async-signal-safe and must not fault. It shares this one's

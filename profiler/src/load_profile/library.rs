@@ -1,7 +1,7 @@
 //! Finds load profiles in folders of the user, folders of the system, and this program.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 
 use super::{LoadProfile, Origin, Work};
@@ -100,25 +100,27 @@ impl Library {
     /// If a part does not exist, is not valid, or has parts itself.
     pub fn parts(&self, profile: &LoadProfile) -> Result<Vec<LoadProfile>, Failure> {
         let Work::Parts(names) = &profile.work else { return Ok(vec![profile.clone()]) };
-        let beside = match &profile.origin {
-            Origin::File(path) => path.parent(),
+        let parts = names.iter().map(|name| {
+            let part = self.part(name, &profile.origin);
+            part.map_err(|why| unusable(format!("{}: part `{name}`: {why}", profile.origin)))
+        });
+        parts.collect()
+    }
+
+    fn part(&self, name: &str, of: &Origin) -> Result<LoadProfile, String> {
+        let beside = match of {
+            Origin::File(path) => Some(path.with_file_name(format!("{name}.toml"))),
             Origin::BuiltIn(_) => None,
         };
-        let part = |name: &String| {
-            let fail =
-                |reason: String| unusable(format!("{}: part `{name}`: {reason}", profile.origin));
-            let beside = beside.map(|folder| folder.join(format!("{name}.toml")));
-            let part = match beside.filter(|path| path.exists()) {
-                Some(path) => read(&path),
-                None => self.named(name),
-            };
-            let part = part.map_err(|error| fail(error.to_string()))?;
-            match part.work {
-                Work::Hook(_) => Ok(part),
-                Work::Parts(_) => Err(fail("has parts itself; name those here".to_owned())),
-            }
+        let part = match beside.filter(|path| path.exists()) {
+            Some(path) => read(&path),
+            None => self.named(name),
         };
-        names.iter().map(part).collect()
+        let part = part.map_err(|error| error.to_string())?;
+        match part.work {
+            Work::Hook(_) => Ok(part),
+            Work::Parts(_) => Err("has parts itself; name those here".to_owned()),
+        }
     }
 
     fn named(&self, name: &str) -> Result<LoadProfile, Failure> {
@@ -160,17 +162,13 @@ fn stem(path: &Path) -> String {
 
 /// The profiles of a folder, by name.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let unreadable = |error: std::io::Error| {
+    let entries: std::io::Result<Vec<DirEntry>> = fs::read_dir(folder).and_then(Iterator::collect);
+    let entries = entries.map_err(|error| {
         let folder = folder.display();
         unusable(format!("{folder}: cannot read this folder of load profiles: {error}"))
-    };
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
-            paths.push(path);
-        }
-    }
+    })?;
+    let mut paths: Vec<PathBuf> = entries.iter().map(DirEntry::path).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     paths.sort();
     Ok(paths)
 }

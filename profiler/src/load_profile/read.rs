@@ -198,8 +198,8 @@ fn handler_name(name: &Spanned<String>) -> Result<(), Mistake> {
 
 /// Whether a text has 1 to `most` letters, digits and characters of `others`.
 fn is_of(text: &str, most: usize, others: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
-    (1..=most).contains(&text.len()) && text.chars().all(fits)
+    (1..=most).contains(&text.len())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::error::{Failure, exit};
-use crate::kernel::hooks::{Hook, OwnProbes};
+use crate::kernel::hooks::OwnProbes;
 use crate::kernel::module::{self, Loads, ModuleFacts};
 use crate::kernel::target::{KernelFiles, Resolved, Target};
 use crate::probe::{self, Programs};
@@ -64,12 +64,12 @@ impl Driver {
     /// the module is the same.
     pub(super) fn missed(&self) -> Vec<WarningRecord> {
         let missed = self.own_probes.iter().flat_map(OwnProbes::missed);
-        let warning = |(probe, missed): (&Hook, u64)| {
+        let warnings = missed.map(|(probe, missed)| {
             let most = probe.maxactive.map_or(String::new(), |most| format!(" (maxactive {most})"));
             let place = format!("{}{most}", probe.place);
             Warning::DriverMissed(Handlers(probe.handlers.clone()), missed, place).into()
-        };
-        missed.map(warning).collect()
+        });
+        warnings.collect()
     }
 
     pub(super) fn facts(&self) -> &ModuleFacts {
@@ -159,20 +159,17 @@ pub(super) fn changed_between(
     earlier: &[Recording],
     run: &Recording,
 ) -> Option<(WarningRecord, Failure)> {
-    let of_name = |name: &str| {
+    let mut pairs = run.modules.iter().filter_map(|now| {
         let mut modules = earlier.iter().rev().flat_map(|recording| &recording.modules);
-        modules.find(|module| module.name == name)
-    };
-    let differ = |now: &&ModuleFacts| {
-        of_name(&now.name).is_some_and(|before| {
-            (&before.build_id, &before.srcversion) != (&now.build_id, &now.srcversion)
-        })
-    };
-    let now = run.modules.iter().find(differ)?;
+        Some((modules.find(|module| module.name == now.name)?, now))
+    });
+    let (before, now) = pairs.find(|(before, now)| {
+        (&before.build_id, &before.srcversion) != (&now.build_id, &now.srcversion)
+    })?;
     let text = format!(
         "module {} was replaced between two runs: {} before, and {} from then on",
         now.name,
-        build(of_name(&now.name)?),
+        build(before),
         build(now)
     );
     let warning = Warning::DriverChanged(text.clone()).into();

@@ -119,15 +119,15 @@ fn module(args: &RunArgs, part: &LoadProfile) -> Result<Option<String>, Failure>
     }
     let files = KernelFiles::default();
     let loaded = part.modules.iter().find(|module| files.require_loaded(module).is_ok());
-    let none = || {
+    if loaded.is_none() {
         let text = format!(
             "load profile {}: none of its modules is loaded ({}): insmod one, or name yours with --module",
             part.name,
             part.modules.join(", ")
         );
-        Failure::new(exit::NO_TARGET, text)
-    };
-    loaded.cloned().map(Some).ok_or_else(none)
+        return Err(Failure::new(exit::NO_TARGET, text));
+    }
+    Ok(loaded.cloned())
 }
 
 /// The handlers that exist here: versions of a driver differ, so some may be missing.
@@ -221,7 +221,7 @@ fn builtin(
     kinds: &[BuiltinKind],
     profile: Option<(&LoadProfile, &Hook)>,
 ) -> Result<(Vec<Load>, Option<Duration>), Failure> {
-    let plain = |kind: &BuiltinKind| Builtin { kind: *kind, workers: 1, rate: None, operations: 0 };
+    let named = kinds.iter().map(|&kind| Builtin { kind, workers: 1, rate: None, operations: 0 });
     let (all, operations) = match (kinds, profile) {
         ([], None) => {
             return Err(usage(
@@ -230,19 +230,18 @@ fn builtin(
             ));
         }
         ([], Some((profile, hook))) => {
-            let no_builtin = || {
-                usage(format!(
+            let Some(builtin) = hook.builtin else {
+                return Err(usage(format!(
                     "load profile {} has no built-in load: leave --builtin out for its tests of LTP",
                     profile.name
-                ))
+                )));
             };
-            let builtin = hook.builtin.ok_or_else(no_builtin)?;
             (vec![builtin], args.duration.is_none().then_some(builtin.operations))
         }
-        _ => (kinds.iter().map(plain).collect(), None),
+        _ => (named.collect(), None),
     };
     let operations = args.operations.or(operations);
-    let make = |builtin: &Builtin| {
+    let loads = all.iter().map(|builtin| {
         let load = BuiltinLoad {
             workers: args.workers.unwrap_or(builtin.workers),
             rate: args.rate.or(builtin.rate),
@@ -251,29 +250,29 @@ fn builtin(
             ..BuiltinLoad::new(builtin.kind)
         };
         Load::Builtin(Box::new(SandboxedLoad::new(load, args.sandbox())))
-    };
+    });
     let duration = args.duration.or(operations.is_none().then_some(DEFAULT_DURATION));
-    Ok((all.iter().map(make).collect(), duration))
+    Ok((loads.collect(), duration))
 }
 
 impl Job {
     /// Hits that the profile wants of each of these.
     pub(super) fn least_hits_of(&self, targets: &[&Target]) -> Vec<Option<u64>> {
-        let of_one = |target: &&Target| {
-            let of_name = self.wanted.iter().find(|wanted| wanted.name == target.name);
-            let of_glob = || self.wanted.iter().find(|wanted| matches(wanted, &target.name));
-            of_name.or_else(of_glob).map(|wanted| wanted.least_hits)
-        };
-        targets.iter().map(of_one).collect()
+        let wanted = targets.iter().map(|target| {
+            let of_name = self.wanted.iter().filter(|wanted| wanted.name == target.name);
+            let of_glob = self.wanted.iter().filter(|wanted| matches(wanted, &target.name));
+            of_name.chain(of_glob).next()
+        });
+        wanted.map(|wanted| Some(wanted?.least_hits)).collect()
     }
 
     /// The loads, to be run side by side after this warm-up, which may ask `counter` for the handlers' hits.
     pub(super) fn loads(&self, warmup: Duration, counter: &HitCounter) -> Vec<Load> {
-        let begin = |load: &Load| match load.clone() {
+        let loads = self.loads.iter().map(|load| match load.clone() {
             Load::Builtin(load) => Load::Builtin(Box::new(load.warm_up(warmup))),
             Load::Ltp(load) => Load::Ltp(Box::new(load.counter(counter.clone()))),
             load => load,
-        };
-        self.loads.iter().map(begin).collect()
+        });
+        loads.collect()
     }
 }

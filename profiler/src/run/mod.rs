@@ -209,21 +209,22 @@ impl Bench<'_> {
         // All jobs of a run have the same digits: those for which there is room with the most handlers.
         let most = self.run.jobs.iter().map(|job| job.targets.len()).max().unwrap_or_default();
         let room_for = if self.digits.get().is_none() { most } else { 0 };
-        let options = |precision| probe::Options { precision, room_for, ..self.run.args.probes() };
         let precision = self.precision();
-        let mut digits = Digits { precision, coarser: None };
-        let mut attached = Probes::attach(targets, options(precision));
+        let mut options = probe::Options { precision, room_for, ..self.run.args.probes() };
+        let mut coarser = None;
+        let mut attached = Probes::attach(targets, options);
         if let Err(ProbeError::Memory { text, fits_with_two_digits: true }) = &attached
             && self.run.args.precision.is_none()
             && self.digits.get().is_none()
         {
             let warning = WarningRecord::from(Warning::Coarser(text.clone()));
             warn(progress, std::slice::from_ref(&warning));
-            digits = Digits { precision: Precision::Two, coarser: Some(warning) };
-            attached = Probes::attach(targets, options(digits.precision));
+            coarser = Some(warning);
+            options.precision = Precision::Two;
+            attached = Probes::attach(targets, options);
         }
         let session = attached.map_err(|error| refused(targets, error))?;
-        self.digits.get_or_init(|| digits);
+        self.digits.get_or_init(|| Digits { precision: options.precision, coarser });
         let count = session.targets().len();
         let probes = format!(
             "probes on {count} handler{} attached in {:.2} s; their histograms take {:.1} MiB of kernel memory",
@@ -254,10 +255,10 @@ fn fell_back(handlers: &[FellBack]) -> Vec<WarningRecord> {
     for FellBack { handler, backend, reason } in handlers {
         ways.entry((*backend, reason)).or_default().push(handler.clone());
     }
-    let record = |((backend, reason), handlers): ((_, &str), _)| -> WarningRecord {
+    let warnings = ways.into_iter().map(|((backend, reason), handlers)| {
         Warning::OtherBackend(Handlers(handlers), backend, reason.to_owned()).into()
-    };
-    ways.into_iter().map(record).collect()
+    });
+    warnings.collect()
 }
 
 /// What the kernel's statistics say of the programs that no probe measures.

@@ -38,13 +38,13 @@ impl Signals {
         if !profiler_vm::hangup_is_ignored() {
             all.push(Signal::SIGHUP);
         }
-        let listen = |of| {
-            let stream = signal(SignalKind::from_raw(of as i32));
-            let stream =
-                stream.map_err(|error| internal(format!("cannot listen for signals: {error}")))?;
-            Ok((of, stream))
-        };
-        Ok(Self(all.into_iter().map(listen).collect::<Result<_, Failure>>()?))
+        let mut streams = Vec::new();
+        for of in all {
+            let stream = signal(SignalKind::from_raw(of as i32))
+                .map_err(|error| internal(format!("cannot listen for signals: {error}")))?;
+            streams.push((of, stream));
+        }
+        Ok(Self(streams))
     }
 
     /// One that has come already.

@@ -274,8 +274,8 @@ impl Running {
 
     /// Tells a load how often the handlers were called so far. One that gets no answer does without.
     fn answer(&self, question: HitQuestion, session: &mut dyn Session) {
-        let known = |entries: Vec<Option<u64>>| entries.into_iter().collect::<Option<_>>();
-        if let Some(entries) = session.entries().ok().and_then(known) {
+        let entries = session.entries().ok();
+        if let Some(entries) = entries.and_then(|entries| entries.into_iter().collect()) {
             // A load that was dropped meanwhile needs no answer.
             let _ = question.send(HitCount { entries, measured: self.measured });
         }

@@ -10,7 +10,9 @@ use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 
-use super::worker::{NewWorker, OperationError, Shared, Worker, failed, simple, unavailable};
+use super::worker::{
+    NewWorker, OperationError, Shared, Worker, c_string, failed, simple, unavailable,
+};
 
 /// The files of one worker.
 struct Place {
@@ -23,12 +25,11 @@ struct Place {
 impl Place {
     fn new(shared: &Shared, index: u32) -> Result<Self, String> {
         let directory = shared.directory()?;
-        let name = |name: String| CString::new(name).map_err(|error| error.to_string());
         let opened = File::open(directory).map_err(unavailable(directory.to_string_lossy()))?;
         Ok(Self {
             directory: opened.into(),
-            name: name(format!("worker-{index}"))?,
-            other: name(format!("worker-{index}-other"))?,
+            name: c_string(format!("worker-{index}"))?,
+            other: c_string(format!("worker-{index}-other"))?,
         })
     }
 

@@ -17,7 +17,9 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, gets
 use rustix::thread::futex;
 
 use super::net::{self, ANSWER, receive_answer};
-use super::worker::{NewWorker, OperationError, Shared, Worker, failed, simple, unavailable};
+use super::worker::{
+    NewWorker, OperationError, Shared, Worker, c_string, failed, simple, unavailable,
+};
 use crate::load::syscalls;
 
 /// What is sent and received.
@@ -68,7 +70,7 @@ pub(super) fn open_existing(shared: &Shared, index: u32) -> NewWorker {
 fn existing(shared: &Shared, index: u32) -> Result<CString, String> {
     let path = shared.directory()?.join(format!("worker-{index}"));
     std::fs::write(&path, BYTES).map_err(unavailable(path.to_string_lossy()))?;
-    CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())
+    c_string(path.as_os_str().as_bytes())
 }
 
 pub(super) fn mmap() -> Result<(), OperationError> {
@@ -115,11 +117,10 @@ struct Switch {
 pub(super) fn switch() -> NewWorker {
     let (mut asked, there) = io::pipe().map_err(unavailable("a pipe"))?;
     let (back, mut answer) = io::pipe().map_err(unavailable("a pipe"))?;
-    let echo = move || {
+    let partner = std::thread::Builder::new().name("load-switch".to_owned()).spawn(move || {
         let mut byte = [0];
         while asked.read_exact(&mut byte).and_then(|()| answer.write_all(&byte)).is_ok() {}
-    };
-    let partner = std::thread::Builder::new().name("load-switch".to_owned()).spawn(echo);
+    });
     let partner = Some(partner.map_err(unavailable("a thread"))?);
     Ok(Box::new(Switch { there: Some(there), back, partner }))
 }

@@ -13,7 +13,7 @@ pub(super) fn worker(load: &BuiltinLoad, shared: &Shared, index: u32) -> NewWork
     use BuiltinKind as Kind;
     match load.kind {
         Kind::Connect => net::connect_again(),
-        Kind::Bind => net::bind_anew(),
+        Kind::Bind => simple(net::bind_anew),
         Kind::UdpRecv => net::receive(),
         Kind::Dns => net::receive_dns(index),
         Kind::Accept => net::accept(),

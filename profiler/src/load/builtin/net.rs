@@ -42,9 +42,8 @@ pub(super) fn connect_again() -> NewWorker {
     })
 }
 
-pub(super) fn bind_anew() -> NewWorker {
-    let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
-    simple(move || bind().map(drop).map_err(failed("bind to 127.0.0.1")))
+pub(super) fn bind_anew() -> Result<(), OperationError> {
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map(drop).map_err(failed("bind to 127.0.0.1"))
 }
 
 /// A datagram sent and received.

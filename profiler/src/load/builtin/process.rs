@@ -11,20 +11,15 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::worker::{NewWorker, OperationError, failed, simple, unavailable};
+use super::worker::{NewWorker, OperationError, c_string, failed, simple, unavailable};
 use crate::load::sandbox::{ProfilerProgram, Role, wait_for_end_of_input};
 use crate::load::syscalls;
 use crate::recording::loads::Dimensions;
 
 pub(super) fn execve(profiler: ProfilerProgram, dimensions: Dimensions) -> NewWorker {
     let name = profiler.path().display().to_string();
-    let string = |bytes: &[u8]| CString::new(bytes).map_err(|error| error.to_string());
-    let filled = |before: &str, count: u32| {
-        let bytes = || before.to_owned() + &"a".repeat(count as usize);
-        (count > 0).then(|| string(bytes().as_bytes())).transpose()
-    };
-    let path = string(profiler.path().as_os_str().as_bytes())?;
-    let role = string(Role::ExecNoop.argument().as_bytes())?;
+    let path = c_string(profiler.path().as_os_str().as_bytes())?;
+    let role = c_string(Role::ExecNoop.argument())?;
     let arguments: Vec<CString> =
         [path.clone(), role].into_iter().chain(filled("", dimensions.args)?).collect();
     // Nothing else: the same work on every machine.
@@ -33,6 +28,11 @@ pub(super) fn execve(profiler: ProfilerProgram, dimensions: Dimensions) -> NewWo
         Ok(status) => ended_well(&name, status),
         Err(error) => Err(failed(format!("execute {name}"))(error)),
     })
+}
+
+/// `before` and that many letters; `None` for none.
+fn filled(before: &str, count: u32) -> Result<Option<CString>, String> {
+    (count > 0).then(|| c_string(format!("{before}{}", "a".repeat(count as usize)))).transpose()
 }
 
 /// What the tracer writes to.

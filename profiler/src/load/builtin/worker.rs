@@ -1,5 +1,6 @@
 //! What the operations of all built-in loads have in common.
 
+use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -77,6 +78,11 @@ pub(super) fn failed<E: Into<io::Error>>(doing: impl AsRef<str>) -> impl Fn(E) -
 /// The failure to set up what the operations need.
 pub(super) fn unavailable<E: Into<io::Error>>(what: impl AsRef<str>) -> impl Fn(E) -> String {
     move |error| format!("{}: {}", what.as_ref(), described(&error.into()))
+}
+
+/// A string as the kernel takes it.
+pub(super) fn c_string(text: impl Into<Vec<u8>>) -> Result<CString, String> {
+    CString::new(text).map_err(|error| error.to_string())
 }
 
 fn described(error: &io::Error) -> String {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::panic::resume_unwind;
 use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -51,12 +52,12 @@ pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
 /// If the load could not start.
 fn run_workers(load: &BuiltinLoad, stop: &StopSignal) -> Result<LoadOutcome, String> {
     let shared = make::shared(load)?;
-    let open = |_| File::open("/dev/null").map_err(unavailable("open /dev/null"));
-    let descriptors = (0..load.dimensions.descriptors).map(open).collect::<Result<Vec<_>, _>>()?;
+    let files = (0..load.dimensions.descriptors).map(|_| File::open("/dev/null"));
+    let files: Vec<_> = files.collect::<Result<_, _>>().map_err(unavailable("open /dev/null"))?;
     let mut sum = Tally::new(LatencyRecorder::new(load.rate.is_some(), load.measured_from));
     let (start, tallies, cpu) = start_workers(load, &shared, &sum.latency, stop)?;
     // The directory is removed before the outcome is reported.
-    drop((shared, descriptors));
+    drop((shared, files));
     tallies.into_iter().for_each(|tally| sum.add(tally));
     // Without the clean-up, which takes time of its own.
     let elapsed = sum.last.map_or(Duration::ZERO, |last| last.duration_since(start));
@@ -111,10 +112,8 @@ fn start_workers(
         let cpu_before = cpu_time();
         let start = Instant::now();
         gate.get_or_init(|| set_up.is_ok().then_some(start));
-        let join = |thread: thread::ScopedJoinHandle<'_, Tally>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        let tallies = threads.into_iter().map(join).collect();
+        let joined = threads.into_iter().map(thread::ScopedJoinHandle::join);
+        let tallies = joined.map(|end| end.unwrap_or_else(|panic| resume_unwind(panic))).collect();
         let cpu = cpu_before.zip(cpu_time()).map(|(before, after)| CpuTime {
             user_ns: after.user_ns.saturating_sub(before.user_ns),
             system_ns: after.system_ns.saturating_sub(before.system_ns),
@@ -166,11 +165,10 @@ impl Tally {
 fn cpu_time() -> Option<CpuTime> {
     let own = getrusage(UsageWho::RUSAGE_SELF).ok()?;
     let children = getrusage(UsageWho::RUSAGE_CHILDREN).ok()?;
-    let ns = |time: nix::sys::time::TimeVal| u64::try_from(time.num_nanoseconds()).unwrap_or(0);
-    Some(CpuTime {
-        user_ns: ns(own.user_time() + children.user_time()),
-        system_ns: ns(own.system_time() + children.system_time()),
-    })
+    let times =
+        [own.user_time() + children.user_time(), own.system_time() + children.system_time()];
+    let [user_ns, system_ns] = times.map(|time| u64::try_from(time.num_nanoseconds()).unwrap_or(0));
+    Some(CpuTime { user_ns, system_ns })
 }
 
 fn held_rate(operations: u64, elapsed: Duration) -> Option<f64> {
@@ -230,12 +228,11 @@ fn repeat(
     stop: &StopSignal,
     tally: &mut Tally,
 ) -> LoadStatus {
-    let stopped = || LoadStatus::Stopped { by: stop.reason().unwrap_or(StopReason::Interrupted) };
     let mut failures = 0;
     let mut next = u64::from(index);
     while load.operations.is_none_or(|operations| next < operations) {
         if load.rate.is_none() && stop.is_stopped() {
-            return stopped();
+            return stopped(stop);
         }
         emulator::begin_operation();
         let mut result = worker.prepare();
@@ -245,7 +242,7 @@ fn repeat(
             let at = start.checked_add(rate.due(next));
             let at = at.unwrap_or_else(|| start + Duration::from_secs(1 << 32));
             if !stop.sleep_until(at) {
-                return stopped();
+                return stopped(stop);
             }
             tally.max_late = tally.max_late.max(at.elapsed());
             due = Some(at);
@@ -279,6 +276,10 @@ fn repeat(
         next = next.saturating_add(u64::from(load.workers));
     }
     LoadStatus::Completed
+}
+
+fn stopped(stop: &StopSignal) -> LoadStatus {
+    LoadStatus::Stopped { by: stop.reason().unwrap_or(StopReason::Interrupted) }
 }
 
 /// Pins the calling thread to one of the CPUs that it may use.

@@ -60,14 +60,15 @@ fn reason(suite: &str, test: &LtpTest) -> Option<&'static str> {
     }) {
         return Some(reason);
     }
-    let matches = |pattern: &str| Regex::new(pattern).is_ok_and(|regex| regex.is_match(&test.name));
-    TESTS.iter().find(|(pattern, _)| matches(pattern)).map(|(_, reason)| *reason)
+    TESTS.iter().find_map(|(pattern, reason)| {
+        Regex::new(pattern).ok()?.is_match(&test.name).then_some(*reason)
+    })
 }
 
 /// Fails if tests are known to be destructive.
 pub(super) fn refuse(suite: &str, tests: &[LtpTest]) -> Result<(), Failure> {
-    let harm = |test: &LtpTest| Some(format!("{} ({})", test.name, reason(suite, test)?));
-    let harmful: Vec<String> = tests.iter().filter_map(harm).collect();
+    let harms = tests.iter().filter_map(|test| Some((&test.name, reason(suite, test)?)));
+    let harmful: Vec<String> = harms.map(|(name, reason)| format!("{name} ({reason})")).collect();
     if harmful.is_empty() {
         return Ok(());
     }

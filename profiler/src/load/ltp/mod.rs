@@ -149,13 +149,15 @@ impl LtpLoad {
 fn find_root(asked: Option<PathBuf>) -> Result<PathBuf, Failure> {
     let root = asked.or_else(|| std::env::var_os("LTPROOT").map(PathBuf::from));
     let root = root.unwrap_or_else(|| PathBuf::from(DEFAULT_ROOT));
-    let no_ltp =
-        |reason: &str| bad_ltp(format!("no LTP at {}: {reason}; {INSTALL}", root.display()));
-    let found = root.canonicalize().map_err(|error| no_ltp(&error.to_string()))?;
+    let found = root.canonicalize().map_err(|error| no_ltp(&root, &error.to_string()))?;
     match ["runtest", "testcases/bin"].iter().find(|folder| !found.join(folder).is_dir()) {
-        Some(folder) => Err(no_ltp(&format!("it has no folder {folder}"))),
+        Some(folder) => Err(no_ltp(&root, &format!("it has no folder {folder}"))),
         None => Ok(found),
     }
+}
+
+fn no_ltp(root: &Path, reason: &str) -> Failure {
+    bad_ltp(format!("no LTP at {}: {reason}; {INSTALL}", root.display()))
 }
 
 /// LTP or one of its lists is missing or damaged.
@@ -175,8 +177,7 @@ fn can_be_executed(root: &Path, test: &LtpTest) -> bool {
     if !program.contains('/') {
         folders = std::env::split_paths(&search_path(root)).collect();
     }
-    let can = |folder: PathBuf| access(&folder.join(program), AccessFlags::X_OK).is_ok();
-    folders.into_iter().any(can)
+    folders.iter().any(|folder| access(&folder.join(program), AccessFlags::X_OK).is_ok())
 }
 
 /// `PATH` of the tests: LTP's folders come first.

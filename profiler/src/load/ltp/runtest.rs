@@ -54,14 +54,12 @@ pub(super) fn find(root: &Path, suite: &str) -> Result<PathBuf, Failure> {
 /// Reads the list at `path`.
 pub(super) fn read(path: &Path) -> Result<Vec<LtpTest>, Failure> {
     let shown = path.display();
-    let unreadable =
-        |error| bad_ltp(format!("{shown}: {error}: this list of tests cannot be read"));
-    let bytes = std::fs::read(path).map_err(unreadable)?;
+    let bytes = std::fs::read(path)
+        .map_err(|error| bad_ltp(format!("{shown}: {error}: this list of tests cannot be read")))?;
     let mut tests = Vec::new();
     for (line, number) in String::from_utf8_lossy(&bytes).lines().zip(1..) {
-        let parsed = parse(line);
-        let bad = |reason| bad_ltp(format!("{shown}:{number}: {reason}"));
-        tests.extend(parsed.map_err(bad)?);
+        let parsed = parse(line).map_err(|reason| bad_ltp(format!("{shown}:{number}: {reason}")));
+        tests.extend(parsed?);
     }
     Ok(tests)
 }
@@ -101,8 +99,10 @@ pub(super) fn select(
 ) -> Result<Vec<LtpTest>, Failure> {
     let total = tests.len();
     let Some(pattern) = pattern else {
-        let empty = || bad_ltp(format!("runtest/{suite} has no test in it"));
-        return if total == 0 { Err(empty()) } else { Ok(tests) };
+        return match total {
+            0 => Err(bad_ltp(format!("runtest/{suite} has no test in it"))),
+            _ => Ok(tests),
+        };
     };
     let regex = Regex::new(pattern).map_err(|error| {
         let error = error.to_string();

@@ -31,10 +31,9 @@ impl Supervised {
         let mut command = Command::from(command);
         // A process group of its own: Ctrl-C at the terminal is for the profiler, which stops the load.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let failed = |error| LoadFailure::CouldNotStart {
+        let mut process = command.spawn().map_err(|error| LoadFailure::CouldNotStart {
             text: format!("its supervisor, {}: {error}", profiler.path().display()),
-        };
-        let mut process = command.spawn().map_err(failed)?;
+        })?;
         let input = process.stdin.take();
         let output = process.stdout.take().map(|output| BufReader::new(output).lines());
         let mut this = Self { sandbox: sandbox.clone(), process, input, output };

@@ -22,7 +22,7 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, geteuid, mkdir, setfsgid, set
 use rustix::thread::set_thread_groups;
 use serde::{Deserialize, Serialize};
 
-use super::trusted_path::changeable;
+use super::trusted_path::refuse_changeable;
 use super::user::LoadUser;
 use crate::load::syscalls;
 
@@ -76,9 +76,7 @@ impl LoadFolder {
     /// Opens the one that is there. Fails if another user can replace it.
     pub(super) fn open(plan: &FolderPlan) -> io::Result<Self> {
         let path = Path::new(&plan.path);
-        if let Some(place) = changeable(path)? {
-            return Err(io::Error::other(format!("others can change {}", place.display())));
-        }
+        refuse_changeable(path)?;
         Ok(Self { plan: plan.clone(), top: Folder::open(path)? })
     }
 
@@ -164,19 +162,18 @@ fn as_user(
 ) -> io::Result<()> {
     let Some(user) = user else { return work() };
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-    // All of this is a thread's own, and without the user id of root the kernel takes its rights to files away (capabilities(7)).
-    let with_rights = move || {
-        set_thread_groups(&[])?;
-        setfsgid(gid);
-        setfsuid(uid);
-        // Both return the former id, also if they fail.
-        if setfsgid(gid) != gid || setfsuid(uid) != uid {
-            return Err(io::Error::other(format!("cannot take the rights of user {uid}")));
-        }
-        work()
-    };
     thread::scope(|scope| {
-        let thread = thread::Builder::new().spawn_scoped(scope, with_rights);
+        // All of this is a thread's own, and without the user id of root the kernel takes its rights to files away (capabilities(7)).
+        let thread = thread::Builder::new().spawn_scoped(scope, move || {
+            set_thread_groups(&[])?;
+            setfsgid(gid);
+            setfsuid(uid);
+            // Both return the former id, also if they fail.
+            if setfsgid(gid) != gid || setfsuid(uid) != uid {
+                return Err(io::Error::other(format!("cannot take the rights of user {uid}")));
+            }
+            work()
+        });
         let ended = thread.map_err(of_thread)?.join();
         ended.unwrap_or_else(|_| Err(io::Error::other("the clean-up panicked")))
     })

@@ -24,6 +24,19 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 struct Remover(Child);
 
+impl Remover {
+    fn start(folder: &Path, profiler: &ProfilerProgram) -> io::Result<Self> {
+        // A process group of its own: Ctrl-C at the terminal must not end it before it has cleaned up.
+        let mut command = profiler.command(Role::RemoveDirectory);
+        let mut remover = Self(command.process_group(0).stdin(Stdio::piped()).spawn()?);
+        if let Some(input) = &mut remover.0.stdin {
+            // Every user can read the arguments of a process, and could create a folder named there first.
+            input.write_all(folder.as_os_str().as_bytes())?;
+        }
+        Ok(remover)
+    }
+}
+
 impl Drop for Remover {
     fn drop(&mut self) {
         // It closes the input first.
@@ -47,18 +60,10 @@ impl PrivateFolder {
     pub fn new(parent: &Path, prefix: &str, profiler: &ProfilerProgram) -> io::Result<Self> {
         let parent = std::path::absolute(parent)?;
         let name = unused_name(prefix);
-        let of_remover = |error: io::Error| {
+        let remover = Remover::start(&parent.join(&name), profiler).map_err(|error| {
             let program = profiler.path().display();
             io::Error::new(error.kind(), format!("the process that removes it, {program}: {error}"))
-        };
-        // A process group of its own: Ctrl-C at the terminal must not end it before it has cleaned up.
-        let mut command = profiler.command(Role::RemoveDirectory);
-        let started = command.process_group(0).stdin(Stdio::piped()).spawn();
-        let mut remover = Remover(started.map_err(of_remover)?);
-        if let Some(input) = &mut remover.0.stdin {
-            // Every user can read the arguments of a process, and could create a folder named there first.
-            input.write_all(parent.join(&name).as_os_str().as_bytes()).map_err(of_remover)?;
-        }
+        })?;
         Ok(Self { folder: create(&parent, &name)?, _remover: Some(remover) })
     }
 

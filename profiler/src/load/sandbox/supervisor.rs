@@ -119,8 +119,9 @@ impl Supervisor {
         }
         if let Some(plan) = &sandbox.folder {
             let parent = Path::new(&plan.path).parent().unwrap_or(Path::new("/")).display();
-            let failed = |error| format!("a folder for its files in {parent}: {error}");
-            self.folder = Some(LoadFolder::create(plan).map_err(failed)?);
+            let folder = LoadFolder::create(plan)
+                .map_err(|error| format!("a folder for its files in {parent}: {error}"))?;
+            self.folder = Some(folder);
         }
         Ok(())
     }
@@ -134,11 +135,11 @@ impl Supervisor {
     fn clean_up(&mut self) -> io::Result<()> {
         let killed = self.processes.kill_all().map(drop);
         let Some(folder) = &self.folder else { return killed };
-        let failed = |error: io::Error| {
+        let removed = folder.remove().map_err(|error| {
             let text = format!("{} could not be removed: {error}", folder.files().display());
             io::Error::new(error.kind(), text)
-        };
-        folder.remove().map_err(failed).and(killed)
+        });
+        removed.and(killed)
     }
 
     /// Runs a command, and ends all its descendants.

@@ -20,10 +20,6 @@ const MAX_LINKS: usize = 40;
 pub(crate) fn changeable(path: &Path) -> io::Result<Option<PathBuf>> {
     let mut here = PathBuf::from("/");
     let path = std::path::absolute(path)?;
-    let steps = |path: &Path| -> Vec<OsString> {
-        path.components().rev().map(|step| step.as_os_str().to_owned()).collect()
-    };
-    // A stack: the next step last.
     let mut steps_left = steps(&path);
     let mut links = 0;
     while let Some(step) = steps_left.pop() {
@@ -55,11 +51,16 @@ pub(crate) fn changeable(path: &Path) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
+/// A stack: the next step last.
+fn steps(path: &Path) -> Vec<OsString> {
+    path.components().rev().map(|step| step.as_os_str().to_owned()).collect()
+}
+
 /// This program's folder for what it can make again, which need not exist: of `XDG_CACHE_HOME`, or `~/.cache`.
 pub(crate) fn user_cache() -> Option<PathBuf> {
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let usual = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
-    usual.filter(|folder| folder.is_absolute()).map(|folder| folder.join("profiler"))
+    let asked = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let caches = asked.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    caches.filter(|folder| folder.is_absolute()).map(|folder| folder.join("profiler"))
 }
 
 /// Creates `folder` and its missing parents, if only this user and root can change its place and its
@@ -68,22 +69,27 @@ pub(crate) fn user_cache() -> Option<PathBuf> {
 /// # Errors
 /// If others can, or it cannot be made.
 pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
-    let shared =
-        |folder: &Path| io::Error::other(format!("others can change {}", folder.display()));
     let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(folder);
-    if let Some(changeable) = changeable(there)? {
-        return Err(shared(&changeable));
-    }
+    refuse_changeable(there)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     for folder in [folder.parent().unwrap_or(folder), folder] {
         let facts = fs::symlink_metadata(folder)?;
         let is_mine = facts.uid() == nix::unistd::geteuid().as_raw();
         if !facts.is_dir() || !is_mine || facts.mode() & 0o022 != 0 {
-            return Err(shared(folder));
+            return Err(others_can_change(folder));
         }
     }
     // Also by a link on the way.
-    changeable(folder)?.map_or(Ok(()), |changeable| Err(shared(&changeable)))
+    refuse_changeable(folder)
+}
+
+/// Fails if others can change where `path` leads.
+pub(super) fn refuse_changeable(path: &Path) -> io::Result<()> {
+    changeable(path)?.map_or(Ok(()), |place| Err(others_can_change(&place)))
+}
+
+fn others_can_change(folder: &Path) -> io::Error {
+    io::Error::other(format!("others can change {}", folder.display()))
 }
 
 #[cfg(test)]

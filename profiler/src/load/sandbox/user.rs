@@ -20,8 +20,8 @@ pub struct LoadUser {
 impl LoadUser {
     /// The unprivileged user `nobody`; 65534 if /etc/passwd does not have it.
     pub fn nobody() -> Self {
-        let usual = || Self { name: "nobody".to_owned(), uid: 65_534, gid: 65_534 };
-        local_user("nobody").unwrap_or_else(usual)
+        let (name, uid, gid) = ("nobody", 65_534, 65_534);
+        local_user(name).unwrap_or_else(|| Self { name: name.to_owned(), uid, gid })
     }
 
     /// Whether this program runs as that user.
