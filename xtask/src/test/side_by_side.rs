@@ -2,6 +2,7 @@
 //! CPUs idle for 40 % of a whole run.
 
 use std::num::NonZero;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -28,13 +29,17 @@ impl<'a> Job<'a> {
         Self { place: place.into(), run: Box::new(run) }
     }
 
-    /// Runs all its tests. A job that returns an error is a failure.
+    /// Runs all its tests. A job that returns an error or panics is a failure.
     fn all(&self) -> Report {
         let mut report = Report::default();
-        if let Err(error) = (self.run)(&[], &mut report) {
-            eprintln!("error: {}: {error:#}", self.place);
-            report.add(&self.place, "(all)", Status::NotRun(format!("{error:#}")));
-        }
+        let run = AssertUnwindSafe(|| (self.run)(&[], &mut report));
+        let why = match std::panic::catch_unwind(run) {
+            Ok(Ok(())) => return report,
+            Ok(Err(error)) => format!("{error:#}"),
+            Err(_) => "a panic, see above".to_owned(),
+        };
+        eprintln!("error: {}: {why}", self.place);
+        report.add(&self.place, "(all)", Status::NotRun(why));
         report
     }
 }
