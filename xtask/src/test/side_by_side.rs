@@ -147,13 +147,15 @@ mod tests {
     #[test]
     fn a_job_that_breaks_is_a_failure() {
         let bad = Job::new("bad", |_, _| anyhow::bail!("it is broken"));
+        let worse = Job::new("worse", |_, _| panic!("on purpose"));
         let good = Job::new("good", |_, report| {
             report.add("good", "a test", Status::Passed);
             Ok(())
         });
         let mut report = Report::default();
-        on(1, &[bad, good], &mut report);
+        on(1, &[bad, worse, good], &mut report);
         assert!(!report.is_green());
+        assert!(report.summary().contains("a panic, see above"));
         assert!(report.summary().contains("1 passed"), "{}", report.summary());
     }
 }
