@@ -363,7 +363,7 @@ impl<'a> Lab<'a> {
         let mut files = Vec::new();
         let program = self.program(group).map(|program| program.pack(&mut files));
         let runs = group.iter().filter(|job| !job.left_out).count();
-        let jobs = [wire::Job::Count(specs(group), program, wire::Number::new(runs))];
+        let jobs = [wire::Job::Count(specs(group), program, wire::TwoDigits::new(runs))];
         let packed = (!files.is_empty()).then(|| folder.join("files"));
         let written = packed.iter().try_for_each(|to| fs::write(to, &files));
         written.map_err(Failure::cannot_write(&folder))?;

@@ -50,7 +50,7 @@ pub(super) enum Job {
     Remove(String),
     /// Makes the operations of loads, which the plugin counts, one run after the other, for the first so many runs. With a program
     /// they are its runs.
-    Count(Vec<RunSpec>, Option<Agent>, Number),
+    Count(Vec<RunSpec>, Option<Agent>, TwoDigits),
     /// Measures with probes, as `profiler run`; attached to the answer is the recording.
     Measure {
         /// The module.
@@ -62,11 +62,11 @@ pub(super) enum Job {
     },
 }
 
-/// A number below 100 in two digits: which it is changes no instruction of the guest that reads it.
+/// A number below 100: which it is changes neither the length of the text nor the instructions of the guest that reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Number([u8; 2]);
+pub(super) struct TwoDigits([u8; 2]);
 
-impl Number {
+impl TwoDigits {
     pub(super) fn new(number: usize) -> Self {
         Self([number / 10, number % 10].map(|digit| digit as u8))
     }
@@ -81,7 +81,7 @@ impl Number {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Install {
-    /// Number of the placement.
+    /// TwoDigits of the placement.
     pub(super) placement: u32,
     /// In this order; the last is the one that is measured.
     pub(super) modules: Vec<ModuleFile>,
@@ -143,4 +143,17 @@ pub(super) enum Answer {
     Warned(Vec<String>),
     /// It failed.
     Failed(Failure),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_has_one_length_whatever_is_left_out_of_it() {
+        let text =
+            |runs| serde_json::to_string(&Job::Count(Vec::new(), None, TwoDigits::new(runs)));
+        assert_eq!(text(3).unwrap().len(), text(14).unwrap().len());
+        assert!((0..100).all(|number| TwoDigits::new(number).get() == number));
+    }
 }

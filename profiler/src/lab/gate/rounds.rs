@@ -89,9 +89,10 @@ impl<'a> Rounds<'a> {
         let mut jobs = work.clone();
         while !jobs.is_empty() {
             let mut measured = both(lab, placements.clone(), &jobs, &mut self.known, self.progress);
-            self.keep_failed(&mut measured, self.reach.len() == number);
+            let is_first = self.reach.len() == number;
+            self.keep_failed(&mut measured, is_first);
             let alike = self.take_alike(&jobs, &mut measured);
-            if self.reach.len() == number {
+            if is_first {
                 let reach = self.reached(kernel, &measured, &alike);
                 self.reach.push(reach);
             }
@@ -168,7 +169,7 @@ impl<'a> Rounds<'a> {
         reach
     }
 
-    /// Keeps which loads failed; if nothing is left to judge that is why.
+    /// Keeps which loads failed; if the first placement has nothing to judge that is why.
     fn keep_failed(&mut self, measured: &mut Measured, is_first: bool) {
         let mut failed = std::mem::take(&mut measured.failed);
         if is_first
