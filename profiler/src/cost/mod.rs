@@ -12,7 +12,7 @@ use statrs::statistics::Statistics as _;
 
 use crate::error::{Failure, exit};
 use crate::kernel::target::Target;
-use crate::load::{BuiltinKind, BuiltinLoad, LoadStatus, StopSignal};
+use crate::load::{BuiltinKind, BuiltinLoad, LoadFailure, LoadStatus, StopSignal};
 use crate::probe::{Options, Pair, Probes, Session as _};
 use crate::recording::{Backend, Clock};
 use crate::stats::median;
@@ -162,7 +162,8 @@ fn time(kind: BuiltinKind, operations: u64) -> Result<u64, Failure> {
     let why = match (outcome.status, outcome.errors.first()) {
         (LoadStatus::Failed(failure), _) => failure.to_string(),
         (_, Some(error)) => {
-            format!("the load broke off: operations of the load failed: {}", error.first)
+            let text = format!("operations of the load failed: {}", error.first);
+            LoadFailure::BrokeOff { text }.to_string()
         }
         _ => return Ok(outcome.elapsed_ns),
     };

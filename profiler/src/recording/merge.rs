@@ -244,7 +244,7 @@ fn joined<T>(mut sum: Vec<T>, more: Vec<T>) -> Vec<T> {
 }
 
 /// The sum, where it has one of the name, or else that as it is, behind the others.
-fn by_name<T: Clone>(
+fn by_name<T: Default>(
     mut sum: Vec<T>,
     more: Vec<T>,
     name: fn(&T) -> &str,
@@ -252,7 +252,7 @@ fn by_name<T: Clone>(
 ) -> Result<Vec<T>, String> {
     for each in more {
         match sum.iter_mut().find(|known| name(known) == name(&each)) {
-            Some(known) => *known = add(known.clone(), each)?,
+            Some(known) => *known = add(std::mem::take(known), each)?,
             None => sum.push(each),
         }
     }

@@ -67,9 +67,7 @@ impl Collector {
         }
         match parsed {
             Line::Row(row, time_ns, by) => {
-                if !self.printers.contains(by) {
-                    self.printers.insert(by);
-                }
+                self.printers.insert(by);
                 match (time_ns, self.times_ns) {
                     (None, _) => self.fault("row without a time, so that window and calls/s mean nothing (set funcgraph-abstime)"),
                     (Some(ns), None) => self.times_ns = Some((ns, ns)),

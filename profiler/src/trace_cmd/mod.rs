@@ -90,11 +90,13 @@ impl Import {
         let mut values = Vec::new();
         for function in functions {
             let counts = function.counts.iter();
-            let buckets = counts.map(|(&ns, &count)| Bucket { from_ns: ns, to_ns: ns, count });
-            let mut of_function: Vec<Bucket> = buckets.collect();
-            of_function.sort_unstable_by_key(|bucket| bucket.from_ns);
-            values.push(of_function);
-            let handler = handler(function, &recording.histogram, collector.lost_records);
+            let mut durations: Vec<(u64, u64)> = counts.map(|(&ns, &calls)| (ns, calls)).collect();
+            durations.sort_unstable();
+            let buckets = durations.iter();
+            let buckets = buckets.map(|&(ns, count)| Bucket { from_ns: ns, to_ns: ns, count });
+            values.push(buckets.collect::<Vec<_>>());
+            let (layout, lost) = (&recording.histogram, collector.lost_records);
+            let handler = handler(function, &durations, layout, lost);
             recording.handlers.push(handler);
         }
         recording.warn();
@@ -192,9 +194,14 @@ fn split(function: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// `overrun` is the number of records that the tracer lost: as many calls of any function may be missing.
-fn handler(of: Function, layout: &HistogramLayout, overrun: u64) -> HandlerRecording {
-    let durations: Vec<(u64, u64)> = of.counts.into_iter().collect();
+/// `durations` are the function's, with calls, in order. `overrun` is the number of records that the tracer lost: as many calls of
+/// any function may be missing.
+fn handler(
+    of: Function,
+    durations: &[(u64, u64)],
+    layout: &HistogramLayout,
+    overrun: u64,
+) -> HandlerRecording {
     let count = durations.iter().map(|(_, calls)| calls).sum();
     let beyond = durations.iter().filter(|(ns, _)| *ns > HIGHEST_NS);
     let losses = Losses {
@@ -214,7 +221,7 @@ fn handler(of: Function, layout: &HistogramLayout, overrun: u64) -> HandlerRecor
         min_ns: of.min_ns,
         max_ns: of.max_ns,
         losses,
-        histogram: Distribution::of_durations(&durations, layout),
+        histogram: Distribution::of_durations(durations, layout),
         ..HandlerRecording::default()
     }
 }

@@ -119,7 +119,7 @@ pub enum LoadFailure {
 }
 
 /// Failed operations of one kind.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OperationErrors {
     /// Name of the error, such as `ECONNREFUSED`.

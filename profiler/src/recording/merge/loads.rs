@@ -15,7 +15,7 @@ pub(super) fn add(mut sum: Vec<LoadRun>, more: Vec<LoadRun>) -> Result<Vec<LoadR
         let free = known.find(|(known, taken)| !**taken && known.spec == load.spec);
         if let Some((known, taken)) = free {
             *taken = true;
-            known.outcome = add_outcome(known.outcome.clone(), load.outcome)?;
+            known.outcome = add_outcome(std::mem::take(&mut known.outcome), load.outcome)?;
         } else {
             sum.push(load);
             taken.push(true);
