@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use profiler::load_profile::{LoadProfile, Origin};
 use profiler::serve::config::Config;
-use profiler::serve::control::Request;
+use profiler::serve::control::{Released, Request};
 use profiler::serve::expose::Format;
 use profiler::serve::status::Status;
 use profiler::toml_file::BadToml;
@@ -52,7 +52,7 @@ pub fn accept(bytes: &[u8]) {
     });
 }
 
-/// A request to the daemon, and its status: what is read is read again from what is written.
+/// A request to the daemon, its status and a release: what is read is read again from what is written.
 pub fn control(bytes: &[u8]) {
     utf8(bytes, |text| {
         if let Ok(request) = serde_json::from_str::<Request>(text) {
@@ -62,6 +62,10 @@ pub fn control(bytes: &[u8]) {
         if let Ok(answer) = serde_json::from_str::<Status>(text) {
             let again = serde_json::to_string(&answer).expect("it is written");
             assert_eq!(serde_json::from_str::<Status>(&again).expect("it is read"), answer);
+        }
+        if let Ok(answer) = serde_json::from_str::<Released>(text) {
+            let again = serde_json::to_string(&answer).expect("it is written");
+            assert_eq!(serde_json::from_str::<Released>(&again).expect("it is read"), answer);
         }
     });
 }

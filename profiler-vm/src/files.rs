@@ -9,6 +9,12 @@ pub fn failed(doing: &str, path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("cannot {doing} {}: {error}", path.display()))
 }
 
+/// The same of what goes from one place to another.
+fn failed_to(doing: &str, from: &Path, to: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    let doing = format!("{doing} {} to", from.display());
+    move |error| failed(&doing, to)(error)
+}
+
 /// Creates a folder and those above it.
 ///
 /// # Errors
@@ -49,7 +55,7 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
 /// # Errors
 /// If it cannot be read or written.
 pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    fs::copy(from, to).map(drop).map_err(failed("copy", from))
+    fs::copy(from, to).map(drop).map_err(failed_to("copy", from, to))
 }
 
 /// Moves a file or a folder.
@@ -57,5 +63,5 @@ pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
 /// # Errors
 /// If it cannot be moved.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    fs::rename(from, to).map_err(failed("move", from))
+    fs::rename(from, to).map_err(failed_to("move", from, to))
 }

@@ -95,8 +95,7 @@ fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Fail
 /// Measures two builds, and judges them.
 fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
     let BuildsArgs { module_params, baseline_params, candidate_params, .. } = &args.builds;
-    let has_release = !args.release.is_empty() || args.update_baseline.is_some();
-    let options = Options { has_release, ..options(&args.builds)? };
+    let options = options(args)?;
     check_parameters(&options.lab, module_params, [baseline_params, candidate_params])?;
     let changed = options.changed();
     // A budget and a new baseline need figures.
@@ -180,7 +179,8 @@ fn judged(args: &GateArgs, release: &[Run], candidate: &[Run], rule: &Rule) -> G
     GateReport::of(verdict::gate(sides, &rule.beside_release(args.release_limit)))
 }
 
-fn options(args: &BuildsArgs) -> Result<Options, Failure> {
+fn options(gate: &GateArgs) -> Result<Options, Failure> {
+    let args = &gate.builds;
     let baseline = Subject::all(&args.old, &args.guests.agent.agent_file)?;
     let candidate = Subject::all(&args.new, &args.guests.agent.agent_file)?;
     let has_command = baseline.iter().chain(&candidate).any(Subject::is_command);
@@ -200,6 +200,6 @@ fn options(args: &BuildsArgs) -> Result<Options, Failure> {
         out: args.out.clone(),
         cache: args.cache.clone(),
         changed_only: args.changed_only,
-        has_release: false,
+        has_release: !gate.release.is_empty() || gate.update_baseline.is_some(),
     })
 }

@@ -6,6 +6,7 @@ use super::counts::Counts;
 use super::plan::{CountedHandler, RunSpec};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
+use crate::kernel::names::is_function;
 use crate::load::LoadRun;
 use crate::recording::{Clock, HistogramLayout, Meter, Recording};
 
@@ -45,7 +46,7 @@ pub(super) fn module_line(module: &str, text: &str) -> String {
 pub(super) fn functions_of_modules(text: &str) -> String {
     let functions = text.lines().filter(|line| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        matches!(words[..], [_, "t" | "T" | "w" | "W", _, module] if module.ends_with(']'))
+        matches!(words[..], [_, kind, _, module] if is_function(kind) && module.ends_with(']'))
     });
     functions.flat_map(|line| [line, "\n"]).collect()
 }

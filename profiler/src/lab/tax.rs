@@ -38,15 +38,20 @@ pub struct Taxed {
     pub failure: Option<Failure>,
 }
 
+/// Names of the loads, in this order.
+fn names(kinds: &[BuiltinKind], program: Option<&Agent>) -> Vec<String> {
+    let program = program.map(|program| format!("run: {}", label(&program.command, &[])));
+    kinds.iter().map(|kind| kind.name().to_owned()).chain(program).collect()
+}
+
 /// Measures each subject under each load; what was complete before a failure is kept.
 ///
 /// # Errors
 /// If a load has no cost of its own, or a subject or the kernel cannot be read.
 pub fn measure(args: &TaxArgs, progress: &mut Progress) -> Result<Taxed, Failure> {
     let (kinds, program) = (kinds(args)?, program(args)?);
-    let name = program.as_ref().map(|it| format!("run: {}", label(&it.command, &[])));
-    let jobs = jobs(&kinds, name.as_deref());
-    let loads = kinds.iter().map(|kind| kind.name().to_owned()).chain(name).collect();
+    let loads = names(&kinds, program.as_ref());
+    let jobs = jobs(&kinds, program.as_ref().and(loads.last()).map(String::as_str));
     let folder = private_folder("profiler-tax-")?;
     // All of them are read before anything is measured.
     let mut benches = Vec::new();
@@ -191,6 +196,15 @@ mod tests {
             assert_eq!(label, expected);
             columns.push(Column { given: given.to_owned(), label, runs: Vec::new() });
         }
+    }
+
+    #[test]
+    fn a_program_comes_behind_the_loads() {
+        let loads = [BuiltinKind::Execve, BuiltinKind::Stat, BuiltinKind::Getppid];
+        let program = Agent::new("sh -c 'exit 0'", &[]).unwrap();
+        let expected = ["execve", "stat", "getppid", "run: sh -c 'exit 0'"];
+        assert_eq!(names(&loads, Some(&program)), expected);
+        assert_eq!(names(&loads, None), expected[..3]);
     }
 
     #[test]

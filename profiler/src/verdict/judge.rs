@@ -154,8 +154,8 @@ fn counted(
     Line { improved: is_less && !is_fewer, ..Line::new(verdict, evidence) }
 }
 
-/// It fails if `p` is below alpha, the lower bound of the change is above the limit, that of the absolute
-/// change is above the floor, and not too many calls were lost. It passes if an upper bound shows that
+/// It fails if `p` is below alpha, the lower bound of the change is above the limit, and that of the absolute
+/// change is above the floor. It passes if an upper bound shows that
 /// the limit or the floor is kept. Everything else is undecided.
 fn sampled(
     record: &ChangeRecord,

@@ -126,7 +126,10 @@ impl Report {
                 Status::Passed => {}
                 Status::Unstable => lines.push(format!("unstable: {place}: {test}: mend it")),
                 Status::Failed => lines.push(format!("failed: {place}: {test}")),
-                Status::NotRun(reason) => lines.push(format!("not run: {place}: {test}: {reason}")),
+                Status::NotRun(reason) => {
+                    let reason = reason.replace('\n', " ");
+                    lines.push(format!("not run: {place}: {test}: {reason}"));
+                }
             }
         }
         lines.push(format!(

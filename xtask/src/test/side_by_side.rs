@@ -155,7 +155,8 @@ mod tests {
         let mut report = Report::default();
         on(1, &[bad, worse, good], &mut report);
         assert!(!report.is_green());
-        assert!(report.summary().contains("a panic, see above"));
+        assert!(report.summary().contains("not run: bad: (all): it is broken"));
+        assert!(report.summary().contains("not run: worse: (all): a panic, see above"));
         assert!(report.summary().contains("1 passed"), "{}", report.summary());
     }
 }

@@ -46,18 +46,25 @@ pub(super) fn follow(
     on_line: &mut dyn FnMut(&str),
 ) -> Result<i32> {
     let begun = Instant::now();
-    let (sender, lines) = mpsc::channel();
+    let (sender, lines) = mpsc::sync_channel(MOST_WAITING);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let vm = Vm(child);
     forward(stdout.context("a VM without output")?, "", sender.clone());
     forward(stderr.context("a VM without a console")?, KERNEL_MARK, sender);
     let mut seen = Seen::default();
-    let mut deadline = begun + timeout;
+    let (mut deadline, mut bytes) = (begun + timeout, 0);
     while Instant::now() < deadline {
         stop::check()?;
         let grace = match lines.recv_timeout(Duration::from_millis(100)) {
             Ok((mark, line)) => {
                 writeln!(log, "{mark}{line}").context("cannot write the VM's log")?;
+                bytes += line.len();
+                // The kernel's trouble says more, and a command that has ended has its code.
+                if bytes > MOST_BYTES && seen.trouble.is_none() && seen.code.is_none() {
+                    bail!("the VM wrote more than {} MiB", MOST_BYTES >> 20);
+                } else if bytes > MOST_BYTES {
+                    break;
+                }
                 match mark {
                     KERNEL_MARK => seen.console(&line).then_some(TROUBLE_GRACE),
                     _ => seen.output(&line, folder, on_line).then_some(POWER_OFF_GRACE),
@@ -73,18 +80,28 @@ pub(super) fn follow(
     seen.verdict((begun.elapsed() >= timeout).then_some(timeout))
 }
 
-/// Most bytes of a stream that are read. A VM that writes more finds the pipe closed.
-const MOST_BYTES: u64 = 64 << 20;
+/// Most bytes of all lines: a VM that writes more is stopped.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Most bytes of a line: a longer one is several. A driver can write to the console without a newline.
+const MOST_LINE: u64 = 64 << 10;
+
+/// Most lines between a pipe and who takes them: 16 MiB.
+const MOST_WAITING: usize = 256;
 
 /// Sends the lines of a pipe until it is closed.
 fn forward(
     pipe: impl Read + Send + 'static,
     mark: &'static str,
-    to: mpsc::Sender<(&'static str, String)>,
+    to: mpsc::SyncSender<(&'static str, String)>,
 ) {
     thread::spawn(move || {
-        for line in BufReader::new(pipe.take(MOST_BYTES)).split(b'\n').map_while(Result::ok) {
-            let text = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
+        let mut pipe = BufReader::new(pipe);
+        let mut line = Vec::new();
+        while pipe.by_ref().take(MOST_LINE).read_until(b'\n', &mut line).is_ok_and(|read| read > 0)
+        {
+            let text = String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_owned();
+            line.clear();
             if to.send((mark, text)).is_err() {
                 break;
             }
@@ -193,6 +210,27 @@ mod tests {
         assert_eq!(run("exit 0", long).unwrap_err(), "the VM ended before the command did");
         let error = run("exec sleep 1000", Duration::from_secs(1)).unwrap_err();
         assert_eq!(error, "the command did not end within 1 s");
+    }
+
+    #[test]
+    fn a_vm_that_writes_without_an_end_is_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut command = std::process::Command::new("cat");
+        command
+            .arg("/dev/zero")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut log = File::create(&path).unwrap();
+        let long = Duration::from_secs(600);
+        let follow = |vm| Ok(follow(vm, long, Path::new("n"), &mut log, &mut |_| {}));
+        let error = stop::run(&mut command, follow).unwrap().unwrap_err().to_string();
+        assert_eq!(error, "the VM wrote more than 64 MiB");
+        let log = std::fs::read(&path).unwrap();
+        let longest = log.split(|byte| *byte == b'\n').map(<[u8]>::len).max();
+        assert_eq!(longest, Some(MOST_LINE as usize));
+        assert!((60 << 20..65 << 20).contains(&log.len()), "{}", log.len());
     }
 
     #[test]

@@ -35,17 +35,18 @@ pub(super) fn choose(args: &VmArgs, kernel: &KernelImage) -> Result<(Accel, Stri
     let name = format!("{} {}", kernel.release, qemu.lines().next().unwrap_or_default());
     let folder = paths::vm().join("kvm-probe");
     let known = folder.join(name.replace('/', "-"));
-    let is_known = |text: String| ["works", "fails"].contains(&&*text);
-    if !process::read(&known).is_ok_and(is_known) {
+    let mut works = process::read(&known).unwrap_or_default();
+    if !["works", "fails"].contains(&&*works) {
         println!("vm: trying KVM, once for this kernel");
         let probe = VmArgs::script("kvm-probe", args.kernel, "true");
         let probe = VmArgs { timeout: PROBE_TIMEOUT, ..probe };
         let code = super::boot(&probe, kernel, Accel::Kvm, &mut |_| {});
         stop::check()?;
         process::create_dir(&folder)?;
-        process::write(&known, if code.is_ok_and(|code| code == 0) { "works" } else { "fails" })?;
+        works = if code.is_ok_and(|code| code == 0) { "works" } else { "fails" }.to_owned();
+        process::write(&known, &works)?;
     }
-    Ok(match process::read(&known)?.as_str() {
+    Ok(match works.as_str() {
         "works" => (Accel::Kvm, "a probe boot worked".to_owned()),
         _ => (Accel::Tcg, format!("{DEVICE} is there, but a probe boot failed")),
     })
