@@ -15,17 +15,6 @@ pub(crate) const FILE: &str = "values.tsv";
 /// Largest difference between two boots: one percent.
 const TOLERANCE: f64 = 0.01;
 
-/// What timer interrupts may add to an average, in ns: a run of 1,000 operations of 20 us has five of
-/// them, 2,540 ns each. If an operation's length divides the timer's period, all five may hit the same
-/// handler in one boot and none in the other: 12.7 ns were seen. They do not affect percentiles.
-const INTERRUPTS_NS: f64 = 14.0;
-
-/// Largest difference of two values of a name.
-fn tolerance(name: &str, a: f64, b: f64) -> f64 {
-    let interrupts = if name.ends_with(".mean") { INTERRUPTS_NS } else { 0.0 };
-    TOLERANCE * a.abs().max(b.abs()) + interrupts
-}
-
 /// Fails if a value of one boot differs too much from the other's, or is missing there.
 pub(crate) fn check(first: &Path, second: &Path) -> Result<()> {
     compare(&read(first)?, &read(second)?)
@@ -53,7 +42,7 @@ fn compare(first: &Values, second: &Values) -> Result<()> {
     for name in first.keys().chain(second.keys().filter(|name| !first.contains_key(*name))) {
         let (a, b) = (first.get(name), second.get(name));
         // A NaN fails, too.
-        if !a.zip(b).is_some_and(|(a, b)| (a - b).abs() <= tolerance(name, *a, *b)) {
+        if !a.zip(b).is_some_and(|(a, b)| (a - b).abs() <= TOLERANCE * a.abs().max(b.abs())) {
             let [a, b] = [a, b].map(|it| it.map_or("nothing".to_owned(), f64::to_string));
             apart.push(format!("{name}: {a} and {b}"));
         }
@@ -65,14 +54,6 @@ fn compare(first: &Values, second: &Values) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn interrupts_are_a_matter_of_averages_alone() {
-        let one = |name: &str, value: f64| Values::from([(name.to_owned(), value)]);
-        assert!(compare(&one("a.mean", 427.0), &one("a.mean", 432.1)).is_ok());
-        assert!(compare(&one("a.mean", 427.0), &one("a.mean", 450.0)).is_err());
-        assert!(compare(&one("a.tp99", 427.0), &one("a.tp99", 432.1)).is_err());
-    }
 
     fn agree(first: &str, second: &str) -> Result<()> {
         compare(&parse(first)?, &parse(second)?)
