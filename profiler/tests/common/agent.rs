@@ -20,11 +20,6 @@ pub(crate) fn build(folder: &Path) -> PathBuf {
     agent
 }
 
-/// Builds the object of its programs, with something defined.
-pub(crate) fn programs(folder: &Path, name: &str, define: &str) -> PathBuf {
-    compiled(&source("programs.bpf.c"), folder, name, &["-g", define])
-}
-
 /// Builds an object of BPF programs.
 pub(crate) fn compiled(source: &Path, folder: &Path, name: &str, options: &[&str]) -> PathBuf {
     let object = folder.join(name).with_extension("bpf.o");

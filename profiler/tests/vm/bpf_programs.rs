@@ -1,5 +1,6 @@
 //! Loaded BPF programs as handlers. `tests/data/agent` has the agent, whose programs run once in each connect(2).
 
+use std::env;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command};
@@ -8,7 +9,6 @@ use profiler::error::exit;
 use profiler::recording::Recording;
 
 use crate::cli::{Ended, Started, assert_every_call, eventually, folder, handler, profiler, saved};
-use crate::common::agent;
 use crate::testbed;
 
 /// What is no program of type tracing, and subprograms. Without `on_return`: a kretprobe of 5.10 follows as many calls at
@@ -28,8 +28,11 @@ const TRACING: [&str; 3] = ["at_entry", "at_entry/count", "at_exit"];
 struct Agent(Child);
 
 impl Agent {
-    fn start(program: &Path, object: &Path) -> Self {
-        let agent = Self(Command::new(program).arg(object).spawn().unwrap());
+    fn start(object: &str) -> Self {
+        let folder = env::var_os("PROFILER_VM_AGENT").expect("PROFILER_VM_AGENT names a folder");
+        let folder = Path::new(&folder);
+        let object = folder.join(object).with_extension("bpf.o");
+        let agent = Self(Command::new(folder.join("agent")).arg(object).spawn().unwrap());
         let call = format!("/proc/{}/syscall", agent.0.id());
         // pause(2), which is the last thing that it does.
         eventually("the agent does not get ready", || {
@@ -68,8 +71,7 @@ fn warning<'a>(recording: &'a Recording, code: &str) -> &'a str {
 #[ignore = "VM 5.10 6.1 6.12: 7.2 had 980 runs of on_tracepoint in 1,000 calls under load, and why is not known"]
 fn each_run_of_a_program_is_a_call() {
     let folder = folder();
-    let object = agent::programs(folder.path(), "plain", "-DNO_LOOP");
-    let _agent = Agent::start(&agent::build(folder.path()), &object);
+    let _agent = Agent::start("plain");
     let (ended, recording) =
         measured(folder.path(), &options(&[&PLAIN[..], &BESIDE, &TRACING].concat()));
     ended.assert_code(exit::OK);
@@ -108,14 +110,7 @@ fn each_run_of_a_program_is_a_call() {
 #[ignore = "VM 6.1: not about the kernel"]
 fn programs_of_one_name_are_told_apart_and_those_without_btf_are_refused() {
     let folder = folder();
-    let (program, object) =
-        (agent::build(folder.path()), agent::programs(folder.path(), "plain", "-DNO_LOOP"));
-    let source = folder.path().join("without.c");
-    let text =
-        "__attribute__((section(\"socket\"), used)) int without_btf(void *c) { return 0; }\n";
-    fs::write(&source, text).unwrap();
-    let without = agent::compiled(&source, folder.path(), "without", &[]);
-    let _agents = [&object, &object, &without].map(|object| Agent::start(&program, object));
+    let _agents = ["plain", "plain", "without"].map(Agent::start);
 
     let ended = Ended::of(&mut profiler("run --bpf-prog on_kprobe --builtin connect"));
     ended.assert_code(exit::NO_TARGET).assert_error(&[
@@ -146,12 +141,10 @@ fn programs_of_one_name_are_told_apart_and_those_without_btf_are_refused() {
 #[ignore = "VM 6.1: not about the kernel"]
 fn a_program_that_is_replaced_or_detached_meanwhile_is_said() {
     let folder = folder();
-    let (program, object) =
-        (agent::build(folder.path()), agent::programs(folder.path(), "plain", "-DNO_LOOP"));
     for (is_replaced, what) in
         [(true, "was replaced by another of its name"), (false, "was detached")]
     {
-        let agent = Agent::start(&program, &object);
+        let agent = Agent::start("plain");
         // The test ends the load.
         let over = folder.path().join(format!("over-{is_replaced}"));
         let load =
@@ -160,7 +153,7 @@ fn a_program_that_is_replaced_or_detached_meanwhile_is_said() {
         run.wait_measuring();
         let _ = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().connect("127.0.0.1:9");
         drop(agent);
-        let _next = is_replaced.then(|| Agent::start(&program, &object));
+        let _next = is_replaced.then(|| Agent::start("plain"));
         File::create(&over).unwrap();
         let ended = run.end();
         ended.assert_code(exit::DRIVER_REPLACED).assert_error(&["on_kprobe (id ", what]);

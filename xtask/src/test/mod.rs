@@ -7,6 +7,7 @@
 //! | `PROFILER_VM_KERNEL` | series, such as `6.1` |
 //! | `PROFILER_VM_TESTBED` | path of the testbed module for this kernel |
 //! | `PROFILER_VM_OUT` | an empty folder that the host can read |
+//! | `PROFILER_VM_AGENT` | folder of the agent and its BPF programs, by `profiler/tests/data/agent/Makefile` |
 //! | `PROFILER_VM_PROMETHEUS` | path of Prometheus |
 //! | `PROFILER_VM_KILLS` | number of runs that `killed::` kills, with 5 s for each; by default 10, with a minute for each. Of daemons that `serve::` kills; by default 2 |
 //! | `PROFILER_VM_UPGRADES` | number of times that `serve::` replaces the driver; by default 4 |
@@ -31,7 +32,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use crate::cargo;
 use crate::cli::{TestArgs, VmArgs};
 use crate::ebpf;
-use crate::fuzz;
+use crate::fuzz::{self, Build};
 use crate::paths;
 use crate::process;
 use crate::series::Series;
@@ -55,8 +56,10 @@ const BUILD: &str = "build";
 const FUZZ: &str = "fuzz";
 const FUZZ_SECONDS: u32 = 2;
 
-/// Size of the imported trace: large enough for start and end to be negligible, small enough for the script.
-const MEGABYTES: u64 = 256;
+/// Size of the imported trace, and how many times as fast as the script the import must be at least: `cargo xtask bench --import` asks
+/// for more of a release.
+const MEGABYTES: u64 = 64;
+const RATIO: f64 = 3.0;
 
 /// Programs lie at the same addresses in each process. The emulator translates code for an address: with random ones, all that
 /// a process runs, and its start takes four times as long. The lab has it, too; [`AS_USUAL`] does without.
@@ -133,14 +136,14 @@ pub(crate) fn run(wanted: &TestArgs) -> Result<bool> {
     if let Some(tested) = report.step(BUILD, "tests", built) {
         if on_host {
             report.step("object", "is that of its sources", ebpf::check());
-            let figures = speed::import(&tested.profiler, MEGABYTES);
+            let figures = speed::import(&tested.profiler, MEGABYTES, RATIO);
             if let Some(figures) = report.step("speed", "import", figures) {
                 println!("speed: import: {figures}");
             }
         }
         let boots = if in_vm { wanted.of(plan::boots(&tested.vm_tests)?)? } else { Vec::new() };
         if !boots.is_empty() {
-            report.step(BUILD, "the BPF object anew", ebpf::rebuild());
+            report.step(BUILD, "the agent", agent());
         }
         jobs(wanted, boots, &tested, &mut report)?;
     }
@@ -168,11 +171,17 @@ fn jobs(
     // Its tests boot VMs themselves: it has a name like a boot, but no filters.
     let is_all = on_host && !wanted.host && wanted.filters.is_empty();
     if is_all || wanted.boot.iter().any(|name| name == lab::PLACE) {
-        jobs.push(Job::new(lab::PLACE, |only, report| lab::run(&tested.host_tests, only, report)));
+        jobs.push(Job::new(lab::PLACE, |only, report| lab::run(tested, only, report)));
     }
     for boot in &boots {
         jobs.push(Job::new(place(boot), |only, report| {
             boot_and_test(boot, tested, wanted.timeout, only, report)
+        }));
+    }
+    if !boots.is_empty() {
+        jobs.push(Job::new(BUILD, |_, report| {
+            report.step(BUILD, "the BPF object anew", ebpf::rebuild());
+            Ok(())
         }));
     }
     if on_host {
@@ -184,9 +193,20 @@ fn jobs(
     again::run(&jobs, report)
 }
 
+/// The agent of tests and its BPF programs, in their folder.
+fn agent_folder() -> PathBuf {
+    paths::target().join("test/agent")
+}
+
+fn agent() -> Result<()> {
+    process::create_dir(&agent_folder())?;
+    let rules = paths::root().join("profiler/tests/data/agent/Makefile");
+    process::run(Command::new("make").arg("-C").arg(agent_folder()).arg("-sf").arg(rules))
+}
+
 /// Builds and fuzzes each parser.
 fn fuzzed(report: &mut Report) -> Result<()> {
-    let Some(program) = report.step(FUZZ, "build", fuzz::build(false)) else {
+    let Some(program) = report.step(FUZZ, "build", fuzz::build(Build::Quick)) else {
         return Ok(());
     };
     for target in fuzz::targets() {
@@ -322,6 +342,7 @@ fn script(
         format!("PROFILER_VM_KERNEL={}", boot.series),
         format!("PROFILER_VM_TESTBED={}", vm::word(testbed)),
         format!("PROFILER_VM_OUT={}", vm::word(&out)),
+        format!("PROFILER_VM_AGENT={}", vm::word(&agent_folder())),
         format!("PROFILER_VM_PROMETHEUS={}", vm::word(&prometheus)),
         vm::word(&tested.vm_tests),
         // Tests in one VM share its module and its clock, so they run one at a time.
