@@ -50,7 +50,10 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         Task::Ebpf { check: true } => ebpf::check()?,
         Task::Ebpf { check: false } => ebpf::update()?,
         Task::Testbed(args) => testbed::run(args)?,
-        Task::Guest => guest()?,
+        Task::Guest => {
+            setup::ensure(&[setup::ARM64])?;
+            setup::arm64::keep_program(&cargo::build_for_arm64(1)?)?;
+        }
         Task::Bench(args) => return bench::run(&args).map(exit_code),
         Task::Book => book::run()?,
         Task::Dist { check } => dist::run(check)?,
@@ -68,12 +71,6 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Builds the program of arm64's guests.
-pub(crate) fn guest() -> Result<()> {
-    setup::ensure(&[setup::ARM64])?;
-    setup::arm64::keep_program(&cargo::build_for_arm64()?)
 }
 
 fn all_well(well: bool) -> ExitCode {

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use crate::cargo::{self, STATIC_TARGET};
 use crate::paths;
 use crate::process;
-use crate::setup::{self, CARGO_DEB, Tool};
+use crate::setup::{self, CARGO_DEB, Tool, arm64};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -26,9 +26,6 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "fish/vendor_completions.d/profiler.fish"),
 ];
 
-/// The program of arm64's guests.
-const GUEST: &str = "profiler-aarch64";
-
 /// Files of the archive beside the program, its man pages and its completions.
 const FILES: [&str; 5] =
     ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "docs/systemd/profiler.service"];
@@ -40,7 +37,7 @@ pub(crate) fn run(check: bool) -> Result<()> {
     let program = cargo::build_static()?;
     let dist = paths::target().join("dist");
     process::empty_dir(&dist)?;
-    process::copy(&cargo::build_for_arm64()?, &dist.join(GUEST))?;
+    process::copy(&cargo::build_for_arm64(1)?, &dist.join(arm64::GUEST))?;
     share(&program, &dist.join("share"))?;
     let package = package(&dist)?;
     println!("dist: {}", package.display());
@@ -84,7 +81,7 @@ fn archive(program: &Path, dist: &Path) -> Result<PathBuf> {
     process::create_dir(&folder)?;
     let files = FILES.map(|file| paths::root().join(file));
     let share = dist.join("share");
-    let parts = [program, &share, &dist.join(GUEST)];
+    let parts = [program, &share, &dist.join(arm64::GUEST)];
     process::run(Command::new("cp").arg("-r").args(parts).args(files).arg(&folder))?;
     let file = dist.join(format!("{name}.tar.gz"));
     let mut tar = Command::new("tar");

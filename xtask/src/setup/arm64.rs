@@ -61,6 +61,9 @@ impl Tool for Arm64 {
     }
 }
 
+/// File name of the program of arm64's guests, where `profiler` looks for it.
+pub(crate) const GUEST: &str = "profiler-aarch64";
+
 /// Puts the program of arm64's guests beside this machine's release build, and into the user's cache if there is one.
 pub(crate) fn keep_program(program: &Path) -> Result<()> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -68,7 +71,7 @@ pub(crate) fn keep_program(program: &Path) -> Result<()> {
     let cache = cache.map(|cache| cache.join("profiler/guests"));
     for folder in std::iter::once(paths::target().join("release")).chain(cache) {
         process::create_dir(&folder)?;
-        let file = folder.join("profiler-aarch64");
+        let file = folder.join(GUEST);
         process::copy(program, &file)?;
         println!("guest: {}", file.display());
     }

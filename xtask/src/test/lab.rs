@@ -18,9 +18,10 @@ use anyhow::Result;
 
 use super::libtest;
 use super::report::Report;
+use crate::cargo::{Tested, build_for_arm64};
 use crate::process;
 use crate::series::Series;
-use crate::setup;
+use crate::setup::{self, arm64};
 use crate::testbed::{self, Variant};
 
 /// The place of these tests in the report, and their name as a boot.
@@ -35,9 +36,10 @@ const SERIES: Series = Series::V6_1;
 const OTHERS: [Series; 3] = [Series::V5_10, Series::V6_12, Series::V7_2];
 
 /// Runs them, or those of these names, one at a time: each boots VMs.
-pub(super) fn run(binary: &Path, only: &[String], report: &mut Report) -> Result<()> {
+pub(super) fn run(tested: &Tested, only: &[String], report: &mut Report) -> Result<()> {
     println!("test: the lab");
-    setup::ensure(&[setup::AGENTS])?;
+    setup::ensure(&[setup::AGENTS, setup::ARM64])?;
+    let binary = &tested.host_tests;
     let listed = libtest::listed(&process::stdout(ignored(binary, only).arg("--list"))?);
     let slow = Variant::slow("connect_syscall_handler", 64);
     let plain = Variant::default();
@@ -55,10 +57,10 @@ pub(super) fn run(binary: &Path, only: &[String], report: &mut Report) -> Result
     }
     command.env("PROFILER_LAB_OTHERS", std::env::join_paths(others)?);
     command.env("PROFILER_LAB_AUDITCTL", setup::AUDIT.programs());
-    crate::guest()?;
+    process::copy(&build_for_arm64(0)?, &tested.profiler.with_file_name(arm64::GUEST))?;
     let mut arm64 = Vec::new();
-    for series in setup::arm64::KERNELS {
-        arm64.push(setup::arm64::kernel(series)?.image());
+    for series in arm64::KERNELS {
+        arm64.push(arm64::kernel(series)?.image());
         arm64.push(testbed::build_for_arm64(series, &plain)?);
         arm64.push(testbed::build_for_arm64(series, &slow)?);
     }
