@@ -192,7 +192,11 @@ impl RunArgs {
 
     /// What loads are kept to.
     pub(crate) fn sandbox(&self) -> SandboxOptions {
-        SandboxOptions { user: self.load_user.clone(), directory: self.load_dir.clone() }
+        SandboxOptions {
+            user: self.load_user.clone(),
+            directory: self.load_dir.clone(),
+            ..SandboxOptions::default()
+        }
     }
 }
 

@@ -160,12 +160,12 @@ pub(super) fn start_in_session(command: &mut Command, start: Start) {
 /// Starts a process that calls `setsid` and ends, and waits for it.
 pub(crate) fn setsid_in_child() -> io::Result<ExitStatus> {
     // SAFETY: setsid takes nothing.
-    ended(spawn(|| i32::from(unsafe { libc::setsid() } < 0) as isize)?)
+    ended(spawn(OUR_MEMORY, || isize::from(unsafe { libc::setsid() } < 0))?)
 }
 
 /// Starts a process that ends at once, and waits for it.
 pub(super) fn spawn_noop() -> io::Result<()> {
-    ended(spawn(|| 0)?).map(drop)
+    ended(spawn(OUR_MEMORY, || 0)?).map(drop)
 }
 
 /// Starts the program at `path`, with its arguments and all of its environment, and waits for its end: three system calls of the
@@ -178,7 +178,7 @@ pub(super) fn execute(
 ) -> io::Result<ExitStatus> {
     let (arguments, environment) = (pointers(arguments), pointers(environment));
     let mut refused = 0;
-    let child = spawn(|| {
+    let child = spawn(OUR_MEMORY, || {
         // SAFETY: path and strings end with 0, and both lists with a null pointer; all outlive the call.
         unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
         // The caller's, whose thread this shares.
@@ -194,29 +194,20 @@ fn pointers(all: &[CString]) -> Vec<*const libc::c_char> {
     all.iter().map(|one| one.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
-/// Starts a process that ends with what `work` says, which has to be async-signal-safe and must not fault. It shares this one's
-/// memory, which waits until it has ended, as with `vfork`. A copy of the memory would take longer the more there is.
-fn spawn(work: impl FnMut() -> isize) -> io::Result<libc::pid_t> {
+/// Memory that is shared with a process, as with `vfork`: a copy would take longer the more there is.
+const OUR_MEMORY: CloneFlags = CloneFlags::CLONE_VM;
+
+/// Starts a process that ends with what `work` says, which has to be async-signal-safe, and must not fault in memory that is
+/// [shared](OUR_MEMORY). This one waits until it has ended.
+fn spawn(memory: CloneFlags, work: impl FnMut() -> isize) -> io::Result<libc::pid_t> {
     /// Enough for a system call and for a signal, whose frame has all registers: 11 KiB with AMX.
     const STACK_BYTES: usize = 32 << 10;
     let mut stack = vec![0_u8; STACK_BYTES];
-    let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK;
+    let flags = memory | CloneFlags::CLONE_VFORK;
     // SAFETY: the child has a stack of its own, does what is async-signal-safe alone, and has ended when the call returns.
     let child =
         unsafe { nix::sched::clone(Box::new(work), &mut stack, flags, Some(libc::SIGCHLD)) };
     Ok(child?.as_raw())
-}
-
-/// Forks a child that ends with what `work` says, and waits for it. `work` has to be async-signal-safe: other threads may hold
-/// locks. It may fault: one that shares this process's memory would end it, too, before Linux 5.16.
-pub(super) fn in_child(work: fn() -> i32) -> io::Result<ExitStatus> {
-    // SAFETY: the child calls `work` and _exit alone, which are async-signal-safe.
-    match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
-        // SAFETY: as above.
-        0 => unsafe { libc::_exit(work()) },
-        child => ended(child),
-    }
 }
 
 /// Waits until a child has ended.
@@ -326,7 +317,9 @@ impl Missing {
 pub(super) fn has_32_bit_calls() -> bool {
     /// `getpid` of 32-bit programs.
     const GETPID: u32 = 20;
-    in_child(|| i32::from(call_32(GETPID, [0; 4]) <= 0)).is_ok_and(|status| status.success())
+    // One that shares our memory would end us, too, before Linux 5.16.
+    let child = spawn(CloneFlags::empty(), || isize::from(call_32(GETPID, [0; 4]) <= 0));
+    child.and_then(ended).is_ok_and(|status| status.success())
 }
 
 /// Makes calls that set the thread's ids to those that it has and its groups to none, and calls on capabilities, keys, namespaces

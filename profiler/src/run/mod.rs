@@ -13,8 +13,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
-
 use crate::args::RunArgs;
 use crate::error::{Failure, exit};
 use crate::kernel::host::{self, HostFacts};
@@ -23,13 +21,13 @@ use crate::kernel::target::{KernelFiles, LeftOut, Resolved, Target, not_traceabl
 use crate::probe::{self, FellBack, Precision, ProbeError, Probes, RunStats, Session as _};
 use crate::progress::Progress;
 use crate::recording::warning::{Handlers, Warning, WarningRecord};
-use crate::recording::{Backend, HistogramLayout, LoadProfileUsed, Recording};
+use crate::recording::{Backend, HistogramLayout, Recording};
 use crate::text::plural;
 
 use driver::Driver;
 use jobs::Job;
 use signals::Signals;
-use window::{Context, Window, WindowLoad};
+use window::{Context, Window};
 
 /// Probes on so many handlers come off before anybody waits.
 const SOON_OFF: usize = 20;
@@ -106,15 +104,6 @@ struct Done {
 }
 
 impl Bench<'_> {
-    /// Runs the loads of a job in a window.
-    fn record(&self, job: &Job, context: &mut Context<'_>) -> Result<Window, Failure> {
-        let (counter, questions) = mpsc::channel(1);
-        let args = self.run.args;
-        let load = WindowLoad { loads: job.loads(args.warmup, &counter), questions };
-        let recorded = Window::record(args, job.duration, load, self.precision(), context);
-        self.runtime.block_on(recorded)
-    }
-
     /// Attaches the probes, runs the loads, and makes the recording.
     fn one(
         &self,
@@ -130,14 +119,12 @@ impl Bench<'_> {
         let stats = RunStats::begin(&targets, &session.targets());
         let other_backends = fell_back(&session.fell_back);
         warn(progress, &other_backends);
-        let load_profile = job.profile.clone().map(|name| {
-            let least_hits = job.least_hits_of(&session.targets());
-            LoadProfileUsed { name, least_hits }
-        });
+        let load_profile = job.profile_used(&session.targets());
         let mut left_out = [&job.left_out[..], &gone, &session.left_out].concat();
         left_out.sort();
-        let mut window =
-            self.record(job, &mut Context { session: &mut session, signals, progress })?;
+        let mut context = Context { session: &mut session, signals, progress };
+        let recorded = Window::record(job, self.run.args.warmup, self.precision(), &mut context);
+        let mut window = self.runtime.block_on(recorded)?;
         progress.end();
 
         // Before the probes come off: afterwards another tracer cannot be found any more.

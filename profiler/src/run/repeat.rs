@@ -27,8 +27,8 @@ pub(super) fn all(bench: &Bench<'_>, signals: &mut Signals, progress: &mut Progr
         if repeat > 1 && number == 0 {
             progress.say(&format!("run {round} of {repeat}"));
         }
-        if parts > 1 {
-            let name = job.profile.as_deref().unwrap_or_default();
+        let part = job.profile.as_ref().filter(|_| parts > 1).map(|profile| &profile.name);
+        if let Some(name) = part {
             progress.say(&format!("part {} of {parts}: {name}", number + 1));
         }
         let Done { mut recording, end } = match bench.one(job, signals, progress) {
@@ -42,9 +42,9 @@ pub(super) fn all(bench: &Bench<'_>, signals: &mut Signals, progress: &mut Progr
             recording.warnings.push(warning);
             changed = changed.and(Err(error));
         }
-        if parts > 1 {
+        if part.is_some() {
             let order = u32::try_from(order).unwrap_or(u32::MAX);
-            recording.place = Some(SeriesPosition { boot: 0, order, part: job.profile.clone() });
+            recording.place = Some(SeriesPosition { boot: 0, order, part: part.cloned() });
         }
         let failed =
             recording.loads.iter().any(|run| matches!(run.outcome.status, LoadStatus::Failed(_)));

@@ -6,12 +6,12 @@ use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
+use super::jobs::Job;
 use super::live::{self, Live};
 use super::seconds;
 use super::signals::Signals;
-use crate::args::RunArgs;
 use crate::error::Failure;
-use crate::load::{HitCount, HitQuestion, Load, LoadRun, RunningLoads, StopReason};
+use crate::load::{HitCount, HitQuestion, LoadRun, RunningLoads, StopReason};
 use crate::probe::{Drained, Precision, Session, recorder::Recorder};
 use crate::progress::Progress;
 use crate::recording::{Clock, HandlerRecording, HistogramLayout, Meter, Recording};
@@ -25,14 +25,6 @@ const FIRST_DRAIN: Duration = Duration::from_millis(500);
 
 /// How often a bar on a terminal moves.
 const TICK: Duration = Duration::from_millis(250);
-
-/// The loads of a window.
-pub(super) struct WindowLoad {
-    /// They run side by side.
-    pub(super) loads: Vec<Load>,
-    /// What they ask while they run.
-    pub(super) questions: mpsc::Receiver<HitQuestion>,
-}
 
 /// How often [`Window::settle`] tries with the probes on.
 const SETTLE_ATTEMPTS: u32 = 5;
@@ -60,14 +52,13 @@ pub(super) struct Context<'a> {
 }
 
 impl Window {
-    /// Runs warm-up and window. When this returns no load is running any more.
+    /// Runs warm-up and window of a job. When this returns no load is running any more.
     ///
     /// # Errors
     /// Only if nothing could be measured at all; later errors are in [`Window::trouble`].
     pub(super) async fn record(
-        args: &RunArgs,
-        duration: Option<Duration>,
-        load: WindowLoad,
+        job: &Job,
+        warmup: Duration,
         precision: Precision,
         context: &mut Context<'_>,
     ) -> Result<Self, Failure> {
@@ -75,21 +66,21 @@ impl Window {
         // Exits of calls that had entered before the probes were there.
         recorder.begin(&context.session.drain()?);
         let mut window = Self::new(recorder, drained_until(context.session));
-        let mut running = Running::start(load);
-        if !args.warmup.is_zero() {
-            window.warm_up(args.warmup, &mut running, context).await?;
+        let mut running = Running::start(job, warmup);
+        if !warmup.is_zero() {
+            window.warm_up(warmup, &mut running, context).await?;
         }
         window.warmup = window.began.saturating_duration_since(running.loads.began);
         running.measured = true;
-        match duration {
+        match job.duration {
             Some(duration) => context.progress.say(&format!("measuring for {}", seconds(duration))),
             None => context.progress.say("measuring until the load has ended"),
         }
-        context.progress.begin("measuring", duration);
+        context.progress.begin("measuring", job.duration);
         let handlers = window.recorder.handlers().len();
         let is_drawn = context.progress.is_drawn();
         let mut live = is_drawn.then(|| Live::new(handlers, window.began));
-        window.drain_until_over(duration, &mut live, &mut running, context).await;
+        window.drain_until_over(job.duration, &mut live, &mut running, context).await;
 
         let reason = match window.signal {
             Some(_) => StopReason::Interrupted,
@@ -268,8 +259,10 @@ enum Wake {
 }
 
 impl Running {
-    fn start(WindowLoad { loads, questions }: WindowLoad) -> Self {
-        Self { loads: RunningLoads::start(loads), questions, measured: false }
+    fn start(job: &Job, warmup: Duration) -> Self {
+        let (counter, questions) = mpsc::channel(1);
+        let loads = RunningLoads::start(job.loads(warmup, &counter));
+        Self { loads, questions, measured: false }
     }
 
     /// Tells a load how often the handlers were called so far. One that gets no answer does without.
@@ -327,7 +320,7 @@ impl Running {
 mod tests {
     use super::*;
     use crate::kernel::target::Target;
-    use crate::load::CommandLoad;
+    use crate::load::{CommandLoad, Load, SandboxOptions};
     use crate::probe::{Books, ProbeError};
     use crate::recording::Backend;
 
@@ -389,15 +382,13 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut session = Busy::new();
-            let (_, questions) = mpsc::channel(1);
-            let args = RunArgs { warmup, ..RunArgs::default() };
-            let load = WindowLoad { loads: vec![load], questions };
             let duration = Some(Duration::from_millis(400));
+            let job = Job { duration, loads: vec![load], ..Job::default() };
             let mut signals = Signals::new().unwrap();
             let mut progress = Progress::new(true);
             let (signals, progress) = (&mut signals, &mut progress);
             let mut context = Context { session: &mut session, signals, progress };
-            let window = Window::record(&args, duration, load, Precision::Three, &mut context);
+            let window = Window::record(&job, warmup, Precision::Three, &mut context);
             let mut window = window.await.unwrap();
             window.settle(&mut session);
             assert!(window.trouble.is_none(), "{:?}", window.trouble);
@@ -408,7 +399,8 @@ mod tests {
 
     #[test]
     fn calls_and_time_are_of_one_window() {
-        let ends_at_once = Load::Command(Box::new(CommandLoad::new("true", Vec::new())));
+        let command = CommandLoad::new("true", Vec::new(), SandboxOptions::default());
+        let ends_at_once = Load::Command(Box::new(command));
         let cases = [(0, Load::Idle), (100, Load::Idle), (10_000, ends_at_once)];
         for (warmup, load) in cases {
             let window = measured(Duration::from_millis(warmup), load);

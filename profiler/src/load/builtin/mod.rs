@@ -72,7 +72,7 @@ pub struct BuiltinLoad {
     #[serde(skip)]
     pub module: Option<PathBuf>,
     /// The program that `execve` executes and `ptrace` traces.
-    #[serde(skip, default = "ProfilerProgram::this")]
+    #[serde(skip)]
     pub profiler: ProfilerProgram,
     /// What removes that directory.
     #[serde(skip)]
@@ -92,7 +92,7 @@ impl BuiltinLoad {
             measured_from: None,
             directory: None,
             module: None,
-            profiler: ProfilerProgram::this(),
+            profiler: ProfilerProgram::default(),
             remover: Remover::default(),
         }
     }

@@ -14,7 +14,7 @@ use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 use nix::unistd::Pid;
 
 use super::latency::LatencyRecorder;
-use super::worker::{OperationError, Shared, Worker, unavailable};
+use super::worker::{Shared, Worker, unavailable};
 use super::{BuiltinLoad, make};
 use crate::emulator;
 use crate::recording::loads::{CpuTime, LoadFailure, LoadOutcome, LoadStatus, OperationErrors};
@@ -155,10 +155,6 @@ impl Tally {
             None => drop(self.errors.insert(errors.kind.clone(), errors)),
         }
     }
-
-    fn add_error(&mut self, OperationError { kind, text }: OperationError) {
-        self.add_errors(OperationErrors { kind, count: 1, first: text });
-    }
 }
 
 /// CPU time of this process and of its children that have ended and been waited for.
@@ -263,9 +259,9 @@ fn repeat(
                 failures += 1;
                 let text = format!(
                     "built-in `{}`: {failures} operations in a row failed, the last with: {}",
-                    load.kind, error.text
+                    load.kind, error.first
                 );
-                tally.add_error(error);
+                tally.add_errors(error);
                 if failures == MAX_FAILURES_IN_A_ROW {
                     // With fewer workers it is not the load asked for: stop the others.
                     stop.stop(StopReason::LoadFailed);

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{LtpLoad, search_path};
 use crate::load::hits::HitCount;
-use crate::load::sandbox::{CommandKind, CommandRequest, Sandbox, Supervised};
+use crate::load::sandbox::{CommandKind, CommandRequest, Supervised};
 use crate::recording::loads::{LoadFailure, LoadStatus, LtpTest, TestEnd, TestRuns};
 use crate::stop::StopSignal;
 
@@ -22,7 +22,8 @@ impl LtpLoad {
         tests: &mut [TestRuns],
     ) -> (Result<LoadStatus, LoadFailure>, Duration) {
         let started = Instant::now();
-        let mut supervised = match self.supervised().await {
+        // Users that tests switch to can create files in the folder, too.
+        let mut supervised = match Supervised::start(&self.sandbox, Some(0o1777), true).await {
             Ok(supervised) => supervised,
             Err(failure) => return (Err(failure), started.elapsed()),
         };
@@ -32,12 +33,6 @@ impl LtpLoad {
         let status = ran.and(closed).map_err(|text| LoadFailure::BrokeOff { text });
         let end = stop.reason().map_or(LoadStatus::Completed, |by| LoadStatus::Stopped { by });
         (status.map(|()| end), elapsed)
-    }
-
-    async fn supervised(&self) -> Result<Supervised, LoadFailure> {
-        // Users that tests switch to can create files in the folder, too.
-        let sandbox = Sandbox::plan(&self.sandbox, Some(0o1777), true)?;
-        Supervised::start(&self.profiler, sandbox).await
     }
 
     async fn run_list(
@@ -115,7 +110,7 @@ impl LtpLoad {
             args: argv.collect(),
             env,
             timeout: Some(Duration::from_nanos(spec.time_limit_ns)),
-            grace: GRACE,
+            grace: self.sandbox.grace.unwrap_or(GRACE),
         }
     }
 }

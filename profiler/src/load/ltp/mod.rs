@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::{AccessFlags, access};
 
 use super::hits::HitCounter;
-use super::sandbox::{ProfilerProgram, SandboxOptions};
+use super::sandbox::SandboxOptions;
 use crate::error::{Failure, exit};
 use crate::recording::loads::{LoadOutcome, LoadSpec, LoadStatus};
 use crate::stats::nanoseconds;
@@ -66,8 +66,8 @@ pub struct LtpLoad {
     spec: LtpSpec,
     root: PathBuf,
     sandbox: SandboxOptions,
-    profiler: ProfilerProgram,
-    counter: Option<HitCounter>,
+    /// The counters of the handlers, which are read before and after each test.
+    pub counter: Option<HitCounter>,
 }
 
 impl LtpLoad {
@@ -106,25 +106,7 @@ impl LtpLoad {
             time_limit_ns: nanoseconds(options.time_limit),
             user,
         };
-        Ok(Self {
-            spec,
-            root,
-            sandbox: options.sandbox,
-            profiler: ProfilerProgram::this(),
-            counter: None,
-        })
-    }
-
-    /// Sets the counters of the handlers, which are read before and after each test.
-    pub fn counter(mut self, counter: HitCounter) -> Self {
-        self.counter = Some(counter);
-        self
-    }
-
-    /// Sets the program that supervises the tests.
-    pub fn profiler(mut self, profiler: ProfilerProgram) -> Self {
-        self.profiler = profiler;
-        self
+        Ok(Self { spec, root, sandbox: options.sandbox, counter: None })
     }
 
     pub(super) fn describe(&self) -> LoadSpec {

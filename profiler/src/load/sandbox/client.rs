@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::protocol::{CommandRequest, Request, Sandbox, SupervisorMessage};
-use super::{ProfilerProgram, Role};
+use super::{Role, SandboxOptions};
 use crate::load::syscalls::with_own_limits;
 use crate::recording::loads::{Ended, LoadFailure, LoadOutcome};
 use crate::stop::StopSignal;
@@ -21,11 +21,14 @@ pub(in crate::load) struct Supervised {
 }
 
 impl Supervised {
-    /// Starts a supervisor, and has it make the sandbox.
+    /// Starts a supervisor, and has it make the sandbox, with a folder for files of this mode.
     pub(in crate::load) async fn start(
-        profiler: &ProfilerProgram,
-        sandbox: Sandbox,
+        options: &SandboxOptions,
+        files: Option<u32>,
+        private_mounts: bool,
     ) -> Result<Self, LoadFailure> {
+        let sandbox = Sandbox::plan(options, files, private_mounts)?;
+        let profiler = &options.profiler;
         let mut command = profiler.command(Role::Supervisor);
         with_own_limits(&mut command);
         let mut command = Command::from(command);
@@ -136,12 +139,13 @@ const GONE: &str = "its supervisor ended without a report; was it killed?";
 
 /// Runs one command in a sandbox of its own. Leftovers of the sandbox do not make the command fail.
 pub(in crate::load) async fn run_once(
-    profiler: &ProfilerProgram,
-    sandbox: Sandbox,
+    options: &SandboxOptions,
+    files: Option<u32>,
+    private_mounts: bool,
     command: &CommandRequest,
     stop: &StopSignal,
 ) -> Result<(Ended, Option<Box<LoadOutcome>>), LoadFailure> {
-    let mut supervised = Supervised::start(profiler, sandbox).await?;
+    let mut supervised = Supervised::start(options, files, private_mounts).await?;
     let ended = supervised.run(command, stop).await;
     let left = supervised.close().await.err();
     match ended {

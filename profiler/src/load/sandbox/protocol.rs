@@ -26,7 +26,7 @@ pub(super) enum Request {
 
 /// A plan of a sandbox, with unused names. The supervisor creates it, so that a profiler killed at any moment leaves nothing.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in crate::load) struct Sandbox {
+pub(super) struct Sandbox {
     /// User of its commands, if not the caller.
     pub(super) user: Option<LoadUser>,
     /// The folder in which they have their `TMPDIR`.
@@ -40,7 +40,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// If the caller may not run as that user.
-    pub(in crate::load) fn plan(
+    pub(super) fn plan(
         options: &SandboxOptions,
         files: Option<u32>,
         private_mounts: bool,

@@ -2,7 +2,7 @@
 //! supervisor does not outlive the profiler: its standard input is a pipe from the profiler, which closes even after a SIGKILL.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, BufRead as _, BufReader};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -43,8 +43,8 @@ fn send(message: &SupervisorMessage) {
 }
 
 struct Supervisor {
-    input: File,
-    /// Bytes that are no whole line yet.
+    input: BufReader<File>,
+    /// A request that is not answered yet.
     unread: Vec<u8>,
     /// The profiler wants the end of all, or is dead.
     closed: bool,
@@ -58,15 +58,19 @@ struct Supervisor {
 impl Supervisor {
     fn new() -> io::Result<Self> {
         let processes = Processes::new()?;
-        let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+        let input = BufReader::new(File::from(io::stdin().as_fd().try_clone_to_owned()?));
         let (unread, closed, output) = (Vec::new(), false, Output::default());
         Ok(Self { input, unread, closed, processes, output, sandbox: None, folder: None })
     }
 
     /// Answers requests until there are no more.
     fn serve(&mut self) -> io::Result<()> {
-        while let Some(line) = self.next_line()? {
-            let done = match serde_json::from_slice(&line)? {
+        while !self.closed {
+            self.wait(None)?;
+            if self.unread.is_empty() {
+                continue;
+            }
+            let done = match serde_json::from_slice(&std::mem::take(&mut self.unread))? {
                 Request::Create(sandbox) => self.create(sandbox),
                 Request::Refresh => self.refresh(),
                 Request::Run(command) => {
@@ -79,35 +83,18 @@ impl Supervisor {
         Ok(())
     }
 
-    fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
-        loop {
-            if let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {
-                return Ok(Some(self.unread.drain(..=end).collect()));
-            }
-            if self.closed {
-                return Ok(None);
-            }
-            self.wait(None)?;
-        }
-    }
-
     /// Waits for the profiler, a signal or output, at most for `limit`, and reads what there is.
     fn wait(&mut self, limit: Option<Duration>) -> io::Result<()> {
-        let input = self.input.as_fd();
+        let input = self.input.get_ref().as_fd();
         let pipe = self.output.pipe.as_ref().map_or(input, AsFd::as_fd);
         let [readable, signalled, _] = wait_readable([input, self.processes.as_fd(), pipe], limit)?;
         self.output.read()?;
         if signalled && self.processes.sigterm_received()? {
             self.closed = true;
         }
-        if readable {
-            let mut bytes = [0; 4096];
-            match self.input.read(&mut bytes) {
-                Ok(0) => self.closed = true,
-                Ok(count) => self.unread.extend_from_slice(bytes.get(..count).unwrap_or_default()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+        // The profiler writes a whole line at once; without its end the profiler is dead.
+        if readable && self.input.read_until(b'\n', &mut self.unread)? == 0 {
+            self.closed = true;
         }
         Ok(())
     }
