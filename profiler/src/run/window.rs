@@ -82,13 +82,7 @@ impl Window {
         let mut live = is_drawn.then(|| Live::new(handlers, window.began));
         window.drain_until_over(job.duration, &mut live, &mut running, context).await;
 
-        let reason = match window.signal {
-            Some(_) => StopReason::Interrupted,
-            None => StopReason::Duration,
-        };
-        let (loads, second) = running.finish(reason, context).await;
-        window.loads = loads;
-        window.signal = second.or(window.signal);
+        (window.loads, window.signal) = running.finish(context).await;
         // After trouble this may fail again: the first error is reported.
         let last = window.drain(&mut None, context);
         window.trouble = window.trouble.or(last.err());
@@ -118,21 +112,18 @@ impl Window {
     ) -> Result<(), Failure> {
         context.progress.say(&format!("warming up for {}", seconds(length)));
         context.progress.begin("warming up", Some(length));
-        let wake = running.wait(running.loads.began + length, context, running.loads.began).await;
+        let began = running.loads.began;
+        let is_warm = running.wait(began + length, context, began).await;
         let drained = context.session.drain()?;
-        match wake {
-            Wake::Time => {
-                self.recorder.begin(&drained);
-                self.began = drained_until(context.session);
-                self.ended = self.began;
-                self.started = jiff::Timestamp::now();
-                return Ok(());
-            }
+        if is_warm {
+            self.recorder.begin(&drained);
+            self.began = drained_until(context.session);
+            self.ended = self.began;
+            self.started = jiff::Timestamp::now();
+        } else {
             // The load ended within the warm-up, so the report covers the warm-up.
-            Wake::LoadEnded => {}
-            Wake::Signal(caught) => self.signal = Some(caught),
+            self.add(&drained, drained_until(context.session));
         }
-        self.add(&drained, drained_until(context.session));
         Ok(())
     }
 
@@ -147,16 +138,11 @@ impl Window {
         let end = duration.map(|duration| self.began.max(running.loads.began) + duration);
         let drain_every = if live.is_some() { live::EVERY } else { DRAIN_EVERY };
         let mut next_drain = self.began + FIRST_DRAIN;
-        while !running.loads.have_ended() && self.signal.is_none() {
+        while !running.loads.have_ended() && running.signal.is_none() {
             let until = end.map_or(next_drain, |end| end.min(next_drain));
-            match running.wait(until, context, self.began).await {
-                Wake::Time if end.is_some_and(|end| Instant::now() >= end) => break,
-                Wake::Time => {}
-                Wake::LoadEnded => break,
-                Wake::Signal(caught) => {
-                    self.signal = Some(caught);
-                    break;
-                }
+            let is_going_on = running.wait(until, context, self.began).await;
+            if !is_going_on || end.is_some_and(|end| Instant::now() >= end) {
+                break;
             }
             if let Err(error) = self.drain(live, context) {
                 self.trouble = Some(error);
@@ -250,19 +236,15 @@ struct Running {
     questions: mpsc::Receiver<HitQuestion>,
     /// Whether the window has begun.
     measured: bool,
-}
-
-enum Wake {
-    Time,
-    LoadEnded,
-    Signal(Signal),
+    /// The signal that ends them, once it has come.
+    signal: Option<Signal>,
 }
 
 impl Running {
     fn start(job: &Job, warmup: Duration) -> Self {
         let (counter, questions) = mpsc::channel(1);
         let loads = RunningLoads::start(job.loads(warmup, &counter));
-        Self { loads, questions, measured: false }
+        Self { loads, questions, measured: false, signal: None }
     }
 
     /// Tells a load how often the handlers were called so far. One that gets no answer does without.
@@ -274,31 +256,33 @@ impl Running {
         }
     }
 
-    /// Waits for a time, the end of the loads or a signal, and moves the bar meanwhile.
-    async fn wait(&mut self, until: Instant, context: &mut Context<'_>, since: Instant) -> Wake {
+    /// Waits for a time, and moves the bar meanwhile. False if the loads have ended or a signal has come before.
+    async fn wait(&mut self, until: Instant, context: &mut Context<'_>, since: Instant) -> bool {
         loop {
             let now = Instant::now();
             context.progress.at(now - since);
             if now >= until {
-                return Wake::Time;
+                return true;
             }
             tokio::select! {
                 () = sleep_until(until.min(now + TICK).into()) => {}
-                () = self.loads.wait() => return Wake::LoadEnded,
-                signal = context.signals.next() => return Wake::Signal(signal),
+                () = self.loads.wait() => return false,
+                signal = context.signals.next() => {
+                    self.signal = Some(signal);
+                    return false;
+                }
                 Some(question) = self.questions.recv() => self.answer(question, context.session),
             }
         }
     }
 
-    /// Stops them and waits until they have ended. A second signal, which is returned, means that
-    /// the user will not wait: the loads are dropped, which kills them.
-    async fn finish(
-        mut self,
-        reason: StopReason,
-        context: &mut Context<'_>,
-    ) -> (Vec<LoadRun>, Option<Signal>) {
-        self.loads.stop(reason);
+    /// Stops them and waits until they have ended. A second signal means that the user will not wait: the loads are dropped,
+    /// which kills them. Returns the last signal, too.
+    async fn finish(mut self, context: &mut Context<'_>) -> (Vec<LoadRun>, Option<Signal>) {
+        self.loads.stop(match self.signal {
+            Some(_) => StopReason::Interrupted,
+            None => StopReason::Duration,
+        });
         let mut why = "its task ended early; this is a fault of the profiler".to_owned();
         let mut second = None;
         while second.is_none() {
@@ -312,7 +296,7 @@ impl Running {
                 Some(question) = self.questions.recv() => self.answer(question, context.session),
             }
         }
-        (self.loads.end(&why).await, second)
+        (self.loads.end(&why).await, second.or(self.signal))
     }
 }
 
