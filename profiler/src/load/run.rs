@@ -44,7 +44,7 @@ impl Load {
             }
             Self::Command(load) => load.run(&stop).await,
             Self::Builtin(load) => load.run(&stop).await,
-            Self::Ltp(load) => Ok(load.run(&stop).await),
+            Self::Ltp(load) => load.run(&stop).await,
         };
         outcome.unwrap_or_else(|failure| LoadOutcome::ended(LoadStatus::Failed(failure), started))
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString, c_void};
 use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -12,6 +13,7 @@ use nix::errno::Errno;
 use nix::sched::CloneFlags;
 use nix::sys::mman::{self, MapFlags, MmapAdvise, ProtFlags};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::socket::{SockaddrIn, SockaddrLike as _};
 use rustix::io::retry_on_intr;
 use rustix::process::{WaitOptions, waitpid};
 
@@ -28,27 +30,22 @@ pub(crate) fn set_loopback(socket: BorrowedFd<'_>, up: bool) -> io::Result<()> {
 }
 
 /// Gives `lo` an address, in place of the one that it had.
-pub(super) fn set_address(socket: BorrowedFd<'_>, address: std::net::Ipv4Addr) -> io::Result<()> {
+pub(super) fn set_address(socket: BorrowedFd<'_>, address: Ipv4Addr) -> io::Result<()> {
     let mut request = loopback();
     request.ifr_ifru.ifru_addr = ipv4(address);
     interface(socket, libc::SIOCSIFADDR, request).map(drop)
 }
 
-fn ipv4(address: std::net::Ipv4Addr) -> libc::sockaddr {
-    let address = libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: 0,
-        sin_addr: libc::in_addr { s_addr: u32::from(address).to_be() },
-        sin_zero: [0; 8],
-    };
-    // SAFETY: both are structures of 16 bytes of integers, made to be read as each other.
-    unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) }
+fn ipv4(address: Ipv4Addr) -> libc::sockaddr {
+    let address = SockaddrIn::from(SocketAddrV4::new(address, 0));
+    // SAFETY: it points to a structure of 16 bytes, made to be read as this one.
+    unsafe { *address.as_ptr() }
 }
 
 /// Adds a neighbour on `lo`, permanent or not: arp(7).
 pub(super) fn set_neighbour(
     socket: BorrowedFd<'_>,
-    address: std::net::Ipv4Addr,
+    address: Ipv4Addr,
     stays: bool,
 ) -> io::Result<()> {
     // SAFETY: all-zero bytes are a valid `arpreq`: integers and arrays of them.

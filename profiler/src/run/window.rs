@@ -38,6 +38,8 @@ pub(super) struct Window {
     ended: Instant,
     warmup: Duration,
     loads: Vec<LoadRun>,
+    /// The table on the terminal, while the loads run.
+    live: Option<Live>,
     /// The signal that ended it, if one did.
     pub(super) signal: Option<Signal>,
     /// The error that ended it, if one did: what was measured until then is kept.
@@ -65,7 +67,18 @@ impl Window {
         let mut recorder = Recorder::new(context.session, precision);
         // Exits of calls that had entered before the probes were there.
         recorder.begin(&context.session.drain()?);
-        let mut window = Self::new(recorder, drained_until(context.session));
+        let began = drained_until(context.session);
+        let mut window = Self {
+            recorder,
+            started: jiff::Timestamp::now(),
+            began,
+            ended: began,
+            warmup: Duration::ZERO,
+            loads: Vec::new(),
+            live: None,
+            signal: None,
+            trouble: None,
+        };
         let mut running = Running::start(job, warmup);
         if !warmup.is_zero() {
             window.warm_up(warmup, &mut running, context).await?;
@@ -79,28 +92,15 @@ impl Window {
         context.progress.begin("measuring", job.duration);
         let handlers = window.recorder.handlers().len();
         let is_drawn = context.progress.is_drawn();
-        let mut live = is_drawn.then(|| Live::new(handlers, window.began));
-        window.drain_until_over(job.duration, &mut live, &mut running, context).await;
+        window.live = is_drawn.then(|| Live::new(handlers, window.began));
+        window.drain_until_over(job.duration, &mut running, context).await;
 
+        window.live = None;
         (window.loads, window.signal) = running.finish(context).await;
         // After trouble this may fail again: the first error is reported.
-        let last = window.drain(&mut None, context);
+        let last = window.drain(context);
         window.trouble = window.trouble.or(last.err());
         Ok(window)
-    }
-
-    /// An empty window that begins at `began`.
-    fn new(recorder: Recorder, began: Instant) -> Self {
-        Self {
-            recorder,
-            started: jiff::Timestamp::now(),
-            began,
-            ended: began,
-            warmup: Duration::ZERO,
-            loads: Vec::new(),
-            signal: None,
-            trouble: None,
-        }
     }
 
     /// Lets the loads run, and discards what is drained then.
@@ -131,12 +131,11 @@ impl Window {
     async fn drain_until_over(
         &mut self,
         duration: Option<Duration>,
-        live: &mut Option<Live>,
         running: &mut Running,
         context: &mut Context<'_>,
     ) {
         let end = duration.map(|duration| self.began.max(running.loads.began) + duration);
-        let drain_every = if live.is_some() { live::EVERY } else { DRAIN_EVERY };
+        let drain_every = if self.live.is_some() { live::EVERY } else { DRAIN_EVERY };
         let mut next_drain = self.began + FIRST_DRAIN;
         while !running.loads.have_ended() && running.signal.is_none() {
             let until = end.map_or(next_drain, |end| end.min(next_drain));
@@ -144,7 +143,7 @@ impl Window {
             if !is_going_on || end.is_some_and(|end| Instant::now() >= end) {
                 break;
             }
-            if let Err(error) = self.drain(live, context) {
+            if let Err(error) = self.drain(context) {
                 self.trouble = Some(error);
                 break;
             }
@@ -153,10 +152,10 @@ impl Window {
     }
 
     /// Adds what has come in since the last time, here and to the table on the terminal.
-    fn drain(&mut self, live: &mut Option<Live>, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn drain(&mut self, context: &mut Context<'_>) -> Result<(), Failure> {
         let drained = context.session.drain()?;
         self.add(&drained, drained_until(context.session));
-        if let Some(live) = live {
+        if let Some(live) = &mut self.live {
             live.add(&drained, Instant::now());
             context.progress.table(|lines| live.text(&self.recorder, lines));
         }

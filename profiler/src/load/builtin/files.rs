@@ -24,7 +24,7 @@ struct Place {
 
 impl Place {
     fn new(shared: &Shared, index: u32) -> Result<Self, String> {
-        let directory = shared.directory()?;
+        let directory = &shared.directory;
         let opened = File::open(directory).map_err(unavailable(directory.to_string_lossy()))?;
         Ok(Self {
             directory: opened.into(),

@@ -68,7 +68,7 @@ pub(super) fn open_existing(shared: &Shared, index: u32) -> NewWorker {
 
 /// An existing file.
 fn existing(shared: &Shared, index: u32) -> Result<CString, String> {
-    let path = shared.directory()?.join(format!("worker-{index}"));
+    let path = shared.directory.join(format!("worker-{index}"));
     std::fs::write(&path, BYTES).map_err(unavailable(path.to_string_lossy()))?;
     c_string(path.as_os_str().as_bytes())
 }

@@ -20,17 +20,17 @@ mod credentials;
 mod files;
 mod general;
 mod kernel;
-mod latency;
 mod make;
 mod net;
 mod process;
+mod tally;
 mod thread;
 mod worker;
 mod workers;
 
 pub use kernel::MODULE;
-pub(super) use latency::monotonic_now;
 pub(super) use process::ptrace_child_main;
+pub(super) use tally::monotonic_now;
 
 /// What removes a load's directory, also if the profiler is killed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

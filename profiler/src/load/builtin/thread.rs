@@ -79,7 +79,7 @@ struct Mount {
 
 /// A tmpfs in a mount namespace of this thread, which ends with it.
 pub(super) fn mount_anew(shared: &Shared, index: u32) -> NewWorker {
-    let at = shared.directory()?.join(format!("worker-{index}"));
+    let at = shared.directory.join(format!("worker-{index}"));
     fs::create_dir(&at).map_err(unavailable(at.to_string_lossy()))?;
     unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| {
         format!("a mount namespace of its own: {} ({errno:?}): run it as root", errno.desc())

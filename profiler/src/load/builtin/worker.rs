@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use nix::errno::Errno;
 
@@ -12,16 +12,10 @@ pub(super) use crate::recording::loads::OperationErrors;
 /// What all workers of one load share.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// The directory that they work in.
-    pub(super) directory: Option<PathBuf>,
+    /// The directory that they work in; empty for a load that needs none.
+    pub(super) directory: PathBuf,
     /// Removes it at the end.
     pub(super) _folder: Option<PrivateFolder>,
-}
-
-impl Shared {
-    pub(super) fn directory(&self) -> Result<&Path, String> {
-        Ok(self.directory.as_deref().ok_or("it has no directory")?)
-    }
 }
 
 /// Makes the operations of one thread.

@@ -15,16 +15,15 @@ mod runtest;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::unistd::{AccessFlags, access};
 
 use super::hits::HitCounter;
 use super::sandbox::SandboxOptions;
 use crate::error::{Failure, exit};
-use crate::recording::loads::{LoadOutcome, LoadSpec, LoadStatus};
+use crate::recording::loads::LoadSpec;
 use crate::stats::nanoseconds;
-use crate::stop::StopSignal;
 
 pub use crate::recording::loads::{
     LtpSpec, LtpTest, ResultCount, TIMED_OUT, TestResult, TestRuns, mix_changes,
@@ -111,19 +110,6 @@ impl LtpLoad {
 
     pub(super) fn describe(&self) -> LoadSpec {
         LoadSpec::Ltp(Box::new(self.spec.clone()))
-    }
-
-    /// Runs the tests until they are done, or until `stop`.
-    pub(super) async fn run(&self, stop: &StopSignal) -> LoadOutcome {
-        let started = Instant::now();
-        let mut tests: Vec<_> = self.spec.tests.iter().map(TestRuns::new).collect();
-        let (status, elapsed) = self.run_tests(stop, &mut tests).await;
-        LoadOutcome {
-            elapsed_ns: nanoseconds(elapsed),
-            operations: Some(tests.iter().map(|test| test.runs).sum()),
-            tests,
-            ..LoadOutcome::ended(status.unwrap_or_else(LoadStatus::Failed), started)
-        }
     }
 }
 

@@ -106,11 +106,11 @@ pub(in crate::load) enum SupervisorMessage {
 }
 
 impl SupervisorMessage {
-    /// Writes the message to standard output.
-    pub(in crate::load) fn send(&self) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", serde_json::to_string(self)?)?;
-        out.flush()
+    /// Writes the message to standard output. Who does not read is dead or about to be: the clean-up goes on.
+    pub(in crate::load) fn send(&self) {
+        if let Ok(line) = serde_json::to_string(self) {
+            let _ = writeln!(io::stdout(), "{line}");
+        }
     }
 }
 

@@ -33,13 +33,8 @@ pub(in crate::load) fn main() -> i32 {
         served.and(cleaned)
     });
     let Err(error) = served else { return 0 };
-    send(&SupervisorMessage::Failed(error.to_string()));
+    SupervisorMessage::Failed(error.to_string()).send();
     1
-}
-
-fn send(message: &SupervisorMessage) {
-    // A profiler that does not read is dead or about to be: the clean-up goes on.
-    let _ = message.send();
 }
 
 struct Supervisor {
@@ -74,11 +69,11 @@ impl Supervisor {
                 Request::Create(sandbox) => self.create(sandbox),
                 Request::Refresh => self.refresh(),
                 Request::Run(command) => {
-                    send(&SupervisorMessage::Ended(self.run(&command)?));
+                    SupervisorMessage::Ended(self.run(&command)?).send();
                     continue;
                 }
             };
-            send(&done.map_or_else(SupervisorMessage::Failed, |()| SupervisorMessage::Ready));
+            done.map_or_else(SupervisorMessage::Failed, |()| SupervisorMessage::Ready).send();
         }
         Ok(())
     }
@@ -123,8 +118,7 @@ impl Supervisor {
         let killed = self.processes.kill_all().map(drop);
         let Some(folder) = &self.folder else { return killed };
         let removed = folder.remove().map_err(|error| {
-            let text = format!("{} could not be removed: {error}", folder.files().display());
-            io::Error::new(error.kind(), text)
+            io::Error::other(format!("{} could not be removed: {error}", folder.files().display()))
         });
         removed.and(killed)
     }
