@@ -82,11 +82,6 @@ impl RunningLoads {
         self.stop.stop(reason);
     }
 
-    /// Whether [`RunningLoads::wait`] has seen the end of all.
-    pub fn have_ended(&self) -> bool {
-        self.tasks.is_empty()
-    }
-
     /// Waits until all have ended. Nothing is lost if the future is dropped before.
     pub async fn wait(&mut self) {
         while let Some(ended) = self.tasks.join_next().await {

@@ -142,7 +142,7 @@ impl<'a> Run<'a> {
             load_profile,
             interrupted: signal.is_some() || trouble.is_some(),
             host: self.host.clone(),
-            modules: driver.iter().map(|driver| driver.facts().clone()).collect(),
+            modules: driver.iter().map(|driver| driver.facts.clone()).collect(),
             left_out,
             call_tree,
             warnings,

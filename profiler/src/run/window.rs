@@ -137,7 +137,7 @@ impl Window {
         let end = duration.map(|duration| self.began.max(running.loads.began) + duration);
         let drain_every = if self.live.is_some() { live::EVERY } else { DRAIN_EVERY };
         let mut next_drain = self.began + FIRST_DRAIN;
-        while !running.loads.have_ended() && running.signal.is_none() {
+        while running.signal.is_none() {
             let until = end.map_or(next_drain, |end| end.min(next_drain));
             let is_going_on = running.wait(until, context, self.began).await;
             if !is_going_on || end.is_some_and(|end| Instant::now() >= end) {

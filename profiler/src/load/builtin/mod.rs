@@ -63,7 +63,6 @@ pub struct BuiltinLoad {
     pub dimensions: Dimensions,
     /// Operations that started or were due before this time of the monotonic clock, the warm-up, are left out of
     /// latencies alone.
-    #[serde(default)]
     pub measured_from: Option<Duration>,
     /// Where loads on files make their private directory; by default the directory for temporary files.
     #[serde(skip)]

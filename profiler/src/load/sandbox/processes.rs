@@ -30,18 +30,12 @@ const TICK: Duration = Duration::from_millis(20);
 /// A command that was started, and all that it has started. This process is the parent of all orphans below it
 /// (`PR_SET_CHILD_SUBREAPER`): a daemon that has left its session becomes its child, and "no child left" means that nothing is.
 pub(super) struct Processes {
-    signals: SignalFd,
+    /// Readable if a child has ended or a signal has come.
+    pub(super) signals: SignalFd,
     command: Option<Pid>,
     /// Other processes that have ended.
     pub(super) others_ended: u64,
     none_left: bool,
-}
-
-impl AsFd for Processes {
-    /// Readable if a child has ended or a signal has come.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.signals.as_fd()
-    }
 }
 
 impl Processes {
@@ -103,7 +97,7 @@ impl Processes {
 
     /// Waits for a moment, then reaps. True if no process is left.
     fn tick(&mut self) -> io::Result<bool> {
-        wait_readable([self.as_fd()], Some(TICK))?;
+        wait_readable([self.signals.as_fd()], Some(TICK))?;
         self.sigterm_received()?;
         self.reap()?;
         Ok(self.none_left)

@@ -82,7 +82,8 @@ impl Supervisor {
     fn wait(&mut self, limit: Option<Duration>) -> io::Result<()> {
         let input = self.input.get_ref().as_fd();
         let pipe = self.output.pipe.as_ref().map_or(input, AsFd::as_fd);
-        let [readable, signalled, _] = wait_readable([input, self.processes.as_fd(), pipe], limit)?;
+        let [readable, signalled, _] =
+            wait_readable([input, self.processes.signals.as_fd(), pipe], limit)?;
         self.output.read()?;
         if signalled && self.processes.sigterm_received()? {
             self.closed = true;
@@ -101,9 +102,9 @@ impl Supervisor {
         }
         if let Some(plan) = &sandbox.folder {
             let parent = Path::new(&plan.path).parent().unwrap_or(Path::new("/")).display();
-            let folder = LoadFolder::create(plan)
-                .map_err(|error| format!("a folder for its files in {parent}: {error}"))?;
-            self.folder = Some(folder);
+            let folder = LoadFolder::create(plan);
+            let made = folder.and_then(|folder| self.folder.insert(folder).refresh());
+            made.map_err(|error| format!("a folder for its files in {parent}: {error}"))?;
         }
         Ok(())
     }
