@@ -5,6 +5,7 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use super::folder::{FolderPlan, unused_name};
 use super::protocol::{CommandRequest, Request, Sandbox, SupervisorMessage};
 use super::{Role, SandboxOptions};
 use crate::load::syscalls::with_own_limits;
@@ -27,7 +28,16 @@ impl Supervised {
         files: Option<u32>,
         private_mounts: bool,
     ) -> Result<Self, LoadFailure> {
-        let sandbox = Sandbox::plan(options, files, private_mounts)?;
+        let user = options.other_user().map_err(|text| LoadFailure::CouldNotStart { text })?;
+        let user = user.cloned();
+        let folder = files.map(|mode| {
+            // Absolute, as a command may change its working folder.
+            let parent = options.directory.clone().unwrap_or_else(std::env::temp_dir);
+            let parent = std::path::absolute(&parent).unwrap_or(parent);
+            let path = parent.join(unused_name("profiler-load-")).into();
+            FolderPlan { path, mode, user: user.clone() }
+        });
+        let sandbox = Sandbox { user, folder, private_mounts };
         let profiler = &options.profiler;
         let mut command = profiler.command(Role::Supervisor);
         with_own_limits(&mut command);
@@ -49,14 +59,11 @@ impl Supervised {
         Err(failure)
     }
 
-    async fn send(&mut self, request: Request) -> Result<(), String> {
-        let line = serde_json::to_string(&request)
-            .map_err(|error| format!("a request to its supervisor: {error}"))?;
-        if let Some(input) = &mut self.input {
+    async fn send(&mut self, request: Request) {
+        if let (Some(input), Ok(line)) = (&mut self.input, serde_json::to_string(&request)) {
             // If the supervisor is dead, the missing answer shows it.
             let _ = input.write_all(format!("{line}\n").as_bytes()).await;
         }
-        Ok(())
     }
 
     /// The next message; `None` when there are no more.
@@ -71,7 +78,7 @@ impl Supervised {
     }
 
     async fn ask(&mut self, request: Request) -> Result<(), LoadFailure> {
-        self.send(request).await.map_err(|text| LoadFailure::CouldNotStart { text })?;
+        self.send(request).await;
         match self.receive().await {
             Some(SupervisorMessage::Ready) => Ok(()),
             Some(SupervisorMessage::Failed(text)) => Err(LoadFailure::CouldNotStart { text }),
@@ -96,7 +103,7 @@ impl Supervised {
         command: &CommandRequest,
         stop: &StopSignal,
     ) -> Result<(Ended, Option<Box<LoadOutcome>>), String> {
-        self.send(Request::Run(command.clone())).await?;
+        self.send(Request::Run(command.clone())).await;
         let mut outcome = None;
         loop {
             let stoppable = self.input.is_some();

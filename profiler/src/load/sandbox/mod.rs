@@ -66,10 +66,4 @@ impl SandboxOptions {
             user => Ok(user),
         }
     }
-
-    /// Where its temporary folder is created: an absolute path, as a command may change its working folder.
-    pub(super) fn parent_folder(&self) -> PathBuf {
-        let folder = self.directory.clone().unwrap_or_else(std::env::temp_dir);
-        std::path::absolute(&folder).unwrap_or(folder)
-    }
 }

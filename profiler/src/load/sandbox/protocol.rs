@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::folder::{FolderPlan, LoadFolder, unused_name};
-use super::{LoadUser, SandboxOptions};
-use crate::recording::loads::{Ended, LoadFailure, LoadOutcome};
+use super::LoadUser;
+use super::folder::{FolderPlan, LoadFolder};
+use crate::recording::loads::{Ended, LoadOutcome};
 
 /// From the profiler. Each is answered before the next is sent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -36,23 +36,6 @@ pub(super) struct Sandbox {
 }
 
 impl Sandbox {
-    /// One as `options` ask for, with a folder for files of this mode.
-    ///
-    /// # Errors
-    /// If the caller may not run as that user.
-    pub(super) fn plan(
-        options: &SandboxOptions,
-        files: Option<u32>,
-        private_mounts: bool,
-    ) -> Result<Self, LoadFailure> {
-        let user = options.other_user().map_err(|text| LoadFailure::CouldNotStart { text })?;
-        let folder = files.map(|mode| {
-            let path = options.parent_folder().join(unused_name("profiler-load-"));
-            FolderPlan { path: path.into(), mode, user: user.cloned() }
-        });
-        Ok(Self { user: user.cloned(), folder, private_mounts })
-    }
-
     /// Removes what a supervisor that was killed has left.
     ///
     /// # Errors
