@@ -192,7 +192,8 @@ impl RunArgs {
 
     /// What loads are kept to.
     pub(crate) fn sandbox(&self) -> SandboxOptions {
-        SandboxOptions { user: self.load_user.clone(), directory: self.load_dir.clone() }
+        let (user, directory) = (self.load_user.clone(), self.load_dir.clone());
+        SandboxOptions { user, directory, ..SandboxOptions::default() }
     }
 }
 

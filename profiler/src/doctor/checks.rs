@@ -13,50 +13,67 @@ use crate::kernel::target::KernelFiles;
 use crate::recording::Backend;
 
 /// What is checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckId {
     /// The capability to find BPF objects by their ids.
+    #[strum(serialize = "CAP_SYS_ADMIN")]
     CapSysAdmin,
     /// The capability to load BPF programs.
+    #[strum(serialize = "CAP_BPF")]
     CapBpf,
     /// The capability to attach them to kernel functions.
+    #[strum(serialize = "CAP_PERFMON")]
     CapPerfmon,
     /// Type information of the kernel image.
+    #[strum(serialize = "kernel BTF")]
     KernelBtf,
     /// Whether the kernel takes and attaches tracing programs: tried.
+    #[strum(serialize = "BPF tracing programs")]
     BpfTracing,
     /// The same for programs with a cookie between entry and exit.
+    #[strum(serialize = "tracing sessions")]
     BpfSession,
     /// Programs on function probes, with such a cookie: tried.
+    #[strum(serialize = "function probe sessions")]
     ProbeSession,
     /// The function_graph tracer.
+    #[strum(serialize = "function_graph tracer")]
     FunctionGraph,
     /// Programs on kprobes: tried.
+    #[strum(serialize = "BPF on kprobes")]
     BpfKprobe,
     /// Whether the kernel keeps BTF of modules.
+    #[strum(serialize = "BTF of modules")]
     ModuleBtfSupport,
     /// Whether the module is loaded.
+    #[strum(serialize = "module loaded")]
     Module,
     /// Type information of the module.
+    #[strum(serialize = "module's own BTF")]
     ModuleBtf,
     /// The list of traceable functions.
+    #[strum(serialize = "tracefs")]
     Tracefs,
     /// Kernel lockdown.
+    #[strum(serialize = "open to tracing (lockdown)")]
     Lockdown,
     /// Limit of locked memory, which old kernels charge maps to.
+    #[strum(serialize = "locked memory")]
     Memlock,
 }
 
 /// An answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Status {
     /// It is there.
     Yes,
     /// It is not.
     No,
     /// It cannot be known, or was not tried.
+    #[strum(serialize = "?")]
     Unknown,
 }
 
@@ -83,26 +100,6 @@ impl Check {
 }
 
 impl CheckId {
-    fn title(self) -> &'static str {
-        match self {
-            Self::CapSysAdmin => "CAP_SYS_ADMIN",
-            Self::CapBpf => "CAP_BPF",
-            Self::CapPerfmon => "CAP_PERFMON",
-            Self::KernelBtf => "kernel BTF",
-            Self::BpfTracing => "BPF tracing programs",
-            Self::BpfSession => "tracing sessions",
-            Self::ProbeSession => "function probe sessions",
-            Self::FunctionGraph => "function_graph tracer",
-            Self::BpfKprobe => "BPF on kprobes",
-            Self::ModuleBtfSupport => "BTF of modules",
-            Self::Module => "module loaded",
-            Self::ModuleBtf => "module's own BTF",
-            Self::Tracefs => "tracefs",
-            Self::Lockdown => "open to tracing (lockdown)",
-            Self::Memlock => "locked memory",
-        }
-    }
-
     fn yes(self, detail: impl Into<String>) -> Check {
         self.check(Status::Yes, detail.into(), None)
     }
@@ -116,7 +113,7 @@ impl CheckId {
     }
 
     fn check(self, status: Status, detail: String, remedy: Option<String>) -> Check {
-        Check { id: self, title: self.title(), status, detail, remedy }
+        Check { id: self, title: self.into(), status, detail, remedy }
     }
 }
 

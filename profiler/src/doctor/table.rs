@@ -1,6 +1,6 @@
 //! What was found, as text.
 
-use super::{CheckId, Report, Status};
+use super::{CheckId, Report};
 use crate::export::document::{Document, Table, or_dash};
 use crate::kernel::hooks::ProbeState;
 
@@ -8,7 +8,8 @@ use crate::kernel::hooks::ProbeState;
 pub fn text(report: &Report, width: Option<u16>) -> String {
     let kernel = report.kernel.as_deref().unwrap_or("unknown");
     let rows = report.checks.iter().map(|check| {
-        vec![check.title.to_owned(), word(check.status).to_owned(), check.detail.clone()]
+        let status: &str = check.status.into();
+        vec![check.title.to_owned(), status.to_owned(), check.detail.clone()]
     });
     let checks = Table::words(["check", "", "found"], rows);
     let tables = [Document::of_table("", checks), Document::of_table("", backends(report))];
@@ -71,14 +72,6 @@ fn own_probes(report: &Report) -> Option<Document> {
     });
     let head = ["hook", "on", "calls", "by", "maxactive", "missed", "beyond maxactive"];
     Document::of_table("", Table::words(head, rows))
-}
-
-fn word(status: Status) -> &'static str {
-    match status {
-        Status::Yes => "yes",
-        Status::No => "no",
-        Status::Unknown => "?",
-    }
 }
 
 /// What to do, first where it keeps a backend from working.

@@ -1,7 +1,7 @@
 //! The list of load profiles.
 
 use super::document::{Table, or_dash};
-use crate::load_profile::{Listed, Origin, Work};
+use crate::load_profile::{Listed, LoadProfile, Origin};
 
 /// The list; `width` is the terminal's, in columns.
 pub fn table(listed: &[Listed], width: Option<u16>) -> String {
@@ -15,10 +15,12 @@ fn row(listed: &Listed) -> Vec<String> {
         Origin::File(path) => path.display().to_string(),
     };
     let from = if listed.hidden { format!("{origin} (hidden by one above)") } else { origin };
-    let (handlers, builtin, ltp) = match listed.profile.as_ref().map(|profile| &profile.work) {
+    let (handlers, builtin, ltp) = match &listed.profile {
         Err(_) => ("cannot be used".to_owned(), None, None),
-        Ok(Work::Parts(parts)) => (format!("of {}", parts.join(", ")), None, None),
-        Ok(Work::Hook(hook)) => (
+        Ok(profile) if !profile.parts.is_empty() => {
+            (format!("of {}", profile.parts.join(", ")), None, None)
+        }
+        Ok(LoadProfile { hook, .. }) => (
             hook.handlers.iter().map(|wanted| wanted.name.as_str()).collect::<Vec<_>>().join(", "),
             hook.builtin.map(|builtin| builtin.kind.to_string()),
             hook.ltp.as_ref().map(|ltp| ltp.tests.clone()),

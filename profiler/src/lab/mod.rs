@@ -67,7 +67,7 @@ use subject::Build;
 /// With [`exit::BAD_OUTPUT`], if it cannot be created.
 pub(crate) fn private_folder(prefix: &str) -> Result<PrivateFolder, Failure> {
     let parent = std::env::temp_dir();
-    PrivateFolder::new(&parent, prefix, &ProfilerProgram::this())
+    PrivateFolder::new(&parent, prefix, &ProfilerProgram::default())
         .map_err(Failure::cannot_write(&parent))
 }
 

@@ -165,11 +165,10 @@ impl Session {
             builds.iter().flat_map(|build| &build.functions).cloned().collect();
         let mut loads: Vec<Load> = Vec::new();
         let mut parameters: Vec<(BuiltinKind, &String)> = Vec::new();
-        let hooks = profiles.iter().filter_map(|profile| Some((profile, profile.hook()?)));
         let mut is_known = false;
-        for (profile, hook) in hooks {
+        for LoadProfile { modules, hook, .. } in profiles {
             let Some(builtin) = hook.builtin else { continue };
-            is_known |= profile.modules.iter().any(|module| module == name);
+            is_known |= modules.iter().any(|module| module == name);
             parameters.extend(hook.parameter.iter().map(|parameter| (builtin.kind, parameter)));
             let patterns = hook.handlers.iter();
             let patterns = patterns.filter_map(|wanted| glob::Pattern::new(&wanted.name).ok());
@@ -523,7 +522,7 @@ mod tests {
     use crate::verdict::{self, Outcome, Rule, Run, Sides};
 
     fn profiles() -> Vec<LoadProfile> {
-        let listed = Library::new(Vec::new()).list().unwrap();
+        let listed = Library::default().list().unwrap();
         listed.into_iter().map(|listed| listed.profile.unwrap()).collect()
     }
 

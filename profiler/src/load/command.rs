@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::sandbox::{
-    CommandKind, CommandRequest, ProfilerProgram, Sandbox, SandboxOptions, run_once,
-};
+use super::sandbox::{CommandKind, CommandRequest, SandboxOptions, run_once};
 use crate::recording::loads::{Ended, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, TestEnd};
 use crate::stats::nanoseconds;
 use crate::stop::{StopReason, StopSignal};
@@ -23,41 +21,26 @@ const GRACE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone)]
 pub struct CommandLoad {
     request: CommandRequest,
-    profiler: ProfilerProgram,
     sandbox: SandboxOptions,
 }
 
 impl CommandLoad {
-    /// The command `program` with `args`; a name without `/` is searched for in `PATH`.
-    pub fn new(program: impl Into<OsString>, args: impl IntoIterator<Item = OsString>) -> Self {
+    /// The command `program` with `args`; a name without `/` is searched for in `PATH`. It always has a temporary folder of
+    /// its own.
+    pub fn new(
+        program: impl Into<OsString>,
+        args: impl IntoIterator<Item = OsString>,
+        sandbox: SandboxOptions,
+    ) -> Self {
         let request = CommandRequest {
             kind: CommandKind::Plain,
             program: program.into(),
             args: args.into_iter().collect(),
             env: Vec::new(),
             timeout: None,
-            grace: GRACE,
+            grace: sandbox.grace.unwrap_or(GRACE),
         };
-        let sandbox = SandboxOptions::default();
-        Self { request, profiler: ProfilerProgram::this(), sandbox }
-    }
-
-    /// Sets the time between SIGTERM and SIGKILL.
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.request.grace = grace;
-        self
-    }
-
-    /// Sets the program that supervises the command.
-    pub fn profiler(mut self, profiler: ProfilerProgram) -> Self {
-        self.profiler = profiler;
-        self
-    }
-
-    /// Sets user and limits of the command. It always has a temporary folder of its own.
-    pub fn sandbox(mut self, sandbox: SandboxOptions) -> Self {
-        self.sandbox = sandbox;
-        self
+        Self { request, sandbox }
     }
 
     pub(super) fn describe(&self) -> LoadSpec {
@@ -68,8 +51,7 @@ impl CommandLoad {
     /// Runs it until it ends, or until `stop`.
     pub(super) async fn run(&self, stop: &StopSignal) -> Result<LoadOutcome, LoadFailure> {
         let started = Instant::now();
-        let sandbox = Sandbox::plan(&self.sandbox, Some(0o700), true)?;
-        let (ended, _) = run_once(&self.profiler, sandbox, &self.request, stop).await?;
+        let (ended, _) = run_once(&self.sandbox, Some(0o700), true, &self.request, stop).await?;
         let name = format!("`{}`", self.request.program.display());
         let status = status(&name, &ended, stop.reason()).unwrap_or_else(LoadStatus::Failed);
         let mut outcome = LoadOutcome { left: ended.left, ..LoadOutcome::ended(status, started) };

@@ -44,7 +44,7 @@ impl Load {
             }
             Self::Command(load) => load.run(&stop).await,
             Self::Builtin(load) => load.run(&stop).await,
-            Self::Ltp(load) => Ok(load.run(&stop).await),
+            Self::Ltp(load) => load.run(&stop).await,
         };
         outcome.unwrap_or_else(|failure| LoadOutcome::ended(LoadStatus::Failed(failure), started))
     }
@@ -80,11 +80,6 @@ impl RunningLoads {
     /// Has them end.
     pub fn stop(&self, reason: StopReason) {
         self.stop.stop(reason);
-    }
-
-    /// Whether [`RunningLoads::wait`] has seen the end of all.
-    pub fn have_ended(&self) -> bool {
-        self.tasks.is_empty()
     }
 
     /// Waits until all have ended. Nothing is lost if the future is dropped before.

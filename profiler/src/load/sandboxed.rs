@@ -8,8 +8,7 @@ use nix::sys::signal::{SigSet, Signal};
 
 use super::builtin::{BuiltinLoad, Remover, monotonic_now};
 use super::sandbox::{
-    CommandKind, CommandRequest, LoadUser, Role, Sandbox, SandboxOptions, SupervisorMessage,
-    run_once,
+    CommandKind, CommandRequest, LoadUser, Role, SandboxOptions, SupervisorMessage, run_once,
 };
 use crate::recording::loads::{Ended, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, TestEnd};
 use crate::stop::{StopReason, StopSignal};
@@ -23,7 +22,6 @@ const GRACE: Duration = Duration::from_secs(10);
 pub struct SandboxedLoad {
     load: BuiltinLoad,
     sandbox: SandboxOptions,
-    grace: Duration,
 }
 
 impl SandboxedLoad {
@@ -33,19 +31,13 @@ impl SandboxedLoad {
             sandbox.user = Some(LoadUser::nobody());
         }
         sandbox.directory = sandbox.directory.or_else(|| load.directory.clone());
-        Self { load, sandbox, grace: GRACE }
-    }
-
-    /// Sets how long it may take to end before it is killed.
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
-        self
+        sandbox.profiler = load.profiler.clone();
+        Self { load, sandbox }
     }
 
     /// Begins a warm-up of this length, which is left out of latencies.
-    pub fn warm_up(mut self, length: Duration) -> Self {
+    pub fn warm_up(&mut self, length: Duration) {
         self.load.measured_from = (!length.is_zero()).then(|| monotonic_now() + length);
-        self
     }
 
     pub(super) fn describe(&self) -> LoadSpec {
@@ -92,16 +84,19 @@ impl SandboxedLoad {
             args: vec![OsString::from(Role::Load.argument()), OsString::from(task)],
             env: Vec::new(),
             timeout: None,
-            grace: self.grace,
+            grace: self.grace(),
         };
         let files = self.load.kind.needs_directory().then_some(0o700);
-        let sandbox = Sandbox::plan(&self.sandbox, files, false)?;
-        run_once(&self.load.profiler, sandbox, &request, stop).await
+        run_once(&self.sandbox, files, false, &request, stop).await
+    }
+
+    fn grace(&self) -> Duration {
+        self.sandbox.grace.unwrap_or(GRACE)
     }
 
     fn without_outcome(&self, name: &str, ended: &Ended) -> String {
         if ended.end == TestEnd::Stopped {
-            let seconds = self.grace.as_secs_f64();
+            let seconds = self.grace().as_secs_f64();
             return format!(
                 "{name} hung: it did not end within {seconds:.1} s of SIGTERM and was killed"
             );
@@ -136,6 +131,6 @@ pub(super) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
     // The folder of the sandbox, which its supervisor removes.
     load.directory = Some(std::env::temp_dir());
     load.remover = Remover::Sandbox;
-    let outcome = Box::new(load.run(&stop));
-    SupervisorMessage::Outcome(outcome).send().map_or(1, |()| 0)
+    SupervisorMessage::Outcome(Box::new(load.run(&stop))).send();
+    0
 }

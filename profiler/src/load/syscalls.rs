@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString, c_void};
 use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -12,6 +13,7 @@ use nix::errno::Errno;
 use nix::sched::CloneFlags;
 use nix::sys::mman::{self, MapFlags, MmapAdvise, ProtFlags};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::socket::{SockaddrIn, SockaddrLike as _};
 use rustix::io::retry_on_intr;
 use rustix::process::{WaitOptions, waitpid};
 
@@ -28,27 +30,22 @@ pub(crate) fn set_loopback(socket: BorrowedFd<'_>, up: bool) -> io::Result<()> {
 }
 
 /// Gives `lo` an address, in place of the one that it had.
-pub(super) fn set_address(socket: BorrowedFd<'_>, address: std::net::Ipv4Addr) -> io::Result<()> {
+pub(super) fn set_address(socket: BorrowedFd<'_>, address: Ipv4Addr) -> io::Result<()> {
     let mut request = loopback();
     request.ifr_ifru.ifru_addr = ipv4(address);
     interface(socket, libc::SIOCSIFADDR, request).map(drop)
 }
 
-fn ipv4(address: std::net::Ipv4Addr) -> libc::sockaddr {
-    let address = libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: 0,
-        sin_addr: libc::in_addr { s_addr: u32::from(address).to_be() },
-        sin_zero: [0; 8],
-    };
-    // SAFETY: both are structures of 16 bytes of integers, made to be read as each other.
-    unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) }
+fn ipv4(address: Ipv4Addr) -> libc::sockaddr {
+    let address = SockaddrIn::from(SocketAddrV4::new(address, 0));
+    // SAFETY: it points to a structure of 16 bytes, made to be read as this one.
+    unsafe { *address.as_ptr() }
 }
 
 /// Adds a neighbour on `lo`, permanent or not: arp(7).
 pub(super) fn set_neighbour(
     socket: BorrowedFd<'_>,
-    address: std::net::Ipv4Addr,
+    address: Ipv4Addr,
     stays: bool,
 ) -> io::Result<()> {
     // SAFETY: all-zero bytes are a valid `arpreq`: integers and arrays of them.
@@ -160,12 +157,12 @@ pub(super) fn start_in_session(command: &mut Command, start: Start) {
 /// Starts a process that calls `setsid` and ends, and waits for it.
 pub(crate) fn setsid_in_child() -> io::Result<ExitStatus> {
     // SAFETY: setsid takes nothing.
-    ended(spawn(|| i32::from(unsafe { libc::setsid() } < 0) as isize)?)
+    ended(spawn(OUR_MEMORY, || isize::from(unsafe { libc::setsid() } < 0))?)
 }
 
 /// Starts a process that ends at once, and waits for it.
 pub(super) fn spawn_noop() -> io::Result<()> {
-    ended(spawn(|| 0)?).map(drop)
+    ended(spawn(OUR_MEMORY, || 0)?).map(drop)
 }
 
 /// Starts the program at `path`, with its arguments and all of its environment, and waits for its end: three system calls of the
@@ -178,7 +175,7 @@ pub(super) fn execute(
 ) -> io::Result<ExitStatus> {
     let (arguments, environment) = (pointers(arguments), pointers(environment));
     let mut refused = 0;
-    let child = spawn(|| {
+    let child = spawn(OUR_MEMORY, || {
         // SAFETY: path and strings end with 0, and both lists with a null pointer; all outlive the call.
         unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
         // The caller's, whose thread this shares.
@@ -194,29 +191,20 @@ fn pointers(all: &[CString]) -> Vec<*const libc::c_char> {
     all.iter().map(|one| one.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
-/// Starts a process that ends with what `work` says, which has to be async-signal-safe and must not fault. It shares this one's
-/// memory, which waits until it has ended, as with `vfork`. A copy of the memory would take longer the more there is.
-fn spawn(work: impl FnMut() -> isize) -> io::Result<libc::pid_t> {
+/// Memory that is shared with a process, as with `vfork`: a copy would take longer the more there is.
+const OUR_MEMORY: CloneFlags = CloneFlags::CLONE_VM;
+
+/// Starts a process that ends with what `work` says, which has to be async-signal-safe, and must not fault in memory that is
+/// [shared](OUR_MEMORY). This one waits until it has ended.
+fn spawn(memory: CloneFlags, work: impl FnMut() -> isize) -> io::Result<libc::pid_t> {
     /// Enough for a system call and for a signal, whose frame has all registers: 11 KiB with AMX.
     const STACK_BYTES: usize = 32 << 10;
     let mut stack = vec![0_u8; STACK_BYTES];
-    let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK;
+    let flags = memory | CloneFlags::CLONE_VFORK;
     // SAFETY: the child has a stack of its own, does what is async-signal-safe alone, and has ended when the call returns.
     let child =
         unsafe { nix::sched::clone(Box::new(work), &mut stack, flags, Some(libc::SIGCHLD)) };
     Ok(child?.as_raw())
-}
-
-/// Forks a child that ends with what `work` says, and waits for it. `work` has to be async-signal-safe: other threads may hold
-/// locks. It may fault: one that shares this process's memory would end it, too, before Linux 5.16.
-pub(super) fn in_child(work: fn() -> i32) -> io::Result<ExitStatus> {
-    // SAFETY: the child calls `work` and _exit alone, which are async-signal-safe.
-    match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
-        // SAFETY: as above.
-        0 => unsafe { libc::_exit(work()) },
-        child => ended(child),
-    }
 }
 
 /// Waits until a child has ended.
@@ -326,7 +314,9 @@ impl Missing {
 pub(super) fn has_32_bit_calls() -> bool {
     /// `getpid` of 32-bit programs.
     const GETPID: u32 = 20;
-    in_child(|| i32::from(call_32(GETPID, [0; 4]) <= 0)).is_ok_and(|status| status.success())
+    // One that shares our memory would end us, too, before Linux 5.16.
+    let child = spawn(CloneFlags::empty(), || isize::from(call_32(GETPID, [0; 4]) <= 0));
+    child.and_then(ended).is_ok_and(|status| status.success())
 }
 
 /// Makes calls that set the thread's ids to those that it has and its groups to none, and calls on capabilities, keys, namespaces

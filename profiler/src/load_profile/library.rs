@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 
-use super::{LoadProfile, Origin, Work};
+use super::{LoadProfile, Origin};
 use crate::error::{Failure, exit};
 use crate::text::nearest;
 use crate::toml_file;
@@ -39,11 +39,6 @@ impl Library {
         let mut folders = first.to_vec();
         folders.extend(std::env::split_paths(&named));
         folders.retain(|folder| !folder.as_os_str().is_empty());
-        Self { folders }
-    }
-
-    /// These folders, then this program.
-    pub fn new(folders: Vec<PathBuf>) -> Self {
         Self { folders }
     }
 
@@ -99,8 +94,10 @@ impl Library {
     /// # Errors
     /// If a part does not exist, is not valid, or has parts itself.
     pub fn parts(&self, profile: &LoadProfile) -> Result<Vec<LoadProfile>, Failure> {
-        let Work::Parts(names) = &profile.work else { return Ok(vec![profile.clone()]) };
-        let parts = names.iter().map(|name| {
+        if profile.parts.is_empty() {
+            return Ok(vec![profile.clone()]);
+        }
+        let parts = profile.parts.iter().map(|name| {
             let part = self.part(name, &profile.origin);
             part.map_err(|why| unusable(format!("{}: part `{name}`: {why}", profile.origin)))
         });
@@ -117,10 +114,10 @@ impl Library {
             None => self.named(name),
         };
         let part = part.map_err(|error| error.to_string())?;
-        match part.work {
-            Work::Hook(_) => Ok(part),
-            Work::Parts(_) => Err("has parts itself; name those here".to_owned()),
+        if !part.parts.is_empty() {
+            return Err("has parts itself; name those here".to_owned());
         }
+        Ok(part)
     }
 
     fn named(&self, name: &str) -> Result<LoadProfile, Failure> {
@@ -215,7 +212,7 @@ mod tests {
     #[test]
     fn a_folder_of_the_user_comes_first() {
         let mine = folder(&[("bind.toml", HOOK), ("own.toml", HOOK), ("notes.txt", "no profile")]);
-        let library = Library::new(vec![mine.path().to_owned()]);
+        let library = Library { folders: vec![mine.path().to_owned()] };
         assert_eq!(library.find("bind").unwrap().title, "mine");
         assert_eq!(library.find("own").unwrap().title, "mine");
         assert_ne!(library.find("connect").unwrap().title, "mine");
@@ -237,7 +234,7 @@ mod tests {
         assert!(error.contains("did you mean `connect`?"), "{error}");
         let error = Library::default().find("nowhere/connect.toml").unwrap_err().to_string();
         assert!(error.contains("--profile connect"), "{error}");
-        let gone = Library::new(vec!["/no/such/folder".into()]);
+        let gone = Library { folders: vec!["/no/such/folder".into()] };
         assert_eq!(gone.list().unwrap_err().code, exit::BAD_INPUT);
     }
 
@@ -265,7 +262,7 @@ mod tests {
             let error = library.parts(&find(name)).unwrap_err().to_string();
             assert!(error.contains(words) && error.contains(name), "{error}");
         }
-        let listed = Library::new(vec![mine.path().to_owned()]).list().unwrap();
+        let listed = Library { folders: vec![mine.path().to_owned()] }.list().unwrap();
         let bad: Vec<&str> = listed
             .iter()
             .filter(|entry| entry.profile.is_err())

@@ -32,25 +32,18 @@ pub struct LoadProfile {
     pub modules: Vec<String>,
     /// Notes on the load and its hits.
     pub notes: String,
-    /// What it measures.
-    #[serde(flatten)]
-    pub work: Work,
-}
-
-/// What a profile measures.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Work {
-    /// Handlers and their loads.
-    Hook(Box<Hook>),
-    /// Names of other profiles, run one after the other.
-    Parts(Vec<String>),
+    /// What it measures, unless it has parts.
+    #[serde(skip_serializing_if = "Hook::is_empty")]
+    pub hook: Hook,
+    /// Names of other profiles, run one after the other in its place.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<String>,
 }
 
 /// Handlers, and the loads that call them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Hook {
-    /// The handlers, in the order of the report; never empty.
+    /// The handlers, in the order of the report; empty in a profile of parts alone.
     pub handlers: Vec<Wanted>,
     /// Module parameter that has to be 1 for the hook to be installed.
     pub parameter: Option<String>,
@@ -110,12 +103,8 @@ impl fmt::Display for Origin {
     }
 }
 
-impl LoadProfile {
-    /// The handlers and loads; `None` if it has parts.
-    pub fn hook(&self) -> Option<&Hook> {
-        match &self.work {
-            Work::Hook(hook) => Some(hook),
-            Work::Parts(_) => None,
-        }
+impl Hook {
+    fn is_empty(&self) -> bool {
+        self.handlers.is_empty()
     }
 }

@@ -6,7 +6,7 @@ use regex::Regex;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Builtin, Hook, LoadProfile, LtpTests, Origin, Wanted, Work};
+use super::{Builtin, Hook, LoadProfile, LtpTests, Origin, Wanted};
 use crate::load::{BuiltinKind, Rate};
 use crate::toml_file::{self, BadToml, Mistake};
 
@@ -33,7 +33,7 @@ struct File {
 #[serde(rename = "Handler", deny_unknown_fields)]
 struct FileHandler {
     name: Spanned<String>,
-    least_hits: Spanned<u64>,
+    least_hits: u64,
 }
 
 #[derive(Deserialize)]
@@ -59,13 +59,12 @@ impl LoadProfile {
     /// The first error: syntax, an unknown or missing key, an invalid value.
     pub fn parse(name: &str, origin: Origin, text: &str) -> Result<Self, BadToml> {
         let file = origin.to_string();
-        let profile = toml_file::parse(text, &file, |file: File| file.check(name, origin))?;
-        Ok(Self { text: text.to_owned(), ..profile })
+        toml_file::parse(text, &file, |file: File| file.check(name, origin, text.to_owned()))
     }
 }
 
 impl File {
-    fn check(self, name: &str, origin: Origin) -> Result<LoadProfile, Mistake> {
+    fn check(self, name: &str, origin: Origin, text: String) -> Result<LoadProfile, Mistake> {
         if self.title.get_ref().trim().is_empty() || self.title.get_ref().contains('\n') {
             return Err((self.title.span(), "title must be one line of text".to_owned()));
         }
@@ -75,12 +74,11 @@ impl File {
         let title = self.title.get_ref().clone();
         let modules = self.module.iter().map(|module| module.get_ref().clone()).collect();
         let notes = self.notes.trim().to_owned();
-        let work = match self.parts {
-            Some(ref parts) => Work::Parts(self.parts(parts)?),
-            None => Work::Hook(Box::new(self.hook()?)),
+        let (hook, parts) = match &self.parts {
+            Some(parts) => (Hook::default(), self.parts(parts)?),
+            None => (self.hook()?, Vec::new()),
         };
-        let text = String::new();
-        Ok(LoadProfile { name: name.to_owned(), origin, text, title, modules, notes, work })
+        Ok(LoadProfile { name: name.to_owned(), origin, text, title, modules, notes, hook, parts })
     }
 
     fn parts(&self, parts: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<String>, Mistake> {
@@ -123,7 +121,7 @@ impl File {
             if handlers.iter().any(|other| other.name == *name.get_ref()) {
                 return Err((name.span(), format!("handler `{}` is named twice", name.get_ref())));
             }
-            handlers.push(Wanted { name: name.into_inner(), least_hits: least_hits.into_inner() });
+            handlers.push(Wanted { name: name.into_inner(), least_hits });
         }
         if let Some(parameter) = &self.parameter {
             plain_name(parameter, "the name of a module's parameter")?;
@@ -235,7 +233,7 @@ rate = "200/s"
     #[test]
     fn a_profile_keeps_the_order_of_its_handlers() {
         let profile = parse(GOOD).unwrap();
-        let hook = profile.hook().unwrap();
+        let hook = profile.hook;
         let names: Vec<_> = hook.handlers.iter().map(|h| (h.name.as_str(), h.least_hits)).collect();
         assert_eq!(names, [("bind_*", 1000), ("a_first", 7)]);
         let builtin = hook.builtin.unwrap();
@@ -297,6 +295,7 @@ rate = "200/s"
     #[test]
     fn a_profile_of_parts_names_them_in_order() {
         let profile = parse("title = \"all\"\nparts = [\"connect\", \"bind\"]").unwrap();
-        assert_eq!(profile.work, Work::Parts(vec!["connect".to_owned(), "bind".to_owned()]));
+        assert_eq!(profile.parts, ["connect", "bind"]);
+        assert_eq!(profile.hook, Hook::default());
     }
 }

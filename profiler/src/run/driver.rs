@@ -14,7 +14,7 @@ use crate::text::plural;
 
 /// The module of a run, from before its handlers were looked up.
 pub(super) struct Driver {
-    facts: ModuleFacts,
+    pub(super) facts: ModuleFacts,
     loads: Loads,
     /// Its kprobes. Where they cannot be read, `profiler doctor` says why.
     own_probes: Option<OwnProbes>,
@@ -70,10 +70,6 @@ impl Driver {
             Warning::DriverMissed(Handlers(probe.handlers.clone()), missed, place).into()
         });
         warnings.collect()
-    }
-
-    pub(super) fn facts(&self) -> &ModuleFacts {
-        &self.facts
     }
 
     /// The handlers in this load of the module, if it is not the load in `known`, in which `targets` were looked

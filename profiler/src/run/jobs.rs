@@ -3,57 +3,40 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::internal;
 use crate::args::{LtpArgs, RunArgs};
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail, exit};
 use crate::kernel::host::read_public_fact;
 use crate::kernel::target::{KernelFiles, LeftOut, Resolved, Target};
 use crate::load::ltp::{LtpLoad, LtpOptions};
 use crate::load::{BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, Load, SandboxedLoad};
-use crate::load_profile::{Builtin, Hook, Library, LoadProfile, Wanted};
+use crate::load_profile::{Builtin, Library, LoadProfile, Wanted};
 use crate::probe::resolve_programs;
+use crate::recording::LoadProfileUsed;
 use crate::recording::warning::{Handlers, Warning, WarningRecord};
 
 /// Window of a load that does not end by itself, where no other was asked for.
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
 /// Handlers under one load.
+#[derive(Default)]
 pub(super) struct Job {
-    /// Name of the load profile.
-    pub(super) profile: Option<String>,
+    /// The load profile, which says how many hits it wants of its handlers.
+    pub(super) profile: Option<LoadProfile>,
     pub(super) targets: Vec<Target>,
     /// What patterns match and no probe can be placed on.
     pub(super) left_out: Vec<LeftOut>,
-    /// The profile's handlers, and how many hits it wants of each.
-    wanted: Vec<Wanted>,
     /// Length of the window; `None` is until the load has ended.
     pub(super) duration: Option<Duration>,
     /// What is known before anything is measured.
     pub(super) warnings: Vec<WarningRecord>,
     /// Run side by side.
-    loads: Vec<Load>,
+    pub(super) loads: Vec<Load>,
 }
 
 /// All jobs of a run, in order, checked as far as can be without measuring.
 pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
     let Some(name) = &args.ltp.profile else {
-        let Resolved { targets, left_out } = if args.no_probe {
-            Resolved::default()
-        } else if !args.bpf_progs.is_empty() {
-            resolve_programs(&args.bpf_progs)?
-        } else {
-            KernelFiles::default().resolve_all(args.module.as_deref(), &args.handlers)?
-        };
-        let (loads, duration) = loads(args, None)?;
-        return Ok(vec![Job {
-            profile: None,
-            wanted: Vec::new(),
-            duration,
-            targets,
-            left_out,
-            warnings: Vec::new(),
-            loads,
-        }]);
+        return Ok(vec![job(args, None)?]);
     };
     let library = Library::of_user(&args.ltp.profiles_folders);
     let profile = library.find(name)?;
@@ -62,7 +45,7 @@ pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
     let mut absent: Vec<WarningRecord> = Vec::new();
     let mut first_error = None;
     for part in &parts {
-        match of_part(args, part) {
+        match job(args, Some(part)) {
             Ok(job) => jobs.push(job),
             // Drivers differ in their hooks: a table with a part missing is better than none.
             Err(error) if parts.len() > 1 && error.code == exit::NO_TARGET => {
@@ -80,32 +63,19 @@ pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
     Ok(jobs)
 }
 
-fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Failure> {
-    let Some(hook) = part.hook() else {
-        return Err(internal(format!("{} has no handlers", part.origin)));
-    };
+/// The handlers and loads that are named, or those of a load profile.
+fn job(args: &RunArgs, profile: Option<&LoadProfile>) -> Result<Job, Failure> {
     // First, so that an impossible load is reported even where no driver is loaded.
-    let (loads, duration) = loads(args, Some((part, hook)))?;
-    let module = module(args, part)?;
+    let (loads, duration) = loads(args, profile)?;
     let mut warnings = Vec::new();
-    let Resolved { targets, left_out } = resolve(module.as_deref(), hook, part, &mut warnings)?;
-    if let (Some(parameter), Some(module)) = (&hook.parameter, &module) {
-        warnings.extend(switched_off(module, parameter));
-    }
-    Ok(Job {
-        profile: Some(part.name.clone()),
-        wanted: hook.handlers.clone(),
-        duration,
-        targets,
-        left_out,
-        warnings,
-        loads,
-    })
-}
-
-/// Options that do not go together.
-fn usage(text: String) -> Failure {
-    Failure::new(exit::USAGE, text)
+    let Resolved { targets, left_out } = match profile {
+        Some(profile) => of_profile(args, profile, &mut warnings)?,
+        None if args.no_probe => Resolved::default(),
+        None if !args.bpf_progs.is_empty() => resolve_programs(&args.bpf_progs)?,
+        None => KernelFiles::default().resolve_all(args.module.as_deref(), &args.handlers)?,
+    };
+    let profile = profile.cloned();
+    Ok(Job { profile, targets, left_out, duration, warnings, loads })
 }
 
 fn matches(wanted: &Wanted, name: &str) -> bool {
@@ -120,24 +90,28 @@ fn module(args: &RunArgs, part: &LoadProfile) -> Result<Option<String>, Failure>
     let files = KernelFiles::default();
     let loaded = part.modules.iter().find(|module| files.require_loaded(module).is_ok());
     if loaded.is_none() {
-        let text = format!(
+        bail!(
+            NO_TARGET,
             "load profile {}: none of its modules is loaded ({}): insmod one, or name yours with --module",
             part.name,
             part.modules.join(", ")
         );
-        return Err(Failure::new(exit::NO_TARGET, text));
     }
     Ok(loaded.cloned())
 }
 
 /// The handlers that exist here: versions of a driver differ, so some may be missing.
-fn resolve(
-    module: Option<&str>,
-    hook: &Hook,
-    part: &LoadProfile,
+fn of_profile(
+    args: &RunArgs,
+    profile: &LoadProfile,
     warnings: &mut Vec<WarningRecord>,
 ) -> Result<Resolved, Failure> {
-    let files = KernelFiles::default();
+    let module = module(args, profile)?;
+    let hook = &profile.hook;
+    if let (Some(parameter), Some(module)) = (&hook.parameter, &module) {
+        warnings.extend(switched_off(module, parameter));
+    }
+    let (module, files) = (module.as_deref(), KernelFiles::default());
     let names: Vec<String> = hook.handlers.iter().map(|wanted| wanted.name.clone()).collect();
     let error = match files.resolve_all(module, &names) {
         Ok(resolved) => return Ok(resolved),
@@ -158,7 +132,7 @@ fn resolve(
         return Err(error);
     }
     let (missing, why) = (Handlers(missing), reasons.join("; "));
-    warnings.push(Warning::HandlerMissing(missing, part.name.clone(), why).into());
+    warnings.push(Warning::HandlerMissing(missing, profile.name.clone(), why).into());
     files.resolve_all(module, &present)
 }
 
@@ -174,30 +148,29 @@ fn switched_off(module: &str, parameter: &str) -> Option<WarningRecord> {
 /// The loads, and the length of the window; `None` is until they have ended.
 fn loads(
     args: &RunArgs,
-    profile: Option<(&LoadProfile, &Hook)>,
+    profile: Option<&LoadProfile>,
 ) -> Result<(Vec<Load>, Option<Duration>), Failure> {
     if let [program, rest @ ..] = args.load.as_slice() {
-        let load = CommandLoad::new(program, rest.to_vec()).sandbox(args.sandbox());
+        let load = CommandLoad::new(program, rest.to_vec(), args.sandbox());
         return Ok((vec![Load::Command(Box::new(load))], args.duration));
     }
-    let hook = profile.map(|(_, hook)| hook);
     if let Some(kinds) = &args.builtin {
         return builtin(args, kinds, profile);
     }
-    let of_profile = hook.and_then(|hook| hook.ltp.as_ref());
+    let of_profile = profile.and_then(|profile| profile.hook.ltp.as_ref());
     let suite = args.ltp.suite.clone().or(of_profile.map(|ltp| ltp.suite.clone()));
     let Some(suite) = suite else {
-        if let Some((profile, _)) = profile {
-            return Err(usage(format!(
+        if let Some(profile) = profile {
+            bail!(
+                USAGE,
                 "load profile {} has no tests of LTP: add --builtin for its built-in load",
                 profile.name
-            )));
+            );
         }
         let LtpArgs { tests, skip, .. } = &args.ltp;
         if tests.is_some() || skip.is_some() {
             let option = if tests.is_some() { "--ltp-tests" } else { "--ltp-skip" };
-            let text = format!("{option} needs a list of tests: add --ltp-suite, such as syscalls");
-            return Err(usage(text));
+            bail!(USAGE, "{option} needs a list of tests: add --ltp-suite, such as syscalls");
         }
         return Ok((vec![Load::Idle], args.duration.or(Some(DEFAULT_DURATION))));
     };
@@ -219,22 +192,23 @@ fn loads(
 fn builtin(
     args: &RunArgs,
     kinds: &[BuiltinKind],
-    profile: Option<(&LoadProfile, &Hook)>,
+    profile: Option<&LoadProfile>,
 ) -> Result<(Vec<Load>, Option<Duration>), Failure> {
     let named = kinds.iter().map(|&kind| Builtin { kind, workers: 1, rate: None, operations: 0 });
     let (all, operations) = match (kinds, profile) {
         ([], None) => {
-            return Err(usage(
+            bail!(
+                USAGE,
                 "--builtin needs the name of a load, such as connect; without one it is for a --profile"
-                    .to_owned(),
-            ));
+            );
         }
-        ([], Some((profile, hook))) => {
-            let Some(builtin) = hook.builtin else {
-                return Err(usage(format!(
+        ([], Some(profile)) => {
+            let Some(builtin) = profile.hook.builtin else {
+                bail!(
+                    USAGE,
                     "load profile {} has no built-in load: leave --builtin out for its tests of LTP",
                     profile.name
-                )));
+                );
             };
             (vec![builtin], args.duration.is_none().then_some(builtin.operations))
         }
@@ -256,23 +230,28 @@ fn builtin(
 }
 
 impl Job {
-    /// Hits that the profile wants of each of these.
-    pub(super) fn least_hits_of(&self, targets: &[&Target]) -> Vec<Option<u64>> {
+    /// The load profile, with the hits that it wants of each of these.
+    pub(super) fn profile_used(&self, targets: &[&Target]) -> Option<LoadProfileUsed> {
+        let LoadProfile { name, hook, .. } = self.profile.as_ref()?;
         let wanted = targets.iter().map(|target| {
-            let of_name = self.wanted.iter().filter(|wanted| wanted.name == target.name);
-            let of_glob = self.wanted.iter().filter(|wanted| matches(wanted, &target.name));
+            let of_name = hook.handlers.iter().filter(|wanted| wanted.name == target.name);
+            let of_glob = hook.handlers.iter().filter(|wanted| matches(wanted, &target.name));
             of_name.chain(of_glob).next()
         });
-        wanted.map(|wanted| Some(wanted?.least_hits)).collect()
+        let least_hits = wanted.map(|wanted| Some(wanted?.least_hits)).collect();
+        Some(LoadProfileUsed { name: name.clone(), least_hits })
     }
 
     /// The loads, to be run side by side after this warm-up, which may ask `counter` for the handlers' hits.
     pub(super) fn loads(&self, warmup: Duration, counter: &HitCounter) -> Vec<Load> {
-        let loads = self.loads.iter().map(|load| match load.clone() {
-            Load::Builtin(load) => Load::Builtin(Box::new(load.warm_up(warmup))),
-            Load::Ltp(load) => Load::Ltp(Box::new(load.counter(counter.clone()))),
-            load => load,
-        });
-        loads.collect()
+        let mut loads = self.loads.clone();
+        for load in &mut loads {
+            match load {
+                Load::Builtin(load) => load.warm_up(warmup),
+                Load::Ltp(load) => load.counter = Some(counter.clone()),
+                Load::Idle | Load::Command(_) => {}
+            }
+        }
+        loads
     }
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::args::RunArgs;
 use crate::error::{Failure, exit};
@@ -23,13 +23,13 @@ use crate::kernel::target::{KernelFiles, LeftOut, Resolved, Target, not_traceabl
 use crate::probe::{self, FellBack, Precision, ProbeError, Probes, RunStats, Session as _};
 use crate::progress::Progress;
 use crate::recording::warning::{Handlers, Warning, WarningRecord};
-use crate::recording::{Backend, HistogramLayout, LoadProfileUsed, Recording};
+use crate::recording::{Backend, HistogramLayout, Recording};
 use crate::text::plural;
 
 use driver::Driver;
 use jobs::Job;
 use signals::Signals;
-use window::{Context, Window, WindowLoad};
+use window::{Context, Window};
 
 /// Probes on so many handlers come off before anybody waits.
 const SOON_OFF: usize = 20;
@@ -40,6 +40,11 @@ pub struct Run<'a> {
     /// What was loaded before the handlers were looked up.
     known: Loads,
     jobs: Vec<Job>,
+    host: HostFacts,
+    runtime: Runtime,
+    /// Set once probes were attached, as all histograms of a run have the same digits: why they have fewer than by default, if
+    /// they do.
+    coarser: OnceCell<Option<WarningRecord>>,
 }
 
 /// What a run has brought.
@@ -54,11 +59,17 @@ impl<'a> Run<'a> {
     /// Looks up all that the arguments name.
     ///
     /// # Errors
-    /// If a handler or load is missing or cannot be measured, or arguments contradict each other.
+    /// If a handler or load is missing or cannot be measured, arguments contradict each other, or the system has no threads.
     pub fn prepare(args: &'a RunArgs) -> Result<Self, Failure> {
         let known = Loads::now();
         let jobs = jobs::of(args)?;
-        Ok(Self { args, known, jobs })
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .map_err(|error| internal(format!("cannot start the async runtime: {error}")))?;
+        let host = host::collect();
+        Ok(Self { args, known, jobs, host, runtime, coarser: OnceCell::new() })
     }
 
     /// Whether it has parts or repetitions, which are recordings of their own.
@@ -69,59 +80,19 @@ impl<'a> Run<'a> {
     /// Measures all jobs, unless a signal or an error ends the run early.
     ///
     /// # Errors
-    /// If the system has no threads for it, or refuses to hand over signals.
+    /// If the system refuses to hand over signals.
     pub fn measure(&self, progress: &mut Progress) -> Result<Measured, Failure> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .map_err(|error| internal(format!("cannot start the async runtime: {error}")))?;
-        let mut signals = runtime.block_on(async { Signals::new() })?;
-        let (host, digits) = (host::collect(), OnceCell::new());
-        let bench = Bench { run: self, host: &host, runtime: &runtime, digits };
-        Ok(repeat::all(&bench, &mut signals, progress))
-    }
-}
-
-/// What all jobs of a run share.
-struct Bench<'a> {
-    run: &'a Run<'a>,
-    host: &'a HostFacts,
-    runtime: &'a tokio::runtime::Runtime,
-    /// Once probes were attached: all histograms of a run have the same.
-    digits: OnceCell<Digits>,
-}
-
-/// Digits of the histograms.
-struct Digits {
-    precision: Precision,
-    /// Why they are fewer than by default.
-    coarser: Option<WarningRecord>,
-}
-
-/// One job, measured.
-struct Done {
-    recording: Recording,
-    end: Result<(), Failure>,
-}
-
-impl Bench<'_> {
-    /// Runs the loads of a job in a window.
-    fn record(&self, job: &Job, context: &mut Context<'_>) -> Result<Window, Failure> {
-        let (counter, questions) = mpsc::channel(1);
-        let args = self.run.args;
-        let load = WindowLoad { loads: job.loads(args.warmup, &counter), questions };
-        let recorded = Window::record(args, job.duration, load, self.precision(), context);
-        self.runtime.block_on(recorded)
+        let mut signals = self.runtime.block_on(async { Signals::new() })?;
+        Ok(repeat::all(self, &mut signals, progress))
     }
 
-    /// Attaches the probes, runs the loads, and makes the recording.
+    /// Attaches the probes of a job, runs its loads, and makes the recording; what is wrong with it, too.
     fn one(
         &self,
         job: &Job,
         signals: &mut Signals,
         progress: &mut Progress,
-    ) -> Result<Done, Failure> {
+    ) -> Result<(Recording, Option<Failure>), Failure> {
         let driver = Driver::of(&job.targets)?;
         let (targets, gone) = self.targets(job, driver.as_ref(), progress)?;
         warn(progress, &job.warnings);
@@ -130,14 +101,12 @@ impl Bench<'_> {
         let stats = RunStats::begin(&targets, &session.targets());
         let other_backends = fell_back(&session.fell_back);
         warn(progress, &other_backends);
-        let load_profile = job.profile.clone().map(|name| {
-            let least_hits = job.least_hits_of(&session.targets());
-            LoadProfileUsed { name, least_hits }
-        });
+        let load_profile = job.profile_used(&session.targets());
         let mut left_out = [&job.left_out[..], &gone, &session.left_out].concat();
         left_out.sort();
-        let mut window =
-            self.record(job, &mut Context { session: &mut session, signals, progress })?;
+        let mut context = Context { session: &mut session, signals, progress };
+        let recorded = Window::record(job, self.args.warmup, self.precision(), &mut context);
+        let mut window = self.runtime.block_on(recorded)?;
         progress.end();
 
         // Before the probes come off: afterwards another tracer cannot be found any more.
@@ -164,7 +133,7 @@ impl Bench<'_> {
         warnings.extend(change.clone().map(|what| Warning::DriverReplaced(what).into()));
         warnings.extend(missed);
         warnings.extend(other_backends);
-        warnings.extend(self.digits.get().and_then(|digits| digits.coarser.clone()));
+        warnings.extend(self.coarser.get().cloned().flatten());
         warnings.extend((too_deep > 0).then(|| Warning::TooDeep(too_deep).into()));
         warnings.extend(by_kernel(averages));
         warnings.extend(trouble.as_ref().map(ended_by_error));
@@ -173,16 +142,16 @@ impl Bench<'_> {
             load_profile,
             interrupted: signal.is_some() || trouble.is_some(),
             host: self.host.clone(),
-            modules: driver.iter().map(|driver| driver.facts().clone()).collect(),
+            modules: driver.iter().map(|driver| driver.facts.clone()).collect(),
             left_out,
             call_tree,
             warnings,
-            ..window.recording(self.run.args.clock, histogram)
+            ..window.recording(self.args.clock, histogram)
         };
         recording.warn();
         let error = signal.or(foreign.err().map(Failure::from)).or(trouble);
         let error = error.or(change.map(driver::replaced)).or(nothing_measured(&recording));
-        Ok(Done { recording, end: error.map_or(Ok(()), Err) })
+        Ok((recording, error))
     }
 
     /// The handlers, and what was left out of them if they had to be looked up again.
@@ -195,7 +164,7 @@ impl Bench<'_> {
         if let Some(probes) = driver.and_then(Driver::own_probes) {
             progress.say(&probes);
         }
-        let again = driver.map(|driver| driver.look_up(&job.targets, &self.run.known));
+        let again = driver.map(|driver| driver.look_up(&job.targets, &self.known));
         let Some(Resolved { targets, left_out }) = again.transpose()?.flatten() else {
             return Ok((job.targets.clone(), Vec::new()));
         };
@@ -207,15 +176,15 @@ impl Bench<'_> {
     fn attach(&self, targets: &[Target], progress: &Progress) -> Result<Probes, Failure> {
         let attaching = Instant::now();
         // All jobs of a run have the same digits: those for which there is room with the most handlers.
-        let most = self.run.jobs.iter().map(|job| job.targets.len()).max().unwrap_or_default();
-        let room_for = if self.digits.get().is_none() { most } else { 0 };
+        let most = self.jobs.iter().map(|job| job.targets.len()).max().unwrap_or_default();
+        let room_for = if self.coarser.get().is_none() { most } else { 0 };
         let precision = self.precision();
-        let mut options = probe::Options { precision, room_for, ..self.run.args.probes() };
+        let mut options = probe::Options { precision, room_for, ..self.args.probes() };
         let mut coarser = None;
         let mut attached = Probes::attach(targets, options);
         if let Err(ProbeError::Memory { text, fits_with_two_digits: true }) = &attached
-            && self.run.args.precision.is_none()
-            && self.digits.get().is_none()
+            && self.args.precision.is_none()
+            && self.coarser.get().is_none()
         {
             let warning = WarningRecord::from(Warning::Coarser(text.clone()));
             warn(progress, std::slice::from_ref(&warning));
@@ -224,7 +193,7 @@ impl Bench<'_> {
             attached = Probes::attach(targets, options);
         }
         let session = attached.map_err(|error| refused(targets, error))?;
-        self.digits.get_or_init(|| Digits { precision: options.precision, coarser });
+        self.coarser.get_or_init(|| coarser);
         let count = session.targets().len();
         let probes = format!(
             "probes on {count} handler{} attached in {:.2} s; their histograms take {:.1} MiB of kernel memory",
@@ -233,13 +202,15 @@ impl Bench<'_> {
             session.memory_bytes() as f64 / f64::from(1 << 20),
         );
         let without = "no probes: the load and its costs alone are measured";
-        progress.say(if self.run.args.no_probe { without } else { &probes });
+        progress.say(if self.args.no_probe { without } else { &probes });
         Ok(session)
     }
 
     fn precision(&self) -> Precision {
-        let chosen = self.digits.get().map(|digits| digits.precision);
-        chosen.or(self.run.args.precision).unwrap_or_default()
+        match self.coarser.get() {
+            Some(Some(_)) => Precision::Two,
+            _ => self.args.precision.unwrap_or_default(),
+        }
     }
 }
 

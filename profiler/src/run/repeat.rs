@@ -1,7 +1,7 @@
 //! All runs of one command: the parts of a load profile in turn, and that as often as asked for.
 
 use super::signals::{Signals, ended_by, was_ended};
-use super::{Bench, Done, Measured, Run, driver, verdict};
+use super::{Measured, Run, driver, verdict};
 use crate::args::RunArgs;
 use crate::load::LoadStatus;
 use crate::progress::Progress;
@@ -9,8 +9,8 @@ use crate::recording::SeriesPosition;
 
 /// Measures until all is done, or a signal, an error or a failed load ends it: what the runs before have
 /// measured is not lost by it.
-pub(super) fn all(bench: &Bench<'_>, signals: &mut Signals, progress: &mut Progress) -> Measured {
-    let Run { args: RunArgs { repeat, max_loss, .. }, jobs, .. } = bench.run;
+pub(super) fn all(run: &Run<'_>, signals: &mut Signals, progress: &mut Progress) -> Measured {
+    let Run { args: RunArgs { repeat, max_loss, .. }, jobs, .. } = run;
     let (repeat, parts) = (*repeat, jobs.len());
     let mut all = Measured { recordings: Vec::new(), end: Ok(()) };
     let mut changed = Ok(());
@@ -19,7 +19,7 @@ pub(super) fn all(bench: &Bench<'_>, signals: &mut Signals, progress: &mut Progr
         // One that came while probes were taken off or put on. Before the first run it stays pending: the run
         // ends by it at once, with an empty report.
         if !all.recordings.is_empty()
-            && let Some(caught) = bench.runtime.block_on(signals.pending())
+            && let Some(caught) = run.runtime.block_on(signals.pending())
         {
             all.end = Err(ended_by(caught));
             break;
@@ -27,11 +27,11 @@ pub(super) fn all(bench: &Bench<'_>, signals: &mut Signals, progress: &mut Progr
         if repeat > 1 && number == 0 {
             progress.say(&format!("run {round} of {repeat}"));
         }
-        if parts > 1 {
-            let name = job.profile.as_deref().unwrap_or_default();
+        let part = job.profile.as_ref().filter(|_| parts > 1).map(|profile| &profile.name);
+        if let Some(name) = part {
             progress.say(&format!("part {} of {parts}: {name}", number + 1));
         }
-        let Done { mut recording, end } = match bench.one(job, signals, progress) {
+        let (mut recording, error) = match run.one(job, signals, progress) {
             Ok(done) => done,
             Err(error) => {
                 all.end = Err(error);
@@ -42,13 +42,13 @@ pub(super) fn all(bench: &Bench<'_>, signals: &mut Signals, progress: &mut Progr
             recording.warnings.push(warning);
             changed = changed.and(Err(error));
         }
-        if parts > 1 {
+        if part.is_some() {
             let order = u32::try_from(order).unwrap_or(u32::MAX);
-            recording.place = Some(SeriesPosition { boot: 0, order, part: job.profile.clone() });
+            recording.place = Some(SeriesPosition { boot: 0, order, part: part.cloned() });
         }
         let failed =
             recording.loads.iter().any(|run| matches!(run.outcome.status, LoadStatus::Failed(_)));
-        if end.as_ref().is_err_and(was_ended) && repeat > 1 && !all.recordings.is_empty() {
+        if error.as_ref().is_some_and(was_ended) && repeat > 1 && !all.recordings.is_empty() {
             // Its window is shorter than the others', so no comparison would take them together.
             progress.say(&format!(
                 "run {round} of {repeat} was cut short after {:.1} s and is left out",
@@ -57,7 +57,7 @@ pub(super) fn all(bench: &Bench<'_>, signals: &mut Signals, progress: &mut Progr
         } else {
             all.recordings.push(recording);
         }
-        all.end = end;
+        all.end = error.map_or(Ok(()), Err);
         if all.end.is_err() || (failed && repeat > 1) {
             break;
         }

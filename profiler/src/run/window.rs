@@ -6,12 +6,12 @@ use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
+use super::jobs::Job;
 use super::live::{self, Live};
 use super::seconds;
 use super::signals::Signals;
-use crate::args::RunArgs;
 use crate::error::Failure;
-use crate::load::{HitCount, HitQuestion, Load, LoadRun, RunningLoads, StopReason};
+use crate::load::{HitCount, HitQuestion, LoadRun, RunningLoads, StopReason};
 use crate::probe::{Drained, Precision, Session, recorder::Recorder};
 use crate::progress::Progress;
 use crate::recording::{Clock, HandlerRecording, HistogramLayout, Meter, Recording};
@@ -26,14 +26,6 @@ const FIRST_DRAIN: Duration = Duration::from_millis(500);
 /// How often a bar on a terminal moves.
 const TICK: Duration = Duration::from_millis(250);
 
-/// The loads of a window.
-pub(super) struct WindowLoad {
-    /// They run side by side.
-    pub(super) loads: Vec<Load>,
-    /// What they ask while they run.
-    pub(super) questions: mpsc::Receiver<HitQuestion>,
-}
-
 /// How often [`Window::settle`] tries with the probes on.
 const SETTLE_ATTEMPTS: u32 = 5;
 
@@ -46,6 +38,8 @@ pub(super) struct Window {
     ended: Instant,
     warmup: Duration,
     loads: Vec<LoadRun>,
+    /// The table on the terminal, while the loads run.
+    live: Option<Live>,
     /// The signal that ended it, if one did.
     pub(super) signal: Option<Signal>,
     /// The error that ended it, if one did: what was measured until then is kept.
@@ -60,62 +54,53 @@ pub(super) struct Context<'a> {
 }
 
 impl Window {
-    /// Runs warm-up and window. When this returns no load is running any more.
+    /// Runs warm-up and window of a job. When this returns no load is running any more.
     ///
     /// # Errors
     /// Only if nothing could be measured at all; later errors are in [`Window::trouble`].
     pub(super) async fn record(
-        args: &RunArgs,
-        duration: Option<Duration>,
-        load: WindowLoad,
+        job: &Job,
+        warmup: Duration,
         precision: Precision,
         context: &mut Context<'_>,
     ) -> Result<Self, Failure> {
         let mut recorder = Recorder::new(context.session, precision);
         // Exits of calls that had entered before the probes were there.
         recorder.begin(&context.session.drain()?);
-        let mut window = Self::new(recorder, drained_until(context.session));
-        let mut running = Running::start(load);
-        if !args.warmup.is_zero() {
-            window.warm_up(args.warmup, &mut running, context).await?;
-        }
-        window.warmup = window.began.saturating_duration_since(running.loads.began);
-        running.measured = true;
-        match duration {
-            Some(duration) => context.progress.say(&format!("measuring for {}", seconds(duration))),
-            None => context.progress.say("measuring until the load has ended"),
-        }
-        context.progress.begin("measuring", duration);
-        let handlers = window.recorder.handlers().len();
-        let is_drawn = context.progress.is_drawn();
-        let mut live = is_drawn.then(|| Live::new(handlers, window.began));
-        window.drain_until_over(duration, &mut live, &mut running, context).await;
-
-        let reason = match window.signal {
-            Some(_) => StopReason::Interrupted,
-            None => StopReason::Duration,
-        };
-        let (loads, second) = running.finish(reason, context).await;
-        window.loads = loads;
-        window.signal = second.or(window.signal);
-        // After trouble this may fail again: the first error is reported.
-        let last = window.drain(&mut None, context);
-        window.trouble = window.trouble.or(last.err());
-        Ok(window)
-    }
-
-    /// An empty window that begins at `began`.
-    fn new(recorder: Recorder, began: Instant) -> Self {
-        Self {
+        let began = drained_until(context.session);
+        let mut window = Self {
             recorder,
             started: jiff::Timestamp::now(),
             began,
             ended: began,
             warmup: Duration::ZERO,
             loads: Vec::new(),
+            live: None,
             signal: None,
             trouble: None,
+        };
+        let mut running = Running::start(job, warmup);
+        if !warmup.is_zero() {
+            window.warm_up(warmup, &mut running, context).await?;
         }
+        window.warmup = window.began.saturating_duration_since(running.loads.began);
+        running.measured = true;
+        match job.duration {
+            Some(duration) => context.progress.say(&format!("measuring for {}", seconds(duration))),
+            None => context.progress.say("measuring until the load has ended"),
+        }
+        context.progress.begin("measuring", job.duration);
+        let handlers = window.recorder.handlers().len();
+        let is_drawn = context.progress.is_drawn();
+        window.live = is_drawn.then(|| Live::new(handlers, window.began));
+        window.drain_until_over(job.duration, &mut running, context).await;
+
+        window.live = None;
+        (window.loads, window.signal) = running.finish(context).await;
+        // After trouble this may fail again: the first error is reported.
+        let last = window.drain(context);
+        window.trouble = window.trouble.or(last.err());
+        Ok(window)
     }
 
     /// Lets the loads run, and discards what is drained then.
@@ -127,21 +112,18 @@ impl Window {
     ) -> Result<(), Failure> {
         context.progress.say(&format!("warming up for {}", seconds(length)));
         context.progress.begin("warming up", Some(length));
-        let wake = running.wait(running.loads.began + length, context, running.loads.began).await;
+        let began = running.loads.began;
+        let is_warm = running.wait(began + length, context, began).await;
         let drained = context.session.drain()?;
-        match wake {
-            Wake::Time => {
-                self.recorder.begin(&drained);
-                self.began = drained_until(context.session);
-                self.ended = self.began;
-                self.started = jiff::Timestamp::now();
-                return Ok(());
-            }
+        if is_warm {
+            self.recorder.begin(&drained);
+            self.began = drained_until(context.session);
+            self.ended = self.began;
+            self.started = jiff::Timestamp::now();
+        } else {
             // The load ended within the warm-up, so the report covers the warm-up.
-            Wake::LoadEnded => {}
-            Wake::Signal(caught) => self.signal = Some(caught),
+            self.add(&drained, drained_until(context.session));
         }
-        self.add(&drained, drained_until(context.session));
         Ok(())
     }
 
@@ -149,25 +131,19 @@ impl Window {
     async fn drain_until_over(
         &mut self,
         duration: Option<Duration>,
-        live: &mut Option<Live>,
         running: &mut Running,
         context: &mut Context<'_>,
     ) {
         let end = duration.map(|duration| self.began.max(running.loads.began) + duration);
-        let drain_every = if live.is_some() { live::EVERY } else { DRAIN_EVERY };
+        let drain_every = if self.live.is_some() { live::EVERY } else { DRAIN_EVERY };
         let mut next_drain = self.began + FIRST_DRAIN;
-        while !running.loads.have_ended() && self.signal.is_none() {
+        while running.signal.is_none() {
             let until = end.map_or(next_drain, |end| end.min(next_drain));
-            match running.wait(until, context, self.began).await {
-                Wake::Time if end.is_some_and(|end| Instant::now() >= end) => break,
-                Wake::Time => {}
-                Wake::LoadEnded => break,
-                Wake::Signal(caught) => {
-                    self.signal = Some(caught);
-                    break;
-                }
+            let is_going_on = running.wait(until, context, self.began).await;
+            if !is_going_on || end.is_some_and(|end| Instant::now() >= end) {
+                break;
             }
-            if let Err(error) = self.drain(live, context) {
+            if let Err(error) = self.drain(context) {
                 self.trouble = Some(error);
                 break;
             }
@@ -176,10 +152,10 @@ impl Window {
     }
 
     /// Adds what has come in since the last time, here and to the table on the terminal.
-    fn drain(&mut self, live: &mut Option<Live>, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn drain(&mut self, context: &mut Context<'_>) -> Result<(), Failure> {
         let drained = context.session.drain()?;
         self.add(&drained, drained_until(context.session));
-        if let Some(live) = live {
+        if let Some(live) = &mut self.live {
             live.add(&drained, Instant::now());
             context.progress.table(|lines| live.text(&self.recorder, lines));
         }
@@ -259,17 +235,15 @@ struct Running {
     questions: mpsc::Receiver<HitQuestion>,
     /// Whether the window has begun.
     measured: bool,
-}
-
-enum Wake {
-    Time,
-    LoadEnded,
-    Signal(Signal),
+    /// The signal that ends them, once it has come.
+    signal: Option<Signal>,
 }
 
 impl Running {
-    fn start(WindowLoad { loads, questions }: WindowLoad) -> Self {
-        Self { loads: RunningLoads::start(loads), questions, measured: false }
+    fn start(job: &Job, warmup: Duration) -> Self {
+        let (counter, questions) = mpsc::channel(1);
+        let loads = RunningLoads::start(job.loads(warmup, &counter));
+        Self { loads, questions, measured: false, signal: None }
     }
 
     /// Tells a load how often the handlers were called so far. One that gets no answer does without.
@@ -281,31 +255,33 @@ impl Running {
         }
     }
 
-    /// Waits for a time, the end of the loads or a signal, and moves the bar meanwhile.
-    async fn wait(&mut self, until: Instant, context: &mut Context<'_>, since: Instant) -> Wake {
+    /// Waits for a time, and moves the bar meanwhile. False if the loads have ended or a signal has come before.
+    async fn wait(&mut self, until: Instant, context: &mut Context<'_>, since: Instant) -> bool {
         loop {
             let now = Instant::now();
             context.progress.at(now - since);
             if now >= until {
-                return Wake::Time;
+                return true;
             }
             tokio::select! {
                 () = sleep_until(until.min(now + TICK).into()) => {}
-                () = self.loads.wait() => return Wake::LoadEnded,
-                signal = context.signals.next() => return Wake::Signal(signal),
+                () = self.loads.wait() => return false,
+                signal = context.signals.next() => {
+                    self.signal = Some(signal);
+                    return false;
+                }
                 Some(question) = self.questions.recv() => self.answer(question, context.session),
             }
         }
     }
 
-    /// Stops them and waits until they have ended. A second signal, which is returned, means that
-    /// the user will not wait: the loads are dropped, which kills them.
-    async fn finish(
-        mut self,
-        reason: StopReason,
-        context: &mut Context<'_>,
-    ) -> (Vec<LoadRun>, Option<Signal>) {
-        self.loads.stop(reason);
+    /// Stops them and waits until they have ended. A second signal means that the user will not wait: the loads are dropped,
+    /// which kills them. Returns the last signal, too.
+    async fn finish(mut self, context: &mut Context<'_>) -> (Vec<LoadRun>, Option<Signal>) {
+        self.loads.stop(match self.signal {
+            Some(_) => StopReason::Interrupted,
+            None => StopReason::Duration,
+        });
         let mut why = "its task ended early; this is a fault of the profiler".to_owned();
         let mut second = None;
         while second.is_none() {
@@ -319,7 +295,7 @@ impl Running {
                 Some(question) = self.questions.recv() => self.answer(question, context.session),
             }
         }
-        (self.loads.end(&why).await, second)
+        (self.loads.end(&why).await, second.or(self.signal))
     }
 }
 
@@ -327,7 +303,7 @@ impl Running {
 mod tests {
     use super::*;
     use crate::kernel::target::Target;
-    use crate::load::CommandLoad;
+    use crate::load::{CommandLoad, Load, SandboxOptions};
     use crate::probe::{Books, ProbeError};
     use crate::recording::Backend;
 
@@ -389,15 +365,13 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut session = Busy::new();
-            let (_, questions) = mpsc::channel(1);
-            let args = RunArgs { warmup, ..RunArgs::default() };
-            let load = WindowLoad { loads: vec![load], questions };
             let duration = Some(Duration::from_millis(400));
+            let job = Job { duration, loads: vec![load], ..Job::default() };
             let mut signals = Signals::new().unwrap();
             let mut progress = Progress::new(true);
             let (signals, progress) = (&mut signals, &mut progress);
             let mut context = Context { session: &mut session, signals, progress };
-            let window = Window::record(&args, duration, load, Precision::Three, &mut context);
+            let window = Window::record(&job, warmup, Precision::Three, &mut context);
             let mut window = window.await.unwrap();
             window.settle(&mut session);
             assert!(window.trouble.is_none(), "{:?}", window.trouble);
@@ -408,7 +382,8 @@ mod tests {
 
     #[test]
     fn calls_and_time_are_of_one_window() {
-        let ends_at_once = Load::Command(Box::new(CommandLoad::new("true", Vec::new())));
+        let command = CommandLoad::new("true", Vec::new(), SandboxOptions::default());
+        let ends_at_once = Load::Command(Box::new(command));
         let cases = [(0, Load::Idle), (100, Load::Idle), (10_000, ends_at_once)];
         for (warmup, load) in cases {
             let window = measured(Duration::from_millis(warmup), load);

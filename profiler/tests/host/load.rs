@@ -46,9 +46,14 @@ impl Scene {
         }
     }
 
+    /// As the caller, with this program as the supervisor.
+    fn sandbox(&self) -> SandboxOptions {
+        let grace = Some(Duration::from_millis(300));
+        SandboxOptions { profiler: self.helper(), grace, ..SandboxOptions::default() }
+    }
+
     fn shell(&self, script: &str) -> CommandLoad {
-        let args = ["-c", script].map(OsString::from);
-        CommandLoad::new("sh", args).profiler(self.helper()).grace(Duration::from_millis(300))
+        shell(script, self.sandbox())
     }
 
     /// Waits until no process runs from the link and the folder for files is empty.
@@ -103,6 +108,10 @@ async fn run_all(loads: Vec<Load>) -> Vec<LoadRun> {
     let mut running = RunningLoads::start(loads);
     running.wait().await;
     running.end("a task panicked").await
+}
+
+fn shell(script: &str, sandbox: SandboxOptions) -> CommandLoad {
+    CommandLoad::new("sh", ["-c", script].map(OsString::from), sandbox)
 }
 
 fn command(load: CommandLoad) -> Load {
@@ -372,7 +381,7 @@ async fn loads_run_side_by_side() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_that_fails_stops_the_others() {
     let scene = Scene::new();
-    let missing = CommandLoad::new("no-such-command-here", []).profiler(scene.helper());
+    let missing = CommandLoad::new("no-such-command-here", [], scene.sandbox());
     let connect = sandboxed(scene.builtin(BuiltinKind::Connect));
     let runs = run_all(vec![Load::Idle, command(missing), connect]).await;
     let stopped = LoadStatus::Stopped { by: StopReason::LoadFailed };
@@ -497,16 +506,17 @@ async fn a_command_that_cannot_start_says_why() {
         (scene.path("missing"), "ENOENT", "check the path"),
         (plain, "EACCES", "chmod +x"),
     ] {
-        let load = CommandLoad::new(&program, []).profiler(scene.helper());
+        let load = CommandLoad::new(&program, [], scene.sandbox());
         let text = could_not_start(&run_command(load).await);
         assert!(text.contains(&format!("`{}`", program.display())), "{text}");
         assert!(text.contains(error) && text.contains(remedy), "{text}");
     }
-    let load = scene.shell("true").profiler(ProfilerProgram::at(scene.path("not-there")));
+    let by = |program| SandboxOptions { profiler: program, ..SandboxOptions::default() };
+    let load = shell("true", by(ProfilerProgram::at(scene.path("not-there"))));
     let text = could_not_start(&run_command(load).await);
     assert!(text.contains("not-there"), "{text}");
     // A supervisor without a report is a failure.
-    let load = scene.shell("true").profiler(ProfilerProgram::at("/bin/true"));
+    let load = shell("true", by(ProfilerProgram::at("/bin/true")));
     let outcome = run_command(load).await;
     assert!(matches!(outcome.status, LoadStatus::Failed(LoadFailure::BrokeOff { .. })));
 }
@@ -519,7 +529,8 @@ async fn a_command_that_obeys_is_not_killed() {
         "trap 'echo TERM > {0}; exit 3' TERM; echo > {0}; while :; do sleep 0.05; done",
         file.display()
     );
-    let load = scene.shell(&script).grace(Duration::from_secs(60));
+    let grace = Some(Duration::from_secs(60));
+    let load = shell(&script, SandboxOptions { grace, ..scene.sandbox() });
     let stop = StopSignal::new();
     let running = tokio::spawn(command(load).run(stop.clone()));
     wait_for("the trap", || file.exists());
@@ -595,9 +606,10 @@ async fn a_chain_of_sessions_that_grows_is_killed() {
     );
     let chain = scene.path("chain");
     std::fs::write(&chain, script).unwrap();
-    let load = CommandLoad::new("sh", [chain.into(), "1".into()]).profiler(scene.helper());
+    let sandbox = SandboxOptions { grace: Some(Duration::ZERO), ..scene.sandbox() };
+    let load = CommandLoad::new("sh", [chain.into(), "1".into()], sandbox);
     let stop = StopSignal::new();
-    let running = tokio::spawn(command(load.grace(Duration::ZERO)).run(stop.clone()));
+    let running = tokio::spawn(command(load).run(stop.clone()));
     // It goes on growing while it is killed.
     pids(&file, 300);
     stop.stop(StopReason::Interrupted);
@@ -619,9 +631,10 @@ async fn a_process_whose_first_thread_has_ended_is_killed() {
         file.display(),
         libc::SYS_exit
     );
-    let load = CommandLoad::new("python3", ["-c".into(), script.into()]).profiler(scene.helper());
+    let sandbox = SandboxOptions { grace: Some(Duration::ZERO), ..scene.sandbox() };
+    let load = CommandLoad::new("python3", ["-c".into(), script.into()], sandbox);
     let stop = StopSignal::new();
-    let running = tokio::spawn(command(load.grace(Duration::ZERO)).run(stop.clone()));
+    let running = tokio::spawn(command(load).run(stop.clone()));
     let pid = pids(&file, 1).remove(0);
     wait_for("the end of the first thread", || !lives(&pid));
     let process = PathBuf::from(format!("/proc/{pid}"));
@@ -637,11 +650,12 @@ async fn a_folder_need_not_have_a_name_in_utf_8() {
     let scene = Scene::new();
     let odd = scene.path("files").join(OsStr::from_bytes(b"\xff"));
     std::fs::create_dir(&odd).unwrap();
-    let sandbox = SandboxOptions { directory: Some(odd.clone()), ..as_oneself() };
+    let directory = Some(odd.clone());
+    let sandbox = SandboxOptions { directory, profiler: scene.helper(), ..as_oneself() };
     let builtin = BuiltinLoad { operations: Some(5), ..scene.builtin(BuiltinKind::Open) };
     let loads = vec![
         Load::Builtin(Box::new(SandboxedLoad::new(builtin, sandbox.clone()))),
-        command(scene.shell("touch \"$TMPDIR/file\"").sandbox(sandbox)),
+        command(shell("touch \"$TMPDIR/file\"", sandbox)),
     ];
     let running = run_all(loads);
     for run in tokio::time::timeout(Duration::from_secs(60), running).await.unwrap() {
@@ -665,10 +679,11 @@ async fn what_a_supervisor_that_fails_has_left_is_removed() {
          select undef, undef, undef, 0.01 until -e '{folder}/started';\n\
          kill 'KILL', $child; waitpid $child, 0; exit 101;\n"
     );
-    let program = executable(&scene, &text);
-    let load = scene.shell(&format!("touch {folder}/started; exec sleep 1000"));
-    let sandbox = SandboxOptions { directory: Some(scene.path("files")), ..as_oneself() };
-    let outcome = run_command(load.profiler(program).sandbox(sandbox)).await;
+    let profiler = executable(&scene, &text);
+    let directory = Some(scene.path("files"));
+    let sandbox = SandboxOptions { directory, profiler, ..as_oneself() };
+    let load = shell(&format!("touch {folder}/started; exec sleep 1000"), sandbox);
+    let outcome = run_command(load).await;
     assert!(matches!(outcome.status, LoadStatus::Failed(LoadFailure::BrokeOff { .. })));
     assert_eq!(std::fs::read_dir(scene.path("files")).unwrap().count(), 0, "{outcome:?}");
 }
@@ -750,7 +765,8 @@ async fn a_sandboxed_load_that_hangs_is_killed_and_told() {
     let scene = Scene::new();
     let hanging = program_after(&scene, "$SIG{TERM} = 'IGNORE'; sleep 1000;");
     let load = BuiltinLoad { profiler: hanging, ..scene.builtin(BuiltinKind::Open) };
-    let load = SandboxedLoad::new(load, as_oneself()).grace(Duration::from_millis(300));
+    let grace = Some(Duration::from_millis(300));
+    let load = SandboxedLoad::new(load, SandboxOptions { grace, ..as_oneself() });
     let stop = StopSignal::new();
     let running = tokio::spawn(Load::Builtin(Box::new(load)).run(stop.clone()));
     let pid = pids(&scene.path("pid"), 1).remove(0);
@@ -801,8 +817,9 @@ async fn victim() {
     let Some(folder) = std::env::var_os(VICTIM) else { return };
     let folder = PathBuf::from(folder);
     let helper = ProfilerProgram::at(folder.join("helper"));
-    let family = CommandLoad::new("sh", ["-c".into(), stubborn(&folder.join("pids")).into()]);
-    let family = family.profiler(helper.clone()).grace(Duration::from_millis(300));
+    let grace = Some(Duration::from_millis(300));
+    let sandbox = SandboxOptions { profiler: helper.clone(), grace, ..SandboxOptions::default() };
+    let family = shell(&stubborn(&folder.join("pids")), sandbox);
     let stop = StopSignal::new();
     for (kind, workers) in
         [(BuiltinKind::Open, 1), (BuiltinKind::Ptrace, 2), (BuiltinKind::Execve, 2)]
@@ -885,7 +902,7 @@ async fn what_a_load_was_survives_json() {
         operations: Some(5),
         ..scene.builtin(BuiltinKind::UdpRecv)
     };
-    let missing = CommandLoad::new("no-such-command-here", []).profiler(scene.helper());
+    let missing = CommandLoad::new("no-such-command-here", [], scene.sandbox());
     for load in [sandboxed(load), command(missing)] {
         let runs = run_all(vec![load]).await;
         let text = serde_json::to_string(&runs).unwrap();

@@ -113,17 +113,14 @@ impl Tree {
             allow_destructive: false,
             sandbox: SandboxOptions {
                 directory: Some(self.path("work")),
+                profiler: ProfilerProgram::at(self.path("helper")),
                 ..SandboxOptions::default()
             },
         }
     }
 
-    fn load(&self, options: LtpOptions) -> LtpLoad {
-        LtpLoad::prepare(options).unwrap().profiler(ProfilerProgram::at(self.path("helper")))
-    }
-
     async fn run(&self, options: LtpOptions) -> LoadOutcome {
-        run(self.load(options), &StopSignal::new()).await
+        run(LtpLoad::prepare(options).unwrap(), &StopSignal::new()).await
     }
 
     /// What tests wrote to a file of theirs.
@@ -250,7 +247,7 @@ async fn arguments_and_environment_are_those_of_ltp() {
     let (its_root, folder) = environment.lines().next().unwrap().split_once(' ').unwrap();
     assert_eq!(Path::new(its_root), root);
     assert!(Path::new(folder).starts_with(tree.path("work").canonicalize().unwrap()), "{folder}");
-    let LoadSpec::Ltp(spec) = describe(tree.load(tree.options())) else { panic!() };
+    let LoadSpec::Ltp(spec) = describe(LtpLoad::prepare(tree.options()).unwrap()) else { panic!() };
     assert_eq!(spec.ltp_version.as_deref(), Some("20260130"));
     let names: Vec<&str> = spec.tests.iter().map(|test| test.name.as_str()).collect();
     assert_eq!(names, ["args01", "quoted01", "env01"]);
@@ -279,7 +276,7 @@ async fn a_test_that_hangs_is_killed_with_all_its_kin() {
 async fn a_stopped_load_ends_at_once_and_leaves_nothing() {
     let tree = Tree::new("pass01 pass01\nfork01 fork01\nhang01 hang01\n");
     let stop = StopSignal::new();
-    let load = tree.load(LtpOptions { iterations: None, ..tree.options() });
+    let load = LtpLoad::prepare(LtpOptions { iterations: None, ..tree.options() }).unwrap();
     let running = tokio::spawn(Load::Ltp(Box::new(load)).run(stop.clone()));
     let pids = tree.path("marks/pids");
     tokio::task::spawn_blocking(move || {
@@ -309,7 +306,7 @@ async fn the_list_is_repeated_until_the_time_is_over() {
         tokio::time::sleep(Duration::from_secs(3)).await;
         later.stop(StopReason::Duration);
     });
-    let load = tree.load(LtpOptions { iterations: None, ..tree.options() });
+    let load = LtpLoad::prepare(LtpOptions { iterations: None, ..tree.options() }).unwrap();
     let outcome = run(load, &stop).await;
     assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Duration });
     let (slow, pass) = (test(&outcome, "slow01").runs, test(&outcome, "pass01").runs);
@@ -340,8 +337,10 @@ fn counting(window: u64) -> HitCounter {
 async fn hits_are_those_between_the_ends_of_each_run() {
     let tree = Tree::new("pass01 pass01\nfail01 fail01\n");
     // Five rounds of two tests ask twice each; the first six questions are of the warm-up.
-    let load = tree.load(LtpOptions { iterations: Some(5), ..tree.options() });
-    let outcome = run(load.counter(counting(6)), &StopSignal::new()).await;
+    let options = LtpOptions { iterations: Some(5), ..tree.options() };
+    let mut load = LtpLoad::prepare(options).unwrap();
+    load.counter = Some(counting(6));
+    let outcome = run(load, &StopSignal::new()).await;
     assert_eq!(outcome.status, LoadStatus::Completed);
     let (pass, fail) = (test(&outcome, "pass01"), test(&outcome, "fail01"));
     assert_eq!((pass.runs, fail.runs), (3, 4), "three runs were of the warm-up");
@@ -435,6 +434,7 @@ fn given_options(folder: &Path) -> LtpOptions {
         allow_destructive: false,
         sandbox: SandboxOptions {
             directory: Some(folder.join("work")),
+            profiler: ProfilerProgram::at(folder.join("helper")),
             ..SandboxOptions::default()
         },
     }
@@ -444,9 +444,7 @@ fn given_options(folder: &Path) -> LtpOptions {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hidden_direct() {
     let Some(folder) = given_tree() else { return };
-    let load = LtpLoad::prepare(given_options(&folder))
-        .unwrap()
-        .profiler(ProfilerProgram::at(folder.join("helper")));
+    let load = LtpLoad::prepare(given_options(&folder)).unwrap();
     run(load, &StopSignal::new()).await;
 }
 
@@ -508,7 +506,7 @@ async fn tests_run_as_the_user_that_is_asked_for() {
         assert!(error.code == exit::USAGE && error.message.contains("only root"), "{error}");
         return;
     }
-    let load = tree.load(options);
+    let load = LtpLoad::prepare(options).unwrap();
     let described = describe(load.clone()).to_string();
     assert!(described.ends_with(", as nobody"), "{described}");
     let outcome = run(load, &StopSignal::new()).await;

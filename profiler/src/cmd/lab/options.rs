@@ -101,17 +101,16 @@ fn chosen(
 fn of_profile(args: &LabArgs, name: &str) -> Result<Hook, Failure> {
     let library = Library::of_user(&args.profile_folders);
     let profile = library.find(name)?;
-    let why = match profile.hook() {
-        Some(hook) if hook.builtin.is_some() => return Ok(hook.clone()),
-        Some(_) => {
-            "has no built-in load, and the lab runs no other: give its handlers with --handler, and a load with --builtin"
-                .to_owned()
-        }
-        None => {
-            let parts = library.parts(&profile)?.into_iter().map(|part| part.name);
-            let parts = parts.collect::<Vec<_>>().join(", ");
-            format!("is made of parts, and the lab runs one at a time: name one of {parts}")
-        }
+    if profile.hook.builtin.is_some() {
+        return Ok(profile.hook);
+    }
+    let why = if profile.parts.is_empty() {
+        "has no built-in load, and the lab runs no other: give its handlers with --handler, and a load with --builtin"
+            .to_owned()
+    } else {
+        library.parts(&profile)?;
+        let parts = profile.parts.join(", ");
+        format!("is made of parts, and the lab runs one at a time: name one of {parts}")
     };
     Err(Failure::new(exit::USAGE, format!("the load profile {name} {why}")))
 }

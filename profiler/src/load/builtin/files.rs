@@ -11,7 +11,7 @@ use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 
 use super::worker::{
-    NewWorker, OperationError, Shared, Worker, c_string, failed, simple, unavailable,
+    NewWorker, OperationErrors, Shared, Worker, c_string, failed, simple, unavailable,
 };
 
 /// The files of one worker.
@@ -24,7 +24,7 @@ struct Place {
 
 impl Place {
     fn new(shared: &Shared, index: u32) -> Result<Self, String> {
-        let directory = shared.directory()?;
+        let directory = &shared.directory;
         let opened = File::open(directory).map_err(unavailable(directory.to_string_lossy()))?;
         Ok(Self {
             directory: opened.into(),
@@ -82,7 +82,7 @@ pub(super) fn second_name(shared: &Shared, index: u32, links: bool) -> NewWorker
 
 impl SecondName {
     /// Creates or removes the name.
-    fn make(&mut self, there: bool) -> Result<(), OperationError> {
+    fn make(&mut self, there: bool) -> Result<(), OperationErrors> {
         if there == self.there {
             return Ok(());
         }
@@ -100,11 +100,11 @@ impl SecondName {
 }
 
 impl Worker for SecondName {
-    fn prepare(&mut self) -> Result<(), OperationError> {
+    fn prepare(&mut self) -> Result<(), OperationErrors> {
         self.make(!self.links)
     }
 
-    fn operate(&mut self) -> Result<(), OperationError> {
+    fn operate(&mut self) -> Result<(), OperationErrors> {
         self.make(self.links)
     }
 }
@@ -116,14 +116,14 @@ pub(super) fn rmdir(shared: &Shared, index: u32) -> NewWorker {
 }
 
 impl Worker for Rmdir {
-    fn prepare(&mut self) -> Result<(), OperationError> {
+    fn prepare(&mut self) -> Result<(), OperationErrors> {
         match mkdirat(&self.0.directory, self.0.name.as_c_str(), Mode::S_IRWXU) {
             Err(errno) if errno != Errno::EEXIST => Err(failed("make a folder")(errno)),
             _ => Ok(()),
         }
     }
 
-    fn operate(&mut self) -> Result<(), OperationError> {
+    fn operate(&mut self) -> Result<(), OperationErrors> {
         unlinkat(&self.0.directory, self.0.name.as_c_str(), UnlinkatFlags::RemoveDir)
             .map_err(failed("remove a folder"))
     }
@@ -140,16 +140,16 @@ pub(super) fn write(shared: &Shared, index: u32) -> NewWorker {
 }
 
 impl Worker for Write {
-    fn prepare(&mut self) -> Result<(), OperationError> {
+    fn prepare(&mut self) -> Result<(), OperationErrors> {
         self.0.seek(SeekFrom::Start(0)).map(drop).map_err(failed("seek in a file"))
     }
 
-    fn operate(&mut self) -> Result<(), OperationError> {
+    fn operate(&mut self) -> Result<(), OperationErrors> {
         let length = self.0.write(WRITTEN).map_err(failed("write to a file"))?;
         if length == WRITTEN.len() {
             return Ok(());
         }
         let text = format!("wrote {length} bytes instead of {}", WRITTEN.len());
-        Err(OperationError::new("wrong length", text))
+        Err(OperationErrors::one("wrong length", text))
     }
 }

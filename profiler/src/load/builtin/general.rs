@@ -18,14 +18,14 @@ use rustix::thread::futex;
 
 use super::net::{self, ANSWER, receive_answer};
 use super::worker::{
-    NewWorker, OperationError, Shared, Worker, c_string, failed, simple, unavailable,
+    NewWorker, OperationErrors, Shared, Worker, c_string, failed, simple, unavailable,
 };
 use crate::load::syscalls;
 
 /// What is sent and received.
 const BYTES: [u8; 64] = [b'.'; 64];
 
-pub(super) fn getppid() -> Result<(), OperationError> {
+pub(super) fn getppid() -> Result<(), OperationErrors> {
     nix::unistd::getppid();
     Ok(())
 }
@@ -68,17 +68,17 @@ pub(super) fn open_existing(shared: &Shared, index: u32) -> NewWorker {
 
 /// An existing file.
 fn existing(shared: &Shared, index: u32) -> Result<CString, String> {
-    let path = shared.directory()?.join(format!("worker-{index}"));
+    let path = shared.directory.join(format!("worker-{index}"));
     std::fs::write(&path, BYTES).map_err(unavailable(path.to_string_lossy()))?;
     c_string(path.as_os_str().as_bytes())
 }
 
-pub(super) fn mmap() -> Result<(), OperationError> {
+pub(super) fn mmap() -> Result<(), OperationErrors> {
     syscalls::Page::new(ProtFlags::empty()).map(drop).map_err(failed("mmap"))
 }
 
 /// Wakes those that wait for a word that nobody knows.
-pub(super) fn futex() -> Result<(), OperationError> {
+pub(super) fn futex() -> Result<(), OperationErrors> {
     static WORD: AtomicU32 = AtomicU32::new(0);
     futex::wake(&WORD, futex::Flags::PRIVATE, 1).map(drop).map_err(failed("futex"))
 }
@@ -96,13 +96,13 @@ pub(super) fn epoll() -> NewWorker {
             1 => Ok(()),
             events => {
                 let text = format!("epoll_wait gave {events} events instead of one");
-                Err(OperationError::new("no event", text))
+                Err(OperationErrors::one("no event", text))
             }
         }
     })
 }
 
-pub(super) fn fork() -> Result<(), OperationError> {
+pub(super) fn fork() -> Result<(), OperationErrors> {
     syscalls::spawn_noop().map_err(failed("a process that ends at once"))
 }
 
@@ -126,7 +126,7 @@ pub(super) fn switch() -> NewWorker {
 }
 
 impl Worker for Switch {
-    fn operate(&mut self) -> Result<(), OperationError> {
+    fn operate(&mut self) -> Result<(), OperationErrors> {
         let written = self.there.as_mut().map_or(Ok(()), |there| there.write_all(b"."));
         let answered = written.and_then(|()| self.back.read_exact(&mut [0]));
         answered.map_err(failed("switch to a thread"))
@@ -202,13 +202,13 @@ pub(super) fn errors_32() -> NewWorker {
     })
 }
 
-fn has_failed(result: io::Result<()>, expected: Errno) -> Result<(), OperationError> {
+fn has_failed(result: io::Result<()>, expected: Errno) -> Result<(), OperationErrors> {
     match result {
         Err(error) if error.raw_os_error() == Some(expected as i32) => Ok(()),
         Err(error) => Err(failed(format!("a call that fails with {expected:?}"))(error)),
         Ok(()) => {
             let text = format!("a call that fails with {expected:?} did not");
-            Err(OperationError::new("no error", text))
+            Err(OperationErrors::one("no error", text))
         }
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn shared(load: &BuiltinLoad) -> Result<Shared, String> {
     let within = load.directory.clone().unwrap_or_else(std::env::temp_dir);
     let folder = match load.remover {
         Remover::Sandbox => {
-            return Ok(Shared { directory: Some(deep(within, load.dimensions)?), _folder: None });
+            return Ok(Shared { directory: deep(within, load.dimensions)?, _folder: None });
         }
         // Loads run side by side there, each with a folder of its own.
         Remover::Nothing => {
@@ -76,7 +76,7 @@ pub(super) fn shared(load: &BuiltinLoad) -> Result<Shared, String> {
     let folder = folder
         .map_err(|error| format!("a folder for its files in {}: {error}", within.display()))?;
     let directory = deep(folder.path().to_owned(), load.dimensions)?;
-    Ok(Shared { directory: Some(directory), _folder: Some(folder) })
+    Ok(Shared { directory, _folder: Some(folder) })
 }
 
 /// A folder as deep below `directory`.

@@ -20,17 +20,17 @@ mod credentials;
 mod files;
 mod general;
 mod kernel;
-mod latency;
 mod make;
 mod net;
 mod process;
+mod tally;
 mod thread;
 mod worker;
 mod workers;
 
 pub use kernel::MODULE;
-pub(super) use latency::monotonic_now;
 pub(super) use process::ptrace_child_main;
+pub(super) use tally::monotonic_now;
 
 /// What removes a load's directory, also if the profiler is killed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -63,7 +63,6 @@ pub struct BuiltinLoad {
     pub dimensions: Dimensions,
     /// Operations that started or were due before this time of the monotonic clock, the warm-up, are left out of
     /// latencies alone.
-    #[serde(default)]
     pub measured_from: Option<Duration>,
     /// Where loads on files make their private directory; by default the directory for temporary files.
     #[serde(skip)]
@@ -72,7 +71,7 @@ pub struct BuiltinLoad {
     #[serde(skip)]
     pub module: Option<PathBuf>,
     /// The program that `execve` executes and `ptrace` traces.
-    #[serde(skip, default = "ProfilerProgram::this")]
+    #[serde(skip)]
     pub profiler: ProfilerProgram,
     /// What removes that directory.
     #[serde(skip)]
@@ -92,7 +91,7 @@ impl BuiltinLoad {
             measured_from: None,
             directory: None,
             module: None,
-            profiler: ProfilerProgram::this(),
+            profiler: ProfilerProgram::default(),
             remover: Remover::default(),
         }
     }

@@ -10,7 +10,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, setsockopt, socket, sockopt,
 };
 
-use super::worker::{NewWorker, OperationError, Worker, failed, simple, unavailable};
+use super::worker::{NewWorker, OperationErrors, Worker, failed, simple, unavailable};
 
 /// Port of the discard service. A UDP `connect` sends nothing, so nobody has to listen.
 const DISCARD: u16 = 9;
@@ -42,7 +42,7 @@ pub(super) fn connect_again() -> NewWorker {
     })
 }
 
-pub(super) fn bind_anew() -> Result<(), OperationError> {
+pub(super) fn bind_anew() -> Result<(), OperationErrors> {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map(drop).map_err(failed("bind to 127.0.0.1"))
 }
 
@@ -81,14 +81,14 @@ pub(super) fn receiver(address: IpAddr) -> io::Result<(UdpSocket, SocketAddr)> {
 }
 
 /// Receives [`ANSWER`] with the sender's address: handlers look at it on sockets that are not connected.
-pub(super) fn receive_answer(receiver: &UdpSocket) -> Result<(), OperationError> {
+pub(super) fn receive_answer(receiver: &UdpSocket) -> Result<(), OperationErrors> {
     let received = receiver.recv_from(&mut [0; 512]);
     let (length, _) = received.map_err(failed("receive on the loopback interface"))?;
     if length == ANSWER.len() {
         return Ok(());
     }
     let text = format!("received {length} bytes instead of {}", ANSWER.len());
-    Err(OperationError::new("wrong length", text))
+    Err(OperationErrors::one("wrong length", text))
 }
 
 /// A listening TCP socket and its only client.
@@ -106,7 +106,7 @@ pub(super) fn accept() -> NewWorker {
 }
 
 impl Worker for Accept {
-    fn prepare(&mut self) -> Result<(), OperationError> {
+    fn prepare(&mut self) -> Result<(), OperationErrors> {
         if self.client.is_some() {
             return Ok(());
         }
@@ -120,7 +120,7 @@ impl Worker for Accept {
         Ok(())
     }
 
-    fn operate(&mut self) -> Result<(), OperationError> {
+    fn operate(&mut self) -> Result<(), OperationErrors> {
         let accepted = self.listener.accept();
         // The client is closed first, by its reset.
         drop(self.client.take());

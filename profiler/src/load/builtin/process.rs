@@ -11,7 +11,7 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::worker::{NewWorker, OperationError, c_string, failed, simple, unavailable};
+use super::worker::{NewWorker, OperationErrors, c_string, failed, simple, unavailable};
 use crate::load::sandbox::{ProfilerProgram, Role, wait_for_end_of_input};
 use crate::load::syscalls;
 use crate::recording::loads::Dimensions;
@@ -110,35 +110,35 @@ fn traced(profiler: &ProfilerProgram) -> Result<(Tracee, usize), String> {
 }
 
 /// `setsid` needs a process that leads no process group: a new one each time.
-pub(super) fn setsid() -> Result<(), OperationError> {
+pub(super) fn setsid() -> Result<(), OperationErrors> {
     let ended = syscalls::setsid_in_child().map_err(failed("setsid in a child"))?;
     ended_well("setsid in a child", ended)
 }
 
 /// Fails unless a child has ended with exit code 0.
-fn ended_well(what: &str, status: ExitStatus) -> Result<(), OperationError> {
+fn ended_well(what: &str, status: ExitStatus) -> Result<(), OperationErrors> {
     if status.success() {
         return Ok(());
     }
-    Err(OperationError::new(status.to_string(), format!("{what}: {status}")))
+    Err(OperationErrors::one(status.to_string(), format!("{what}: {status}")))
 }
 
 /// Enough for a thread that does nothing.
 const THREAD_STACK_BYTES: usize = 64 << 10;
 
 /// A thread that is started and ends.
-pub(super) fn exit() -> Result<(), OperationError> {
+pub(super) fn exit() -> Result<(), OperationErrors> {
     let thread = std::thread::Builder::new().stack_size(THREAD_STACK_BYTES).spawn(|| ());
     let ended = thread.map_err(failed("start a thread"))?.join();
-    ended.map_err(|_| OperationError::new("panic", "a thread that does nothing panicked"))
+    ended.map_err(|_| OperationErrors::one("panic", "a thread that does nothing panicked"))
 }
 
 /// `kill` with signal 0: everything but the delivery.
-pub(super) fn kill() -> Result<(), OperationError> {
+pub(super) fn kill() -> Result<(), OperationErrors> {
     nix::sys::signal::kill(Pid::this(), None).map_err(failed("kill"))
 }
 
 /// The same of `tkill`.
-pub(super) fn tkill() -> Result<(), OperationError> {
+pub(super) fn tkill() -> Result<(), OperationErrors> {
     syscalls::tkill_self().map_err(failed("tkill"))
 }

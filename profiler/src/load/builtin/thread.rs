@@ -11,10 +11,10 @@ use nix::sys::mman::ProtFlags;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use rustix::thread::{NanosleepRelativeResult, Timespec, set_thread_uid};
 
-use super::worker::{NewWorker, OperationError, Shared, Worker, failed, simple, unavailable};
+use super::worker::{NewWorker, OperationErrors, Shared, Worker, failed, simple, unavailable};
 use crate::load::syscalls;
 
-pub(super) fn memfd_create() -> Result<(), OperationError> {
+pub(super) fn memfd_create() -> Result<(), OperationErrors> {
     let file = memfd::memfd_create(c"profiler-load", MFdFlags::MFD_CLOEXEC);
     file.map(drop).map_err(failed("memfd_create"))
 }
@@ -42,7 +42,7 @@ pub(super) fn mprotect() -> NewWorker {
 }
 
 /// `nanosleep` itself: the C library's calls `clock_nanosleep`.
-pub(super) fn nanosleep() -> Result<(), OperationError> {
+pub(super) fn nanosleep() -> Result<(), OperationErrors> {
     match rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 1 }) {
         NanosleepRelativeResult::Err(errno) => Err(failed("nanosleep")(errno)),
         _ => Ok(()),
@@ -50,7 +50,7 @@ pub(super) fn nanosleep() -> Result<(), OperationError> {
 }
 
 /// Sets the user id of the thread alone to the one it has: new credentials are committed, with the same rights.
-pub(super) fn update_cred() -> Result<(), OperationError> {
+pub(super) fn update_cred() -> Result<(), OperationErrors> {
     set_thread_uid(rustix::process::geteuid()).map_err(failed("setuid"))
 }
 
@@ -79,7 +79,7 @@ struct Mount {
 
 /// A tmpfs in a mount namespace of this thread, which ends with it.
 pub(super) fn mount_anew(shared: &Shared, index: u32) -> NewWorker {
-    let at = shared.directory()?.join(format!("worker-{index}"));
+    let at = shared.directory.join(format!("worker-{index}"));
     fs::create_dir(&at).map_err(unavailable(at.to_string_lossy()))?;
     unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| {
         format!("a mount namespace of its own: {} ({errno:?}): run it as root", errno.desc())
@@ -92,7 +92,7 @@ pub(super) fn mount_anew(shared: &Shared, index: u32) -> NewWorker {
 }
 
 impl Worker for Mount {
-    fn prepare(&mut self) -> Result<(), OperationError> {
+    fn prepare(&mut self) -> Result<(), OperationErrors> {
         if self.mounted {
             umount2(&self.at, MntFlags::MNT_DETACH).map_err(failed("unmount"))?;
             self.mounted = false;
@@ -100,7 +100,7 @@ impl Worker for Mount {
         Ok(())
     }
 
-    fn operate(&mut self) -> Result<(), OperationError> {
+    fn operate(&mut self) -> Result<(), OperationErrors> {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
         mount(Some("profiler-load"), &self.at, Some("tmpfs"), flags, Some("size=4k"))
             .map_err(failed("mount a tmpfs"))?;

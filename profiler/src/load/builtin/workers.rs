@@ -1,6 +1,5 @@
 //! The worker threads of a built-in load: set-up, schedule, counts.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::panic::resume_unwind;
 use std::sync::{OnceLock, mpsc};
@@ -13,30 +12,19 @@ use nix::sys::time::{TimeSpec, TimeValLike as _};
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 use nix::unistd::Pid;
 
-use super::latency::LatencyRecorder;
-use super::worker::{OperationError, Shared, Worker, unavailable};
+use super::tally::Tally;
+use super::worker::{Shared, Worker, unavailable};
 use super::{BuiltinLoad, make};
 use crate::emulator;
-use crate::recording::loads::{CpuTime, LoadFailure, LoadOutcome, LoadStatus, OperationErrors};
+use crate::recording::loads::{
+    CpuTime, Latency, LoadFailure, LoadOutcome, LoadStatus, OperationTimes,
+};
 use crate::stats::nanoseconds;
 use crate::stop::{StopReason, StopSignal};
 
 /// After this many failures in a row a worker gives up: it generates no load, and each failure may be slow
 /// or flood a log.
 const MAX_FAILURES_IN_A_ROW: u32 = 100;
-
-/// What one worker did, or all of them together.
-struct Tally {
-    operations: u64,
-    latency: LatencyRecorder,
-    /// By kind.
-    errors: BTreeMap<String, OperationErrors>,
-    /// The longest delay between the due time of an operation and its start.
-    max_late: Duration,
-    /// The end of the last operation, or of the wait for the next.
-    last: Option<Instant>,
-    status: LoadStatus,
-}
 
 /// Runs the load to its end and cleans up.
 pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
@@ -54,10 +42,10 @@ fn run_workers(load: &BuiltinLoad, stop: &StopSignal) -> Result<LoadOutcome, Str
     let shared = make::shared(load)?;
     let files = (0..load.dimensions.descriptors).map(|_| File::open("/dev/null"));
     let files: Vec<_> = files.collect::<Result<_, _>>().map_err(unavailable("open /dev/null"))?;
-    let mut sum = Tally::new(LatencyRecorder::new(load.rate.is_some(), load.measured_from));
-    let (start, tallies, cpu) = start_workers(load, &shared, &sum.latency, stop)?;
+    let (start, tallies, cpu) = start_workers(load, &shared, stop)?;
     // The directory is removed before the outcome is reported.
     drop((shared, files));
+    let mut sum = Tally::new(load);
     tallies.into_iter().for_each(|tally| sum.add(tally));
     // Without the clean-up, which takes time of its own.
     let elapsed = sum.last.map_or(Duration::ZERO, |last| last.duration_since(start));
@@ -67,7 +55,10 @@ fn run_workers(load: &BuiltinLoad, stop: &StopSignal) -> Result<LoadOutcome, Str
         elapsed_ns: nanoseconds(elapsed),
         held_rate_per_s: held_rate(sum.operations, elapsed),
         max_late_ns: load.rate.map(|_| nanoseconds(sum.max_late)),
-        latency: load.is_timed().then(|| sum.latency.store()),
+        latency: load.is_timed().then(|| Latency {
+            service: OperationTimes::of(&sum.service),
+            response: sum.response.as_ref().map(OperationTimes::of),
+        }),
         cpu,
         ..LoadOutcome::ended(sum.status, start)
     })
@@ -78,7 +69,6 @@ fn run_workers(load: &BuiltinLoad, stop: &StopSignal) -> Result<LoadOutcome, Str
 fn start_workers(
     load: &BuiltinLoad,
     shared: &Shared,
-    latency: &LatencyRecorder,
     stop: &StopSignal,
 ) -> Result<(Instant, Vec<Tally>, Option<CpuTime>), String> {
     // Set once all are set up: the time of their start, if they are to.
@@ -88,7 +78,7 @@ fn start_workers(
         let mut threads = Vec::new();
         for index in 0..load.workers {
             let (gate, of_worker) = (&gate, ready.clone());
-            let tally = Tally::new(latency.clone());
+            let tally = Tally::new(load);
             let name = format!("load-{}-{index}", load.kind);
             let body = move || work(load, shared, index, tally, stop, of_worker, gate);
             match thread::Builder::new().name(name).spawn_scoped(scope, body) {
@@ -101,14 +91,7 @@ fn start_workers(
             }
         }
         drop(ready);
-        let set_up: Result<Vec<()>, String> = answers.iter().collect();
-        // One that panics does not answer, and the others must not start without it.
-        let set_up = match set_up {
-            Ok(done) if done.len() < threads.len() => {
-                Err("a worker ended before it started".to_owned())
-            }
-            set_up => set_up,
-        };
+        let set_up: Result<(), String> = answers.iter().collect();
         let cpu_before = cpu_time();
         let start = Instant::now();
         gate.get_or_init(|| set_up.is_ok().then_some(start));
@@ -118,47 +101,8 @@ fn start_workers(
             user_ns: after.user_ns.saturating_sub(before.user_ns),
             system_ns: after.system_ns.saturating_sub(before.system_ns),
         });
-        set_up.map(|_| (start, tallies, cpu))
+        set_up.map(|()| (start, tallies, cpu))
     })
-}
-
-impl Tally {
-    fn new(latency: LatencyRecorder) -> Self {
-        Self {
-            operations: 0,
-            latency,
-            errors: BTreeMap::new(),
-            max_late: Duration::ZERO,
-            last: None,
-            status: LoadStatus::Completed,
-        }
-    }
-
-    fn add(&mut self, other: Self) {
-        self.latency.add(&other.latency);
-        self.operations += other.operations;
-        self.max_late = self.max_late.max(other.max_late);
-        self.last = self.last.max(other.last);
-        other.errors.into_values().for_each(|errors| self.add_errors(errors));
-        // The worst end is kept.
-        if !matches!(
-            (&self.status, &other.status),
-            (LoadStatus::Failed(_), _) | (_, LoadStatus::Completed)
-        ) {
-            self.status = other.status;
-        }
-    }
-
-    fn add_errors(&mut self, errors: OperationErrors) {
-        match self.errors.get_mut(&errors.kind) {
-            Some(known) => known.count += errors.count,
-            None => drop(self.errors.insert(errors.kind.clone(), errors)),
-        }
-    }
-
-    fn add_error(&mut self, OperationError { kind, text }: OperationError) {
-        self.add_errors(OperationErrors { kind, count: 1, first: text });
-    }
 }
 
 /// CPU time of this process and of its children that have ended and been waited for.
@@ -251,7 +195,7 @@ fn repeat(
             let started = load.is_timed().then(Instant::now);
             result = worker.operate();
             if let (Ok(()), Some(started)) = (&result, started) {
-                tally.latency.record(due, started, Instant::now());
+                tally.record(due, started, Instant::now());
             }
         }
         match result {
@@ -263,9 +207,9 @@ fn repeat(
                 failures += 1;
                 let text = format!(
                     "built-in `{}`: {failures} operations in a row failed, the last with: {}",
-                    load.kind, error.text
+                    load.kind, error.first
                 );
-                tally.add_error(error);
+                tally.add_errors(error);
                 if failures == MAX_FAILURES_IN_A_ROW {
                     // With fewer workers it is not the load asked for: stop the others.
                     stop.stop(StopReason::LoadFailed);

@@ -7,37 +7,34 @@ use tokio::sync::oneshot;
 
 use super::{LtpLoad, search_path};
 use crate::load::hits::HitCount;
-use crate::load::sandbox::{CommandKind, CommandRequest, Sandbox, Supervised};
-use crate::recording::loads::{LoadFailure, LoadStatus, LtpTest, TestEnd, TestRuns};
+use crate::load::sandbox::{CommandKind, CommandRequest, Supervised};
+use crate::recording::loads::{LoadFailure, LoadOutcome, LoadStatus, LtpTest, TestEnd, TestRuns};
+use crate::stats::nanoseconds;
 use crate::stop::StopSignal;
 
 /// Time between SIGTERM and SIGKILL of a test.
 const GRACE: Duration = Duration::from_secs(1);
 
 impl LtpLoad {
-    /// Runs the list, round after round, adds the results to `tests`, and returns when no test is running any more.
-    pub(super) async fn run_tests(
-        &self,
-        stop: &StopSignal,
-        tests: &mut [TestRuns],
-    ) -> (Result<LoadStatus, LoadFailure>, Duration) {
+    /// Runs the list, round after round, until `stop`. When this returns no test is running any more.
+    pub(in crate::load) async fn run(&self, stop: &StopSignal) -> Result<LoadOutcome, LoadFailure> {
         let started = Instant::now();
-        let mut supervised = match self.supervised().await {
-            Ok(supervised) => supervised,
-            Err(failure) => return (Err(failure), started.elapsed()),
-        };
-        let ran = self.run_list(&mut supervised, stop, tests).await;
-        let elapsed = started.elapsed();
-        let closed = supervised.close().await;
-        let status = ran.and(closed).map_err(|text| LoadFailure::BrokeOff { text });
-        let end = stop.reason().map_or(LoadStatus::Completed, |by| LoadStatus::Stopped { by });
-        (status.map(|()| end), elapsed)
-    }
-
-    async fn supervised(&self) -> Result<Supervised, LoadFailure> {
+        let mut tests: Vec<_> = self.spec.tests.iter().map(TestRuns::new).collect();
         // Users that tests switch to can create files in the folder, too.
-        let sandbox = Sandbox::plan(&self.sandbox, Some(0o1777), true)?;
-        Supervised::start(&self.profiler, sandbox).await
+        let mut supervised = Supervised::start(&self.sandbox, Some(0o1777), true).await?;
+        let ran = self.run_list(&mut supervised, stop, &mut tests).await;
+        let elapsed = started.elapsed();
+        let status = match (ran.and(supervised.close().await), stop.reason()) {
+            (Err(text), _) => LoadStatus::Failed(LoadFailure::BrokeOff { text }),
+            (Ok(()), Some(by)) => LoadStatus::Stopped { by },
+            (Ok(()), None) => LoadStatus::Completed,
+        };
+        Ok(LoadOutcome {
+            elapsed_ns: nanoseconds(elapsed),
+            operations: Some(tests.iter().map(|test| test.runs).sum()),
+            tests,
+            ..LoadOutcome::ended(status, started)
+        })
     }
 
     async fn run_list(
@@ -115,7 +112,7 @@ impl LtpLoad {
             args: argv.collect(),
             env,
             timeout: Some(Duration::from_nanos(spec.time_limit_ns)),
-            grace: GRACE,
+            grace: self.sandbox.grace.unwrap_or(GRACE),
         }
     }
 }

@@ -15,16 +15,15 @@ mod runtest;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::unistd::{AccessFlags, access};
 
 use super::hits::HitCounter;
-use super::sandbox::{ProfilerProgram, SandboxOptions};
+use super::sandbox::SandboxOptions;
 use crate::error::{Failure, exit};
-use crate::recording::loads::{LoadOutcome, LoadSpec, LoadStatus};
+use crate::recording::loads::LoadSpec;
 use crate::stats::nanoseconds;
-use crate::stop::StopSignal;
 
 pub use crate::recording::loads::{
     LtpSpec, LtpTest, ResultCount, TIMED_OUT, TestResult, TestRuns, mix_changes,
@@ -66,8 +65,8 @@ pub struct LtpLoad {
     spec: LtpSpec,
     root: PathBuf,
     sandbox: SandboxOptions,
-    profiler: ProfilerProgram,
-    counter: Option<HitCounter>,
+    /// The counters of the handlers, which are read before and after each test.
+    pub counter: Option<HitCounter>,
 }
 
 impl LtpLoad {
@@ -106,42 +105,11 @@ impl LtpLoad {
             time_limit_ns: nanoseconds(options.time_limit),
             user,
         };
-        Ok(Self {
-            spec,
-            root,
-            sandbox: options.sandbox,
-            profiler: ProfilerProgram::this(),
-            counter: None,
-        })
-    }
-
-    /// Sets the counters of the handlers, which are read before and after each test.
-    pub fn counter(mut self, counter: HitCounter) -> Self {
-        self.counter = Some(counter);
-        self
-    }
-
-    /// Sets the program that supervises the tests.
-    pub fn profiler(mut self, profiler: ProfilerProgram) -> Self {
-        self.profiler = profiler;
-        self
+        Ok(Self { spec, root, sandbox: options.sandbox, counter: None })
     }
 
     pub(super) fn describe(&self) -> LoadSpec {
         LoadSpec::Ltp(Box::new(self.spec.clone()))
-    }
-
-    /// Runs the tests until they are done, or until `stop`.
-    pub(super) async fn run(&self, stop: &StopSignal) -> LoadOutcome {
-        let started = Instant::now();
-        let mut tests: Vec<_> = self.spec.tests.iter().map(TestRuns::new).collect();
-        let (status, elapsed) = self.run_tests(stop, &mut tests).await;
-        LoadOutcome {
-            elapsed_ns: nanoseconds(elapsed),
-            operations: Some(tests.iter().map(|test| test.runs).sum()),
-            tests,
-            ..LoadOutcome::ended(status.unwrap_or_else(LoadStatus::Failed), started)
-        }
     }
 }
 

@@ -5,8 +5,9 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use super::folder::{FolderPlan, unused_name};
 use super::protocol::{CommandRequest, Request, Sandbox, SupervisorMessage};
-use super::{ProfilerProgram, Role};
+use super::{Role, SandboxOptions};
 use crate::load::syscalls::with_own_limits;
 use crate::recording::loads::{Ended, LoadFailure, LoadOutcome};
 use crate::stop::StopSignal;
@@ -21,11 +22,23 @@ pub(in crate::load) struct Supervised {
 }
 
 impl Supervised {
-    /// Starts a supervisor, and has it make the sandbox.
+    /// Starts a supervisor, and has it make the sandbox, with a folder for files of this mode.
     pub(in crate::load) async fn start(
-        profiler: &ProfilerProgram,
-        sandbox: Sandbox,
+        options: &SandboxOptions,
+        files: Option<u32>,
+        private_mounts: bool,
     ) -> Result<Self, LoadFailure> {
+        let user = options.other_user().map_err(|text| LoadFailure::CouldNotStart { text })?;
+        let user = user.cloned();
+        let folder = files.map(|mode| {
+            // Absolute, as a command may change its working folder.
+            let parent = options.directory.clone().unwrap_or_else(std::env::temp_dir);
+            let parent = std::path::absolute(&parent).unwrap_or(parent);
+            let path = parent.join(unused_name("profiler-load-")).into();
+            FolderPlan { path, mode, user: user.clone() }
+        });
+        let sandbox = Sandbox { user, folder, private_mounts };
+        let profiler = &options.profiler;
         let mut command = profiler.command(Role::Supervisor);
         with_own_limits(&mut command);
         let mut command = Command::from(command);
@@ -46,14 +59,11 @@ impl Supervised {
         Err(failure)
     }
 
-    async fn send(&mut self, request: Request) -> Result<(), String> {
-        let line = serde_json::to_string(&request)
-            .map_err(|error| format!("a request to its supervisor: {error}"))?;
-        if let Some(input) = &mut self.input {
+    async fn send(&mut self, request: Request) {
+        if let (Some(input), Ok(line)) = (&mut self.input, serde_json::to_string(&request)) {
             // If the supervisor is dead, the missing answer shows it.
             let _ = input.write_all(format!("{line}\n").as_bytes()).await;
         }
-        Ok(())
     }
 
     /// The next message; `None` when there are no more.
@@ -68,7 +78,7 @@ impl Supervised {
     }
 
     async fn ask(&mut self, request: Request) -> Result<(), LoadFailure> {
-        self.send(request).await.map_err(|text| LoadFailure::CouldNotStart { text })?;
+        self.send(request).await;
         match self.receive().await {
             Some(SupervisorMessage::Ready) => Ok(()),
             Some(SupervisorMessage::Failed(text)) => Err(LoadFailure::CouldNotStart { text }),
@@ -93,7 +103,7 @@ impl Supervised {
         command: &CommandRequest,
         stop: &StopSignal,
     ) -> Result<(Ended, Option<Box<LoadOutcome>>), String> {
-        self.send(Request::Run(command.clone())).await?;
+        self.send(Request::Run(command.clone())).await;
         let mut outcome = None;
         loop {
             let stoppable = self.input.is_some();
@@ -136,12 +146,13 @@ const GONE: &str = "its supervisor ended without a report; was it killed?";
 
 /// Runs one command in a sandbox of its own. Leftovers of the sandbox do not make the command fail.
 pub(in crate::load) async fn run_once(
-    profiler: &ProfilerProgram,
-    sandbox: Sandbox,
+    options: &SandboxOptions,
+    files: Option<u32>,
+    private_mounts: bool,
     command: &CommandRequest,
     stop: &StopSignal,
 ) -> Result<(Ended, Option<Box<LoadOutcome>>), LoadFailure> {
-    let mut supervised = Supervised::start(profiler, sandbox).await?;
+    let mut supervised = Supervised::start(options, files, private_mounts).await?;
     let ended = supervised.run(command, stop).await;
     let left = supervised.close().await.err();
     match ended {

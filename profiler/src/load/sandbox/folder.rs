@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -57,20 +57,12 @@ pub(super) struct LoadFolder {
 }
 
 impl LoadFolder {
-    /// Creates it.
+    /// Creates it, still without the folder for files.
     pub(super) fn create(plan: &FolderPlan) -> io::Result<Self> {
         let top = Folder::create(Path::new(&plan.path))?;
-        let folder = Self { plan: plan.clone(), top };
         // Others may pass through it, but neither read nor write it.
-        let passable = Mode::S_IRWXU | Mode::S_IXGRP | Mode::S_IXOTH;
-        let made = fchmod(&folder.top, passable).map_err(io::Error::from);
-        match made.and_then(|()| folder.refresh()) {
-            Ok(()) => Ok(folder),
-            Err(error) => {
-                let _ = folder.remove();
-                Err(error)
-            }
-        }
+        fchmod(&top.0, Mode::S_IRWXU | Mode::S_IXGRP | Mode::S_IXOTH)?;
+        Ok(Self { plan: plan.clone(), top })
     }
 
     /// Opens the one that is there. Fails if another user can replace it.
@@ -85,17 +77,17 @@ impl LoadFolder {
         Path::new(&self.plan.path).join(FILES)
     }
 
-    /// Makes the folder for files anew, or empties it.
+    /// Makes the folder for files, or empties it.
     pub(super) fn refresh(&self) -> io::Result<()> {
-        match mkdirat(&self.top, FILES, Mode::S_IRWXU) {
+        match mkdirat(&self.top.0, FILES, Mode::S_IRWXU) {
             Ok(()) => {}
             Err(Errno::EEXIST) => self.empty_files()?,
             Err(errno) => return Err(errno.into()),
         }
         let files = self.top.child(OsStr::new(FILES))?;
-        fchmod(&files, Mode::from_bits_truncate(self.plan.mode))?;
+        fchmod(&files.0, Mode::from_bits_truncate(self.plan.mode))?;
         if let Some(user) = &self.plan.user {
-            fchown(&files, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
+            fchown(&files.0, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
         }
         Ok(())
     }
@@ -128,7 +120,7 @@ impl LoadFolder {
                 emptied => emptied?,
             }
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + TIMEOUT);
-            match unlinkat(&self.top, FILES, UnlinkatFlags::RemoveDir) {
+            match unlinkat(&self.top.0, FILES, UnlinkatFlags::RemoveDir) {
                 Ok(()) => return Ok(()),
                 // Another process of the user has filled it again.
                 Err(Errno::ENOTEMPTY | Errno::EEXIST) if Instant::now() < deadline => {}
@@ -183,12 +175,6 @@ fn as_user(
 #[derive(Debug)]
 struct Folder(OwnedFd);
 
-impl AsFd for Folder {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
 impl Folder {
     /// Opens the folder at `path`, which must not be a link.
     fn open(path: &Path) -> io::Result<Self> {
@@ -200,7 +186,7 @@ impl Folder {
         mkdir(path, Mode::S_IRWXU)?;
         let folder = Self::open(path)?;
         // The owner of the folder that it is in may have exchanged it.
-        if fstat(&folder)?.st_uid != geteuid().as_raw() {
+        if fstat(&folder.0)?.st_uid != geteuid().as_raw() {
             return Err(io::Error::other("it was replaced by another user's"));
         }
         Ok(folder)
@@ -210,12 +196,12 @@ impl Folder {
     fn child(&self, name: &OsStr) -> io::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_XDEV);
-        let place = Self(openat2(self, name, how)?);
-        if fstat(&place)?.st_mode & 0o700 != 0o700 {
+        let place = Self(openat2(&self.0, name, how)?);
+        if fstat(&place.0)?.st_mode & 0o700 != 0o700 {
             // Refused if it is another user's: then it may not open below.
             let _ = fs::set_permissions(place.proc_path(), fs::Permissions::from_mode(0o700));
         }
-        Ok(Self(openat(&place, ".", FLAGS, Mode::empty())?))
+        Ok(Self(openat(&place.0, ".", FLAGS, Mode::empty())?))
     }
 
     /// A path that leads to it wherever it is now.
@@ -296,10 +282,10 @@ impl Folder {
             return Ok(());
         }
         let number = unused_name("");
-        let moved = match renameat(self, name, above, number.as_str()) {
+        let moved = match renameat(&self.0, name, &above.0, number.as_str()) {
             // Its own mode may keep its owner from moving it.
             Err(Errno::EACCES) => {
-                self.child(name).map(|_| renameat(self, name, above, number.as_str()))?
+                self.child(name).map(|_| renameat(&self.0, name, &above.0, number.as_str()))?
             }
             moved => moved,
         };
@@ -319,8 +305,8 @@ impl Folder {
 
     /// Removes a file or an empty folder; false if it is a folder that is not empty.
     fn unlink(&self, name: &OsStr) -> io::Result<bool> {
-        let unlinked = match unlinkat(self, name, UnlinkatFlags::NoRemoveDir) {
-            Err(Errno::EISDIR) => unlinkat(self, name, UnlinkatFlags::RemoveDir),
+        let unlinked = match unlinkat(&self.0, name, UnlinkatFlags::NoRemoveDir) {
+            Err(Errno::EISDIR) => unlinkat(&self.0, name, UnlinkatFlags::RemoveDir),
             unlinked => unlinked,
         };
         match unlinked {
@@ -364,11 +350,17 @@ mod tests {
         FolderPlan { path: path.into(), mode: 0o700, user }
     }
 
+    fn create(path: &Path, user: Option<LoadUser>) -> io::Result<LoadFolder> {
+        let folder = LoadFolder::create(&plan(path, user))?;
+        folder.refresh()?;
+        Ok(folder)
+    }
+
     /// Has a load folder removed that has what `make` puts among its files.
     fn removed(make: impl FnOnce(&Path)) -> io::Result<()> {
         let parent = tempfile::tempdir()?;
         let path = parent.path().join("load");
-        let folder = LoadFolder::create(&plan(&path, None))?;
+        let folder = create(&path, None)?;
         make(&folder.files());
         folder.remove()?;
         assert!(!path.exists());
@@ -405,7 +397,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         fs::create_dir(parent.path().join("precious")).unwrap();
         fs::write(parent.path().join("precious/kept"), "x").unwrap();
-        let folder = LoadFolder::create(&plan(&parent.path().join("load"), None)).unwrap();
+        let folder = create(&parent.path().join("load"), None).unwrap();
         fs::remove_dir(folder.files()).unwrap();
         symlink("../precious", folder.files()).unwrap();
         folder.refresh().unwrap_err();
@@ -418,7 +410,7 @@ mod tests {
         let make = |work: &Path| {
             let mut here = Folder::open(work).unwrap();
             for _ in 0..3_000 {
-                mkdirat(&here, "d", Mode::S_IRWXU).unwrap();
+                mkdirat(&here.0, "d", Mode::S_IRWXU).unwrap();
                 here = here.child(OsStr::new("d")).unwrap();
             }
             for number in 0..300 {
@@ -438,7 +430,7 @@ mod tests {
         let nobody = LoadUser::nobody();
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("load");
-        let folder = LoadFolder::create(&plan(&path, Some(nobody.clone()))).unwrap();
+        let folder = create(&path, Some(nobody.clone())).unwrap();
         let files = folder.files();
         fs::create_dir_all(files.join("his/roots")).unwrap();
         for file in ["his/roots/file", "his/file", "file"] {

@@ -18,6 +18,7 @@
 //! | `program` | the profiler's own program, started in the role of one of these processes |
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 mod client;
 mod folder;
@@ -35,7 +36,7 @@ pub use private_folder::PrivateFolder;
 pub(super) use private_folder::{remove_directory_main, wait_for_end_of_input};
 pub use program::ProfilerProgram;
 pub(super) use program::Role;
-pub(super) use protocol::{CommandKind, CommandRequest, Sandbox, SupervisorMessage};
+pub(super) use protocol::{CommandKind, CommandRequest, SupervisorMessage};
 pub(crate) use trusted_path::{changeable, make_private, user_cache};
 pub use user::LoadUser;
 
@@ -46,6 +47,10 @@ pub struct SandboxOptions {
     pub user: Option<LoadUser>,
     /// Where its temporary folder is created; `None` is `TMPDIR` or `/tmp`.
     pub directory: Option<PathBuf>,
+    /// The program that supervises it.
+    pub profiler: ProfilerProgram,
+    /// Time between SIGTERM and SIGKILL; `None` is that of its kind of load.
+    pub grace: Option<Duration>,
 }
 
 impl SandboxOptions {
@@ -60,11 +65,5 @@ impl SandboxOptions {
             }
             user => Ok(user),
         }
-    }
-
-    /// Where its temporary folder is created: an absolute path, as a command may change its working folder.
-    pub(super) fn parent_folder(&self) -> PathBuf {
-        let folder = self.directory.clone().unwrap_or_else(std::env::temp_dir);
-        std::path::absolute(&folder).unwrap_or(folder)
     }
 }

@@ -30,18 +30,12 @@ const TICK: Duration = Duration::from_millis(20);
 /// A command that was started, and all that it has started. This process is the parent of all orphans below it
 /// (`PR_SET_CHILD_SUBREAPER`): a daemon that has left its session becomes its child, and "no child left" means that nothing is.
 pub(super) struct Processes {
-    signals: SignalFd,
+    /// Readable if a child has ended or a signal has come.
+    pub(super) signals: SignalFd,
     command: Option<Pid>,
     /// Other processes that have ended.
     pub(super) others_ended: u64,
     none_left: bool,
-}
-
-impl AsFd for Processes {
-    /// Readable if a child has ended or a signal has come.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.signals.as_fd()
-    }
 }
 
 impl Processes {
@@ -103,7 +97,7 @@ impl Processes {
 
     /// Waits for a moment, then reaps. True if no process is left.
     fn tick(&mut self) -> io::Result<bool> {
-        wait_readable([self.as_fd()], Some(TICK))?;
+        wait_readable([self.signals.as_fd()], Some(TICK))?;
         self.sigterm_received()?;
         self.reap()?;
         Ok(self.none_left)
@@ -135,7 +129,8 @@ impl Processes {
             for process in descendants()? {
                 if asked.insert((process.pid, process.started)) {
                     // A stopped process handles it only once it is continued.
-                    process.signal(&[Signal::SIGTERM, Signal::SIGCONT]);
+                    process.signal(Signal::SIGTERM);
+                    process.signal(Signal::SIGCONT);
                 }
             }
             self.tick()?;
@@ -188,26 +183,9 @@ struct Descendant {
 }
 
 impl Descendant {
-    fn of(stat: &Stat) -> Self {
-        let is_child = stat.ppid == std::process::id().cast_signed();
-        Self { pid: Pid::from_raw(stat.pid), started: stat.starttime, is_child }
-    }
-
-    fn signal(&self, signals: &[Signal]) {
-        for signal in signals {
-            // It may have ended.
-            let _ = if self.is_child {
-                // It keeps its id until this process reaps it.
-                kill(self.pid, *signal).is_ok()
-            } else {
-                self.signal_by_descriptor(*signal).is_some()
-            };
-        }
-    }
-
     /// Its parent may have reaped it since it was found, and its id be another process's by now: the descriptor is of one process,
-    /// and the time of its start says whether that is the one that was found.
-    fn signal_by_descriptor(&self, signal: Signal) -> Option<()> {
+    /// and the time of its start says whether that is the one that was found. `None` if it has ended.
+    fn signal(&self, signal: Signal) -> Option<()> {
         let pid = rustix::process::Pid::from_raw(self.pid.as_raw())?;
         let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let found = Process::new(self.pid.as_raw()).and_then(|process| process.stat()).ok()?;
@@ -221,7 +199,7 @@ impl Descendant {
         let group = getpgid(Some(self.pid)).ok();
         match group.filter(|group| self.is_child && *group != getpgrp()) {
             Some(group) => drop(killpg(group, Signal::SIGKILL)),
-            None => self.signal(&[Signal::SIGKILL]),
+            None => drop(self.signal(Signal::SIGKILL)),
         }
     }
 }
@@ -236,7 +214,8 @@ fn descendants() -> io::Result<Vec<Descendant>> {
         by_parent.entry(stat.ppid).or_default().push(stat);
     }
     let mut found = Vec::new();
-    let mut parents = vec![(std::process::id().cast_signed(), 0)];
+    let this = std::process::id().cast_signed();
+    let mut parents = vec![(this, 0)];
     while let Some((parent, started)) = parents.pop() {
         // One that is older had another parent with this id.
         let children = by_parent.remove(&parent).into_iter().flatten();
@@ -244,7 +223,11 @@ fn descendants() -> io::Result<Vec<Descendant>> {
             parents.push((stat.pid, stat.starttime));
             // The first thread of a process may have ended before others.
             if !matches!(stat.state, 'Z' | 'X') || stat.num_threads > 1 {
-                found.push(Descendant::of(&stat));
+                found.push(Descendant {
+                    pid: Pid::from_raw(stat.pid),
+                    started: stat.starttime,
+                    is_child: parent == this,
+                });
             }
         }
     }
@@ -281,11 +264,10 @@ mod tests {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed());
         let found = descendants().unwrap().into_iter().find(|process| process.pid == pid).unwrap();
-        let grandchild = Descendant { is_child: false, ..found };
-        let other = Descendant { started: found.started + 1, ..grandchild };
-        assert_eq!(other.signal_by_descriptor(Signal::SIGKILL), None);
+        let other = Descendant { started: found.started + 1, ..found };
+        assert_eq!(other.signal(Signal::SIGKILL), None);
         assert_eq!(child.try_wait().unwrap(), None);
-        assert_eq!(grandchild.signal_by_descriptor(Signal::SIGKILL), Some(()));
+        assert_eq!(found.signal(Signal::SIGKILL), Some(()));
         child.wait().unwrap();
     }
 }

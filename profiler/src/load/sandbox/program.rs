@@ -32,12 +32,14 @@ impl Role {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfilerProgram(PathBuf);
 
-impl ProfilerProgram {
+impl Default for ProfilerProgram {
     /// The running program, even if its file has been replaced.
-    pub fn this() -> Self {
+    fn default() -> Self {
         Self(PathBuf::from("/proc/self/exe"))
     }
+}
 
+impl ProfilerProgram {
     /// The program at `path`, which has to contain a `/`: `PATH` is not searched.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::folder::{FolderPlan, LoadFolder, unused_name};
-use super::{LoadUser, SandboxOptions};
-use crate::recording::loads::{Ended, LoadFailure, LoadOutcome};
+use super::LoadUser;
+use super::folder::{FolderPlan, LoadFolder};
+use crate::recording::loads::{Ended, LoadOutcome};
 
 /// From the profiler. Each is answered before the next is sent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub(super) enum Request {
 
 /// A plan of a sandbox, with unused names. The supervisor creates it, so that a profiler killed at any moment leaves nothing.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in crate::load) struct Sandbox {
+pub(super) struct Sandbox {
     /// User of its commands, if not the caller.
     pub(super) user: Option<LoadUser>,
     /// The folder in which they have their `TMPDIR`.
@@ -36,23 +36,6 @@ pub(in crate::load) struct Sandbox {
 }
 
 impl Sandbox {
-    /// One as `options` ask for, with a folder for files of this mode.
-    ///
-    /// # Errors
-    /// If the caller may not run as that user.
-    pub(in crate::load) fn plan(
-        options: &SandboxOptions,
-        files: Option<u32>,
-        private_mounts: bool,
-    ) -> Result<Self, LoadFailure> {
-        let user = options.other_user().map_err(|text| LoadFailure::CouldNotStart { text })?;
-        let folder = files.map(|mode| {
-            let path = options.parent_folder().join(unused_name("profiler-load-"));
-            FolderPlan { path: path.into(), mode, user: user.cloned() }
-        });
-        Ok(Self { user: user.cloned(), folder, private_mounts })
-    }
-
     /// Removes what a supervisor that was killed has left.
     ///
     /// # Errors
@@ -106,11 +89,11 @@ pub(in crate::load) enum SupervisorMessage {
 }
 
 impl SupervisorMessage {
-    /// Writes the message to standard output.
-    pub(in crate::load) fn send(&self) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", serde_json::to_string(self)?)?;
-        out.flush()
+    /// Writes the message to standard output. Who does not read is dead or about to be: the clean-up goes on.
+    pub(in crate::load) fn send(&self) {
+        if let Ok(line) = serde_json::to_string(self) {
+            let _ = writeln!(io::stdout(), "{line}");
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! supervisor does not outlive the profiler: its standard input is a pipe from the profiler, which closes even after a SIGKILL.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, BufRead as _, BufReader};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -33,18 +33,13 @@ pub(in crate::load) fn main() -> i32 {
         served.and(cleaned)
     });
     let Err(error) = served else { return 0 };
-    send(&SupervisorMessage::Failed(error.to_string()));
+    SupervisorMessage::Failed(error.to_string()).send();
     1
 }
 
-fn send(message: &SupervisorMessage) {
-    // A profiler that does not read is dead or about to be: the clean-up goes on.
-    let _ = message.send();
-}
-
 struct Supervisor {
-    input: File,
-    /// Bytes that are no whole line yet.
+    input: BufReader<File>,
+    /// A request that is not answered yet.
     unread: Vec<u8>,
     /// The profiler wants the end of all, or is dead.
     closed: bool,
@@ -58,56 +53,44 @@ struct Supervisor {
 impl Supervisor {
     fn new() -> io::Result<Self> {
         let processes = Processes::new()?;
-        let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+        let input = BufReader::new(File::from(io::stdin().as_fd().try_clone_to_owned()?));
         let (unread, closed, output) = (Vec::new(), false, Output::default());
         Ok(Self { input, unread, closed, processes, output, sandbox: None, folder: None })
     }
 
     /// Answers requests until there are no more.
     fn serve(&mut self) -> io::Result<()> {
-        while let Some(line) = self.next_line()? {
-            let done = match serde_json::from_slice(&line)? {
+        while !self.closed {
+            self.wait(None)?;
+            if self.unread.is_empty() {
+                continue;
+            }
+            let done = match serde_json::from_slice(&std::mem::take(&mut self.unread))? {
                 Request::Create(sandbox) => self.create(sandbox),
                 Request::Refresh => self.refresh(),
                 Request::Run(command) => {
-                    send(&SupervisorMessage::Ended(self.run(&command)?));
+                    SupervisorMessage::Ended(self.run(&command)?).send();
                     continue;
                 }
             };
-            send(&done.map_or_else(SupervisorMessage::Failed, |()| SupervisorMessage::Ready));
+            done.map_or_else(SupervisorMessage::Failed, |()| SupervisorMessage::Ready).send();
         }
         Ok(())
     }
 
-    fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
-        loop {
-            if let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {
-                return Ok(Some(self.unread.drain(..=end).collect()));
-            }
-            if self.closed {
-                return Ok(None);
-            }
-            self.wait(None)?;
-        }
-    }
-
     /// Waits for the profiler, a signal or output, at most for `limit`, and reads what there is.
     fn wait(&mut self, limit: Option<Duration>) -> io::Result<()> {
-        let input = self.input.as_fd();
+        let input = self.input.get_ref().as_fd();
         let pipe = self.output.pipe.as_ref().map_or(input, AsFd::as_fd);
-        let [readable, signalled, _] = wait_readable([input, self.processes.as_fd(), pipe], limit)?;
+        let [readable, signalled, _] =
+            wait_readable([input, self.processes.signals.as_fd(), pipe], limit)?;
         self.output.read()?;
         if signalled && self.processes.sigterm_received()? {
             self.closed = true;
         }
-        if readable {
-            let mut bytes = [0; 4096];
-            match self.input.read(&mut bytes) {
-                Ok(0) => self.closed = true,
-                Ok(count) => self.unread.extend_from_slice(bytes.get(..count).unwrap_or_default()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+        // The profiler writes a whole line at once; without its end the profiler is dead.
+        if readable && self.input.read_until(b'\n', &mut self.unread)? == 0 {
+            self.closed = true;
         }
         Ok(())
     }
@@ -119,9 +102,9 @@ impl Supervisor {
         }
         if let Some(plan) = &sandbox.folder {
             let parent = Path::new(&plan.path).parent().unwrap_or(Path::new("/")).display();
-            let folder = LoadFolder::create(plan)
-                .map_err(|error| format!("a folder for its files in {parent}: {error}"))?;
-            self.folder = Some(folder);
+            let folder = LoadFolder::create(plan);
+            let made = folder.and_then(|folder| self.folder.insert(folder).refresh());
+            made.map_err(|error| format!("a folder for its files in {parent}: {error}"))?;
         }
         Ok(())
     }
@@ -136,8 +119,7 @@ impl Supervisor {
         let killed = self.processes.kill_all().map(drop);
         let Some(folder) = &self.folder else { return killed };
         let removed = folder.remove().map_err(|error| {
-            let text = format!("{} could not be removed: {error}", folder.files().display());
-            io::Error::new(error.kind(), text)
+            io::Error::other(format!("{} could not be removed: {error}", folder.files().display()))
         });
         removed.and(killed)
     }
