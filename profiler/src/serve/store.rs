@@ -443,8 +443,7 @@ mod tests {
     /// An interval of `calls` that began `second` seconds after midnight.
     fn interval(calls: u64, second: u64) -> Recording {
         let mut attached = attachment("aa", drains(&[calls], 9));
-        let mut build = attached.build(None);
-        attached.take(&mut build, true);
+        attached.drain(true).unwrap();
         let started = format!("2026-11-23T00:00:{second:02}.5Z").parse().unwrap();
         Recording { started, ..attached.close() }
     }
