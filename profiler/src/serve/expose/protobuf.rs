@@ -3,8 +3,9 @@
 
 use prost::encoding;
 
+use super::super::state::State;
 use super::durations::{BOUNDS_NS, Native, SCHEMA, ZERO_THRESHOLD, classic, native};
-use super::family::{Family, Kind, Point, Seen, Value, seconds};
+use super::family::{Family, Kind, Point, Value, families, seconds};
 use crate::stats::Durations;
 
 /// A message's fields so far.
@@ -40,9 +41,9 @@ impl Message {
 }
 
 /// All families that have points.
-pub(super) fn render(seen: &Seen<'_>) -> Vec<u8> {
+pub(super) fn render(state: &State) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for (family, points) in seen.families() {
+    for (family, points) in families(state) {
         let kind = match family.kind {
             Kind::Counter => 0,
             Kind::Gauge => 1,
