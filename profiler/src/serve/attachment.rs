@@ -214,7 +214,7 @@ impl Attachment {
         info!(
             "measuring {count} handler{} of module {name} (build {id}), with {} KiB of kernel memory{in_use}",
             plural(count),
-            self.kernel_memory_bytes() / 1024,
+            self.build.frame.histogram.kernel_memory_bytes / 1024,
         );
         for (handler, why) in &self.build.not_measured {
             if let NotMeasured::Missing(why) = why {
@@ -226,10 +226,6 @@ impl Attachment {
     /// The handlers, in words.
     pub(super) fn names(&self) -> Vec<String> {
         self.handlers.iter().map(|handler| handler.name.clone()).collect()
-    }
-
-    pub(super) fn kernel_memory_bytes(&self) -> u64 {
-        self.session.memory_bytes()
     }
 
     /// How its handlers are measured.

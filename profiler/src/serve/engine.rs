@@ -10,19 +10,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 use tracing::{error, info, warn};
 
-use super::attachment::Attachment;
-use super::config::{self, Config};
+use super::config::Config;
 use super::control::{Answer, Question, Released, Request};
 use super::costs::Costs;
 use super::modules::Event;
 use super::notify::Notifier;
 use super::own;
-use super::state::{Module, Own, Phase, Pushes, State};
+use super::state::{Module, Own, Pushes, State};
 use super::status::Status;
 use super::store::Store;
 use super::system;
-use super::task::{Shared, Stage, Task};
-use crate::error::{Failure, exit};
+use super::task::{Shared, Task};
+use crate::error::{Failure, bail, exit};
 use crate::kernel::host;
 use crate::kernel::module::references;
 
@@ -233,34 +232,17 @@ impl Engine {
         let Some(at) = self.index(&module.replace('-', "_")) else {
             let known = self.tasks.iter().map(|task| task.config.name.as_str());
             let known = known.collect::<Vec<_>>().join(", ");
-            let message = format!("the daemon is not for module `{module}`, but for {known}");
-            return Err(Failure::new(exit::NO_TARGET, message));
+            bail!(NO_TARGET, "the daemon is not for module `{module}`, but for {known}");
         };
         if matches!(request, Request::Resume(_)) {
-            return self.resume(at).map(Answer::Resumed);
+            let resumed = self.tasks[at].resume(&mut self.shared);
+            self.publish();
+            return resumed.map(Answer::Resumed);
         }
         let released = self.tasks[at].release(&mut self.shared);
         self.publish();
         let references = wait_unreferenced(&self.tasks[at].config.name);
         Ok(Answer::Released(Released { references, ..released }))
-    }
-
-    /// Measures a module again. Returns its handlers.
-    fn resume(&mut self, at: usize) -> Result<Vec<String>, Failure> {
-        self.tasks[at].resume(&mut self.shared);
-        self.publish();
-        let Task { config: config::Module { name, .. }, stage, .. } = &self.tasks[at];
-        match stage {
-            Stage::Measuring(attachment, _) => Ok(attachment.names()),
-            Stage::Off { phase: Phase::Refused(why), .. } => Err(Failure::new(
-                exit::CANNOT_MEASURE,
-                format!("module {name} cannot be measured: {why}"),
-            )),
-            Stage::Off { .. } => Err(Failure::new(
-                exit::NO_TARGET,
-                format!("module {name} is not loaded: it is measured when it comes"),
-            )),
-        }
     }
 
     /// Keeps intervals where `config` has them.
@@ -311,13 +293,13 @@ impl Engine {
 
     /// Publishes the state.
     fn publish(&mut self) {
-        let attachments = self.tasks.iter().filter_map(Task::attachment);
+        let builds = self.tasks.iter().filter_map(Task::attachment).map(|of| &of.build);
         let measured = self.tasks.iter().filter(|task| task.attachment().is_some());
         let Shared { config, costs, store, own, .. } = &mut self.shared;
         *own = Own {
             cpu_ns: own::cpu_ns(),
             memory_bytes: own::memory_bytes(),
-            kernel_memory_bytes: attachments.map(Attachment::kernel_memory_bytes).sum(),
+            kernel_memory_bytes: builds.map(|of| of.frame.histogram.kernel_memory_bytes).sum(),
             intervals: store.intervals(),
             overhead: measured.map(Task::overhead).sum(),
             pushes: self.pushes.as_ref().map(|counts| *counts.borrow()),
@@ -355,7 +337,9 @@ fn wait_unreferenced(module: &str) -> u64 {
 mod tests {
     use super::super::attachment::tests::{attachment, drains};
     use super::super::budget::{Budget, FIRST_WAIT, LONGEST_WAIT};
-    use super::super::state::{Build, Intervals, MAX_BUILDS};
+    use super::super::config;
+    use super::super::state::{Build, Intervals, MAX_BUILDS, Phase};
+    use super::super::task::Stage;
     use super::*;
     use crate::recording::Recording;
 

@@ -12,6 +12,7 @@ use super::costs::Costs;
 use super::modules::Presence;
 use super::state::{Build, MAX_BUILDS, NotMeasured, Own, Phase};
 use super::store::Store;
+use crate::error::{Failure, bail};
 use crate::kernel::host::HostFacts;
 use crate::probe::ProbeError;
 use crate::recording::Backend;
@@ -344,11 +345,24 @@ impl Task {
         released
     }
 
-    /// Measures it again although it was released or refused, if it is loaded.
-    pub(super) fn resume(&mut self, shared: &mut Shared) {
+    /// Measures it again although it was released or refused. Returns its handlers.
+    ///
+    /// # Errors
+    /// If it is not loaded, or cannot be measured.
+    pub(super) fn resume(&mut self, shared: &mut Shared) -> Result<Vec<String>, Failure> {
         if self.attachment().is_none() {
             self.stage = Stage::waiting(None);
             self.look(shared);
+        }
+        let name = &self.config.name;
+        match &self.stage {
+            Stage::Measuring(attachment, _) => Ok(attachment.names()),
+            Stage::Off { phase: Phase::Refused(why), .. } => {
+                bail!(CANNOT_MEASURE, "module {name} cannot be measured: {why}")
+            }
+            Stage::Off { .. } => {
+                bail!(NO_TARGET, "module {name} is not loaded: it is measured when it comes")
+            }
         }
     }
 
