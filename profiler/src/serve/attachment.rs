@@ -1,6 +1,6 @@
 //! The probes on one load of a module: what they measure, cut into intervals, and added to the sum of its build.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,21 +39,14 @@ pub(super) struct Attachment {
     session: Box<dyn Session>,
     /// The number of that load.
     pub(super) load: u64,
-    facts: ModuleFacts,
-    host: HostFacts,
-    precision: Precision,
+    /// Its build, to whose sums it adds. The frame has the facts that each interval begins with.
+    pub(super) build: Build,
     handlers: Vec<Handler>,
-    /// Functions that cannot be measured, including those that only a glob matches.
-    left_out: Vec<LeftOut>,
-    not_measured: BTreeMap<String, NotMeasured>,
-    is_detached: bool,
     /// When the interval began, by both clocks.
     started: Timestamp,
     began: Instant,
-    /// Until when calls were counted.
+    /// Until when calls and time were counted.
     until: Instant,
-    /// Until when time was added to the sum of the build.
-    added: Instant,
     /// When skipped entries were last forgotten.
     aged: Instant,
     /// Until when calls are counted in the last decision about the budget.
@@ -102,14 +95,14 @@ impl Attachment {
         }
         let known = known.filter(|(id, _)| id == build_id(&facts));
         let shed = known.into_iter().flat_map(|(_, budget)| budget.shed());
-        let mut shed: HashSet<String> = shed.map(str::to_owned).collect();
+        let mut shed: BTreeSet<String> = shed.map(str::to_owned).collect();
         if found.targets.iter().all(|target| shed.contains(&target.label())) {
             // Retry all handlers; the back-off still doubles.
             shed.clear();
         }
         found.targets.retain(|target| !shed.contains(&target.label()));
-        let named: HashSet<String> =
-            found.targets.iter().filter(|target| !target.by_glob).map(Target::label).collect();
+        let of_globs = found.targets.iter().filter(|target| target.by_glob);
+        let of_globs: HashSet<String> = of_globs.map(Target::label).collect();
         // A handler that no backend can measure is left out even if it was named.
         found.targets.iter_mut().for_each(|target| target.by_glob = true);
         let options = probe::Options {
@@ -126,20 +119,22 @@ impl Attachment {
         let wanted = found.left_out.iter().filter(|left| config.handlers.contains(&left.name));
         let missing = wanted
             .chain(&probes.left_out)
-            .map(|left| (left.name.clone(), NotMeasured::Missing(left.reason.clone())));
-        let shed = shed.into_iter().map(|name| (name, NotMeasured::Shed));
-        let not_measured = missing.chain(shed).collect();
+            .map(|left| (left.name.clone(), NotMeasured::Missing(left.reason.clone())))
+            .collect();
         let left_out = [&found.left_out[..], &probes.left_out].concat();
-        let mut attachment = Self::begin(Box::new(probes), load, precision, facts, host)?;
-        (attachment.not_measured, attachment.left_out) = (not_measured, left_out);
-        for handler in &mut attachment.handlers {
-            handler.measure.target.by_glob = !named.contains(&handler.name);
+        let mut attachment =
+            Self::begin(Box::new(probes), load, precision, facts, host, &of_globs)?;
+        let build = &mut attachment.build;
+        (build.not_measured, build.frame.left_out) = (missing, left_out);
+        for name in shed {
+            build.frame.left_out.push(shed_one(&build.module, &name));
+            build.not_measured.insert(name, NotMeasured::Shed);
         }
         attachment.log_begin();
         Ok(attachment)
     }
 
-    /// Begins to measure with probes that are there.
+    /// Begins to measure with probes that are there. Of a handler in `of_globs` nobody has given the name.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -149,35 +144,57 @@ impl Attachment {
         precision: Precision,
         facts: ModuleFacts,
         host: &HostFacts,
+        of_globs: &HashSet<String>,
     ) -> Result<Self, ProbeError> {
         // Exits of calls that had entered before the probes were there.
         let first = session.drain()?;
         let began = session.drained_until().unwrap_or_else(Instant::now);
-        let handlers = session.handlers().into_iter().zip(&first);
-        let handlers = handlers.map(|((target, backend), first)| Handler {
-            name: target.label(),
-            measure: HandlerMeasure::empty(target.clone(), Some(backend), precision.durations()),
-            account: Account::begin(first),
-            coverage: Coverage::begin(began),
-            sum: 0,
-            before: Losses::default(),
-            unrated: 0,
-            undecided: 0,
-        });
+        let started = Timestamp::now();
+        let (mut handlers, mut sums) = (Vec::new(), Vec::new());
+        for ((target, backend), first) in session.handlers().into_iter().zip(&first) {
+            let name = target.label();
+            let target = Target { by_glob: of_globs.contains(&name), ..target.clone() };
+            let empty = |durations| HandlerMeasure::empty(target.clone(), Some(backend), durations);
+            handlers.push(Handler {
+                name,
+                measure: empty(precision.durations()),
+                account: Account::begin(first),
+                coverage: Coverage::begin(began),
+                sum: sums.len(),
+                before: Losses::default(),
+                unrated: 0,
+                undecided: 0,
+            });
+            let sum = HandlerSum::new(empty(precision.growing_durations()));
+            sums.push(HandlerSum { calls_per_s: Some(0.0), ..sum });
+        }
+        let histogram = HistogramLayout {
+            kernel_memory_bytes: session.memory_bytes(),
+            direct: session.is_direct(),
+            ..HistogramLayout::of_digits(precision.digits())
+        };
+        let build = Build {
+            module: facts.name.clone(),
+            id: build_id(&facts).to_owned(),
+            last: started,
+            frame: Recording {
+                host: host.clone(),
+                modules: vec![facts],
+                ..Recording::new(started, Clock::Wall, Meter::default(), histogram)
+            },
+            handlers: sums,
+            not_measured: BTreeMap::new(),
+            is_attached: true,
+            budget_enforced: None,
+        };
         Ok(Self {
-            handlers: handlers.collect(),
             session,
             load,
-            facts,
-            host: host.clone(),
-            precision,
-            left_out: Vec::new(),
-            not_measured: BTreeMap::new(),
-            is_detached: false,
-            started: Timestamp::now(),
+            build,
+            handlers,
+            started,
             began,
             until: began,
-            added: began,
             aged: began,
             decided: began,
             rated: began,
@@ -186,7 +203,7 @@ impl Attachment {
 
     fn log_begin(&self) {
         let count = self.handlers.len();
-        let name = &self.facts.name;
+        let Build { module: name, id, .. } = &self.build;
         let in_use = match self.backends().any(Backend::holds_module) {
             true => format!(
                 "; before `rmmod {name}`, run `profiler release {name}`: the kernel says that a module with probes \
@@ -195,35 +212,20 @@ impl Attachment {
             false => String::new(),
         };
         info!(
-            "measuring {count} handler{} of module {name} (build {}), with {} KiB of kernel memory{in_use}",
+            "measuring {count} handler{} of module {name} (build {id}), with {} KiB of kernel memory{in_use}",
             plural(count),
-            self.build_id(),
-            self.kernel_memory_bytes() / 1024,
+            self.build.frame.histogram.kernel_memory_bytes / 1024,
         );
-        for (handler, why) in &self.not_measured {
+        for (handler, why) in &self.build.not_measured {
             if let NotMeasured::Missing(why) = why {
                 warn!("handler {handler} of module {name} is not measured: {why}");
             }
         }
     }
 
-    /// The module.
-    pub(super) fn module(&self) -> &str {
-        &self.facts.name
-    }
-
-    /// Identifies its build: the build id, else the `srcversion`, else empty.
-    pub(super) fn build_id(&self) -> &str {
-        build_id(&self.facts)
-    }
-
     /// The handlers, in words.
     pub(super) fn names(&self) -> Vec<String> {
         self.handlers.iter().map(|handler| handler.name.clone()).collect()
-    }
-
-    pub(super) fn kernel_memory_bytes(&self) -> u64 {
-        self.session.memory_bytes()
     }
 
     /// How its handlers are measured.
@@ -238,7 +240,7 @@ impl Attachment {
 
     /// Handlers of the build that are shed.
     pub(super) fn shed(&self) -> usize {
-        self.not_measured.values().filter(|why| **why == NotMeasured::Shed).count()
+        self.build.not_measured.values().filter(|why| **why == NotMeasured::Shed).count()
     }
 
     /// Calls per second of each handler with probes since the last call of this function; `None` if that is too short.
@@ -268,11 +270,11 @@ impl Attachment {
         match action {
             Action::Shed(..) if self.session.pause(index)? => {
                 coverage.off(at);
-                self.not_measured.insert(name.clone(), NotMeasured::Shed);
+                self.build.not_measured.insert(name.clone(), NotMeasured::Shed);
             }
             Action::TakeUp(_) if self.session.resume(index)? => {
                 coverage.on(at);
-                self.not_measured.remove(name);
+                self.build.not_measured.remove(name);
             }
             _ => return Ok(false),
         }
@@ -281,43 +283,26 @@ impl Attachment {
 
     /// How it is measured differently than `build` was: figures add up only if there is no difference.
     pub(super) fn unlike(&self, build: &Build) -> Vec<Difference> {
-        let now = self.recording(Duration::from_nanos(1), self.stored());
-        differences(&build.recording(), &now, Use::Merge)
+        differences(&build.recording(), &self.build.recording(), Use::Merge)
     }
 
-    /// The build that it adds to from now on: the one `before`, or a new one.
-    pub(super) fn build(&mut self, before: Option<Build>) -> Build {
-        let mut build = before.unwrap_or_else(|| Build {
-            module: self.facts.name.clone(),
-            id: self.build_id().to_owned(),
-            last: Timestamp::now(),
-            frame: self.recording(Duration::ZERO, Vec::new()),
-            handlers: Vec::new(),
-            not_measured: BTreeMap::new(),
-            is_attached: false,
-            budget_enforced: None,
-        });
-        build.is_attached = true;
-        for handler in &mut self.handlers {
-            let known = build.handlers.iter().position(|sum| sum.name == handler.name);
-            handler.sum = known.unwrap_or(build.handlers.len());
+    /// Goes on with the sums of `before`, which was measured alike.
+    pub(super) fn go_on(&mut self, before: Build) {
+        let fresh = std::mem::replace(&mut self.build.handlers, before.handlers);
+        let sums = &mut self.build.handlers;
+        for (handler, sum) in self.handlers.iter_mut().zip(fresh) {
+            let known = sums.iter().position(|sum| sum.name == handler.name);
+            handler.sum = known.unwrap_or(sums.len());
             if known.is_none() {
-                let HandlerMeasure { target, backend, .. } = &handler.measure;
-                let durations = self.precision.growing_durations();
-                let sum = HandlerMeasure::empty(target.clone(), *backend, durations);
-                build.handlers.push(HandlerSum::new(sum));
+                sums.push(sum);
             }
-            handler.before = build.handlers[handler.sum].measure.losses;
-            build.handlers[handler.sum].calls_per_s = Some(0.0);
+            let sum = &mut sums[handler.sum];
+            sum.calls_per_s = Some(0.0);
+            handler.before = sum.measure.losses;
         }
-        self.describe(&mut build);
-        build
-    }
-
-    /// Notes which handlers of the build are not measured, and why.
-    fn describe(&self, build: &mut Build) {
-        build.not_measured = self.not_measured.clone();
-        build.frame.left_out = self.left_out();
+        let Recording { started, window_ns, .. } = before.frame;
+        (self.build.frame.started, self.build.frame.window_ns) = (started, window_ns);
+        self.build.last = before.last;
     }
 
     /// Whether no call began since the last drain, which had all before: then there is nothing to drain.
@@ -328,57 +313,53 @@ impl Attachment {
             && self.session.entries().is_ok_and(|entries| entries == known)
     }
 
-    /// Reads what was measured since the last drain, to be [added](Self::add); empty if no call began. `fully` also reads
-    /// what the kernel skipped.
+    /// Adds what was measured since the last drain to the interval and to the sum of the build. `fully` also reads what the
+    /// kernel skipped, though no call began.
     ///
     /// # Errors
     /// If the kernel's maps cannot be read; the next drain has what this one lacks.
-    pub(super) fn drain(&mut self, fully: bool) -> Result<Vec<Drained>, ProbeError> {
+    pub(super) fn drain(&mut self, fully: bool) -> Result<(), ProbeError> {
         let now = Instant::now();
         if !fully && self.is_idle() {
-            self.until = now;
-            return Ok(Vec::new());
+            self.add(Vec::new(), now, false);
+            return Ok(());
         }
         let drained = self.session.drain()?;
-        self.counted();
-        Ok(drained)
+        self.add(drained, self.session.drained_until().unwrap_or_else(Instant::now), false);
+        Ok(())
     }
 
-    fn counted(&mut self) {
-        let until = self.session.drained_until().unwrap_or_else(Instant::now);
-        self.until = self.until.max(until);
-    }
-
-    /// Adds a drain, and the time that passed, to the interval and to the sum of the build.
-    pub(super) fn add(&mut self, drained: Vec<Drained>, build: &mut Build) {
-        let ages = !drained.is_empty() && self.until.saturating_duration_since(self.aged) >= AGE;
+    /// Adds a drain, and the time `until` then. The `last` one was after the probes were off.
+    fn add(&mut self, drained: Vec<Drained>, until: Instant, is_last: bool) {
+        let until = self.until.max(until);
+        let passed = until.saturating_duration_since(self.until);
+        self.until = until;
+        let ages = !drained.is_empty() && until.saturating_duration_since(self.aged) >= AGE;
         if ages {
-            self.aged = self.until;
+            self.aged = until;
         }
-        let time = self.until.saturating_duration_since(self.rated);
+        let time = until.saturating_duration_since(self.rated);
         let is_rated = time >= SHORTEST_RATE;
         let mut drained = drained.into_iter();
         for handler in &mut self.handlers {
-            let sum = &mut build.handlers[handler.sum];
+            let sum = &mut self.build.handlers[handler.sum];
             if let Some(mut drained) = drained.next() {
-                handler.add(&mut drained, sum, self.is_detached);
+                handler.add(&mut drained, sum, is_last);
             }
             if ages {
                 handler.account.age();
             }
-            sum.covered_ns += handler.coverage.advance(self.until);
+            sum.covered_ns += handler.coverage.advance(until);
             if is_rated {
                 let rate = std::mem::take(&mut handler.unrated) as f64 / time.as_secs_f64();
                 sum.calls_per_s = handler.coverage.is_on().then_some(rate);
             }
         }
         if is_rated {
-            self.rated = self.until;
+            self.rated = until;
         }
-        build.frame.window_ns += nanoseconds(self.until.saturating_duration_since(self.added));
-        self.added = self.until;
-        build.last = build.last.max(Timestamp::now());
-        self.describe(build);
+        self.build.frame.window_ns += nanoseconds(passed);
+        self.build.last = self.build.last.max(Timestamp::now());
     }
 
     /// Ends the interval at the last drain, where the next one begins, and returns its recording.
@@ -401,7 +382,7 @@ impl Attachment {
             warn!(
                 "the wall clock was stepped by {stepped:#} during an interval of {}: its length is right, its \
                  start is as the clock was then",
-                self.facts.name
+                self.build.module
             );
         }
         (self.started, self.began) = (ended, self.until);
@@ -410,20 +391,21 @@ impl Attachment {
 
     /// The interval so far as a recording, with its warnings: handlers that had no probes in it are left out.
     pub(super) fn interval(&self) -> Recording {
-        let (mut recordings, mut covered, mut never) = (Vec::new(), Vec::new(), Vec::new());
-        for (handler, stored) in self.handlers.iter().zip(self.stored()) {
-            let Coverage { interval_ns, .. } = handler.coverage;
-            if interval_ns == 0 && !handler.coverage.is_on() && stored.is_idle() {
-                never.push(self.shed_one(&handler.name));
+        let length = self.until.saturating_duration_since(self.began);
+        let window_ns = nanoseconds(length).max(1);
+        let mut interval =
+            Recording { started: self.started, window_ns, ..self.build.frame.clone() };
+        let mut covered = Vec::new();
+        for Handler { name, measure, coverage, .. } in &self.handlers {
+            let stored = HandlerRecording::from_measure(measure);
+            if coverage.interval_ns == 0 && !coverage.is_on() && stored.is_idle() {
+                interval.left_out.push(shed_one(&self.build.module, name));
             } else {
-                covered.push((handler.name.as_str(), interval_ns));
-                recordings.push(stored);
+                covered.push((name.as_str(), coverage.interval_ns));
+                interval.handlers.push(stored);
             }
         }
-        let length = self.until.saturating_duration_since(self.began);
-        let mut interval = self.recording(length.max(Duration::from_nanos(1)), recordings);
-        interval.left_out.extend(never);
-        let warning = partly(covered.into_iter(), interval.window_ns);
+        let warning = partly(covered.into_iter(), window_ns);
         interval.warnings.extend(warning.map(WarningRecord::from));
         if let Ok(Some((handler, prog_id))) = self.session.foreign_program() {
             let warning = Warning::Shared(Handlers(vec![handler]), prog_id);
@@ -434,57 +416,22 @@ impl Attachment {
         interval
     }
 
-    /// Handlers that it could not measure, and those that were shed when it attached.
-    fn left_out(&self) -> Vec<LeftOut> {
-        let shed = self.not_measured.iter().filter(|(_, why)| **why == NotMeasured::Shed);
-        let never = shed.filter(|(name, _)| self.handlers.iter().all(|known| known.name != **name));
-        let never = never.map(|(name, _)| self.shed_one(name));
-        self.left_out.iter().cloned().chain(never).collect()
-    }
-
-    fn shed_one(&self, name: &str) -> LeftOut {
-        let module = Some(self.facts.name.clone());
-        LeftOut { name: name.to_owned(), module, reason: SHED.to_owned() }
-    }
-
-    /// Takes the probes off. Returns the last drain, to be [added](Self::add), and a warning if its calls are lost.
-    pub(super) fn detach(&mut self) -> (Vec<Drained>, Option<Warning>) {
+    /// Takes the probes off, and adds the last drain. Returns a warning if its calls are lost.
+    pub(super) fn detach(&mut self) -> Option<Warning> {
         self.session.detach();
-        self.is_detached = true;
+        let module = &self.build.module;
         let (drained, lost) = match self.session.drain() {
             Ok(drained) => (drained, None),
             Err(error) => {
-                warn!("the last calls of module {} are lost: {error}", self.facts.name);
+                warn!("the last calls of module {module} are lost: {error}");
                 (self.session.undelivered(), Some(Warning::EndedByError(error.to_string())))
             }
         };
-        self.counted();
         let names = self.names();
         let (count, names) = (names.len(), listed(&names));
-        info!("no probes on the {count} handlers of module {}: {names}", self.facts.name);
-        (drained, lost)
-    }
-
-    /// The handlers of the interval so far.
-    fn stored(&self) -> Vec<HandlerRecording> {
-        let handlers = self.handlers.iter();
-        handlers.map(|handler| HandlerRecording::from_measure(&handler.measure)).collect()
-    }
-
-    fn recording(&self, length: Duration, handlers: Vec<HandlerRecording>) -> Recording {
-        let histogram = HistogramLayout {
-            kernel_memory_bytes: self.kernel_memory_bytes(),
-            direct: self.session.is_direct(),
-            ..HistogramLayout::of_digits(self.precision.digits())
-        };
-        Recording {
-            window_ns: nanoseconds(length),
-            host: self.host.clone(),
-            modules: vec![self.facts.clone()],
-            handlers,
-            left_out: self.left_out(),
-            ..Recording::new(self.started, Clock::Wall, Meter::default(), histogram)
-        }
+        info!("no probes on the {count} handlers of module {module}: {names}");
+        self.add(drained, self.session.drained_until().unwrap_or_else(Instant::now), true);
+        lost
     }
 }
 
@@ -505,6 +452,11 @@ impl Handler {
             sum.durations += &drained.durations;
         }
     }
+}
+
+/// A handler of a module that had no probes, for the budget.
+fn shed_one(module: &str, name: &str) -> LeftOut {
+    LeftOut { name: name.to_owned(), module: Some(module.to_owned()), reason: SHED.to_owned() }
 }
 
 /// By how much the wall clock was stepped in an interval of this length by the monotonic clock, if it was.
@@ -530,18 +482,12 @@ pub(super) mod tests {
     use crate::recording::{Backend, Merge};
 
     impl Attachment {
-        /// Drains, and adds that to its build.
-        pub(in super::super) fn take(&mut self, build: &mut Build, fully: bool) {
-            let drained = self.drain(fully).unwrap();
-            self.add(drained, build);
-        }
-
         /// Takes the probes off: the last interval.
-        fn end(mut self, build: &mut Build) -> Recording {
-            let (drained, lost) = self.detach();
-            assert_eq!(lost, None);
-            self.add(drained, build);
-            self.close()
+        fn end(&mut self) -> Recording {
+            assert_eq!(self.detach(), None);
+            let interval = self.close();
+            self.build.leave();
+            interval
         }
 
         /// From now on its drains fail.
@@ -637,8 +583,8 @@ pub(super) mod tests {
         };
         let build_id = Some(id.to_owned());
         let facts = ModuleFacts { name: "driver".to_owned(), build_id, ..ModuleFacts::default() };
-        Attachment::begin(Box::new(session), 7, Precision::Three, facts, &HostFacts::default())
-            .unwrap()
+        let (host, none) = (HostFacts::default(), HashSet::new());
+        Attachment::begin(Box::new(session), 7, Precision::Three, facts, &host, &none).unwrap()
     }
 
     /// Drains in which `busy` has these many more calls each time and one under way, and `rare` one in each third.
@@ -685,11 +631,10 @@ pub(super) mod tests {
     fn a_build_is_the_exact_sum_of_its_intervals_and_never_less_than_before() {
         let calls = [30, 0, 200, 1, 9, 0, 77, 500];
         let mut attached = attachment("aa", drains(&calls, 4));
-        let mut build = attached.build(None);
         let (mut intervals, mut before) = (Vec::new(), Vec::new());
         for at in 0..calls.len() {
-            attached.take(&mut build, at % 3 == 2);
-            let recording = build.recording();
+            attached.drain(at % 3 == 2).unwrap();
+            let recording = attached.build.recording();
             recording.check().unwrap();
             let figures =
                 |of: &HandlerRecording| [of.count, of.sum_ns, of.losses.missed, of.losses.doubtful];
@@ -699,34 +644,32 @@ pub(super) mod tests {
             before = now;
             if at % 3 == 2 {
                 intervals.push(attached.close());
-                assert_is_sum(&build, &intervals);
+                assert_is_sum(&attached.build, &intervals);
             }
         }
-        intervals.push(attached.end(&mut build));
-        build.leave();
-        assert_is_sum(&build, &intervals);
+        intervals.push(attached.end());
+        assert_is_sum(&attached.build, &intervals);
         let figures = |build: &Build, at: usize| {
             let HandlerMeasure { durations, losses, .. } = &*build.handlers[at].measure;
             (durations.len(), *losses)
         };
-        let (count, losses) = figures(&build, 0);
+        let older = attached.build;
+        let (count, losses) = figures(&older, 0);
         // In the drain that has the skipped entry; the next has no call, and the one after that is too late.
         assert_eq!(count + losses.doubtful, calls.iter().sum::<u64>());
         assert_eq!((losses.doubtful, losses.missed), (1, 2), "{losses:?}");
-        assert_eq!(figures(&build, 1).0, 3);
+        assert_eq!(figures(&older, 1).0, 3);
 
         // The same build comes again.
         let mut again = attachment("aa", drains(&[10, 20], 9));
-        assert_eq!(again.unlike(&build), []);
-        let older = build.clone();
-        let mut build = again.build(Some(build));
-        again.take(&mut build, true);
+        assert_eq!(again.unlike(&older), []);
+        again.go_on(older.clone());
+        again.drain(true).unwrap();
         intervals.push(again.close());
-        intervals.push(again.end(&mut build));
-        build.leave();
-        assert_is_sum(&build, &intervals);
-        assert_eq!(figures(&build, 0).0, count + 30);
-        assert_eq!(build.handlers[0].in_flight, 0);
+        intervals.push(again.end());
+        assert_is_sum(&again.build, &intervals);
+        assert_eq!(figures(&again.build, 0).0, count + 30);
+        assert_eq!(again.build.handlers[0].in_flight, 0);
         assert_eq!(figures(&older, 0).0, count, "who reads an older state keeps it");
     }
 
@@ -734,39 +677,38 @@ pub(super) mod tests {
     fn a_recording_has_a_warning_about_handlers_that_were_measured_for_a_part_of_its_window() {
         // A drain is 10 s.
         let mut attached = attachment("aa", drains(&[5; 8], 9));
-        let mut build = attached.build(None);
         let shed = Action::Shed("rare".to_owned(), 0.01);
         let partly = |recording: &Recording| -> Vec<String> {
             let of = recording.warnings.iter().filter(|of| of.code == "partly-measured");
             of.map(|of| of.text.split(": ").nth(1).unwrap().to_owned()).collect()
         };
-        attached.take(&mut build, true);
+        attached.drain(true).unwrap();
         assert!(partly(&attached.close()).is_empty());
-        attached.take(&mut build, true);
+        attached.drain(true).unwrap();
         let at = attached.until;
         assert!(attached.carry_out(&shed, at).unwrap());
-        attached.take(&mut build, true);
+        attached.drain(true).unwrap();
         let interval = attached.close();
         assert_eq!(partly(&interval), ["rare 10.0 s of 20.0 s"]);
-        assert_eq!(partly(&build.recording()), ["rare 20.0 s of 30.0 s"]);
-        let covered =
-            |name: &str| build.handlers.iter().find(|of| of.name == name).unwrap().covered_ns;
+        assert_eq!(partly(&attached.build.recording()), ["rare 20.0 s of 30.0 s"]);
+        let sums = attached.build.handlers.iter();
+        let covered = |name: &str| sums.clone().find(|of| of.name == name).unwrap().covered_ns;
         assert_eq!(["rare", "busy"].map(covered), [20_000_000_000, 30_000_000_000]);
-        let minute = |attached: &mut Attachment, build: &mut Build| {
-            attached.until += Duration::from_secs(60);
-            attached.add(Vec::new(), build);
+        let minute = |attached: &mut Attachment| {
+            let until = attached.until + Duration::from_secs(60);
+            attached.add(Vec::new(), until, false);
         };
-        minute(&mut attached, &mut build);
+        minute(&mut attached);
         let interval = attached.close();
         let names: Vec<&str> = interval.handlers.iter().map(|of| of.name.as_str()).collect();
         assert_eq!(names, ["busy"]);
         assert_eq!((interval.left_out[0].name.as_str(), interval.left_out.len()), ("rare", 1));
         assert_eq!(interval.left_out[0].reason, SHED);
         assert!(partly(&interval).is_empty());
-        assert_eq!(build.recording().left_out, [], "it has figures");
+        assert_eq!(attached.build.recording().left_out, [], "it has figures");
         let at = attached.until;
         assert!(attached.carry_out(&Action::TakeUp("rare".to_owned()), at).unwrap());
-        minute(&mut attached, &mut build);
+        minute(&mut attached);
         let interval = attached.close();
         assert_eq!((interval.handlers.len(), interval.left_out.len()), (2, 0));
         assert!(partly(&interval).is_empty());
@@ -784,10 +726,9 @@ pub(super) mod tests {
         ];
         let script = script.into_iter().map(|rare| vec![nothing.clone(), rare]).collect();
         let mut attached = attachment("aa", script);
-        let mut build = attached.build(None);
         let mut drained = |fully: bool| {
-            attached.take(&mut build, fully);
-            build.handlers[1].measure.durations.len()
+            attached.drain(fully).unwrap();
+            attached.build.handlers[1].measure.durations.len()
         };
         // The first of the script is never taken but at the end of an interval, for what the kernel may have skipped.
         assert_eq!([false, false, false, true, true].map(&mut drained), [0; 5]);
@@ -806,10 +747,9 @@ pub(super) mod tests {
         assert_eq!(step(-3540), Some(-3600));
         // The interval after a step has the length of the monotonic clock, and the next begins where it ended.
         let mut attached = attachment("aa", drains(&[5, 6], 9));
-        let mut build = attached.build(None);
         attached.started -= SignedDuration::from_hours(1);
         let started = attached.started;
-        attached.take(&mut build, true);
+        attached.drain(true).unwrap();
         let interval = attached.close();
         assert_eq!((interval.started, interval.window_ns), (started, 10_000_000_000));
         assert!(attached.started > started + SignedDuration::from_mins(30));
@@ -818,7 +758,7 @@ pub(super) mod tests {
     #[test]
     fn another_way_to_measure_does_not_add_up() {
         let mut attached = attachment("aa", Vec::new());
-        let build = attached.build(None);
+        let build = attached.build.clone();
         let mut other = build.clone();
         Arc::make_mut(&mut other.handlers[0].measure).backend = Some(Backend::Kprobe);
         let what = |attached: &Attachment, of: &Build| -> Vec<What> {
@@ -830,7 +770,7 @@ pub(super) mod tests {
         other.frame.histogram.precision_digits = 2;
         assert_eq!(what(&attached, &other), [What::Precision]);
         // The same build, loaded with another parameter, is another driver.
-        attached.facts.parameters.insert("hook".to_owned(), "0".to_owned());
+        attached.build.frame.modules[0].parameters.insert("hook".to_owned(), "0".to_owned());
         assert_eq!(what(&attached, &build), [What::Parameters]);
     }
 }

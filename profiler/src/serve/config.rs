@@ -205,11 +205,9 @@ parsed! {
 }
 
 fn precision<'de, D: Deserializer<'de>>(value: D) -> Result<Precision, D::Error> {
-    match u8::deserialize(value)? {
-        2 => Ok(Precision::Two),
-        3 => Ok(Precision::Three),
-        other => Err(D::Error::custom(format!("precision is {other}, not 2 or 3"))),
-    }
+    let digits = u8::deserialize(value)?;
+    let wrong = |_| D::Error::custom(format!("precision is {digits}, not 2 or 3"));
+    digits.to_string().parse().map_err(wrong)
 }
 
 fn absolute(text: &str) -> Result<PathBuf, &'static str> {

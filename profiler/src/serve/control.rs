@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::status::Status;
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail, exit};
 use crate::load::make_private;
 
 /// Where the daemon's socket and its lock are.
@@ -195,31 +195,26 @@ async fn answer(
 /// # Errors
 /// If there is none, it refuses, or does not answer.
 pub fn ask<T: DeserializeOwned>(folder: &Path, request: &Request) -> Result<T, Failure> {
-    let stream = UnixStream::connect(folder.join(SOCKET)).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Failure::new(
-            exit::NO_TARGET,
-            "no `profiler serve` runs on this machine: start one (`systemctl start profiler`), or see its journal",
+    let stream = UnixStream::connect(folder.join(SOCKET));
+    let error = match stream.and_then(|stream| converse(&stream, request)) {
+        Ok(answer) => return answer,
+        Err(error) => error,
+    };
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => bail!(
+            NO_TARGET,
+            "no `profiler serve` runs on this machine: start one (`systemctl start profiler`), or see its journal"
         ),
         io::ErrorKind::PermissionDenied => {
-            Failure::new(exit::CANNOT_MEASURE, "only root may ask the daemon: run this as root")
+            bail!(CANNOT_MEASURE, "only root may ask the daemon: run this as root")
         }
-        _ => no_answer(&error),
-    })?;
-    match converse(&stream, request) {
-        Ok(answer) => answer,
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            let text = format!(
-                "the daemon has not answered for {} s, and may still do what it was asked: see `profiler status`, or its journal",
-                PATIENCE_OF_CLIENT.as_secs()
-            );
-            Err(Failure::new(exit::INTERNAL, text))
-        }
-        Err(error) => Err(no_answer(&error)),
+        io::ErrorKind::WouldBlock => bail!(
+            INTERNAL,
+            "the daemon has not answered for {} s, and may still do what it was asked: see `profiler status`, or its journal",
+            PATIENCE_OF_CLIENT.as_secs()
+        ),
+        _ => bail!(INTERNAL, "the daemon gave no answer: {error}: see its journal"),
     }
-}
-
-fn no_answer(error: &io::Error) -> Failure {
-    Failure::new(exit::INTERNAL, format!("the daemon gave no answer: {error}: see its journal"))
 }
 
 fn converse<T: DeserializeOwned>(

@@ -10,19 +10,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 use tracing::{error, info, warn};
 
-use super::attachment::Attachment;
-use super::config::{self, Config};
+use super::config::Config;
 use super::control::{Answer, Question, Released, Request};
 use super::costs::Costs;
 use super::modules::Event;
 use super::notify::Notifier;
 use super::own;
-use super::state::{Build, Module, Own, Phase, Pushes, State};
+use super::state::{Module, Own, Pushes, State};
 use super::status::Status;
 use super::store::Store;
 use super::system;
-use super::task::{Shared, Stage, Task};
-use crate::error::{Failure, exit};
+use super::task::{Shared, Task};
+use crate::error::{Failure, bail, exit};
 use crate::kernel::host;
 use crate::kernel::module::references;
 
@@ -41,6 +40,7 @@ pub(super) struct Engine {
     file: PathBuf,
     tasks: Vec<Task>,
     shared: Shared,
+    state: watch::Sender<Arc<State>>,
     notifier: Notifier,
     /// Pushes to the collector, if there is one.
     pushes: Option<watch::Receiver<Pushes>>,
@@ -68,6 +68,7 @@ impl Engine {
         let own = Own::default();
         let state =
             State { since: at, at, made: now, modules: Vec::new(), builds: Vec::new(), own };
+        let state = watch::Sender::new(Arc::new(state));
         Self {
             file,
             tasks: config.modules.iter().cloned().map(Task::new).collect(),
@@ -78,20 +79,14 @@ impl Engine {
             last_asked: None,
             measuring_ns: 0,
             decided: (now, 0),
-            shared: Shared {
-                config,
-                host: host::collect(),
-                costs: Costs::default(),
-                store,
-                own,
-                state: watch::Sender::new(Arc::new(state)),
-            },
+            shared: Shared { config, host: host::collect(), costs: Costs::default(), store, own },
+            state,
         }
     }
 
     /// Receives the daemon's state from now on.
     pub(super) fn states(&self) -> watch::Receiver<Arc<State>> {
-        self.shared.state.subscribe()
+        self.state.subscribe()
     }
 
     /// Runs until a signal ends it.
@@ -232,39 +227,22 @@ impl Engine {
                 self.publish();
                 self.last_asked = Some(Instant::now());
             }
-            return Ok(Answer::Status(Status::of(&self.shared.state.borrow())));
+            return Ok(Answer::Status(Status::of(&self.state.borrow())));
         };
         let Some(at) = self.index(&module.replace('-', "_")) else {
             let known = self.tasks.iter().map(|task| task.config.name.as_str());
             let known = known.collect::<Vec<_>>().join(", ");
-            let message = format!("the daemon is not for module `{module}`, but for {known}");
-            return Err(Failure::new(exit::NO_TARGET, message));
+            bail!(NO_TARGET, "the daemon is not for module `{module}`, but for {known}");
         };
         if matches!(request, Request::Resume(_)) {
-            return self.resume(at).map(Answer::Resumed);
+            let resumed = self.tasks[at].resume(&mut self.shared);
+            self.publish();
+            return resumed.map(Answer::Resumed);
         }
         let released = self.tasks[at].release(&mut self.shared);
         self.publish();
         let references = wait_unreferenced(&self.tasks[at].config.name);
         Ok(Answer::Released(Released { references, ..released }))
-    }
-
-    /// Measures a module again. Returns its handlers.
-    fn resume(&mut self, at: usize) -> Result<Vec<String>, Failure> {
-        self.tasks[at].resume(&mut self.shared);
-        self.publish();
-        let Task { config: config::Module { name, .. }, stage, .. } = &self.tasks[at];
-        match stage {
-            Stage::Measuring(attachment, _) => Ok(attachment.names()),
-            Stage::Off { phase: Phase::Refused(why), .. } => Err(Failure::new(
-                exit::CANNOT_MEASURE,
-                format!("module {name} cannot be measured: {why}"),
-            )),
-            Stage::Off { .. } => Err(Failure::new(
-                exit::NO_TARGET,
-                format!("module {name} is not loaded: it is measured when it comes"),
-            )),
-        }
     }
 
     /// Keeps intervals where `config` has them.
@@ -294,20 +272,20 @@ impl Engine {
         if config.listen != old.listen || config.otlp != old.otlp {
             warn!("`listen` and `otlp` are read when the daemon starts: restart it for these");
         }
-        let keeps = config.precision == self.shared.config.precision;
+        let kept = config.precision == self.shared.config.precision;
         let mut old = std::mem::take(&mut self.tasks);
         for module in &config.modules {
-            self.tasks.push(Task::again(module, keeps, &mut old));
+            let known = old.iter().position(|task| task.config.name == module.name);
+            let known = known.map(|at| old.swap_remove(at));
+            let mut task = known.unwrap_or_else(|| Task::new(module.clone()));
+            task.configure(module, kept, &mut self.shared);
+            self.tasks.push(task);
         }
         old.iter_mut().for_each(|task| drop(task.end(&mut self.shared)));
         if config.budget != self.shared.config.budget {
             self.tasks.iter_mut().for_each(Task::limit_changed);
         }
         self.next_interval = self.next_interval.min(Instant::now() + config.interval);
-        self.shared.state.send_modify(|state| {
-            let builds = &mut Arc::make_mut(state).builds;
-            builds.retain(|build| config.modules.iter().any(|module| module.name == build.module));
-        });
         self.shared.config = config;
         info!("the configuration was read again");
         self.look_at_all();
@@ -315,39 +293,31 @@ impl Engine {
 
     /// Publishes the state.
     fn publish(&mut self) {
-        let attachments = self.tasks.iter().filter_map(Task::attachment);
+        let builds = self.tasks.iter().filter_map(Task::attachment).map(|of| &of.build);
         let measured = self.tasks.iter().filter(|task| task.attachment().is_some());
-        let Shared { config, costs, store, own, state, .. } = &mut self.shared;
+        let Shared { config, costs, store, own, .. } = &mut self.shared;
         *own = Own {
             cpu_ns: own::cpu_ns(),
             memory_bytes: own::memory_bytes(),
-            kernel_memory_bytes: attachments.map(Attachment::kernel_memory_bytes).sum(),
+            kernel_memory_bytes: builds.map(|of| of.frame.histogram.kernel_memory_bytes).sum(),
             intervals: store.intervals(),
             overhead: measured.map(Task::overhead).sum(),
             pushes: self.pushes.as_ref().map(|counts| *counts.borrow()),
             ..*own
         };
         let modules = self.tasks.iter();
-        let modules = modules
-            .map(|task| Module { name: task.config.name.clone(), phase: task.phase() })
-            .collect();
-        state.send_modify(|state| {
-            let state = Arc::make_mut(state);
-            for build in &mut state.builds {
-                build.budget_enforced = is_enforced(build, &self.tasks, config, costs);
-            }
-            (state.at, state.made) = (Timestamp::now(), Instant::now());
-            (state.modules, state.own) = (modules, *own);
-        });
+        let modules =
+            modules.map(|task| Module { name: task.config.name.clone(), phase: task.phase() });
+        let state = State {
+            since: self.state.borrow().since,
+            at: Timestamp::now(),
+            made: Instant::now(),
+            modules: modules.collect(),
+            builds: self.tasks.iter().flat_map(|task| task.builds(config, costs)).collect(),
+            own: *own,
+        };
+        self.state.send_replace(Arc::new(state));
     }
-}
-
-/// Whether a build is held to the budget, if there is one. It cannot be if the cost of a hit is unknown.
-fn is_enforced(build: &Build, tasks: &[Task], config: &Config, costs: &Costs) -> Option<bool> {
-    config.budget.max_overhead?;
-    let task = tasks.iter().find(|task| task.config.name == build.module && build.is_attached)?;
-    let backends = task.attachment()?.backends();
-    Some(costs.are_known(backends, config.precision) && task.overhead().is_some())
 }
 
 /// Waits a short time until nothing holds a module; returns the references that are left.
@@ -367,7 +337,9 @@ fn wait_unreferenced(module: &str) -> u64 {
 mod tests {
     use super::super::attachment::tests::{attachment, drains};
     use super::super::budget::{Budget, FIRST_WAIT, LONGEST_WAIT};
-    use super::super::state::{Build, Intervals, MAX_BUILDS};
+    use super::super::config;
+    use super::super::state::{Build, Intervals, MAX_BUILDS, Phase};
+    use super::super::task::Stage;
     use super::*;
     use crate::recording::Recording;
 
@@ -390,11 +362,8 @@ mod tests {
         let mut engine = engine(folder);
         let config =
             config::Module { name: "driver".to_owned(), handlers: Vec::new(), backend: None };
-        let mut attached = attachment("aa", drains(calls, 9));
-        engine.shared.begin_build(&mut attached);
-        let stage = Stage::Measuring(Box::new(attached), None);
         engine.tasks.push(Task::new(config));
-        engine.tasks[0].stage = stage;
+        engine.tasks[0].begin(attachment("aa", drains(calls, 9)));
         engine
     }
 
@@ -456,7 +425,7 @@ mod tests {
         budget.decide(now, &[("busy", 1e6), ("rare", 1e6)], 0.0, 0.001);
         engine.tasks[0].budget = Some(("aa".to_owned(), budget));
         engine.tasks[0].end(&mut engine.shared);
-        engine.tasks[0].wait_for_trial(7, now, &engine.shared);
+        engine.tasks[0].wait_for_trial(7, now);
         engine.publish();
         assert_eq!(engine.tasks[0].look_again(), Some(now + FIRST_WAIT));
         let state = engine.states().borrow().clone();
@@ -468,13 +437,14 @@ mod tests {
     #[test]
     fn builds_are_kept_apart_and_bounded() {
         let folder = tempfile::tempdir().unwrap();
-        let mut engine = engine(folder.path());
+        let mut engine = engine_with(folder.path(), &[]);
         let ids: Vec<String> = (0..MAX_BUILDS + 3).map(|n| format!("{n:02}")).collect();
         for id in &ids {
-            let mut attached = attachment(id, drains(&[5], 9));
-            engine.shared.begin_build(&mut attached);
-            engine.shared.change_build("driver", id, |build| attached.take(build, true));
+            engine.tasks[0].end(&mut engine.shared);
+            engine.tasks[0].begin(attachment(id, drains(&[5], 9)));
+            engine.drain_all(false);
         }
+        engine.publish();
         let state = engine.states().borrow().clone();
         let kept: Vec<&str> = state.builds.iter().map(|build| build.id.as_str()).collect();
         assert_eq!(kept, ["03", "04", "05", "06"]);
@@ -561,7 +531,7 @@ mod tests {
         assert_eq!(shown(&mut engine), None);
         engine.shared.config.budget.max_overhead = Some(0.001);
         assert_eq!(shown(&mut engine), Some(false));
-        engine.tasks.clear();
+        engine.tasks[0].end(&mut engine.shared);
         assert_eq!(shown(&mut engine), None);
     }
 

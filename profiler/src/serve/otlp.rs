@@ -3,6 +3,7 @@
 //! `opentelemetry-otlp` 0.33 exports only what its own SDK has aggregated, so the messages are made here, of the types of
 //! the protocol's crate. There is no TLS: push to a collector or agent on the same host, which forwards.
 
+use std::error::Error;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,7 @@ use tokio::sync::watch;
 pub mod fuzzing;
 
 use super::expose::{
-    Family, Kind, Native, Point, SCHEMA, Seen, Value, ZERO_THRESHOLD, native, seconds,
+    Family, Kind, Native, Point, SCHEMA, Value, ZERO_THRESHOLD, families, native, seconds,
 };
 use super::state::{Pushes, State};
 
@@ -46,8 +47,8 @@ const ANSWER_BYTES: usize = 64 << 10;
 /// A collector: `http://HOST[:4318][/v1/metrics]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collector {
-    host: String,
-    port: u16,
+    /// Host and port.
+    address: String,
     path: String,
 }
 
@@ -73,8 +74,7 @@ fn parsed(given: &str) -> Result<Collector, &'static str> {
     }
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     Ok(Collector {
-        host: authority.host().trim_matches(['[', ']']).to_owned(),
-        port: authority.port_u16().unwrap_or(PORT),
+        address: format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(PORT)),
         path: if path == "/" { PATH } else { path }.to_owned(),
     })
 }
@@ -92,13 +92,13 @@ pub async fn push(
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let mut logged = None;
     loop {
-        let ended = engine_ended(&mut state, every).await;
+        // Or until the engine ends.
+        let ended = tokio::time::timeout(every, state.wait_for(|_| false)).await.is_ok();
         let latest = Arc::clone(&state.borrow());
         let body = request(&latest, host.trim()).encode_to_vec();
-        // While it is held, the engine has to copy what it changes.
-        drop(latest);
         let outcome = tokio::time::timeout(PUSH_TIME, send(&collector, body)).await;
-        let outcome = outcome.unwrap_or_else(|_| Err("no answer in 10 s".to_owned()));
+        let outcome = outcome.unwrap_or_else(|_| Err("no answer in 10 s".into()));
+        let outcome = outcome.map_err(|why| why.to_string());
         log(&mut logged, &collector, &outcome);
         counts.send_modify(|counts| match &outcome {
             Ok(refused) => {
@@ -114,12 +114,6 @@ pub async fn push(
     }
 }
 
-/// Waits; true as soon as the sender of states is dropped.
-async fn engine_ended(state: &mut watch::Receiver<Arc<State>>, wait: Duration) -> bool {
-    let ended = async { while state.changed().await.is_ok() {} };
-    tokio::time::timeout(wait, ended).await.is_ok()
-}
-
 /// Logs a failure, unless it was `logged` last.
 fn log(logged: &mut Option<String>, to: &Collector, outcome: &Result<Refused, String>) {
     let wrong = match outcome {
@@ -131,8 +125,8 @@ fn log(logged: &mut Option<String>, to: &Collector, outcome: &Result<Refused, St
             Some(format!("the collector refused data points: {error_message:?}"))
         }
         Err(why) => Some(format!(
-            "cannot push metrics to {}:{}: {why}; the next push has all of them",
-            to.host, to.port
+            "cannot push metrics to {}: {why}; the next push has all of them",
+            to.address
         )),
     };
     if *logged != wrong {
@@ -151,28 +145,24 @@ type Refused = ExportMetricsPartialSuccess;
 ///
 /// # Errors
 /// Why it was not taken.
-async fn send(collector: &Collector, body: Vec<u8>) -> Result<Refused, String> {
-    let Collector { host, port, path } = collector;
-    let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(in_words)?;
+async fn send(
+    collector: &Collector,
+    body: Vec<u8>,
+) -> Result<Refused, Box<dyn Error + Send + Sync>> {
+    let Collector { address, path } = collector;
+    let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(in_words)?;
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // It ends with the sender.
     tokio::spawn(connection);
-    let name =
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let request = Request::post(path)
-        .header(HOST, name)
+        .header(HOST, address)
         .header(CONTENT_TYPE, "application/x-protobuf")
         .header(USER_AGENT, concat!("profiler/", env!("CARGO_PKG_VERSION")))
-        .body(Full::new(Bytes::from(body)))
-        .map_err(in_words)?;
-    let (head, body) = sender.send_request(request).await.map_err(in_words)?.into_parts();
+        .body(Full::new(Bytes::from(body)))?;
+    let (head, body) = sender.send_request(request).await?.into_parts();
     let body = Limited::new(body, ANSWER_BYTES).collect().await;
-    judge(head.status, &body.map(|body| body.to_bytes()).unwrap_or_default())
-}
-
-fn in_words(error: impl ToString) -> String {
-    error.to_string()
+    Ok(judge(head.status, &body.map(|body| body.to_bytes()).unwrap_or_default())?)
 }
 
 fn judge(status: StatusCode, body: &[u8]) -> Result<Refused, String> {
@@ -187,8 +177,7 @@ fn judge(status: StatusCode, body: &[u8]) -> Result<Refused, String> {
 
 /// The push of a state; `host` is the name of this host.
 pub fn request(state: &State, host: &str) -> ExportMetricsServiceRequest {
-    let seen = Seen::of(state);
-    let metrics = seen.families().filter_map(|(family, points)| metric(family, &points, state));
+    let metrics = families(state).filter_map(|(family, points)| metric(family, &points, state));
     let resource = [
         ("service.name", "profiler"),
         ("service.version", env!("CARGO_PKG_VERSION")),

@@ -13,7 +13,7 @@ use seccompiler::{
     SeccompRule, sock_filter,
 };
 
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail, exit};
 use crate::limits;
 
 /// A capability that is kept.
@@ -101,10 +101,10 @@ fn failure<E: fmt::Display>(step: &str) -> impl Fn(E) -> Failure {
 pub fn drop_rights(exec: Exec) -> Result<Vec<String>, Failure> {
     let threads = status()?.threads;
     if threads > 1 {
-        let text = format!(
+        bail!(
+            CANNOT_MEASURE,
             "rights cannot be dropped once there are {threads} threads: an error of the profiler, please report it"
         );
-        return Err(Failure::new(exit::CANNOT_MEASURE, text));
     }
     drop_rights_of_thread(exec)
 }

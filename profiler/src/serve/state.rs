@@ -94,11 +94,6 @@ pub struct HandlerSum {
 }
 
 impl Build {
-    /// Whether it is the build of this id.
-    pub(super) fn is(&self, module: &str, id: &str) -> bool {
-        self.module == module && self.id == id
-    }
-
     /// Its probes are off.
     pub(super) fn leave(&mut self) {
         self.is_attached = false;

@@ -221,41 +221,45 @@ impl Store {
             self.last += 1;
             self.last
         });
-        let new = Pending { build, sum: interval, intervals: 1, number };
-        let waiting = self.pending.iter().rposition(|pending| pending.build == new.build);
-        let new = match waiting.map(|at| (at, joined(&self.pending[at], &new))) {
-            None => new,
-            Some((at, Ok(sum))) => {
-                self.pending.remove(at);
-                sum
-            }
-            Some((_, Err(error))) => {
-                warn!(
+        let mut new = Pending { build, sum: interval, intervals: 1, number };
+        if let Some(at) = self.pending.iter().rposition(|pending| pending.build == new.build) {
+            match joined(&self.pending[at], &new) {
+                Ok(sum) => {
+                    self.pending.remove(at);
+                    new = sum;
+                }
+                Err(error) => warn!(
                     "intervals of {} that wait do not add up, and are kept apart: {error}",
                     new.build
-                );
-                new
-            }
-        };
-        // An interval that was written ahead would not be lost.
-        self.note(if ahead.is_none() { new.intervals } else { 0 });
-        match self.write(&new.build, &new.sum, new.number) {
-            Ok(()) => {
-                if new.intervals > 1 {
-                    info!("{} intervals of {} are on disk, as one", new.intervals, new.build);
-                }
-                self.write_pending();
-            }
-            Err(error) => {
-                warn!(
-                    "an interval of {} could not be written, and is kept in memory: {error}",
-                    new.build
-                );
-                self.pending.push(new);
-                self.bound_pending();
+                ),
             }
         }
-        self.note(0);
+        // An interval that was written ahead would not be lost.
+        self.note(if ahead.is_none() { new.intervals } else { 0 });
+        let build = new.build.clone();
+        match self.write_or_keep(new) {
+            Ok(()) => self.write_pending(),
+            Err(error) => {
+                warn!(
+                    "an interval of {build} could not be written, and is kept in memory: {error}"
+                );
+                self.bound_pending();
+                self.note(0);
+            }
+        }
+    }
+
+    /// Writes a sum of intervals, or has it wait.
+    fn write_or_keep(&mut self, sum: Pending) -> Result<(), String> {
+        let written = self.write(&sum.build, &sum.sum, sum.number);
+        match &written {
+            Ok(()) if sum.intervals > 1 => {
+                info!("{} intervals of {} are on disk, as one", sum.intervals, sum.build);
+            }
+            Ok(()) => {}
+            Err(_) => self.pending.push(sum),
+        }
+        written
     }
 
     /// Drops the oldest sums where more wait than memory is meant for.
@@ -271,13 +275,8 @@ impl Store {
     /// Writes what waits, including builds that are no longer measured.
     pub(super) fn write_pending(&mut self) {
         for pending in std::mem::take(&mut self.pending) {
-            match self.write(&pending.build, &pending.sum, pending.number) {
-                Ok(()) => {
-                    let Pending { build, intervals, .. } = pending;
-                    info!("{intervals} intervals of {build} are on disk, as one");
-                }
-                Err(_) => self.pending.push(pending),
-            }
+            // What cannot be written still waits.
+            let _ = self.write_or_keep(pending);
         }
         self.note(0);
     }
@@ -443,8 +442,7 @@ mod tests {
     /// An interval of `calls` that began `second` seconds after midnight.
     fn interval(calls: u64, second: u64) -> Recording {
         let mut attached = attachment("aa", drains(&[calls], 9));
-        let mut build = attached.build(None);
-        attached.take(&mut build, true);
+        attached.drain(true).unwrap();
         let started = format!("2026-11-23T00:00:{second:02}.5Z").parse().unwrap();
         Recording { started, ..attached.close() }
     }

@@ -1,9 +1,7 @@
 //! What the daemon does about one module: a state machine that follows the module's presence, its budget, and requests.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::attachment::Attachment;
@@ -12,10 +10,11 @@ use super::config::{self, Config};
 use super::control::Released;
 use super::costs::Costs;
 use super::modules::Presence;
-use super::state::{Build, MAX_BUILDS, NotMeasured, Own, Phase, State};
+use super::state::{Build, MAX_BUILDS, NotMeasured, Own, Phase};
 use super::store::Store;
+use crate::error::{Failure, bail};
 use crate::kernel::host::HostFacts;
-use crate::probe::{Drained, ProbeError};
+use crate::probe::ProbeError;
 use crate::recording::Backend;
 use crate::stats::nanoseconds;
 use crate::text::plural;
@@ -36,14 +35,14 @@ pub(super) struct Shared {
     pub(super) costs: Costs,
     pub(super) store: Store,
     pub(super) own: Own,
-    /// The published state, which holds the sums of builds.
-    pub(super) state: watch::Sender<Arc<State>>,
 }
 
 /// A module.
 pub(super) struct Task {
     pub(super) config: config::Module,
     pub(super) stage: Stage,
+    /// Builds that were measured before, the latest last.
+    builds: Vec<Build>,
     /// Of the build that was measured last.
     pub(super) budget: Option<(String, Budget)>,
     /// The load that was refused last, and how long it waited for the next try.
@@ -108,24 +107,22 @@ impl Task {
     /// A module that has not been looked at yet.
     pub(super) fn new(config: config::Module) -> Self {
         let stage = Stage::waiting(Some(Instant::now()));
-        Self { config, stage, budget: None, refused: None }
+        Self { config, stage, builds: Vec::new(), budget: None, refused: None }
     }
 
-    /// The module of a configuration that was read again. If its entry is the same among the `old` ones, and `keeps`, it goes on;
-    /// a refused one is tried again.
-    pub(super) fn again(config: &config::Module, keeps: bool, old: &mut Vec<Self>) -> Self {
-        let known = old.iter().position(|task| task.config.name == config.name);
-        let Some(at) = known else { return Self::new(config.clone()) };
-        let phase = old[at].phase();
-        if old[at].config == *config && keeps && !matches!(phase, Phase::Refused(_)) {
-            return old.swap_remove(at);
+    /// Goes on by its entry in a configuration that was read again. If that is as before, and the probes are `kept`, nothing
+    /// changes; a refused one is tried again.
+    pub(super) fn configure(&mut self, config: &config::Module, kept: bool, shared: &mut Shared) {
+        let phase = self.phase();
+        if self.config == *config && kept && !matches!(phase, Phase::Refused(_)) {
+            return;
         }
-        let mut new = Self::new(config.clone());
-        if phase == Phase::Released {
-            // It is about to be unloaded.
-            new.stage = old.swap_remove(at).stage;
+        self.end(shared);
+        (self.config, self.budget, self.refused) = (config.clone(), None, None);
+        // One that was released is about to be unloaded.
+        if phase != Phase::Released {
+            self.stage = Stage::waiting(Some(Instant::now()));
         }
-        new
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -150,6 +147,18 @@ impl Task {
             Stage::Measuring(attachment, _) => Some(attachment),
             _ => None,
         }
+    }
+
+    /// The builds that are kept, the one that is measured last, as they are shown.
+    pub(super) fn builds(&self, config: &Config, costs: &Costs) -> impl Iterator<Item = Build> {
+        let measured = self.attachment().map(|attachment| {
+            // Without the cost of a hit nothing is shed.
+            let is_enforced = costs.are_known(attachment.backends(), config.precision)
+                && self.overhead().is_some();
+            let budget_enforced = config.budget.max_overhead.map(|_| is_enforced);
+            Build { budget_enforced, ..attachment.build.clone() }
+        });
+        self.builds.iter().cloned().chain(measured)
     }
 
     /// What its probes cost, as a share of one CPU; `None` if the cost of a hit is not known.
@@ -212,10 +221,9 @@ impl Task {
         match attached {
             // It was replaced meanwhile: the next look finds out what it is now.
             _ if !is_same => self.stage = Stage::waiting(None),
-            Ok(mut attachment) => {
-                shared.begin_build(&mut attachment);
+            Ok(attachment) => {
                 self.find_budget(&attachment, shared);
-                self.stage = Stage::Measuring(Box::new(attachment), None);
+                self.begin(attachment);
             }
             Err(why) => self.refuse(load, why.to_string()),
         }
@@ -223,11 +231,34 @@ impl Task {
 
     /// A build that comes again keeps its budget.
     fn find_budget(&mut self, attachment: &Attachment, shared: &mut Shared) {
-        let id = attachment.build_id();
+        let id = &attachment.build.id;
         if self.budget.as_ref().is_none_or(|(known, _)| known != id) {
             let cost = shared.costs.dearest(attachment.backends(), shared.config.precision);
-            self.budget = cost.map(|cost| (id.to_owned(), Budget::new(cost)));
+            self.budget = cost.map(|cost| (id.clone(), Budget::new(cost)));
         }
+    }
+
+    /// Measures a build, or goes on with what is known of it.
+    pub(super) fn begin(&mut self, mut attachment: Attachment) {
+        let (module, id) = (&self.config.name, &attachment.build.id);
+        if let Some(at) = self.builds.iter().position(|build| build.id == *id) {
+            let before = self.builds.remove(at);
+            let unlike = attachment.unlike(&before);
+            if unlike.is_empty() {
+                attachment.go_on(before);
+            } else {
+                let unlike: Vec<String> = unlike.iter().map(ToString::to_string).collect();
+                warn!(
+                    "the sum of build {id} of module {module} begins anew, because it is not measured as before: {}; its \
+                     intervals on disk stay",
+                    unlike.join("; ")
+                );
+            }
+        } else if self.builds.len() == MAX_BUILDS {
+            let Build { id, .. } = self.builds.remove(0);
+            info!("build {id} of module {module} is no longer shown: there are newer ones");
+        }
+        self.stage = Stage::Measuring(Box::new(attachment), None);
     }
 
     /// This load cannot be measured: it is tried again, less and less often. The next load is tried at once.
@@ -250,7 +281,8 @@ impl Task {
             *failing = None;
             if closes {
                 let interval = attachment.close();
-                shared.store.put(attachment.module(), attachment.build_id(), interval);
+                let Build { module, id, .. } = &attachment.build;
+                shared.store.put(module, id, interval);
             }
             return;
         };
@@ -270,39 +302,34 @@ impl Task {
     /// Stores the interval so far, to be replaced by the finished one.
     pub(super) fn store_so_far(&mut self, shared: &mut Shared) {
         let Stage::Measuring(attachment, _) = &mut self.stage else { return };
-        match shared.drain(attachment, true) {
-            Ok(()) => {
-                let so_far = attachment.interval();
-                shared.store.put_ahead(attachment.module(), attachment.build_id(), &so_far);
-            }
+        let drained = shared.drain(attachment, true);
+        let Build { module, id, .. } = &attachment.build;
+        match drained {
+            Ok(()) => shared.store.put_ahead(module, id, &attachment.interval()),
             // `end` reports what is lost.
-            Err(error) => warn!("module {} cannot be read: {error}", self.config.name),
+            Err(error) => warn!("module {module} cannot be read: {error}"),
         }
     }
 
     /// Takes the probes off, and stores the last interval. Returns the load that was measured, and its last figures; `None` if
     /// nothing was measured.
     pub(super) fn end(&mut self, shared: &mut Shared) -> Option<(u64, Released)> {
-        let mut attachment = match std::mem::replace(&mut self.stage, Stage::waiting(None)) {
-            Stage::Measuring(attachment, _) => attachment,
-            other => {
-                self.stage = other;
-                return None;
-            }
-        };
-        let (drained, lost) = attachment.detach();
-        shared.add(&mut attachment, drained);
+        let Stage::Measuring(attachment, _) = &mut self.stage else { return None };
+        let lost = attachment.detach();
         let mut interval = attachment.close();
         if let Some(lost) = lost {
             shared.own.drain_failures += 1;
             interval.warnings.push(lost.into());
         }
+        let load = attachment.load;
         let handlers = attachment.names();
         let released = Released { handlers, calls: interval.calls(), references: 0 };
-        let (module, id) = (attachment.module(), attachment.build_id());
-        shared.store.put(module, id, interval);
-        shared.change_build(module, id, Build::leave);
-        Some((attachment.load, released))
+        let mut build = attachment.build.clone();
+        shared.store.put(&build.module, &build.id, interval);
+        build.leave();
+        self.builds.push(build);
+        self.stage = Stage::waiting(None);
+        Some((load, released))
     }
 
     /// Takes the probes off until another load of it comes.
@@ -318,11 +345,24 @@ impl Task {
         released
     }
 
-    /// Measures it again although it was released or refused, if it is loaded.
-    pub(super) fn resume(&mut self, shared: &mut Shared) {
+    /// Measures it again although it was released or refused. Returns its handlers.
+    ///
+    /// # Errors
+    /// If it is not loaded, or cannot be measured.
+    pub(super) fn resume(&mut self, shared: &mut Shared) -> Result<Vec<String>, Failure> {
         if self.attachment().is_none() {
             self.stage = Stage::waiting(None);
             self.look(shared);
+        }
+        let name = &self.config.name;
+        match &self.stage {
+            Stage::Measuring(attachment, _) => Ok(attachment.names()),
+            Stage::Off { phase: Phase::Refused(why), .. } => {
+                bail!(CANNOT_MEASURE, "module {name} cannot be measured: {why}")
+            }
+            Stage::Off { .. } => {
+                bail!(NO_TARGET, "module {name} is not loaded: it is measured when it comes")
+            }
         }
     }
 
@@ -377,7 +417,7 @@ impl Task {
         let Some((load, _)) = self.end(shared) else { return };
         if all_shed {
             // Attaching tries all of them again: not at once.
-            self.wait_for_trial(load, now, shared);
+            self.wait_for_trial(load, now);
         } else {
             info!("module {} is attached anew", self.config.name);
             self.attach(load, shared);
@@ -385,70 +425,28 @@ impl Task {
     }
 
     /// All handlers of a load are shed: waits until the budget tries one again.
-    pub(super) fn wait_for_trial(&mut self, load: u64, now: Instant, shared: &Shared) {
-        let Some((id, budget)) = &self.budget else { return };
+    pub(super) fn wait_for_trial(&mut self, load: u64, now: Instant) {
+        let Some((_, budget)) = &self.budget else { return };
         let again = budget.next_trial().unwrap_or(now + FIRST_WAIT);
         self.stage = Stage::off(Phase::Shed, load, Some(again));
         let (name, seconds) = (&self.config.name, again.saturating_duration_since(now).as_secs());
         warn!(
             "all handlers of {name} are shed: it is attached again in {seconds} s; raise max-overhead, or name fewer handlers"
         );
-        shared.change_build(name, id, |build| {
+        if let Some(build) = self.builds.last_mut() {
             let shed = budget.shed().map(|name| (name.to_owned(), NotMeasured::Shed));
             build.not_measured.extend(shed);
-        });
+        }
     }
 }
 
 impl Shared {
-    /// Changes a build, if there is one of this id.
-    pub(super) fn change_build(&self, module: &str, id: &str, change: impl FnOnce(&mut Build)) {
-        self.state.send_modify(|state| {
-            // A reader of the state keeps its version.
-            let mut builds = Arc::make_mut(state).builds.iter_mut();
-            builds.find(|build| build.is(module, id)).map(change);
-        });
-    }
-
-    /// Adds the build of an attachment, or goes on with what is known of it.
-    pub(super) fn begin_build(&mut self, attachment: &mut Attachment) {
-        let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
-        let before = self.state.borrow().builds.iter().find(|of| of.is(&module, &id)).cloned();
-        let unlike = before.as_ref().map(|before| attachment.unlike(before));
-        let unlike: Vec<String> = unlike.iter().flatten().map(ToString::to_string).collect();
-        if !unlike.is_empty() {
-            warn!(
-                "the sum of build {id} of module {module} begins anew, because it is not measured as before: {}; its intervals \
-                 on disk stay",
-                unlike.join("; ")
-            );
-        }
-        let build = attachment.build(before.filter(|_| unlike.is_empty()));
-        self.state.send_modify(|state| {
-            let builds = &mut Arc::make_mut(state).builds;
-            builds.retain(|known| !known.is(&module, &id));
-            builds.push(build);
-            let of_module: Vec<usize> =
-                (0..builds.len()).filter(|at| builds[*at].module == module).collect();
-            if of_module.len() > MAX_BUILDS {
-                let Build { id, .. } = builds.remove(of_module[0]);
-                info!("build {id} of module {module} is no longer shown: there are newer ones");
-            }
-        });
-    }
-
     fn drain(&mut self, attachment: &mut Attachment, fully: bool) -> Result<(), ProbeError> {
         let began = Instant::now();
-        let drained = attachment.drain(fully)?;
-        self.add(attachment, drained);
+        attachment.drain(fully)?;
         self.own.drains += 1;
         self.own.drain_ns += nanoseconds(began.elapsed());
         Ok(())
-    }
-
-    fn add(&self, attachment: &mut Attachment, drained: Vec<Drained>) {
-        let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
-        self.change_build(&module, &id, |build| attachment.add(drained, build));
     }
 }
 

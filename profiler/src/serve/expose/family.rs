@@ -31,7 +31,7 @@ pub struct Family {
     pub labels: &'static [&'static str],
     /// Name and unit in OpenTelemetry; `None` if it is not pushed, because the rest of a push contains it.
     pub otlp: Option<(&'static str, &'static str)>,
-    points: for<'a> fn(&Seen<'a>) -> Vec<Point<'a>>,
+    points: for<'a> fn(&'a State) -> Vec<Point<'a>>,
 }
 
 /// A value with its labels.
@@ -68,78 +68,49 @@ impl Family {
     }
 }
 
-/// A state as it is shown.
-#[derive(Debug)]
-pub struct Seen<'a> {
-    /// The state.
-    pub state: &'a State,
-    /// Builds in order, and whether their module is measured with them now.
-    builds: Vec<(&'a Build, bool)>,
-    handlers: Vec<Handler<'a>>,
+/// The families that have points in `state`, with these.
+pub fn families(state: &State) -> impl Iterator<Item = (&'static Family, Vec<Point<'_>>)> {
+    let families = FAMILIES.iter().map(|family| (family, (family.points)(state)));
+    families.filter(|(_, points)| !points.is_empty())
 }
 
-/// A handler of a build.
-#[derive(Debug)]
-struct Handler<'a> {
+/// A point of a build, with labels after those of the build.
+fn of_build<'a, const N: usize>(
     build: &'a Build,
-    is_current: bool,
-    name: &'a str,
-    /// `None` if the build never had it.
-    sum: Option<&'a HandlerSum>,
+    labels: [&'a str; N],
+    value: Value<'a>,
+) -> Point<'a> {
+    let labels = [build.module.as_str(), &build.id].into_iter().chain(labels).collect();
+    Point { since: Some(build.frame.started), ..point(labels, value) }
 }
 
-impl<'a> Seen<'a> {
-    /// What is shown of `state`.
-    pub fn of(state: &'a State) -> Self {
-        let builds = state.builds.iter().enumerate().map(|(at, build)| {
-            let is_last = state.builds[at + 1..].iter().all(|later| later.module != build.module);
-            let mut modules = state.modules.iter().filter(|module| module.name == build.module);
-            let is_on = modules.any(|of| matches!(of.phase, Phase::Measuring | Phase::Shed));
-            (build, is_last && is_on)
-        });
-        let builds: Vec<_> = builds.collect();
-        let handlers = builds.iter().flat_map(|&(build, is_current)| {
-            let known = build.handlers.iter().map(|sum| (sum.name.as_str(), Some(sum)));
-            let rest = build.not_measured.keys().map(|name| (name.as_str(), None));
-            let rest = rest.filter(|(name, _)| build.handlers.iter().all(|sum| sum.name != *name));
-            known.chain(rest).map(move |(name, sum)| Handler { build, is_current, name, sum })
-        });
-        Self { state, handlers: handlers.collect(), builds }
-    }
+fn each_build<'a>(
+    state: &'a State,
+    value: impl Fn(&'a Build) -> Option<Value<'a>>,
+) -> Vec<Point<'a>> {
+    let builds = state.builds.iter();
+    builds.filter_map(|build| Some(of_build(build, [], value(build)?))).collect()
+}
 
-    /// The families that have points, with these.
-    pub fn families(&self) -> impl Iterator<Item = (&'static Family, Vec<Point<'a>>)> {
-        let families = FAMILIES.iter().map(|family| (family, (family.points)(self)));
-        families.filter(|(_, points)| !points.is_empty())
-    }
+fn sums(state: &State) -> impl Iterator<Item = (&Build, &HandlerSum)> {
+    state.builds.iter().flat_map(|build| build.handlers.iter().map(move |sum| (build, sum)))
+}
 
-    fn each_build(&self, value: impl Fn(&'a Build, bool) -> Option<Value<'a>>) -> Vec<Point<'a>> {
-        let points = self.builds.iter().filter_map(|&(build, is_current)| {
-            let of = point(vec![&build.module, &build.id], value(build, is_current)?);
-            Some(Point { since: Some(build.frame.started), ..of })
-        });
-        points.collect()
-    }
+fn each_handler<'a>(
+    state: &'a State,
+    value: impl Fn(&'a HandlerSum) -> Option<Value<'a>>,
+) -> Vec<Point<'a>> {
+    let points = sums(state)
+        .filter_map(|(build, sum)| Some(of_build(build, [sum.name.as_str()], value(sum)?)));
+    points.collect()
+}
 
-    fn each_handler(&self, value: impl Fn(&'a HandlerSum) -> Option<Value<'a>>) -> Vec<Point<'a>> {
-        self.by_handler(|handler| Some((None, value(handler.sum?)?)))
-    }
-
-    /// Points of each handler: values, each with the last label, if there is one more.
-    fn by_handler<V: IntoIterator<Item = (Option<&'a str>, Value<'a>)>>(
-        &self,
-        values: impl Fn(&Handler<'a>) -> V,
-    ) -> Vec<Point<'a>> {
-        let points = self.handlers.iter().flat_map(|handler| {
-            let Handler { build, name, .. } = *handler;
-            let of = [build.module.as_str(), &build.id, name];
-            values(handler).into_iter().map(move |(last, value)| Point {
-                since: Some(build.frame.started),
-                ..point(of.into_iter().chain(last).collect(), value)
-            })
-        });
-        points.collect()
-    }
+/// Whether its module is measured with this build now.
+fn is_current(state: &State, build: &Build) -> bool {
+    let last = state.builds.iter().rfind(|of| of.module == build.module);
+    let mut modules = state.modules.iter().filter(|module| module.name == build.module);
+    last.is_some_and(|last| last.id == build.id)
+        && modules.any(|of| matches!(of.phase, Phase::Measuring | Phase::Shed))
 }
 
 /// The one value of a family that has no labels.
@@ -178,35 +149,35 @@ macro_rules! families {
 families! {
     Histogram profiler_handler_duration_seconds [module build handler] Some(("profiler.handler.duration", "s")),
         "Durations of the handler's calls.",
-        |seen| seen.each_handler(|sum| Some(Value::Durations(&sum.measure.durations)));
+        |state| each_handler(state, |sum| Some(Value::Durations(&sum.measure.durations)));
     Gauge profiler_handler_duration_min_seconds [module build handler] None,
         "Exact shortest duration since the daemon began.",
-        |seen| seen.each_handler(|sum| Some(Value::Real(seconds(sum.measure.durations.min_ns()?))));
+        |state| each_handler(state, |sum| Some(Value::Real(seconds(sum.measure.durations.min_ns()?))));
     Gauge profiler_handler_duration_max_seconds [module build handler] None,
         "Exact longest duration since the daemon began.",
-        |seen| seen.each_handler(|sum| Some(Value::Real(seconds(sum.measure.durations.max_ns()?))));
+        |state| each_handler(state, |sum| Some(Value::Real(seconds(sum.measure.durations.max_ns()?))));
     Counter profiler_handler_entries_total [module build handler] Some(("profiler.handler.entries", "{call}")),
         "Calls whose entry was seen.",
-        |seen| seen.each_handler(|sum| Some(Value::Count(sum.measure.losses.entries)));
+        |state| each_handler(state, |sum| Some(Value::Count(sum.measure.losses.entries)));
     Counter profiler_handler_exits_total [module build handler] Some(("profiler.handler.exits", "{call}")),
         "Calls whose exit was seen.",
-        |seen| seen.each_handler(|sum| Some(Value::Count(sum.measure.losses.exits)));
+        |state| each_handler(state, |sum| Some(Value::Count(sum.measure.losses.exits)));
     Counter profiler_handler_losses_total [module build handler kind] Some(("profiler.handler.losses", "{call}")),
         "Calls that were not measured, or not fully, by kind.",
         losses;
     Counter profiler_handler_unmeasured_calls_total [module build handler]
         Some(("profiler.handler.unmeasured_calls", "{call}")),
         "Upper bound on the calls that are not in the histogram.",
-        |seen| seen.each_handler(|sum| Some(Value::Count(sum.measure.losses.unmeasured())));
+        |state| each_handler(state, |sum| Some(Value::Count(sum.measure.losses.unmeasured())));
     Gauge profiler_handler_missed_unknown [module build handler] Some(("profiler.handler.missed_unknown", "")),
         "Whether the kernel does not count all programs that it did not run: missed is then a lower bound.",
-        |seen| seen.each_handler(|sum| Some(flag(sum.measure.losses.missed_unknown)));
+        |state| each_handler(state, |sum| Some(flag(sum.measure.losses.missed_unknown)));
     Gauge profiler_handler_calls_in_flight [module build handler] Some(("profiler.handler.calls_in_flight", "{call}")),
         "Calls that are under way.",
-        |seen| seen.each_handler(|sum| Some(Value::Count(sum.in_flight)));
+        |state| each_handler(state, |sum| Some(Value::Count(sum.in_flight)));
     Counter profiler_handler_measured_seconds_total [module build handler] Some(("profiler.handler.measured", "s")),
         "Time in which the handler had probes: not while it is shed.",
-        |seen| seen.each_handler(|sum| Some(Value::Real(seconds(sum.covered_ns))));
+        |state| each_handler(state, |sum| Some(Value::Real(seconds(sum.covered_ns))));
     Gauge profiler_handler_state [module build handler state] Some(("profiler.handler.state", "")),
         "1 for what is true of the handler in the build that is measured now, 0 for all else.",
         handler_states;
@@ -218,75 +189,75 @@ families! {
         build_infos;
     Gauge profiler_module_build_current [module build] Some(("profiler.module.build.current", "")),
         "Whether the module is measured with this build now.",
-        |seen| seen.each_build(|_, is_current| Some(flag(is_current)));
+        |state| each_build(state, |build| Some(flag(is_current(state, build))));
     Counter profiler_module_build_measured_seconds_total [module build] Some(("profiler.module.build.measured", "s")),
         "Time in which the build was measured.",
-        |seen| seen.each_build(|build, _| Some(Value::Real(seconds(build.frame.window_ns))));
+        |state| each_build(state, |build| Some(Value::Real(seconds(build.frame.window_ns))));
     Gauge profiler_module_build_last_measured_timestamp_seconds [module build] None,
         "When the build was last measured, since the epoch.",
-        |seen| seen.each_build(|build, _| Some(Value::Real(timestamp(build.last))));
+        |state| each_build(state, |build| Some(Value::Real(timestamp(build.last))));
     Gauge profiler_build_info [version] None,
         "The daemon's version.",
         |_| vec![point(vec![env!("CARGO_PKG_VERSION")], Value::Count(1))];
     Gauge process_start_time_seconds [] None,
         "When the daemon began, since the epoch.",
-        |seen| own(Some(Value::Real(timestamp(seen.state.since))));
+        |state| own(Some(Value::Real(timestamp(state.since))));
     Counter process_cpu_seconds_total [] Some(("process.cpu.time", "s")),
         "CPU time of the daemon, of all its threads.",
-        |seen| own(Some(Value::Real(seconds(seen.state.own.cpu_ns))));
+        |state| own(Some(Value::Real(seconds(state.own.cpu_ns))));
     Gauge profiler_memory_bytes [] Some(("profiler.memory", "By")),
         "Resident memory of the daemon that is not shared with files.",
-        |seen| own(Some(Value::Count(seen.state.own.memory_bytes)));
+        |state| own(Some(Value::Count(state.own.memory_bytes)));
     Gauge profiler_kernel_memory_bytes [] Some(("profiler.kernel_memory", "By")),
         "Kernel memory of the histograms.",
-        |seen| own(Some(Value::Count(seen.state.own.kernel_memory_bytes)));
+        |state| own(Some(Value::Count(state.own.kernel_memory_bytes)));
     Gauge profiler_overhead_ratio [] Some(("profiler.overhead", "1")),
         "What the probes cost now, as a share of one CPU.",
-        |seen| own(seen.state.own.overhead.map(Value::Real));
+        |state| own(state.own.overhead.map(Value::Real));
     Gauge profiler_budget_enforced [module build] Some(("profiler.budget.enforced", "")),
         "Whether the build is held to max-overhead: 0 if the cost of a hit could not be measured.",
-        |seen| seen.each_build(|build, _| Some(flag(build.budget_enforced?)));
+        |state| each_build(state, |build| Some(flag(build.budget_enforced?)));
     Counter profiler_handlers_shed_total [] Some(("profiler.handlers.shed", "{handler}")),
         "Times that handlers were shed for the budget.",
-        |seen| own(Some(Value::Count(seen.state.own.shed)));
+        |state| own(Some(Value::Count(state.own.shed)));
     Counter profiler_drains_total [] Some(("profiler.drains", "{drain}")),
         "Drains of the kernel's histograms of a module that did not fail.",
-        |seen| own(Some(Value::Count(seen.state.own.drains)));
+        |state| own(Some(Value::Count(state.own.drains)));
     Counter profiler_drain_seconds_total [] Some(("profiler.drain.time", "s")),
         "Time that these drains took, without storing what they found.",
-        |seen| own(Some(Value::Real(seconds(seen.state.own.drain_ns))));
+        |state| own(Some(Value::Real(seconds(state.own.drain_ns))));
     Counter profiler_drain_failures_total [] Some(("profiler.drain.failures", "{drain}")),
         "Drains that failed; the next that does not has what these lack, but after the last of a load there is none.",
-        |seen| own(Some(Value::Count(seen.state.own.drain_failures)));
+        |state| own(Some(Value::Count(state.own.drain_failures)));
     Gauge profiler_last_drain_timestamp_seconds [] None,
         "When all that is measured was last drained, since the epoch; not while a drain fails.",
-        |seen| own(seen.state.own.last_drain.map(|at| Value::Real(timestamp(at))));
+        |state| own(state.own.last_drain.map(|at| Value::Real(timestamp(at))));
     Gauge profiler_stored_intervals [] Some(("profiler.stored.intervals", "{interval}")),
         "Completed intervals that are on disk; several that waited are one.",
-        |seen| own(Some(Value::Count(seen.state.own.intervals.on_disk)));
+        |state| own(Some(Value::Count(state.own.intervals.on_disk)));
     Gauge profiler_stored_bytes [] Some(("profiler.stored.size", "By")),
         "Size of these.",
-        |seen| own(Some(Value::Count(seen.state.own.intervals.bytes)));
+        |state| own(Some(Value::Count(state.own.intervals.bytes)));
     Gauge profiler_waiting_intervals [] Some(("profiler.waiting.intervals", "{interval}")),
         "Completed intervals that are in memory, because they could not be written yet.",
-        |seen| own(Some(Value::Count(seen.state.own.intervals.waiting)));
+        |state| own(Some(Value::Count(state.own.intervals.waiting)));
     Counter profiler_removed_intervals_total [] Some(("profiler.removed.intervals", "{interval}")),
         "Stored intervals that were removed for newer ones.",
-        |seen| own(Some(Value::Count(seen.state.own.intervals.removed)));
+        |state| own(Some(Value::Count(state.own.intervals.removed)));
     Counter profiler_lost_intervals_total [] Some(("profiler.lost.intervals", "{interval}")),
         "Completed intervals that are neither on disk nor in memory.",
-        |seen| own(Some(Value::Count(seen.state.own.intervals.lost)));
+        |state| own(Some(Value::Count(state.own.intervals.lost)));
     Counter profiler_otlp_pushes_total [result] Some(("profiler.otlp.pushes", "{push}")),
         "Pushes to the collector: that it took, and that failed.",
         pushes;
     Counter profiler_otlp_rejected_points_total [] Some(("profiler.otlp.rejected_points", "{point}")),
         "Data points that the collector refused in pushes that it took.",
-        |seen| own(seen.state.own.pushes.map(|pushes| Value::Count(pushes.rejected_points)));
+        |state| own(state.own.pushes.map(|pushes| Value::Count(pushes.rejected_points)));
 }
 
-fn losses<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
-    seen.by_handler(|handler| {
-        let Some(losses) = handler.sum.map(|sum| sum.measure.losses) else { return Vec::new() };
+fn losses(state: &State) -> Vec<Point<'_>> {
+    let points = sums(state).flat_map(|(build, sum)| {
+        let losses = sum.measure.losses;
         // Also those that are 0: a rate needs a first value.
         let kinds = [
             ("lost", losses.lost),
@@ -297,45 +268,53 @@ fn losses<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
             ("doubtful", losses.doubtful),
             ("backwards", losses.backwards),
         ];
-        kinds.map(|(kind, count)| (Some(kind), Value::Count(count))).to_vec()
-    })
+        kinds.map(|(kind, count)| of_build(build, [&sum.name, kind], Value::Count(count)))
+    });
+    points.collect()
 }
 
-fn handler_states<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
-    seen.by_handler(|handler| {
-        let state = match handler.build.not_measured.get(handler.name) {
-            _ if !handler.is_current => "",
-            Some(NotMeasured::Shed) => "shed",
-            Some(NotMeasured::Missing(_)) => "missing",
-            None => "measured",
-        };
-        ["measured", "shed", "missing"].map(|name| (Some(name), flag(name == state)))
-    })
+fn handler_states(state: &State) -> Vec<Point<'_>> {
+    let points = state.builds.iter().flat_map(|build| {
+        let is_current = is_current(state, build);
+        let known = build.handlers.iter().map(|sum| &sum.name);
+        let others = build.not_measured.keys();
+        let others = others.filter(|name| build.handlers.iter().all(|sum| sum.name != **name));
+        known.chain(others).flat_map(move |name| {
+            let true_one = match build.not_measured.get(name) {
+                _ if !is_current => "",
+                Some(NotMeasured::Shed) => "shed",
+                Some(NotMeasured::Missing(_)) => "missing",
+                None => "measured",
+            };
+            ["measured", "shed", "missing"]
+                .map(|it| of_build(build, [name, it], flag(it == true_one)))
+        })
+    });
+    points.collect()
 }
 
-fn phases<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
-    let points = seen.state.modules.iter().flat_map(|Module { name, phase: now }| {
+fn phases(state: &State) -> Vec<Point<'_>> {
+    let points = state.modules.iter().flat_map(|Module { name, phase: now }| {
         let phases = Phase::VARIANTS.iter();
         phases.map(move |phase| point(vec![name, phase], flag(*phase == now.as_ref())))
     });
     points.collect()
 }
 
-fn build_infos<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
-    let infos = seen.builds.iter().map(|(build, _)| {
+fn build_infos(state: &State) -> Vec<Point<'_>> {
+    let infos = state.builds.iter().map(|build| {
         let facts = build.frame.modules.first();
         let version = facts.and_then(|module| module.version.as_deref());
         let srcversion = facts.and_then(|module| module.srcversion.as_deref());
         let kernel = build.frame.host.kernel_release.as_deref();
-        let [version, srcversion, kernel] =
-            [version, srcversion, kernel].map(Option::unwrap_or_default);
-        point(vec![&build.module, &build.id, version, srcversion, kernel], Value::Count(1))
+        let labels = [version, srcversion, kernel].map(Option::unwrap_or_default);
+        of_build(build, labels, Value::Count(1))
     });
     infos.collect()
 }
 
-fn pushes<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
-    let Some(pushes) = seen.state.own.pushes else { return Vec::new() };
+fn pushes(state: &State) -> Vec<Point<'_>> {
+    let Some(pushes) = state.own.pushes else { return Vec::new() };
     let results = [("accepted", pushes.accepted), ("failed", pushes.failed)];
     results.map(|(result, count)| point(vec![result], Value::Count(count))).into()
 }

@@ -300,8 +300,7 @@ mod tests {
 
     #[tokio::test]
     async fn few_recordings_are_read_at_a_time() {
-        let mut attached = attachment("aa", Vec::new());
-        let mut build = attached.build(None);
+        let mut build = attachment("aa", Vec::new()).build;
         build.frame.window_ns = 1;
         let state = State { builds: vec![build], ..state(&[]) };
         let (_sender, receiver) = watch::channel(Arc::new(state));

@@ -3,8 +3,9 @@
 
 use prost::encoding;
 
+use super::super::state::State;
 use super::durations::{BOUNDS_NS, Native, SCHEMA, ZERO_THRESHOLD, classic, native};
-use super::family::{Family, Kind, Point, Seen, Value, seconds};
+use super::family::{Family, Kind, Point, Value, families, seconds};
 use crate::stats::Durations;
 
 /// A message's fields so far.
@@ -40,19 +41,20 @@ impl Message {
 }
 
 /// All families that have points.
-pub(super) fn render(seen: &Seen<'_>) -> Vec<u8> {
+pub(super) fn render(state: &State) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for (family, points) in seen.families() {
-        let kind = match family.kind {
-            Kind::Counter => 0,
-            Kind::Gauge => 1,
-            Kind::Histogram => 4,
+    for (family, points) in families(state) {
+        // Its number, and the field that a metric has of it.
+        let (kind, field) = match family.kind {
+            Kind::Counter => (0, 3),
+            Kind::Gauge => (1, 2),
+            Kind::Histogram => (4, 7),
         };
         let message = Message::default()
             .bytes(1, family.name.as_bytes())
             .bytes(2, family.help.as_bytes())
             .number(3, kind)
-            .messages(4, points.iter().map(|point| metric(family, point)));
+            .messages(4, points.iter().map(|point| metric(family, point, field)));
         let message = match family.unit() {
             Some(unit) => message.bytes(5, unit.as_bytes()),
             None => message,
@@ -63,7 +65,7 @@ pub(super) fn render(seen: &Seen<'_>) -> Vec<u8> {
     bytes
 }
 
-fn metric(family: &Family, point: &Point<'_>) -> Message {
+fn metric(family: &Family, point: &Point<'_>, field: u32) -> Message {
     let labels = family.labels.iter().zip(&point.labels);
     let labels = labels.map(|(name, value)| {
         Message::default().bytes(1, name.as_bytes()).bytes(2, value.as_bytes())
@@ -72,11 +74,6 @@ fn metric(family: &Family, point: &Point<'_>) -> Message {
         Value::Durations(durations) => histogram(durations),
         Value::Count(count) => Message::default().double(1, count as f64),
         Value::Real(value) => Message::default().double(1, value),
-    };
-    let field = match family.kind {
-        Kind::Gauge => 2,
-        Kind::Counter => 3,
-        Kind::Histogram => 7,
     };
     Message::default().messages(1, labels).bytes(field, &value.0)
 }

@@ -2,14 +2,15 @@
 
 use std::fmt::Display;
 
+use super::super::state::State;
 use super::durations::{BOUNDS_NS, classic};
-use super::family::{Family, Seen, Value, seconds};
+use super::family::{Family, Value, families, seconds};
 use crate::stats::Durations;
 
 /// All families that have points.
-pub(super) fn render(seen: &Seen<'_>) -> Vec<u8> {
+pub(super) fn render(state: &State) -> Vec<u8> {
     let mut text = String::new();
-    for (family, points) in seen.families() {
+    for (family, points) in families(state) {
         let Family { name, help, kind, .. } = family;
         text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
         for point in points {
