@@ -92,3 +92,37 @@ fn next<T>(messages: &Receiver<T>, deadline: Instant) -> io::Result<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{BufRead as _, Write as _};
+
+    use super::*;
+
+    #[test]
+    fn answers_and_events_are_told_apart() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let qemu = thread::spawn(move || {
+            let (mut to, mut from, mut asked) = (&theirs, BufReader::new(&theirs), String::new());
+            to.write_all(b"{\"QMP\": {}}\r\n").unwrap();
+            // A message ends without more behind it.
+            let event = r#"{"event": "RESUME"} {"return": 7}"#;
+            for answer in [r#"{"return": {}}"#, event, r#"{"error": {"desc": "no"}}"#] {
+                from.read_line(&mut asked).unwrap();
+                to.write_all(answer.as_bytes()).unwrap();
+            }
+            asked
+        });
+        let mut qmp = Qmp::begin(ours).unwrap();
+        assert_eq!(qmp.event(Instant::now()).unwrap_err().kind(), ErrorKind::TimedOut);
+        let file = File::open("/dev/null").unwrap();
+        assert_eq!(qmp.execute("one", &json!({}), &[file.as_raw_fd()]).unwrap(), json!(7));
+        let refused = qmp.execute("two", &json!({}), &[]).unwrap_err();
+        assert_eq!(refused.to_string(), "QEMU refuses `two`: no");
+        let soon = Instant::now() + COMMAND_LIMIT;
+        assert_eq!(qmp.event(soon).unwrap(), "RESUME");
+        assert_eq!(qmp.event(soon).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(qemu.join().unwrap().matches("execute").count(), 3);
+    }
+}

@@ -79,7 +79,7 @@ impl TwoDigits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Install {
-    /// TwoDigits of the placement.
+    /// Number of the placement.
     pub(super) placement: u32,
     /// In this order; the last is the one that is measured.
     pub(super) modules: Vec<ModuleFile>,
