@@ -22,5 +22,5 @@ pub use image::KernelImage;
 #[cfg(fuzzing)]
 pub use image::fuzzing;
 pub use programs::{find_program, quote, search_path, text};
-pub use signals::{Interrupts, hangup_is_ignored};
-pub use spec::{Accel, Time};
+pub use signals::{catch_signals, caught_signal, hangup_is_ignored};
+pub use spec::Accel;

@@ -1,36 +1,30 @@
 //! Signals that ask this process to end.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use nix::sys::signal::Signal;
 
-/// Signals that ask this process to end, which they do no more: whoever has this ends its guests first.
-pub struct Interrupts {
-    /// Number of the last one; 0 is none.
-    signal: Arc<AtomicUsize>,
+/// Number of the last signal that was caught; 0 is none.
+static CAUGHT: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
+/// Catches these signals from now on. They end this process no more: whoever calls this asks for [`caught_signal`], and ends its guests
+/// first.
+///
+/// # Errors
+/// If the system refuses.
+pub fn catch_signals() -> io::Result<()> {
+    let hangup = (!hangup_is_ignored()).then_some(Signal::SIGHUP);
+    for signal in [Signal::SIGINT, Signal::SIGTERM].into_iter().chain(hangup) {
+        signal_hook::flag::register_usize(signal as i32, Arc::clone(&CAUGHT), signal as usize)?;
+    }
+    Ok(())
 }
 
-impl Interrupts {
-    /// Catches them from now on.
-    ///
-    /// # Errors
-    /// If the system refuses.
-    pub fn catch() -> io::Result<Self> {
-        let signal = Arc::<AtomicUsize>::default();
-        let hangup = (!hangup_is_ignored()).then_some(Signal::SIGHUP);
-        for caught in [Signal::SIGINT, Signal::SIGTERM].into_iter().chain(hangup) {
-            let flag = Arc::clone(&signal);
-            signal_hook::flag::register_usize(caught as i32, flag, caught as usize)?;
-        }
-        Ok(Self { signal })
-    }
-
-    /// Number of the last signal that was caught.
-    pub fn caught(&self) -> Option<i32> {
-        i32::try_from(self.signal.load(Ordering::Relaxed)).ok().filter(|number| *number != 0)
-    }
+/// Number of the last signal that was caught.
+pub fn caught_signal() -> Option<i32> {
+    i32::try_from(CAUGHT.load(Ordering::Relaxed)).ok().filter(|number| *number != 0)
 }
 
 /// Whether this process was started with SIGHUP ignored, as by `nohup`: then it is to go on without its terminal.
@@ -49,11 +43,11 @@ mod tests {
 
     #[test]
     fn a_hangup_is_caught_unless_it_is_ignored() {
-        let interrupts = Interrupts::catch().unwrap();
-        assert_eq!(interrupts.caught(), None);
+        catch_signals().unwrap();
+        assert_eq!(caught_signal(), None);
         nix::sys::signal::raise(Signal::SIGHUP).unwrap();
         // Whoever runs the tests may have it ignored, as `nohup` does.
         let expected = (!hangup_is_ignored()).then_some(Signal::SIGHUP as i32);
-        assert_eq!(interrupts.caught(), expected);
+        assert_eq!(caught_signal(), expected);
     }
 }

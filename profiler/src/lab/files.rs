@@ -12,79 +12,62 @@ use super::wire::ModuleFile;
 use crate::error::{Failure, exit};
 use crate::prepare::{SIGNATURE_MAGIC, said_in};
 
-/// Concatenated files, in the order in which they are loaded.
-#[derive(Default)]
-pub(super) struct Files {
-    pub(super) bytes: Vec<u8>,
+/// Appends the files of these builds to `bytes`, each behind those of what it depends on; gives what a guest is to load, in this order.
+///
+/// # Errors
+/// If a file cannot be read.
+pub(super) fn pack<'a>(
+    builds: impl IntoIterator<Item = &'a Build>,
+    kernel: &KernelImage,
+    bytes: &mut Vec<u8>,
+) -> Result<Vec<ModuleFile>, Failure> {
+    let mut packed = Packed { kernel, bytes, modules: Vec::new() };
+    for build in builds {
+        let Some(file) = build.subject.module() else { continue };
+        let module = fs::read(file).map_err(|error| {
+            let text = format!("cannot read {}: {error}", file.display());
+            Failure::new(exit::BAD_INPUT, text)
+        })?;
+        packed.add(build, &build.name, &build.params, module)?;
+    }
+    Ok(packed.modules)
+}
+
+struct Packed<'a> {
+    kernel: &'a KernelImage,
+    bytes: &'a mut Vec<u8>,
     modules: Vec<ModuleFile>,
 }
 
-impl Files {
-    /// The files of these builds, and of what they depend on.
-    ///
-    /// # Errors
-    /// If a file cannot be read.
-    pub(super) fn of<'a>(
-        builds: impl IntoIterator<Item = &'a Build>,
-        kernel: &KernelImage,
-    ) -> Result<Self, Failure> {
-        let mut files = Self::default();
-        for build in builds {
-            let Some(file) = build.subject.module() else { continue };
-            let bytes = fs::read(file).map_err(|error| {
-                let text = format!("cannot read {}: {error}", file.display());
+impl Packed<'_> {
+    /// Adds a module for a build, and first those of the kernel's package that it depends on.
+    fn add(
+        &mut self,
+        build: &Build,
+        name: &str,
+        params: &str,
+        module: Vec<u8>,
+    ) -> Result<(), Failure> {
+        for needed in dependencies(&module) {
+            if self.modules.iter().any(|module| module.name == needed) {
+                continue;
+            }
+            let file = self.kernel.module(&needed).map_err(|error| {
+                let text = format!(
+                    "{} needs the module {needed}, which the package of kernel {} does not give: {error}",
+                    build.given, self.kernel.release
+                );
                 Failure::new(exit::BAD_INPUT, text)
             })?;
-            for name in dependencies(&bytes) {
-                files.add_dependency(&name, kernel, build)?;
-            }
-            files.add(&build.name, &build.params, bytes);
+            self.add(build, &needed, "", file)?;
         }
-        Ok(files)
-    }
-
-    /// A module of the kernel's package, and what it depends on itself.
-    fn add_dependency(
-        &mut self,
-        name: &str,
-        kernel: &KernelImage,
-        build: &Build,
-    ) -> Result<(), Failure> {
-        if self.modules.iter().any(|module| module.name == name) {
-            return Ok(());
-        }
-        let bytes = kernel.module(name).map_err(|error| {
-            let text = format!(
-                "{} needs the module {name}, which the package of kernel {} does not give: {error}",
-                build.given, kernel.release
-            );
-            Failure::new(exit::BAD_INPUT, text)
-        })?;
-        for further in dependencies(&bytes) {
-            self.add_dependency(&further, kernel, build)?;
-        }
-        self.add(name, "", bytes);
-        Ok(())
-    }
-
-    fn add(&mut self, name: &str, params: &str, bytes: Vec<u8>) {
         // The kernel refuses what cannot be read here.
-        let bytes = without_debug(&bytes).unwrap_or(bytes);
-        let place = [self.bytes.len() as u64, bytes.len() as u64];
-        self.bytes.extend(bytes);
-        self.modules.push(ModuleFile {
-            name: name.to_owned(),
-            params: params.to_owned(),
-            bytes: place,
-        });
-    }
-
-    /// The modules to load for the `number`-th build of a name, which comes last.
-    pub(super) fn modules_of(&self, name: &str, number: usize) -> Vec<ModuleFile> {
-        let mut of_name = self.modules.iter().filter(|module| module.name == name);
-        let Some(wanted) = of_name.nth(number) else { return Vec::new() };
-        let before = self.modules.iter().take_while(|module| module.bytes != wanted.bytes);
-        before.filter(|module| module.name != name).chain([wanted]).cloned().collect()
+        let module = without_debug(&module).unwrap_or(module);
+        let bytes = [self.bytes.len() as u64, module.len() as u64];
+        self.bytes.extend(module);
+        let (name, params) = (name.to_owned(), params.to_owned());
+        self.modules.push(ModuleFile { name, params, bytes });
+        Ok(())
     }
 }
 

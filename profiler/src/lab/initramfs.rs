@@ -1,8 +1,8 @@
 //! The files of a lab's guest: this program and its libraries, in a cpio archive that the kernel unpacks.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::{self, Cursor, Write};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Cursor, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,6 +10,9 @@ use cpio::newc::{Builder, ModeFileType};
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use profiler_vm::Arch;
+
+use crate::error::{Failure, exit};
+use crate::load::user_cache;
 
 /// Where the program is, which the kernel starts.
 const PROGRAM: &str = "init";
@@ -24,11 +27,33 @@ const FOLDERS: [&str; 7] = ["proc", "sys", "dev", "tmp", "run", "bin", "etc"];
 const USERS: (&str, &[u8]) =
     ("etc/passwd", b"root:x:0:0::/:/bin/true\nnobody:x:65534:65534::/:/bin/true\n");
 
-/// Writes the archive with the program in the file `program`, which has to be static if it is not of this machine.
+/// The program that a guest runs: this one, or for another architecture that of its name beside it or in the user's cache.
+pub(super) fn guest_program(arch: Arch) -> Result<PathBuf, Failure> {
+    if arch == Arch::HERE {
+        return Ok(PathBuf::from("/proc/self/exe"));
+    }
+    let name = format!("profiler-{}", arch.name());
+    let this = std::env::current_exe().unwrap_or_default();
+    let beside = this
+        .parent()
+        .map(|folder| [folder.join(&name), folder.join("../lib/profiler").join(&name)]);
+    let kept = user_cache().map(|cache| cache.join("guests").join(&name));
+    let mut places = beside.into_iter().flatten().chain(kept);
+    places.find(|path| path.is_file()).ok_or_else(|| {
+        let text = format!(
+            "no {name}, the program that runs in a guest of that architecture, beside {} or in the user's cache: \
+             `cargo xtask guest` builds it",
+            this.display()
+        );
+        Failure::new(exit::CANNOT_MEASURE, text)
+    })
+}
+
+/// Writes the archive to the file `to`, with the program in the file `program`, which has to be static if it is not of this machine.
 ///
 /// # Errors
 /// If the program or a library cannot be read, or the archive not be written.
-pub(super) fn write(program: &Path, arch: Arch, to: &mut impl Write) -> io::Result<()> {
+pub(super) fn write(program: &Path, arch: Arch, to: &Path) -> io::Result<()> {
     let mut folders: BTreeSet<PathBuf> = FOLDERS.map(PathBuf::from).into();
     let libraries = if arch == Arch::HERE { libraries(program)? } else { Vec::new() };
     for library in &libraries {
@@ -52,7 +77,7 @@ pub(super) fn write(program: &Path, arch: Arch, to: &mut impl Write) -> io::Resu
             .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
         entries.push(file(name.trim_start_matches('/'), 0o755, loaded_part(bytes)));
     }
-    cpio::write_cpio(entries.into_iter(), to).map(drop)
+    cpio::write_cpio(entries.into_iter(), BufWriter::new(File::create(to)?))?.flush()
 }
 
 fn file(name: &str, mode: u32, bytes: Vec<u8>) -> (Builder, Cursor<Vec<u8>>) {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt as _, FdMapping};
-use profiler_vm::{Accel, Arch, Interrupts, Time, Trouble, search_path};
+use profiler_vm::{Accel, Arch, KernelImage, Trouble, caught_signal, search_path};
 use serde_json::{Value, json};
 
+use super::initramfs::{self, guest_program};
 use super::pages::Pages;
 use super::qmp::Qmp;
 use super::wire::{Answer, FILES, HEADER, Header, JOBS, Job, MAGIC, MAX_ANSWER, REPORT_LINES};
@@ -25,7 +26,7 @@ use crate::error::{Failure, exit};
 use crate::kernel::hooks::{Hooks, Reader};
 use crate::kernel::host::HostFacts;
 use crate::kernel::names::Names;
-use crate::load::{LoadFailure, LoadStatus, dying_with_parent};
+use crate::load::dying_with_parent;
 use crate::text::last_lines;
 
 /// Descriptors that QEMU has its control socket and the state of a snapshot on.
@@ -42,8 +43,11 @@ const MOST_TEXT: usize = 16 << 10;
 pub(super) const MEMORY_FILE: &str = "memory";
 const STATE_FILE: &str = "state";
 
-/// The console's text, in the folder of a machine.
+/// The console's text, in the folder of a machine, its jobs with their files, and what it boots from.
 const CONSOLE: &str = "console.txt";
+const JOBS_FILE: &str = "jobs";
+const FILES_FILE: &str = "files";
+const INITRAMFS: &str = "initramfs";
 
 /// Bytes of a page of the guest's memory, those that are read at once, and the most pages that are read to find what a driver has
 /// registered.
@@ -71,28 +75,27 @@ const REPEATABLE: [&str; 5] = [
 /// Where a machine begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Start<'a> {
-    /// It boots a kernel with an initramfs, and with arguments before those of each guest.
-    Boot { kernel: &'a Path, initramfs: &'a Path, arguments: &'a str },
+    /// It boots the kernel, with arguments before those of each guest.
+    Boot(&'a str),
     /// It continues from the snapshot in this folder.
     Restore(&'a Path),
 }
 
 /// A machine that is to be started.
 pub(super) struct Spec<'a> {
-    pub(super) arch: Arch,
+    pub(super) kernel: &'a KernelImage,
     /// Memory, as QEMU takes it.
     pub(super) memory: &'a str,
-    /// What the clock shows.
-    pub(super) time: Time,
-    pub(super) cpus: u32,
-    pub(super) accel: Accel,
+    /// For the wall clock, what runs its instructions, and on how many CPUs. `None` is virtual time: a nanosecond an instruction, on
+    /// one CPU, by QEMU's translator.
+    pub(super) wall: Option<(Accel, u32)>,
     pub(super) start: Start<'a>,
     /// The folder that a snapshot of it is saved to.
     pub(super) saved_to: Option<&'a Path>,
     /// What the guest does.
     pub(super) jobs: &'a [Job],
     /// Files of these jobs, one behind the other.
-    pub(super) files: Option<&'a Path>,
+    pub(super) files: &'a [u8],
     /// QEMU's argument for the plugin.
     pub(super) plugin: Option<String>,
     /// A folder for the machine's own files.
@@ -104,33 +107,31 @@ pub(super) struct Spec<'a> {
 impl<'a> Spec<'a> {
     /// A machine whose instructions can be counted, with no jobs, for `limit` at most.
     pub(super) fn counted(
-        arch: Arch,
+        kernel: &'a KernelImage,
         memory: &'a str,
         start: Start<'a>,
         folder: &'a Path,
         limit: Duration,
     ) -> Self {
         Self {
-            arch,
+            kernel,
             memory,
-            time: Time::Virtual,
-            cpus: 1,
-            accel: Accel::Tcg,
+            wall: None,
             start,
             folder,
             deadline: Instant::now() + limit,
             saved_to: None,
             jobs: &[],
-            files: None,
+            files: &[],
             plugin: None,
         }
     }
 }
 
 /// A running machine; dropping it ends it.
-pub(super) struct Machine<'a> {
+pub(super) struct Machine {
     qemu: Qemu,
-    qmp: Qmp<'a>,
+    qmp: Qmp,
     folder: PathBuf,
     /// When it has to have ended.
     pub(super) deadline: Instant,
@@ -155,21 +156,27 @@ pub(super) enum MachineError {
     Broken(String),
 }
 
-impl<'a> Machine<'a> {
+impl Machine {
     /// Starts QEMU. A guest that is restored is stopped until [`Self::next_answer`].
-    pub(super) fn start(spec: Spec<'_>, interrupts: &'a Interrupts) -> Result<Self, MachineError> {
+    pub(super) fn start(spec: Spec<'_>) -> Result<Self, MachineError> {
         let folder = spec.folder;
         fs::create_dir_all(folder).map_err(cannot_use(folder))?;
         let jobs = serde_json::to_vec(spec.jobs).map_err(|it| cannot_use(folder)(it.into()))?;
-        fs::write(folder.join("jobs"), jobs).map_err(cannot_use(folder))?;
-        if spec.files.is_none() {
-            // fw_cfg takes no empty file on some versions.
-            fs::write(folder.join("files"), "-").map_err(cannot_use(folder))?;
+        // fw_cfg takes no empty file on some versions.
+        let files = if spec.files.is_empty() { b"-" } else { spec.files };
+        for (name, bytes) in [(JOBS_FILE, &*jobs), (FILES_FILE, files)] {
+            fs::write(folder.join(name), bytes).map_err(cannot_use(folder))?;
         }
         let (ours, theirs) = UnixStream::pair().map_err(cannot_use(folder))?;
+        let arch = spec.kernel.arch;
         let mut command = command(&spec);
         let mut descriptors =
             vec![FdMapping { parent_fd: OwnedFd::from(theirs), child_fd: CONTROL }];
+        if let Start::Boot(_) = spec.start {
+            let program = guest_program(arch).map_err(MachineError::Failed)?;
+            let initramfs = folder.join(INITRAMFS);
+            initramfs::write(&program, arch, &initramfs).map_err(cannot_use(folder))?;
+        }
         if let Start::Restore(from) = spec.start {
             if let Some(to) = spec.saved_to {
                 let copied = memory::copy(&from.join(MEMORY_FILE), &to.join(MEMORY_FILE));
@@ -183,7 +190,6 @@ impl<'a> Machine<'a> {
         let errors = File::create(folder.join("qemu.txt")).map_err(cannot_use(folder))?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         dying_with_parent(&mut command);
-        let arch = spec.arch;
         let child = command.spawn().map_err(|error| {
             MachineError::Unusable(format!(
                 "cannot run {}: {error}: install package {} (Debian, Ubuntu) or qemu-kvm-core",
@@ -194,10 +200,14 @@ impl<'a> Machine<'a> {
         // QEMU has its own copy of its descriptors; without ours the end of QEMU is the end of the socket.
         drop(command);
         let qemu = Qemu(child);
-        let qmp = Qmp::begin(ours, interrupts).map_err(|_| match interrupts.caught() {
+        let qmp = Qmp::begin(ours).map_err(|_| match caught_signal() {
             Some(signal) => MachineError::ended_by(signal),
             None => MachineError::Unusable(format!("QEMU does not start: {}", said(folder))),
         })?;
+        // QEMU has read them, and they are large.
+        for name in [FILES_FILE, INITRAMFS] {
+            let _ = fs::remove_file(folder.join(name));
+        }
         let (folder, deadline) = (folder.to_owned(), spec.deadline);
         let mut machine = Self { qemu, qmp, folder, deadline, arch, pages: None };
         if spec.saved_to.is_some() || matches!(spec.start, Start::Restore(_)) {
@@ -213,7 +223,7 @@ impl<'a> Machine<'a> {
     }
 
     fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, MachineError> {
-        self.qmp.execute(command, arguments).map_err(|error| self.broken(error))
+        self.qmp.execute(command, arguments, &[]).map_err(|error| self.broken(error))
     }
 
     /// Repeats a query while the status that it returns `is_pending`.
@@ -263,7 +273,7 @@ impl<'a> Machine<'a> {
         };
         let text = self.memory([text, text_bytes])?;
         let attachment = self.memory([attached, attached_bytes])?;
-        match serde_json::from_slice(&text).map(cut) {
+        match answer_of(&text) {
             Ok(Answer::Failed(Failure { code, message })) => {
                 Err(MachineError::Failed(Failure { code: of_guest(code), message }))
             }
@@ -341,7 +351,7 @@ impl<'a> Machine<'a> {
         let file = self.folder.join("memory");
         // QEMU's integers have a sign, and the kernel's half of the addresses is the upper one.
         let place = json!({ "val": address.cast_signed(), "size": bytes, "filename": file });
-        self.qmp.execute(command, &place)?;
+        self.qmp.execute(command, &place, &[])?;
         let read = fs::read(&file);
         let _ = fs::remove_file(&file);
         read.map_err(|error| io::Error::other(format!("cannot read {}: {error}", file.display())))
@@ -368,7 +378,9 @@ impl<'a> Machine<'a> {
     /// no more use.
     pub(super) fn save(&mut self, to: &Path) -> Result<(), MachineError> {
         let file = File::create_new(to.join(STATE_FILE)).map_err(|error| unwritable(to, &error))?;
-        self.qmp.give("snapshot", file.as_fd()).map_err(|error| self.broken(error))?;
+        let given =
+            self.qmp.execute("getfd", &json!({ "fdname": "snapshot" }), &[file.as_raw_fd()]);
+        given.map_err(|error| self.broken(error))?;
         self.execute("migrate-set-parameters", &json!({ "max-bandwidth": 1_u64 << 40 }))?;
         self.execute("migrate", &json!({ "uri": "fd:snapshot" }))?;
         let ended = ["completed", "failed", "cancelled"];
@@ -382,14 +394,14 @@ impl<'a> Machine<'a> {
     /// What the kernel has printed last, which is kept for `--logs` and for errors, and the trouble in it.
     fn trouble(&mut self) -> Option<Trouble> {
         let read = json!({ "device": "console", "size": CONSOLE_BYTES });
-        let text = self.qmp.execute("ringbuf-read", &read).unwrap_or_default();
+        let text = self.qmp.execute("ringbuf-read", &read, &[]).unwrap_or_default();
         let text = text.as_str().unwrap_or_default();
         let _ = fs::write(self.folder.join(CONSOLE), text);
         Trouble::find(text.lines().map(str::trim_end))
     }
 
     fn broken(&mut self, error: io::Error) -> MachineError {
-        if let Some(signal) = self.qmp.signal() {
+        if let Some(signal) = caught_signal() {
             return MachineError::ended_by(signal);
         }
         if let Some(trouble) = self.trouble() {
@@ -411,33 +423,27 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Shortens the texts of an answer to what an error may quote.
-fn cut(mut answer: Answer) -> Answer {
-    use LoadFailure::{BrokeOff, CouldNotStart, Signal};
-    match &mut answer {
-        Answer::Failed(failure) => shorten(&mut failure.message),
-        Answer::Warned(lines) => lines.iter_mut().for_each(shorten),
-        Answer::Counted(runs) => {
-            for run in runs.iter_mut().flatten() {
-                let LoadStatus::Failed(why) = &mut run.outcome.status else { continue };
-                if let CouldNotStart { text } | BrokeOff { text } | Signal { name: text, .. } = why
-                {
-                    shorten(text);
-                }
-            }
-        }
-        _ => {}
-    }
-    answer
+/// A guest's answer, the texts of which are cut to what an error may quote.
+fn answer_of(text: &[u8]) -> serde_json::Result<Answer> {
+    let mut answer = serde_json::from_slice(text)?;
+    cut(&mut answer);
+    serde_json::from_value(answer)
 }
 
-fn shorten(text: &mut String) {
-    *text = text.chars().take(MOST_TEXT).collect();
+fn cut(value: &mut Value) {
+    match value {
+        Value::String(text) if text.len() > MOST_TEXT => {
+            *text = text.chars().take(MOST_TEXT).collect();
+        }
+        Value::Array(values) => values.iter_mut().for_each(cut),
+        Value::Object(members) => members.values_mut().for_each(cut),
+        _ => {}
+    }
 }
 
 /// A word of a guest's memory, by pages that were read before. A guest may have lists without end.
 fn word(
-    (pages, machine): &mut (HashMap<u64, Vec<u8>>, &mut Machine<'_>),
+    (pages, machine): &mut (HashMap<u64, Vec<u8>>, &mut Machine),
     address: u64,
 ) -> io::Result<u64> {
     let mut bytes = [0; 8];
@@ -475,13 +481,12 @@ fn unwritable(folder: &Path, why: &dyn Display) -> MachineError {
     MachineError::Broken(format!("cannot write the snapshot {}: {why}", folder.display()))
 }
 
-/// Bytes of a snapshot, and their checksum, which finds what a disk has damaged.
-pub(super) fn checksum(snapshot: &Path) -> io::Result<[u64; 2]> {
+/// Of the bytes of a snapshot: finds what a disk has damaged.
+pub(super) fn checksum(snapshot: &Path) -> io::Result<u32> {
     let mut crc = flate2::Crc::new();
-    let state = fs::read(snapshot.join(STATE_FILE))?;
-    crc.update(&state);
-    let memory = memory::checksum(&snapshot.join(MEMORY_FILE), &mut crc)?;
-    Ok([state.len() as u64 + memory, crc.sum().into()])
+    crc.update(&fs::read(snapshot.join(STATE_FILE))?);
+    memory::checksum(&snapshot.join(MEMORY_FILE), &mut crc)?;
+    Ok(crc.sum())
 }
 
 /// QEMU's process, which ends with it.
@@ -515,20 +520,22 @@ pub(super) fn value(path: &Path) -> String {
 }
 
 fn command(spec: &Spec<'_>) -> Command {
-    let Spec { arch, memory, time, cpus, accel, .. } = *spec;
+    let Spec { kernel, memory, wall, folder, .. } = *spec;
+    let arch = kernel.arch;
     let mut command = Command::new(arch.qemu());
     command.env("PATH", search_path());
     command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
-    command.args(["-m", memory, "-smp", &cpus.to_string()]);
+    let cpus = wall.map_or(1, |(_, cpus)| cpus).to_string();
+    command.args(["-m", memory, "-smp", &cpus]);
     // What is restored without being saved again is mapped privately.
     let mapped = match (spec.saved_to, spec.start) {
         (Some(to), _) => Some((to, "on")),
         (None, Start::Restore(from)) => Some((from, "off")),
-        (None, Start::Boot { .. }) => None,
+        (None, Start::Boot(_)) => None,
     };
     let (mut machine, pause) = match arch {
         Arch::X86_64 => ("q35,smm=off".to_owned(), "pvpanic"),
-        Arch::Arm64 => ("virt".to_owned(), "pvpanic-pci"),
+        Arch::Arm64 => ("virt".to_owned(), "pvpanic-pci,addr=1f.0"),
     };
     if let Some((folder, shared)) = mapped {
         machine.push_str(",memory-backend=memory");
@@ -540,11 +547,12 @@ fn command(spec: &Spec<'_>) -> Command {
         ));
     }
     command.args(["-machine", &machine]);
-    match accel {
-        Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
-        Accel::Tcg => command.args(["-accel", "tcg", "-cpu", arch.translated_cpu()]),
+    let is_hardware = wall.is_some_and(|(accel, _)| accel == Accel::Kvm);
+    match is_hardware {
+        true => command.args(["-accel", "kvm", "-cpu", "host"]),
+        false => command.args(["-accel", "tcg", "-cpu", arch.translated_cpu()]),
     };
-    if time == Time::Virtual {
+    if wall.is_none() {
         command.args(["-icount", "shift=0,sleep=off"]);
         // RDRAND gives the same numbers in every guest, and the date begins at the same second and runs on the guest's clock.
         command.args(["-seed", "1", "-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
@@ -555,17 +563,20 @@ fn command(spec: &Spec<'_>) -> Command {
     command.args(["-serial", "chardev:console"]);
     command.arg("-chardev").arg(format!("socket,id=control,fd={CONTROL}"));
     command.args(["-mon", "chardev=control,mode=control"]);
-    let files = spec.files.map_or_else(|| spec.folder.join("files"), Path::to_owned);
-    for (name, file) in [(JOBS, spec.folder.join("jobs")), (FILES, files)] {
-        command.arg("-fw_cfg").arg(format!("name={name},file={}", value(&file)));
+    for (name, file) in [(JOBS, JOBS_FILE), (FILES, FILES_FILE)] {
+        let file = value(&folder.join(file));
+        command.arg("-fw_cfg").arg(format!("name={name},file={file}"));
     }
     if let Some(plugin) = &spec.plugin {
         command.args(["-plugin", plugin]);
     }
     match spec.start {
-        Start::Boot { kernel, initramfs, arguments } => {
-            command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
-            command.arg("-append").arg(kernel_command_line(arch, time, arguments));
+        Start::Boot(arguments) => {
+            // QEMU's translator takes seconds to unpack it.
+            let unpacked = if is_hardware { None } else { kernel.unpacked_in_memory() };
+            command.arg("-kernel").arg(unpacked.as_ref().unwrap_or(&kernel.path));
+            command.arg("-initrd").arg(folder.join(INITRAMFS));
+            command.arg("-append").arg(kernel_command_line(arch, wall.is_none(), arguments));
         }
         Start::Restore(_) => {
             command.args(["-incoming", "defer"]);
@@ -575,14 +586,14 @@ fn command(spec: &Spec<'_>) -> Command {
 }
 
 /// Of what is there twice the kernel takes the last: a guest's own words come behind the user's.
-fn kernel_command_line(arch: Arch, time: Time, arguments: &str) -> String {
+fn kernel_command_line(arch: Arch, is_repeatable: bool, arguments: &str) -> String {
     let console = match arch {
         // A kernel of one CPU keeps the `lock` prefixes that one of several has.
         Arch::X86_64 => "console=ttyS0 noreplace-smp",
         // The first process has the registers of fw_cfg, whatever driver has them, too.
         Arch::Arm64 => "console=ttyAMA0 iomem=relaxed",
     };
-    let words = REPEATABLE.into_iter().filter(|_| time == Time::Virtual);
+    let words = REPEATABLE.into_iter().filter(|_| is_repeatable);
     // The kernel gives the first process words that it does not know, but for those before its name, and what follows the dashes.
     let after = ["rdinit=/init", "--", super::guest::ARGUMENT];
     [arguments, console, ALWAYS].into_iter().chain(words).chain(after).collect::<Vec<_>>().join(" ")
@@ -591,15 +602,12 @@ fn kernel_command_line(arch: Arch, time: Time, arguments: &str) -> String {
 /// Copies the console's text to a file that outlives the lab's `folder`, and says which.
 fn kept(folder: &Path) -> String {
     let console = folder.join(CONSOLE);
-    let path = copied(&console).unwrap_or(console);
-    format!("the kernel's messages: {}", path.display())
-}
-
-fn copied(console: &Path) -> io::Result<PathBuf> {
-    let mut file =
-        tempfile::Builder::new().prefix("profiler-console-").suffix(".txt").tempfile()?;
-    io::copy(&mut File::open(console)?, &mut file)?;
-    Ok(file.keep()?.1)
+    let file = tempfile::Builder::new().prefix("profiler-console-").suffix(".txt").tempfile();
+    let copied = file.and_then(|file| {
+        fs::write(&file, fs::read(&console)?)?;
+        Ok(file.keep()?.1)
+    });
+    format!("the kernel's messages: {}", copied.unwrap_or(console).display())
 }
 
 impl MachineError {
@@ -661,12 +669,12 @@ fn of_plugin(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{LoadOutcome, LoadRun, LoadSpec};
+    use crate::load::{LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus};
 
     #[test]
     fn no_word_that_a_kernel_does_not_know_is_for_the_first_process() {
         for arch in [Arch::X86_64, Arch::Arm64] {
-            let line = kernel_command_line(arch, Time::Virtual, "lsm=yama quiet");
+            let line = kernel_command_line(arch, true, "lsm=yama quiet");
             assert!(
                 line.contains(" nowatchdog ") && line.ends_with(" rdinit=/init -- __lab-guest"),
                 "{line}"
@@ -714,7 +722,8 @@ mod tests {
         let answers =
             [Answer::Failed(guest), Answer::Warned(vec![text]), Answer::Counted(vec![vec![run]])];
         for answer in answers {
-            assert_eq!(format!("{:?}", cut(answer)).matches('ä').count(), MOST_TEXT);
+            let answer = answer_of(&serde_json::to_vec(&answer).unwrap()).unwrap();
+            assert_eq!(format!("{answer:?}").matches('ä').count(), MOST_TEXT);
         }
     }
 }

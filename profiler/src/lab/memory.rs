@@ -2,13 +2,12 @@
 //!
 //! Machines that are restored map it privately, so that none reads more of it than it uses, and none changes it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, fallocate};
 use nix::unistd::{Whence, lseek};
 
 /// Bytes of a page of the guest.
@@ -20,61 +19,41 @@ const CHUNK: usize = 256 << 10;
 /// What the kernel fills memory with that it frees after its boot: `POISON_FREE_INITMEM` of its `include/linux/poison.h`.
 const FREED: u8 = 0xcc;
 
-/// Fewest bytes of an initramfs.
-const INITRAMFS: u64 = 1 << 20;
-
 /// Copies the pages that are not empty to a new file of the same size.
 pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    copy_unless(from, to, |fill, _| fill == 0)
+}
+
+/// Makes holes of the empty pages, and of most that the kernel has freed and not used since: those of its initramfs. All guests that
+/// are restored from there find the same in free memory.
+pub(super) fn trim(file: &Path) -> io::Result<()> {
+    let whole = file.with_extension("whole");
+    fs::rename(file, &whole)?;
+    copy_unless(&whole, file, |fill, bytes| fill == 0 || (fill == FREED && bytes == CHUNK))?;
+    fs::remove_file(whole)
+}
+
+/// Copies all pages but those in runs of one fill, and of so many bytes, that are left out.
+fn copy_unless(from: &Path, to: &Path, is_left_out: impl Fn(u8, usize) -> bool) -> io::Result<()> {
     let copy = File::create_new(to)?;
     copy.set_len(from.metadata()?.len())?;
     each_run(&File::open(from)?, |at, bytes, fill| match fill {
-        Some(0) => Ok(()),
+        Some(fill) if is_left_out(fill, bytes.len()) => Ok(()),
         _ => copy.write_all_at(bytes, at),
     })
 }
 
-/// Makes holes of the empty pages, and of the longest run of pages that the kernel has freed and not used since: those of its
-/// initramfs. All guests that are restored from there find the same in free memory.
-pub(super) fn trim(file: &Path) -> io::Result<()> {
-    let file = File::options().read(true).write(true).open(file)?;
-    let (mut empty, mut freed) = (Vec::new(), Vec::<(u64, u64)>::new());
-    each_run(&file, |at, bytes, fill| {
-        let bytes = bytes.len() as u64;
-        match (fill, freed.last_mut()) {
-            (Some(0), _) => empty.push((at, bytes)),
-            (Some(FREED), Some((start, before))) if *start + *before == at => *before += bytes,
-            (Some(FREED), _) => freed.push((at, bytes)),
-            _ => {}
-        }
-        Ok(())
-    })?;
-    let initramfs = freed.into_iter().max_by_key(|(_, bytes)| *bytes);
-    empty.extend(initramfs.filter(|(_, bytes)| *bytes >= INITRAMFS));
-    let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-    for (at, bytes) in empty {
-        match fallocate(&file, hole, at.cast_signed(), bytes.cast_signed()) {
-            // The file system has no holes.
-            Err(Errno::EOPNOTSUPP) => return Ok(()),
-            done => done?,
-        }
-    }
-    Ok(())
-}
-
-/// Adds the pages that are not empty to `crc`, and returns their bytes. Where holes lie does not matter: a copy may have others.
-pub(super) fn checksum(file: &Path, crc: &mut flate2::Crc) -> io::Result<u64> {
-    let mut size = 0;
+/// Adds the pages that are not empty to `crc`. Where holes lie does not matter: a copy may have others.
+pub(super) fn checksum(file: &Path, crc: &mut flate2::Crc) -> io::Result<()> {
     each_run(&File::open(file)?, |at, bytes, fill| {
-        if fill != Some(0) {
-            for (at, page) in (at..).step_by(PAGE).zip(bytes.chunks(PAGE)) {
+        for (at, page) in (at..).step_by(PAGE).zip(bytes.chunks(PAGE)) {
+            if fill != Some(0) {
                 crc.update(&at.to_le_bytes());
                 crc.update(page);
             }
-            size += bytes.len() as u64;
         }
         Ok(())
-    })?;
-    Ok(size)
+    })
 }
 
 /// Calls `then` for runs of pages of one fill, or of none, with their offset and the byte that they are filled with. Leaves out most
@@ -128,13 +107,14 @@ mod tests {
         file.write_all_at(&[0; PAGE], 9 << 20).unwrap();
         let sum = |path: &Path| {
             let mut crc = flate2::Crc::new();
-            (checksum(path, &mut crc).unwrap(), crc.sum())
+            checksum(path, &mut crc).unwrap();
+            (crc.amount(), crc.sum())
         };
         copy(&memory, &same).unwrap();
         let bytes = std::fs::read(&memory).unwrap();
         assert!(std::fs::read(&same).unwrap() == bytes);
         std::fs::write(&dense, bytes).unwrap();
-        assert_eq!(sum(&memory).0, 4 * PAGE as u64);
+        assert_eq!(sum(&memory).0, 4 * (PAGE as u32 + 8));
         assert_eq!([sum(&same), sum(&dense)], [sum(&memory); 2]);
         File::options().write(true).open(&same).unwrap().write_all_at(&[3], 6 << 12).unwrap();
         assert_ne!(sum(&same), sum(&memory));

@@ -8,18 +8,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use profiler_vm::Interrupts;
 use sha2::{Digest as _, Sha256};
 
 use super::agent::Agent;
 use super::counts::{self, Counts};
-use super::files::Files;
+use super::files;
 use super::lines::Lines;
 use super::machine::{Machine, MachineError, Spec, Start};
 use super::plan::{CountedHandler, Job, RunSpec};
 use super::plugin;
 use super::pool::parallel;
-use super::snapshots::{Base, DATA, Maker, SYMBOLS, interrupts};
+use super::snapshots::{self, Base};
 use super::subject::Build;
 use super::symbols::Symbols;
 use super::wire::{self, Answer, BPF_LINES, Install};
@@ -36,14 +35,10 @@ use crate::verdict::Side;
 pub(super) struct Lab<'a> {
     builds: &'a KernelBuilds,
     settings: &'a Settings,
-    interrupts: Interrupts,
     base: Base,
     /// Those of sides whose kernel boots with arguments of its own.
     own_bases: [Option<Base>; 2],
-    /// The kernel's functions.
-    symbols: String,
-    /// Its data that hooks are found by, and what reads them; or why they cannot be read.
-    data: String,
+    /// What reads hooks, or why they cannot be read.
     reader: Result<Reader, String>,
     /// The file of QEMU's plugin.
     plugin: PathBuf,
@@ -89,20 +84,17 @@ impl<'a> Lab<'a> {
             let text = format!("`kernel: {arguments}` is measured alone, and not beside a driver");
             return Err(Failure::new(exit::USAGE, text));
         }
-        let interrupts = interrupts()?;
-        let maker = Maker::new(&builds.kernel, settings, &interrupts)?;
+        snapshots::prepare(folder)?;
         let plugin = folder.join("profiler-qemu.so");
         fs::write(&plugin, plugin::PLUGIN).map_err(Failure::cannot_write(folder))?;
-        let base = maker.base("", say)?;
+        let base = snapshots::base(&builds.kernel, settings, "", say)?;
         let mut own_bases = [None, None];
         for (own, build) in own_bases.iter_mut().zip(builds.builds()) {
             let arguments = build.subject.command().and_then(Agent::kernel_arguments);
-            *own = arguments.map(|it| maker.base(it, say)).transpose()?;
+            let arguments = arguments.map(|it| snapshots::base(&builds.kernel, settings, it, say));
+            *own = arguments.transpose()?;
         }
-        let [symbols, data] = [SYMBOLS, DATA].map(|it| fs::read_to_string(base.folder.join(it)));
-        let symbols = symbols.map_err(Failure::cannot_write(folder))?;
-        let data = data.map_err(Failure::cannot_write(folder))?;
-        let reader = base.reader(&data);
+        let reader = base.reader();
         let lines = builds.builds().map(|build| {
             let lines = build.subject.module().map_or(Ok(Lines::default()), Lines::read);
             lines.map(Mutex::new).map_err(|why| {
@@ -114,11 +106,8 @@ impl<'a> Lab<'a> {
         Ok(Self {
             builds,
             settings,
-            interrupts,
             base,
             own_bases,
-            symbols,
-            data,
             reader,
             plugin,
             lines: lines.collect::<Result<_, _>>()?,
@@ -200,16 +189,16 @@ impl<'a> Lab<'a> {
     }
 
     /// A machine from a snapshot that has done its job, its answer, and what is attached.
-    fn answer(&self, spec: Spec<'_>) -> Result<(Machine<'_>, Answer, Vec<u8>), MachineError> {
-        let mut machine = Machine::start(spec, &self.interrupts)?;
+    fn answer(spec: Spec<'_>) -> Result<(Machine, Answer, Vec<u8>), MachineError> {
+        let mut machine = Machine::start(spec)?;
         let (answer, attachment) = machine.next_answer()?;
         Ok((machine, answer, attachment))
     }
 
     fn spec<'b>(&'b self, snapshot: &'b Path, folder: &'b Path, jobs: &'b [wire::Job]) -> Spec<'b> {
         let options = &self.settings.options;
-        let (arch, start) = (self.builds.kernel.arch, Start::Restore(snapshot));
-        Spec { jobs, ..Spec::counted(arch, &options.memory, start, folder, options.timeout) }
+        let (kernel, start) = (&self.builds.kernel, Start::Restore(snapshot));
+        Spec { jobs, ..Spec::counted(kernel, &options.memory, start, folder, options.timeout) }
     }
 
     /// The folder of a machine: one that stays, if the kernel's messages are asked for.
@@ -256,20 +245,16 @@ impl<'a> Lab<'a> {
         &self,
         (side, placement): (Side, u32),
         from: &Path,
-        (job, files): (wire::Job, Option<Files>),
-        look: impl FnOnce(&mut Machine<'_>, &[u8]) -> T,
+        (job, files): (wire::Job, &[u8]),
+        look: impl FnOnce(&mut Machine, &[u8]) -> T,
     ) -> Result<(PathBuf, Answer, T), Failure> {
         let name = format!("{side}-{placement}");
         let folder = self.settings.folder.join(format!("installed-{name}"));
         fs::create_dir_all(&folder).map_err(Failure::cannot_write(&folder))?;
-        let packed = files.is_some().then(|| folder.join("files"));
-        if let Some((files, to)) = files.zip(packed.as_ref()) {
-            fs::write(to, files.bytes).map_err(Failure::cannot_write(&folder))?;
-        }
         let (machine_folder, jobs) = (self.machine_folder(&format!("install-{name}")), [job]);
         let spec = self.spec(from, &machine_folder, &jobs);
-        let spec = Spec { files: packed.as_deref(), saved_to: Some(&folder), ..spec };
-        let answered = self.answer(spec).and_then(|(mut machine, answer, attached)| {
+        let spec = Spec { files, saved_to: Some(&folder), ..spec };
+        let answered = Self::answer(spec).and_then(|(mut machine, answer, attached)| {
             let seen = look(&mut machine, &attached);
             machine.save(&folder)?;
             Ok((answer, seen))
@@ -284,7 +269,7 @@ impl<'a> Lab<'a> {
     /// An agent that has started under another placement.
     fn place(&self, started: Installed, placement: u32) -> Result<Installed, Failure> {
         let of = (started.side, placement);
-        let job = (wire::Job::Place(placement), None);
+        let job = (wire::Job::Place(placement), &[][..]);
         match self.saved(of, &started.folder, job, |_, _| ())? {
             (folder, Answer::Placed, ()) => Ok(Installed { placement, folder, ..started }),
             _ => Err(out_of_turn(&self.at(started.side, placement))),
@@ -294,13 +279,13 @@ impl<'a> Lab<'a> {
     /// Installs a build under a placement in a guest that has no other.
     fn install_anew(&self, side: Side, placement: u32) -> Result<Installed, Failure> {
         let (build, at) = (self.build(side), self.at(side, placement));
-        let mut files = Files::of([build], &self.builds.kernel)?;
+        let mut files = Vec::new();
+        let modules = files::pack([build], &self.builds.kernel, &mut files)?;
         let agent = self.settings.options.agent.as_ref().or(build.subject.command());
-        let agent = agent.map(|agent| agent.pack(&mut files.bytes));
-        let modules = files.modules_of(&build.name, 0);
+        let agent = agent.map(|agent| agent.pack(&mut files));
         let job = wire::Job::Install(Install { placement, modules, agent });
         let (of, from) = ((side, placement), &self.base_of(side).folder);
-        let saved = self.saved(of, from, (job, Some(files)), |machine, attached| {
+        let saved = self.saved(of, from, (job, &files), |machine, attached| {
             let text = String::from_utf8_lossy(attached);
             let (text, lines) = text.split_once(BPF_LINES).unwrap_or((&text, ""));
             (self.hooks(machine, &build.name, text), text.to_owned(), lines.to_owned())
@@ -326,9 +311,10 @@ impl<'a> Lab<'a> {
     }
 
     /// What a build has registered in a guest that has just loaded it; `text` has the symbols of modules.
-    fn hooks(&self, machine: &mut Machine<'_>, module: &str, text: &str) -> Hooks {
+    fn hooks(&self, machine: &mut Machine, module: &str, text: &str) -> Hooks {
+        let Base { symbols, data, .. } = &self.base;
         match &self.reader {
-            Ok(reader) => machine.hooks(reader, module, [&self.symbols, &self.data], text),
+            Ok(reader) => machine.hooks(reader, module, [symbols, data], text),
             Err(why) => Hooks { list: Vec::new(), unknown: vec![why.clone()] },
         }
     }
@@ -358,20 +344,17 @@ impl<'a> Lab<'a> {
         let folder = self.machine_folder(&format!("run-{name}"));
         fs::create_dir_all(&folder).map_err(Failure::cannot_write(&folder))?;
         let [symbols, file] = ["symbols", "counts"].map(|name| folder.join(name));
-        fs::write(&symbols, [wanted, &self.symbols].concat())
+        fs::write(&symbols, [wanted, &self.base.symbols].concat())
             .map_err(Failure::cannot_write(&folder))?;
         let mut files = Vec::new();
         let program = self.program(group).map(|program| program.pack(&mut files));
         let runs = group.iter().filter(|job| !job.left_out).count();
         let jobs = [wire::Job::Count(specs(group), program, wire::TwoDigits::new(runs))];
-        let packed = (!files.is_empty()).then(|| folder.join("files"));
-        let written = packed.iter().try_for_each(|to| fs::write(to, &files));
-        written.map_err(Failure::cannot_write(&folder))?;
         let plugin = Some(plugin::argument(&self.plugin, &symbols, &file));
         let spec = self.spec(snapshot, &folder, &jobs);
-        let spec = Spec { plugin, files: packed.as_deref(), ..spec };
+        let spec = Spec { plugin, files: &files, ..spec };
         let at = &format!("{build}, {}", group_name(group));
-        let answered = self.answer(spec).map(|(_, answer, _)| answer).map_err(|error| {
+        let answered = Self::answer(spec).map(|(_, answer, _)| answer).map_err(|error| {
             let here = format!("{build}, {}", running(group, &file));
             error.into_failure(&here, Some(&self.builds.baseline.name), &folder)
         });
@@ -407,7 +390,7 @@ impl<'a> Lab<'a> {
         let of_build = self.at(*side, *placement);
         let at = format!("{of_build}, {loads}");
         let patterns = group.first().map_or(&[][..], |job| &job.run.handlers);
-        let handlers = installed.symbols.handlers(&build.name, &self.symbols, patterns);
+        let handlers = installed.symbols.handlers(&build.name, &self.base.symbols, patterns);
         let handlers =
             handlers.map_err(|why| Failure::new(exit::NO_TARGET, format!("{at}: {why}")))?;
         let mut wanted = record::module_line(&build.name, &installed.text);
@@ -454,7 +437,7 @@ impl<'a> Lab<'a> {
         if let Some(wanted) = &job.wanted {
             record::keep_wanted(&mut handlers, wanted, module);
         }
-        let mut recording = record::recording(&self.base.facts.host, module, counted.loads);
+        let mut recording = record::recording(&self.base.host, module, counted.loads);
         let params = build.subject.module().map(|_| build.params.clone());
         recording.modules.iter_mut().for_each(|it| it.given.clone_from(&params));
         recording.place = Some(SeriesPosition {
@@ -463,7 +446,7 @@ impl<'a> Lab<'a> {
             part: job.part.clone(),
         });
         recording.snapshot = Some(Snapshot {
-            base: self.base_of(*side).facts.key.clone(),
+            base: self.base_of(*side).key.clone(),
             placement: *placement,
             counts_sha256: counted.checksum,
             agent: self.settings.options.agent.as_ref().map(Agent::words),

@@ -226,20 +226,14 @@ impl Session {
         Self { loads, ..Self::default() }
     }
 
-    /// Leaves out the parameters of these names.
-    pub fn without_parameters(mut self, names: &BTreeMap<String, String>) -> Self {
-        let chosen = self.module_params.split_ascii_whitespace();
-        let kept = chosen.filter(|set| !names.contains_key(parameter(set)));
-        self.module_params = kept.collect::<Vec<_>>().join(" ");
-        self
-    }
-
-    /// Adds the user's parameters of the driver, in place of chosen ones of the same name.
-    pub fn with_parameters(mut self, more: &str) -> Self {
-        let more = more.split_ascii_whitespace();
-        let chosen = self.module_params.split_ascii_whitespace();
-        let kept = chosen.filter(|set| !more.clone().any(|new| parameter(new) == parameter(set)));
-        self.module_params = kept.chain(more.clone()).collect::<Vec<_>>().join(" ");
+    /// Leaves out the chosen parameters of these names, and adds the user's, in place of chosen ones of the same name.
+    pub fn with_parameters(mut self, left_out: &BTreeMap<String, String>, more: &str) -> Self {
+        let more: Vec<&str> = more.split_ascii_whitespace().collect();
+        let chosen = self.module_params.split_ascii_whitespace().filter(|set| {
+            let name = parameter(set);
+            !left_out.contains_key(name) && !more.iter().any(|new| parameter(new) == name)
+        });
+        self.module_params = chosen.chain(more.iter().copied()).collect::<Vec<_>>().join(" ");
         self
     }
 
@@ -558,7 +552,7 @@ mod tests {
         assert_eq!(Vec::from_iter(&session.handlers), expected);
         assert_eq!(kinds(&session), ["bind", "mprotect", "ptrace", "exit"]);
         assert_eq!(session.module_params, "MPROTECT_HOOK=1", "only one build has EXIT_HOOK");
-        let with = |more| session.clone().with_parameters(more).module_params;
+        let with = |more| session.clone().with_parameters(&BTreeMap::new(), more).module_params;
         assert_eq!(with(" MPROTECT_HOOK=0 X=1"), "MPROTECT_HOOK=0 X=1");
         assert_eq!(
             (with("X=1"), with("")),
@@ -566,7 +560,7 @@ mod tests {
         );
         // A default that changed is the change, whatever a load profile says.
         let flipped = BTreeMap::from([("MPROTECT_HOOK".to_owned(), String::new())]);
-        assert_eq!(session.clone().without_parameters(&flipped).module_params, "");
+        assert_eq!(session.clone().with_parameters(&flipped, "").module_params, "");
         let narrow = of(&wanted("bind_*")).unwrap();
         assert_eq!((kinds(&narrow), narrow.handlers.len()), (vec!["bind"], 1));
         assert!(!narrow.has_general(), "they are about all handlers");

@@ -46,17 +46,15 @@ pub(super) enum Job {
     Install(Install),
     /// Makes the history of a placement, in a guest in which an agent runs already.
     Place(u32),
-    /// Unloads a module.
-    Remove(String),
     /// Makes the operations of loads, which the plugin counts, one run after the other, for the first so many runs. With a program
     /// they are its runs.
     Count(Vec<RunSpec>, Option<Agent>, TwoDigits),
-    /// Measures with probes, as `profiler run`; attached to the answer is the recording.
+    /// Loads modules, measures with probes as `profiler run`, and unloads the last; attached to the answer is the recording.
     Measure {
-        /// The module.
+        /// What is loaded.
+        install: Install,
+        /// The last module.
         module: String,
-        /// What warms up.
-        warmup: RunSpec,
         /// What is measured.
         run: RunSpec,
     },
@@ -81,7 +79,7 @@ impl TwoDigits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Install {
-    /// TwoDigits of the placement.
+    /// Number of the placement.
     pub(super) placement: u32,
     /// In this order; the last is the one that is measured.
     pub(super) modules: Vec<ModuleFile>,
@@ -133,8 +131,6 @@ pub(super) enum Answer {
     Installed(Box<ModuleFacts>),
     /// The history is made.
     Placed,
-    /// The module is unloaded.
-    Removed,
     /// The loads of each run have ended.
     Counted(Vec<Vec<LoadRun>>),
     /// The recording is attached.

@@ -135,8 +135,8 @@ impl Planned {
             _ => session.clone(),
         };
         let own_params = options.own_params.each_ref();
-        [options.lab.baseline_params, options.lab.candidate_params] =
-            own_params.map(|own| session.clone().with_parameters(own).module_params);
+        [options.lab.baseline_params, options.lab.candidate_params] = own_params
+            .map(|own| session.clone().with_parameters(&BTreeMap::new(), own).module_params);
         options.lab.check()?;
         let folder = private_folder("profiler-gate-")?;
         let benches = builds::of_kernels(&options.lab, folder.path())?;
@@ -417,8 +417,7 @@ fn choose(options: &Options) -> Result<Session, Failure> {
     Session::choose(name, &found, &profiles, &options.handlers)
         .map(|session| {
             // One value for both would hide what changed.
-            let changed = options.changed_defaults();
-            session.without_parameters(&changed).with_parameters(&options.module_params)
+            session.with_parameters(&options.changed_defaults(), &options.module_params)
         })
         .map_err(|why| Failure::new(exit::BAD_INPUT, why))
 }

@@ -4,7 +4,6 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
@@ -12,8 +11,9 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 const FW_CFG: i64 = 0x0902_0000;
 const SELECTOR: usize = 8;
 
-/// Vendor and device of pvpanic as a PCI device, on which a guest stops the machine: QEMU's `docs/specs/pci-ids.rst`.
-const PVPANIC: [&str; 2] = ["0x1b36", "0x0011"];
+/// The folder of pvpanic as a PCI device, on which a guest stops the machine, at the place that the host gives it: QEMU's
+/// `docs/specs/pvpanic.rst`.
+const PVPANIC: &str = "/sys/bus/pci/devices/0000:00:1f.0";
 
 /// A page of a device's registers.
 const PAGE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
@@ -30,11 +30,10 @@ impl Devices {
     /// # Errors
     /// If there is no such device, or the kernel refuses it.
     pub(super) fn open() -> io::Result<Self> {
-        let pvpanic = pvpanic()?;
-        fs::write(pvpanic.join("enable"), "1")?;
+        fs::write(format!("{PVPANIC}/enable"), "1")?;
         Ok(Self {
-            fw_cfg: registers(Path::new("/dev/mem"), FW_CFG)?,
-            pvpanic: registers(&pvpanic.join("resource0"), 0)?,
+            fw_cfg: registers("/dev/mem", FW_CFG)?,
+            pvpanic: registers(&format!("{PVPANIC}/resource0"), 0)?,
         })
     }
 
@@ -65,20 +64,9 @@ impl Devices {
     }
 }
 
-/// The folder of the pvpanic device.
-fn pvpanic() -> io::Result<PathBuf> {
-    let mut devices = fs::read_dir("/sys/bus/pci/devices")?.flatten().map(|entry| entry.path());
-    let found = devices.find(|folder| {
-        ["vendor", "device"].map(|file| fs::read_to_string(folder.join(file)).unwrap_or_default())
-            == PVPANIC.map(|id| format!("{id}\n"))
-    });
-    found.ok_or_else(|| io::Error::other("QEMU has no device pvpanic-pci"))
-}
-
 /// Maps registers.
-fn registers(path: &Path, at: i64) -> io::Result<*mut u8> {
-    let of =
-        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+fn registers(path: &str, at: i64) -> io::Result<*mut u8> {
+    let of = |error: io::Error| io::Error::new(error.kind(), format!("{path}: {error}"));
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).custom_flags(libc::O_SYNC).open(path).map_err(of)?;
     let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;

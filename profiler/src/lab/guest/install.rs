@@ -7,6 +7,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, delete_module, init_module};
 
+use super::channel::Channel;
 use super::kallsyms::Kallsyms;
 use super::log::Log;
 use super::{agent, arguments, audit, bpf, internal, load_module, object, placement};
@@ -30,9 +31,10 @@ const LOG_LINES: usize = 5;
 /// the symbols of all modules.
 pub(super) fn install(
     install: &Install,
-    files: &[u8],
+    channel: &Channel,
     kallsyms: &mut Kallsyms,
 ) -> Result<(Answer, Vec<u8>), Failure> {
+    let files = &channel.files().map_err(|error| internal(error.to_string()))?;
     place(install.placement)?;
     for module in &install.modules {
         let file = agent::part(files, module.bytes);

@@ -136,22 +136,22 @@ fn do_job(
     kallsyms: &mut Kallsyms,
 ) -> Result<(Answer, Vec<u8>), Failure> {
     match job {
-        Job::Install(install) => {
-            let files = channel.files().map_err(|error| internal(error.to_string()))?;
-            install::install(install, &files, kallsyms)
-        }
+        Job::Install(install) => install::install(install, channel, kallsyms),
         Job::Place(number) => install::place(*number).map(|()| (Answer::Placed, Vec::new())),
-        Job::Remove(name) => install::remove(name).map(|()| (Answer::Removed, Vec::new())),
         Job::Count(..) => Err(internal("the process that makes the load's operations has ended")),
-        Job::Measure { module, warmup, run } => {
-            measure(module, warmup, run).map(|recording| (Answer::Measured, recording))
+        Job::Measure { install, module, run } => {
+            install::install(install, channel, kallsyms)?;
+            let recording = measure(module, run)?;
+            install::remove(module)?;
+            Ok((Answer::Measured, recording))
         }
     }
 }
 
 /// Warms up, then measures; returns the recording.
-fn measure(name: &str, warmup: &RunSpec, spec: &RunSpec) -> Result<Vec<u8>, Failure> {
-    Run::prepare(&run_args(name, warmup))?.measure(&mut Progress::new(true))?.end?;
+fn measure(name: &str, spec: &RunSpec) -> Result<Vec<u8>, Failure> {
+    let warmup = RunSpec { length: spec.length.part(load::WARMUP_PART), ..spec.clone() };
+    Run::prepare(&run_args(name, &warmup))?.measure(&mut Progress::new(true))?.end?;
     let mut measured = Run::prepare(&run_args(name, spec))?.measure(&mut Progress::new(true))?;
     measured.end?;
     let Some(mut recording) = measured.recordings.pop() else {
