@@ -180,30 +180,11 @@ struct Item {
 struct Fix {
     /// Bytes that are the address, or have it in them.
     width: u64,
-    address: Address,
-    target: Target,
-}
-
-/// How a section's bytes have an address.
-#[derive(Debug, PartialEq)]
-enum Address {
-    /// As a number.
-    Data(RelocationKind),
-    /// By a relocation of this type of an instruction, whose own bits of it are zero.
-    Relocated(u32),
-    /// In this instruction, here without it.
-    Instruction(u32),
-}
-
-impl Address {
+    /// How they have it: a relocation's type, or the instruction without it.
+    form: u32,
     /// Whether code goes there, or its address is taken relative to the code.
-    fn goes(&self) -> bool {
-        match self {
-            Self::Data(kind) => *kind == RelocationKind::Relative,
-            Self::Relocated(r_type) => arm64::goes(*r_type),
-            Self::Instruction(_) => true,
-        }
-    }
+    goes: bool,
+    target: Target,
 }
 
 enum Target {
@@ -271,14 +252,14 @@ impl<'a> Section<'a> {
                 }
                 None => Target::Outside(symbol.name().ok()?.to_owned(), addend),
             };
-            let (width, address) = match (relocation.kind(), relocation.flags()) {
-                (_, RelocationFlags::Elf { r_type }) if is_arm64 && !arm64::is_data(r_type) => {
-                    (0, Address::Relocated(r_type))
-                }
-                (RelocationKind::PltRelative, _) => (4, Address::Data(RelocationKind::Relative)),
-                (kind, _) => (u64::from(relocation.size() / 8), Address::Data(kind)),
+            let RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
+            let (width, form, goes) = match relocation.kind() {
+                // Of an instruction, whose own bits of it are zero.
+                _ if is_arm64 && !arm64::is_data(r_type) => (0, r_type, arm64::goes(r_type)),
+                RelocationKind::PltRelative => (4, elf::R_X86_64_PC32, true),
+                kind => (relocation.size() / 8, r_type, kind == RelocationKind::Relative),
             };
-            fixes.insert(at, Fix { width, address, target });
+            fixes.insert(at, Fix { width: width.into(), form, goes, target });
         }
         let is_code = section.kind() == SectionKind::Text;
         Some(Self {
@@ -389,19 +370,15 @@ impl Reader<'_> {
             begins.insert((number, 0));
             begins.extend(section.pieces.values().map(|(end, _)| (number, *end)));
         }
-        let mut next: BTreeMap<usize, u64> = BTreeMap::new();
         for &(number, begin) in begins.iter().rev() {
             let Some(section) = self.sections.get_mut(&number) else { continue };
-            let end = *next.get(&number).unwrap_or(&section.size);
             let covered =
                 section.pieces.range(..=begin).next_back().map_or(0, |(_, (end, _))| *end);
             if section.is_strings || begin >= section.size || begin < covered {
                 continue;
             }
-            let following =
-                section.pieces.range(begin..).next().map_or(section.size, |(at, _)| *at);
-            section.pieces.insert(begin, (end.min(following), None));
-            next.insert(number, begin);
+            let end = section.pieces.range(begin..).next().map_or(section.size, |(at, _)| *at);
+            section.pieces.insert(begin, (end, None));
         }
     }
 
@@ -440,7 +417,7 @@ impl Reader<'_> {
             false => format!("{} {}", section.name, end - begin),
         };
         let mut uses = BTreeSet::new();
-        for (at, Fix { width, address, target }) in fixes {
+        for (at, Fix { width, form, goes, target }) in fixes {
             let from = (at - begin) as usize;
             if let Some(bytes) = bytes.get_mut(from..from + *width as usize) {
                 bytes.fill(0);
@@ -449,7 +426,7 @@ impl Reader<'_> {
                 Target::Here(place) => self.word(*place, &mut uses, depth),
                 Target::Outside(name, offset) => format!("{name} {offset}"),
             };
-            let _ = write!(words, "\n{from} {address:?} {width} {target}");
+            let _ = write!(words, "\n{from} {form} {goes} {width} {target}");
         }
         let hash = Sha256::new().chain_update(&words).chain_update([0]).chain_update(bytes);
         let found = (format!("{:x}", hash.finalize()), uses);
@@ -503,7 +480,7 @@ impl Reader<'_> {
     fn calls(&self, (number, begin): Place) -> BTreeSet<String> {
         let section = &self.sections[&number];
         let fixes = section.piece(begin).2.map(|(_, fix)| fix);
-        let ahead = fixes.filter(|fix| section.is_code && fix.address.goes());
+        let ahead = fixes.filter(|fix| section.is_code && fix.goes);
         ahead.filter_map(|fix| self.function(&fix.target)).collect()
     }
 
