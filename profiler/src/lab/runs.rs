@@ -160,13 +160,10 @@ impl<'a> Lab<'a> {
             let (done, failure) =
                 parallel(&steps(tasks), self.settings.options.jobs(), |step| match step {
                     Step::Install(at) => {
-                        let (done, result) =
-                            match self.install(tasks[*at].side, tasks[*at].placement) {
-                                Ok(done) => (Some(done), Ok(Vec::new())),
-                                Err(failure) => (None, Err(failure)),
-                            };
+                        let done = self.install(tasks[*at].side, tasks[*at].placement);
+                        let result = done.as_ref().map(|_| Vec::new()).map_err(Failure::clone);
                         // Else its runs would wait.
-                        let _ = installed[*at].set(done);
+                        let _ = installed[*at].set(done.ok());
                         result
                     }
                     Step::Run(builds, guest) => {
