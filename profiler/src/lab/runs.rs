@@ -402,7 +402,7 @@ impl<'a> Lab<'a> {
     fn key(&self, group: &[Job]) -> String {
         let program = self.program(group).map(Agent::id).unwrap_or_default();
         let text = serde_json::to_string(&specs(group)).unwrap_or_default() + &program;
-        Sha256::digest(&text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        format!("{:.16x}", Sha256::digest(text))
     }
 
     /// One run of a build for each job, all from one restore; a failure of those whose load failed.
@@ -645,7 +645,7 @@ fn counted(loads: Vec<Vec<LoadRun>>, first: &Path) -> Result<Vec<Counted>, Strin
         let text = counts::read(&file).map_err(|error| {
             format!("the plugin in QEMU has written no counts ({error}): is the disk full?")
         })?;
-        let checksum = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+        let checksum = format!("{:x}", Sha256::digest(&text));
         let counts = counts::parse(&text).map_err(|why| {
             format!("the counts of QEMU's plugin are damaged: {why}; measure again")
         })?;

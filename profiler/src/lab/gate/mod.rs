@@ -304,6 +304,17 @@ impl Planned {
         Ok(Decision { report, candidate, known, rule })
     }
 
+    /// Keeps the baseline's runs for the next candidate. Without a place for them the gate goes on.
+    fn remember(&self, number: usize, baseline: &[Recording], progress: &mut Progress) {
+        let Some(cached) = self.cached.get(number) else { return };
+        if cached.runs.as_ref().is_some_and(|runs| runs.len() == baseline.len()) {
+            return;
+        }
+        if let Err(failure) = cache::keep(&cached.file, baseline) {
+            progress.say(&format!("the baseline's runs are not kept: {}", failure.message));
+        }
+    }
+
     /// Refuses recordings that what is measured could not be compared with.
     ///
     /// # Errors
@@ -373,19 +384,6 @@ fn unlike(of: &Recording, kernels: &[&str], module: &str, params: &str) -> Optio
 
 fn words(params: &str) -> BTreeSet<&str> {
     params.split_ascii_whitespace().collect()
-}
-
-impl Planned {
-    /// Keeps the baseline's runs for the next candidate. Without a place for them the gate goes on.
-    fn remember(&self, number: usize, baseline: &[Recording], progress: &mut Progress) {
-        let Some(cached) = self.cached.get(number) else { return };
-        if cached.runs.as_ref().is_some_and(|runs| runs.len() == baseline.len()) {
-            return;
-        }
-        if let Err(failure) = cache::keep(&cached.file, baseline) {
-            progress.say(&format!("the baseline's runs are not kept: {}", failure.message));
-        }
-    }
 }
 
 /// Reads both builds and all load profiles.
