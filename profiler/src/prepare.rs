@@ -13,7 +13,7 @@ use std::process::Command;
 
 use memchr::{memchr, memmem};
 use object::{Object as _, ObjectKind, ObjectSection as _};
-use profiler_vm::durable;
+use profiler_vm::{durable, find_program};
 
 use crate::args::PrepareArgs;
 use crate::atomic_file;
@@ -165,14 +165,12 @@ pub fn inspect(path: &Path) -> Result<Inspected, Failure> {
 /// # Errors
 /// With the parameters that it lacks, and those that it has.
 pub fn check_parameters(path: &Path, given: &str) -> Result<(), Failure> {
-    let given = module::names_given(given);
-    let Some(known) = (!given.is_empty()).then(|| parameters(&fs::read(path).ok()?)).flatten()
-    else {
-        return Ok(());
-    };
+    let mut unknown = module::names_given(given);
     // Those of every module (kernel/module/main.c).
     let of_all = ["async_probe", "dyndbg"];
-    let mut unknown = given;
+    let Some(known) = fs::read(path).ok().and_then(|file| parameters(&file)) else {
+        return Ok(());
+    };
     unknown.retain(|name| !known.contains(name) && !of_all.contains(&name.as_str()));
     if unknown.is_empty() {
         return Ok(());
@@ -308,7 +306,7 @@ fn pahole(base: &Path, file: &Path, original: &Path) -> Result<String, Failure> 
     let mut command = Command::new("pahole");
     command.arg("-J").arg("--btf_base").arg(base).arg(file);
     // It adds the section by llvm-objcopy unless told of another.
-    if std::env::var_os("LLVM_OBJCOPY").is_none() && !in_path("llvm-objcopy") {
+    if std::env::var_os("LLVM_OBJCOPY").is_none() && find_program("llvm-objcopy").is_none() {
         command.env("LLVM_OBJCOPY", "objcopy");
     }
     let output = command.output().map_err(|error| match error.kind() {
@@ -324,12 +322,6 @@ fn pahole(base: &Path, file: &Path, original: &Path) -> Result<String, Failure> 
         true => Ok(said),
         false => Err(no_btf(original, &format!("{}: {said}", output.status))),
     }
-}
-
-fn in_path(program: &str) -> bool {
-    std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-    })
 }
 
 #[cfg(test)]

@@ -101,8 +101,8 @@ impl<'a> Names<'a> {
     }
 }
 
-/// A line of `/proc/modules`.
-fn module(line: &str) -> Option<(&str, u64, u64)> {
+/// The name, first address and bytes of a module in a line of `/proc/modules`.
+pub fn module(line: &str) -> Option<(&str, u64, u64)> {
     let mut words = line.split_ascii_whitespace();
     let (name, bytes) = (words.next()?, words.next()?.parse().ok()?);
     let address = words.nth(3)?.strip_prefix("0x")?;

@@ -7,21 +7,20 @@ use std::error::Error;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::iter;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::slice;
 use std::sync::Arc;
 
-use object::elf::{DT_NEEDED, FileHeader64};
-use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
-use object::{LittleEndian, SectionIndex};
+use object::LittleEndian;
+use object::elf::DT_NEEDED;
+use object::read::elf::{ElfFile64, ProgramHeader as _};
 use profiler_vm::find_program;
 use sha2::{Digest as _, Sha256};
 
 use super::installs::Installs;
 use super::wire;
-use crate::error::{Failure, bail, exit};
+use crate::error::{Failure, exit};
 
 /// Largest size of all its files: the guest holds them in memory twice while it reads them.
 const MOST_BYTES: u64 = 128 << 20;
@@ -41,29 +40,15 @@ const FOLDERS: [&str; 6] = [
     "/usr/lib",
 ];
 
-/// Prefixes of subjects without a module, each with its constructor.
-const KINDS: [(&str, Make); 4] = [
-    ("run:", Agent::new),
-    ("audit:", Agent::of_audit_rules),
-    ("bpf:", Agent::of_bpf_object),
-    ("kernel:", Agent::of_kernel_arguments),
-];
-
 /// Most bytes of a kernel's arguments: the kernel takes 2,048 (`COMMAND_LINE_SIZE` of x86 and arm64), and the guest has others.
 const MOST_ARGUMENTS: usize = 1000;
-
-pub(super) type Make = fn(&str, &[PathBuf]) -> Result<Agent, Failure>;
-
-/// Files whose names end so are BPF objects without a prefix, too. A command has spaces.
-const BPF_OBJECT: &str = ".bpf.o";
 
 /// A program with its arguments, and the files that it needs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Agent {
     /// What it installs.
     pub(super) installs: Installs,
-    /// How it was given: what it begins with, and the rest.
-    kind: &'static str,
+    /// How it was given, behind its kind.
     pub(super) command: String,
     /// The program's path and its arguments.
     arguments: Vec<String>,
@@ -94,23 +79,13 @@ impl Agent {
     /// # Errors
     /// If there is no such program, it is a script, or a file cannot be read.
     pub fn new(command: &str, further: &[PathBuf]) -> Result<Self, Failure> {
-        Self::of_command(command, further)
+        let arguments = shlex::split(command).ok_or_else(|| "a quote is not closed".to_owned());
+        arguments
+            .and_then(|mut arguments| {
+                let files = Files::of_program(&mut arguments, further)?;
+                Ok(Self::with(Installs::BpfPrograms, command, arguments, files))
+            })
             .map_err(|why| Failure::new(exit::USAGE, format!("cannot run `{command}`: {why}")))
-    }
-
-    fn of_command(command: &str, further: &[PathBuf]) -> Result<Self, String> {
-        let mut arguments = shlex::split(command).ok_or("a quote is not closed")?;
-        let name = arguments.first().ok_or("it names no program")?;
-        let program = find_program(name).ok_or_else(|| format!("there is no program {name}"))?;
-        let mut files = Files::default();
-        files.add(&program, 0)?;
-        for file in further {
-            // A link of a checkout may lead to a key of this user.
-            files.add(file, libc::O_NOFOLLOW)?;
-        }
-        files.add_libraries()?;
-        arguments[0].clone_from(&files.0[0].path);
-        Ok(Self::with(Installs::BpfPrograms, command, arguments, files))
     }
 
     fn with(installs: Installs, command: &str, arguments: Vec<String>, files: Files) -> Self {
@@ -121,8 +96,8 @@ impl Agent {
             hash.update(Sha256::digest(&file.bytes));
         }
         let checksum = format!("{:x}", hash.finalize());
-        let (kind, command) = (KINDS[0].0, command.to_owned());
-        Self { installs, kind, command, arguments, files: Arc::new(files), checksum }
+        let command = command.to_owned();
+        Self { installs, command, arguments, files: Arc::new(files), checksum }
     }
 
     /// The agent of a subject such as `run: COMMAND`, which needs these `further` files; `None` if it is a module's file.
@@ -131,38 +106,48 @@ impl Agent {
     /// If there is no such program, or a file cannot be read.
     #[must_use]
     pub fn given(given: &str, further: &[PathBuf]) -> Option<Result<Self, Failure>> {
-        let (kind, make, rest) = of_kind(given)?;
-        Some(make(rest, further).map(|agent| Self { kind, command: rest.to_owned(), ..agent }))
+        let (installs, rest) = Installs::given(given)?;
+        let made = match installs {
+            Installs::BpfPrograms => return Some(Self::new(rest, further)),
+            Installs::BpfObject => Self::of_bpf_object(rest, further),
+            Installs::AuditRules => Self::of_audit_rules(rest, further),
+            Installs::KernelArguments => Self::of_kernel_arguments(rest),
+        };
+        let prefix = installs.as_ref();
+        let failed = |why| Failure::new(exit::USAGE, format!("{prefix} {rest}: {why}"));
+        Some(made.map_err(failed))
     }
 
     /// auditctl(8), which loads a file of rules; these watch `further` files.
-    fn of_audit_rules(rules: &str, further: &[PathBuf]) -> Result<Self, Failure> {
-        let (command, absolute) = auditctl(rules)
-            .map_err(|why| Failure::new(exit::USAGE, format!("audit: {rules}: {why}")))?;
-        let mut agent = Self::new(&command, &[slice::from_ref(&absolute), further].concat())?;
+    fn of_audit_rules(rules: &str, further: &[PathBuf]) -> Result<Self, Box<dyn Error>> {
+        if find_program("auditctl").is_none() {
+            let text = "it takes `auditctl`, which is not there: install auditd (RHEL: audit)";
+            return Err(text.into());
+        }
+        let absolute = std::path::absolute(rules)?;
+        let mut words = ["auditctl", "-R", &absolute.to_string_lossy()].map(str::to_owned).to_vec();
+        let further = [slice::from_ref(&absolute), further].concat();
+        let mut files = Files::of_program(&mut words, &further)?;
         // The program is the first.
-        if let Some(rules) = Arc::get_mut(&mut agent.files).and_then(|files| files.get_mut(1)) {
+        if let Some(rules) = files.0.get_mut(1) {
             rules.bytes = without_state(&rules.bytes);
         }
-        Ok(Self { installs: Installs::AuditRules, ..agent })
+        Ok(Self::with(Installs::AuditRules, rules, words, files))
     }
 
     /// A file with BPF programs, which the guest loads itself.
-    fn of_bpf_object(object: &str, further: &[PathBuf]) -> Result<Self, Failure> {
+    fn of_bpf_object(object: &str, further: &[PathBuf]) -> Result<Self, Box<dyn Error>> {
         let mut files = Files::default();
-        for file in iter::once(Path::new(object)).chain(further.iter().map(PathBuf::as_path)) {
-            if let Err(why) = files.add(file, libc::O_NOFOLLOW) {
-                bail!(USAGE, "bpf: {object}: {why}");
-            }
-        }
+        files.add(Path::new(object), libc::O_NOFOLLOW)?;
+        files.add_further(further)?;
         let arguments = vec![files.0[0].path.clone()];
         Ok(Self::with(Installs::BpfObject, object, arguments, files))
     }
 
     /// Arguments that the kernel boots with, before those of each guest.
-    fn of_kernel_arguments(arguments: &str, _: &[PathBuf]) -> Result<Self, Failure> {
+    fn of_kernel_arguments(arguments: &str) -> Result<Self, Box<dyn Error>> {
         let is_text = arguments.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
-        let why = if arguments.is_empty() {
+        Err(if arguments.is_empty() {
             "it names no argument"
         } else if arguments.len() > MOST_ARGUMENTS || !is_text {
             "a kernel takes 1,000 characters of ASCII at most"
@@ -172,10 +157,8 @@ impl Agent {
             "what follows -- is not the kernel's"
         } else {
             let words = vec![arguments.to_owned()];
-            let made = Self::with(Installs::KernelArguments, arguments, words, Files::default());
-            return Ok(made);
-        };
-        bail!(USAGE, "kernel: {arguments}: {why}")
+            return Ok(Self::with(Installs::KernelArguments, arguments, words, Files::default()));
+        })?
     }
 
     /// The arguments that the kernel boots with, if it is that.
@@ -209,16 +192,6 @@ impl Agent {
     }
 }
 
-/// The command that loads a file of audit rules, and the file's whole path.
-fn auditctl(rules: &str) -> Result<(String, PathBuf), Box<dyn Error>> {
-    let program = find_program("auditctl")
-        .ok_or("it takes `auditctl`, which is not there: install auditd (RHEL: audit)")?;
-    let absolute = std::path::absolute(rules)?;
-    let words = [program.to_str(), Some("-R"), absolute.to_str()];
-    let words = words.into_iter().collect::<Option<Vec<_>>>().ok_or("the path is not UTF-8")?;
-    Ok((shlex::try_join(words)?, absolute))
-}
-
 /// Audit rules with an empty line in place of each that turns audit on or off, or locks it (`-e`), or says what a record that is lost
 /// does (`-f`), which may be a panic: the guest turns audit on itself, and nobody takes its records.
 fn without_state(rules: &[u8]) -> Vec<u8> {
@@ -230,20 +203,10 @@ fn without_state(rules: &[u8]) -> Vec<u8> {
     kept.copied().collect()
 }
 
-/// The kind of a subject, what makes it, and the rest; `None` if it is a module's file.
-pub(super) fn of_kind(given: &str) -> Option<(&'static str, Make, &str)> {
-    let named =
-        KINDS.iter().find_map(|(kind, make)| Some((*kind, *make, given.strip_prefix(kind)?)));
-    let is_object =
-        given.ends_with(BPF_OBJECT) && (!given.contains(' ') || Path::new(given).is_file());
-    let object = is_object.then_some((KINDS[2].0, KINDS[2].1, given));
-    named.or(object).map(|(kind, make, rest)| (kind, make, rest.trim()))
-}
-
 /// As it was given.
 impl fmt::Display for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind, self.command)
+        write!(f, "{} {}", self.installs.as_ref(), self.command)
     }
 }
 
@@ -252,6 +215,23 @@ impl fmt::Display for Agent {
 struct Files(Vec<AgentFile>);
 
 impl Files {
+    /// Those of the program that is the first word, whose place of that gets its path, and these.
+    fn of_program(words: &mut [String], further: &[PathBuf]) -> Result<Self, String> {
+        let name = words.first_mut().ok_or("it names no program")?;
+        let program = find_program(name).ok_or_else(|| format!("there is no program {name}"))?;
+        let mut files = Self::default();
+        files.add(&program, 0)?;
+        files.add_further(further)?;
+        files.add_libraries()?;
+        name.clone_from(&files.0[0].path);
+        Ok(files)
+    }
+
+    /// A link of a checkout may lead to a key of this user.
+    fn add_further(&mut self, files: &[PathBuf]) -> Result<(), String> {
+        files.iter().try_for_each(|file| self.add(file, libc::O_NOFOLLOW))
+    }
+
     fn add(&mut self, path: &Path, flags: i32) -> Result<(), String> {
         let known: u64 = self.0.iter().map(|file| file.bytes.len() as u64).sum();
         let file = read(path, flags, MOST_BYTES - known);
@@ -336,26 +316,21 @@ impl Linked {
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, Box<dyn Error>> {
-        let header = FileHeader64::<LittleEndian>::parse(bytes)?;
-        let segments = header.program_headers(LittleEndian, bytes)?;
+        let file = ElfFile64::<LittleEndian>::parse(bytes)?;
         let mut linked = Self::default();
-        for segment in segments {
+        for segment in file.elf_program_headers() {
             if let Some(path) = segment.interpreter(LittleEndian, bytes)? {
                 // The kernel takes the first.
                 linked.loader = Some(text(path, MOST_PATH)?);
                 break;
             }
         }
-        let sections = header.sections(LittleEndian, bytes)?;
-        if let Some((entries, strings)) = sections.dynamic(LittleEndian, bytes)? {
-            let strings: SectionIndex = strings;
-            let strings = sections.strings(LittleEndian, bytes, strings)?;
-            for entry in entries.iter().filter(|it| it.tag(LittleEndian) == DT_NEEDED) {
-                if linked.needed.len() == MOST_LIBRARIES {
-                    return Err(format!("it needs more than {MOST_LIBRARIES} libraries").into());
-                }
-                linked.needed.push(text(entry.string(LittleEndian, strings)?, MOST_NAME)?);
+        let table = file.elf_dynamic_table()?;
+        for entry in table.iter().filter(|entry| entry.tag == DT_NEEDED) {
+            if linked.needed.len() == MOST_LIBRARIES {
+                return Err(format!("it needs more than {MOST_LIBRARIES} libraries").into());
             }
+            linked.needed.push(text(table.string(entry)?, MOST_NAME)?);
         }
         Ok(linked)
     }
@@ -389,10 +364,10 @@ mod tests {
 
     #[test]
     fn a_subject_is_told_by_its_kind_or_its_name() {
-        let kind = |given| of_kind(given).map(|(kind, _, rest)| (kind, rest));
-        assert_eq!(kind("run: ./a x.bpf.o"), Some(("run:", "./a x.bpf.o")));
-        assert_eq!(kind("/b/x.bpf.o"), Some(("bpf:", "/b/x.bpf.o")));
-        assert_eq!(kind("bpf:x y.o"), Some(("bpf:", "x y.o")));
+        let kind = Installs::given;
+        assert_eq!(kind("run: ./a x.bpf.o"), Some((Installs::BpfPrograms, "./a x.bpf.o")));
+        assert_eq!(kind("/b/x.bpf.o"), Some((Installs::BpfObject, "/b/x.bpf.o")));
+        assert_eq!(kind("bpf:x y.o"), Some((Installs::BpfObject, "x y.o")));
         assert!(kind("./a x.bpf.o").is_none() && kind("d.ko").is_none());
         let arguments = |given| Agent::given(given, &[]).unwrap();
         let lsm = arguments("kernel: lsm=yama quiet").unwrap();
@@ -400,9 +375,13 @@ mod tests {
         for bad in ["kernel:", "kernel: a -- b", "kernel: a\nb", "kernel: dyndbg=\"a"] {
             assert_eq!(arguments(bad).unwrap_err().code, exit::USAGE, "{bad}");
         }
-        let file = tempfile::Builder::new().prefix("a b").suffix(BPF_OBJECT).tempfile().unwrap();
+        let file = tempfile::Builder::new().prefix("a b").suffix(".bpf.o").tempfile().unwrap();
         let path = file.path().to_str().unwrap();
-        assert_eq!(kind(path), Some(("bpf:", path)), "a file with a space in its name");
+        assert_eq!(
+            kind(path),
+            Some((Installs::BpfObject, path)),
+            "a file with a space in its name"
+        );
         // The same program and files are another subject where they install something else.
         let [run, audit] = [Installs::BpfPrograms, Installs::AuditRules]
             .map(|installs| Agent::with(installs, "a", vec!["a".to_owned()], Files::default()));

@@ -26,8 +26,12 @@ pub fn of_kernels(options: &Options, folder: &Path) -> Result<Vec<KernelBuilds>,
         [] => default_kernels(&baselines)?,
         given => given.to_vec(),
     };
-    let mut found = Vec::new();
-    for kernel in find_kernels(&asked)? {
+    let mut found: Vec<KernelBuilds> = Vec::new();
+    for given in &asked {
+        let kernel = kernel::find(given)?;
+        if found.iter().any(|other| other.kernel.release == kernel.release) {
+            bail!(USAGE, "kernel {} was given twice", kernel.release);
+        }
         let below = folder.join(&kernel.release);
         fs::create_dir_all(&below).map_err(Failure::cannot_write(&below))?;
         let btf = match options.run.meter {
@@ -80,18 +84,6 @@ fn build(
         }
     };
     Ok(Build { subject, given, name, params: params.to_owned() })
-}
-
-fn find_kernels(asked: &[String]) -> Result<Vec<KernelImage>, Failure> {
-    let mut kernels: Vec<KernelImage> = Vec::new();
-    for given in asked {
-        let kernel = kernel::find(given)?;
-        if kernels.iter().any(|other| other.release == kernel.release) {
-            bail!(USAGE, "kernel {} was given twice", kernel.release);
-        }
-        kernels.push(kernel);
-    }
-    Ok(kernels)
 }
 
 /// A subject, and what its file says if it is a module.

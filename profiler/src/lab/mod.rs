@@ -57,7 +57,7 @@ use crate::recording::{Meter, Recording};
 use crate::text::plural;
 use crate::verdict::Side;
 use boots::Boots;
-use runs::Lab;
+use runs::{Lab, Task};
 pub use settings::{Options, Settings, has_cost, usual_length};
 use subject::Build;
 
@@ -142,21 +142,15 @@ fn exactly(
     progress: &mut Progress,
 ) -> Result<Measured, Failure> {
     let lab = Lab::open(bench, settings, &|line| progress.say(line))?;
-    let sides = &[Side::Baseline, Side::Candidate][..bench.builds().count()];
-    Ok(count(&lab, sides, settings.options.placements(), &settings.work, progress))
+    let is_there = |side, _, _: &[plan::Job]| side == Side::Baseline || bench.candidate.is_some();
+    let tasks = runs::tasks(settings.options.placements(), &settings.work, is_there);
+    Ok(count(&lab, &tasks, progress))
 }
 
-/// Counts jobs with a progress bar.
-fn count(
-    lab: &Lab<'_>,
-    sides: &[Side],
-    placements: std::ops::Range<u32>,
-    jobs: &[plan::Job],
-    progress: &mut Progress,
-) -> Measured {
-    let runs =
-        sides.len() as u64 * u64::from(placements.end - placements.start) * jobs.len() as u64;
-    with_bar(runs, progress, |on_run| lab.measure(sides, placements, jobs, on_run))
+/// Does tasks with a progress bar.
+fn count(lab: &Lab<'_>, tasks: &[Task<'_>], progress: &mut Progress) -> Measured {
+    let runs = tasks.iter().flat_map(|task| &task.guests).map(|guest| guest.len() as u64).sum();
+    with_bar(runs, progress, |on_run| lab.measure(tasks, on_run))
 }
 
 fn with_probes(

@@ -6,7 +6,7 @@ use super::counts::Counts;
 use super::plan::{CountedHandler, RunSpec};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
-use crate::kernel::names::is_function;
+use crate::kernel::names::{is_function, module as module_of_line};
 use crate::load::LoadRun;
 use crate::recording::{Clock, HistogramLayout, Meter, Recording};
 
@@ -31,15 +31,11 @@ pub(super) fn recording(host: &HostFacts, module: &ModuleFacts, loads: Vec<LoadR
 /// The plugin's line for the module: its name, where it was loaded and its bytes, to know its code where symbols are missing.
 /// `text` has the lines of `/proc/modules`.
 pub(super) fn module_line(module: &str, text: &str) -> String {
-    for line in text.lines() {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        if let [name, bytes, _, _, _, address, ..] = words[..]
-            && name == module
-        {
-            return format!("module {name} {} {bytes}\n", address.trim_start_matches("0x"));
-        }
+    let mut modules = text.lines().filter_map(module_of_line);
+    match modules.find(|(name, ..)| *name == module) {
+        Some((name, address, bytes)) => format!("module {name} {address:x} {bytes}\n"),
+        None => format!("module {module}\n"),
     }
-    format!("module {module}\n")
 }
 
 /// The lines of `/proc/kallsyms` in `text` that name functions.

@@ -5,6 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -36,16 +37,50 @@ pub(super) struct Lab<'a> {
     builds: &'a KernelBuilds,
     settings: &'a Settings,
     base: Base,
-    /// Those of sides whose kernel boots with arguments of its own.
-    own_bases: [Option<Base>; 2],
+    /// By side.
+    of_builds: Vec<OfBuild<'a>>,
     /// What reads hooks, or why they cannot be read.
     reader: Result<Reader, String>,
     /// The file of QEMU's plugin.
     plugin: PathBuf,
-    /// Source lines of each build, which take long to read.
-    lines: Vec<Mutex<Lines>>,
-    /// Agents of each side that have started, in placement 0.
-    started: [Mutex<Option<Installed>>; 2],
+}
+
+/// What the runs of one build need.
+struct OfBuild<'a> {
+    build: &'a Build,
+    /// Where its kernel boots with arguments of its own.
+    base: Option<Base>,
+    /// Its source lines, which take long to read.
+    lines: Mutex<Lines>,
+    /// The agent that has started, in placement 0.
+    started: Mutex<Option<Installed>>,
+}
+
+/// What is counted of a build under a placement.
+pub(super) struct Task<'a> {
+    side: Side,
+    placement: u32,
+    /// The jobs that share a guest, the most first.
+    pub(super) guests: Vec<&'a [Job]>,
+}
+
+/// The guests of both builds that are `wanted`, under each placement.
+pub(super) fn tasks(
+    placements: Range<u32>,
+    jobs: &[Job],
+    wanted: impl Fn(Side, u32, &[Job]) -> bool,
+) -> Vec<Task<'_>> {
+    let mut tasks = Vec::new();
+    for placement in placements {
+        for side in [Side::Baseline, Side::Candidate] {
+            let mut guests: Vec<&[Job]> =
+                groups(jobs).filter(|guest| wanted(side, placement, guest)).collect();
+            guests.sort_by_key(|guest| Reverse(guest.len()));
+            tasks.push(Task { side, placement, guests });
+        }
+    }
+    tasks.retain(|task| !task.guests.is_empty());
+    tasks
 }
 
 /// A build that is installed in a guest.
@@ -88,86 +123,50 @@ impl<'a> Lab<'a> {
         let plugin = folder.join("profiler-qemu.so");
         fs::write(&plugin, plugin::PLUGIN).map_err(Failure::cannot_write(folder))?;
         let base = snapshots::base(&builds.kernel, settings, "", say)?;
-        let mut own_bases = [None, None];
-        for (own, build) in own_bases.iter_mut().zip(builds.builds()) {
-            let arguments = build.subject.command().and_then(Agent::kernel_arguments);
-            let arguments = arguments.map(|it| snapshots::base(&builds.kernel, settings, it, say));
-            *own = arguments.transpose()?;
-        }
         let reader = base.reader();
-        let lines = builds.builds().map(|build| {
+        let mut of_builds = Vec::new();
+        for build in builds.builds() {
+            let arguments = build.subject.command().and_then(Agent::kernel_arguments);
+            let base = arguments.map(|it| snapshots::base(&builds.kernel, settings, it, say));
+            let base = base.transpose()?;
             let lines = build.subject.module().map_or(Ok(Lines::default()), Lines::read);
-            lines.map(Mutex::new).map_err(|why| {
+            let lines = lines.map(Mutex::new).map_err(|why| {
                 let text = format!("cannot read {}: {why}", build.given);
                 Failure::new(exit::BAD_INPUT, text)
-            })
-        });
-        let started = Default::default();
-        Ok(Self {
-            builds,
-            settings,
-            base,
-            own_bases,
-            reader,
-            plugin,
-            lines: lines.collect::<Result<_, _>>()?,
-            started,
-        })
+            })?;
+            of_builds.push(OfBuild { build, base, lines, started: Mutex::default() });
+        }
+        Ok(Self { builds, settings, base, of_builds, reader, plugin })
     }
 
-    /// Counts the jobs on these builds under each placement from `first` on; `on_run` is called at the start of each run.
-    /// What was complete before a failure is kept.
-    pub(super) fn measure(
-        &self,
-        sides: &[Side],
-        placements: std::ops::Range<u32>,
-        jobs: &[Job],
-        on_run: &(dyn Fn() + Sync),
-    ) -> Measured {
+    /// Does these tasks; `on_run` is called at the start of each run. What was complete before a failure is kept.
+    pub(super) fn measure(&self, tasks: &[Task<'_>], on_run: &(dyn Fn() + Sync)) -> Measured {
         let mut measured = Measured::default();
-        let without = match self.without(jobs, &mut measured.failed) {
+        let without = match self.without(tasks, &mut measured.failed) {
             Ok(without) => without,
             Err(failure) => return Measured { failure: Some(failure), ..measured },
         };
-        let pairs: Vec<(Side, u32)> =
-            placements.flat_map(|number| sides.iter().map(move |side| (*side, number))).collect();
-        for pairs in pairs.chunks(CHUNK) {
+        for tasks in tasks.chunks(CHUNK) {
             let installed: Vec<OnceLock<Option<Installed>>> =
-                pairs.iter().map(|_| OnceLock::new()).collect();
-            let called: Vec<Called> = pairs.iter().map(|_| Called::new(jobs)).collect();
-            let (done, failure) = parallel(
-                &steps(pairs.len(), jobs),
-                self.settings.options.jobs(),
-                |step| match *step {
+                tasks.iter().map(|_| OnceLock::new()).collect();
+            let (done, failure) =
+                parallel(&steps(tasks), self.settings.options.jobs(), |step| match step {
                     Step::Install(at) => {
-                        let (side, number) = pairs[at];
-                        let (done, result) = match self.install(side, number) {
-                            Ok(done) => (Some(done), Ok(None)),
-                            Err(failure) => (None, Err(failure)),
-                        };
+                        let done = self.install(tasks[*at].side, tasks[*at].placement);
+                        let result = done.as_ref().map(|_| Vec::new()).map_err(Failure::clone);
                         // Else its runs would wait.
-                        let _ = installed[at].set(done);
+                        let _ = installed[*at].set(done.ok());
                         result
                     }
-                    Step::Run(at, group) => {
-                        group.iter().for_each(|_| on_run());
-                        let is_second = pairs[at].0 == Side::Candidate && sides.len() == 2;
-                        let before = is_second.then(|| &called[at - 1]);
-                        let of = installed[at].wait().as_ref();
-                        let of = of.filter(|_| before.is_none_or(|before| before.allows(group)));
-                        let runs = of.map(|of| self.run(of, group, &without)).transpose();
-                        called[at].set(group, runs.as_ref().ok().and_then(Option::as_ref));
-                        Ok(of.map(|of| of.side).zip(runs?))
+                    Step::Run(builds, guest) => {
+                        self.in_turn(&installed[builds.clone()], guest, &without, on_run)
                     }
-                },
-            );
-            for (side, recordings) in done.into_iter().flatten() {
-                for recording in recordings {
-                    match recording {
-                        Ok(recording) => measured.of_side(side).push(recording),
-                        // One placement stands for all.
-                        Err((load, failed)) => drop(measured.failed.entry(load).or_insert(failed)),
-                    }
+                });
+            for (side, run) in done.into_iter().flatten() {
+                match run {
+                    Ok(recording) => measured.of_side(side).push(recording),
+                    // One placement stands for all.
+                    Err((load, failed)) => drop(measured.failed.entry(load).or_insert(failed)),
                 }
             }
             measured.failure = failure;
@@ -184,8 +183,32 @@ impl<'a> Lab<'a> {
         measured
     }
 
-    fn build(&self, side: Side) -> &Build {
-        self.builds.builds().nth(side as usize).unwrap_or(&self.builds.baseline)
+    /// One run for each job on each of these builds, which it waits for; none on the next where [nothing is
+    /// called](Job::only_if_called) that differs.
+    fn in_turn(
+        &self,
+        builds: &[OnceLock<Option<Installed>>],
+        guest: &[Job],
+        without: &Without,
+        on_run: &(dyn Fn() + Sync),
+    ) -> Result<Vec<(Side, Ran)>, Failure> {
+        let mut runs: Vec<(Side, Ran)> = Vec::new();
+        for installed in builds {
+            guest.iter().for_each(|_| on_run());
+            let mut before = guest.iter().zip(&runs);
+            let is_wanted = runs.is_empty()
+                || before
+                    .any(|(job, (_, run))| run.as_ref().map_or(true, |it| job.is_called_in(it)));
+            if let Some(of) = installed.wait().as_ref().filter(|_| is_wanted) {
+                let more = self.run(of, guest, without)?;
+                runs.extend(more.into_iter().map(|run| (of.side, run)));
+            }
+        }
+        Ok(runs)
+    }
+
+    fn of(&self, side: Side) -> &OfBuild<'a> {
+        &self.of_builds[side as usize]
     }
 
     /// A machine from a snapshot that has done its job, its answer, and what is attached.
@@ -211,7 +234,7 @@ impl<'a> Lab<'a> {
     }
 
     fn is_agent(&self, side: Side) -> bool {
-        self.build(side).subject.command().is_some()
+        self.of(side).build.subject.is_command()
     }
 
     /// Installs a build under a placement, and takes the snapshot that its runs begin from.
@@ -221,8 +244,7 @@ impl<'a> Lab<'a> {
         }
         // One starts for a long time: libbpf and the verifier take 20 s of a CPU for Falco's 182 programs.
         let started = {
-            let mut kept =
-                self.started[side as usize].lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = self.of(side).started.lock().unwrap_or_else(PoisonError::into_inner);
             match &*kept {
                 Some(started) => started.clone(),
                 None => kept.insert(self.install_anew(side, 0)?).clone(),
@@ -231,12 +253,8 @@ impl<'a> Lab<'a> {
         if placement == 0 { Ok(started) } else { self.place(started, placement) }
     }
 
-    fn base_of(&self, side: Side) -> &Base {
-        self.own_bases[side as usize].as_ref().unwrap_or(&self.base)
-    }
-
     fn at(&self, side: Side, placement: u32) -> String {
-        format!("{}, placement {placement}", self.build(side).given)
+        format!("{}, placement {placement}", self.of(side).build.given)
     }
 
     /// Restores a guest that does one job, and takes the snapshot of a placement's build; `look` sees the guest before that, with what
@@ -278,13 +296,13 @@ impl<'a> Lab<'a> {
 
     /// Installs a build under a placement in a guest that has no other.
     fn install_anew(&self, side: Side, placement: u32) -> Result<Installed, Failure> {
-        let (build, at) = (self.build(side), self.at(side, placement));
+        let (OfBuild { build, base, .. }, at) = (self.of(side), self.at(side, placement));
         let mut files = Vec::new();
-        let modules = files::pack([build], &self.builds.kernel, &mut files)?;
+        let modules = files::pack([*build], &self.builds.kernel, &mut files)?;
         let agent = self.settings.options.agent.as_ref().or(build.subject.command());
         let agent = agent.map(|agent| agent.pack(&mut files));
         let job = wire::Job::Install(Install { placement, modules, agent });
-        let (of, from) = ((side, placement), &self.base_of(side).folder);
+        let (of, from) = ((side, placement), &base.as_ref().unwrap_or(&self.base).folder);
         let saved = self.saved(of, from, (job, &files), |machine, attached| {
             let text = String::from_utf8_lossy(attached);
             let (text, lines) = text.split_once(BPF_LINES).unwrap_or((&text, ""));
@@ -326,10 +344,6 @@ impl<'a> Lab<'a> {
     pub(super) fn registered(&self) -> Result<Hooks, Failure> {
         let installed = self.install(Side::Baseline, 0)?;
         Ok(installed.module.hooks.unwrap_or_default())
-    }
-
-    fn lines(&self, side: Side) -> std::sync::MutexGuard<'_, Lines> {
-        self.lines[side as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Restores a guest and counts loads there, one after the other; `wanted` goes before the kernel's symbols. `build` and what ran
@@ -374,7 +388,7 @@ impl<'a> Lab<'a> {
     fn key(&self, group: &[Job]) -> String {
         let program = self.program(group).map(Agent::id).unwrap_or_default();
         let text = serde_json::to_string(&specs(group)).unwrap_or_default() + &program;
-        Sha256::digest(&text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        format!("{:.16x}", Sha256::digest(text))
     }
 
     /// One run of a build for each job, all from one restore; a failure of those whose load failed.
@@ -382,10 +396,10 @@ impl<'a> Lab<'a> {
         &self,
         installed: &Installed,
         group: &[Job],
-        without: &HashMap<String, Vec<Option<f64>>>,
-    ) -> Result<Vec<Result<Recording, FailedLoad>>, Failure> {
+        without: &Without,
+    ) -> Result<Vec<Ran>, Failure> {
         let Installed { side, placement, .. } = installed;
-        let build = self.build(*side);
+        let build = self.of(*side).build;
         let loads = group_name(group);
         let of_build = self.at(*side, *placement);
         let at = format!("{of_build}, {loads}");
@@ -432,7 +446,7 @@ impl<'a> Lab<'a> {
         without: Option<f64>,
     ) -> Result<Recording, Failure> {
         let Installed { side, placement, module, .. } = installed;
-        let build = self.build(*side);
+        let OfBuild { build, base, lines, .. } = self.of(*side);
         record::add_unnamed(&mut handlers, &counted.counts, &build.name, &job.run.handlers);
         if let Some(wanted) = &job.wanted {
             record::keep_wanted(&mut handlers, wanted, module);
@@ -446,7 +460,7 @@ impl<'a> Lab<'a> {
             part: job.part.clone(),
         });
         recording.snapshot = Some(Snapshot {
-            base: self.base_of(*side).key.clone(),
+            base: base.as_ref().unwrap_or(&self.base).key.clone(),
             placement: *placement,
             counts_sha256: counted.checksum,
             agent: self.settings.options.agent.as_ref().map(Agent::words),
@@ -455,7 +469,8 @@ impl<'a> Lab<'a> {
         let costs = without.map(|without| exact::costs(counts, &job.run, without)).transpose();
         let filled = costs.and_then(|costs| {
             recording.driver_costs.extend(costs.into_iter().flatten());
-            exact::fill(&mut recording, counts, handlers, &self.lines(*side), symbols)
+            let lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+            exact::fill(&mut recording, counts, handlers, &lines, symbols)
         });
         filled.map_err(|why| {
             let (file, load) = (&build.given, record::load_name(&job.run));
@@ -470,17 +485,19 @@ impl<'a> Lab<'a> {
     /// None of those whose load `failed`.
     fn without(
         &self,
-        jobs: &[Job],
+        tasks: &[Task<'_>],
         failed: &mut BTreeMap<String, Failure>,
-    ) -> Result<HashMap<String, Vec<Option<f64>>>, Failure> {
-        let wanted: Vec<&[Job]> =
-            groups(jobs).filter(|group| group.iter().any(|job| job.cost)).collect();
-        let (found, failure) = parallel(&wanted, self.settings.options.jobs(), |group| {
-            let key = self.key(group);
+    ) -> Result<Without, Failure> {
+        let guests = tasks.iter().flat_map(|task| &task.guests);
+        let with_cost = guests.filter(|group| group.iter().any(|job| job.cost));
+        let wanted: BTreeMap<String, &[Job]> =
+            with_cost.map(|group| (self.key(group), *group)).collect();
+        let wanted = Vec::from_iter(wanted);
+        let (found, failure) = parallel(&wanted, self.settings.options.jobs(), |(key, group)| {
             let kept = self.base.folder.join(format!("without-{key}"));
             let known = fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());
             if let Some(known) = known {
-                return Ok((key, known, Vec::new()));
+                return Ok((key.clone(), known, Vec::new()));
             }
             let loads = group_name(group);
             let at = "without the driver";
@@ -506,7 +523,7 @@ impl<'a> Lab<'a> {
                 let text = serde_json::to_vec(&each).unwrap_or_default();
                 let _ = OutputFile::open(&kept).and_then(|file| file.commit(&text));
             }
-            Ok((key, each, failed))
+            Ok((key.clone(), each, failed))
         });
         if let Some(failure) = failure {
             return Err(failure);
@@ -523,35 +540,11 @@ impl<'a> Lab<'a> {
 /// A build and a load that could not do what was asked, and why.
 type FailedLoad = (String, Failure);
 
-/// By guest, whether a build's runs there called [what has to be called](Job::only_if_called).
-struct Called(HashMap<u32, OnceLock<bool>>);
+/// A run, if no load of it failed.
+type Ran = Result<Recording, FailedLoad>;
 
-impl Called {
-    fn new(jobs: &[Job]) -> Self {
-        Self(jobs.iter().map(|job| (job.guest, OnceLock::new())).collect())
-    }
-
-    fn of(&self, group: &[Job]) -> Option<&OnceLock<bool>> {
-        self.0.get(&group.first()?.guest)
-    }
-
-    /// Keeps what the runs of a group say; none, as a guest failed, says nothing.
-    fn set(&self, group: &[Job], runs: Option<&Vec<Result<Recording, FailedLoad>>>) {
-        let is_called = runs.is_none_or(|runs| {
-            let mut runs = group.iter().zip(runs);
-            runs.any(|(job, run)| run.as_ref().map_or(true, |run| job.is_called_in(run)))
-        });
-        // Else the other build's runs would wait.
-        self.of(group).map(|kept| kept.set(is_called));
-    }
-
-    /// Whether the other build is run, too; waits for what that depends on.
-    fn allows(&self, group: &[Job]) -> bool {
-        let mut jobs = group.iter();
-        !jobs.any(|job| job.only_if_called.is_some())
-            || self.of(group).is_none_or(|kept| *kept.wait())
-    }
-}
+/// Instructions of an operation without the driver, of each job of a group that wants them, by the group's [key](Lab::key).
+type Without = HashMap<String, Vec<Option<f64>>>;
 
 /// That of a job on a build, if a load of it failed; `at` is where it did.
 fn failure_of(build: &str, at: &str, job: &Job, loads: &[LoadRun]) -> Option<FailedLoad> {
@@ -570,22 +563,33 @@ fn groups(jobs: &[Job]) -> impl Iterator<Item = &[Job]> {
     jobs.chunk_by(|one, next| one.guest == next.guest)
 }
 
+impl Task<'_> {
+    /// Whether a guest's runs of this and of the `other` task are made in turn.
+    fn is_in_turn(&self, other: Option<&Self>, guest: &[Job]) -> bool {
+        guest.iter().any(|job| job.only_if_called.is_some())
+            && other.is_some_and(|it| it.placement == self.placement && it.guests.contains(&guest))
+    }
+}
+
 /// What a machine is started for.
 enum Step<'a> {
     Install(usize),
-    /// Jobs on the build that was installed so.
-    Run(usize, &'a [Job]),
+    /// Jobs on the builds that were installed so, one after the other.
+    Run(Range<usize>, &'a [Job]),
 }
 
-/// All steps for so many builds, in an order in which no CPU waits: each is installed before the runs of the one before it begin, and
-/// the longest run, of the jobs that share a guest, comes before the others.
-fn steps(builds: usize, jobs: &[Job]) -> Vec<Step<'_>> {
-    let mut steps: Vec<Step<'_>> = (0..builds.min(1)).map(Step::Install).collect();
-    for at in 0..builds {
-        steps.extend((at + 1 < builds).then_some(Step::Install(at + 1)));
-        let mut groups: Vec<&[Job]> = groups(jobs).collect();
-        groups.sort_by_key(|group| Reverse(group.len()));
-        steps.extend(groups.into_iter().map(|group| Step::Run(at, group)));
+/// All steps of these tasks, in an order in which no CPU waits: each build is installed before the runs of the one before it begin.
+fn steps<'a>(tasks: &[Task<'a>]) -> Vec<Step<'a>> {
+    let mut steps = vec![Step::Install(0)];
+    for (at, task) in tasks.iter().enumerate() {
+        let (before, next) = (at.checked_sub(1).map(|at| &tasks[at]), tasks.get(at + 1));
+        steps.extend(next.map(|_| Step::Install(at + 1)));
+        for guest in &task.guests {
+            if !task.is_in_turn(before, guest) {
+                let builds = 1 + usize::from(task.is_in_turn(next, guest));
+                steps.push(Step::Run(at..at + builds, guest));
+            }
+        }
     }
     steps
 }
@@ -627,7 +631,7 @@ fn counted(loads: Vec<Vec<LoadRun>>, first: &Path) -> Result<Vec<Counted>, Strin
         let text = counts::read(&file).map_err(|error| {
             format!("the plugin in QEMU has written no counts ({error}): is the disk full?")
         })?;
-        let checksum = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+        let checksum = format!("{:x}", Sha256::digest(&text));
         let counts = counts::parse(&text).map_err(|why| {
             format!("the counts of QEMU's plugin are damaged: {why}; measure again")
         })?;

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::agent::{Agent, of_kind};
+use super::agent::Agent;
+use super::installs::Installs;
 use crate::args::AgentArgs;
 use crate::error::{Failure, bail};
 use crate::prepare;
@@ -115,5 +116,5 @@ pub struct Build {
 /// What is behind the kind of a subject that is no module's file.
 #[must_use]
 pub fn command(given: &Path) -> Option<&str> {
-    of_kind(given.to_str()?).map(|(.., rest)| rest)
+    Installs::given(given.to_str()?).map(|(_, rest)| rest)
 }

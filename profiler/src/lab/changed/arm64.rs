@@ -2,7 +2,7 @@
 
 use object::elf;
 
-use super::{Address, Fix, Section, Target};
+use super::{Fix, Section, Target};
 
 /// Bytes of an instruction.
 const SIZE: usize = 4;
@@ -40,8 +40,8 @@ pub(super) fn decode(section: &mut Section<'_>, begin: u64, end: u64) {
         let is_linked = section.fixes.range(at..at + SIZE as u64).next().is_some();
         if !is_linked && to < section.size && !(begin..end).contains(&to) {
             let target = Target::Here((section.number, to));
-            let address = Address::Instruction(word & !mask);
-            section.fixes.insert(at, Fix { width: SIZE as u64, address, target });
+            let (width, form) = (SIZE as u64, word & !mask);
+            section.fixes.insert(at, Fix { width, form, goes: true, target });
         }
     }
 }

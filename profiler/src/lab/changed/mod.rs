@@ -163,8 +163,8 @@ struct Build {
     nameless: Vec<String>,
 }
 
-/// A piece with a name.
-#[derive(Debug)]
+/// What is known of a piece.
+#[derive(Debug, Clone, Default)]
 struct Item {
     digest: String,
     /// The names that it refers to.
@@ -180,30 +180,11 @@ struct Item {
 struct Fix {
     /// Bytes that are the address, or have it in them.
     width: u64,
-    address: Address,
-    target: Target,
-}
-
-/// How a section's bytes have an address.
-#[derive(Debug, PartialEq)]
-enum Address {
-    /// As a number.
-    Data(RelocationKind),
-    /// By a relocation of this type of an instruction, whose own bits of it are zero.
-    Relocated(u32),
-    /// In this instruction, here without it.
-    Instruction(u32),
-}
-
-impl Address {
+    /// How they have it: a relocation's type, or the instruction without it.
+    form: u32,
     /// Whether code goes there, or its address is taken relative to the code.
-    fn goes(&self) -> bool {
-        match self {
-            Self::Data(kind) => *kind == RelocationKind::Relative,
-            Self::Relocated(r_type) => arm64::goes(*r_type),
-            Self::Instruction(_) => true,
-        }
-    }
+    goes: bool,
+    target: Target,
 }
 
 enum Target {
@@ -230,8 +211,7 @@ struct Section<'a> {
 
 struct Reader<'a> {
     sections: BTreeMap<usize, Section<'a>>,
-    /// Digests of pieces, and the names that they refer to.
-    known: RefCell<BTreeMap<Place, (String, BTreeSet<String>)>>,
+    known: RefCell<BTreeMap<Place, Item>>,
 }
 
 impl Build {
@@ -271,14 +251,14 @@ impl<'a> Section<'a> {
                 }
                 None => Target::Outside(symbol.name().ok()?.to_owned(), addend),
             };
-            let (width, address) = match (relocation.kind(), relocation.flags()) {
-                (_, RelocationFlags::Elf { r_type }) if is_arm64 && !arm64::is_data(r_type) => {
-                    (0, Address::Relocated(r_type))
-                }
-                (RelocationKind::PltRelative, _) => (4, Address::Data(RelocationKind::Relative)),
-                (kind, _) => (u64::from(relocation.size() / 8), Address::Data(kind)),
+            let RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
+            let (width, form, goes) = match relocation.kind() {
+                // Of an instruction, whose own bits of it are zero.
+                _ if is_arm64 && !arm64::is_data(r_type) => (0, r_type, arm64::goes(r_type)),
+                RelocationKind::PltRelative => (4, elf::R_X86_64_PC32, true),
+                kind => (relocation.size() / 8, r_type, kind == RelocationKind::Relative),
             };
-            fixes.insert(at, Fix { width, address, target });
+            fixes.insert(at, Fix { width: width.into(), form, goes, target });
         }
         let is_code = section.kind() == SectionKind::Text;
         Some(Self {
@@ -389,19 +369,15 @@ impl Reader<'_> {
             begins.insert((number, 0));
             begins.extend(section.pieces.values().map(|(end, _)| (number, *end)));
         }
-        let mut next: BTreeMap<usize, u64> = BTreeMap::new();
         for &(number, begin) in begins.iter().rev() {
             let Some(section) = self.sections.get_mut(&number) else { continue };
-            let end = *next.get(&number).unwrap_or(&section.size);
             let covered =
                 section.pieces.range(..=begin).next_back().map_or(0, |(_, (end, _))| *end);
             if section.is_strings || begin >= section.size || begin < covered {
                 continue;
             }
-            let following =
-                section.pieces.range(begin..).next().map_or(section.size, |(at, _)| *at);
-            section.pieces.insert(begin, (end.min(following), None));
-            next.insert(number, begin);
+            let end = section.pieces.range(begin..).next().map_or(section.size, |(at, _)| *at);
+            section.pieces.insert(begin, (end, None));
         }
     }
 
@@ -418,43 +394,45 @@ impl Reader<'_> {
                 format!("{name}+{}", at - begin)
             }
             Some((&begin, (end, None))) if at < *end && depth < DEEPEST => {
-                let (digest, names) = self.digest((number, begin), depth + 1);
-                uses.extend(names);
-                format!("{digest}+{}", at - begin)
+                let item = self.item((number, begin), depth + 1);
+                uses.extend(item.uses);
+                format!("{}+{}", item.digest, at - begin)
             }
             _ => format!("{}+{at}", section.name),
         }
     }
 
-    fn digest(&self, place: Place, depth: usize) -> (String, BTreeSet<String>) {
+    fn item(&self, place: Place, depth: usize) -> Item {
         if let Some(known) = self.known.borrow().get(&place) {
             return known.clone();
         }
         // One that refers to itself.
-        self.known.borrow_mut().insert(place, Default::default());
+        self.known.borrow_mut().insert(place, Item::default());
         let (section, begin) = (&self.sections[&place.0], place.1);
         let (end, bytes, fixes) = section.piece(begin);
         let mut bytes = bytes.to_vec();
+        let is_once = [".init", ".exit"].iter().any(|of| section.name.starts_with(of));
+        let mut item = Item { is_code: section.is_code, is_once, ..Item::default() };
         let mut words = match section.is_code {
             true => String::new(),
             false => format!("{} {}", section.name, end - begin),
         };
-        let mut uses = BTreeSet::new();
-        for (at, Fix { width, address, target }) in fixes {
+        for (at, Fix { width, form, goes, target }) in fixes {
             let from = (at - begin) as usize;
             if let Some(bytes) = bytes.get_mut(from..from + *width as usize) {
                 bytes.fill(0);
             }
+            item.calls.extend(self.function(target).filter(|_| section.is_code && *goes));
             let target = match target {
-                Target::Here(place) => self.word(*place, &mut uses, depth),
+                Target::Here(place) => self.word(*place, &mut item.uses, depth),
                 Target::Outside(name, offset) => format!("{name} {offset}"),
             };
-            let _ = write!(words, "\n{from} {address:?} {width} {target}");
+            let _ = write!(words, "\n{from} {form} {goes} {width} {target}");
         }
         let hash = Sha256::new().chain_update(&words).chain_update([0]).chain_update(bytes);
-        let found = (format!("{:x}", hash.finalize()), uses);
-        self.known.borrow_mut().insert(place, found.clone());
-        found
+        item.digest = format!("{:x}", hash.finalize());
+        self.known.borrow_mut().insert(place, item.clone());
+        item
     }
 
     /// All pieces. An entry of a table is a part of the function that it begins with.
@@ -462,24 +440,20 @@ impl Reader<'_> {
         let mut build = Build::default();
         let (mut nameless, mut entries) = (Vec::new(), Vec::new());
         for (&number, section) in &self.sections {
-            let is_code = section.is_code;
-            let is_once = [".init", ".exit"].iter().any(|of| section.name.starts_with(of));
             for (&begin, (_, name)) in &section.pieces {
                 let place = (number, begin);
                 if let Some(name) = name {
-                    let (digest, uses) = self.digest(place, 0);
-                    let calls = self.calls(place);
-                    let item = Item { digest, uses, calls, is_code, is_once };
-                    build.items.insert(name.clone(), item);
+                    build.items.insert(name.clone(), self.item(place, 0));
                 } else if let Some(owner) = self.owner(place) {
-                    entries.push((owner, self.digest(place, 0)));
+                    let Item { digest, uses, .. } = self.item(place, 0);
+                    entries.push((owner, digest, uses));
                 } else if !section.is_padding(begin) {
                     nameless.push(place);
                 }
             }
         }
         entries.sort();
-        for (owner, (digest, uses)) in entries {
+        for (owner, digest, uses) in entries {
             if let Some(item) = build.items.get_mut(&owner) {
                 item.digest.push_str(&digest);
                 item.calls.extend(uses.iter().cloned());
@@ -488,7 +462,7 @@ impl Reader<'_> {
         }
         // The others are known by now: they are parts of those that refer to them.
         nameless.retain(|place| !self.known.borrow().contains_key(place));
-        build.nameless = nameless.into_iter().map(|place| self.digest(place, 0).0).collect();
+        build.nameless = nameless.into_iter().map(|place| self.item(place, 0).digest).collect();
         build.nameless.sort();
         build
     }
@@ -497,14 +471,6 @@ impl Reader<'_> {
     fn owner(&self, (number, at): Place) -> Option<String> {
         let section = self.sections.get(&number).filter(|section| section.is_table)?;
         self.function(&section.fixes.get(&at)?.target)
-    }
-
-    /// The functions that the one at a place goes to.
-    fn calls(&self, (number, begin): Place) -> BTreeSet<String> {
-        let section = &self.sections[&number];
-        let fixes = section.piece(begin).2.map(|(_, fix)| fix);
-        let ahead = fixes.filter(|fix| section.is_code && fix.address.goes());
-        ahead.filter_map(|fix| self.function(&fix.target)).collect()
     }
 
     fn function(&self, target: &Target) -> Option<String> {

@@ -1,9 +1,9 @@
 //! Code of x86-64.
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
-use object::RelocationKind;
+use object::elf;
 
-use super::{Address, Fix, Section, Target};
+use super::{Fix, Section, Target};
 
 /// Whether nothing but padding is in these bytes.
 pub(super) fn is_padding(bytes: &[u8]) -> bool {
@@ -24,7 +24,7 @@ pub(super) fn decode(section: &mut Section<'_>, begin: u64, end: u64) {
             is_linked = true;
             let ahead = (next - place) as i64;
             match &mut fix.target {
-                _ if fix.address != Address::Data(RelocationKind::Relative) => {}
+                _ if !fix.goes => {}
                 Target::Here((_, to)) => *to = to.wrapping_add_signed(ahead),
                 Target::Outside(_, offset) => *offset = offset.wrapping_add(ahead),
             }
@@ -40,8 +40,8 @@ pub(super) fn decode(section: &mut Section<'_>, begin: u64, end: u64) {
         };
         if !is_linked && to < section.size && !(begin..end).contains(&to) {
             let target = Target::Here((section.number, to));
-            let address = Address::Data(RelocationKind::Relative);
-            section.fixes.insert(at + offset as u64, Fix { width: width as u64, address, target });
+            let fix = Fix { width: width as u64, form: elf::R_X86_64_PC32, goes: true, target };
+            section.fixes.insert(at + offset as u64, fix);
         }
     }
 }

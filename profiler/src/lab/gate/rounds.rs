@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::slice;
 use std::sync::Arc;
 
 use super::Planned;
 use crate::error::{Failure, exit};
 use crate::lab::plan::Job;
-use crate::lab::runs::Lab;
+use crate::lab::runs::{Lab, tasks};
 use crate::lab::session::Reach;
 use crate::lab::{Measured, Settings, count};
 use crate::load::BuiltinKind;
@@ -234,55 +233,35 @@ fn both(
     known: &mut [Vec<Recording>; 2],
     progress: &mut Progress,
 ) -> Measured {
-    let mut measured = Measured::default();
     // A load that fails is lacking still when it was measured. What shares a guest is measured as a whole.
-    let lacking = jobs.iter().map(|job| {
-        let guest: Vec<&Job> = jobs.iter().filter(|other| other.guest == job.guest).collect();
-        known.each_ref().map(|runs| guest.iter().any(|job| lacks(runs, job, &placements)))
+    let done = alike(jobs, &known[0]);
+    let tasks = tasks(placements.clone(), jobs, |side, number, guest| {
+        let is_alike = guest.iter().any(|job| done.contains(&(number, job.guest)));
+        let mut jobs = guest.iter();
+        (side == Side::Baseline || !is_alike)
+            && jobs.any(|job| lacks(&known[side as usize], job, number))
     });
-    let lacking: Vec<[bool; 2]> = lacking.collect();
-    let two = [Side::Baseline, Side::Candidate];
-    for (sides, wanted) in
-        [(&two[..], [true, true]), (&two[..1], [true, false]), (&two[1..], [false, true])]
-    {
-        let done = if wanted[0] { BTreeSet::new() } else { alike(jobs, &known[0]) };
-        let of_sides = jobs.iter().zip(&lacking).filter(|(job, lacking)| {
-            let mut numbers = placements.clone();
-            **lacking == wanted && !numbers.all(|number| done.contains(&(number, job.guest)))
+    let mut measured = count(lab, &tasks, progress);
+    for (known, more) in known.iter_mut().zip([&mut measured.baseline, &mut measured.candidate]) {
+        known.retain(|run| more.iter().all(|new| new.place != run.place));
+        known.append(more);
+        let of_jobs = known.iter().filter(|run| {
+            placements.clone().any(|number| jobs.iter().any(|job| is_of(run, job, number)))
         });
-        let jobs: Vec<Job> = of_sides.map(|(job, _)| job.clone()).collect();
-        if jobs.is_empty() || measured.failure.is_some() {
-            continue;
-        }
-        let more = count(lab, sides, placements.clone(), &jobs, progress);
-        measured.failure = more.failure;
-        measured.failed.extend(more.failed);
-        for ((known, more), wanted) in
-            known.iter_mut().zip([more.baseline, more.candidate]).zip(wanted)
-        {
-            known.retain(|run| !(wanted && is_of(run, &jobs, &placements)));
-            known.extend(more);
-        }
+        *more = of_jobs.cloned().collect();
     }
-    [measured.baseline, measured.candidate] = known
-        .each_ref()
-        .map(|runs| runs.iter().filter(|run| is_of(run, jobs, &placements)).cloned().collect());
     measured
 }
 
-/// Whether a run is of one of the jobs under one of the placements.
-fn is_of(run: &Recording, jobs: &[Job], placements: &Range<u32>) -> bool {
-    let Some(place) = &run.place else { return false };
-    placements.contains(&place.boot)
-        && jobs.iter().any(|job| job.part == place.part && !job.left_out)
+/// Whether a run is of the job under a placement.
+fn is_of(run: &Recording, job: &Job, placement: u32) -> bool {
+    let place = run.place.as_ref();
+    !job.left_out && place.is_some_and(|it| (it.boot, &it.part) == (placement, &job.part))
 }
 
-/// Whether the job has no run under one of the placements.
-fn lacks(runs: &[Recording], job: &Job, placements: &Range<u32>) -> bool {
-    placements.clone().any(|number| {
-        let number = number..number + 1;
-        !job.left_out && !runs.iter().any(|run| is_of(run, slice::from_ref(job), &number))
-    })
+/// Whether the job has no run under a placement.
+fn lacks(runs: &[Recording], job: &Job, placement: u32) -> bool {
+    !job.left_out && !runs.iter().any(|run| is_of(run, job, placement))
 }
 
 /// Placements and guests in which each of the baseline's runs says that the candidate's are [left out](Job::only_if_called).
@@ -355,7 +334,7 @@ mod tests {
         assert_eq!([named(false), named(true)], ["connect bind dns", "accept"]);
         assert!(again(&work, &Parts::new()).is_empty());
         let none = [];
-        assert!(lacks(&none, &jobs[0], &(0..1)) && !lacks(&none, &jobs[3], &(0..1)));
+        assert!(lacks(&none, &jobs[0], 0) && !lacks(&none, &jobs[3], 0));
     }
 
     #[test]
