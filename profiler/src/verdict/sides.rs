@@ -119,10 +119,7 @@ impl<'a> Part<'a> {
 
 impl<'a> Sides<'a> {
     /// Runs of a candidate only, to judge by budgets.
-    ///
-    /// # Errors
-    /// If a run was interrupted, its load failed, its books do not balance, or runs are of two meters.
-    pub fn of_candidate(candidate: &'a [Run]) -> Result<Self, String> {
+    fn of_candidate(candidate: &'a [Run]) -> Result<Self, String> {
         fit(&candidate.iter().collect::<Vec<_>>(), false)?;
         let names = part_names(candidate).into_iter();
         let parts = names.map(|name| Part::of(name, &[], candidate, false)).collect();
