@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use super::sides::{Files, check_parameters, is_build, read};
 use super::to_stdout;
+use crate::cli::compare::SidesArgs;
 use crate::cli::gate::{BuildsArgs, GateArgs};
-use crate::error::{Failure, bail, exit};
+use crate::error::{Failure, bail};
 use crate::export::gate::conclusion;
 use crate::export::verdict::GateReport;
 use crate::lab;
@@ -26,19 +27,40 @@ use output::Outputs;
 /// an output cannot be written.
 pub fn run(mut args: GateArgs) -> Result<(), Failure> {
     let rule = rule(&args)?;
+    let recordings = recordings(&mut args, &rule)?;
+    let outputs = (!args.builds.plan).then(|| Outputs::open(&args)).transpose()?;
+    let decided = match recordings {
+        Some(files) => Some(of_recordings(&args, &files, &rule)?),
+        None => of_builds(&args, rule)?,
+    };
+    match outputs.zip(decided) {
+        Some((outputs, (report, candidate))) => outputs.write(&report, candidate),
+        None => Ok(()),
+    }
+}
+
+/// The recordings to judge; `None` if builds are to be measured, which then are among the arguments as such.
+fn recordings(args: &mut GateArgs, rule: &Rule) -> Result<Option<Files>, Failure> {
     if args.builds.old.is_empty() {
         let files = Files::of(&args.sides, rule.budgets.is_empty())?;
-        if !files.are_builds()? {
-            return of_recordings(&args, &files, &rule);
+        match (files.are_builds()?, args.builds.option()) {
+            (false, None) => return Ok(Some(files)),
+            (false, Some(option)) => bail!(
+                USAGE,
+                "{option} is for two builds: name .ko files or `run: COMMAND` in place of recordings"
+            ),
+            (true, _) if files.base.is_empty() => bail!(
+                USAGE,
+                "a build is judged beside another: name the baseline's .ko file, --, and the candidate's"
+            ),
+            (true, _) => (args.builds.old, args.builds.new) = (files.base, files.candidate),
         }
-        if files.base.is_empty() {
-            let text = "a build is judged beside another: name the baseline's .ko file, --, and the candidate's";
-            return Err(Failure::new(exit::USAGE, text));
-        }
-        (args.builds.old, args.builds.new) = (files.base, files.candidate);
     }
-    of_builds(&args, rule)
+    Ok(None)
 }
+
+/// The verdict, and the candidate's runs.
+type Decided = (GateReport, Vec<Run>);
 
 /// The rule of the file, overridden by the command line.
 fn rule(args: &GateArgs) -> Result<Rule, Failure> {
@@ -57,22 +79,16 @@ fn rule(args: &GateArgs) -> Result<Rule, Failure> {
 }
 
 /// Judges recordings.
-fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Failure> {
-    if let Some(option) = args.builds.option() {
+fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<Decided, Failure> {
+    let (base, candidate) = files.read()?;
+    let (builds, release) = release(args)?;
+    if !builds.is_empty() {
         bail!(
             USAGE,
-            "{option} is for two builds: name .ko files or `run: COMMAND` in place of recordings"
+            "the release is a build, and what is judged are recordings: name recordings of the release"
         );
     }
-    let outputs = Outputs::open(args)?;
-    let (base, candidate) = files.read()?;
-    let sides = if base.is_empty() {
-        Sides::of_candidate(&candidate)
-    } else {
-        let allowed = &args.sides.allow_different;
-        Sides::new(&base, &candidate, allowed, args.sides.independent_runs)
-    };
-    let mut report = GateReport::of(verdict::gate(sides, rule));
+    let mut report = judged(args, &base, &candidate, rule);
     let [old, new] =
         [&base, &candidate].map(|runs| runs.iter().map(|run| &run.recording).collect::<Vec<_>>());
     // Of several kernels each has its own.
@@ -81,19 +97,15 @@ fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Fail
     {
         report = report.with_hooks(registered, rule);
     }
-    let (builds, release) = release(args)?;
-    if !builds.is_empty() {
-        let text = "the release is a build, and what is judged are recordings: name recordings of the release";
-        return Err(Failure::new(exit::USAGE, text));
-    }
     if let Some(release) = release {
-        report = report.beside(judged(args, &release, &candidate, rule));
+        let rule = rule.beside_release(args.release_limit);
+        report = report.beside(judged(args, &release, &candidate, &rule));
     }
-    outputs.write(args, &report, candidate)
+    Ok((report, candidate))
 }
 
-/// Measures two builds, and judges them.
-fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
+/// Measures two builds, and judges them; `None` if what that takes was printed alone.
+fn of_builds(args: &GateArgs, rule: Rule) -> Result<Option<Decided>, Failure> {
     let BuildsArgs { module_params, baseline_params, candidate_params, .. } = &args.builds;
     let options = options(args)?;
     check_parameters(&options.lab, module_params, [baseline_params, candidate_params])?;
@@ -106,10 +118,11 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
         && args.update_baseline.is_none()
     {
         let report = GateReport::of_equal(equal.words(), rule.alpha);
-        return match args.builds.plan {
-            true => to_stdout(&(conclusion(report.outcome, &report.summary) + "\n")),
-            false => Outputs::open(args)?.write(args, &report, Vec::new()),
-        };
+        if args.builds.plan {
+            to_stdout(&(conclusion(report.outcome, &report.summary) + "\n"))?;
+            return Ok(None);
+        }
+        return Ok(Some((report, Vec::new())));
     }
     let planned = Planned::of(options.clone(), changed)?;
     let (builds, release) = release(args)?;
@@ -125,15 +138,16 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
         plan += &format!("beside the release, in addition\n{}", beside.text());
     }
     if args.builds.plan {
-        return to_stdout(&plan);
+        to_stdout(&plan)?;
+        return Ok(None);
     }
-    let outputs = Outputs::open(args)?;
     let mut progress = Progress::new(args.builds.guests.quiet);
     plan.lines().for_each(|line| progress.say(line));
     let allowed = &args.sides.allow_different;
     let Decision { mut report, candidate, known, rule } =
         planned.decide(allowed, rule, Default::default(), &mut progress)?;
     if let Some(release) = &release {
+        let rule = rule.beside_release(args.release_limit);
         report = report.beside(judged(args, release, &candidate, &rule));
     }
     if let Some(beside) = &beside {
@@ -145,7 +159,7 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
         let decided = beside.decide(allowed, rule, [of_release, of_candidate], &mut progress)?;
         report = report.beside(decided.report);
     }
-    outputs.write(args, &report, candidate)
+    Ok(Some((report, candidate)))
 }
 
 /// The last release: builds, or its recordings.
@@ -172,11 +186,11 @@ fn beside(args: &GateArgs, options: Options, release: &[PathBuf]) -> Result<Plan
     Planned::of(options, changed)
 }
 
-/// The candidate beside recordings of the release.
-fn judged(args: &GateArgs, release: &[Run], candidate: &[Run], rule: &Rule) -> GateReport {
-    let sides =
-        Sides::new(release, candidate, &args.sides.allow_different, args.sides.independent_runs);
-    GateReport::of(verdict::gate(sides, &rule.beside_release(args.release_limit)))
+/// The candidate beside recordings of the baseline, or of the release.
+fn judged(args: &GateArgs, base: &[Run], candidate: &[Run], rule: &Rule) -> GateReport {
+    let SidesArgs { allow_different, independent_runs, .. } = &args.sides;
+    let sides = Sides::new(base, candidate, allow_different, *independent_runs);
+    GateReport::of(verdict::gate(sides, rule))
 }
 
 fn options(gate: &GateArgs) -> Result<Options, Failure> {

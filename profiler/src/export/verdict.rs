@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::exit;
 use crate::recording::{Clock, Meter, Tool};
 use crate::text::{listed, plural};
 use crate::verdict::{
@@ -221,7 +220,7 @@ impl GateReport {
             version: REPORT_VERSION,
             tool: Tool::this(),
             outcome,
-            exit_code: exit_code(outcome),
+            exit_code: outcome as u8,
             summary,
             alpha,
             confidence: CONFIDENCE,
@@ -258,7 +257,7 @@ impl GateReport {
         let from_best = [Pass, Inconclusive, TooFewRuns, NotComparable, Fail];
         let worse = from_best.into_iter().rfind(|it| [outcome, self.outcome].contains(it));
         let outcome = worse.unwrap_or(outcome);
-        Self { outcome, exit_code: exit_code(outcome), ..self }
+        Self { outcome, exit_code: outcome as u8, ..self }
     }
 
     /// The same, with the verdict on the candidate beside the last release.
@@ -369,16 +368,5 @@ impl GateReport {
             plural(*hooks as u64),
             plural(operations as u64)
         )
-    }
-}
-
-/// The exit code of the program that has this outcome.
-fn exit_code(outcome: Outcome) -> u8 {
-    match outcome {
-        Outcome::Pass => exit::OK,
-        Outcome::Fail => exit::REGRESSION,
-        Outcome::Inconclusive => exit::INCONCLUSIVE,
-        Outcome::NotComparable => exit::NOT_COMPARABLE,
-        Outcome::TooFewRuns => exit::TOO_FEW_RUNS,
     }
 }

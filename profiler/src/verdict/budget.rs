@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Amount, Statistic, operation_of};
+use super::{Amount, ChangeRecord, Statistic, load_of, operation_of};
 use crate::recording::Meter;
 use crate::recording::loads::BuiltinKind;
 
@@ -33,6 +33,17 @@ impl FromStr for Budget {
 }
 
 impl Budget {
+    /// Whether it is on this figure, of a handler of the candidate or of an operation whose cost is known.
+    pub(super) fn is_on(&self, record: &ChangeRecord) -> bool {
+        record.statistic == self.statistic
+            && self.pattern.matches(&record.handler)
+            && match load_of(&record.handler) {
+                Some(_) => record.candidate.is_some(),
+                // The figure of a load, which is no handler's, has a name of several words.
+                None => record.candidate_calls.known && !record.handler.contains(' '),
+            }
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let (pattern, rest) = text.split_once(':').ok_or("it has no `:` after the handler")?;
         let (statistic, bound) = rest.split_once('<').ok_or("it has no `<` before the bound")?;

@@ -1,134 +1,13 @@
 //! Changes of figures.
 
-use serde::{Deserialize, Serialize};
-
-use super::placement::{Figures, Placed, Tail};
-use super::{Observed, Part, Run, Statistic};
+use super::placement::{Figures, Pair, pairs, placed, placed_tail};
+use super::{Calls, ChangeRecord, Observed, Part, Run, Statistic};
 use crate::load::{BuiltinKind, LoadOutcome, LoadSpec, LoadStatus};
 use crate::recording::{DriverCost, HandlerRecording, Meter, Percentile};
-use crate::stats::{self, Bounds, Change};
+use crate::stats::{self, Block, Bounds, Change};
 
 /// Confidence of each bound.
 pub const CONFIDENCE: f64 = 0.95;
-
-/// A figure of a handler on both sides, with its runs.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ChangeRecord {
-    /// Name of the load profile, if runs have one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub part: Option<String>,
-    /// The handler; `operation of LOAD` for what the driver costs an operation of that load; of runs without handlers a
-    /// quantity of their load, such as `load connect: service time`.
-    pub handler: String,
-    /// Module that holds it; `null` is the kernel image.
-    pub module: Option<String>,
-    /// The figure.
-    pub statistic: Statistic,
-    /// `ns`, `instructions`, `iterations` or `calls`.
-    pub unit: String,
-    /// Placements that were compared; absent where calls were not counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub placements: Option<usize>,
-    /// The baseline's value, if any; counted, the median over placements.
-    pub base: Option<f64>,
-    /// The candidate's value, likewise.
-    pub candidate: Option<f64>,
-    /// Candidate minus baseline; counted, the median of that over placements.
-    pub change: Option<f64>,
-    /// What a single call makes of a percentile, or the kernel of an operation outside of the driver's functions, which is not in
-    /// `change`; absent where it makes nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub one_call: Option<f64>,
-    /// The change if further placements, which have to decide about it, say the opposite of these; not stored.
-    #[serde(skip)]
-    pub(super) otherwise: Option<f64>,
-    /// Lower and upper bound of the change, each at 95 %, `null` if there are too few runs; counted, the lowest and the highest of
-    /// a placement.
-    pub change_bounds: Option<[f64; 2]>,
-    /// The change in percent of the baseline.
-    pub percent: Option<f64>,
-    /// The bounds of the change in percent of the baseline.
-    pub percent_bounds: Option<[f64; 2]>,
-    /// Exact p-value of the candidate being slower, not adjusted; counted calls have none.
-    pub p_slower: Option<f64>,
-    /// Exact p-value of the candidate being faster, likewise.
-    pub p_faster: Option<f64>,
-    /// Values of the baseline's runs; `null` is a run without a call.
-    pub base_runs: Vec<Option<f64>>,
-    /// Values of the candidate's runs.
-    pub candidate_runs: Vec<Option<f64>>,
-    /// Calls in the baseline.
-    pub base_calls: Calls,
-    /// Calls in the candidate.
-    pub candidate_calls: Calls,
-    /// Error bound from the width of a histogram's bucket: the value may be this much too high.
-    pub resolution: f64,
-    /// Share of lost calls, of the run with the largest.
-    pub lost_share: f64,
-    /// Spread of the baseline's runs: largest minus smallest, over the median.
-    pub base_spread: Option<f64>,
-}
-
-/// Calls of a handler on one side.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Calls {
-    /// In all runs.
-    pub total: u64,
-    /// In the run with the fewest; 0 if a run lacks the handler.
-    pub fewest: u64,
-    /// Whether any run has the handler at all.
-    pub known: bool,
-}
-
-impl Calls {
-    /// Of runs, of which some may lack the handler.
-    fn of(runs: impl Iterator<Item = Option<u64>> + Clone) -> Self {
-        Self {
-            total: runs.clone().flatten().fold(0, u64::saturating_add),
-            fewest: runs.clone().map(Option::unwrap_or_default).min().unwrap_or(0),
-            known: runs.flatten().next().is_some(),
-        }
-    }
-}
-
-impl ChangeRecord {
-    /// What its figures are.
-    pub fn meter(&self) -> Meter {
-        let counted = self.placements.is_some() || self.unit == Statistic::Avg.unit(Meter::Exact);
-        if counted { Meter::Exact } else { Meter::Probes }
-    }
-
-    /// Whether it takes further placements to say if the change is above `most`.
-    pub(super) fn is_open(&self, most: f64) -> bool {
-        self.otherwise.zip(self.change).is_some_and(|(one, other)| (one > most) != (other > most))
-    }
-
-    /// Whether both sides say it. Of what only some calls and operations have there is nothing to say where none has it.
-    fn is_known(&self) -> bool {
-        match self.statistic {
-            Statistic::Repeated | Statistic::Elsewhere => {
-                self.change.is_some()
-                    && [self.base, self.candidate].iter().any(|it| *it > Some(0.0))
-            }
-            _ => true,
-        }
-    }
-
-    /// The handler, with its load profile if there are several.
-    pub fn subject(&self) -> String {
-        subject(self.part.as_deref(), &self.handler)
-    }
-}
-
-/// A handler, with its load profile if there are several.
-pub(crate) fn subject(part: Option<&str>, handler: &str) -> String {
-    match part {
-        Some(part) => format!("{part}: {handler}"),
-        None => handler.to_owned(),
-    }
-}
 
 /// Before the load's name in the place of a handler's.
 const OPERATION_OF: &str = "operation of ";
@@ -182,10 +61,10 @@ fn of_all_runs(
 ) -> Option<ChangeRecord> {
     let figures: Vec<Option<Observed>> = part.runs().map(|run| of(run)?.1).collect();
     if figures.iter().all(Option::is_some) {
-        return Some(compared(part, name, statistic, of));
+        return Some(compared(part, name, statistic, None, of));
     }
     let is_said = statistic == Statistic::Avg && figures.iter().any(Option::is_some);
-    is_said.then(|| compared(part, name, statistic, &|_| Some((1, None))))
+    is_said.then(|| compared(part, name, statistic, None, &|_| Some((1, None))))
 }
 
 /// What loads take where nothing else was measured: with and without a driver, or with each of two.
@@ -245,19 +124,23 @@ fn service_time(outcome: &LoadOutcome, statistic: Statistic) -> Option<(Observed
 }
 
 /// The share of a handler's calls that was lost.
-pub(super) fn lost_share(handler: &HandlerRecording) -> f64 {
+fn lost_share(handler: &HandlerRecording) -> f64 {
     let lost = handler.losses.unmeasured() as f64;
     if lost > 0.0 { lost / (lost + handler.count as f64) } else { 0.0 }
 }
 
 fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statistic) -> ChangeRecord {
-    let handlers = part.runs().filter_map(|run| run.handler(module, name));
-    let lost_share = handlers.map(lost_share).fold(0.0, f64::max);
-    let record = compared(part, name, statistic, &|run| {
+    let [base_lost, candidate_lost_share] = [&part.base, &part.candidate].map(|runs| {
+        let handlers = runs.iter().filter_map(|run| run.handler(module, name));
+        handlers.map(lost_share).fold(0.0, f64::max)
+    });
+    let lost_share = base_lost.max(candidate_lost_share);
+    let record = compared(part, name, statistic, None, &|run| {
         let handler = run.handler(module, name)?;
         Some((handler.count, statistic.of(handler)))
     });
-    ChangeRecord { module: module.map(str::to_owned), lost_share, ..record }
+    let module = module.map(str::to_owned);
+    ChangeRecord { module, lost_share, candidate_lost_share, ..record }
 }
 
 /// Figures of an operation.
@@ -299,7 +182,7 @@ fn of_operation(cost: &DriverCost, statistic: Statistic) -> Option<Observed> {
 }
 
 /// The whole operation at this percentile, without what it takes without a driver, and the driver's part at the same percentile.
-fn of_tail(cost: &DriverCost, percent: u8) -> Option<[Observed; 2]> {
+fn tail_of(cost: &DriverCost, percent: u8) -> Option<[Observed; 2]> {
     let tail = cost.tail.iter().find(|tail| tail.percent == percent)?;
     let outside = tail.whole.instructions as f64 - tail.within.instructions as f64;
     let whole = Observed {
@@ -316,15 +199,15 @@ fn observed(of: Percentile, without: f64) -> Observed {
     Observed { beside: [before, behind], ..Observed::exact(value) }
 }
 
-/// The tail of both sides at this percentile.
-fn tail(part: &Part<'_>, load: BuiltinKind, percent: u8) -> Tail {
-    let [whole, within] = [0, 1].map(|which| {
-        [&part.base, &part.candidate].map(|runs| {
-            let tails = runs.iter().map(|run| of_tail(run.cost(load)?, percent));
+/// The tail at this percentile, of whole operations and of the driver's part, by placement.
+fn tail(part: &Part<'_>, load: BuiltinKind, percent: u8) -> [Vec<Pair>; 2] {
+    [0, 1].map(|which| {
+        let figures = [&part.base, &part.candidate].map(|runs| {
+            let tails = runs.iter().map(|run| tail_of(run.cost(load)?, percent));
             tails.map(|tail| Some(tail?[which])).collect()
-        })
-    });
-    Tail { whole, within }
+        });
+        pairs(&part.design, &figures)
+    })
 }
 
 /// What the driver costs an operation of a load, or another figure of the operation.
@@ -336,21 +219,28 @@ fn operation(part: &Part<'_>, load: BuiltinKind, statistic: Statistic) -> Option
             Some((cost.operations, of_operation(cost, statistic)))
         });
     }
-    let percentiles: Vec<Tail> = (90..=99).map(|percent| tail(part, load, percent)).collect();
+    let percentiles: Vec<[Vec<Pair>; 2]> =
+        (90..=99).map(|percent| tail(part, load, percent)).collect();
     // Shown is the percentile at which the whole operation became worse by most; of those that are alike the last.
-    let changes = (90..).zip(&percentiles).filter_map(|(percent, tail)| {
-        Some((Placed::of(&part.design, &tail.whole)?.change, percent, tail))
-    });
+    let changes = (90..)
+        .zip(&percentiles)
+        .filter_map(|(percent, [whole, _])| Some((placed(whole)?.change?, percent, whole)));
     let (_, percent, shown) = changes.max_by(|(one, ..), (other, ..)| one.total_cmp(other))?;
-    let record = compared(part, &name, statistic, &|run| {
+    let of_tail = placed_tail(&percentiles, shown);
+    Some(compared(part, &name, statistic, of_tail, &|run| {
         let cost = run.cost(load)?;
-        Some((cost.operations, of_tail(cost, percent).map(|[whole, _]| whole)))
-    });
-    Some(with_placed(record, Placed::of_tail(&part.design, &percentiles, shown)))
+        Some((cost.operations, tail_of(cost, percent).map(|[whole, _]| whole)))
+    }))
 }
 
-/// A figure of both sides by the values of their runs.
-fn compared(part: &Part<'_>, name: &str, statistic: Statistic, of: OfRun<'_>) -> ChangeRecord {
+/// A figure of both sides by the values of their runs; that of a tail differs `as_tail`.
+fn compared(
+    part: &Part<'_>,
+    name: &str,
+    statistic: Statistic,
+    as_tail: Option<ChangeRecord>,
+    of: OfRun<'_>,
+) -> ChangeRecord {
     let sides = [&part.base, &part.candidate]
         .map(|runs| runs.iter().map(|run| of(run)).collect::<Vec<_>>());
     let figures: Figures = sides.each_ref().map(|runs| runs.iter().map(|run| (*run)?.1).collect());
@@ -361,25 +251,26 @@ fn compared(part: &Part<'_>, name: &str, statistic: Statistic, of: OfRun<'_>) ->
         sides.map(|runs| Calls::of(runs.iter().map(|run| Some((*run)?.0))));
     let resolutions = figures.iter().flatten().flatten().map(|observed| observed.resolution);
     let known: Vec<f64> = base_runs.iter().flatten().copied().collect();
-    let record = ChangeRecord {
+    let differs = match part.meter() {
+        Meter::Exact => as_tail.or_else(|| placed(&pairs(&part.design, &figures))),
+        Meter::Probes => Some(sampled(&part.design.blocks(&base_runs, &candidate_runs))),
+    };
+    let differs = differs.unwrap_or_default();
+    ChangeRecord {
         part: part.name.clone(),
         handler: name.to_owned(),
         statistic,
         unit: statistic.unit(part.meter()).to_owned(),
         placements: (part.meter() == Meter::Exact).then(|| part.design.placements()),
-        base: alone(part, &base_runs),
-        candidate: alone(part, &candidate_runs),
+        base: differs.base.or_else(|| alone(part, &base_runs)),
+        candidate: differs.candidate.or_else(|| alone(part, &candidate_runs)),
         resolution: resolutions.fold(0.0, f64::max),
         base_spread: stats::spread(&known),
         base_runs,
         candidate_runs,
         base_calls,
         candidate_calls,
-        ..ChangeRecord::default()
-    };
-    match part.meter() {
-        Meter::Exact => with_placed(record, Placed::of(&part.design, &figures)),
-        Meter::Probes => sampled(part, record),
+        ..differs
     }
 }
 
@@ -392,44 +283,21 @@ fn alone(part: &Part<'_>, runs: &[Option<f64>]) -> Option<f64> {
     }
 }
 
-/// Adds to `record` how the runs differ, by placement.
-fn with_placed(record: ChangeRecord, placed: Option<Placed>) -> ChangeRecord {
-    let Some(Placed { sides: [base, candidate], change, ends, one_call, otherwise }) = placed
-    else {
-        return record;
-    };
-    let [percent, low, high] =
-        [change, ends[0], ends[1]].map(|by| (base > 0.0).then(|| by / base * 100.0));
-    ChangeRecord {
-        base: Some(base),
-        candidate: Some(candidate),
-        change: Some(change),
-        one_call: (one_call != 0.0).then_some(one_call),
-        otherwise,
-        change_bounds: Some(ends),
-        percent,
-        percent_bounds: low.zip(high).map(|(low, high)| [low, high]),
-        ..record
-    }
-}
-
-/// Adds to `record` how the runs differ, as samples.
-fn sampled(part: &Part<'_>, record: ChangeRecord) -> ChangeRecord {
-    let blocks = part.design.blocks(&record.base_runs, &record.candidate_runs);
-    let change = stats::change(&blocks, CONFIDENCE);
+/// How samples differ, in a record that says nothing else.
+fn sampled(blocks: &[Block]) -> ChangeRecord {
+    let change = stats::change(blocks, CONFIDENCE);
     let change = change.as_ref();
-    let test = stats::rank_test(&blocks);
-
+    let test = stats::rank_test(blocks);
     ChangeRecord {
-        base: change.map(|change| change.base).or(record.base),
-        candidate: change.map(|change| change.candidate).or(record.candidate),
+        base: change.map(|change| change.base),
+        candidate: change.map(|change| change.candidate),
         change: change.map(Change::absolute),
         change_bounds: scaled(change.and_then(|change| change.difference), 1.0),
         percent: change.and_then(Change::share).map(|share| share * 100.0),
         percent_bounds: scaled(change.and_then(|change| change.relative), 100.0),
         p_slower: test.map(|test| test.slower),
         p_faster: test.map(|test| test.faster),
-        ..record
+        ..ChangeRecord::default()
     }
 }
 

@@ -1,10 +1,137 @@
-//! Results of a gate.
+//! Changes of figures, and the results of a gate.
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::exit;
 use crate::recording::Meter;
 
-use super::{ChangeRecord, Part, Statistic, subject};
+use super::{Part, Statistic};
+
+/// A figure of a handler on both sides, with its runs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ChangeRecord {
+    /// Name of the load profile, if runs have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+    /// The handler; `operation of LOAD` for what the driver costs an operation of that load; of runs without handlers a
+    /// quantity of their load, such as `load connect: service time`.
+    pub handler: String,
+    /// Module that holds it; `null` is the kernel image.
+    pub module: Option<String>,
+    /// The figure.
+    pub statistic: Statistic,
+    /// `ns`, `instructions`, `iterations` or `calls`.
+    pub unit: String,
+    /// Placements that were compared; absent where calls were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placements: Option<usize>,
+    /// The baseline's value, if any; counted, the median over placements.
+    pub base: Option<f64>,
+    /// The candidate's value, likewise.
+    pub candidate: Option<f64>,
+    /// Candidate minus baseline; counted, the median of that over placements.
+    pub change: Option<f64>,
+    /// What a single call makes of a percentile, or the kernel of an operation outside of the driver's functions, which is not in
+    /// `change`; absent where it makes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_call: Option<f64>,
+    /// The change if further placements, which have to decide about it, say the opposite of these; not stored.
+    #[serde(skip)]
+    pub(super) otherwise: Option<f64>,
+    /// Lower and upper bound of the change, each at 95 %, `null` if there are too few runs; counted, the lowest and the highest of
+    /// a placement.
+    pub change_bounds: Option<[f64; 2]>,
+    /// The change in percent of the baseline.
+    pub percent: Option<f64>,
+    /// The bounds of the change in percent of the baseline.
+    pub percent_bounds: Option<[f64; 2]>,
+    /// Exact p-value of the candidate being slower, not adjusted; counted calls have none.
+    pub p_slower: Option<f64>,
+    /// Exact p-value of the candidate being faster, likewise.
+    pub p_faster: Option<f64>,
+    /// Values of the baseline's runs; `null` is a run without a call.
+    pub base_runs: Vec<Option<f64>>,
+    /// Values of the candidate's runs.
+    pub candidate_runs: Vec<Option<f64>>,
+    /// Calls in the baseline.
+    pub base_calls: Calls,
+    /// Calls in the candidate.
+    pub candidate_calls: Calls,
+    /// Error bound from the width of a histogram's bucket: the value may be this much too high.
+    pub resolution: f64,
+    /// Share of lost calls, of the run with the largest.
+    pub lost_share: f64,
+    /// The same of the candidate's runs alone; not stored.
+    #[serde(skip)]
+    pub(super) candidate_lost_share: f64,
+    /// Spread of the baseline's runs: largest minus smallest, over the median.
+    pub base_spread: Option<f64>,
+}
+
+/// Calls of a handler on one side.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Calls {
+    /// In all runs.
+    pub total: u64,
+    /// In the run with the fewest; 0 if a run lacks the handler.
+    pub fewest: u64,
+    /// Whether any run has the handler at all.
+    pub known: bool,
+}
+
+impl Calls {
+    /// Of runs, of which some may lack the handler.
+    pub(super) fn of(runs: impl Iterator<Item = Option<u64>> + Clone) -> Self {
+        Self {
+            total: runs.clone().flatten().fold(0, u64::saturating_add),
+            fewest: runs.clone().map(Option::unwrap_or_default).min().unwrap_or(0),
+            known: runs.flatten().next().is_some(),
+        }
+    }
+}
+
+impl ChangeRecord {
+    /// What its figures are.
+    pub fn meter(&self) -> Meter {
+        if self.placements.is_some() { Meter::Exact } else { Meter::Probes }
+    }
+
+    /// Whether it takes further placements to say if the change is above `most`.
+    pub(super) fn is_open(&self, most: f64) -> bool {
+        self.otherwise.zip(self.change).is_some_and(|(one, other)| (one > most) != (other > most))
+    }
+
+    /// Whether both sides say it. Of what only some calls and operations have there is nothing to say where none has it.
+    pub(super) fn is_known(&self) -> bool {
+        match self.statistic {
+            Statistic::Repeated | Statistic::Elsewhere => {
+                self.change.is_some()
+                    && [self.base, self.candidate].iter().any(|it| *it > Some(0.0))
+            }
+            _ => true,
+        }
+    }
+
+    /// Values of the candidate's runs that have one.
+    pub(super) fn candidate_values(&self) -> Vec<f64> {
+        self.candidate_runs.iter().flatten().copied().collect()
+    }
+
+    /// The handler, with its load profile if there are several.
+    pub fn subject(&self) -> String {
+        subject(self.part.as_deref(), &self.handler)
+    }
+}
+
+/// A handler, with its load profile if there are several.
+pub(crate) fn subject(part: Option<&str>, handler: &str) -> String {
+    match part {
+        Some(part) => format!("{part}: {handler}"),
+        None => handler.to_owned(),
+    }
+}
 
 /// The verdict on one figure of one handler.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -116,20 +243,22 @@ impl Line {
 #[serde(rename_all = "kebab-case")]
 #[derive(strum::Display)]
 #[strum(serialize_all = "kebab-case")]
+// Its number is the exit code of the program.
+#[repr(u8)]
 pub enum Outcome {
     /// Every figure passed.
     #[default]
-    Pass,
+    Pass = exit::OK,
     /// At least one figure failed.
-    Fail,
+    Fail = exit::REGRESSION,
     /// None failed, and at least one could not be decided.
-    Inconclusive,
+    Inconclusive = exit::INCONCLUSIVE,
     /// The runs are not comparable.
     #[strum(to_string = "not comparable")]
-    NotComparable,
+    NotComparable = exit::NOT_COMPARABLE,
     /// Too few runs for any figure to fail.
     #[strum(to_string = "too few runs")]
-    TooFewRuns,
+    TooFewRuns = exit::TOO_FEW_RUNS,
 }
 
 /// The result of a gate.

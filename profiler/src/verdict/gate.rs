@@ -1,16 +1,16 @@
 //! The gate: judges runs by a rule.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::change::{CONFIDENCE, load_of, lost_share};
-use super::judge::{self, Terms};
+use super::change::load_of;
+use super::judge::{self, Figure, Terms, other_unit};
 use super::placement::{FIRST_PLACEMENTS, MOST_PLACEMENTS};
 use super::{
-    Amount, Budget, ChangeRecord, Gate, HandlerRule, ITERATIONS_AN_INSTRUCTION, Limit, Line,
-    Measured, Outcome, Part, Rule, Run, Sides, Statistic, Verdict, changes, operation_of, words,
+    Budget, ChangeRecord, Gate, HandlerRule, ITERATIONS_AN_INSTRUCTION, Limit, Line, Measured,
+    Outcome, Part, Rule, Run, Sides, Statistic, Verdict, changes, words,
 };
 use crate::recording::unlike::defaults;
-use crate::recording::{Clock, DriverCost, Meter};
+use crate::recording::{Clock, Meter};
 use crate::stats;
 
 /// A run may have this many calls more than the baseline's: it may end before the deferred work of its last operations.
@@ -19,12 +19,6 @@ const CALLS_FLOOR: f64 = 4.0;
 /// Smallest difference in ordering instructions (atomic, fences, serialising) per call that is reported.
 const ORDERING: f64 = 0.05;
 
-/// A figure that is still to be judged.
-struct Pending {
-    record: ChangeRecord,
-    terms: Terms,
-}
-
 /// Judges the candidate against the baseline and against the rule's budgets.
 pub fn gate<'a>(sides: Result<Sides<'a>, String>, rule: &Rule) -> Gate<'a> {
     let mut gate = Gate { alpha: rule.alpha, ..Gate::default() };
@@ -32,16 +26,21 @@ pub fn gate<'a>(sides: Result<Sides<'a>, String>, rule: &Rule) -> Gate<'a> {
         Ok(sides) => sides,
         Err(summary) => return Gate { outcome: Outcome::NotComparable, summary, ..gate },
     };
-    gate.notes = notes(&sides, rule);
+    let records: Vec<Vec<ChangeRecord>> = sides.parts.iter().map(changes).collect();
+    gate.notes = notes(&sides, &records, rule);
     gate.parts = sides.parts;
     gate.defaults = changed_defaults(&gate.parts);
+    let budgets = rule.budgets.iter().flat_map(|budget| budget_lines(budget, &records, rule));
+    let budgets: Vec<Line> = budgets.collect();
     let mut pending = Vec::new();
-    for part in gate.parts.iter().filter(|part| !part.base.is_empty()) {
-        let (lines, of_part) = sorted(part, rule);
+    let parts = gate.parts.iter().zip(records);
+    for (part, records) in parts.filter(|(part, _)| !part.base.is_empty()) {
+        let (lines, of_part) = sorted(part, records, rule);
         gate.lines.extend(lines);
         pending.extend(of_part);
     }
-    let (counted, sampled): (Vec<_>, Vec<_>) = pending.into_iter().partition(Pending::is_counted);
+    let (counted, sampled): (Vec<_>, Vec<_>) =
+        pending.into_iter().partition(|figure| figure.record.meter() == Meter::Exact);
     gate.comparisons = sampled.len();
     if let Some((part, level)) = too_few_runs(&gate.parts, &sampled, rule) {
         let summary = words::too_few_runs(part, level, gate.comparisons, rule.alpha);
@@ -49,9 +48,7 @@ pub fn gate<'a>(sides: Result<Sides<'a>, String>, rule: &Rule) -> Gate<'a> {
     }
     gate.lines.extend(counted.into_iter().map(|figure| figure.judged(1.0, 1.0)));
     gate.lines.extend(judged(sampled));
-    for budget in &rule.budgets {
-        gate.lines.extend(budget_lines(budget, &gate.parts, rule));
-    }
+    gate.lines.extend(budgets);
     // Stable: within a kind, in the order of the handlers.
     gate.lines.sort_by_key(|line| match line.verdict {
         Verdict::Fail => 0,
@@ -85,49 +82,42 @@ pub fn open_parts(sides: &Sides<'_>, rule: &Rule) -> BTreeSet<Option<String>> {
 }
 
 fn is_open(part: &Part<'_>, rule: &Rule) -> bool {
-    let (_, mut figures) = sorted(part, rule);
-    figures.retain(Pending::is_counted);
-    let failed: BTreeSet<&str> = figures.iter().filter_map(Pending::failed_operation).collect();
+    let records = changes(part);
+    let disagree = disagree_on_budget(&records, rule);
+    let (_, mut figures) = sorted(part, records, rule);
+    figures.retain(|figure| figure.record.meter() == Meter::Exact);
+    let failed: BTreeSet<&str> = figures.iter().filter_map(Figure::failed_operation).collect();
     match part.design.placements() {
-        0..FIRST_PLACEMENTS => {
-            !figures.iter().all(Pending::is_far_within) || disagree_on_budget(part, rule)
-        }
+        0..FIRST_PLACEMENTS => disagree || !figures.iter().all(Figure::is_far_within),
         FIRST_PLACEMENTS..MOST_PLACEMENTS => {
-            figures.iter().any(|it| it.is_astride() && !failed.contains(&*it.record.handler))
-                || disagree_on_budget(part, rule)
+            disagree
+                || figures.iter().any(|it| it.is_astride() && !failed.contains(&*it.record.handler))
         }
         _ => false,
     }
 }
 
-/// Whether some placements of a part keep a budget and others do not.
-fn disagree_on_budget(part: &Part<'_>, rule: &Rule) -> bool {
+/// Whether some placements keep a budget and others do not.
+fn disagree_on_budget(records: &[ChangeRecord], rule: &Rule) -> bool {
     let mut budgets = rule.budgets.iter().filter(|budget| budget.below.meter == Meter::Exact);
     budgets.any(|budget| {
-        let (found, below) = (budgeted(budget, part, rule), budget.below.value);
-        found.into_iter().any(|(_, values)| {
-            let ends = values.ok().and_then(|values| stats::ends(&values));
-            ends.is_some_and(|[low, high]| low < below && high >= below)
+        let mut on = records.iter().filter(|record| budget.is_on(record));
+        on.any(|record| {
+            let ends = stats::ends(&record.candidate_values()).unwrap_or_default();
+            judge::not_spent(budget, record, rule.max_loss).is_none()
+                && ends[0] < budget.below.value
+                && ends[1] >= budget.below.value
         })
     })
 }
 
-impl Pending {
-    /// Whether placements are compared.
-    fn is_counted(&self) -> bool {
-        self.record.placements.is_some()
-    }
-
+impl Figure {
     /// The operation whose mean this is, if it fails in each placement.
     fn failed_operation(&self) -> Option<&str> {
         let is_mean = self.record.statistic == Statistic::Avg;
         load_of(&self.record.handler)
             .filter(|_| is_mean && !self.is_astride() && !self.passes())?;
         Some(&self.record.handler)
-    }
-
-    fn most(&self) -> f64 {
-        self.terms.most(&self.record)
     }
 
     fn passes(&self) -> bool {
@@ -161,22 +151,16 @@ impl Pending {
         let is_done = self.record.statistic == Statistic::Tail && self.passes();
         self.record.is_open(most) || lowest <= most && highest > most && !is_done
     }
-
-    /// Judges it by its adjusted p-values.
-    fn judged(self, slower: f64, faster: f64) -> Line {
-        let found = judge::judge(&self.record, &self.terms, slower, faster);
-        line(self.record, Some(&self.terms), found)
-    }
 }
 
 /// The figures of a part: lines on those that cannot be judged, and those that are still to be.
-fn sorted(part: &Part<'_>, rule: &Rule) -> (Vec<Line>, Vec<Pending>) {
+fn sorted(part: &Part<'_>, records: Vec<ChangeRecord>, rule: &Rule) -> (Vec<Line>, Vec<Figure>) {
     let measured =
         Measured { meter: part.meter(), clock: part.clock(), in_turns: part.design.in_turns };
     let (mut lines, mut pending) = (Vec::new(), Vec::new());
     // The baseline's, which comes before what is judged by a share of it.
     let mut average = None;
-    for record in changes(part) {
+    for record in records {
         if record.statistic == Statistic::Avg {
             average = record.base;
         }
@@ -184,7 +168,7 @@ fn sorted(part: &Part<'_>, rule: &Rule) -> (Vec<Line>, Vec<Pending>) {
             if record.statistic == Statistic::Count {
                 // One line for the whole handler.
                 let found = judge::absent(&record);
-                lines.push(Line { statistic: None, ..line(record, None, found) });
+                lines.push(Line { statistic: None, ..judge::line(record, found) });
             }
             continue;
         }
@@ -193,7 +177,8 @@ fn sorted(part: &Part<'_>, rule: &Rule) -> (Vec<Line>, Vec<Pending>) {
         let (share, floor) = match (limit, record.statistic) {
             (Limit::Off, _) => continue,
             (Limit::By(amount), _) if amount.meter != measured.meter => {
-                lines.push(line(record, None, other_unit(measured.meter, false)));
+                let limits = ["limit as 'tp99=+5 instructions'", "limit as 'tp99=+20ns'"];
+                lines.push(judge::line(record, other_unit(measured.meter, limits)));
                 continue;
             }
             (Limit::By(amount), Statistic::Repeated) => {
@@ -209,55 +194,19 @@ fn sorted(part: &Part<'_>, rule: &Rule) -> (Vec<Line>, Vec<Pending>) {
         };
         let Rule { max_loss, alpha, .. } = *rule;
         let terms = Terms { share, floor, max_loss, alpha, clock: measured.clock };
-        match judge::insufficient(&record) {
-            Some(found) => lines.push(line(record, Some(&terms), found)),
-            None => pending.push(Pending { record, terms }),
+        let figure = Figure { record, terms };
+        match judge::insufficient(&figure.record) {
+            Some(found) => lines.push(figure.line(found)),
+            None => pending.push(figure),
         }
     }
     (lines, pending)
 }
 
-/// The verdict by a limit or budget in the unit that recordings of this meter do not have.
-fn other_unit(measured: Meter, is_budget: bool) -> Line {
-    let words = match (measured, is_budget) {
-        (Meter::Exact, true) => {
-            "its recordings count instructions: write the budget as 'HANDLER:tp99<3000 instructions'"
-        }
-        (Meter::Probes, true) => {
-            "its recordings have durations: write the budget as 'HANDLER:tp99<2us'"
-        }
-        (Meter::Exact, false) => {
-            "its recordings count instructions: write the limit as 'tp99=+5 instructions'"
-        }
-        (Meter::Probes, false) => "its recordings have durations: write the limit as 'tp99=+20ns'",
-    };
-    Line::new(Verdict::Insufficient, words)
-}
-
-/// What was found of a change, with its limits.
-fn line(record: ChangeRecord, terms: Option<&Terms>, found: Line) -> Line {
-    let floor = terms.map(|terms| terms.floor(&record));
-    let (floor_ns, floor_instructions) = match record.meter() {
-        Meter::Probes => (floor, None),
-        Meter::Exact => (None, floor.filter(|_| record.statistic.is_cost())),
-    };
-    Line {
-        part: record.part.clone(),
-        handler: record.handler.clone(),
-        statistic: Some(record.statistic),
-        meter: record.meter(),
-        limit_percent: terms.and_then(|terms| terms.share).map(|share| share * 100.0),
-        floor_ns,
-        floor_instructions,
-        change: Some(record),
-        ..found
-    }
-}
-
 /// The first part of which no comparison can fail, and the level that the smallest p-value has to reach.
 fn too_few_runs<'a, 'b>(
     parts: &'b [Part<'a>],
-    sampled: &[Pending],
+    sampled: &[Figure],
     rule: &Rule,
 ) -> Option<(&'b Part<'a>, f64)> {
     let level = rule.alpha / sampled.len().max(1) as f64;
@@ -272,7 +221,7 @@ fn too_few_runs<'a, 'b>(
 }
 
 /// Lines on figures that probes measured, whose p-values are adjusted for each other.
-fn judged(sampled: Vec<Pending>) -> impl Iterator<Item = Line> {
+fn judged(sampled: Vec<Figure>) -> impl Iterator<Item = Line> {
     let p_values: [fn(&ChangeRecord) -> Option<f64>; 2] = [|of| of.p_slower, |of| of.p_faster];
     let [slower, faster] = p_values.map(|of| {
         let each = sampled.iter().map(|figure| of(&figure.record).unwrap_or(1.0));
@@ -284,20 +233,17 @@ fn judged(sampled: Vec<Pending>) -> impl Iterator<Item = Line> {
     })
 }
 
-/// The values of a budget's figure, or why there are none.
-type Values = Result<Vec<f64>, Box<Line>>;
-
-/// Lines of a budget: one per handler of the candidate and operation that it matches.
-fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
-    let Budget { pattern, statistic, below, text } = budget;
-    let mut lines = Vec::new();
-    for part in parts {
-        for (handler, values) in budgeted(budget, part, rule) {
-            let found = values.map_or_else(|why| *why, |values| within(*below, &values));
-            lines.push(Line { part: part.name.clone(), handler, ..found });
-        }
-    }
+/// Lines of a budget: one per handler of the candidate and operation that it is on.
+fn budget_lines(budget: &Budget, records: &[Vec<ChangeRecord>], rule: &Rule) -> Vec<Line> {
+    let on = records.iter().flatten().filter(|record| budget.is_on(record));
+    let lines = on.map(|record| {
+        let found = judge::not_spent(budget, record, rule.max_loss)
+            .unwrap_or_else(|| judge::within(budget.below, &record.candidate_values()));
+        Line { part: record.part.clone(), handler: record.handler.clone(), ..found }
+    });
+    let mut lines: Vec<Line> = lines.collect();
     if lines.is_empty() {
+        let pattern = &budget.pattern;
         let words = match load_of(pattern.as_str()) {
             Some(_) => format!("no {pattern} was counted with the driver and without it"),
             None => format!("no handler of the candidate matches `{pattern}`"),
@@ -306,93 +252,11 @@ fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
         lines.push(Line { handler: pattern.to_string(), ..found });
     }
     for line in &mut lines {
-        line.statistic = Some(*statistic);
-        line.budget = Some(text.clone());
-        line.meter = below.meter;
+        line.statistic = Some(budget.statistic);
+        line.budget = Some(budget.text.clone());
+        line.meter = budget.below.meter;
     }
     lines
-}
-
-/// The handlers of a part's candidate and its operations that a budget matches.
-fn budgeted(budget: &Budget, part: &Part<'_>, rule: &Rule) -> Vec<(String, Values)> {
-    let mut found = Vec::new();
-    let mut seen = HashSet::new();
-    for handler in part.candidate.iter().flat_map(|run| &run.recording.handlers) {
-        let key = (handler.module.as_deref(), handler.name.as_str());
-        if budget.pattern.matches(&handler.name) && seen.insert(key) {
-            found.push((handler.name.clone(), spent(budget, &part.candidate, key, rule)));
-        }
-    }
-    for load in part.operations() {
-        let name = operation_of(load);
-        if budget.pattern.matches(&name) {
-            let costs = part.candidate.iter().filter_map(|run| run.cost(load));
-            found.push((name, Ok(costs.map(DriverCost::added_ns).collect())));
-        }
-    }
-    if part.meter() != budget.below.meter {
-        found
-            .iter_mut()
-            .for_each(|(_, values)| *values = Err(other_unit(part.meter(), true).into()));
-    }
-    found
-}
-
-/// The values of a handler that a budget is on.
-fn spent(
-    budget: &Budget,
-    runs: &[&Run],
-    (module, name): (Option<&str>, &str),
-    rule: &Rule,
-) -> Values {
-    let Budget { statistic, below, .. } = budget;
-    let handlers: Vec<_> = runs.iter().map(|run| run.handler(module, name)).collect();
-    let calls = handlers.iter().map(|found| found.map_or(0, |handler| handler.count));
-    let (needed, fewest) = (statistic.calls_needed(below.meter), calls.min().unwrap_or(0));
-    if fewest < needed {
-        let words =
-            format!("{statistic} needs {needed} calls in every run, and a run has {fewest}");
-        return Err(Line::new(Verdict::Insufficient, words).into());
-    }
-    let handlers = handlers.into_iter().flatten();
-    let share = handlers.clone().map(lost_share).fold(0.0, f64::max);
-    match judge::lost(share, rule.max_loss, "the figure") {
-        Some(lost) => Err(lost.into()),
-        None => Ok(handlers.filter_map(|of| Some(statistic.of(of)?.value)).collect()),
-    }
-}
-
-/// Judges the values of runs by a budget.
-fn within(below: Amount, values: &[f64]) -> Line {
-    let counted = below.meter == Meter::Exact;
-    let found = match counted {
-        true => stats::median(values).map(|value| (value, [value; 2])),
-        false => stats::level(values, CONFIDENCE).map(|(value, bounds)| {
-            (value, bounds.map_or([value; 2], |bounds| [bounds.lower, bounds.upper]))
-        }),
-    };
-    let Some((value, [lower, upper])) = found else { return Line::without_value() };
-    let verdict = match below.value {
-        most if upper < most => Verdict::Pass,
-        most if lower >= most => Verdict::Fail,
-        _ => Verdict::Inconclusive,
-    };
-    let [value, lower, upper, most] =
-        [value, lower, upper, below.value].map(|value| words::figure(value, below.meter));
-    let runs = match values.len() {
-        1 => "one run".to_owned(),
-        more => format!("{more} runs"),
-    };
-    let ends = stats::ends(values).unwrap_or_default().map(|end| format!("{end:.1}"));
-    let places = words::by_placement("", ends, values.len());
-    let evidence = match verdict {
-        Verdict::Fail if counted => format!("{value}{places}, not below {most}"),
-        _ if counted => format!("{value}{places}, below {most}"),
-        Verdict::Pass => format!("{value}, at most {upper}, below {most}; {runs}"),
-        Verdict::Fail => format!("{value}, at least {lower}, not below {most}; {runs}"),
-        _ => format!("{value}, between {lower} and {upper}, budget {most}; {runs}"),
-    };
-    Line::new(verdict, evidence)
 }
 
 /// Module parameters whose defaults differ, each once.
@@ -403,7 +267,7 @@ fn changed_defaults(parts: &[Part<'_>]) -> Vec<String> {
     Vec::from_iter(words)
 }
 
-fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<String> {
+fn notes(sides: &Sides<'_>, records: &[Vec<ChangeRecord>], rule: &Rule) -> Vec<String> {
     let mut notes = sides.notes.clone();
     for part in &sides.parts {
         let [base, candidate] = [&part.base, &part.candidate]
@@ -429,12 +293,8 @@ fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<String> {
         }
     }
     notes.extend(ordering(sides));
-    let runs = sides.parts.iter().flat_map(Part::runs);
-    let handlers = runs.flat_map(|run| &run.recording.handlers).map(|it| it.name.clone());
-    let operations = sides.parts.iter().flat_map(Part::operations).map(operation_of);
-    let names: BTreeSet<String> = handlers.chain(operations).collect();
     for HandlerRule { pattern, .. } in &rule.handlers {
-        if !names.iter().any(|name| pattern.matches(name)) {
+        if !records.iter().flatten().any(|record| pattern.matches(&record.handler)) {
             notes.push(format!("no handler matches `{pattern}` of the rule file"));
         }
     }

@@ -52,11 +52,11 @@ impl HookReport {
         let mut found = Self::default();
         for (was, is) in alike {
             let words = change(was, is);
-            found.decide(&words, is, &sides, rule);
+            found.decide(&words, is, &sides[1], rule);
             found.changed.push(words);
         }
         for hook in new {
-            found.decide(&hook.to_string(), hook, &sides, rule);
+            found.decide(&hook.to_string(), hook, &sides[1], rule);
             found.more.push(hook.to_string());
         }
         for hook in &old {
@@ -74,21 +74,23 @@ impl HookReport {
                     found.unreached.push(format!("{hook}{hint}"));
                 }
             }
-            let unknown = side.unknown.iter().filter(|why| !found.unknown.contains(why));
-            let unknown: Vec<String> = unknown.cloned().collect();
-            found.unknown.extend(unknown);
+            for why in side.unknown {
+                if !found.unknown.contains(why) {
+                    found.unknown.push(why.clone());
+                }
+            }
         }
         Some(found)
     }
 
     /// A hook that the candidate alone has is judged by what it adds to operations, if one was judged that it lies on.
-    fn decide(&mut self, words: &str, hook: &Hook, sides: &[Side<'_>; 2], rule: &Rule) {
+    fn decide(&mut self, words: &str, hook: &Hook, candidate: &Side<'_>, rule: &Rule) {
         if rule.accept_new.iter().any(|pattern| hook.matches(pattern)) {
             return;
         }
-        if !sides[1].reached(hook) {
+        if !candidate.reached(hook) {
             self.undecided.push(format!("{words}: no load reached it"));
-        } else if !sides[1].is_in_an_operation(hook) {
+        } else if !hook.handlers.iter().any(|it| candidate.in_operations.contains(&**it)) {
             self.undecided.push(format!("{words}: no operation is judged that it lies on"));
         }
     }
@@ -128,37 +130,35 @@ impl HookReport {
 /// The runs of a build.
 struct Side<'a> {
     hooks: Vec<&'a Hook>,
-    unknown: Vec<String>,
-    /// For each run the functions that were called, and whether an operation is judged.
-    runs: Vec<(BTreeSet<&'a str>, bool)>,
+    unknown: &'a [String],
+    /// Functions that were called.
+    called: BTreeSet<&'a str>,
+    /// The same of runs of which an operation is judged.
+    in_operations: BTreeSet<&'a str>,
 }
 
 impl<'a> Side<'a> {
     fn of(runs: &[&'a Recording]) -> Option<Self> {
         let mut modules = runs.iter().flat_map(|run| &run.modules);
         let hooks = modules.find_map(|module| module.hooks.as_ref())?;
-        let of_runs = runs.iter().map(|run| {
-            // A number tells those of one name apart.
-            let names = called(run).filter_map(|name| name.split('#').next());
-            (names.collect(), !run.driver_costs.is_empty())
-        });
+        let judged = runs.iter().filter(|run| !run.driver_costs.is_empty());
         // Without kprobes what is missing would look like what is not registered.
         hooks.is_known().then(|| Self {
             hooks: hooks.list.iter().collect(),
-            unknown: hooks.unknown.clone(),
-            runs: of_runs.collect(),
+            unknown: &hooks.unknown,
+            called: runs.iter().flat_map(|run| stems(run)).collect(),
+            in_operations: judged.flat_map(|run| stems(run)).collect(),
         })
     }
 
     fn reached(&self, hook: &Hook) -> bool {
-        let mut names = hook.handlers.iter();
-        names.all(|name| self.runs.iter().any(|run| run.0.contains(&**name)))
+        hook.handlers.iter().all(|name| self.called.contains(&**name))
     }
+}
 
-    fn is_in_an_operation(&self, hook: &Hook) -> bool {
-        let mut names = hook.handlers.iter();
-        names.any(|name| self.runs.iter().any(|run| run.1 && run.0.contains(&**name)))
-    }
+/// Names of functions that were called, without the number that tells those of one name apart.
+fn stems(run: &Recording) -> impl Iterator<Item = &str> {
+    called(run).filter_map(|name| name.split('#').next())
 }
 
 /// Functions of the driver that were called, whether they were asked for or not.

@@ -1,11 +1,15 @@
 //! The verdict on one figure.
 
+use super::change::CONFIDENCE;
 use super::words::{
     FEWER, but_for, by_placement, changed, figure, grouped, numbers, p_value, percent, signed,
     values,
 };
-use super::{ChangeRecord, ITERATIONS_AN_INSTRUCTION, Line, Side, Statistic, Verdict};
-use crate::recording::Clock;
+use super::{
+    Amount, Budget, ChangeRecord, ITERATIONS_AN_INSTRUCTION, Line, Side, Statistic, Verdict,
+};
+use crate::recording::{Clock, Meter};
+use crate::stats;
 
 /// The limits of one figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,35 +26,173 @@ pub(super) struct Terms {
     pub(super) clock: Clock,
 }
 
-impl Terms {
+/// A figure that is judged.
+#[derive(Debug)]
+pub(super) struct Figure {
+    pub(super) record: ChangeRecord,
+    pub(super) terms: Terms,
+}
+
+impl Figure {
     /// The floor, with the bucket's width.
-    pub(super) fn floor(&self, record: &ChangeRecord) -> f64 {
-        self.floor + record.resolution
+    fn floor(&self) -> f64 {
+        self.terms.floor + self.record.resolution
+    }
+
+    /// What the limit is of the baseline, where it is a share.
+    fn share_of_base(&self) -> f64 {
+        self.terms.share.unwrap_or(0.0) * self.record.base.unwrap_or(0.0)
     }
 
     /// The largest change that passes where calls were counted.
-    pub(super) fn most(&self, record: &ChangeRecord) -> f64 {
-        self.floor(record).max(self.share.unwrap_or(0.0) * record.base.unwrap_or(0.0))
+    pub(super) fn most(&self) -> f64 {
+        self.floor().max(self.share_of_base())
     }
 
     /// The limit, in words; of share and floor the wider one.
-    fn limit(&self, record: &ChangeRecord) -> String {
-        let (floor, meter) = (self.floor(record), record.meter());
-        match self.share {
-            Some(share)
-                if record.percent_bounds.is_some()
-                    && floor <= share * record.base.unwrap_or(0.0) =>
-            {
+    fn limit(&self) -> String {
+        let (floor, record) = (self.floor(), &self.record);
+        match self.terms.share {
+            Some(share) if record.percent_bounds.is_some() && floor <= self.share_of_base() => {
                 percent(share)
             }
             _ if record.statistic == Statistic::Repeated => {
                 format!("+{}: {ITERATIONS_AN_INSTRUCTION} weigh as an instruction", grouped(floor))
             }
             _ if record.statistic == Statistic::Count => format!("+{}", grouped(floor)),
-            Some(_) => format!("{} (floor)", figure(floor, meter)),
-            None => signed(floor, meter),
+            Some(_) => format!("{} (floor)", figure(floor, record.meter())),
+            None => signed(floor, record.meter()),
         }
     }
+
+    /// Judges it by its adjusted p-values of being slower and faster.
+    pub(super) fn judged(self, slower: f64, faster: f64) -> Line {
+        let found = self.found(slower, faster);
+        self.line(found)
+    }
+
+    /// What was found of it, with its limits.
+    pub(super) fn line(self, found: Line) -> Line {
+        let floor = Some(self.floor());
+        let (floor_ns, floor_instructions) = match self.record.meter() {
+            Meter::Probes => (floor, None),
+            Meter::Exact => (None, floor.filter(|_| self.record.statistic.is_cost())),
+        };
+        let limit_percent = self.terms.share.map(|share| share * 100.0);
+        Line { limit_percent, floor_ns, floor_instructions, ..line(self.record, found) }
+    }
+
+    fn found(&self, slower: f64, faster: f64) -> Line {
+        let record = &self.record;
+        if let Some(lost) = lost(record.lost_share, self.terms.max_loss, &values(record)) {
+            return lost;
+        }
+        match (record.change_bounds, record.change, record.placements) {
+            (None, ..) => {
+                let words = format!("{}: too few runs for bounds", values(record));
+                Line::new(Verdict::Inconclusive, words)
+            }
+            (Some(ends), Some(change), Some(placements)) => self.counted(change, ends, placements),
+            (Some(bounds), ..) => self.sampled(bounds, [slower, faster]),
+        }
+    }
+
+    /// Counted calls have no p-value and no bounds: the change itself is above the limit or is not, or passes
+    /// only if further placements say so.
+    fn counted(&self, change: f64, ends: [f64; 2], placements: usize) -> Line {
+        let (record, most, limit) = (&self.record, self.most(), self.limit());
+        let is_open = record.is_open(most);
+        let is_less = !is_open && change < -most;
+        let is_fewer = is_less && record.statistic == Statistic::Count;
+        let verdict = match change > most {
+            true => Verdict::Fail,
+            false if is_open => Verdict::Inconclusive,
+            false => Verdict::Pass,
+        };
+        let ends = ends.map(|end| format!("{end:+.1}"));
+        let evidence = if record.statistic.is_cost() {
+            let faster = if is_less { "faster: " } else { "" };
+            let alike = format!(", {}", ends[0]);
+            let (change, places) = (changed(record), by_placement(&alike, ends, placements));
+            let more = match verdict {
+                Verdict::Inconclusive => {
+                    ": what lies outside of the handlers takes more placements to tell"
+                }
+                _ => "",
+            };
+            format!("{faster}{change}{}{places}, limit {limit}{more}", but_for(record))
+        } else {
+            let fewer = if is_fewer { FEWER } else { "" };
+            let places = by_placement("", ends, placements);
+            format!("{fewer}{}{places}, limit {limit}", numbers(record))
+        };
+        Line { improved: is_less && !is_fewer, ..Line::new(verdict, evidence) }
+    }
+
+    /// It fails if `slower` is below alpha, the lower bound of the change is above the limit, and that of the absolute
+    /// change is above the floor. It passes if an upper bound shows that
+    /// the limit or the floor is kept. Everything else is undecided.
+    fn sampled(&self, bounds: [f64; 2], [slower, faster]: [f64; 2]) -> Line {
+        let (record, terms, floor) = (&self.record, &self.terms, self.floor());
+        let [lowest, highest] = bounds;
+        let relative = terms.share.zip(record.percent_bounds);
+        let relative = relative.map(|(share, ends)| (share, ends.map(|percent| percent / 100.0)));
+        let above = relative.is_none_or(|(share, [lower, _])| lower > share) && lowest > floor;
+        let within = relative.is_some_and(|(share, [_, upper])| upper <= share) || highest <= floor;
+        let below = relative.is_none_or(|(share, [_, upper])| upper < -share) && highest < -floor;
+        let improved = !above && within && below && faster < terms.alpha;
+
+        let (change, limit) = (changed(record), self.limit());
+        let [low, high] = match record.percent_bounds.filter(|_| terms.share.is_some()) {
+            Some(bounds) => bounds.map(|bound| format!("{bound:+.2} %")),
+            None => bounds.map(|bound| signed(bound, record.meter())),
+        };
+        let [is_slower, is_faster] = [slower, faster].map(|p| format!("p {} adjusted", p_value(p)));
+        let (verdict, evidence) = if above && slower < terms.alpha {
+            (Verdict::Fail, format!("{change}, at least {low}, limit {limit}; {is_slower}"))
+        } else if above {
+            let words = format!(
+                "{change}, at least {low}, limit {limit}, but runs of both sides overlap ({is_slower}): measure more runs"
+            );
+            (Verdict::Inconclusive, words)
+        } else if improved {
+            (Verdict::Pass, format!("faster: {change}, at most {high}; {is_faster}"))
+        } else if within {
+            (Verdict::Pass, format!("{change}, at most {high}, limit {limit}"))
+        } else {
+            let quieter = match terms.clock {
+                Clock::Wall => ", or on a quieter machine",
+                Clock::Virtual => "",
+            };
+            let words = format!(
+                "{change}, between {low} and {high}, limit {limit}: measure more runs{quieter}"
+            );
+            (Verdict::Inconclusive, words)
+        };
+        Line { improved, ..Line::new(verdict, evidence) }
+    }
+}
+
+/// What was found of a change.
+pub(super) fn line(record: ChangeRecord, found: Line) -> Line {
+    Line {
+        part: record.part.clone(),
+        handler: record.handler.clone(),
+        statistic: Some(record.statistic),
+        meter: record.meter(),
+        change: Some(record),
+        ..found
+    }
+}
+
+/// The verdict by a limit or budget in the unit that recordings of this meter do not have; what to write where instructions are
+/// counted, and where calls have durations.
+pub(super) fn other_unit(measured: Meter, [counted, timed]: [&str; 2]) -> Line {
+    let words = match measured {
+        Meter::Exact => format!("its recordings count instructions: write the {counted}"),
+        Meter::Probes => format!("its recordings have durations: write the {timed}"),
+    };
+    Line::new(Verdict::Insufficient, words)
 }
 
 /// The verdict on a handler that not both sides called.
@@ -100,106 +242,54 @@ pub(super) fn lost(share: f64, max_loss: f64, uncertain: &str) -> Option<Line> {
     })
 }
 
-/// Judges a change; `p` and `p_faster` are its adjusted p-values of being slower and faster.
-pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64) -> Line {
-    if let Some(lost) = lost(record.lost_share, terms.max_loss, &values(record)) {
-        return lost;
+/// The verdict if a budget cannot be judged by what the candidate took.
+pub(super) fn not_spent(budget: &Budget, record: &ChangeRecord, max_loss: f64) -> Option<Line> {
+    let Budget { statistic, below, .. } = budget;
+    let (needed, fewest) = (statistic.calls_needed(below.meter), record.candidate_calls.fewest);
+    if record.meter() != below.meter {
+        let budgets =
+            ["budget as 'HANDLER:tp99<3000 instructions'", "budget as 'HANDLER:tp99<2us'"];
+        return Some(other_unit(record.meter(), budgets));
     }
-    match (record.change_bounds, record.change, record.placements) {
-        (None, ..) => {
-            Line::new(Verdict::Inconclusive, format!("{}: too few runs for bounds", values(record)))
-        }
-        (Some(ends), Some(change), Some(placements)) => {
-            counted(record, terms, change, ends, placements)
-        }
-        (Some(bounds), ..) => sampled(record, terms, bounds, [p, p_faster]),
+    if fewest < needed {
+        let words =
+            format!("{statistic} needs {needed} calls in every run, and a run has {fewest}");
+        return Some(Line::new(Verdict::Insufficient, words));
     }
+    lost(record.candidate_lost_share, max_loss, "the figure")
 }
 
-/// Counted calls have no p-value and no bounds: the change itself is above the limit or is not, or passes
-/// only if further placements say so.
-fn counted(
-    record: &ChangeRecord,
-    terms: &Terms,
-    change: f64,
-    ends: [f64; 2],
-    placements: usize,
-) -> Line {
-    let most = terms.most(record);
-    let is_open = record.is_open(most);
-    let is_less = !is_open && change < -most;
-    let is_fewer = is_less && record.statistic == Statistic::Count;
-    let verdict = match change > most {
-        true => Verdict::Fail,
-        false if is_open => Verdict::Inconclusive,
-        false => Verdict::Pass,
+/// Judges the values of runs by a budget.
+pub(super) fn within(below: Amount, values: &[f64]) -> Line {
+    let counted = below.meter == Meter::Exact;
+    let found = match counted {
+        true => stats::median(values).map(|value| (value, [value; 2])),
+        false => stats::level(values, CONFIDENCE).map(|(value, bounds)| {
+            (value, bounds.map_or([value; 2], |bounds| [bounds.lower, bounds.upper]))
+        }),
     };
-    let limit = terms.limit(record);
-    let ends = ends.map(|end| format!("{end:+.1}"));
-    let evidence = if record.statistic.is_cost() {
-        let faster = if is_less { "faster: " } else { "" };
-        let alike = format!(", {}", ends[0]);
-        let (change, places) = (changed(record), by_placement(&alike, ends, placements));
-        let more = match verdict {
-            Verdict::Inconclusive => {
-                ": what lies outside of the handlers takes more placements to tell"
-            }
-            _ => "",
-        };
-        format!("{faster}{change}{}{places}, limit {limit}{more}", but_for(record))
-    } else {
-        let fewer = if is_fewer { FEWER } else { "" };
-        format!("{fewer}{}{}, limit {limit}", numbers(record), by_placement("", ends, placements))
+    let Some((value, [lower, upper])) = found else { return Line::without_value() };
+    let verdict = match below.value {
+        most if upper < most => Verdict::Pass,
+        most if lower >= most => Verdict::Fail,
+        _ => Verdict::Inconclusive,
     };
-    Line { improved: is_less && !is_fewer, ..Line::new(verdict, evidence) }
-}
-
-/// It fails if `p` is below alpha, the lower bound of the change is above the limit, and that of the absolute
-/// change is above the floor. It passes if an upper bound shows that
-/// the limit or the floor is kept. Everything else is undecided.
-fn sampled(
-    record: &ChangeRecord,
-    terms: &Terms,
-    bounds: [f64; 2],
-    [p, p_faster]: [f64; 2],
-) -> Line {
-    let [lowest, highest] = bounds;
-    let floor = terms.floor(record);
-    let relative = terms.share.zip(record.percent_bounds);
-    let relative = relative.map(|(share, ends)| (share, ends.map(|percent| percent / 100.0)));
-    let above = relative.is_none_or(|(share, [lower, _])| lower > share) && lowest > floor;
-    let within = relative.is_some_and(|(share, [_, upper])| upper <= share) || highest <= floor;
-    let faster = relative.is_none_or(|(share, [_, upper])| upper < -share) && highest < -floor;
-    let improved = !above && within && faster && p_faster < terms.alpha;
-
-    let (change, limit) = (changed(record), terms.limit(record));
-    let [low, high] = match record.percent_bounds.filter(|_| terms.share.is_some()) {
-        Some(bounds) => bounds.map(|bound| format!("{bound:+.2} %")),
-        None => bounds.map(|bound| signed(bound, record.meter())),
+    let [value, lower, upper, most] =
+        [value, lower, upper, below.value].map(|value| figure(value, below.meter));
+    let runs = match values.len() {
+        1 => "one run".to_owned(),
+        more => format!("{more} runs"),
     };
-    let [is_slower, is_faster] = [p, p_faster].map(|p| format!("p {} adjusted", p_value(p)));
-    let (verdict, evidence) = if above && p < terms.alpha {
-        (Verdict::Fail, format!("{change}, at least {low}, limit {limit}; {is_slower}"))
-    } else if above {
-        let words = format!(
-            "{change}, at least {low}, limit {limit}, but runs of both sides overlap ({is_slower}): measure more runs"
-        );
-        (Verdict::Inconclusive, words)
-    } else if improved {
-        (Verdict::Pass, format!("faster: {change}, at most {high}; {is_faster}"))
-    } else if within {
-        (Verdict::Pass, format!("{change}, at most {high}, limit {limit}"))
-    } else {
-        let quieter = match terms.clock {
-            Clock::Wall => ", or on a quieter machine",
-            Clock::Virtual => "",
-        };
-        let words = format!(
-            "{change}, between {low} and {high}, limit {limit}: measure more runs{quieter}"
-        );
-        (Verdict::Inconclusive, words)
+    let ends = stats::ends(values).unwrap_or_default().map(|end| format!("{end:.1}"));
+    let places = by_placement("", ends, values.len());
+    let evidence = match verdict {
+        Verdict::Fail if counted => format!("{value}{places}, not below {most}"),
+        _ if counted => format!("{value}{places}, below {most}"),
+        Verdict::Pass => format!("{value}, at most {upper}, below {most}; {runs}"),
+        Verdict::Fail => format!("{value}, at least {lower}, not below {most}; {runs}"),
+        _ => format!("{value}, between {lower} and {upper}, budget {most}; {runs}"),
     };
-    Line { improved, ..Line::new(verdict, evidence) }
+    Line::new(verdict, evidence)
 }
 
 #[cfg(test)]
@@ -227,6 +317,10 @@ mod tests {
             candidate_calls: calls,
             ..ChangeRecord::default()
         }
+    }
+
+    fn judge(record: &ChangeRecord, terms: &Terms, slower: f64, faster: f64) -> Line {
+        Figure { record: record.clone(), terms: *terms }.judged(slower, faster)
     }
 
     /// Every condition of a failure holds in the first case, and one after the other does not.

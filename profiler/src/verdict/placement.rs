@@ -1,7 +1,7 @@
 //! The change of a counted figure. A run is repeatable to the bit, so nothing is estimated: builds are compared placement by
 //! placement, and what differs from one to the other is shown.
 
-use super::{Design, Observed};
+use super::{ChangeRecord, Design, Observed};
 use crate::stats::{ends, median};
 
 /// Placements that are measured where builds differ. One placement may be an outlier, in which an object lies elsewhere; the median of
@@ -13,85 +13,59 @@ pub const FIRST_PLACEMENTS: usize = 3;
 /// decisions, where it is one of six with two of three.
 pub const MOST_PLACEMENTS: usize = 9;
 
-/// A figure on both sides over placements.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Placed {
-    /// Medians of the baseline and of the candidate.
-    pub(super) sides: [f64; 2],
-    /// Median of the differences.
-    pub(super) change: f64,
-    /// Lowest and highest difference.
-    pub(super) ends: [f64; 2],
-    /// What a single call makes, or of an operation what is no build's, which is not in the change.
-    pub(super) one_call: f64,
-    /// The change if further placements, which have to decide about [what is apart](Separation) of the driver's functions, say the
-    /// opposite of these; `None` if they need not.
-    pub(super) otherwise: Option<f64>,
-}
-
 /// A figure of both sides, by run.
 pub(super) type Figures = [Vec<Option<Observed>>; 2];
 
-/// A percentile of an operation on both sides.
-pub(super) struct Tail {
-    /// Of whole operations, with the instructions outside of the driver's functions.
-    pub(super) whole: Figures,
-    /// Of what the driver's functions took of each operation.
-    pub(super) within: Figures,
+/// The change of a figure, in a record that says nothing else; `None` unless some placement has both sides.
+pub(super) fn placed(pairs: &[Pair]) -> Option<ChangeRecord> {
+    let Separation { apart, open } = outside_over(pairs);
+    let otherwise = open.then(|| median(&differences(pairs, !apart))).flatten();
+    changed(pairs, &differences(pairs, apart), otherwise)
 }
 
-impl Placed {
-    /// `None` unless some placement has both sides; runs of one placement and side are averaged.
-    pub(super) fn of(design: &Design, figures: &Figures) -> Option<Self> {
-        let pairs = pairs(design, figures);
-        let Separation { apart, open } = outside_over(&pairs);
-        let placed = Self::new(&pairs, &differences(&pairs, apart))?;
-        let otherwise = open.then(|| median(&differences(&pairs, !apart))).flatten();
-        Some(Self { otherwise, ..placed })
-    }
+/// The change of a tail over all percentiles, of whole operations and of what the driver's functions took of each, with the sides of
+/// the percentile that is `shown`.
+///
+/// The operations that take most and those in which the driver takes most are not always the same, and the kernel has slow
+/// operations of its own. So in each placement a tail has changed by no more than either the percentiles of whole operations or
+/// those of the driver's part say, each by that which became worse by most, and not at all where one is longer and the other shorter;
+/// but a percentile whose part outside of the driver's functions is [apart](Separation) counts as it is, and one of the driver's part
+/// that is not does not count.
+pub(super) fn placed_tail(percentiles: &[[Vec<Pair>; 2]], shown: &[Pair]) -> Option<ChangeRecord> {
+    let over = percentiles.iter().map(|[whole, within]| {
+        let values = within.iter().map(|pair| pair.map(|it| it.value));
+        [outside_over(whole), separation(values, 0.0)]
+    });
+    let over: Vec<[Separation; 2]> = over.collect();
+    let is_open = over.iter().flatten().any(|it| it.open);
+    let otherwise =
+        is_open.then(|| median(&tail_differences(percentiles, &over, |it| it.apart != it.open)));
+    changed(shown, &tail_differences(percentiles, &over, |it| it.apart), otherwise.flatten())
+}
 
-    /// The change of a tail over all percentiles, with the sides of the one that is `shown`.
-    ///
-    /// The operations that take most and those in which the driver takes most are not always the same, and the kernel has slow
-    /// operations of its own. So in each placement a tail has changed by no more than either the percentiles of whole operations or
-    /// those of the driver's part say, each by that which became worse by most, and not at all where one is longer and the other shorter;
-    /// but a percentile whose part outside of the driver's functions is [apart](Separation) counts as it is, and one of the driver's part
-    /// that is not does not count.
-    pub(super) fn of_tail(design: &Design, percentiles: &[Tail], shown: &Tail) -> Option<Self> {
-        let tails = percentiles.iter();
-        let tails = tails.map(|tail| [&tail.whole, &tail.within].map(|it| pairs(design, it)));
-        let tails: Vec<[Vec<Pair>; 2]> = tails.collect();
-        let over = tails.iter().map(|[whole, within]| {
-            let values = within.iter().map(|pair| pair.map(|it| it.value));
-            [outside_over(whole), separation(values, 0.0)]
-        });
-        let over: Vec<[Separation; 2]> = over.collect();
-        let differences = tail_differences(&tails, &over, |it| it.apart);
-        let placed = Self::new(&pairs(design, &shown.whole), &differences)?;
-        let is_open = over.iter().flatten().any(|it| it.open);
-        let otherwise =
-            is_open.then(|| median(&tail_differences(&tails, &over, |it| it.apart != it.open)));
-        Some(Self { otherwise: otherwise.flatten(), ..placed })
-    }
-
-    fn new(pairs: &[Pair], differences: &[f64]) -> Option<Self> {
-        let all = |of: fn(&Pair) -> f64| median(&pairs.iter().map(of).collect::<Vec<f64>>());
-        let change = median(differences)?;
-        Some(Self {
-            sides: [all(|[base, _]| base.value)?, all(|[_, new]| new.value)?],
-            change,
-            ends: ends(differences)?,
-            one_call: all(|[base, new]| new.value - base.value)? - change,
-            otherwise: None,
-        })
-    }
+fn changed(pairs: &[Pair], differences: &[f64], otherwise: Option<f64>) -> Option<ChangeRecord> {
+    let all = |of: fn(&Pair) -> f64| median(&pairs.iter().map(of).collect::<Vec<f64>>());
+    let (change, ends) = (median(differences)?, ends(differences)?);
+    let base = all(|[base, _]| base.value)?;
+    let one_call = all(|[base, new]| new.value - base.value)? - change;
+    Some(ChangeRecord {
+        base: Some(base),
+        candidate: all(|[_, new]| new.value),
+        change: Some(change),
+        one_call: (one_call != 0.0).then_some(one_call),
+        otherwise,
+        change_bounds: Some(ends),
+        percent: (base > 0.0).then(|| change / base * 100.0),
+        percent_bounds: (base > 0.0).then(|| ends.map(|end| end / base * 100.0)),
+        ..ChangeRecord::default()
+    })
 }
 
 /// A placement's baseline and candidate.
-type Pair = [Observed; 2];
+pub(super) type Pair = [Observed; 2];
 
 /// The placements that have both sides.
-fn pairs(design: &Design, [base, candidate]: &Figures) -> Vec<Pair> {
+pub(super) fn pairs(design: &Design, [base, candidate]: &Figures) -> Vec<Pair> {
     let pairs = design.pairs().into_iter();
     pairs
         .filter_map(|[of_base, new]| Some([mean(base, &of_base)?, mean(candidate, &new)?]))
@@ -195,7 +169,7 @@ fn separation(sides: impl Iterator<Item = [f64; 2]>, may: f64) -> Separation {
     }
 }
 
-/// As [`Placed::of_tail`], in each placement.
+/// As [`placed_tail`], in each placement.
 fn tail_differences(
     percentiles: &[[Vec<Pair>; 2]],
     over: &[[Separation; 2]],
@@ -210,7 +184,7 @@ fn tail_differences(
     differences.collect()
 }
 
-/// As [`Placed::of_tail`], of one placement: whole operations and the driver's part by percentile, and which are apart, of the first
+/// As [`placed_tail`], of one placement: whole operations and the driver's part by percentile, and which are apart, of the first
 /// what is outside of the driver's functions.
 fn tail_difference(percentiles: &[[Pair; 2]], apart: &[[bool; 2]]) -> f64 {
     let all = percentiles.iter().zip(apart);
@@ -329,9 +303,10 @@ mod tests {
             let whole = figures(56_000.0).map(|side: Vec<Option<Observed>>| {
                 side.into_iter().map(|it| it.map(of_whole)).collect()
             });
-            let tail = [Tail { whole, within: figures(0.0) }];
-            let placed = Placed::of_tail(&of_placements(within[0].len()), &tail, &tail[0]).unwrap();
-            (placed.change, placed.otherwise)
+            let design = of_placements(within[0].len());
+            let tail = [whole, figures(0.0)].map(|figures| pairs(&design, &figures));
+            let placed = placed_tail(std::slice::from_ref(&tail), &tail[0]).unwrap();
+            (placed.change.unwrap(), placed.otherwise)
         };
         assert_eq!(of([&[400.0], &[417.0]]), (17.0, Some(0.0)));
         assert_eq!(of([&[400.0; 5], &[417.0; 5]]), (17.0, None));
@@ -368,10 +343,11 @@ mod tests {
         let side = |values: &[f64]| -> Vec<Option<Observed>> {
             values.iter().map(|value| Some(Observed::exact(*value))).collect()
         };
-        let placed =
-            Placed::of(&design, &[side(&[10.0, 12.0]), side(&[14.0, 16.0, 17.0])]).unwrap();
-        assert_eq!((placed.sides, placed.ends), ([11.0, 16.0], [3.0, 7.0]));
-        assert_eq!(placed.change, 5.0, "of 3, 5, 5 and 7");
-        assert_eq!(Placed::of(&design, &[side(&[]), side(&[1.0])]), None);
+        let of = |figures: Figures| placed(&pairs(&design, &figures));
+        let change = of([side(&[10.0, 12.0]), side(&[14.0, 16.0, 17.0])]).unwrap();
+        assert_eq!((change.base, change.candidate), (Some(11.0), Some(16.0)));
+        assert_eq!(change.change_bounds, Some([3.0, 7.0]));
+        assert_eq!(change.change, Some(5.0), "of 3, 5, 5 and 7");
+        assert_eq!(of([side(&[]), side(&[1.0])]), None);
     }
 }

@@ -2,13 +2,28 @@
 
 use std::collections::BTreeSet;
 
-use super::{Design, Side};
+use serde::{Deserialize, Serialize};
+
+use super::Design;
 use crate::load::{BuiltinKind, LoadStatus};
 use crate::recording::unlike::{Difference, Use, What, differences, failing_otherwise};
 use crate::recording::warning::{Code, SHED};
 use crate::recording::{Clock, DriverCost, HandlerRecording, Meter, Recording};
 use crate::terminal::clean;
 use crate::text::listed;
+
+/// One of the two builds that are measured and compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+#[derive(strum::Display)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Side {
+    /// The accepted build; also the only one that is measured.
+    Baseline,
+    /// The judged build.
+    Candidate,
+}
 
 /// A run, with a name for messages: its file, and its number in it.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,13 +102,6 @@ impl<'a> Part<'a> {
         self.base.iter().chain(&self.candidate).copied()
     }
 
-    /// The loads of which every run of both sides says what the driver costs an operation.
-    pub(super) fn operations(&self) -> Vec<BuiltinKind> {
-        let first = self.runs().next().into_iter().flat_map(|run| &run.recording.driver_costs);
-        let loads = first.map(|cost| cost.load);
-        loads.filter(|load| self.runs().all(|run| run.cost(*load).is_some())).collect()
-    }
-
     /// What the figures of handlers are: all runs have one meter.
     pub fn meter(&self) -> Meter {
         self.runs().next().map_or(Meter::Probes, |run| run.recording.meter)
@@ -111,10 +119,7 @@ impl<'a> Part<'a> {
 
 impl<'a> Sides<'a> {
     /// Runs of a candidate only, to judge by budgets.
-    ///
-    /// # Errors
-    /// If a run was interrupted, its load failed, its books do not balance, or runs are of two meters.
-    pub fn of_candidate(candidate: &'a [Run]) -> Result<Self, String> {
+    fn of_candidate(candidate: &'a [Run]) -> Result<Self, String> {
         fit(&candidate.iter().collect::<Vec<_>>(), false)?;
         let names = part_names(candidate).into_iter();
         let parts = names.map(|name| Part::of(name, &[], candidate, false)).collect();
@@ -123,7 +128,7 @@ impl<'a> Sides<'a> {
         Ok(Self { parts, notes })
     }
 
-    /// Sorts the runs of both sides into parts.
+    /// Sorts the runs of both sides into parts; without a baseline there are budgets to judge, and nothing has to be alike.
     ///
     /// # Errors
     /// If a run was interrupted, its load failed or its books do not balance; if one is a copy of another;
@@ -134,6 +139,9 @@ impl<'a> Sides<'a> {
         allowed: &[What],
         independent: bool,
     ) -> Result<Self, String> {
+        if base.is_empty() {
+            return Self::of_candidate(candidate);
+        }
         fit(&base.iter().chain(candidate).collect::<Vec<_>>(), true)?;
         let names = [base, candidate].map(part_names);
         let (mut notes, mut parts, mut unlike) = (Vec::new(), Vec::new(), Vec::new());

@@ -16,9 +16,11 @@ use crate::verdict::{Outcome, Run};
 
 type Render = fn(&GateReport) -> Vec<u8>;
 
-/// The requested files, opened before anything is judged, so that no decision is lost to an output that cannot be written.
+/// Where a report goes, opened before anything is judged, so that no decision is lost to an output that cannot be written.
 pub(super) struct Outputs {
     reports: Vec<(OutputFile, Render)>,
+    format: Format,
+    annotations: bool,
     new_baseline: Option<OutputFile>,
 }
 
@@ -37,26 +39,31 @@ impl Outputs {
             }
         }
         let new_baseline = args.update_baseline.as_deref().map(OutputFile::open).transpose()?;
-        Ok(Self { reports, new_baseline })
+        let on_github = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
+        let annotations = on_github || args.annotations;
+        Ok(Self { reports, format: args.format, annotations, new_baseline })
     }
 
     /// Writes the reports, and on a pass the new baseline; else fails with the outcome.
-    pub(super) fn write(
-        self,
-        args: &GateArgs,
-        report: &GateReport,
-        candidate: Vec<Run>,
-    ) -> Result<(), Failure> {
+    pub(super) fn write(self, report: &GateReport, candidate: Vec<Run>) -> Result<(), Failure> {
         for (file, render) in self.reports {
             file.commit(&render(report))?;
         }
-        show(args, report)?;
+        match self.format {
+            Format::Json => data_to_stdout(&indented(report))?,
+            Format::Markdown => to_stdout(&export::document(report).markdown())?,
+            Format::Text if self.annotations => {
+                let text = export::text(report, stdout_width());
+                to_stdout(&(text + &export::annotations(report)))?;
+            }
+            Format::Text => to_stdout(&export::text(report, stdout_width()))?,
+        }
         if let Some(path) = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|it| !it.is_empty()) {
             append(Path::new(&path), &export::document(report).markdown())?;
         }
         if report.outcome != Outcome::Pass {
-            let kept = match &args.update_baseline {
-                Some(path) => format!("; {} is unchanged", path.display()),
+            let kept = match &self.new_baseline {
+                Some(file) => format!("; {} is unchanged", file.path().display()),
                 None => String::new(),
             };
             let text = export::conclusion(report.outcome, &report.sentence()) + &kept;
@@ -67,21 +74,6 @@ impl Outputs {
             file.commit(&Series::new("baseline", runs).to_json())?;
         }
         Ok(())
-    }
-}
-
-fn show(args: &GateArgs, report: &GateReport) -> Result<(), Failure> {
-    let on_github = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
-    match args.format {
-        Format::Json => data_to_stdout(&indented(report)),
-        Format::Markdown => to_stdout(&export::document(report).markdown()),
-        Format::Text => {
-            let mut text = export::text(report, stdout_width());
-            if on_github || args.annotations {
-                text.push_str(&export::annotations(report));
-            }
-            to_stdout(&text)
-        }
     }
 }
 
