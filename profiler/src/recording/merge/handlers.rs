@@ -40,7 +40,7 @@ impl Handlers {
 
     /// The sums, by module and name, of histograms of `layout`.
     pub(super) fn finish(self, layout: &HistogramLayout) -> Result<Vec<HandlerRecording>, Failure> {
-        if layout.counters().saturating_mul(self.0.len() as u64) > MAX_COUNTERS_IN_ALL {
+        if layout.counters().saturating_mul(self.0.len()) > MAX_COUNTERS_IN_ALL {
             let text = format!(
                 "the sum would have {} handlers, more than are read at its precision: merge recordings of fewer modules, or \
                  measure with fewer digits",
