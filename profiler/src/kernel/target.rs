@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fs, iter,
     path::PathBuf,
+    sync::Arc,
 };
 
 use foldhash::HashSet;
@@ -203,7 +204,7 @@ struct Scope<'a> {
     /// The functions that were asked for.
     symbols: Symbols,
     /// `None` if the kernel has none.
-    btf: Option<Btf>,
+    btf: Option<Arc<Btf>>,
     /// Names that ftrace can trace; `None` if tracefs cannot be read: then the kernel decides. Read on first use: the kernel
     /// takes long to produce the list.
     traceable: OnceCell<Option<HashSet<String>>>,
