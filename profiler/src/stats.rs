@@ -50,15 +50,16 @@ pub fn nearest_rank(count: u64, quantile: f64) -> Option<u64> {
 /// three significant digits, 1/100 at two.
 pub fn quantile(buckets: &[Bucket], quantile: f64) -> Option<u64> {
     let total = buckets.iter().fold(0_u64, |sum, bucket| sum.saturating_add(bucket.count));
-    at_rank(buckets, nearest_rank(total, quantile)?)
+    let upper_ends = buckets.iter().map(|bucket| (bucket.to_ns, bucket.count));
+    at_rank(upper_ends, nearest_rank(total, quantile)?)
 }
 
-/// The upper end of the bucket that holds the value of this rank, from 1; `None` beyond the last.
-pub fn at_rank(buckets: &[Bucket], rank: u64) -> Option<u64> {
+/// The value of this rank, from 1, of ascending ones, each with how often it occurs; `None` beyond the last.
+pub fn at_rank(values: impl IntoIterator<Item = (u64, u64)>, rank: u64) -> Option<u64> {
     let mut seen = 0_u64;
-    buckets.iter().find_map(|bucket| {
-        seen = seen.saturating_add(bucket.count);
-        (seen >= rank).then_some(bucket.to_ns)
+    values.into_iter().find_map(|(value, times)| {
+        seen = seen.saturating_add(times);
+        (seen >= rank).then_some(value)
     })
 }
 
