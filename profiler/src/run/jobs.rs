@@ -42,7 +42,7 @@ pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
         } else if !args.bpf_progs.is_empty() {
             resolve_programs(&args.bpf_progs)?
         } else {
-            KernelFiles::default().resolve_all(args.module.as_deref(), &args.handlers)?
+            KernelFiles::default().resolve(args.module.as_deref(), &args.handlers)?
         };
         let (loads, duration) = loads(args, None)?;
         return Ok(vec![Job {
@@ -139,7 +139,7 @@ fn resolve(
 ) -> Result<Resolved, Failure> {
     let files = KernelFiles::default();
     let names: Vec<String> = hook.handlers.iter().map(|wanted| wanted.name.clone()).collect();
-    let error = match files.resolve_all(module, &names) {
+    let error = match files.resolve(module, &names) {
         Ok(resolved) => return Ok(resolved),
         Err(error) if error.code == exit::CANNOT_MEASURE => return Err(error),
         Err(error) => error,
@@ -159,7 +159,7 @@ fn resolve(
     }
     let (missing, why) = (Handlers(missing), reasons.join("; "));
     warnings.push(Warning::HandlerMissing(missing, part.name.clone(), why).into());
-    files.resolve_all(module, &present)
+    files.resolve(module, &present)
 }
 
 /// A warning if the module says that the hook is switched off.

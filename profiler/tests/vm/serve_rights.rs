@@ -21,7 +21,7 @@ const OUTER: &str = "testbed_outer";
 
 fn resolved(names: &[&str]) -> Vec<Target> {
     let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-    KernelFiles::default().resolve(Some(testbed::NAME), &names).unwrap()
+    KernelFiles::default().resolve(Some(testbed::NAME), &names).unwrap().targets
 }
 
 fn attached(names: &[&str], backend: Option<Backend>) -> Result<Probes, ProbeError> {
