@@ -23,7 +23,8 @@ pub fn btf(bytes: &[u8]) {
         return;
     };
     let path = Path::new("fuzz");
-    let Ok(btf) = Btf::in_blobs((base, path), (own, path)) else { return };
+    let Ok(base) = Btf::parse(base, path, None) else { return };
+    let Ok(btf) = Btf::parse(own, path, Some(base)) else { return };
     assert!(btf.count() <= own.len());
     btf.ids("connect");
     btf.has_member("sock", "sk");

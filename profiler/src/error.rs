@@ -65,7 +65,16 @@ impl Failure {
         Self { code, message: message.into() }
     }
 
-    /// What an error of the system is, for `map_err`: a file or folder that cannot be written.
+    /// What an error of the system is, for `map_err`: a file that cannot be read.
+    pub fn cannot_read(path: &Path) -> impl Fn(io::Error) -> Self {
+        let path = path.display();
+        move |why| {
+            let text = format!("cannot read {path}: {why}: check the path and its permissions");
+            Self::new(exit::BAD_INPUT, text)
+        }
+    }
+
+    /// The same: a file or folder that cannot be written.
     pub fn cannot_write(path: &Path) -> impl Fn(io::Error) -> Self {
         move |why| Self::new(exit::BAD_OUTPUT, format!("cannot write {}: {why}", path.display()))
     }

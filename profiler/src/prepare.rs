@@ -116,7 +116,8 @@ fn write_with_btf(
         let why = "it wrote no section .BTF, for which it needs objcopy (package binutils)";
         no_btf(path, &format!("{why}; it said: {said}"))
     })?;
-    let functions = Btf::in_blobs((base_btf, base), (btf, path))
+    let functions = Btf::parse(base_btf, base, None)
+        .and_then(|base| Btf::parse(btf, path, Some(base)))
         .map_err(|error| no_btf(path, &error.to_string()))?
         .count();
     if functions == 0 {

@@ -44,28 +44,24 @@ pub fn nearest_rank(count: u64, quantile: f64) -> Option<u64> {
 }
 
 /// Nearest-rank quantile in nanoseconds, 0.99 for TP99: the upper end of its bucket (HdrHistogram's highest equivalent
-/// value). `None` without values.
+/// value), but at most `max_ns`, the exact maximum. `None` without values.
 ///
 /// The exact value at that rank is lower by less than the width of the bucket: 1/1000 of the value at
 /// three significant digits, 1/100 at two.
-pub fn quantile(buckets: &[Bucket], quantile: f64) -> Option<u64> {
+pub fn quantile(buckets: &[Bucket], quantile: f64, max_ns: Option<u64>) -> Option<u64> {
     let total = buckets.iter().fold(0_u64, |sum, bucket| sum.saturating_add(bucket.count));
-    at_rank(buckets, nearest_rank(total, quantile)?)
-}
-
-/// The upper end of the bucket that holds the value of this rank, from 1; `None` beyond the last.
-pub fn at_rank(buckets: &[Bucket], rank: u64) -> Option<u64> {
-    let mut seen = 0_u64;
-    buckets.iter().find_map(|bucket| {
-        seen = seen.saturating_add(bucket.count);
-        (seen >= rank).then_some(bucket.to_ns)
-    })
-}
-
-/// As [`quantile`], but at most `max_ns`, the exact maximum: a bucket may end above it.
-pub fn quantile_within(buckets: &[Bucket], quantile: f64, max_ns: Option<u64>) -> Option<u64> {
-    let value = self::quantile(buckets, quantile)?;
+    let upper_ends = buckets.iter().map(|bucket| (bucket.to_ns, bucket.count));
+    let value = at_rank(upper_ends, nearest_rank(total, quantile)?)?;
     Some(max_ns.map_or(value, |max| value.min(max)))
+}
+
+/// The value of this rank, from 1, of ascending ones, each with how often it occurs; `None` beyond the last.
+pub fn at_rank(values: impl IntoIterator<Item = (u64, u64)>, rank: u64) -> Option<u64> {
+    let mut seen = 0_u64;
+    values.into_iter().find_map(|(value, times)| {
+        seen = seen.saturating_add(times);
+        (seen >= rank).then_some(value)
+    })
 }
 
 /// Mean of values, each with how often it occurs; `None` without one.
@@ -134,7 +130,7 @@ mod tests {
             for q in [q, 0.5, 0.9, 0.95, 0.99, 1.0] {
                 let rank = nearest_rank(values.len() as u64, q).expect("not empty");
                 let exact = values[rank as usize - 1];
-                let found = quantile(&buckets, q).expect("not empty");
+                let found = quantile(&buckets, q, None).expect("not empty");
                 prop_assert_eq!(found, histogram.highest_equivalent(exact));
                 prop_assert!(found - exact <= exact / 1000);
             }

@@ -44,9 +44,7 @@ pub(crate) fn read(path: &Path) -> Result<String, Failure> {
     let shown = path.display();
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|it| it.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
-    if let Err(error) = read {
-        bail!(BAD_INPUT, "cannot read {shown}: {error}: check the path and its permissions");
-    }
+    read.map_err(Failure::cannot_read(path))?;
     match String::from_utf8(bytes) {
         Ok(text) if text.len() as u64 <= MAX_FILE_BYTES => Ok(text),
         _ => bail!(BAD_INPUT, "cannot use {shown}: it is no UTF-8 text of at most 1 MiB"),

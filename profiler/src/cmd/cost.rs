@@ -16,7 +16,7 @@ pub fn run(args: &CostArgs) -> Result<(), Failure> {
     privileges::check()?;
     super::restore_tracefs();
     let handlers = [args.handler.clone()];
-    let targets = KernelFiles::default().resolve(args.module.as_deref(), &handlers)?;
+    let targets = KernelFiles::default().resolve(args.module.as_deref(), &handlers)?.targets;
     let [target] = targets.as_slice() else {
         bail!(USAGE, "`{}` matches several handlers: name one", args.handler);
     };

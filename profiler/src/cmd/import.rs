@@ -10,7 +10,7 @@ use crate::cli::TraceCmdArgs;
 use crate::error::Failure;
 use crate::export::{Unit, table};
 use crate::progress::Progress;
-use crate::trace_cmd::{Import, unreadable};
+use crate::trace_cmd::Import;
 
 /// Prints the table and the percentiles of a file of function_graph text, and writes its recording.
 ///
@@ -24,8 +24,8 @@ pub fn trace_cmd(args: &TraceCmdArgs) -> Result<(), Failure> {
     let (mut input, size): (Box<dyn Read>, _) = if stdin {
         (Box::new(io::stdin().lock()), None)
     } else {
-        let file = File::open(&args.file).map_err(|error| unreadable(&name, &error))?;
-        let metadata = file.metadata().map_err(|error| unreadable(&name, &error))?;
+        let file = File::open(&args.file).map_err(Failure::cannot_read(&args.file))?;
+        let metadata = file.metadata().map_err(Failure::cannot_read(&args.file))?;
         let size = metadata.is_file().then_some(metadata.len());
         (Box::new(file), size)
     };

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -132,7 +133,7 @@ pub(super) fn all(machine: &Machine, module: Option<&str>) -> Vec<Check> {
     checks.push(kernel_btf(&folder, &functions));
     // Before backends are tried, which raises the limit.
     let locked_memory = memlock(root, &status);
-    let tried = tried_backends(machine, &checks, functions.as_ref().ok());
+    let tried = tried_backends(machine, &checks, functions.as_deref().ok());
     checks.extend(tried);
     let support = module_btf_support(&folder);
     let supported = support.is_yes();
@@ -160,7 +161,7 @@ fn capabilities(status: &str) -> Vec<Check> {
     checks.collect()
 }
 
-fn kernel_btf<E: std::fmt::Display>(folder: &Path, functions: &Result<Btf, E>) -> Check {
+fn kernel_btf<E: std::fmt::Display>(folder: &Path, functions: &Result<Arc<Btf>, E>) -> Check {
     let id = CheckId::KernelBtf;
     match functions {
         Ok(functions) => id.yes(format!("functions that it describes: {}", functions.count())),

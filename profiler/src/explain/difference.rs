@@ -157,12 +157,10 @@ fn empty(function: &Function, file: Option<String>, at: Vec<Option<u64>>) -> Lin
     Line {
         function: function.clone(),
         file,
-        text: None,
         within: vec![BTreeSet::new(); at.len()],
         instructions: vec![0; at.len()],
         at,
-        change: Exact::default(),
-        moved: Exact::default(),
+        ..Line::default()
     }
 }
 

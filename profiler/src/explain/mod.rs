@@ -173,7 +173,7 @@ pub struct SourceFunction {
 }
 
 /// A source line, or a whole function where no lines are known.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Line {
     /// The function of the source that it is of.

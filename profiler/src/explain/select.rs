@@ -7,7 +7,7 @@ use strsim::jaro_winkler;
 use super::difference::explained;
 use super::tree::{Details, Tree, handlers, trees, unique};
 use super::{Explained, Function, NamedRuns};
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail};
 use crate::recording::Meter;
 use crate::recording::call_tree::{MOST, TreeFunction};
 use crate::text::listed;
@@ -27,9 +27,11 @@ pub fn explain(
         recording.runs.is_empty() || trees(recording).count() < recording.runs.len()
     });
     if let Some(bare) = bare {
-        let text =
-            format!("{} has no call tree: measure with `profiler lab --meter exact`", bare.name);
-        return Err(Failure::new(exit::BAD_INPUT, text));
+        bail!(
+            BAD_INPUT,
+            "{} has no call tree: measure with `profiler lab --meter exact`",
+            bare.name
+        );
     }
     let details = Details::of(recordings);
     let mut notes = of_symbols(recordings, &details);
@@ -43,8 +45,7 @@ pub fn explain(
         }
         if let Some(at) = root.iter().position(|of| of.calls.max(of.inclusive) > MOST) {
             let name = &recordings[at].name;
-            let text = format!("{name} has more calls or larger sums than can be: measure again");
-            return Err(Failure::new(exit::BAD_INPUT, text));
+            bail!(BAD_INPUT, "{name} has more calls or larger sums than can be: measure again");
         }
         let mut explained = explained(&tree);
         if recordings.iter().any(|recording| recording.meter() == Meter::Probes) {
@@ -56,8 +57,7 @@ pub fn explain(
         all.push(explained);
     }
     if all.is_empty() {
-        let text = format!("no handler was called in both recordings: {}", listed(&missing));
-        return Err(Failure::new(exit::NOT_COMPARABLE, text));
+        bail!(NOT_COMPARABLE, "no handler was called in both recordings: {}", listed(&missing));
     }
     notes.extend(missing);
     Ok((all, notes))
@@ -147,8 +147,7 @@ fn chosen(recordings: &[NamedRuns<'_>], name: Option<&str>) -> Result<Vec<Functi
         format!("did you mean {}?", near.join(", "))
     };
     let recordings: Vec<&str> = recordings.iter().map(|recording| &*recording.name).collect();
-    let text = format!("no function `{name}` was called in {}: {hint}", recordings.join(" and "));
-    Err(Failure::new(exit::NO_TARGET, text))
+    bail!(NO_TARGET, "no function `{name}` was called in {}: {hint}", recordings.join(" and "))
 }
 
 /// A note if the table of handlers, which has only calls that ended in the window, has other sums than the tree.

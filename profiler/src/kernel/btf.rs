@@ -20,12 +20,19 @@ const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
 const TYPE_LEN: usize = 12;
 
-/// Types of the kernel image, or of one module and the image: functions and structures by name.
+/// Types of the kernel image or of a module, checked: functions and structures by name.
 #[derive(Debug)]
 pub struct Btf {
     /// The image's types, which a module's refer to.
-    base: Option<Arc<Blob>>,
-    own: Arc<Blob>,
+    base: Option<Arc<Self>>,
+    types: Vec<u8>,
+    strings: Vec<u8>,
+    /// Id of the first type; a module's follow those of the image.
+    first: u32,
+    /// Offset of each type in `types`.
+    places: Vec<u32>,
+    /// Ids of the structures and functions, in order of kind, name and id; sorted on first use, as the image has 70,000.
+    named: OnceLock<Vec<u32>>,
 }
 
 impl Btf {
@@ -34,40 +41,59 @@ impl Btf {
     ///
     /// # Errors
     /// When the BTF is not there or cannot be understood.
-    pub fn of(module: Option<&str>, folder: &Path) -> Result<Self, Failure> {
-        static RUNNING: OnceLock<Arc<Blob>> = OnceLock::new();
+    pub fn of(module: Option<&str>, folder: &Path) -> Result<Arc<Self>, Failure> {
+        static RUNNING: OnceLock<Arc<Btf>> = OnceLock::new();
         let is_running = folder == Path::new(BTF_FOLDER);
         let image = match RUNNING.get() {
             Some(image) if is_running => image.clone(),
-            _ => Arc::new(Blob::read(&folder.join("vmlinux"))?),
+            _ => Self::read(&folder.join("vmlinux"), None)?,
         };
         if is_running {
             RUNNING.get_or_init(|| image.clone());
         }
-        Ok(match module {
-            None => Self { base: None, own: image },
-            Some(module) => {
-                Self { own: Arc::new(Blob::read(&folder.join(module))?), base: Some(image) }
-            }
-        })
+        match module {
+            None => Ok(image),
+            Some(module) => Self::read(&folder.join(module), Some(image)),
+        }
     }
 
-    /// Types of a kernel image whose BTF is in memory.
+    fn read(path: &Path, base: Option<Arc<Self>>) -> Result<Arc<Self>, Failure> {
+        let bytes = fs::read(path)
+            .map_err(|error| unusable(format!("cannot read {}: {error}", path.display())))?;
+        Self::parse(&bytes, path, base)
+    }
+
+    /// Types of a kernel image whose BTF is in memory, or of a module on those of its image.
     ///
     /// # Errors
     /// When it cannot be understood; the path is for the message.
-    pub fn image(bytes: &[u8], path: &Path) -> Result<Self, Failure> {
-        Ok(Self { base: None, own: Arc::new(Blob::parse(bytes, path)?) })
+    pub fn parse(bytes: &[u8], path: &Path, base: Option<Arc<Self>>) -> Result<Arc<Self>, Failure> {
+        let parsed = Self::parts(bytes, base).map_err(|what| {
+            unusable(format!("{} is not BTF that this program can read: {what}", path.display()))
+        })?;
+        Ok(Arc::new(parsed))
     }
 
-    /// Types of a module whose BTF is in memory, and those of its base.
-    ///
-    /// # Errors
-    /// When one of the two cannot be understood; the paths are for the message.
-    pub fn in_blobs(base: (&[u8], &Path), own: (&[u8], &Path)) -> Result<Self, Failure> {
-        let base = Arc::new(Blob::parse(base.0, base.1)?);
-        let own = Arc::new(Blob::parse(own.0, own.1)?);
-        Ok(Self { base: Some(base), own })
+    fn parts(bytes: &[u8], base: Option<Arc<Self>>) -> Result<Self, String> {
+        let magic = array(bytes, 0).map(u16::from_ne_bytes);
+        if magic != Some(MAGIC) {
+            return Err("it does not begin with the magic number of this byte order".to_owned());
+        }
+        if bytes.len() < HEADER_LEN {
+            return Err("it is shorter than its header".to_owned());
+        }
+        let types = section(bytes, 8).ok_or("its types lie outside it")?;
+        let strings = section(bytes, 16).ok_or("its strings lie outside it")?;
+        let (mut places, mut at) = (Vec::new(), 0);
+        while at < types.len() {
+            let length =
+                type_len(&types, at).map_err(|what| format!("{what} (byte {at} of the types)"))?;
+            places.push(at as u32);
+            at += length;
+        }
+        // Each type takes at least its header of a blob whose length is a `u32`.
+        let first = base.as_ref().map_or(0, |base| base.places.len() as u32) + 1;
+        Ok(Self { base, types, strings, first, places, named: OnceLock::new() })
     }
 
     /// Type ids of the functions of this name, more than one if they share it. Of a module: without the image's.
@@ -96,34 +122,32 @@ impl Btf {
     }
 
     fn named(&self) -> &[u32] {
-        self.own.named.get_or_init(|| self.own.sorted(self.base.as_deref()))
+        self.named.get_or_init(|| {
+            let kind = |id: u32| self.header(id).map_or(0, |header| header.kind());
+            let all = (self.first..).take(self.places.len());
+            let mut named: Vec<u32> =
+                all.filter(|id| [KIND_STRUCT, KIND_FUNC].contains(&kind(*id))).collect();
+            named.sort_by_cached_key(|id| self.key(*id));
+            named
+        })
     }
 
     fn key(&self, id: u32) -> (u32, &str) {
         self.header(id).map_or((0, ""), |of| (of.kind(), self.string(of.name).unwrap_or_default()))
     }
 
-    /// The blob that holds a type, and the type's offset in it.
-    fn place(&self, id: u32) -> Option<(&Blob, usize)> {
-        let mut blob = &*self.own;
-        let mut index = usize::try_from(id.checked_sub(1)?).ok()?;
-        if let Some(base) = &self.base {
-            match index.checked_sub(base.places.len()) {
-                Some(own) => index = own,
-                None => blob = base,
-            }
-        }
-        Some((blob, *blob.places.get(index)? as usize))
-    }
-
     pub(super) fn header(&self, id: u32) -> Option<Header<'_>> {
-        let (blob, at) = self.place(id)?;
-        Header::at(&blob.types, at)
+        let Some(own) = id.checked_sub(self.first) else { return self.base.as_ref()?.header(id) };
+        Header::at(&self.types, *self.places.get(own as usize)? as usize)
     }
 
     /// A string by its offset: a module's types also use strings of vmlinux.
     pub fn string(&self, offset: u32) -> Option<&str> {
-        self.own.string(offset, self.base.as_deref())
+        let before = self.base.as_ref().map_or(0, |base| base.strings.len());
+        let Some(own) = (offset as usize).checked_sub(before) else {
+            return self.base.as_ref()?.string(offset);
+        };
+        CStr::from_bytes_until_nul(self.strings.get(own..)?).ok()?.to_str().ok()
     }
 }
 
@@ -159,72 +183,6 @@ impl<'a> Header<'a> {
     }
 }
 
-/// One BTF blob, checked: each type lies within it.
-#[derive(Debug)]
-struct Blob {
-    types: Vec<u8>,
-    strings: Vec<u8>,
-    /// Offset of each type in `types`; the first id follows the base's last.
-    places: Vec<u32>,
-    /// Ids of the structures and functions, in order of kind, name and id; sorted on first use, as the image has 70,000.
-    named: OnceLock<Vec<u32>>,
-}
-
-impl Blob {
-    fn read(path: &Path) -> Result<Self, Failure> {
-        let bytes = fs::read(path)
-            .map_err(|error| unusable(format!("cannot read {}: {error}", path.display())))?;
-        Self::parse(&bytes, path)
-    }
-
-    fn parse(bytes: &[u8], path: &Path) -> Result<Self, Failure> {
-        Self::parts(bytes).map_err(|what| {
-            unusable(format!("{} is not BTF that this program can read: {what}", path.display()))
-        })
-    }
-
-    fn parts(bytes: &[u8]) -> Result<Self, String> {
-        let magic = array(bytes, 0).map(u16::from_ne_bytes);
-        if magic != Some(MAGIC) {
-            return Err("it does not begin with the magic number of this byte order".to_owned());
-        }
-        if bytes.len() < HEADER_LEN {
-            return Err("it is shorter than its header".to_owned());
-        }
-        let types = section(bytes, 8).ok_or("its types lie outside it")?;
-        let strings = section(bytes, 16).ok_or("its strings lie outside it")?;
-        let places =
-            places(&types).map_err(|(at, what)| format!("{what} (byte {at} of the types)"))?;
-        Ok(Self { types, strings, places, named: OnceLock::new() })
-    }
-
-    fn sorted(&self, base: Option<&Self>) -> Vec<u32> {
-        // Each type takes at least its header of a blob whose length is a `u32`.
-        let first = base.map_or(0, |base| base.places.len() as u32) + 1;
-        let mut named: Vec<(u32, &str, u32)> = (first..)
-            .zip(&self.places)
-            .filter_map(|(id, &at)| {
-                let header = Header::at(&self.types, at as usize)?;
-                let kind =
-                    Some(header.kind()).filter(|kind| [KIND_STRUCT, KIND_FUNC].contains(kind))?;
-                Some((kind, self.string(header.name, base)?, id))
-            })
-            .collect();
-        named.sort_unstable();
-        named.into_iter().map(|(.., id)| id).collect()
-    }
-
-    fn string<'a>(&'a self, offset: u32, base: Option<&'a Self>) -> Option<&'a str> {
-        let offset = offset as usize;
-        let before = base.map_or(0, |base| base.strings.len());
-        let text = match (offset.checked_sub(before), base) {
-            (None, Some(base)) => base.strings.get(offset..)?,
-            (own, _) => self.strings.get(own?..)?,
-        };
-        CStr::from_bytes_until_nul(text).ok()?.to_str().ok()
-    }
-}
-
 /// The section whose offset stands at `at` in a blob's header, and its length behind that.
 fn section(bytes: &[u8], at: usize) -> Option<Vec<u8>> {
     let [header, offset, length] = [word(bytes, 4)?, word(bytes, at)?, word(bytes, at + 4)?];
@@ -232,23 +190,16 @@ fn section(bytes: &[u8], at: usize) -> Option<Vec<u8>> {
     Some(bytes.get(start..start.checked_add(length as usize)?)?.to_vec())
 }
 
-/// Offset of each type, in order of id; or the offset and description of the first error.
-fn places(types: &[u8]) -> Result<Vec<u32>, (usize, String)> {
-    let mut places = Vec::new();
-    let mut at = 0;
-    while at < types.len() {
-        let cut_off = || (at, "a type is cut off".to_owned());
-        let header = Header::at(types, at).ok_or_else(cut_off)?;
-        let kind = header.kind();
-        let rest = rest_len(kind, header.members())
-            .ok_or_else(|| (at, format!("kind {kind} is newer than this program")))?;
-        if rest > header.rest.len() {
-            return Err(cut_off());
-        }
-        places.push(u32::try_from(at).map_err(|_| cut_off())?);
-        at += TYPE_LEN + rest;
+/// Bytes of the type at an offset.
+fn type_len(types: &[u8], at: usize) -> Result<usize, String> {
+    let header = Header::at(types, at).ok_or("a type is cut off")?;
+    let kind = header.kind();
+    let rest = rest_len(kind, header.members())
+        .ok_or_else(|| format!("kind {kind} is newer than this program"))?;
+    if rest > header.rest.len() {
+        return Err("a type is cut off".to_owned());
     }
-    Ok(places)
+    Ok(TYPE_LEN + rest)
 }
 
 fn unusable(text: String) -> Failure {
@@ -412,8 +363,9 @@ mod tests {
         (base, split)
     }
 
-    fn parse(base: &[u8], own: &[u8]) -> Result<Btf, Failure> {
-        Btf::in_blobs((base, Path::new("vmlinux")), (own, Path::new("module")))
+    fn parse(base: &[u8], own: &[u8]) -> Result<Arc<Btf>, Failure> {
+        let base = Btf::parse(base, Path::new("vmlinux"), None)?;
+        Btf::parse(own, Path::new("module"), Some(base))
     }
 
     #[test]

@@ -248,8 +248,7 @@ pub fn of_module(files: &KernelFiles, module: &str) -> Result<Hooks, String> {
 pub struct OwnProbes {
     /// As they were.
     pub list: Vec<Hook>,
-    reader: Reader,
-    kcore: Kcore,
+    machine: Machine,
 }
 
 impl OwnProbes {
@@ -263,15 +262,14 @@ impl OwnProbes {
         let read = &|address| machine.kcore.word(address);
         let found = Walk { reader, module, names, kallsyms, read }.kprobes();
         let list = named(found.map_err(|error| error.to_string())?, module, names);
-        let Machine { reader, kcore, .. } = machine;
-        Ok(Self { list, reader, kcore })
+        Ok(Self { list, machine })
     }
 
     /// Probes that have missed hits since, and how many. Only while the module stays loaded.
     pub fn missed(&self) -> impl Iterator<Item = (&Hook, u64)> {
         self.list.iter().filter_map(|hook| {
-            let now =
-                self.reader.misses(hook.kind, hook.address, &|at| self.kcore.word(at)).ok()?;
+            let Machine { reader, kcore, .. } = &self.machine;
+            let now = reader.misses(hook.kind, hook.address, &|at| kcore.word(at)).ok()?;
             let since = now[0].saturating_add(now[1]).saturating_sub(hook.all_missed());
             (since > 0).then_some((hook, since))
         })

@@ -11,7 +11,7 @@ use object::elf::{ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID};
 use object::read::elf::NoteIterator;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail, exit};
 use crate::kernel::hooks::Hooks;
 use crate::kernel::host::{read_bytes, read_dir_facts, read_fact};
 
@@ -60,10 +60,10 @@ pub fn collect_at(root: &Path, name: &str) -> Result<ModuleFacts, Failure> {
     // modprobe accepts dashes; the kernel uses underscores.
     let name = name.replace('-', "_");
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
-        return Err(Failure::new(
-            exit::NO_TARGET,
-            format!("`{name}` cannot be the name of a kernel module: give it as lsmod lists it"),
-        ));
+        bail!(
+            NO_TARGET,
+            "`{name}` cannot be the name of a kernel module: give it as lsmod lists it"
+        );
     }
     let dir = root.join("sys/module").join(&name);
     fs::read_dir(&dir).map_err(|error| {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail};
 
 /// Capabilities needed to measure, with their bits (include/uapi/linux/capability.h).
 const NEEDED: [(&str, u32, &str); 3] = [
@@ -31,8 +31,7 @@ fn check_status(status: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let missing = missing.join(" and ");
-    let text = format!("this process lacks {missing}: run as root, or give it the capability");
-    Err(Failure::new(exit::CANNOT_MEASURE, text))
+    bail!(CANNOT_MEASURE, "this process lacks {missing}: run as root, or give it the capability")
 }
 
 /// The capabilities needed to measure: name, whether `status` (a `/proc/PID/status`) has it, purpose; `None`

@@ -163,6 +163,7 @@ fn join(name: &str, declarator: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::sync::Arc;
 
     use proptest::prelude::*;
 
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
     use crate::error::Failure;
 
-    fn types(base: &[u8], split: Option<&[u8]>) -> Result<Btf, Failure> {
+    fn types(base: &[u8], split: Option<&[u8]>) -> Result<Arc<Btf>, Failure> {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("vmlinux"), base).unwrap();
         if let Some(split) = split {

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fs, iter,
     path::PathBuf,
+    sync::Arc,
 };
 
 use foldhash::HashSet;
@@ -203,7 +204,7 @@ struct Scope<'a> {
     /// The functions that were asked for.
     symbols: Symbols,
     /// `None` if the kernel has none.
-    btf: Option<Btf>,
+    btf: Option<Arc<Btf>>,
     /// Names that ftrace can trace; `None` if tracefs cannot be read: then the kernel decides. Read on first use: the kernel
     /// takes long to produce the list.
     traceable: OnceCell<Option<HashSet<String>>>,
@@ -215,27 +216,11 @@ impl KernelFiles {
         Self { root: root.into() }
     }
 
-    /// The targets of [`resolve_all`](Self::resolve_all).
-    ///
-    /// # Errors
-    /// As that.
-    pub fn resolve(
-        &self,
-        module: Option<&str>,
-        patterns: &[String],
-    ) -> Result<Vec<Target>, Failure> {
-        Ok(self.resolve_all(module, patterns)?.targets)
-    }
-
     /// Resolves names and globs to functions, in the order given, each once.
     ///
     /// # Errors
     /// The first name that cannot be measured, and why; a glob that matches nothing that can.
-    pub fn resolve_all(
-        &self,
-        module: Option<&str>,
-        patterns: &[String],
-    ) -> Result<Resolved, Failure> {
+    pub fn resolve(&self, module: Option<&str>, patterns: &[String]) -> Result<Resolved, Failure> {
         self.find(module, patterns.iter().map(|pattern| (pattern.as_str(), false)), false)
     }
 
@@ -255,7 +240,7 @@ impl KernelFiles {
     /// in this build.
     ///
     /// # Errors
-    /// As [`resolve_all`](Self::resolve_all) for functions given by name; also if none is left.
+    /// As [`resolve`](Self::resolve) for functions given by name; also if none is left.
     pub fn resolve_again(&self, targets: &[Target]) -> Result<Resolved, Failure> {
         let module = targets.first().and_then(|target| target.module.as_deref());
         let labels: Vec<String> = targets.iter().map(Target::label).collect();
@@ -263,7 +248,7 @@ impl KernelFiles {
         let found = self.find(module, labels.iter().map(String::as_str).zip(by_glob), false)?;
         match found.targets.is_empty() {
             // Its error names the first.
-            true => self.resolve_all(module, &labels),
+            true => self.resolve(module, &labels),
             false => Ok(found),
         }
     }

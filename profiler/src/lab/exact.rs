@@ -70,17 +70,9 @@ fn tail(whole: &[(u64, u64)], within: &[(u64, u64)], operations: u64) -> Vec<Ope
 /// What is at a rank, and `few` ranks before it and behind.
 fn around(values: &[(u64, u64)], rank: u64, few: u64) -> Option<Percentile> {
     Some(Percentile {
-        instructions: at_rank(values, rank)?,
-        before: at_rank(values, rank - few)?,
-        behind: at_rank(values, rank + few)?,
-    })
-}
-
-fn at_rank(values: &[(u64, u64)], rank: u64) -> Option<u64> {
-    let mut seen = 0;
-    values.iter().find_map(|(instructions, times)| {
-        seen += times;
-        (seen >= rank).then_some(*instructions)
+        instructions: stats::at_rank(values.iter().copied(), rank)?,
+        before: stats::at_rank(values.iter().copied(), rank - few)?,
+        behind: stats::at_rank(values.iter().copied(), rank + few)?,
     })
 }
 

@@ -82,7 +82,7 @@ impl Base {
                     .to_owned(),
             );
         }
-        let types = Btf::image(&types, &path).map_err(|error| error.to_string())?;
+        let types = Btf::parse(&types, &path, None).map_err(|error| error.to_string())?;
         Reader::new(types, &self.data)
     }
 

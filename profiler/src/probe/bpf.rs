@@ -7,10 +7,13 @@ use std::{
     ops::Range,
     os::fd::{AsFd as _, OwnedFd},
     path::Path,
-    sync::atomic::{
-        AtomicU64,
-        Ordering::{Relaxed, SeqCst},
-        fence,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+            fence,
+        },
     },
     time::Instant,
 };
@@ -111,7 +114,7 @@ struct Loader {
     parameters: Parameters,
     modules: BtfObjects,
     /// The kernel's functions, where programs call them.
-    kernel: Option<Btf>,
+    kernel: Option<Arc<Btf>>,
 }
 
 impl Loader {
@@ -171,7 +174,7 @@ impl Loader {
                     program.as_ref().or(module).map(|fd| fd.as_fd()),
                 )
             });
-            let fd = maps.load(kind, &target.name, traced, self.kernel.as_ref())?;
+            let fd = maps.load(kind, &target.name, traced, self.kernel.as_deref())?;
             programs.push(Program { kind, fd, hook: None, before: Some(Counted::default()) });
         }
         let holder = target.program.or(module.map(|(id, _)| *id)).unwrap_or_default();

@@ -95,7 +95,9 @@ fn called() -> Result<Target, ProbeError> {
     let found = KernelFiles::default().resolve(None, &[CALLED.to_owned()]);
     let found = found.map_err(std::io::Error::other);
     found
-        .and_then(|found| found.into_iter().next().ok_or(std::io::ErrorKind::NotFound.into()))
+        .and_then(|found| {
+            found.targets.into_iter().next().ok_or(std::io::ErrorKind::NotFound.into())
+        })
         .doing(
             "looking for the kernel's function for tests, on which the cost of a hit is measured",
         )

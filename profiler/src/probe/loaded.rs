@@ -67,11 +67,13 @@ fn all() -> io::Result<Vec<Target>> {
     for program in sys::loaded_programs()? {
         // One program of the machine may have types of a newer kernel.
         let types = all_types.entry(program.btf).or_insert_with(|| {
-            sys::btf_bytes(program.btf).ok().map(|bytes| Btf::image(&bytes, Path::new("BTF")).ok())
+            sys::btf_bytes(program.btf)
+                .ok()
+                .map(|bytes| Btf::parse(&bytes, Path::new("BTF"), None).ok())
         });
         // Else it was unloaded since it was listed.
         if let Some(types) = types {
-            all.extend(program.targets(types.as_ref()));
+            all.extend(program.targets(types.as_deref()));
         }
     }
     number(&mut all);

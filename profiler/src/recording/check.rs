@@ -3,13 +3,15 @@
 
 use std::collections::HashSet;
 
+use hdrhistogram::Histogram;
+
 use super::loads::{LATENCY_DIGITS, LoadRun, OperationTimes};
 use super::{DriverCost, HandlerRecording, HistogramLayout, Recording, SCHEMA, VERSION};
 
 /// Longest name of a function or module (`KSYM_NAME_LEN` of the kernel is 512 with its end mark).
 const MAX_NAME_BYTES: usize = 512;
 /// Most histogram counters in one file: over 30,000 handlers at three digits.
-pub(super) const MAX_COUNTERS_IN_ALL: u64 = 1 << 30;
+pub(super) const MAX_COUNTERS_IN_ALL: usize = 1 << 30;
 /// Most instructions of an operation: whole numbers up to here are exact in floating point.
 const MAX_INSTRUCTIONS: f64 = 9e15;
 
@@ -27,10 +29,9 @@ impl Recording {
         if self.window_ns == 0 {
             return Err("window_ns: is 0: nothing can have been measured".to_owned());
         }
-        self.histogram.check().map_err(within("histogram"))?;
+        let empty = self.histogram.empty().map_err(within("histogram"))?;
         // Exports and sums make each histogram whole: bounds the time that a small file of many can take.
-        let counters = self.histogram.counters().saturating_mul(self.handlers.len() as u64);
-        if counters > MAX_COUNTERS_IN_ALL {
+        if empty.distinct_values().saturating_mul(self.handlers.len()) > MAX_COUNTERS_IN_ALL {
             return Err(format!(
                 "handlers: {} histograms of that layout are more than are read",
                 self.handlers.len()
@@ -45,7 +46,7 @@ impl Recording {
             if !seen.insert((&handler.module, &handler.name)) {
                 return Err(format!("{subject}: is there twice"));
             }
-            check_handler(handler, &self.histogram).map_err(within(&subject))?;
+            check_handler(handler, &empty).map_err(within(&subject))?;
         }
         if let Some(tree) = &self.call_tree {
             tree.check().map_err(within("call_tree"))?;
@@ -117,22 +118,22 @@ fn check_driver_cost(cost: &DriverCost) -> Result<(), String> {
     }
 }
 
-fn check_handler(handler: &HandlerRecording, layout: &HistogramLayout) -> Result<(), String> {
-    handler.histogram.check(layout)?;
+fn check_handler(handler: &HandlerRecording, empty: &Histogram<u8>) -> Result<(), String> {
+    handler.histogram.check(empty)?;
     if handler.own_instructions > Some(handler.sum_ns) {
         return Err("has more instructions of its own than in all".to_owned());
     }
     if handler.histogram.count() != Some(handler.count) {
         return Err(format!("count is {}, and its histogram holds another number", handler.count));
     }
-    match agrees(handler, layout) {
+    match agrees(handler, empty.high()) {
         true => Ok(()),
         false => Err("sum, min, max or over_range contradict its histogram".to_owned()),
     }
 }
 
-/// Whether the exact figures are possible by the histogram.
-fn agrees(handler: &HandlerRecording, layout: &HistogramLayout) -> bool {
+/// Whether the exact figures are possible by the histogram, which reaches up to `highest`.
+fn agrees(handler: &HandlerRecording, highest: u64) -> bool {
     let buckets = &handler.histogram.buckets;
     let over_range = handler.losses.over_range;
     let (Some(first), Some(last)) = (buckets.first(), buckets.last()) else {
@@ -142,7 +143,7 @@ fn agrees(handler: &HandlerRecording, layout: &HistogramLayout) -> bool {
     if min > max {
         return false;
     }
-    let holds_highest = (last.from_ns..=last.to_ns).contains(&layout.highest_ns);
+    let holds_highest = (last.from_ns..=last.to_ns).contains(&highest);
     if over_range > 0 && !(holds_highest && over_range <= last.count) {
         return false;
     }
@@ -162,7 +163,7 @@ fn agrees(handler: &HandlerRecording, layout: &HistogramLayout) -> bool {
 
 /// Times of operations agree with their histogram.
 fn check_times(times: &OperationTimes) -> Result<(), String> {
-    times.histogram.check(&HistogramLayout::of_digits(LATENCY_DIGITS))?;
+    times.histogram.check(&HistogramLayout::of_digits(LATENCY_DIGITS).empty()?)?;
     let held = times.histogram.count();
     if held != Some(times.count) {
         return Err(format!("{} operations, and the histogram holds {held:?}", times.count));

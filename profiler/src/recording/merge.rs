@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use super::distribution::MAX_COUNT;
 use super::unlike::{Difference, Use, What, differences};
 use super::{HistogramLayout, Recording, SCHEMA, Source, Tool, VERSION};
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail, exit};
 use handlers::Handlers;
 
 /// Differences that never merge, even if allowed: the sum would mean nothing or not be exact.
@@ -90,10 +90,10 @@ impl<'a> Merge<'a> {
         for source in sources {
             let path = path_of(&source, name);
             if let Some(first) = sum.paths.insert(source.sha256.clone(), path) {
-                let text = format!(
+                bail!(
+                    NOT_COMPARABLE,
                     "{name} has a run that is in the sum already, as {first}: leave one of them out"
                 );
-                return Err(Failure::new(exit::NOT_COMPARABLE, text));
             }
             let machine = (source.kernel_release.clone(), source.cpu_model.clone());
             if sum.machines.insert(machine) {
@@ -110,8 +110,7 @@ impl<'a> Merge<'a> {
     /// If there is none, or it has too many handlers.
     pub fn finish(self) -> Result<Recording, Failure> {
         let Some(Sum { mut common, handlers, sources, .. }) = self.sum else {
-            let text = "there is nothing to merge: name at least one recording";
-            return Err(Failure::new(exit::USAGE, text));
+            bail!(USAGE, "there is nothing to merge: name at least one recording");
         };
         common.handlers = handlers.finish(&common.histogram)?;
         common.sources = sources;
@@ -139,12 +138,12 @@ impl Sum {
             return Ok(());
         }
         let listed = found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ");
-        let text = format!(
+        bail!(
+            NOT_COMPARABLE,
             "{} and {name} cannot be merged:\n  {listed}\nmeasure both alike{}",
             self.first,
             remedy(&found)
-        );
-        Err(Failure::new(exit::NOT_COMPARABLE, text))
+        )
     }
 }
 

@@ -307,7 +307,7 @@ impl HandlerRecording {
     /// Duration in nanoseconds that the share `quantile` (0 to 1) of the calls did not exceed:
     /// see [`crate::stats::quantile`]. Never above the exact longest one; `None` without a call.
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
-        crate::stats::quantile_within(&self.histogram.buckets, quantile, self.max_ns)
+        crate::stats::quantile(&self.histogram.buckets, quantile, self.max_ns)
     }
 }
 

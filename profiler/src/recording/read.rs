@@ -27,12 +27,6 @@ struct Head {
     version: Option<u64>,
 }
 
-/// What a file holds.
-enum Document {
-    Recording(Box<Recording>),
-    Series(Series),
-}
-
 impl Recording {
     /// Reads the file `path` and checks that it agrees with itself.
     ///
@@ -48,13 +42,12 @@ impl Recording {
     /// # Errors
     /// As [`Recording::read`].
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, Failure> {
-        match document(bytes).map_err(|what| refused(path, what))? {
-            Document::Recording(recording) => Ok(*recording),
-            Document::Series(_) => Err(refused(
-                path,
-                "holds several runs, and one is wanted: name the file of a single run".to_owned(),
-            )),
-        }
+        let mut runs = Series::parse(bytes, path)?.runs;
+        let last = runs.pop().filter(|_| runs.is_empty());
+        last.ok_or_else(|| {
+            let what = "holds several runs, and one is wanted: name the file of a single run";
+            refused(path, what.to_owned())
+        })
     }
 }
 
@@ -73,10 +66,7 @@ impl Series {
     /// # Errors
     /// As [`Recording::read`].
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, Failure> {
-        match document(bytes).map_err(|what| refused(path, what))? {
-            Document::Recording(recording) => Ok(Self::new("", vec![*recording])),
-            Document::Series(series) => Ok(series),
-        }
+        document(bytes).map_err(|what| refused(path, what))
     }
 }
 
@@ -84,18 +74,12 @@ fn refused(path: &Path, what: String) -> Failure {
     Failure::new(exit::BAD_INPUT, format!("{} {what}", path.display()))
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    let path = path.display();
-    let text = format!("cannot read {path}: {error}: check the path and its permissions");
-    Failure::new(exit::BAD_INPUT, text)
-}
-
 fn not_a_recording(seems: &str) -> String {
     format!("is JSON, but not a recording: {seems}: {NAME_ONE}")
 }
 
 /// What a file holds, checked; or what it is instead, and what to do.
-fn document(bytes: &[u8]) -> Result<Document, String> {
+fn document(bytes: &[u8]) -> Result<Series, String> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err("is empty: the run that should have written it may have failed; look there or measure again".to_owned());
     }
@@ -119,10 +103,9 @@ fn document(bytes: &[u8]) -> Result<Document, String> {
             "is a recording of version {version}, and this program reads up to version {newest}: update profiler"
         ));
     }
-    if schema == SCHEMA {
-        Ok(Document::Recording(Box::new(checked(bytes, Recording::check)?)))
-    } else {
-        Ok(Document::Series(checked(bytes, Series::check)?))
+    match schema == SCHEMA {
+        true => Ok(Series::new("", vec![checked(bytes, Recording::check)?])),
+        false => checked(bytes, Series::check),
     }
 }
 
@@ -153,15 +136,15 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, Failure> {
         io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)
     } else {
         // A FIFO is fine: a shell's `<(command)` is one. It is waited for until somebody writes.
-        let kind = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?.file_type();
+        let kind = std::fs::metadata(path).map_err(Failure::cannot_read(path))?.file_type();
         if !kind.is_file() && !kind.is_fifo() {
             let kind = if kind.is_dir() { "a folder" } else { "a device or socket" };
             return Err(refused(path, format!("is {kind}, not a file: {NAME_ONE}")));
         }
-        let file = File::open(path).map_err(|error| unreadable(path, &error))?;
+        let file = File::open(path).map_err(Failure::cannot_read(path))?;
         file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)
     };
-    read.map_err(|error| unreadable(path, &error))?;
+    read.map_err(Failure::cannot_read(path))?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         let limit = MAX_FILE_BYTES >> 20;
         let what = format!("exceeds {limit} MiB and is larger than any recording: {NAME_ONE}");

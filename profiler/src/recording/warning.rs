@@ -1,6 +1,6 @@
 //! What a reader of the numbers has to know, each with its remedy.
 
-use std::fmt;
+use std::error::Error as _;
 
 use serde::{Deserialize, Serialize};
 
@@ -37,19 +37,16 @@ impl WarningRecord {
 impl From<Warning> for WarningRecord {
     fn from(warning: Warning) -> Self {
         let (code, text) = (warning.code().to_owned(), warning.to_string());
-        Self { code, handlers: warning.into_handlers(), text }
+        let handlers = warning.source().and_then(|source| source.downcast_ref::<Handlers>());
+        Self { code, handlers: handlers.map_or_else(Vec::new, |of| of.0.clone()), text }
     }
 }
 
-/// Names of the handlers that a warning is about; shown as the first of them, and how many more there are.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Names of the handlers that a warning is about; shown as the first of them, and how many more there are. They are
+/// the warning's `source`: one without is about the whole run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{}", listed(.0))]
 pub struct Handlers(pub Vec<String>);
-
-impl fmt::Display for Handlers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&listed(&self.0))
-    }
-}
 
 /// Something about a run that its numbers alone do not show. Its code is the variant's name; its text is what
 /// happened, and what to do about it.
@@ -69,7 +66,7 @@ pub enum Warning {
         "fewer hits than the load profile wants: {1}: the figures say little of these; run longer with \
          --duration, or with more --iterations or --operations"
     )]
-    FewHits(Handlers, String),
+    FewHits(#[source] Handlers, String),
     /// Tests of LTP that did not pass, in words.
     #[error(
         "tests that did not pass: {0}: they may not have done what the load is for; the JSON has the last \
@@ -97,32 +94,32 @@ pub enum Warning {
          hook, or the compiler inlined the function into its caller; check the load and the module's \
          parameters"
     )]
-    ZeroHits(Handlers),
+    ZeroHits(#[source] Handlers),
     /// Calls of these began and none ended within the window.
     #[error(
         "0 hits: {0}: entered, and no call ended within the window; measure longer with --duration"
     )]
-    NeverLeft(Handlers),
+    NeverLeft(#[source] Handlers),
     /// The kernel skipped every probe run of these.
     #[error(
         "0 hits: {0}: the kernel skipped every probe there, so this is not the same as no call; stop \
          other tracers and measure again"
     )]
-    AllMissed(Handlers),
+    AllMissed(#[source] Handlers),
     /// The kernel skipped some probes of these.
     #[error(
         "the kernel skipped {1} probe runs in {0}, because that probe was already running on the CPU: the \
          figures leave those calls out; spread the load, stop other tracers, or, where the kernel \
          preempts tasks within fsession and fentry, take --backend kprobe-session"
     )]
-    Missed(Handlers, u64),
+    Missed(#[source] Handlers, u64),
     /// Calls that the trace buffer had no room for.
     #[error(
         "the trace buffer had no room for {calls} of {0}{together}: the figures leave them out; enlarge \
          it with --trace-buffer KIB (-b of trace-cmd record), or lower the load",
         calls = calls(*.1), together = together(.0)
     )]
-    Overrun(Handlers, u64),
+    Overrun(#[source] Handlers, u64),
     /// Calls whose start was overwritten or found no room.
     #[error(
         "{calls} of {0} began and could not be paired with an end: the function nests, sleeps or migrates \
@@ -130,7 +127,7 @@ pub enum Warning {
          lower the load's workers to see whether that is all",
         calls = calls(*.1)
     )]
-    Lost(Handlers, u64),
+    Lost(#[source] Handlers, u64),
     /// Durations that were left out, because so many may be from one call's start to another's end.
     #[error(
         "the {1} longest durations of {0} are left out: the kernel skipped entry and exit programs there, \
@@ -138,7 +135,7 @@ pub enum Warning {
          --backend fsession or kprobe-session, on kernels that have them, keep each start with its own \
          call"
     )]
-    Doubtful(Handlers, u64),
+    Doubtful(#[source] Handlers, u64),
     /// Calls whose exit is before their entry, by the clock.
     #[error(
         "the kernel's clock stepped back during {calls} of {0}, whose end is before the start: the \
@@ -146,46 +143,46 @@ pub enum Warning {
          (/sys/devices/system/clocksource)",
         calls = calls(*.1)
     )]
-    Backwards(Handlers, u64),
+    Backwards(#[source] Handlers, u64),
     /// Exits without a known start.
     #[error(
         "{calls} of {0} ended, and the start was not seen: the figures leave those calls out; if the \
          share in column `lost` matters to you, measure again with fewer workers",
         calls = calls(*.1)
     )]
-    Unpaired(Handlers, u64),
+    Unpaired(#[source] Handlers, u64),
     /// The kernel does not report how many probe runs of these it skipped.
     #[error(
         "this kernel does not report how many probe runs it skipped in {0}: losses may be larger than \
          shown; kernels from 6.7 on report it for every backend"
     )]
-    MissedUnknown(Handlers),
+    MissedUnknown(#[source] Handlers),
     /// Calls still running when the window ended.
     #[error(
         "{calls} of {0} had not ended when the window did: the figures leave those calls out; if they are \
          the long ones, measure longer with --duration",
         calls = calls(*.1)
     )]
-    InFlight(Handlers, u64),
+    InFlight(#[source] Handlers, u64),
     /// Calls longer than the histograms reach.
     #[error(
         "{calls} of {0} took longer than the histograms reach: average and max are exact, and percentiles \
          that fall on such a call are too low",
         calls = calls(*.1)
     )]
-    OverRange(Handlers, u64),
+    OverRange(#[source] Handlers, u64),
     /// The books do not balance.
     #[error(
         "the books of {0} do not balance (carried in + entries = count + in flight + lost): an error \
          of the profiler; do not use these figures, and report it with the JSON"
     )]
-    Unbalanced(Handlers),
+    Unbalanced(#[source] Handlers),
     /// Too few calls for the tail.
     #[error(
         "fewer than {FEW_CALLS} calls: {0}: TP99 there is the longest call, and little is known of the \
          tail; measure longer or raise the load"
     )]
-    FewCalls(Handlers),
+    FewCalls(#[source] Handlers),
     /// A load did not make the operations that its rate asks for: name, rate asked, rate held.
     #[error(
         "the load {0} was to make {1}/s and held {2:.1}/s: the machine was too slow or too busy for more; \
@@ -202,7 +199,7 @@ pub enum Warning {
     Imported(String),
     /// Handlers of a load profile that are not there: with its name, and why not.
     #[error("load profile {1} names handlers that cannot be measured here: {2}")]
-    HandlerMissing(Handlers, String, String),
+    HandlerMissing(#[source] Handlers, String, String),
     /// A module's parameter switches the hook off: module, parameter and value.
     #[error(
         "{0} was loaded with {1}={2}, so this hook is not there: unload it, and load it with {1}=1"
@@ -210,7 +207,7 @@ pub enum Warning {
     HookOff(String, String, String),
     /// Another backend than the best one measured these, and why.
     #[error("measured by {1} instead: {0}: {2}")]
-    OtherBackend(Handlers, Backend, String),
+    OtherBackend(#[source] Handlers, Backend, String),
     /// The histograms have fewer digits than by default: why.
     #[error(
         "the histograms have 2 significant digits instead of 3, and percentiles may be up to 1 % too high: {0}"
@@ -224,7 +221,7 @@ pub enum Warning {
         "the driver's own kprobe on {2} missed {1} hits during the run, and did not call {0} for them: more calls were under way \
          than its `maxactive`, or another kprobe was being handled; `profiler doctor --module` tells them apart"
     )]
-    DriverMissed(Handlers, u64, String),
+    DriverMissed(#[source] Handlers, u64, String),
     /// The driver was another one in the run before: how they differ.
     #[error("{0}; each run is of one build, and runs of two must not be taken together")]
     DriverChanged(String),
@@ -236,14 +233,14 @@ pub enum Warning {
         "another tracing program (id {1}) was on {0} during the run: its time is counted as the \
          handler's, and calls under way when it came or went were not measured; measure again without it"
     )]
-    Shared(Handlers, u32),
+    Shared(#[source] Handlers, u32),
     /// These had probes for a part of the window: for how much of it, in words.
     #[error(
         "measured for a part of the window: {1}: the probes were off for the rest, as a rule because they cost more than \
          `max-overhead`; counts and rates are of that part, and calls of a busy time may be missing: compare windows \
          in which they were measured throughout, or raise `max-overhead`"
     )]
-    PartlyMeasured(Handlers, String),
+    PartlyMeasured(#[source] Handlers, String),
     /// Calls within a traced one that the tracer did not follow.
     #[error("{calls} lay deeper than the tracer follows: their time is that of their callers", calls = calls(*.0))]
     TooDeep(u64),
@@ -341,32 +338,6 @@ impl Warning {
     /// Stable name of this kind.
     pub fn code(&self) -> &'static str {
         Code::from(self).into()
-    }
-
-    /// The handlers that it is about; empty is the whole run.
-    fn into_handlers(self) -> Vec<String> {
-        match self {
-            Self::ZeroHits(names)
-            | Self::NeverLeft(names)
-            | Self::AllMissed(names)
-            | Self::Missed(names, _)
-            | Self::Overrun(names, _)
-            | Self::Lost(names, _)
-            | Self::Doubtful(names, _)
-            | Self::Backwards(names, _)
-            | Self::Unpaired(names, _)
-            | Self::MissedUnknown(names)
-            | Self::InFlight(names, _)
-            | Self::OverRange(names, _)
-            | Self::Unbalanced(names)
-            | Self::FewCalls(names)
-            | Self::FewHits(names, _)
-            | Self::HandlerMissing(names, ..)
-            | Self::OtherBackend(names, ..)
-            | Self::PartlyMeasured(names, _)
-            | Self::Shared(names, _) => names.0,
-            _ => Vec::new(),
-        }
     }
 }
 

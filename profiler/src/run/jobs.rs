@@ -72,7 +72,7 @@ fn job(args: &RunArgs, profile: Option<&LoadProfile>) -> Result<Job, Failure> {
         Some(profile) => of_profile(args, profile, &mut warnings)?,
         None if args.no_probe => Resolved::default(),
         None if !args.bpf_progs.is_empty() => resolve_programs(&args.bpf_progs)?,
-        None => KernelFiles::default().resolve_all(args.module.as_deref(), &args.handlers)?,
+        None => KernelFiles::default().resolve(args.module.as_deref(), &args.handlers)?,
     };
     let profile = profile.cloned();
     Ok(Job { profile, targets, left_out, duration, warnings, loads })
@@ -113,7 +113,7 @@ fn of_profile(
     }
     let (module, files) = (module.as_deref(), KernelFiles::default());
     let names: Vec<String> = hook.handlers.iter().map(|wanted| wanted.name.clone()).collect();
-    let error = match files.resolve_all(module, &names) {
+    let error = match files.resolve(module, &names) {
         Ok(resolved) => return Ok(resolved),
         Err(error) if error.code == exit::CANNOT_MEASURE => return Err(error),
         Err(error) => error,
@@ -133,7 +133,7 @@ fn of_profile(
     }
     let (missing, why) = (Handlers(missing), reasons.join("; "));
     warnings.push(Warning::HandlerMissing(missing, profile.name.clone(), why).into());
-    files.resolve_all(module, &present)
+    files.resolve(module, &present)
 }
 
 /// A warning if the module says that the hook is switched off.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use foldhash::HashMap;
 
 use super::line::{Fault, Line, Owner, Row, parse};
-use crate::recording::measure::Losses;
+use crate::recording::{Backend, HandlerRecording};
 
 /// Different durations that are kept, over all functions; as many more are kept to the precision of the recording's
 /// histograms. 60 MB at most: a published measurement of 90 seconds has about 1,500 of each function, as the text has three
@@ -19,19 +19,14 @@ const MAX_FUNCTIONS: usize = 16_384;
 const MAX_STACKS: usize = 16_384;
 const MAX_DEPTH: usize = 128;
 
-/// One function of the text. Durations are in nanoseconds.
+/// One function of the text.
 #[derive(Debug, Default)]
 pub(super) struct Function {
-    /// With its module if the text has it.
-    pub(super) name: String,
-    /// Calls by their duration.
+    /// Still without count and histogram. Of its losses there are `carried_in`: returns that name it and whose entry is not in the
+    /// text; `in_flight`: calls under way at the end; `lost`: calls whose return or duration is not in the text.
+    pub(super) handler: HandlerRecording,
+    /// Calls by their duration in nanoseconds.
     pub(super) counts: HashMap<u64, u64>,
-    pub(super) sum_ns: u64,
-    pub(super) min_ns: Option<u64>,
-    pub(super) max_ns: Option<u64>,
-    /// `carried_in`: returns that name it and whose entry is not in the text. `in_flight`: calls under way at the end.
-    /// `lost`: calls whose return or duration is not in the text.
-    pub(super) losses: Losses,
 }
 
 /// Collects functions and losses from lines.
@@ -144,7 +139,7 @@ impl Collector {
         let named = name.and_then(|name| self.id(name));
         if let Some(id) = named.filter(|_| named != entered) {
             lose(&mut self.functions, entered);
-            self.functions[id].losses.carried_in += 1;
+            self.functions[id].handler.losses.carried_in += 1;
         }
         match named.or(entered) {
             Some(id) => self.record(id, ns),
@@ -163,26 +158,36 @@ impl Collector {
             return None;
         }
         self.numbers.insert(name.to_owned(), id);
-        self.functions.push(Function { name: name.to_owned(), ..Function::default() });
+        let (function, module) = match name.strip_suffix(']').and_then(|it| it.split_once(" [")) {
+            Some((function, module)) => (function, Some(module.to_owned())),
+            None => (name, None),
+        };
+        let handler = HandlerRecording {
+            name: function.to_owned(),
+            module,
+            backend: Some(Backend::FunctionGraph),
+            ..HandlerRecording::default()
+        };
+        self.functions.push(Function { handler, counts: HashMap::default() });
         Some(id)
     }
 
     fn record(&mut self, id: usize, ns: u64) {
         let is_rounded = self.distinct >= MAX_EXACT;
         let value = if is_rounded { rounded(ns) } else { ns };
-        let function = &mut self.functions[id];
-        let sum_ns = function.sum_ns.checked_add(ns);
-        let has_room = self.distinct < 2 * MAX_EXACT || function.counts.contains_key(&value);
+        let Function { handler, counts } = &mut self.functions[id];
+        let sum_ns = handler.sum_ns.checked_add(ns);
+        let has_room = self.distinct < 2 * MAX_EXACT || counts.contains_key(&value);
         let Some(sum_ns) = sum_ns.filter(|_| has_room) else {
-            function.losses.lost += 1;
+            handler.losses.lost += 1;
             return;
         };
-        let calls = function.counts.entry(value).or_default();
+        let calls = counts.entry(value).or_default();
         *calls += 1;
         self.distinct += usize::from(*calls == 1);
-        function.sum_ns = sum_ns;
-        function.min_ns = Some(function.min_ns.map_or(ns, |min| min.min(ns)));
-        function.max_ns = function.max_ns.max(Some(ns));
+        handler.sum_ns = sum_ns;
+        handler.min_ns = Some(handler.min_ns.map_or(ns, |min| min.min(ns)));
+        handler.max_ns = handler.max_ns.max(Some(ns));
         if is_rounded && value != ns {
             self.fault("duration kept to three digits, as there are too many different ones");
         }
@@ -191,10 +196,12 @@ impl Collector {
     /// The functions, by their total time.
     pub(super) fn finish(&mut self) -> Vec<Function> {
         for id in self.stacks.drain().flat_map(|(_, stack)| stack).filter_map(|(_, id)| id) {
-            self.functions[id].losses.in_flight += 1;
+            self.functions[id].handler.losses.in_flight += 1;
         }
         let mut functions = std::mem::take(&mut self.functions);
-        functions.sort_by(|a, b| b.sum_ns.cmp(&a.sum_ns).then_with(|| a.name.cmp(&b.name)));
+        functions.sort_by(|Function { handler: a, .. }, Function { handler: b, .. }| {
+            (b.sum_ns, &a.name, &a.module).cmp(&(a.sum_ns, &b.name, &b.module))
+        });
         functions
     }
 }
@@ -202,7 +209,7 @@ impl Collector {
 /// A call has no duration: of a known function, it is missing there.
 fn lose(functions: &mut [Function], id: Option<usize>) {
     if let Some(id) = id {
-        functions[id].losses.lost += 1;
+        functions[id].handler.losses.lost += 1;
     }
 }
 

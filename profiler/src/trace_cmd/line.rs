@@ -228,21 +228,11 @@ fn name(text: &[u8]) -> Option<(&str, &[u8])> {
 }
 
 fn symbol_len(text: &[u8]) -> usize {
-    text.iter().position(|&byte| ENDS_A_NAME[usize::from(byte)]).unwrap_or(text.len())
+    text.iter().position(|&byte| ends_a_name(byte)).unwrap_or(text.len())
 }
 
 /// Whether a byte ends a symbol in a trace, or does not print.
-const ENDS_A_NAME: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < table.len() {
-        table[byte] = ends_a_name(byte as u8);
-        byte += 1;
-    }
-    table
-};
-
-const fn ends_a_name(byte: u8) -> bool {
+fn ends_a_name(byte: u8) -> bool {
     !byte.is_ascii_graphic()
         || matches!(
             byte,

@@ -6,20 +6,18 @@ mod line;
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, BufReader, Read};
+use std::path::Path;
 
 use comfy_table::Row;
 use profiler_common::bucket::HIGHEST_NS;
 
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail};
 use crate::export::{cell::full_name, grid};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
-use crate::recording::measure::Losses;
 use crate::recording::warning::{Warning, WarningRecord};
-use crate::recording::{
-    Backend, Clock, Distribution, HandlerRecording, HistogramLayout, Meter, Recording,
-};
-use crate::stats::{Bucket, at_rank};
+use crate::recording::{Clock, Distribution, HandlerRecording, HistogramLayout, Meter, Recording};
+use crate::stats::at_rank;
 use crate::terminal::clean;
 use crate::text::plural;
 use collect::{Collector, Function};
@@ -35,14 +33,8 @@ const NO_WINDOW_NS: u64 = 1_000_000_000;
 pub struct Import {
     /// Functions by their total time, to the precision of histograms.
     pub recording: Recording,
-    /// The durations of each of its handlers as they stand in the text, ascending.
-    values: Vec<Vec<Bucket>>,
-}
-
-/// `file` cannot be opened or read.
-pub fn unreadable(file: &str, reason: &io::Error) -> Failure {
-    let text = format!("cannot read {file}: {reason}: check the path and its permissions");
-    Failure::new(exit::BAD_INPUT, text)
+    /// The durations of each of its handlers as they stand in the text, ascending, each with its calls.
+    values: Vec<Vec<(u64, u64)>>,
 }
 
 impl Import {
@@ -58,29 +50,25 @@ impl Import {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, Failure> {
         let mut collector = Collector::default();
-        scan(input, &mut collector, progress).map_err(|error| unreadable(file, &error))?;
+        scan(input, &mut collector, progress).map_err(Failure::cannot_read(Path::new(file)))?;
         if let Some((_, line)) = collector.faults.get(COMMA) {
-            return Err(Failure::new(
-                exit::BAD_INPUT,
-                format!(
-                    "{file}, line {line}: {COMMA}: trace-cmd and the kernel write points, so another program changed them; \
+            bail!(
+                BAD_INPUT,
+                "{file}, line {line}: {COMMA}: trace-cmd and the kernel write points, so another program changed them; \
                  turn each back into a point, or print the report again"
-                ),
-            ));
+            );
         }
         let functions = collector.finish();
         let faults = faults(&collector);
         if functions.iter().all(|function| function.counts.is_empty()) {
             let lines = collector.lines;
             let found = if faults.is_empty() { faults } else { format!(" ({faults})") };
-            return Err(Failure::new(
-                exit::BAD_INPUT,
-                format!(
-                    "{file} has no function_graph call in {lines} line{}{found}: import what `trace-cmd report` prints of \
+            bail!(
+                BAD_INPUT,
+                "{file} has no function_graph call in {lines} line{}{found}: import what `trace-cmd report` prints of \
                  `trace-cmd record -p function_graph -l HANDLER`, or ftrace's own `trace`",
-                    plural(lines)
-                ),
-            ));
+                plural(lines)
+            );
         }
         let mut recording = recording(&collector, &functions);
         if !faults.is_empty() {
@@ -88,16 +76,12 @@ impl Import {
             recording.warnings = vec![WarningRecord::from(warning)];
         }
         let mut values = Vec::new();
-        for function in functions {
-            let counts = function.counts.iter();
-            let mut durations: Vec<(u64, u64)> = counts.map(|(&ns, &calls)| (ns, calls)).collect();
+        for Function { mut handler, counts } in functions {
+            let mut durations: Vec<(u64, u64)> = counts.into_iter().collect();
             durations.sort_unstable();
-            let buckets = durations.iter();
-            let buckets = buckets.map(|&(ns, count)| Bucket { from_ns: ns, to_ns: ns, count });
-            values.push(buckets.collect::<Vec<_>>());
-            let (layout, lost) = (&recording.histogram, collector.lost_records);
-            let handler = handler(function, &durations, layout, lost);
+            fill(&mut handler, &durations, &recording.histogram, collector.lost_records);
             recording.handlers.push(handler);
+            values.push(durations);
         }
         recording.warn();
         Ok(Self { recording, values })
@@ -122,13 +106,13 @@ impl Import {
 
 /// The percentile `percent` (1 to 100) of ascending values in nanoseconds, by Hyndman and Fan's type 7, which is numpy's
 /// default; `None` without a value.
-fn percentile(values: &[Bucket], percent: u8) -> Option<f64> {
-    let count: u64 = values.iter().map(|value| value.count).sum();
+fn percentile(values: &[(u64, u64)], percent: u8) -> Option<f64> {
+    let count: u64 = values.iter().map(|(_, calls)| calls).sum();
     // In whole numbers: the place is (n - 1) * percent / 100, from 0.
     let place = u128::from(count.checked_sub(1)?) * u128::from(percent);
     let (below, part) = ((place / 100) as u64, (place % 100) as f64 / 100.0);
-    let low = at_rank(values, below + 1)? as f64;
-    let high = at_rank(values, (below + 2).min(count))? as f64;
+    let low = at_rank(values.iter().copied(), below + 1)? as f64;
+    let high = at_rank(values.iter().copied(), (below + 2).min(count))? as f64;
     Some(low + (high - low) * part)
 }
 
@@ -174,8 +158,9 @@ fn scan(
 /// The recording, without handlers and warnings. A text knows little of its machine, and of times only those since boot.
 fn recording(of: &Collector, functions: &[Function]) -> Recording {
     let (first_ns, last_ns) = of.times_ns.unwrap_or_default();
-    let modules: BTreeSet<&str> = functions.iter().filter_map(|of| split(&of.name).1).collect();
-    let modules = modules.into_iter().map(str::to_owned);
+    let modules: BTreeSet<&String> =
+        functions.iter().filter_map(|of| of.handler.module.as_ref()).collect();
+    let modules = modules.into_iter().cloned();
     let started = jiff::Timestamp::from_nanosecond(first_ns.into()).unwrap_or_default();
     Recording {
         imported: Some(of.printers.iter().copied().collect::<Vec<_>>().join(" and ")),
@@ -186,44 +171,22 @@ fn recording(of: &Collector, functions: &[Function]) -> Recording {
     }
 }
 
-/// Name and module of `name [module]`.
-fn split(function: &str) -> (&str, Option<&str>) {
-    match function.strip_suffix(']').and_then(|named| named.split_once(" [")) {
-        Some((name, module)) => (name, Some(module)),
-        None => (function, None),
-    }
-}
-
-/// `durations` are the function's, with calls, in order. `overrun` is the number of records that the tracer lost: as many calls of
-/// any function may be missing.
-fn handler(
-    of: Function,
+/// Completes a handler from its `durations`, with calls, in order. `overrun` is the number of records that the tracer lost: as many
+/// calls of any function may be missing.
+fn fill(
+    handler: &mut HandlerRecording,
     durations: &[(u64, u64)],
     layout: &HistogramLayout,
     overrun: u64,
-) -> HandlerRecording {
-    let count = durations.iter().map(|(_, calls)| calls).sum();
+) {
     let beyond = durations.iter().filter(|(ns, _)| *ns > HIGHEST_NS);
-    let losses = Losses {
-        entries: count + of.losses.in_flight + of.losses.lost - of.losses.carried_in,
-        exits: count,
-        overrun,
-        over_range: beyond.map(|(_, calls)| calls).sum(),
-        ..of.losses
-    };
-    let (name, module) = split(&of.name);
-    HandlerRecording {
-        name: name.to_owned(),
-        module: module.map(str::to_owned),
-        backend: Some(Backend::FunctionGraph),
-        count,
-        sum_ns: of.sum_ns,
-        min_ns: of.min_ns,
-        max_ns: of.max_ns,
-        losses,
-        histogram: Distribution::of_durations(durations, layout),
-        ..HandlerRecording::default()
-    }
+    let losses = &mut handler.losses;
+    losses.exits = durations.iter().map(|(_, calls)| calls).sum();
+    losses.entries = losses.exits + losses.in_flight + losses.lost - losses.carried_in;
+    losses.overrun = overrun;
+    losses.over_range = beyond.map(|(_, calls)| calls).sum();
+    handler.count = losses.exits;
+    handler.histogram = Distribution::of_durations(durations, layout);
 }
 
 /// What could not be used, in words; empty if all could.
@@ -307,8 +270,7 @@ mod tests {
     #[test]
     fn percentiles_are_those_of_numpy() {
         let percentiles = |list: &[u64]| {
-            let bucket = |&ns: &u64| Bucket { from_ns: ns, to_ns: ns, count: 1 };
-            let values: Vec<Bucket> = list.iter().map(bucket).collect();
+            let values: Vec<(u64, u64)> = list.iter().map(|ns| (*ns, 1)).collect();
             [25, 50, 90, 95, 99, 100].map(|percent| percentile(&values, percent).unwrap())
         };
         let close = |a: [f64; 6], b: [f64; 6]| {
@@ -327,8 +289,7 @@ mod tests {
             counts in prop::collection::btree_map(0..50_u64, 1..9_u64, 1..30),
             percent in 1..=100_u8,
         ) {
-            let values: Vec<Bucket> =
-                counts.iter().map(|(&ns, &count)| Bucket { from_ns: ns, to_ns: ns, count }).collect();
+            let values: Vec<(u64, u64)> = counts.clone().into_iter().collect();
             let list: Vec<u64> =
                 counts.iter().flat_map(|(&ns, &count)| std::iter::repeat_n(ns, count as usize)).collect();
             let place = (list.len() - 1) as f64 * f64::from(percent) / 100.0;

@@ -65,8 +65,9 @@ impl Observed {
         let lowest = bucket.map_or(value, |bucket| bucket.from_ns);
         let resolution = (value - lowest) as f64;
         let rank = stats::nearest_rank(count, quantile)?;
+        let upper_ends = buckets.iter().map(|bucket| (bucket.to_ns, bucket.count));
         let beside = [rank.saturating_sub(1), rank.saturating_add(1)]
-            .map(|rank| stats::at_rank(buckets, rank).map_or(value as f64, |value| value as f64));
+            .map(|rank| stats::at_rank(upper_ends.clone(), rank).unwrap_or(value) as f64);
         Some(Self { resolution, beside, ..Self::exact(value as f64) })
     }
 

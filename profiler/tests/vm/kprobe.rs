@@ -60,7 +60,7 @@ fn a_kprobe_that_only_misses_ends_the_session() {
     testbed::load();
     // The testbed's entry handlers call it.
     let called = "copy_from_user_nofault".to_owned();
-    let targets = KernelFiles::default().resolve(None, &[called]).unwrap();
+    let targets = KernelFiles::default().resolve(None, &[called]).unwrap().targets;
     let options = Options { backend: Some(Backend::Kprobe), ..Options::default() };
     let mut probes = Probes::attach(&targets, options).unwrap();
     probes.drain().expect("nothing has been missed yet");

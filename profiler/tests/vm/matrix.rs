@@ -64,7 +64,7 @@ pub(crate) fn for_plain_by_force(kernel: &Kernel) -> Vec<Options> {
 }
 
 fn core() -> Target {
-    KernelFiles::default().resolve(None, &[CORE.to_owned()]).unwrap().remove(0)
+    KernelFiles::default().resolve(None, &[CORE.to_owned()]).unwrap().targets.remove(0)
 }
 
 /// The selection with one backend requested, and with none.

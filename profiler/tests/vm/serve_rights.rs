@@ -21,7 +21,7 @@ const OUTER: &str = "testbed_outer";
 
 fn resolved(names: &[&str]) -> Vec<Target> {
     let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-    KernelFiles::default().resolve(Some(testbed::NAME), &names).unwrap()
+    KernelFiles::default().resolve(Some(testbed::NAME), &names).unwrap().targets
 }
 
 fn attached(names: &[&str], backend: Option<Backend>) -> Result<Probes, ProbeError> {
@@ -279,6 +279,6 @@ fn what_a_hit_costs_is_measured_without_a_load() {
 fn backends_of_the_image() -> Vec<Backend> {
     let all = Backend::ALL.iter().copied();
     let btf = profiler::kernel::btf::Btf::of(None, profiler::kernel::btf::BTF_FOLDER.as_ref()).ok();
-    all.filter(|&backend| profiler::probe::feature::try_backend(backend, btf.as_ref()).is_ok())
+    all.filter(|&backend| profiler::probe::feature::try_backend(backend, btf.as_deref()).is_ok())
         .collect()
 }

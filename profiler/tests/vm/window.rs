@@ -53,7 +53,8 @@ pub(crate) fn resolve(patterns: &[&str]) -> Vec<Target> {
     let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
     let mut known = KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let found = known.get_or_insert_default().entry((patterns.clone(), modules));
-    let look_up = || KernelFiles::default().resolve(Some(testbed::NAME), &patterns).unwrap();
+    let look_up =
+        || KernelFiles::default().resolve(Some(testbed::NAME), &patterns).unwrap().targets;
     found.or_insert_with(look_up).clone()
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 
 use super::{BPF, Hook, HookKind, ProbeState, Read};
 use crate::kernel::btf::Btf;
@@ -109,7 +110,7 @@ pub(super) type Walked = io::Result<Vec<Found>>;
 pub struct Reader {
     /// Addresses of [`SYMBOLS`].
     symbols: BTreeMap<String, u64>,
-    types: Btf,
+    types: Arc<Btf>,
 }
 
 impl Reader {
@@ -117,7 +118,7 @@ impl Reader {
     ///
     /// # Errors
     /// If the symbols are hidden, or the types do not describe kprobes.
-    pub fn new(types: Btf, kallsyms: &str) -> Result<Self, String> {
+    pub fn new(types: Arc<Btf>, kallsyms: &str) -> Result<Self, String> {
         let reader = Self { symbols: symbols(kallsyms), types };
         if reader.structure("kprobe").is_err() || reader.structure("kretprobe").is_err() {
             return Err("the kernel's BTF does not describe its kprobes".to_owned());
@@ -563,7 +564,7 @@ pub(super) mod testing {
         types.layout("bpf_trampoline", 96, &[("hlist", 0), ("func", 64), ("progs_hlist", 72)]);
         types.layout("btf_func_model", 0, &[]);
         types.layout("bpf_tramp_link", 16, &[("tramp_hlist", 0), ("link", 8)]);
-        let types = Btf::image(&types.bytes(), Path::new("types")).unwrap();
+        let types = Btf::parse(&types.bytes(), Path::new("types"), None).unwrap();
         Reader { symbols: symbols(kallsyms), types }
     }
 }

@@ -77,13 +77,13 @@ fn names_and_globs_become_functions() {
     let (_root, files) = machine();
     let targets =
         files.resolve(Some("driver"), &["connect_handler".into(), "[bc]*_handler".into()]);
-    let targets = targets.unwrap();
+    let targets = targets.unwrap().targets;
     let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
     assert_eq!(names, ["connect_handler", "bind_handler"], "in order, each once");
     // Base: int, pt_regs, two functions with prototypes: ids to 6; then a pointer.
     assert_eq!(targets[1].btf_id, Some(9), "the module's, not the kernel's of the same name");
     assert_eq!(targets[1].address, 0xffff_ffff_c000_1000);
-    assert_eq!(files.resolve(None, &["bind_handler".into()]).unwrap()[0].btf_id, Some(6));
+    assert_eq!(files.resolve(None, &["bind_handler".into()]).unwrap().targets[0].btf_id, Some(6));
     let dashes = KernelFiles::below(_root.path());
     write(_root.path(), "proc/modules", "my_driver 1\n");
     let error = refused(&dashes, Some("my-driver"), "x");
@@ -111,7 +111,7 @@ fn btf_that_is_not_there_or_damaged() {
     assert_eq!(error.code, exit::CANNOT_MEASURE);
     fs::remove_file(root.path().join("sys/kernel/btf/driver")).unwrap();
     for without in ["driver", "vmlinux"] {
-        let targets = files.resolve(Some("driver"), &["[bd]*_handler".into()]).unwrap();
+        let targets = files.resolve(Some("driver"), &["[bd]*_handler".into()]).unwrap().targets;
         let [target] = targets.as_slice() else { panic!("{without}: {targets:?}") };
         assert_eq!((target.name.as_str(), target.btf_id), ("bind_handler", None));
         let _ = fs::remove_file(root.path().join("sys/kernel/btf/vmlinux"));
@@ -154,7 +154,7 @@ fn names_that_cannot_be_measured() {
     says(&refused(&files, driver, "split_handler"), &[variants]);
     let dark = "`dark_handler` in module driver cannot be traced";
     says(&refused(&files, driver, "dark_handler"), &[dark]);
-    let outside_btf = files.resolve(driver, &["asm_handler".into()]).unwrap();
+    let outside_btf = files.resolve(driver, &["asm_handler".into()]).unwrap().targets;
     assert_eq!(outside_btf[0].btf_id, None, "other backends may measure it");
     let twice = "2 functions of module driver are called `twice_handler`";
     says(&refused(&files, driver, "twice_handler"), &[twice]);
@@ -166,7 +166,7 @@ fn a_glob_measures_all_that_it_can_and_says_what_it_leaves_out() {
     let symbols = format!("{SYMBOLS}ffffffffc0001000 t __pfx_bind_handler\t[driver]\n");
     write(root.path(), "proc/kallsyms", symbols);
     let patterns = ["*".to_owned(), "bind_handler".to_owned()];
-    let Resolved { targets, left_out } = files.resolve_all(Some("driver"), &patterns).unwrap();
+    let Resolved { targets, left_out } = files.resolve(Some("driver"), &patterns).unwrap();
     let of = |by_glob: bool| -> Vec<String> {
         targets.iter().filter(|target| target.by_glob == by_glob).map(Target::label).collect()
     };
@@ -200,7 +200,8 @@ fn a_glob_measures_all_that_it_can_and_says_what_it_leaves_out() {
 fn one_of_two_functions_of_one_name_is_picked_by_number() {
     let (_root, files) = machine();
     let driver = Some("driver");
-    let resolve = |pattern: &str| files.resolve(driver, &[pattern.to_owned()]);
+    let resolve =
+        |pattern: &str| Ok::<_, Failure>(files.resolve(driver, &[pattern.to_owned()])?.targets);
     let second = resolve("twice_handler#2").unwrap().remove(0);
     assert_eq!((second.name.as_str(), second.address), ("twice_handler", 0xffff_ffff_c000_1180));
     assert_eq!(
@@ -210,7 +211,7 @@ fn one_of_two_functions_of_one_name_is_picked_by_number() {
     );
     assert_eq!(second.label(), "twice_handler#2");
     let both = ["twice_handler#2", "twice_handler#1", "twice_handler#2"];
-    let both = files.resolve(driver, &both.map(str::to_owned)).unwrap();
+    let both = files.resolve(driver, &both.map(str::to_owned)).unwrap().targets;
     let labels: Vec<String> = both.iter().map(Target::label).collect();
     assert_eq!(labels, ["twice_handler#2", "twice_handler#1"], "each once");
 
@@ -234,7 +235,7 @@ fn one_of_two_functions_of_one_name_is_picked_by_number() {
 fn what_a_glob_found_and_another_build_lacks_is_left_out() {
     let (root, files) = machine();
     let names = ["twice_handler#2", "b*_handler", "connect_handler", "a*_handler"];
-    let before = files.resolve(Some("driver"), &names.map(str::to_owned)).unwrap();
+    let before = files.resolve(Some("driver"), &names.map(str::to_owned)).unwrap().targets;
     let again = |symbols: &str| {
         write(root.path(), "proc/kallsyms", symbols.replace("ffffffffc000", "ffffffffc070"));
         files.resolve_again(&before)
@@ -280,7 +281,7 @@ fn taken_by_btf(before: &str, behind: &str, module: Option<&str>, fixed: bool) -
     write(root.path(), "sys/kernel/btf/vmlinux", base.bytes());
     write(root.path(), "sys/kernel/btf/driver", split.bytes());
     let name = if module.is_some() { "connect_handler" } else { "vfs_open" };
-    let target = files.resolve(module, &[name.to_owned()]).unwrap().remove(0);
+    let target = files.resolve(module, &[name.to_owned()]).unwrap().targets.remove(0);
     let listed = &files.functions(module, &[name.to_owned()]).unwrap()[0];
     let taken = target.namesake.as_ref().map(|namesake| namesake.taken_by_btf);
     assert_eq!(listed.taken_for.is_some(), taken == Some(true));
@@ -336,14 +337,14 @@ fn more_than_one_run_measures() {
     write(root.path(), "sys/kernel/btf/vmlinux", base.bytes());
     let error = refused(&files, None, "f*");
     says(&error, &[&format!("{} functions match, and {MAX_HANDLERS}", MAX_HANDLERS + 1)]);
-    assert_eq!(files.resolve(None, &["f[1-9]*".into()]).unwrap().len(), MAX_HANDLERS);
+    assert_eq!(files.resolve(None, &["f[1-9]*".into()]).unwrap().targets.len(), MAX_HANDLERS);
 }
 
 #[test]
 fn a_kernel_without_tracefs_decides_itself() {
     let (root, files) = machine();
     fs::remove_dir_all(root.path().join("sys/kernel/tracing")).unwrap();
-    let targets = files.resolve(Some("driver"), &["dark_handler".into()]).unwrap();
+    let targets = files.resolve(Some("driver"), &["dark_handler".into()]).unwrap().targets;
     assert_eq!(targets[0].btf_id, None);
     assert_eq!(files.functions(Some("driver"), &[]).unwrap()[0].traceable, None);
     assert!(files.is_traceable(None, "anything"));

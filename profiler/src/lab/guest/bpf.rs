@@ -54,7 +54,7 @@ fn lines(programs: &[LoadedProgram]) -> io::Result<BpfLines> {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 // One that has types of a newer kernel is of no use.
-                new.insert(Btf::image(&btf_bytes(program.btf)?, Path::new("BTF")).ok())
+                new.insert(Btf::parse(&btf_bytes(program.btf)?, Path::new("BTF"), None).ok())
             }
         };
         let Some(btf) = btf else { continue };

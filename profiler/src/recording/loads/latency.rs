@@ -4,7 +4,7 @@ use profiler_common::bucket::HIGHEST_NS;
 use serde::{Deserialize, Serialize};
 
 use crate::recording::Distribution;
-use crate::stats::{Durations, mean, quantile_within};
+use crate::stats::{self, Durations, mean};
 
 /// Significant digits of these histograms; range as those of the handlers.
 pub(in crate::recording) const LATENCY_DIGITS: u8 = 3;
@@ -66,6 +66,6 @@ impl OperationTimes {
 
     /// Quantile (0 to 1) in nanoseconds, at most the exact longest; `None` without an operation.
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
-        quantile_within(&self.histogram.buckets, quantile, self.max_ns)
+        stats::quantile(&self.histogram.buckets, quantile, self.max_ns)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::super::unlike::{Difference, What};
 use super::super::{HandlerRecording, HistogramLayout, Recording, way};
 use super::{both, checked, checked_calls};
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail};
 use crate::recording::check::MAX_COUNTERS_IN_ALL;
 
 /// The handlers of all sources, by module and name. What they take in memory is explained by the size of their files,
@@ -40,13 +40,13 @@ impl Handlers {
 
     /// The sums, by module and name, of histograms of `layout`.
     pub(super) fn finish(self, layout: &HistogramLayout) -> Result<Vec<HandlerRecording>, Failure> {
-        if layout.counters().saturating_mul(self.0.len() as u64) > MAX_COUNTERS_IN_ALL {
-            let text = format!(
+        if layout.counters().saturating_mul(self.0.len()) > MAX_COUNTERS_IN_ALL {
+            bail!(
+                BAD_INPUT,
                 "the sum would have {} handlers, more than are read at its precision: merge recordings of fewer modules, or \
                  measure with fewer digits",
                 self.0.len()
             );
-            return Err(Failure::new(exit::BAD_INPUT, text));
         }
         Ok(self.0.into_values().collect())
     }

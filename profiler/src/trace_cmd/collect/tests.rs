@@ -11,6 +11,7 @@ fn collect(text: &str) -> (Vec<TestRow>, Collector) {
     text.split_inclusive('\n').for_each(|line| collector.line(line.as_bytes()));
     let rows = collector.finish().into_iter().map(|of| {
         let calls = of.counts.values().sum();
+        let of = of.handler;
         (of.name, calls, of.sum_ns, of.losses.lost + of.losses.in_flight)
     });
     (rows.collect(), collector)
@@ -128,7 +129,7 @@ fn too_many_different_durations_cost_digits_and_not_calls() {
     let many = MAX_EXACT as u64 + 10_000;
     (0..many).for_each(|ns| collector.record(id, ns));
     assert_eq!(collector.functions[id].counts.values().sum::<u64>(), many);
-    assert_eq!(collector.functions[id].sum_ns, many * (many - 1) / 2);
+    assert_eq!(collector.functions[id].handler.sum_ns, many * (many - 1) / 2);
     assert!(collector.distinct < MAX_EXACT + 100, "{}", collector.distinct);
     assert!(collector.faults.keys().any(|fault| fault.contains("three digits")));
     // Each function has some of its own, until there is no room at all.
@@ -137,7 +138,7 @@ fn too_many_different_durations_cost_digits_and_not_calls() {
         collector.record(ids[at % ids.len()], at as u64 * 4099);
     }
     assert_eq!(collector.distinct, 2 * MAX_EXACT);
-    let calls = |of: &Function| of.counts.values().sum::<u64>() + of.losses.lost;
+    let calls = |of: &Function| of.counts.values().sum::<u64>() + of.handler.losses.lost;
     assert_eq!(collector.finish().iter().map(calls).sum::<u64>(), many + 2 * MAX_EXACT as u64);
 }
 
@@ -147,7 +148,7 @@ fn a_sum_beyond_the_format_is_lost_calls() {
     let id = collector.id("a").unwrap();
     [u64::MAX - 5, 3, 7].iter().for_each(|ns| collector.record(id, *ns));
     let of = &collector.functions[id];
-    assert_eq!((of.counts.len(), of.sum_ns, of.losses.lost), (2, u64::MAX - 2, 1));
+    assert_eq!((of.counts.len(), of.handler.sum_ns, of.handler.losses.lost), (2, u64::MAX - 2, 1));
 }
 
 #[test]
