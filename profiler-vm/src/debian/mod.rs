@@ -1,13 +1,15 @@
 //! Kernels from Debian's packages, verified by apt, or from any that the user has; unpacked and never installed.
+//!
+//! The kind of an error says what is at fault: `Unsupported`, a program that is missing; `StorageFull`; `InvalidInput`, what the
+//! user gave is no kernel that boots here; `InvalidData`, it cannot be unpacked; `NetworkDown`, a program that failed, apt as a rule.
 
 mod apt;
-mod error;
+mod command;
 mod own;
 mod partial;
 mod unpacked;
 
-pub use apt::{Apt, Entry};
-pub use error::DebianError;
+pub use apt::Apt;
 pub use own::add;
 pub use partial::{Partial, remove};
 pub use unpacked::{Unpacked, place, use_headers_in_place};

@@ -1,12 +1,12 @@
 //! An unpacked kernel: its image in `boot`, its modules in `lib/modules`, and headers in `usr/src`.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::apt::Entry;
-use super::error::{DebianError, output};
+use super::command::output;
 use super::partial::Partial;
 use crate::files::{create_dir, failed, read, write};
 use crate::search_path;
@@ -63,11 +63,12 @@ fn release_in(packages: &str) -> Option<String> {
     Some(name.strip_prefix("linux-image-")?.to_owned())
 }
 
-/// Makes what was unpacked of the `packages` of the kernel `release` a kernel that boots, and moves it to its place.
+/// Makes what was unpacked of the kernel `release` a kernel that boots, with an index of its modules, and moves it to its place.
+/// `packages` are what it is of, a line each, its image first.
 ///
 /// # Errors
 /// If a part of it is missing, or the disk is full.
-pub fn place(partial: Partial, release: &str, packages: &[Entry]) -> Result<(), DebianError> {
+pub fn place(partial: Partial, release: &str, packages: &[String]) -> io::Result<()> {
     let root = partial.root();
     // Since 7.0 the image lies beside the modules, and no package has the folder /lib.
     let (image, lib) = (root.join(format!("boot/vmlinuz-{release}")), root.join("lib"));
@@ -79,20 +80,13 @@ pub fn place(partial: Partial, release: &str, packages: &[Entry]) -> Result<(), 
     if !lib.exists() {
         symlink("usr/lib", &lib).map_err(failed("create", &lib))?;
     }
-    let names: Vec<String> = packages.iter().map(Entry::name).collect();
-    place_as(partial, release, &(names.join("\n") + "\n"))
-}
-
-/// Indexes the modules of a kernel that is complete, and moves it to its place with the stamp.
-pub(super) fn place_as(partial: Partial, release: &str, stamp: &str) -> Result<(), DebianError> {
-    let root = partial.root();
     // The guest's modules are found by the index that the package's own script would have made.
-    if root.join("lib/modules").join(release).exists() {
+    if lib.join("modules").join(release).exists() {
         let mut depmod = Command::new("depmod");
         depmod.env("PATH", search_path()).arg("-b").arg(&root).arg(release);
         output(&mut depmod)?;
     }
-    write(&root.join(STAMP), stamp)?;
+    write(&root.join(STAMP), packages.join("\n") + "\n")?;
     partial.place()
 }
 
@@ -100,10 +94,10 @@ pub(super) fn place_as(partial: Partial, release: &str, stamp: &str) -> Result<(
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn use_headers_in_place(root: &Path, release: &str) -> Result<(), DebianError> {
+pub fn use_headers_in_place(root: &Path, release: &str) -> io::Result<()> {
     let makefile = headers(root, release).join("Makefile");
     let text = read(&makefile)?.replace("include /usr/src/", "include ../");
-    Ok(write(&makefile, text)?)
+    write(&makefile, text)
 }
 
 #[cfg(test)]

@@ -22,10 +22,7 @@ use crate::terminal::say;
 pub fn run(action: &KernelsAction) -> Result<(), Failure> {
     let cache = Cache::of_user()?;
     match action {
-        KernelsAction::Fetch(args) => {
-            cache.fetch(&args.versions, args.arch(), args.headers, &mut |text| say(text))?;
-            Ok(())
-        }
+        KernelsAction::Fetch(args) => cache.fetch(&args.versions, args.arch(), args.headers),
         KernelsAction::Add(args) => {
             let release = cache.add(&args.sources)?;
             say(&format!("added Linux {release}: `--kernel {release}` boots it"));

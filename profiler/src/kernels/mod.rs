@@ -4,41 +4,36 @@
 mod tests;
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use profiler_vm::debian::{
-    self, Apt, DebianError, Entry, Partial, Unpacked, is_of, numbers, use_headers_in_place,
-};
+use profiler_vm::debian::{self, Apt, Partial, Unpacked, is_of, numbers, use_headers_in_place};
 use profiler_vm::{Arch, KernelImage};
 
 use crate::error::{Failure, exit};
 use crate::load::{changeable, make_private, user_cache};
+use crate::terminal::say;
 
-/// apt or dpkg failed.
-impl From<DebianError> for Failure {
-    fn from(error: DebianError) -> Self {
-        let (code, remedy) = match &error {
-            DebianError::NotStarted(..) => (
-                exit::CANNOT_MEASURE,
-                "without it unpack a kernel's package and give its folder with --kernel: ",
-            ),
-            _ if error.is_disk_full() => (
-                exit::BAD_OUTPUT,
-                "the disk is full; free some space, or set XDG_CACHE_HOME to another folder: ",
-            ),
-            DebianError::Failed(command, ..) if command.starts_with("bsdtar") => {
-                (exit::BAD_INPUT, "the package cannot be unpacked: ")
-            }
-            DebianError::NoKernel(_) => (exit::BAD_INPUT, ""),
-            DebianError::Failed(..) => {
-                (exit::CANNOT_MEASURE, "apt or dpkg failed (is the network up?): ")
-            }
-            _ => (exit::CANNOT_MEASURE, ""),
-        };
-        Self::new(code, format!("{remedy}{error}"))
-    }
+/// What an error of [`debian`] is, with its remedy.
+fn failure(error: io::Error) -> Failure {
+    let (code, remedy) = match error.kind() {
+        ErrorKind::Unsupported => (
+            exit::CANNOT_MEASURE,
+            "without it unpack a kernel's package and give its folder with --kernel: ",
+        ),
+        ErrorKind::StorageFull => (
+            exit::BAD_OUTPUT,
+            "the disk is full; free some space, or set XDG_CACHE_HOME to another folder: ",
+        ),
+        ErrorKind::InvalidData => (exit::BAD_INPUT, "the package cannot be unpacked: "),
+        ErrorKind::InvalidInput => (exit::BAD_INPUT, ""),
+        ErrorKind::NetworkDown => {
+            (exit::CANNOT_MEASURE, "apt or dpkg failed (is the network up?): ")
+        }
+        _ => (exit::CANNOT_MEASURE, ""),
+    };
+    Failure::new(code, format!("{remedy}{error}"))
 }
 
 /// A folder of kernels, each below its release.
@@ -103,7 +98,7 @@ impl Cache {
         kernels.into_iter().max_by_key(|kernel| (is_for_here(kernel), numbers(&kernel.release)))
     }
 
-    /// Fetches the newest kernel of each version, unless it is there; `say` gets what is done.
+    /// Fetches the newest kernel of each version, unless it is there.
     ///
     /// # Errors
     /// If one does not exist, then none is fetched; if the cache cannot be written, or apt fails.
@@ -112,14 +107,14 @@ impl Cache {
         versions: &[String],
         arch: Arch,
         with_headers: bool,
-        say: &mut dyn FnMut(&str),
     ) -> Result<(), Failure> {
         let _lock = self.lock()?;
         let lists = if arch == Arch::HERE { "apt" } else { "apt-foreign" };
-        let apt = Apt::configure(&self.folder.with_file_name(lists), None, arch)?;
+        let apt =
+            Apt::configure(&self.folder.with_file_name(lists), None, arch).map_err(failure)?;
         say("reading the package lists of apt's sources");
-        let warnings = apt.update()?;
-        let releases = apt.releases()?;
+        let warnings = apt.update().map_err(failure)?;
+        let releases = apt.releases().map_err(failure)?;
         if releases.is_empty() {
             let text = format!(
                 "apt's sources have no kernel of Debian for {}: is the network up, and is one of them Debian's? \
@@ -131,32 +126,31 @@ impl Cache {
         let chosen: Result<Vec<&String>, Failure> =
             versions.iter().map(|version| choose(&releases, version)).collect();
         for release in chosen? {
-            let to = self.folder.join(release);
-            let is_enough = |there: &Unpacked| !with_headers || there.headers().exists();
-            if let Some(there) = Unpacked::open(&to).filter(is_enough) {
-                let how = match there.is_added() {
-                    true => ", added from files: `profiler kernels remove` it to fetch it",
-                    false => "",
-                };
-                say(&format!("Linux {release} is there{how}"));
-                continue;
-            }
-            let mut packages = apt.kernel(release, &|_| true)?;
-            if with_headers {
-                packages.extend(apt.headers(release, &|_| true)?);
-            }
-            let bytes: u64 = packages.iter().map(|package| package.size).sum();
-            say(&format!("fetching Linux {release} ({} MiB)", bytes >> 20));
-            let partial = Partial::new(&to)?;
-            let names: Vec<String> = packages.iter().map(Entry::name).collect();
-            apt.download(&names, &partial.debs())?;
-            partial.extract(names.len())?;
-            if with_headers {
-                use_headers_in_place(&partial.root(), release)?;
-            }
-            debian::place(partial, release, &packages)?;
+            self.fetch_one(&apt, release, with_headers).map_err(failure)?;
         }
         Ok(())
+    }
+
+    fn fetch_one(&self, apt: &Apt, release: &str, with_headers: bool) -> io::Result<()> {
+        let to = self.folder.join(release);
+        let is_enough = |there: &Unpacked| !with_headers || there.headers().exists();
+        if let Some(there) = Unpacked::open(&to).filter(is_enough) {
+            let how = match there.is_added() {
+                true => ", added from files: `profiler kernels remove` it to fetch it",
+                false => "",
+            };
+            say(&format!("Linux {release} is there{how}"));
+            return Ok(());
+        }
+        let (packages, bytes) = apt.packages(release, with_headers)?;
+        say(&format!("fetching Linux {release} ({} MiB)", bytes >> 20));
+        let partial = Partial::new(&to)?;
+        apt.download(&packages, &partial.debs())?;
+        partial.extract()?;
+        if with_headers {
+            use_headers_in_place(&partial.root(), release)?;
+        }
+        debian::place(partial, release, &packages)
     }
 
     /// Adds the kernel of these packages and folders; gives its release.
@@ -165,7 +159,7 @@ impl Cache {
     /// If they have none that boots, or several; if the cache cannot be written, or bsdtar fails.
     pub fn add(&self, sources: &[PathBuf]) -> Result<String, Failure> {
         let _lock = self.lock()?;
-        Ok(debian::add(sources, &self.folder)?)
+        debian::add(sources, &self.folder).map_err(failure)
     }
 
     /// Removes all kernels of each version; gives them.
@@ -186,7 +180,7 @@ impl Cache {
         let _lock = self.lock()?;
         kernels.retain(|kernel| versions.iter().any(|version| is_of(&kernel.release, version)));
         for kernel in &kernels {
-            debian::remove(&kernel.root)?;
+            debian::remove(&kernel.root).map_err(failure)?;
         }
         Ok(kernels)
     }
