@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use profiler_vm::debian::Unpacked;
 
 use crate::cli::TestbedArgs;
@@ -84,10 +85,7 @@ fn build_in(kernel: &Unpacked, folder: &Path, variables: &str) -> Result<PathBuf
     let source = folder.join("src");
     process::remove_dir(folder)?;
     process::create_dir(&source)?;
-    for file in sources()? {
-        let name = file.file_name().context("a source without a name")?;
-        process::copy(&file, &source.join(name))?;
-    }
+    process::run(Command::new("cp").args(sources()?).arg(&source))?;
     kbuild::make(kernel, &source, variables, &folder.join("build.log"))?;
     let built = source.join(MODULE);
     if kbuild::kernel_takes_module_btf(kernel)? {

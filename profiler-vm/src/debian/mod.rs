@@ -12,7 +12,7 @@ mod unpacked;
 pub use apt::Apt;
 pub use own::add;
 pub use partial::{Partial, remove};
-pub use unpacked::{Unpacked, place, use_headers_in_place};
+pub use unpacked::{Unpacked, place};
 
 /// Whether `version` is the release or its beginning: `6.1` is of `6.1.0-56-amd64`, but not of `6.12.9-amd64`.
 pub fn is_of(release: &str, version: &str) -> bool {

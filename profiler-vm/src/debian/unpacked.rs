@@ -49,12 +49,8 @@ impl Unpacked {
 
     /// The folder to build modules against, if its packages were unpacked, too.
     pub fn headers(&self) -> PathBuf {
-        headers(&self.root, &self.release)
+        self.root.join("usr/src").join(format!("linux-headers-{}", self.release))
     }
-}
-
-fn headers(root: &Path, release: &str) -> PathBuf {
-    root.join("usr/src").join(format!("linux-headers-{release}"))
 }
 
 /// The release out of the lines `package=version` of a stamp.
@@ -69,9 +65,11 @@ fn release_in(packages: &str) -> Option<String> {
 /// # Errors
 /// If a part of it is missing, or the disk is full.
 pub fn place(partial: Partial, release: &str, packages: &[String]) -> io::Result<()> {
-    let root = partial.root();
+    let packages = packages.join("\n") + "\n";
+    let kernel = Unpacked { root: partial.root(), release: release.to_owned(), packages };
+    let root = &kernel.root;
     // Since 7.0 the image lies beside the modules, and no package has the folder /lib.
-    let (image, lib) = (root.join(format!("boot/vmlinuz-{release}")), root.join("lib"));
+    let (image, lib) = (kernel.image(), root.join("lib"));
     if !image.exists() {
         create_dir(&root.join("boot"))?;
         fs::hard_link(root.join(format!("usr/lib/modules/{release}/vmlinuz")), &image)
@@ -83,21 +81,16 @@ pub fn place(partial: Partial, release: &str, packages: &[String]) -> io::Result
     // The guest's modules are found by the index that the package's own script would have made.
     if lib.join("modules").join(release).exists() {
         let mut depmod = Command::new("depmod");
-        depmod.env("PATH", search_path()).arg("-b").arg(&root).arg(release);
+        depmod.env("PATH", search_path()).arg("-b").arg(root).arg(release);
         output(&mut depmod)?;
     }
-    write(&root.join(STAMP), packages.join("\n") + "\n")?;
+    let makefile = kernel.headers().join("Makefile");
+    if makefile.exists() {
+        // It names the headers where a package would install them.
+        write(&makefile, read(&makefile)?.replace("/usr/src/", "../"))?;
+    }
+    write(&root.join(STAMP), &kernel.packages)?;
     partial.place()
-}
-
-/// Debian's makefile of the headers names the common ones where a package would install them.
-///
-/// # Errors
-/// If it cannot be written.
-pub fn use_headers_in_place(root: &Path, release: &str) -> io::Result<()> {
-    let makefile = headers(root, release).join("Makefile");
-    let text = read(&makefile)?.replace("include /usr/src/", "include ../");
-    write(&makefile, text)
 }
 
 #[cfg(test)]

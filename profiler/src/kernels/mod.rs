@@ -8,11 +8,11 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use profiler_vm::debian::{self, Apt, Partial, Unpacked, is_of, numbers, use_headers_in_place};
+use profiler_vm::debian::{self, Apt, Partial, Unpacked, is_of, numbers};
 use profiler_vm::{Arch, KernelImage};
 
 use crate::error::{Failure, exit};
-use crate::load::{changeable, make_private, user_cache};
+use crate::load::{make_private, refuse_changeable, user_cache};
 use crate::terminal::say;
 
 /// What an error of [`debian`] is, with its remedy.
@@ -51,11 +51,8 @@ impl Cache {
         let none = "no folder for kernels: set XDG_CACHE_HOME to an absolute path, or HOME";
         let folder = user_cache().ok_or_else(|| Failure::new(exit::BAD_OUTPUT, none))?;
         let cache = Self { folder: folder.join("kernels") };
-        if cache.folder.exists()
-            && let Some(path) = changeable(&cache.folder).map_err(|error| cache.unusable(error))?
-        {
-            let text = format!("others can change {}", path.display());
-            return Err(cache.unusable(io::Error::other(text)));
+        if cache.folder.exists() {
+            refuse_changeable(&cache.folder).map_err(|error| cache.unusable(error))?;
         }
         Ok(cache)
     }
@@ -94,7 +91,9 @@ impl Cache {
     pub fn newest(&self, version: &str) -> Option<Unpacked> {
         let mut kernels = self.list();
         kernels.retain(|kernel| is_of(&kernel.release, version));
-        let is_for_here = |kernel: &Unpacked| arch_of(kernel).is_none_or(|arch| arch == Arch::HERE);
+        let is_for_here = |kernel: &Unpacked| {
+            KernelImage::open(&kernel.image()).is_ok_and(|image| image.arch == Arch::HERE)
+        };
         kernels.into_iter().max_by_key(|kernel| (is_for_here(kernel), numbers(&kernel.release)))
     }
 
@@ -147,9 +146,6 @@ impl Cache {
         let partial = Partial::new(&to)?;
         apt.download(&packages, &partial.debs())?;
         partial.extract()?;
-        if with_headers {
-            use_headers_in_place(&partial.root(), release)?;
-        }
         debian::place(partial, release, &packages)
     }
 
@@ -162,14 +158,15 @@ impl Cache {
         debian::add(sources, &self.folder).map_err(failure)
     }
 
-    /// Removes all kernels of each version; gives them.
+    /// Removes all kernels of each version; gives them. There may be none of one of the releases in `others`.
     ///
     /// # Errors
     /// If there is none of one, then none is removed; if one cannot be removed.
-    pub fn remove(&self, versions: &[String]) -> Result<Vec<Unpacked>, Failure> {
+    pub fn remove(&self, versions: &[String], others: &[String]) -> Result<Vec<Unpacked>, Failure> {
         let mut kernels = self.list();
         for version in versions {
-            if !kernels.iter().any(|kernel| is_of(&kernel.release, version)) {
+            let mut known = kernels.iter().map(|kernel| &kernel.release).chain(others);
+            if !known.any(|release| is_of(release, version)) {
                 let there: Vec<String> = kernels.into_iter().map(|kernel| kernel.release).collect();
                 let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
                 let folder = self.folder.display();
@@ -191,15 +188,6 @@ impl Cache {
         let file = File::create(self.folder.join(".lock")).map_err(|error| self.unusable(error))?;
         Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| self.unusable(errno.into()))
     }
-}
-
-/// What a kernel is for: by the end of its release, or by its image where that says nothing.
-fn arch_of(kernel: &Unpacked) -> Option<Arch> {
-    let is_its = |arch: &Arch| {
-        [arch.debian(), arch.name()].iter().any(|name| kernel.release.ends_with(name))
-    };
-    let named = Arch::ALL.into_iter().find(is_its);
-    named.or_else(|| Some(KernelImage::open(&kernel.image()).ok()?.arch))
 }
 
 /// The newest of the releases, which are in order, that is of the version.

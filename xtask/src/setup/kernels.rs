@@ -63,9 +63,8 @@ pub(super) fn install(apt: &Apt, series: Series, to: &Path) -> Result<()> {
             series.suite().0
         )
     })?;
-    let (packages, _) = apt.packages(&release, true)?;
-    let size = if series.has_own_tools() { 210 } else { 100 };
-    println!("set-up: Linux {series}: {release} (about {size} MB)");
+    let (packages, bytes) = apt.packages(&release, true)?;
+    println!("set-up: Linux {series}: {release} ({} MiB without tools)", bytes >> 20);
     let partial = Partial::new(to)?;
     apt.download(&packages, &partial.debs())?;
     if series.has_own_tools() {
@@ -74,8 +73,6 @@ pub(super) fn install(apt: &Apt, series: Series, to: &Path) -> Result<()> {
     partial.extract()?;
     if series.has_own_tools() {
         make_root(&partial.root())?;
-    } else {
-        debian::use_headers_in_place(&partial.root(), &release)?;
     }
     Ok(debian::place(partial, &release, &packages)?)
 }
