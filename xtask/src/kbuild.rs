@@ -25,9 +25,8 @@ fn compiler_of(kernel: &Unpacked) -> String {
     format!("{prefix}{COMPILER}")
 }
 
-/// Shell script; arguments: the kernel's folder, the sources, the release, where it has the sources, and
-/// variables for make. Its mounts are visible to it and its
-/// children only, and end with them.
+/// Shell script; arguments: the kernel's folder, the sources, the release, the folder where it sees the sources, and
+/// variables for make. Its mounts are visible to it and its children only, and end with them.
 const IN_KERNELS_ROOT: &str = r#"
 set -e
 mount --rbind /dev "$1/dev"
@@ -75,8 +74,7 @@ pub(crate) fn compiler(kernel: &Unpacked) -> Result<String> {
         // It came with the kernel's packages.
         return Ok("the kernel's own".to_owned());
     }
-    let text = process::stdout(Command::new(compiler_of(kernel)).arg("--version"))?;
-    Ok(text.lines().next().unwrap_or_default().to_owned())
+    process::version(compiler_of(kernel))
 }
 
 /// Whether a kernel supports BTF of modules, and it can be read out of the kernel's file.
