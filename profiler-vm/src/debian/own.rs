@@ -1,7 +1,7 @@
 //! Kernels out of packages of any distribution, which the user has as files, or out of a folder.
 
 use std::collections::BTreeSet;
-use std::fs::{self, FileType};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -43,7 +43,6 @@ pub fn add(sources: &[PathBuf], kernels: &Path) -> io::Result<String> {
     let mut partial = Partial::new(&kernels.join("added"))?;
     let root = partial.root();
     create_dir(&root.join(BOOT))?;
-    create_dir(&root.join(MODULES))?;
     let mut found = BTreeSet::new();
     for source in sources {
         let unpacked = partial.debs().join("unpacked");
@@ -110,19 +109,18 @@ fn extract(archive: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// The places that are there, without any that a link leads to: one in a package may lead anywhere.
-fn places(from: &Path) -> impl Iterator<Item = (PathBuf, &'static str, &'static str)> {
-    let plain = PLACES.into_iter().filter(|(folder, ..)| {
+fn places(from: &Path) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    PLACES.into_iter().filter(move |(folder, ..)| {
         let mut above = Path::new(folder).ancestors();
         above.all(|path| fs::symlink_metadata(from.join(path)).is_ok_and(|facts| facts.is_dir()))
-    });
-    plain.map(|(folder, before, to)| (from.join(folder), before, to))
+    })
 }
 
 /// Releases of the kernels that are there, or are in part.
 fn releases(from: &Path) -> BTreeSet<String> {
     let mut releases = BTreeSet::new();
     for (folder, before, _) in places(from) {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(from.join(folder)).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             releases.extend(name.strip_prefix(before).map(str::to_owned));
         }
@@ -135,21 +133,22 @@ fn releases(from: &Path) -> BTreeSet<String> {
 fn take_all(from: &Path, root: &Path, release: &str) -> io::Result<()> {
     places(from).try_for_each(|(folder, before, to)| {
         let name = format!("{before}{release}");
-        take(&folder.join(&name), &root.join(to).join(name))
+        take(&from.join(folder).join(&name), &root.join(to).join(name))
     })
 }
 
 /// Copies a plain file, or a folder with the plain files and folders in it.
 fn take(from: &Path, to: &Path) -> io::Result<()> {
-    let kind = fs::symlink_metadata(from).map(|facts| facts.file_type());
-    if kind.as_ref().is_ok_and(FileType::is_file) {
-        copy(from, to)?;
-    } else if kind.is_ok_and(|kind| kind.is_dir()) {
-        create_dir(to)?;
-        for entry in fs::read_dir(from).map_err(failed("list", from))? {
-            let entry = entry.map_err(failed("list", from))?;
-            take(&entry.path(), &to.join(entry.file_name()))?;
+    match fs::symlink_metadata(from) {
+        Ok(facts) if facts.is_file() => copy(from, to)?,
+        Ok(facts) if facts.is_dir() => {
+            create_dir(to)?;
+            for entry in fs::read_dir(from).map_err(failed("list", from))? {
+                let entry = entry.map_err(failed("list", from))?;
+                take(&entry.path(), &to.join(entry.file_name()))?;
+            }
         }
+        _ => {}
     }
     Ok(())
 }
