@@ -87,6 +87,9 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "MIB", num_args = 0..=1, default_missing_value = "1024",
           value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub(crate) import: Option<u64>,
+    /// Instead measure how long `profiler gate` takes for two builds of a driver.
+    #[arg(long, num_args = 2, value_names = ["BASELINE.ko", "CANDIDATE.ko"], conflicts_with = "import")]
+    pub(crate) gate: Option<Vec<PathBuf>>,
 }
 
 /// Arguments of `fuzz`.

@@ -122,7 +122,7 @@ fn lowest(some: usize, all: usize) -> f64 {
 }
 
 /// CPU model and count; no names.
-fn machine() -> String {
+pub(crate) fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let lines = cpuinfo.lines().filter_map(|line| line.strip_prefix("model name"));
     let models: Vec<&str> = lines.map(|line| line.trim_matches([' ', '\t', ':'])).collect();

@@ -25,6 +25,8 @@ use crate::setup::{self, Part};
 
 use variant::Driver;
 
+pub(crate) use document::machine;
+
 /// The handler of the test module that is made slower, and the load whose operations it is part of.
 const HANDLER: &str = "connect_syscall_handler";
 const OPERATION: &str = "operation of connect";
