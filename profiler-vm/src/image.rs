@@ -10,9 +10,6 @@ use std::sync::{Mutex, PoisonError};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl::get_dumpable;
-use object::elf::FileHeader64;
-use object::read::elf::{FileHeader as _, ProgramHeader as _};
-use object::{LittleEndian, Object as _, ObjectSection as _};
 
 use crate::Arch;
 use crate::files::failed;
@@ -87,14 +84,7 @@ impl KernelImage {
     /// # Errors
     /// If the kernel cannot be unpacked.
     pub fn btf(&self) -> io::Result<Option<Vec<u8>>> {
-        if self.arch == Arch::Arm64 {
-            return Ok(largest_btf(&read(&self.path)?).map(<[u8]>::to_vec));
-        }
-        let vmlinux = self.unpacked()?;
-        let vmlinux = object::File::parse(vmlinux.as_slice())
-            .map_err(|error| cannot_unpack(&self.path, &error.to_string()))?;
-        let section = vmlinux.section_by_name(".BTF").and_then(|section| section.data().ok());
-        Ok(section.map(<[u8]>::to_vec))
+        Ok(largest_btf(&self.unpacked()?).map(<[u8]>::to_vec))
     }
 
     /// The file of a module of the kernel's package, unpacked.
@@ -102,30 +92,26 @@ impl KernelImage {
     /// # Errors
     /// If the package's folder does not have it, or it cannot be read.
     pub fn module(&self, name: &str) -> io::Result<Vec<u8>> {
-        let beside =
-            self.path.parent().and_then(Path::parent).map(|above| above.join("lib/modules"));
-        let folders = beside.into_iter().chain([PathBuf::from("/lib/modules")]);
-        let folders: Vec<PathBuf> = folders.map(|folder| folder.join(&self.release)).collect();
-        for folder in &folders {
-            let listed = fs::read_to_string(folder.join("modules.dep")).unwrap_or_default();
-            let paths = listed.lines().filter_map(|line| line.split(':').next());
-            let mut paths = paths.filter(|path| module_name(path) == name.replace('-', "_"));
-            let Some(path) = paths.next().map(|path| folder.join(path)) else { continue };
-            let bytes = read(&path)?;
-            return match bytes.as_slice() {
-                [0x7f, b'E', b'L', b'F', ..] => Ok(bytes),
-                packed => unpack(packed)
-                    .map(|(bytes, _)| bytes)
-                    .map_err(|what| cannot_unpack(&path, &what)),
-            };
+        let above = self.path.ancestors().nth(2).unwrap_or(Path::new("/"));
+        let folders = [above, Path::new("/")]
+            .map(|root| root.join("lib/modules").join(&self.release).join("modules.dep"));
+        let path = folders.iter().find_map(|list| listed(list, name)).ok_or_else(|| {
+            let list = folders[0].display();
+            io::Error::other(format!("cannot read {list}: no module {name} there"))
+        })?;
+        let bytes = read(&path)?;
+        if bytes.starts_with(b"\x7fELF") {
+            return Ok(bytes);
         }
-        let path = folders.into_iter().next().unwrap_or_default().join("modules.dep");
-        Err(io::Error::other(format!("cannot read {}: no module {name} there", path.display())))
+        unpack(&bytes).map(|(bytes, _)| bytes).map_err(|what| cannot_unpack(&path, &what))
     }
 
-    /// The kernel as an ELF file.
+    /// The kernel without its compression: for x86 an ELF file.
     fn unpacked(&self) -> io::Result<Vec<u8>> {
         let image = read(&self.path)?;
+        if self.arch == Arch::Arm64 {
+            return Ok(image);
+        }
         let payload = payload(&image).ok_or_else(|| no_image(&self.path))?;
         decompress(payload).map_err(|what| cannot_unpack(&self.path, &what))
     }
@@ -151,16 +137,10 @@ impl KernelImage {
     }
 }
 
-/// Whether QEMU finds where to start the kernel: `XEN_ELFNOTE_PHYS32_ENTRY` of `xen/interface/elfnote.h`, with CONFIG_PVH=y.
+/// Whether QEMU finds where to start the kernel: a note of Xen's of the kind `XEN_ELFNOTE_PHYS32_ENTRY` with 8 bytes
+/// (`xen/interface/elfnote.h`), with CONFIG_PVH=y.
 fn has_pvh_entry(vmlinux: &[u8]) -> bool {
-    const PHYS32_ENTRY: u32 = 18;
-    let Ok(header) = FileHeader64::<LittleEndian>::parse(vmlinux) else { return false };
-    let segments = header.program_headers(LittleEndian, vmlinux).unwrap_or_default();
-    let notes = segments
-        .iter()
-        .filter_map(|segment| segment.notes(LittleEndian, vmlinux).ok().flatten())
-        .flat_map(|mut notes| std::iter::from_fn(move || notes.next().ok().flatten()));
-    notes.into_iter().any(|note| note.name() == b"Xen" && note.n_type(LittleEndian) == PHYS32_ENTRY)
+    memchr::memmem::find(vmlinux, b"\x04\0\0\0\x08\0\0\0\x12\0\0\0Xen\0").is_some()
 }
 
 /// Whether it begins as an Image of arm64: Documentation/arm64/booting.rst.
@@ -168,7 +148,7 @@ fn is_arm64(image: &[u8]) -> bool {
     image.get(0x38..0x3c) == Some(b"ARM\x64")
 }
 
-/// The kernel's own BTF in an image that has lost its sections: the largest, by the header of `struct btf_header`
+/// The kernel's own BTF in an image, which may have lost its sections: the largest, by the header of `struct btf_header`
 /// (Documentation/bpf/btf.rst).
 fn largest_btf(image: &[u8]) -> Option<&[u8]> {
     /// Magic, version 1, no flags, a header of 24 bytes.
@@ -229,6 +209,14 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
     };
     let start = ((sectors + 1) * 512).checked_add(u32_at(image, header::PAYLOAD_OFFSET)?)?;
     image.get(start..start.checked_add(u32_at(image, header::PAYLOAD_LENGTH)?)?)
+}
+
+/// The file of a module in the list of a kernel's modules.
+fn listed(list: &Path, name: &str) -> Option<PathBuf> {
+    let name = name.replace('-', "_");
+    let text = fs::read_to_string(list).ok()?;
+    let mut paths = text.lines().filter_map(|line| line.split(':').next());
+    Some(list.with_file_name(paths.find(|path| module_name(path) == name)?))
 }
 
 /// The name of the module in a file, once it is loaded.
@@ -407,19 +395,10 @@ pub(crate) mod tests {
         assert_eq!(largest_btf(&[0; 100]), None);
     }
 
-    /// An ELF file of one segment, which is a note.
+    /// An ELF file with a note.
     fn elf(owner: &[u8; 4], kind: u32) -> Vec<u8> {
-        let mut elf = vec![0; 64 + 56];
-        elf[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
-        elf[32] = 64;
-        (elf[54], elf[56], elf[64]) = (56, 1, 4);
-        (elf[72], elf[96], elf[104]) = (64 + 56, 24, 24);
-        for word in [4, 8, kind] {
-            elf.extend(u32::to_le_bytes(word));
-        }
-        elf.extend(owner);
-        elf.extend([0; 8]);
-        elf
+        let note = [4, 8, kind].map(u32::to_le_bytes).concat();
+        [&b"\x7fELF\x02\x01\x01"[..], &[0; 57], &note, owner, &[0; 8]].concat()
     }
 
     #[test]

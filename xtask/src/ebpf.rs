@@ -144,9 +144,8 @@ fn build() -> Result<(PathBuf, String)> {
     let mut strip = Command::new(Path::new(LLVM_PREFIX).join("bin/llvm-strip"));
     strip.args(["-g", "-o"]).arg(&object);
     process::run(strip.arg(folder.join("bpfel-unknown-none/release/profiler-bpf")))?;
-    let llvm = Path::new(LLVM_PREFIX).join("bin/llvm-config");
-    let llvm = process::stdout(Command::new(llvm).arg("--version"))?;
-    let linker = format!("bpf-linker {} with LLVM {}", setup::BPF_LINKER.version, llvm.trim());
+    let llvm = process::version(Path::new(LLVM_PREFIX).join("bin/llvm-config"))?;
+    let linker = format!("bpf-linker {} with LLVM {llvm}", setup::BPF_LINKER.version);
     Ok((object, format!("{compiler}, {linker}")))
 }
 

@@ -25,32 +25,33 @@ fn compiler_of(kernel: &Unpacked) -> String {
     format!("{prefix}{COMPILER}")
 }
 
-/// Shell script; arguments: the kernel's folder, the sources, the release. Its mounts are visible to it and its
-/// children only, and end with them.
+/// Shell script; arguments: the kernel's folder, the sources, the release, the folder where it sees the sources, and
+/// variables for make. Its mounts are visible to it and its children only, and end with them.
 const IN_KERNELS_ROOT: &str = r#"
 set -e
 mount --rbind /dev "$1/dev"
 mount --rbind /proc "$1/proc"
 mount --bind "$2" "$1/$4"
-exec chroot "$1" env -i PATH=/usr/bin HOME=/root LC_ALL=C make -C "/usr/src/linux-headers-$3" "M=/$4" modules
+exec chroot "$1" env -i PATH=/usr/bin HOME=/root LC_ALL=C make -C "/usr/src/linux-headers-$3" "M=/$4" modules $5
 "#;
 
-/// Builds the module whose Kbuild file lies in `source`; a warning is an error.
+/// Builds the module whose Kbuild file lies in `source`, with these variables; a warning is an error.
 ///
 /// Tools that came with the kernel need another C library than this machine's: they run in a chroot and a mount
 /// namespace.
-pub(crate) fn make(kernel: &Unpacked, source: &Path, log: &Path) -> Result<()> {
+pub(crate) fn make(kernel: &Unpacked, source: &Path, variables: &str, log: &Path) -> Result<()> {
     let mut command = Command::new(if setup::has_own_tools(kernel) { "unshare" } else { "make" });
     if setup::has_own_tools(kernel) {
         command.args((!nix::unistd::geteuid().is_root()).then_some("--map-root-user"));
         command.args(["--mount", "--", "sh", "-c", IN_KERNELS_ROOT, "sh"]);
-        command.arg(&kernel.root).arg(source).arg(&kernel.release).arg(BUILD_FOLDER);
+        command.arg(&kernel.root).arg(source).arg(&kernel.release).args([BUILD_FOLDER, variables]);
     } else {
         command.arg("-C").arg(kernel.headers()).arg(format!("M={}", source.display()));
         if is_arm64(kernel) {
             command.args(["ARCH=arm64", &format!("CROSS_COMPILE={CROSS}")]);
         }
         command.args([&format!("CC={}", compiler_of(kernel)), "modules"]);
+        command.args(variables.split_whitespace());
     }
     process::run_logged(&mut command, log)?;
     let text = process::read(log)?;
@@ -73,8 +74,7 @@ pub(crate) fn compiler(kernel: &Unpacked) -> Result<String> {
         // It came with the kernel's packages.
         return Ok("the kernel's own".to_owned());
     }
-    let text = process::stdout(Command::new(compiler_of(kernel)).arg("--version"))?;
-    Ok(text.lines().next().unwrap_or_default().to_owned())
+    process::version(compiler_of(kernel))
 }
 
 /// Whether a kernel supports BTF of modules, and it can be read out of the kernel's file.

@@ -24,7 +24,6 @@ mod testbed;
 mod vm;
 
 use std::process::ExitCode;
-use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
@@ -62,13 +61,7 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         Task::GatePower(args) => return gate_power::run(&args).map(all_well),
         Task::Lint => lint::run()?,
         Task::Test(args) => return test::run(&args).map(all_well),
-        Task::Vm(args) => {
-            let begun = Instant::now();
-            let code = vm::run(&args, &mut Vec::new())?;
-            let (seconds, log) = (begun.elapsed().as_secs_f64(), args.log());
-            println!("vm: exit code {code} after {seconds:.1} s; log: {}", log.display());
-            return Ok(exit_code(code));
-        }
+        Task::Vm(args) => return vm::run(&args, &mut Vec::new()).map(exit_code),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,6 @@
 //! Running other programs. An error always carries the text of the command.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,12 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 /// Runs the command and returns its standard output; its error output is part of the error.
 pub(crate) fn stdout(command: &mut Command) -> Result<String> {
     stdout_if(command, &[0])
+}
+
+/// The first line of what a program says of its version.
+pub(crate) fn version(program: impl AsRef<OsStr>) -> Result<String> {
+    let text = stdout(Command::new(program).arg("--version"))?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
 /// The standard output of a command that ends with one of these exit codes.

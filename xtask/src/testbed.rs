@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use profiler_vm::debian::Unpacked;
 
 use crate::cli::TestbedArgs;
@@ -20,7 +21,7 @@ const MODULE: &str = "hids_testbed.ko";
 pub(crate) struct Variant {
     /// The end of its folder's name.
     name: String,
-    /// Variables of its Kbuild.
+    /// Variables for make, as words.
     variables: String,
 }
 
@@ -30,21 +31,18 @@ impl Variant {
     pub(crate) fn slow(handler: &str, iterations: u64) -> Self {
         Self {
             name: format!("-{handler}-{iterations}"),
-            variables: format!(
-                "TB_SLOW_HANDLER := {handler}\nTB_SLOW_ITERATIONS := {iterations}\n"
-            ),
+            variables: format!("TB_SLOW_HANDLER={handler} TB_SLOW_ITERATIONS={iterations}"),
         }
     }
 
     /// With planted changes.
     pub(crate) fn planted() -> Self {
-        Self { name: "-planted".to_owned(), variables: "TB_PLANTED := 1\n".to_owned() }
+        Self { name: "-planted".to_owned(), variables: "TB_PLANTED=1".to_owned() }
     }
 
     /// The planted build with harmless changes besides.
     pub(crate) fn harmless() -> Self {
-        let variables = "TB_PLANTED := 1\nTB_HARMLESS := 1\n".to_owned();
-        Self { name: "-harmless".to_owned(), variables }
+        Self { name: "-harmless".to_owned(), variables: "TB_PLANTED=1 TB_HARMLESS=1".to_owned() }
     }
 }
 
@@ -87,14 +85,8 @@ fn build_in(kernel: &Unpacked, folder: &Path, variables: &str) -> Result<PathBuf
     let source = folder.join("src");
     process::remove_dir(folder)?;
     process::create_dir(&source)?;
-    for file in sources()? {
-        let name = file.file_name().context("a source without a name")?;
-        process::copy(&file, &source.join(name))?;
-    }
-    let kbuild = source.join("Kbuild");
-    let text = process::read(&kbuild)?;
-    process::write(&kbuild, variables.to_owned() + &text)?;
-    kbuild::make(kernel, &source, &folder.join("build.log"))?;
+    process::run(Command::new("cp").args(sources()?).arg(&source))?;
+    kbuild::make(kernel, &source, variables, &folder.join("build.log"))?;
     let built = source.join(MODULE);
     if kbuild::kernel_takes_module_btf(kernel)? {
         kbuild::add_btf(kernel, &built, folder)?;

@@ -1,13 +1,14 @@
 //! Packages in Debian's archive, by a private apt configuration: lists, cache and downloads are in a folder of the
 //! caller's, so that the machine's stay as they are and no root is needed. Keys are the machine's.
 
+use std::io;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::unistd::{Uid, User, geteuid};
 
-use super::error::{DebianError, output};
+use super::command::output;
 use crate::Arch;
 use crate::files::{create_dir, failed, write};
 
@@ -26,11 +27,7 @@ impl Apt {
     ///
     /// # Errors
     /// If the folder cannot be written.
-    pub fn configure(
-        folder: &Path,
-        sources: Option<&str>,
-        arch: Arch,
-    ) -> Result<Self, DebianError> {
+    pub fn configure(folder: &Path, sources: Option<&str>, arch: Arch) -> io::Result<Self> {
         for name in ["lists/partial", "cache/archives/partial"] {
             create_dir(&folder.join(name))?;
         }
@@ -84,7 +81,7 @@ impl Apt {
     ///
     /// # Errors
     /// If there is no apt, a list is not signed as it should be, or the disk is full.
-    pub fn update(&self) -> Result<String, DebianError> {
+    pub fn update(&self) -> io::Result<String> {
         Ok(output(self.command("apt-get").args(["-q", "update"]))?.1)
     }
 
@@ -92,74 +89,48 @@ impl Apt {
     ///
     /// # Errors
     /// If there is no apt.
-    pub fn releases(&self) -> Result<Vec<String>, DebianError> {
+    pub fn releases(&self) -> io::Result<Vec<String>> {
         let mut search = self.command("apt-cache");
         search.args(["search", "--names-only", "^linux-image-[0-9]"]);
         Ok(releases(&output(&mut search)?.0, self.arch))
     }
 
-    /// The packages of a kernel, its image first, in versions that are `wanted`.
+    /// The packages of a kernel, its image first, and if asked those to build modules with: for apt, and their bytes to download.
     ///
     /// # Errors
     /// If there is none.
-    pub fn kernel(
-        &self,
-        release: &str,
-        wanted: &dyn Fn(&str) -> bool,
-    ) -> Result<Vec<Entry>, DebianError> {
-        let image = self.newest(&format!("linux-image-{release}"), wanted)?;
+    pub fn packages(&self, release: &str, with_headers: bool) -> io::Result<(Vec<String>, u64)> {
+        let image = self.newest(&format!("linux-image-{release}"))?;
         // Since 7.0 the image is an empty package.
         let parts = ["linux-binary-", "linux-modules-"].map(|prefix| image.depends_on(prefix).ok());
-        let parts = parts.into_iter().flatten().map(|part| self.newest(&part, wanted));
-        let parts: Vec<Entry> = parts.collect::<Result<_, _>>()?;
-        Ok(std::iter::once(image).chain(parts).collect())
-    }
-
-    /// The packages to build modules with, in versions that are `wanted`.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn headers(
-        &self,
-        release: &str,
-        wanted: &dyn Fn(&str) -> bool,
-    ) -> Result<Vec<Entry>, DebianError> {
-        let headers = self.newest(&format!("linux-headers-{release}"), wanted)?;
-        let common = self.newest(&headers.depends_on("linux-headers-")?, wanted)?;
-        let mut kbuild = self.newest(&headers.depends_on("linux-kbuild-")?, wanted)?;
-        if self.arch != Arch::HERE {
-            // Tools that run on this machine.
-            kbuild.package = format!("{}:{}", kbuild.package, Arch::HERE.debian());
+        let mut packages = vec![image];
+        for part in parts.into_iter().flatten() {
+            packages.push(self.newest(&part)?);
         }
-        Ok(vec![headers, common, kbuild])
+        if with_headers {
+            let headers = self.newest(&format!("linux-headers-{release}"))?;
+            let common = self.newest(&headers.depends_on("linux-headers-")?)?;
+            // Tools that run on this machine.
+            let kbuild = headers.depends_on("linux-kbuild-")?;
+            let kbuild = self.newest(&format!("{kbuild}:{}", Arch::HERE.debian()))?;
+            packages.extend([headers, common, kbuild]);
+        }
+        let bytes = packages.iter().map(|package| package.size).sum();
+        Ok((packages.into_iter().map(|package| package.name).collect(), bytes))
     }
 
-    /// The newest version of a package of those that are `wanted`.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn newest(
-        &self,
-        package: &str,
-        wanted: &dyn Fn(&str) -> bool,
-    ) -> Result<Entry, DebianError> {
-        let text = match output(self.command("apt-cache").args(["show", package])) {
-            // It knows no package of the name.
-            Err(DebianError::Failed(..)) => String::new(),
-            text => text?.0,
-        };
-        // In the order of apt's cache, the newest first: `VersionList` of its pkgcache.h.
-        let mut entries = text.split("\n\n").filter_map(Entry::parse);
-        entries
-            .find(|entry| wanted(&entry.version))
-            .ok_or_else(|| DebianError::Packages(format!("apt has no package {package}")))
+    /// The newest version of a package, the first in the order of apt's cache: `VersionList` of its pkgcache.h.
+    fn newest(&self, package: &str) -> io::Result<Entry> {
+        let (text, _) = output(self.command("apt-cache").args(["show", package]))?;
+        let entry = text.split("\n\n").find_map(|paragraph| Entry::parse(package, paragraph));
+        entry.ok_or_else(|| io::Error::other(format!("apt has no package {package}")))
     }
 
     /// Downloads packages, verified, to `debs`; each is a name, or `name=version`.
     ///
     /// # Errors
     /// If one does not exist, the network is down, or the disk is full.
-    pub fn download(&self, packages: &[String], debs: &Path) -> Result<(), DebianError> {
+    pub fn download(&self, packages: &[String], debs: &Path) -> io::Result<()> {
         let mut download = self.command("apt-get");
         download.args(["-q", "download"]).args(packages).current_dir(debs);
         // Run by root, apt downloads as this user if that one may write here, and else as root, with a warning.
@@ -172,7 +143,7 @@ impl Apt {
     }
 }
 
-fn give(folder: &Path, user: Uid) -> std::io::Result<()> {
+fn give(folder: &Path, user: Uid) -> io::Result<()> {
     chown(folder, Some(user.as_raw()), None).map_err(failed("change the owner of", folder))
 }
 
@@ -196,45 +167,34 @@ fn release(line: &str, arch: Arch) -> Option<&str> {
 
 /// One paragraph of `apt-cache show`.
 #[derive(Debug)]
-pub struct Entry {
-    package: String,
-    version: String,
+struct Entry {
+    /// What apt downloads: `package=version`.
+    name: String,
     depends: String,
     /// Bytes to download.
-    pub size: u64,
+    size: u64,
 }
 
 impl Entry {
-    fn parse(paragraph: &str) -> Option<Self> {
+    fn parse(package: &str, paragraph: &str) -> Option<Self> {
         let field = |name: &str| {
             paragraph.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
         };
         Some(Self {
-            package: field("Package:")?,
-            version: field("Version:")?,
+            name: format!("{package}={}", field("Version:")?),
             depends: field("Depends:").unwrap_or_default(),
             size: field("Size:").and_then(|size| size.parse().ok()).unwrap_or(0),
         })
     }
 
-    /// What apt downloads: `name=version`.
-    pub fn name(&self) -> String {
-        format!("{}={}", self.package, self.version)
-    }
-
     /// The first package with this prefix that it depends on.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn depends_on(&self, prefix: &'static str) -> Result<String, DebianError> {
-        self.depends
-            .split([',', '|'])
-            .filter_map(|part| part.split_whitespace().next())
-            .find(|name| name.starts_with(prefix))
-            .map(str::to_owned)
-            .ok_or_else(|| {
-                DebianError::Packages(format!("the package {} needs no {prefix}*", self.name()))
-            })
+    fn depends_on(&self, prefix: &str) -> io::Result<String> {
+        let mut names =
+            self.depends.split([',', '|']).filter_map(|part| part.split_whitespace().next());
+        let name = names.find(|name| name.starts_with(prefix)).ok_or_else(|| {
+            io::Error::other(format!("the package {} needs no {prefix}*", self.name))
+        })?;
+        Ok(name.to_owned())
     }
 }
 
@@ -292,6 +252,7 @@ mod tests {
     #[test]
     fn dependencies_are_found_among_alternatives() {
         let entry = Entry::parse(
+            "linux-headers-6.12.95+deb12-amd64",
             "Package: linux-headers-6.12.95+deb12-amd64\nVersion: 6.12.95-1~bpo12+1\n\
              Depends: linux-base (>= 4.12~), linux-headers-6.12.95+deb12-common (= 6), \
              linux-image-6.12.95+deb12-amd64 (= 6) | linux-image-unsigned (= 6), \
@@ -303,6 +264,6 @@ mod tests {
         assert_eq!(name("linux-kbuild-"), "linux-kbuild-6.12.95+deb12");
         assert!(entry.depends_on("linux-nothing-").is_err());
         assert_eq!(entry.size, 1892);
-        assert_eq!(entry.name(), "linux-headers-6.12.95+deb12-amd64=6.12.95-1~bpo12+1");
+        assert_eq!(entry.name, "linux-headers-6.12.95+deb12-amd64=6.12.95-1~bpo12+1");
     }
 }

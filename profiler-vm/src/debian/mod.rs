@@ -1,16 +1,18 @@
 //! Kernels from Debian's packages, verified by apt, or from any that the user has; unpacked and never installed.
+//!
+//! The kind of an error says what is at fault: `Unsupported`, a program that is missing; `StorageFull`; `InvalidInput`, what the
+//! user gave is no kernel that boots here; `InvalidData`, it cannot be unpacked; `NetworkDown`, a program that failed, apt as a rule.
 
 mod apt;
-mod error;
+mod command;
 mod own;
 mod partial;
 mod unpacked;
 
-pub use apt::{Apt, Entry};
-pub use error::DebianError;
+pub use apt::Apt;
 pub use own::add;
 pub use partial::{Partial, remove};
-pub use unpacked::{Unpacked, place, use_headers_in_place};
+pub use unpacked::{Unpacked, place};
 
 /// Whether `version` is the release or its beginning: `6.1` is of `6.1.0-56-amd64`, but not of `6.12.9-amd64`.
 pub fn is_of(release: &str, version: &str) -> bool {

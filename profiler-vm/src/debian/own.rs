@@ -2,21 +2,22 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::error::{DebianError, output};
+use super::command::output;
 use super::partial::Partial;
-use super::unpacked::{ADDED, Unpacked, place_as};
+use super::unpacked::{ADDED, Unpacked, place};
 use crate::files::{copy, create_dir, failed, remove_dir};
 use crate::image::{self, KernelImage};
 
-/// Where packages have a kernel's image, and its modules.
+/// Folders where packages have a kernel's image and modules, what is before the release in their names, and where Debian's have them.
+const PLACES: [(&str, &str, &str); 3] =
+    [(BOOT, IMAGE, BOOT), (MODULES, "", MODULES), ("usr/lib/modules", "", MODULES)];
 const BOOT: &str = "boot";
-const MODULES: [&str; 2] = ["lib/modules", "usr/lib/modules"];
-
-/// Files of `boot` that are a kernel's; initial file systems and boot loaders are large, and not needed.
-const OF_BOOT: [&str; 3] = ["vmlinuz-", "config-", "System.map-"];
+const IMAGE: &str = "vmlinuz-";
+const MODULES: &str = "lib/modules";
 
 /// What RHEL has beside its kernels is a copy of one.
 const RESCUE: &str = "rescue";
@@ -33,11 +34,15 @@ const MOST_CHARS: usize = 64;
 ///
 /// # Errors
 /// If they cannot be unpacked, or have no kernel that boots here, several, or one that is there.
-pub fn add(sources: &[PathBuf], kernels: &Path) -> Result<String, DebianError> {
+pub fn add(sources: &[PathBuf], kernels: &Path) -> io::Result<String> {
     let given: Vec<String> = sources.iter().map(|source| source.display().to_string()).collect();
-    let fails = |what: String| DebianError::NoKernel(format!("{}: {what}", given.join(", ")));
+    let fails = |what: String| {
+        let text = format!("no kernel in {}: {what}", given.join(", "));
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    };
     let mut partial = Partial::new(&kernels.join("added"))?;
     let root = partial.root();
+    create_dir(&root.join(BOOT))?;
     let mut found = BTreeSet::new();
     for source in sources {
         let unpacked = partial.debs().join("unpacked");
@@ -54,7 +59,9 @@ pub fn add(sources: &[PathBuf], kernels: &Path) -> Result<String, DebianError> {
             let all = Vec::from_iter(found).join(", ");
             return Err(fails(format!("they are of several kernels ({all}): add one at a time")));
         }
-        take_all(folder, &root)?;
+        if let Some(release) = found.first() {
+            take_all(folder, &root, release)?;
+        }
         remove_dir(&unpacked)?;
     }
     let release = found.pop_first().ok_or_else(|| {
@@ -69,8 +76,8 @@ pub fn add(sources: &[PathBuf], kernels: &Path) -> Result<String, DebianError> {
     }
     place_image(&root, &release).map_err(fails)?;
     partial.to = to;
-    let stamp = format!("linux-image-{release}{ADDED}\n{}\n", given.join("\n"));
-    place_as(partial, &release, &stamp)?;
+    let stamp = [&[format!("linux-image-{release}{ADDED}")], &given[..]].concat();
+    place(partial, &release, &stamp)?;
     Ok(release)
 }
 
@@ -82,7 +89,7 @@ fn is_release(text: &str) -> bool {
 }
 
 /// Unpacks a package. One of Debian's has its files in an archive of its own.
-fn unpack(package: &Path, to: &Path) -> Result<(), DebianError> {
+fn unpack(package: &Path, to: &Path) -> io::Result<()> {
     create_dir(to)?;
     extract(package, to)?;
     let data = fs::read_dir(to).map_err(failed("list", to))?.flatten().find(|entry| {
@@ -93,7 +100,7 @@ fn unpack(package: &Path, to: &Path) -> Result<(), DebianError> {
 }
 
 /// Unpacks an archive by bsdtar, which writes through no link.
-fn extract(archive: &Path, to: &Path) -> Result<(), DebianError> {
+fn extract(archive: &Path, to: &Path) -> io::Result<()> {
     let mut command = Command::new("bsdtar");
     command.args(["--no-same-owner", "--no-same-permissions", "-xf"]).arg(archive);
     output(command.arg("-C").arg(to))?;
@@ -101,10 +108,10 @@ fn extract(archive: &Path, to: &Path) -> Result<(), DebianError> {
     output(Command::new("chmod").args(["-R", "u+rwX"]).arg(to)).map(drop)
 }
 
-/// The folders that have parts of a kernel, without any that a link leads to: one in a package may lead anywhere.
-fn folders(from: &Path) -> impl Iterator<Item = &'static str> {
-    [BOOT].into_iter().chain(MODULES).filter(move |folder| {
-        let mut above = Path::new(folder).ancestors().filter(|above| *above != Path::new(""));
+/// The places that are there, without any that a link leads to: one in a package may lead anywhere.
+fn places(from: &Path) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    PLACES.into_iter().filter(move |(folder, ..)| {
+        let mut above = Path::new(folder).ancestors();
         above.all(|path| fs::symlink_metadata(from.join(path)).is_ok_and(|facts| facts.is_dir()))
     })
 }
@@ -112,8 +119,7 @@ fn folders(from: &Path) -> impl Iterator<Item = &'static str> {
 /// Releases of the kernels that are there, or are in part.
 fn releases(from: &Path) -> BTreeSet<String> {
     let mut releases = BTreeSet::new();
-    for folder in folders(from) {
-        let before = if folder == BOOT { OF_BOOT[0] } else { "" };
+    for (folder, before, _) in places(from) {
         for entry in fs::read_dir(from.join(folder)).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             releases.extend(name.strip_prefix(before).map(str::to_owned));
@@ -124,37 +130,33 @@ fn releases(from: &Path) -> BTreeSet<String> {
 }
 
 /// Copies what is there of a kernel to where a kernel of Debian's has it.
-fn take_all(from: &Path, root: &Path) -> Result<(), DebianError> {
-    folders(from).try_for_each(|folder| match folder {
-        BOOT => take(&from.join(BOOT), &root.join(BOOT), &|name| {
-            OF_BOOT.iter().any(|prefix| name.starts_with(prefix)) && !name.contains(RESCUE)
-        }),
-        modules => take(&from.join(modules), &root.join(MODULES[0]), &|_| true),
+fn take_all(from: &Path, root: &Path, release: &str) -> io::Result<()> {
+    places(from).try_for_each(|(folder, before, to)| {
+        let name = format!("{before}{release}");
+        take(&from.join(folder).join(&name), &root.join(to).join(name))
     })
 }
 
-/// Copies plain files and folders whose names are `wanted`.
-fn take(from: &Path, to: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<(), DebianError> {
-    create_dir(to)?;
-    for entry in fs::read_dir(from).map_err(failed("list", from))? {
-        let entry = entry.map_err(failed("list", from))?;
-        let (path, target) = (entry.path(), to.join(entry.file_name()));
-        if !wanted(&entry.file_name().to_string_lossy()) {
-            continue;
+/// Copies a plain file, or a folder with the plain files and folders in it.
+fn take(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(from) {
+        Ok(facts) if facts.is_file() => copy(from, to)?,
+        Ok(facts) if facts.is_dir() => {
+            create_dir(to)?;
+            for entry in fs::read_dir(from).map_err(failed("list", from))? {
+                let entry = entry.map_err(failed("list", from))?;
+                take(&entry.path(), &to.join(entry.file_name()))?;
+            }
         }
-        match entry.file_type().map_err(failed("read", &path))? {
-            kind if kind.is_dir() => take(&path, &target, &|_| true)?,
-            kind if kind.is_file() => copy(&path, &target)?,
-            _ => {}
-        }
+        _ => {}
     }
     Ok(())
 }
 
 /// Puts the image, unpacked if it is one of arm64 that is packed, where a kernel of Debian's has it.
 fn place_image(root: &Path, release: &str) -> Result<(), String> {
-    let to = root.join(BOOT).join(format!("vmlinuz-{release}"));
-    let beside = root.join(MODULES[0]).join(release).join("vmlinuz");
+    let to = root.join(BOOT).join(format!("{IMAGE}{release}"));
+    let beside = root.join(MODULES).join(release).join("vmlinuz");
     let from = [&to, &beside].into_iter().find(|path| path.exists()).ok_or(
         "the kernel's image is missing: add the package that has it, too (kernel-core, linux-image-...)",
     )?;
@@ -162,7 +164,7 @@ fn place_image(root: &Path, release: &str) -> Result<(), String> {
         return Err(format!("its image has more than {} MiB", MOST_BYTES >> 20));
     }
     let bytes = image::unpacked_for_arm64(fs::read(from).map_err(of_image)?)?;
-    fs::create_dir_all(root.join(BOOT)).and_then(|()| fs::write(&to, bytes)).map_err(of_image)?;
+    fs::write(&to, bytes).map_err(of_image)?;
     let image =
         KernelImage::open(&to).map_err(|_| "its image is none that boots here".to_owned())?;
     match image.release == release {
@@ -171,7 +173,7 @@ fn place_image(root: &Path, release: &str) -> Result<(), String> {
     }
 }
 
-fn of_image(error: std::io::Error) -> String {
+fn of_image(error: io::Error) -> String {
     format!("its image: {error}")
 }
 
@@ -239,15 +241,18 @@ mod tests {
         for (at, name) in [("usr", &secret), ("boot", &secret)] {
             std::os::unix::fs::symlink(name, from.join(at)).unwrap();
         }
-        take_all(&from, &kernels).unwrap();
-        assert_eq!(fs::read_dir(&kernels).unwrap().count(), 1, "modules alone");
+        take_all(&from, &kernels, "1").unwrap();
+        assert!(!kernels.exists(), "nothing of the secret");
+        assert_eq!(Vec::from_iter(releases(&from)), [RELEASE], "modules alone");
         fs::remove_file(from.join("boot")).unwrap();
-        write(&from.join("boot/vmlinuz-0-rescue-7f"), b"");
-        write(&from.join("boot/initrd.img-4.18.0-1.x86_64"), b"");
-        write(&from.join("boot/config-4.18.0-1.x86_64"), b"");
-        take_all(&from, &kernels).unwrap();
-        let taken: Vec<_> = fs::read_dir(kernels.join("boot")).unwrap().collect();
-        assert_eq!(taken.len(), 1, "{taken:?}");
+        for name in ["vmlinuz-0-rescue-7f", &format!("initrd.img-{RELEASE}")] {
+            write(&from.join("boot").join(name), b"");
+        }
         assert_eq!(Vec::from_iter(releases(&from)), [RELEASE]);
+        let modules = Path::new(MODULES).join(RELEASE);
+        std::os::unix::fs::symlink(&secret, from.join(&modules).join("link")).unwrap();
+        take_all(&from, &kernels, RELEASE).unwrap();
+        assert_eq!(fs::read_dir(&kernels).unwrap().count(), 1, "modules alone");
+        assert_eq!(fs::read_dir(kernels.join(&modules)).unwrap().count(), 1, "no link");
     }
 }

@@ -1,10 +1,11 @@
 //! Folders that are there whole or not at all.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::error::{DebianError, output};
+use super::command::output;
 use crate::durable;
 use crate::files::{create_dir, failed, remove_dir};
 
@@ -21,7 +22,7 @@ impl Partial {
     ///
     /// # Errors
     /// If its folders cannot be made.
-    pub fn new(to: &Path) -> Result<Self, DebianError> {
+    pub fn new(to: &Path) -> io::Result<Self> {
         let partial = Self { folder: to.with_file_name(".partial"), to: to.to_owned() };
         remove_dir(&partial.folder)?;
         create_dir(&partial.debs())?;
@@ -39,23 +40,17 @@ impl Partial {
         self.folder.join("root")
     }
 
-    /// Unpacks all packages, of which there are `wanted` or more.
+    /// Unpacks all packages.
     ///
     /// # Errors
-    /// If there are fewer, there is no dpkg, or the disk is full.
-    pub fn extract(&self, wanted: usize) -> Result<(), DebianError> {
+    /// If there is no dpkg, or the disk is full.
+    pub fn extract(&self) -> io::Result<()> {
         let debs = self.debs();
-        let mut found = 0;
         for entry in fs::read_dir(&debs).map_err(failed("list", &debs))? {
             let deb = entry.map_err(failed("list", &debs))?.path();
             if deb.extension().is_some_and(|extension| extension == "deb") {
                 output(Command::new("dpkg").arg("-x").arg(&deb).arg(self.root()))?;
-                found += 1;
             }
-        }
-        if found < wanted {
-            let text = format!("apt-get brought {found} of {wanted} packages");
-            return Err(DebianError::Packages(text));
         }
         Ok(())
     }
@@ -64,12 +59,12 @@ impl Partial {
     ///
     /// # Errors
     /// If it cannot be moved.
-    pub fn place(self) -> Result<(), DebianError> {
+    pub fn place(self) -> io::Result<()> {
         let to = &self.to;
         if to.exists() {
             fs::rename(to, self.folder.join("old")).map_err(failed("replace", to))?;
         }
-        Ok(durable::rename(&self.root(), to).map_err(failed("create", to))?)
+        durable::rename(&self.root(), to).map_err(failed("create", to))
     }
 }
 
@@ -83,8 +78,8 @@ impl Drop for Partial {
 ///
 /// # Errors
 /// If it cannot be removed.
-pub fn remove(folder: &Path) -> Result<(), DebianError> {
+pub fn remove(folder: &Path) -> io::Result<()> {
     let partial = Partial::new(folder)?;
     fs::rename(folder, partial.root()).map_err(failed("remove", folder))?;
-    Ok(remove_dir(&partial.folder)?)
+    remove_dir(&partial.folder)
 }

@@ -1,12 +1,12 @@
 //! An unpacked kernel: its image in `boot`, its modules in `lib/modules`, and headers in `usr/src`.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::apt::Entry;
-use super::error::{DebianError, output};
+use super::command::output;
 use super::partial::Partial;
 use crate::files::{create_dir, failed, read, write};
 use crate::search_path;
@@ -49,12 +49,8 @@ impl Unpacked {
 
     /// The folder to build modules against, if its packages were unpacked, too.
     pub fn headers(&self) -> PathBuf {
-        headers(&self.root, &self.release)
+        self.root.join("usr/src").join(format!("linux-headers-{}", self.release))
     }
-}
-
-fn headers(root: &Path, release: &str) -> PathBuf {
-    root.join("usr/src").join(format!("linux-headers-{release}"))
 }
 
 /// The release out of the lines `package=version` of a stamp.
@@ -63,14 +59,17 @@ fn release_in(packages: &str) -> Option<String> {
     Some(name.strip_prefix("linux-image-")?.to_owned())
 }
 
-/// Makes what was unpacked of the `packages` of the kernel `release` a kernel that boots, and moves it to its place.
+/// Makes what was unpacked of the kernel `release` a kernel that boots, with an index of its modules, and moves it to its place.
+/// `packages` are what it is of, a line each, its image first.
 ///
 /// # Errors
 /// If a part of it is missing, or the disk is full.
-pub fn place(partial: Partial, release: &str, packages: &[Entry]) -> Result<(), DebianError> {
-    let root = partial.root();
+pub fn place(partial: Partial, release: &str, packages: &[String]) -> io::Result<()> {
+    let packages = packages.join("\n") + "\n";
+    let kernel = Unpacked { root: partial.root(), release: release.to_owned(), packages };
+    let root = &kernel.root;
     // Since 7.0 the image lies beside the modules, and no package has the folder /lib.
-    let (image, lib) = (root.join(format!("boot/vmlinuz-{release}")), root.join("lib"));
+    let (image, lib) = (kernel.image(), root.join("lib"));
     if !image.exists() {
         create_dir(&root.join("boot"))?;
         fs::hard_link(root.join(format!("usr/lib/modules/{release}/vmlinuz")), &image)
@@ -79,31 +78,19 @@ pub fn place(partial: Partial, release: &str, packages: &[Entry]) -> Result<(), 
     if !lib.exists() {
         symlink("usr/lib", &lib).map_err(failed("create", &lib))?;
     }
-    let names: Vec<String> = packages.iter().map(Entry::name).collect();
-    place_as(partial, release, &(names.join("\n") + "\n"))
-}
-
-/// Indexes the modules of a kernel that is complete, and moves it to its place with the stamp.
-pub(super) fn place_as(partial: Partial, release: &str, stamp: &str) -> Result<(), DebianError> {
-    let root = partial.root();
     // The guest's modules are found by the index that the package's own script would have made.
-    if root.join("lib/modules").join(release).exists() {
+    if lib.join("modules").join(release).exists() {
         let mut depmod = Command::new("depmod");
-        depmod.env("PATH", search_path()).arg("-b").arg(&root).arg(release);
+        depmod.env("PATH", search_path()).arg("-b").arg(root).arg(release);
         output(&mut depmod)?;
     }
-    write(&root.join(STAMP), stamp)?;
+    let makefile = kernel.headers().join("Makefile");
+    if makefile.exists() {
+        // It names the headers where a package would install them.
+        write(&makefile, read(&makefile)?.replace("/usr/src/", "../"))?;
+    }
+    write(&root.join(STAMP), &kernel.packages)?;
     partial.place()
-}
-
-/// Debian's makefile of the headers names the common ones where a package would install them.
-///
-/// # Errors
-/// If it cannot be written.
-pub fn use_headers_in_place(root: &Path, release: &str) -> Result<(), DebianError> {
-    let makefile = headers(root, release).join("Makefile");
-    let text = read(&makefile)?.replace("include /usr/src/", "include ../");
-    Ok(write(&makefile, text)?)
 }
 
 #[cfg(test)]

@@ -22,10 +22,7 @@ use crate::terminal::say;
 pub fn run(action: &KernelsAction) -> Result<(), Failure> {
     let cache = Cache::of_user()?;
     match action {
-        KernelsAction::Fetch(args) => {
-            cache.fetch(&args.versions, args.arch(), args.headers, &mut |text| say(text))?;
-            Ok(())
-        }
+        KernelsAction::Fetch(args) => cache.fetch(&args.versions, args.arch(), args.headers),
         KernelsAction::Add(args) => {
             let release = cache.add(&args.sources)?;
             say(&format!("added Linux {release}: `--kernel {release}` boots it"));
@@ -38,21 +35,17 @@ pub fn run(action: &KernelsAction) -> Result<(), Failure> {
 
 fn remove(cache: &Cache, versions: &[String]) -> Result<(), Failure> {
     let kept = snapshots::kept();
-    let fetched = cache.list();
-    for kept in &kept {
+    // A kernel that was not fetched may have snapshots.
+    let releases: Vec<String> = kept.iter().map(|kept| kept.release.clone()).collect();
+    for kernel in cache.remove(versions, &releases)? {
+        say(&format!("removed Linux {}", kernel.release));
+    }
+    for kept in kept {
         if versions.iter().any(|version| is_of(&kept.release, version)) {
             fs::remove_dir_all(&kept.folder).map_err(Failure::cannot_write(&kept.folder))?;
             say(&format!("removed a snapshot of Linux {}", kept.release));
         }
     }
-    // A kernel that was not fetched may have snapshots.
-    let mut versions = versions.to_vec();
-    versions.retain(|version| {
-        fetched.iter().any(|kernel| is_of(&kernel.release, version))
-            || !kept.iter().any(|kept| is_of(&kept.release, version))
-    });
-    let removed = cache.remove(&versions)?;
-    removed.iter().for_each(|kernel| say(&format!("removed Linux {}", kernel.release)));
     Ok(())
 }
 

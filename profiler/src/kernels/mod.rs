@@ -4,41 +4,36 @@
 mod tests;
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use profiler_vm::debian::{
-    self, Apt, DebianError, Entry, Partial, Unpacked, is_of, numbers, use_headers_in_place,
-};
+use profiler_vm::debian::{self, Apt, Partial, Unpacked, is_of, numbers};
 use profiler_vm::{Arch, KernelImage};
 
 use crate::error::{Failure, exit};
-use crate::load::{changeable, make_private, user_cache};
+use crate::load::{make_private, refuse_changeable, user_cache};
+use crate::terminal::say;
 
-/// apt or dpkg failed.
-impl From<DebianError> for Failure {
-    fn from(error: DebianError) -> Self {
-        let (code, remedy) = match &error {
-            DebianError::NotStarted(..) => (
-                exit::CANNOT_MEASURE,
-                "without it unpack a kernel's package and give its folder with --kernel: ",
-            ),
-            _ if error.is_disk_full() => (
-                exit::BAD_OUTPUT,
-                "the disk is full; free some space, or set XDG_CACHE_HOME to another folder: ",
-            ),
-            DebianError::Failed(command, ..) if command.starts_with("bsdtar") => {
-                (exit::BAD_INPUT, "the package cannot be unpacked: ")
-            }
-            DebianError::NoKernel(_) => (exit::BAD_INPUT, ""),
-            DebianError::Failed(..) => {
-                (exit::CANNOT_MEASURE, "apt or dpkg failed (is the network up?): ")
-            }
-            _ => (exit::CANNOT_MEASURE, ""),
-        };
-        Self::new(code, format!("{remedy}{error}"))
-    }
+/// What an error of [`debian`] is, with its remedy.
+fn failure(error: io::Error) -> Failure {
+    let (code, remedy) = match error.kind() {
+        ErrorKind::Unsupported => (
+            exit::CANNOT_MEASURE,
+            "without it unpack a kernel's package and give its folder with --kernel: ",
+        ),
+        ErrorKind::StorageFull => (
+            exit::BAD_OUTPUT,
+            "the disk is full; free some space, or set XDG_CACHE_HOME to another folder: ",
+        ),
+        ErrorKind::InvalidData => (exit::BAD_INPUT, "the package cannot be unpacked: "),
+        ErrorKind::InvalidInput => (exit::BAD_INPUT, ""),
+        ErrorKind::NetworkDown => {
+            (exit::CANNOT_MEASURE, "apt or dpkg failed (is the network up?): ")
+        }
+        _ => (exit::CANNOT_MEASURE, ""),
+    };
+    Failure::new(code, format!("{remedy}{error}"))
 }
 
 /// A folder of kernels, each below its release.
@@ -56,11 +51,8 @@ impl Cache {
         let none = "no folder for kernels: set XDG_CACHE_HOME to an absolute path, or HOME";
         let folder = user_cache().ok_or_else(|| Failure::new(exit::BAD_OUTPUT, none))?;
         let cache = Self { folder: folder.join("kernels") };
-        if cache.folder.exists()
-            && let Some(path) = changeable(&cache.folder).map_err(|error| cache.unusable(error))?
-        {
-            let text = format!("others can change {}", path.display());
-            return Err(cache.unusable(io::Error::other(text)));
+        if cache.folder.exists() {
+            refuse_changeable(&cache.folder).map_err(|error| cache.unusable(error))?;
         }
         Ok(cache)
     }
@@ -99,11 +91,13 @@ impl Cache {
     pub fn newest(&self, version: &str) -> Option<Unpacked> {
         let mut kernels = self.list();
         kernels.retain(|kernel| is_of(&kernel.release, version));
-        let is_for_here = |kernel: &Unpacked| arch_of(kernel).is_none_or(|arch| arch == Arch::HERE);
+        let is_for_here = |kernel: &Unpacked| {
+            KernelImage::open(&kernel.image()).is_ok_and(|image| image.arch == Arch::HERE)
+        };
         kernels.into_iter().max_by_key(|kernel| (is_for_here(kernel), numbers(&kernel.release)))
     }
 
-    /// Fetches the newest kernel of each version, unless it is there; `say` gets what is done.
+    /// Fetches the newest kernel of each version, unless it is there.
     ///
     /// # Errors
     /// If one does not exist, then none is fetched; if the cache cannot be written, or apt fails.
@@ -112,14 +106,14 @@ impl Cache {
         versions: &[String],
         arch: Arch,
         with_headers: bool,
-        say: &mut dyn FnMut(&str),
     ) -> Result<(), Failure> {
         let _lock = self.lock()?;
         let lists = if arch == Arch::HERE { "apt" } else { "apt-foreign" };
-        let apt = Apt::configure(&self.folder.with_file_name(lists), None, arch)?;
+        let apt =
+            Apt::configure(&self.folder.with_file_name(lists), None, arch).map_err(failure)?;
         say("reading the package lists of apt's sources");
-        let warnings = apt.update()?;
-        let releases = apt.releases()?;
+        let warnings = apt.update().map_err(failure)?;
+        let releases = apt.releases().map_err(failure)?;
         if releases.is_empty() {
             let text = format!(
                 "apt's sources have no kernel of Debian for {}: is the network up, and is one of them Debian's? \
@@ -131,32 +125,28 @@ impl Cache {
         let chosen: Result<Vec<&String>, Failure> =
             versions.iter().map(|version| choose(&releases, version)).collect();
         for release in chosen? {
-            let to = self.folder.join(release);
-            let is_enough = |there: &Unpacked| !with_headers || there.headers().exists();
-            if let Some(there) = Unpacked::open(&to).filter(is_enough) {
-                let how = match there.is_added() {
-                    true => ", added from files: `profiler kernels remove` it to fetch it",
-                    false => "",
-                };
-                say(&format!("Linux {release} is there{how}"));
-                continue;
-            }
-            let mut packages = apt.kernel(release, &|_| true)?;
-            if with_headers {
-                packages.extend(apt.headers(release, &|_| true)?);
-            }
-            let bytes: u64 = packages.iter().map(|package| package.size).sum();
-            say(&format!("fetching Linux {release} ({} MiB)", bytes >> 20));
-            let partial = Partial::new(&to)?;
-            let names: Vec<String> = packages.iter().map(Entry::name).collect();
-            apt.download(&names, &partial.debs())?;
-            partial.extract(names.len())?;
-            if with_headers {
-                use_headers_in_place(&partial.root(), release)?;
-            }
-            debian::place(partial, release, &packages)?;
+            self.fetch_one(&apt, release, with_headers).map_err(failure)?;
         }
         Ok(())
+    }
+
+    fn fetch_one(&self, apt: &Apt, release: &str, with_headers: bool) -> io::Result<()> {
+        let to = self.folder.join(release);
+        let is_enough = |there: &Unpacked| !with_headers || there.headers().exists();
+        if let Some(there) = Unpacked::open(&to).filter(is_enough) {
+            let how = match there.is_added() {
+                true => ", added from files: `profiler kernels remove` it to fetch it",
+                false => "",
+            };
+            say(&format!("Linux {release} is there{how}"));
+            return Ok(());
+        }
+        let (packages, bytes) = apt.packages(release, with_headers)?;
+        say(&format!("fetching Linux {release} ({} MiB)", bytes >> 20));
+        let partial = Partial::new(&to)?;
+        apt.download(&packages, &partial.debs())?;
+        partial.extract()?;
+        debian::place(partial, release, &packages)
     }
 
     /// Adds the kernel of these packages and folders; gives its release.
@@ -165,17 +155,18 @@ impl Cache {
     /// If they have none that boots, or several; if the cache cannot be written, or bsdtar fails.
     pub fn add(&self, sources: &[PathBuf]) -> Result<String, Failure> {
         let _lock = self.lock()?;
-        Ok(debian::add(sources, &self.folder)?)
+        debian::add(sources, &self.folder).map_err(failure)
     }
 
-    /// Removes all kernels of each version; gives them.
+    /// Removes all kernels of each version; gives them. There may be none of one of the releases in `others`.
     ///
     /// # Errors
     /// If there is none of one, then none is removed; if one cannot be removed.
-    pub fn remove(&self, versions: &[String]) -> Result<Vec<Unpacked>, Failure> {
+    pub fn remove(&self, versions: &[String], others: &[String]) -> Result<Vec<Unpacked>, Failure> {
         let mut kernels = self.list();
         for version in versions {
-            if !kernels.iter().any(|kernel| is_of(&kernel.release, version)) {
+            let mut known = kernels.iter().map(|kernel| &kernel.release).chain(others);
+            if !known.any(|release| is_of(release, version)) {
                 let there: Vec<String> = kernels.into_iter().map(|kernel| kernel.release).collect();
                 let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
                 let folder = self.folder.display();
@@ -186,7 +177,7 @@ impl Cache {
         let _lock = self.lock()?;
         kernels.retain(|kernel| versions.iter().any(|version| is_of(&kernel.release, version)));
         for kernel in &kernels {
-            debian::remove(&kernel.root)?;
+            debian::remove(&kernel.root).map_err(failure)?;
         }
         Ok(kernels)
     }
@@ -197,15 +188,6 @@ impl Cache {
         let file = File::create(self.folder.join(".lock")).map_err(|error| self.unusable(error))?;
         Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| self.unusable(errno.into()))
     }
-}
-
-/// What a kernel is for: by the end of its release, or by its image where that says nothing.
-fn arch_of(kernel: &Unpacked) -> Option<Arch> {
-    let is_its = |arch: &Arch| {
-        [arch.debian(), arch.name()].iter().any(|name| kernel.release.ends_with(name))
-    };
-    let named = Arch::ALL.into_iter().find(is_its);
-    named.or_else(|| Some(KernelImage::open(&kernel.image()).ok()?.arch))
 }
 
 /// The newest of the releases, which are in order, that is of the version.

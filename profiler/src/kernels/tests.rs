@@ -19,8 +19,22 @@ fn cache(releases: &[&str]) -> (tempfile::TempDir, Cache) {
 
 fn unpack(root: &Path, release: &str) {
     fs::create_dir_all(root.join("boot")).unwrap();
-    fs::write(root.join(format!("boot/vmlinuz-{release}")), "").unwrap();
+    fs::write(root.join(format!("boot/vmlinuz-{release}")), image(release)).unwrap();
     fs::write(root.join("packages.txt"), format!("linux-image-{release}=6.1.192-2\n")).unwrap();
+}
+
+/// What reads as a kernel: of arm64 if its release says so, and else of x86-64.
+fn image(release: &str) -> Vec<u8> {
+    let mut image = vec![0; 2048];
+    if release.ends_with("arm64") || release.ends_with("aarch64") {
+        image[0x38..0x3c].copy_from_slice(b"ARM\x64");
+        image.extend(format!("Linux version {release} (debian)").bytes());
+    } else {
+        image[0x202..0x206].copy_from_slice(b"HdrS");
+        image[0x206..0x210].copy_from_slice(&[15, 2, 0, 0, 0, 0, 0, 0, 0, 1]);
+        image[0x300..0x300 + release.len()].copy_from_slice(release.as_bytes());
+    }
+    image
 }
 
 fn releases(kernels: &[Unpacked]) -> Vec<&str> {
@@ -83,11 +97,11 @@ fn a_kernel_that_is_not_whole_is_not_there() {
 fn all_of_a_version_are_removed_or_none() {
     let (_folder, cache) = cache(&["6.1.0-9-amd64", "6.1.0-56-amd64", "6.12.9-amd64"]);
     let versions = |versions: &[&str]| versions.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
-    let error = cache.remove(&versions(&["6.1", "5.10"])).unwrap_err();
+    let error = cache.remove(&versions(&["6.1", "5.10"]), &[]).unwrap_err();
     assert_eq!(error.code, exit::USAGE, "{error}");
     assert!(error.to_string().contains("no kernel 5.10 in "), "{error}");
     assert_eq!(cache.list().len(), 3, "nothing was removed");
-    let removed = cache.remove(&versions(&["6.1"])).unwrap();
+    let removed = cache.remove(&versions(&["6.1", "4.18"]), &versions(&["4.18.0-9"])).unwrap();
     assert_eq!(releases(&removed), ["6.1.0-9-amd64", "6.1.0-56-amd64"]);
     assert_eq!(releases(&cache.list()), ["6.12.9-amd64"]);
     assert!(!cache.folder.join("6.1.0-9-amd64").exists());

@@ -29,7 +29,7 @@ pub use command::CommandLoad;
 pub use hits::{HitCount, HitCounter, HitQuestion};
 pub use run::{Load, RunningLoads};
 pub use sandbox::{LoadUser, PrivateFolder, ProfilerProgram, SandboxOptions};
-pub(crate) use sandbox::{changeable, make_private, user_cache};
+pub(crate) use sandbox::{make_private, refuse_changeable, user_cache};
 pub use sandboxed::SandboxedLoad;
 pub use subprocess::run_subprocess_if_asked;
 #[cfg(test)]

@@ -76,18 +76,15 @@ fn package(dist: &Path) -> Result<PathBuf> {
 
 /// The archive with the static binary.
 fn archive(program: &Path, dist: &Path) -> Result<PathBuf> {
-    let name = format!("profiler-{}-{ARCH}", VERSION);
-    let folder = dist.join(&name);
-    process::create_dir(&folder)?;
-    let files = FILES.map(|file| paths::root().join(file));
-    let share = dist.join("share");
-    let parts = [program, &share, &dist.join(arm64::GUEST)];
-    process::run(Command::new("cp").arg("-r").args(parts).args(files).arg(&folder))?;
+    let name = format!("profiler-{VERSION}-{ARCH}");
     let file = dist.join(format!("{name}.tar.gz"));
     let mut tar = Command::new("tar");
-    tar.args(["--create", "--gzip", "--sort=name", "--owner=0", "--group=0", "--file"]);
-    process::run(tar.arg(&file).arg("--directory").arg(dist).arg(&name))?;
-    process::remove_dir(&folder)?;
+    tar.args(["--create", "--gzip", "--sort=name", "--owner=0", "--group=0", "--file"]).arg(&file);
+    // All in one folder.
+    tar.arg(format!("--transform=s,^docs/systemd/,,;s,^,{name}/,"));
+    tar.arg("--directory").arg(dist).args(["share", arm64::GUEST]);
+    tar.arg("--directory").arg(program.with_file_name("")).arg("profiler");
+    process::run(tar.arg("--directory").arg(paths::root()).args(FILES))?;
     Ok(file)
 }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use statrs::distribution::{Beta, ContinuousCDF as _};
@@ -29,8 +28,8 @@ pub(super) fn render(
     let _ = writeln!(
         text,
         "{MEASURED}{date} by {} with {}\nand Linux {} on {}.\nSeconds are without the builds; the machine did other work meanwhile.\n",
-        version(profiler)?,
-        version(Path::new("qemu-system-x86_64"))?,
+        process::version(profiler)?,
+        process::version("qemu-system-x86_64")?,
         setup::kernel(SERIES)?.release,
         machine(),
     );
@@ -59,11 +58,6 @@ pub(super) fn render(
         text.push_str(&row(kind, &decisions));
     }
     Ok(text)
-}
-
-fn version(program: &Path) -> Result<String> {
-    let text = process::stdout(Command::new(program).arg("--version"))?;
-    Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
 fn row(kind: &Kind, decisions: &[&Decision]) -> String {

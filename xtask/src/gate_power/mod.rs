@@ -23,8 +23,9 @@ use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
 
-pub(crate) use document::machine;
 use variant::Driver;
+
+pub(crate) use document::machine;
 
 /// The handler of the test module that is made slower, and the load whose operations it is part of.
 const HANDLER: &str = "connect_syscall_handler";
@@ -72,7 +73,7 @@ struct Kind {
 pub(crate) fn run(args: &GatePowerArgs) -> Result<bool> {
     setup::ensure(&[setup::MODULE_BUILD, Part::kernel(&SERIES)])?;
     let profiler = cargo::build_profiler()?;
-    let driver = Driver::of(args)?;
+    let driver = Driver { args, folder: paths::target().join("gate-power").join(&args.module) };
     // Two at once would build in the same trees.
     let _lock = setup::lock()?;
     let kept = paths::target().join("gate-power/decisions.jsonl");

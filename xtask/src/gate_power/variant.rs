@@ -31,28 +31,26 @@ const ADDED: [&str; 3] = ["gate_power_0", "gate_power_1", "gate_power_2"];
 /// The longest function and the largest data that an object adds, in bytes.
 const MOST: u64 = 3000;
 
-/// A driver that Kbuild builds.
-pub(super) struct Driver {
-    source: PathBuf,
-    module: String,
-    /// Shell command, run in a copy of the source.
-    build: String,
-    /// Where builds are kept.
-    folder: PathBuf,
+/// Builds of a driver that Kbuild builds.
+pub(super) struct Driver<'a> {
+    pub(super) args: &'a GatePowerArgs,
+    /// Where they are kept.
+    pub(super) folder: PathBuf,
 }
 
-impl Driver {
-    /// The test module, or the one that the user names.
-    pub(super) fn of(args: &GatePowerArgs) -> Result<Self> {
-        let headers = setup::kernel(SERIES)?.headers();
-        Ok(Self {
-            source: args.driver.clone().unwrap_or_else(|| paths::root().join("testbed")),
-            module: args.module.clone(),
-            build: args.build.clone().unwrap_or_else(|| {
-                format!("make -C {} M=$PWD CC={} modules", word(&headers), kbuild::COMPILER)
-            }),
-            folder: paths::target().join("gate-power").join(&args.module),
-        })
+impl Driver<'_> {
+    /// The sources of the test module, or what the user names.
+    fn source(&self) -> PathBuf {
+        self.args.driver.clone().unwrap_or_else(|| paths::root().join("testbed"))
+    }
+
+    /// The shell command that builds it in a copy of the sources.
+    fn build(&self) -> Result<String> {
+        if let Some(build) = &self.args.build {
+            return Ok(build.clone());
+        }
+        let headers = word(&setup::kernel(SERIES)?.headers());
+        Ok(format!("make -C {headers} M=$PWD CC={} modules", kbuild::COMPILER))
     }
 
     /// Baseline and candidate of a number; the candidate has as many instructions more in the slower handler.
@@ -69,7 +67,7 @@ impl Driver {
             nops > 0 || baseline? == candidate?,
             "builds {base} and {} of {} have other instructions in a function",
             seed + 1,
-            self.module
+            self.args.module
         );
         Ok(pair)
     }
@@ -81,14 +79,14 @@ impl Driver {
         }
         // A tree for each set of flags that comes next, so that few objects are compiled again.
         let tree = self.folder.join(format!("tree-{}-{nops}", seed % 2));
+        let source = self.source();
         if !tree.exists() {
             process::create_dir(&self.folder)?;
-            process::run(Command::new("cp").arg("-a").arg(&self.source).arg(&tree))?;
+            process::run(Command::new("cp").arg("-a").arg(&source).arg(&tree))?;
         }
-        let makefile =
-            ["Kbuild", "Makefile"].into_iter().find(|name| self.source.join(name).exists());
+        let makefile = ["Kbuild", "Makefile"].into_iter().find(|name| source.join(name).exists());
         let makefile = makefile.context("no Kbuild or Makefile")?;
-        let text = varied(&process::read(&self.source.join(makefile))?, seed)
+        let text = varied(&process::read(&source.join(makefile))?, seed)
             .with_context(|| format!("no line with the module's objects in {makefile}"))?;
         process::write(&tree.join(makefile), text)?;
         for name in ADDED {
@@ -99,9 +97,9 @@ impl Driver {
             _ => format!(" TB_SLOW_HANDLER={HANDLER} TB_SLOW_NOPS={nops}"),
         };
         let mut shell = Command::new("sh");
-        shell.arg("-c").arg(format!("{}{slower}", self.build)).current_dir(&tree);
+        shell.arg("-c").arg(format!("{}{slower}", self.build()?)).current_dir(&tree);
         process::run_logged(&mut shell, &self.folder.join("build.log"))?;
-        process::copy(&tree.join(&self.module), &built)?;
+        process::copy(&tree.join(&self.args.module), &built)?;
         Ok(built)
     }
 }

@@ -55,7 +55,7 @@ impl Tool for Arm64 {
             mirror::unpack(&apt, &format!("{LIBRARY}={}", version.trim()), &to)?;
         }
         for series in KERNELS.into_iter().filter(|series| kernel(*series).is_err()) {
-            kernels::install(&apt, series, Arch::Arm64, &kernel_root(series))?;
+            kernels::install(&apt, series, &kernel_root(series))?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use profiler_vm::Arch;
-use profiler_vm::debian::{self, Apt, Entry, Partial, Unpacked};
+use profiler_vm::debian::{self, Apt, Partial, Unpacked};
 
 use super::{Tool, mirror};
 use crate::paths;
@@ -49,44 +49,32 @@ impl Tool for Series {
     fn install(&self) -> Result<()> {
         println!("set-up: reading package lists");
         let apt = mirror::apt(&paths::target().join("apt"), &[*self], Arch::HERE)?;
-        install(&apt, *self, Arch::HERE, &paths::kernel(*self))
+        install(&apt, *self, &paths::kernel(*self))
     }
 }
 
 /// Unpacks the newest kernel of a series to a folder.
-pub(super) fn install(apt: &Apt, series: Series, arch: Arch, to: &Path) -> Result<()> {
-    let (release, packages) = resolve(apt, series, arch).with_context(|| {
+pub(super) fn install(apt: &Apt, series: Series, to: &Path) -> Result<()> {
+    let mut releases = apt.releases()?;
+    releases.retain(|release| debian::is_of(release, &series.to_string()));
+    let release = releases.pop().with_context(|| {
         format!(
             "no Linux {series} in the suite {} of this machine's mirror; see xtask/src/series.rs",
             series.suite().0
         )
     })?;
-    let size = if series.has_own_tools() { 210 } else { 100 };
-    println!("set-up: Linux {series}: {release} (about {size} MB)");
+    let (packages, bytes) = apt.packages(&release, true)?;
+    println!("set-up: Linux {series}: {release} ({} MiB without tools)", bytes >> 20);
     let partial = Partial::new(to)?;
-    let names: Vec<String> = packages.iter().map(Entry::name).collect();
-    apt.download(&names, &partial.debs())?;
+    apt.download(&packages, &partial.debs())?;
     if series.has_own_tools() {
-        download_tools(apt, &names, &partial.debs())?;
+        download_tools(apt, &packages, &partial.debs())?;
     }
-    partial.extract(packages.len())?;
+    partial.extract()?;
     if series.has_own_tools() {
         make_root(&partial.root())?;
-    } else {
-        debian::use_headers_in_place(&partial.root(), &release)?;
     }
     Ok(debian::place(partial, &release, &packages)?)
-}
-
-/// The newest kernel of the series: its release, and its packages with those of its headers.
-fn resolve(apt: &Apt, series: Series, arch: Arch) -> Result<(String, Vec<Entry>)> {
-    let is_of_series = |version: &str| debian::is_of(version, &series.to_string());
-    let name = format!("linux-image-{}", arch.debian());
-    let image = apt.newest(&name, &is_of_series)?.depends_on("linux-image-")?;
-    let release = image.trim_start_matches("linux-image-");
-    let mut packages = apt.kernel(release, &is_of_series)?;
-    packages.extend(apt.headers(release, &is_of_series)?);
-    Ok((release.to_owned(), packages))
 }
 
 /// Downloads all that the headers need to `debs`.

@@ -29,7 +29,7 @@ pub(super) fn apt(folder: &Path, wanted: &[Series], arch: Arch) -> Result<Apt> {
 pub(super) fn unpack(apt: &Apt, package: &str, to: &Path) -> Result<()> {
     let partial = Partial::new(to)?;
     apt.download(&[package.to_owned()], &partial.debs())?;
-    partial.extract(1)?;
+    partial.extract()?;
     Ok(partial.place()?)
 }
 

@@ -47,36 +47,54 @@ impl<'a> Part<'a> {
 
     /// One kernel: image, modules and headers.
     pub(crate) const fn kernel(series: &'a Series) -> Self {
-        Self::new("a kernel of Debian with its headers", apt::KERNEL, series)
+        Self::new("a kernel of Debian with its headers", "kmod xz-utils zstd", series)
     }
 }
 
-pub(crate) const VM: Part<'_> = Part::new("virtme-ng, by pip", apt::VM, &tools::VIRTME);
+/// For booting a kernel on this machine's file tree.
+pub(crate) const VM: Part<'_> = Part::new(
+    "virtme-ng, by pip",
+    "bpftool busybox-static file iproute2 kmod procps python3-pip python3-venv qemu-system-x86 trace-cmd udev",
+    &tools::VIRTME,
+);
+/// For kernel modules. gcc-12 builds for every series, 5.10 included.
 pub(crate) const MODULE_BUILD: Part<'_> =
-    Part { what: "", packages: apt::MODULE_BUILD, tool: None };
-/// What tests of agents need: compiler and library of a BPF program, and auditctl.
-pub(crate) const AGENTS: Part<'_> = Part::new("auditctl", apt::AGENTS, &AUDIT);
+    Part { what: "", packages: "bc binutils gcc-12 libelf1 make pahole xz-utils zstd", tool: None };
+/// For BPF programs in C of tests of agents, and what loads them; auditctl and its library.
+pub(crate) const AGENTS: Part<'_> =
+    Part::new("auditctl", "clang gcc libauparse0 libbpf-dev libc6-dev", &AUDIT);
+/// For what reads exported files, and packages of other distributions; of systemd the program that judges a unit. strace shows in
+/// which order files are written.
 pub(crate) const READERS: Part<'_> = Part::new(
     "other readers of exported files, and Playwright, by pip",
-    apt::READERS,
+    "chromium libarchive-tools python3-pip python3-venv strace systemd",
     &tools::READERS,
 );
 pub(crate) const LINTERS: Part<'_> = Part::new(
     "linters of scripts, workflows and dependencies, by pip",
-    apt::PYTHON,
+    "python3-pip python3-venv",
     &tools::LINTERS,
 );
 pub(crate) const SCRAPER: Part<'_> = Part::new("Prometheus", "", &PROMETHEUS);
-/// Tools that fuzz the parsers and measure their speed.
-pub(crate) const PARSERS: Part<'_> = Part { what: "", packages: apt::PARSERS, tool: None };
-pub(crate) const BPF_BUILD: Part<'_> =
-    Part::new("bpf-linker, by cargo (minutes)", apt::BPF_BUILD, &BPF_LINKER);
-pub(crate) const ARM64: Part<'_> =
-    Part::new("kernels and a Rust library of arm64", apt::ARM64, &arm64::Arm64);
+/// For libFuzzer; for the script that imports are measured against, and what measures both.
+pub(crate) const PARSERS: Part<'_> = Part { what: "", packages: "g++ python3 time", tool: None };
+/// For the BPF object: a Rust with library sources, and the LLVM of the same version.
+pub(crate) const BPF_BUILD: Part<'_> = Part::new(
+    "bpf-linker, by cargo (minutes)",
+    "g++ gcc libc6-dev libpolly-22-dev libzstd-dev llvm-22-dev rust-web-src rustc-web zlib1g-dev",
+    &BPF_LINKER,
+);
+/// For guests of arm64: their emulator, and compilers for it.
+pub(crate) const ARM64: Part<'_> = Part::new(
+    "kernels and a Rust library of arm64",
+    "gcc-12-aarch64-linux-gnu gcc-aarch64-linux-gnu kmod libc6-dev-arm64-cross make qemu-system-arm rustc-web",
+    &arm64::Arm64,
+);
 pub(crate) const BOOK: Part<'_> = Part::new("mdBook, by cargo (minutes)", "", &MDBOOK);
-pub(crate) const DIST: Part<'_> = Part::new("cargo-deb, by cargo (minutes)", apt::DIST, &CARGO_DEB);
-pub(crate) const CLEAN_ROOT: Part<'_> =
-    Part::new("a clean Debian root", apt::CLEAN_ROOT, &CleanRoot);
+/// For the Debian package; and for the root that it is tried in.
+pub(crate) const DIST: Part<'_> =
+    Part::new("cargo-deb, by cargo (minutes)", "libc6-dev xz-utils", &CARGO_DEB);
+pub(crate) const CLEAN_ROOT: Part<'_> = Part::new("a clean Debian root", "mmdebstrap", &CleanRoot);
 
 /// All parts but those that only `book` and `dist` need. The linters come first: `.ci/run` lints while the others are installed.
 pub(crate) fn all() -> Vec<Part<'static>> {

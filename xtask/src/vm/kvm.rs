@@ -4,7 +4,6 @@
 //! decides. The result is kept until QEMU or the kernel changes.
 
 use std::fs::OpenOptions;
-use std::process::Command;
 use std::sync::Mutex;
 
 use anyhow::Result;
@@ -31,8 +30,7 @@ pub(super) fn choose(args: &VmArgs, kernel: &KernelImage) -> Result<(Accel, Stri
         return Ok((Accel::Tcg, format!("{DEVICE}: {error}")));
     }
     let _probe = PROBE.lock().unwrap_or_else(|broken| broken.into_inner());
-    let qemu = process::stdout(Command::new(Arch::X86_64.qemu()).arg("--version"))?;
-    let name = format!("{} {}", kernel.release, qemu.lines().next().unwrap_or_default());
+    let name = format!("{} {}", kernel.release, process::version(Arch::X86_64.qemu())?);
     let folder = paths::vm().join("kvm-probe");
     let known = folder.join(name.replace('/', "-"));
     let mut works = process::read(&known).unwrap_or_default();

@@ -56,9 +56,7 @@ pub(crate) fn run_with_module(name: &str, kernel: Series, script: &str) -> Resul
     let module = word(&testbed::build(kernel, &Variant::default())?);
     let script = format!("insmod {module} || exit\nprofiler={profiler}\n{script}\n");
     let args = VmArgs { icount: true, ..VmArgs::script(name, kernel, &script) };
-    let code = run(&args, &mut Vec::new())?;
-    println!("{name}: exit code {code}; log: {}", args.log().display());
-    Ok(code)
+    run(&args, &mut Vec::new())
 }
 
 /// A path as one word for a shell.
@@ -82,7 +80,8 @@ pub(crate) fn run(args: &VmArgs, lines: &mut Vec<String>) -> Result<i32> {
         if args.icount { ", virtual time" } else { "" },
     );
     // Each test's line gets its time by this machine's clock: the guest's may be virtual.
-    let mut last = Instant::now();
+    let begun = Instant::now();
+    let mut last = begun;
     let code = boot(args, &kernel, accel, &mut |line| {
         lines.push(line.to_owned());
         if !line.starts_with("test ") {
@@ -91,7 +90,10 @@ pub(crate) fn run(args: &VmArgs, lines: &mut Vec<String>) -> Result<i32> {
         println!("{line} [{:.1} s]", last.elapsed().as_secs_f64());
         last = Instant::now();
     });
-    code.with_context(|| format!("VM failed; its log is {}", args.log().display()))
+    let (seconds, log) = (begun.elapsed().as_secs_f64(), args.log());
+    let code = code.with_context(|| format!("VM failed; its log is {}", log.display()))?;
+    println!("vm: exit code {code} after {seconds:.1} s; log: {}", log.display());
+    Ok(code)
 }
 
 /// Boots and runs, and hands each line of the command to `on_line` as it comes.

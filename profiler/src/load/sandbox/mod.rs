@@ -37,7 +37,7 @@ pub(super) use private_folder::{remove_directory_main, wait_for_end_of_input};
 pub use program::ProfilerProgram;
 pub(super) use program::Role;
 pub(super) use protocol::{CommandKind, CommandRequest, SupervisorMessage};
-pub(crate) use trusted_path::{changeable, make_private, user_cache};
+pub(crate) use trusted_path::{make_private, refuse_changeable, user_cache};
 pub use user::LoadUser;
 
 /// How a load is sandboxed. By default it runs as the caller.

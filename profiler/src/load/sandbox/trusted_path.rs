@@ -17,7 +17,7 @@ const MAX_LINKS: usize = 40;
 ///
 /// # Errors
 /// If `path` does not exist or a folder in it cannot be read.
-pub(crate) fn changeable(path: &Path) -> io::Result<Option<PathBuf>> {
+fn changeable(path: &Path) -> io::Result<Option<PathBuf>> {
     let mut here = PathBuf::from("/");
     let path = std::path::absolute(path)?;
     let mut steps_left = steps(&path);
@@ -84,7 +84,7 @@ pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
 }
 
 /// Fails if others can change where `path` leads.
-pub(super) fn refuse_changeable(path: &Path) -> io::Result<()> {
+pub(crate) fn refuse_changeable(path: &Path) -> io::Result<()> {
     changeable(path)?.map_or(Ok(()), |place| Err(others_can_change(&place)))
 }
 
