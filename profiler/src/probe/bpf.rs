@@ -22,7 +22,7 @@ use profiler_common::{
 };
 
 use super::{
-    Books, Drained, OTHER_FILES, Options, Pair, ProbeError, Refused, Session, calibrate,
+    Attached, Books, Drained, OTHER_FILES, Options, Pair, ProbeError, Refused, Session, calibrate,
     counters::{self, Layout, Record},
     errno::Doing as _,
     kprobe_event::{self, Counted},
@@ -56,24 +56,13 @@ pub struct BpfSession {
     grace: GracePeriod,
     /// The phase that programs write to.
     phase: u32,
-    /// The other phase until it has been read.
-    closed: Option<Closed>,
-    /// What was read and not yet returned, because a later phase could not be read.
-    pending: Option<Vec<Drained>>,
+    /// Whether the other phase has still to be read.
+    is_closed: bool,
     layout: Layout,
     /// The end of the time whose calls the last drain has.
     drained_until: Option<Instant>,
     /// When the entry probes had been removed.
     detached: Option<Instant>,
-}
-
-/// A phase that programs no longer write to.
-struct Closed {
-    phase: u32,
-    /// Of each handler, the calls entered before it was closed.
-    entered: Vec<Option<u64>>,
-    /// Of each handler, the slots as they were a drain before it was opened.
-    before: Vec<Vec<Slot>>,
 }
 
 /// One handler with its programs and maps.
@@ -87,8 +76,10 @@ struct Probed {
     programs: Vec<Program>,
     /// As of the last drain.
     books: Books,
-    /// The slots as they were when the last two phases were closed, the older ones first.
-    before: [Vec<Slot>; 2],
+    /// The slots as they were when the last three phases were closed, the oldest first.
+    before: [Vec<Slot>; 3],
+    /// What was read and not yet returned, because a later phase could not be read.
+    pending: Option<Drained>,
     /// Starts that were left over and taken out of the shared maps.
     swept: u64,
 }
@@ -177,10 +168,17 @@ impl Loader {
         let holder = target.program.or(module.map(|(id, _)| *id)).unwrap_or_default();
         // No program has run: what none of them counts is empty from the first drain on.
         let empty = slots(&self.parameters.layout, &maps);
-        let before = [empty.clone(), empty];
-        let books = Books::default();
-        let target = target.clone();
-        Ok(Probed { target, number, holder, maps, programs, books, before, swept: 0 })
+        Ok(Probed {
+            target: target.clone(),
+            number,
+            holder,
+            maps,
+            programs,
+            books: Books::default(),
+            before: [empty.clone(), empty.clone(), empty],
+            pending: None,
+            swept: 0,
+        })
     }
 }
 
@@ -194,7 +192,7 @@ impl BpfSession {
         targets: &[Target],
         backend: Backend,
         options: Options,
-    ) -> Result<(Self, Vec<Refused>), ProbeError> {
+    ) -> Result<Attached, ProbeError> {
         limits::raise_locked_memory();
         limits::raise_open_files(targets.len() * FILES_OF_A_HANDLER + OTHER_FILES);
         let loader = Loader::new(targets, backend, options)?;
@@ -217,8 +215,7 @@ impl BpfSession {
             displaced: displaced.doing("opening a shared map")?,
             grace: GracePeriod::new().doing("making the maps that show when no program runs")?,
             phase: 0,
-            closed: None,
-            pending: None,
+            is_closed: false,
             layout: parameters.layout,
             drained_until: None,
             detached: None,
@@ -233,7 +230,8 @@ impl BpfSession {
                  with --allow-shared"
             )));
         }
-        Ok((session, refused))
+        let any = !session.probed.is_empty();
+        Ok((any.then(|| Box::new(session) as _), refused))
     }
 
     /// Attaches all programs of the first kind, then all of the next. Handlers that the kernel
@@ -300,9 +298,8 @@ impl BpfSession {
         let slots = slots(&self.layout, &probed.maps);
         let mut given_up = 0;
         if self.starts == Starts::Cookies {
-            let entered: u64 = slots.iter().map(|slot| slot.entries).sum();
             let ended: u64 = slots.iter().map(|slot| slot.start + slot.lost).sum();
-            given_up += entered.saturating_sub(ended + probed.swept);
+            given_up += entries(&slots).saturating_sub(ended + probed.swept);
         }
         // No program writes to them now.
         for slot in self.layout.slots_of(probed.maps.value.words()) {
@@ -427,12 +424,11 @@ impl BpfSession {
         self.backend == Backend::Fentry
     }
 
-    /// The sum of a phase's records of all CPUs: durations, and calls that left before they had entered. Records with
+    /// The sum of the closed phase's records of all CPUs: durations, and calls that left before they had entered. Records with
     /// anything in them are added to `touched`.
     fn read_records<'a>(
         &self,
         probed: &'a Probed,
-        phase: u32,
         counted: &[bool],
         touched: &mut Vec<&'a [AtomicU64]>,
     ) -> Result<(Durations, u64), ProbeError> {
@@ -441,7 +437,7 @@ impl BpfSession {
         let magnitude = self.layout.precision.magnitude();
         let (value, map) = (probed.maps.value.words(), probed.maps.records.words());
         let late = self.layout.may_be_shared(counted);
-        for Record { cpu, words } in self.layout.records_of(value, map, phase) {
+        for Record { cpu, words } in self.layout.records_of(value, map, self.other_phase()) {
             let may_count = cpu.map_or(late, |cpu| counted.get(cpu as usize) != Some(&false));
             if !may_count {
                 continue;
@@ -490,27 +486,26 @@ impl BpfSession {
     }
 
     /// Switches programs to the other phase, whose records were emptied when they were read.
-    fn close(&mut self) -> Result<(), ProbeError> {
-        let old = self.phase;
-        let new = (old + 1) % PHASES;
-        let entered = self.entries()?;
-        let mut before = Vec::with_capacity(self.probed.len());
+    fn close(&mut self) {
         for probed in &mut self.probed {
-            let [old, new] = std::mem::take(&mut probed.before);
-            probed.before = [new, slots(&self.layout, &probed.maps)];
-            before.push(old);
+            probed.before.rotate_left(1);
+            probed.before[2] = slots(&self.layout, &probed.maps);
         }
-        let places = self.layout.places(new);
+        self.phase = self.other_phase();
+        let places = self.layout.places(self.phase);
         // Emptied first, also as programs see it.
         fence(SeqCst);
         for probed in &self.probed {
             Layout::set_places(probed.maps.value.words(), &places);
         }
         fence(SeqCst);
-        self.phase = new;
-        self.closed = Some(Closed { phase: old, entered, before });
+        self.is_closed = true;
         self.drained_until = self.detached.or_else(|| Some(Instant::now()));
-        Ok(())
+    }
+
+    /// The one that programs do not write to.
+    fn other_phase(&self) -> u32 {
+        (self.phase + 1) % PHASES
     }
 
     /// Waits until no program writes the phase that was closed, and reads it.
@@ -521,17 +516,17 @@ impl BpfSession {
             Backend::Kprobe => kprobe_event::profile().doing("reading kprobe_profile")?,
             _ => HashMap::new(),
         };
-        let Some(Closed { phase, entered, before }) = &self.closed else { return Ok(()) };
         let mut all = Vec::with_capacity(self.probed.len());
         let mut touched = Vec::new();
-        for ((probed, entered), before) in self.probed.iter().zip(entered).zip(before) {
+        for probed in &self.probed {
             let displaced = displaced.get(&probed.number).copied().unwrap_or_default();
             let mut books = self.books(probed, displaced, &events)?;
-            books.entered_before = *entered;
+            // The phase was opened when the one before was closed, and the oldest slots are of a drain before that.
+            let [before, _, at_close] = &probed.before;
+            books.entered_before = Some(entries(at_close));
             let after = slots(&self.layout, &probed.maps);
             let counted = may_have_counted(self.starts, before, &after);
-            let (durations, backwards) =
-                self.read_records(probed, *phase, &counted, &mut touched)?;
+            let (durations, backwards) = self.read_records(probed, &counted, &mut touched)?;
             books.backwards = probed.books.backwards + backwards;
             all.push(Drained { durations, books });
         }
@@ -539,11 +534,11 @@ impl BpfSession {
         for word in touched.into_iter().flatten().filter(|word| word.load(Relaxed) != 0) {
             word.store(0, Relaxed);
         }
-        self.closed = None;
-        for (probed, drained) in self.probed.iter_mut().zip(&all) {
+        self.is_closed = false;
+        for (probed, drained) in self.probed.iter_mut().zip(all) {
             probed.books = drained.books;
+            Drained::append(&mut probed.pending, drained);
         }
-        Drained::append(&mut self.pending, all);
         Ok(())
     }
 }
@@ -576,16 +571,16 @@ impl Session for BpfSession {
     /// [`ProbeError::PreemptionChanged`] from then on; what had come in since the last drain is never returned.
     fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
         // A drain that failed has left it.
-        if self.closed.is_some() {
+        if self.is_closed {
             self.read_closed()?;
         }
-        self.close()?;
+        self.close();
         self.read_closed()?;
         // Read after what it is about: whether tasks were preempted meanwhile is then known.
         if !self.preempts && self.starts != Starts::Cookies && host::may_preempt() {
             return Err(ProbeError::PreemptionChanged);
         }
-        Ok(self.pending.take().unwrap_or_default())
+        Ok(self.probed.iter_mut().filter_map(|probed| probed.pending.take()).collect())
     }
 
     fn drained_until(&self) -> Option<Instant> {
@@ -594,7 +589,7 @@ impl Session for BpfSession {
 
     fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
         let of_all = self.probed.iter().map(|probed| slots(&self.layout, &probed.maps));
-        Ok(of_all.map(|slots| Some(slots.iter().map(|slot| slot.entries).sum())).collect())
+        Ok(of_all.map(|slots| Some(entries(&slots))).collect())
     }
 
     fn detach(&mut self) {
@@ -689,6 +684,11 @@ fn may_have_counted(starts: Starts, before: &[Slot], after: &[Slot]) -> Vec<bool
         return vec![true; after.len()];
     }
     slots.map(|(old, new)| old.frame != 0 || new.frame != 0 || old.entries != new.entries).collect()
+}
+
+/// Calls that have entered on any CPU.
+fn entries(slots: &[Slot]) -> u64 {
+    slots.iter().map(|slot| slot.entries).sum()
 }
 
 /// The slots of a handler, of all possible CPUs.

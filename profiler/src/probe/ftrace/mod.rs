@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Drained, Options, ProbeError, Refused, Session, Traced, errno::Doing as _};
+use super::{Attached, Drained, Options, ProbeError, Session, Traced, errno::Doing as _};
 use crate::kernel::target::Target;
 use crate::recording::Backend;
 
@@ -98,7 +98,7 @@ impl FtraceSession {
     pub(super) fn attach_each(
         targets: &[Target],
         options: Options,
-    ) -> Result<(Option<Self>, Vec<Refused>), ProbeError> {
+    ) -> Result<Attached, ProbeError> {
         if options.call_tree && targets.len() > 1 {
             return Err(ProbeError::NotAllowed(format!(
                 "the call tree is that of one function, and {} were named: name one of them",
@@ -123,7 +123,8 @@ impl FtraceSession {
             return Ok((None, refused));
         }
         let tracing = Tracing::prepare(root, &top, &traced, &places, options)?;
-        Ok((Some(Self::start(traced, tracing, options)?), refused))
+        let session = Self::start(traced, tracing, options)?;
+        Ok((Some(Box::new(session)), refused))
     }
 
     fn start(
