@@ -65,8 +65,7 @@ pub(super) fn choose(
         let missing = report.module_functions.titles(checks);
         (!missing.is_empty()).then(|| format!("needs {}", missing.join(" and ")))
     };
-    let Choice { backend, obstacles } =
-        select(function, Options::default(), refusal, Vec::new());
+    let Choice { backend, obstacles } = select(function, Options::default(), refusal, Vec::new());
     let obstacles: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
     HandlerReport { name, backend, obstacle: (!obstacles.is_empty()).then(|| obstacles.join("; ")) }
 }

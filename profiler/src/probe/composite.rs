@@ -78,11 +78,7 @@ impl Selection {
     ///
     /// # Errors
     /// If there is none for a target that has to be measured.
-    fn choose(
-        &mut self,
-        target: &Target,
-        obstacles: Vec<Obstacle>,
-    ) -> Result<Choice, ProbeError> {
+    fn choose(&mut self, target: &Target, obstacles: Vec<Obstacle>) -> Result<Choice, ProbeError> {
         let choice = select(target, self.options, |by| self.features.refusal(by), obstacles);
         if choice.backend.is_none() && is_required(target) {
             let name = target.label();
@@ -148,8 +144,7 @@ impl Probes {
             if places.is_empty() {
                 continue;
             }
-            let own: Vec<Target> =
-                places.iter().map(|&at| candidates[at].target.clone()).collect();
+            let own: Vec<Target> = places.iter().map(|&at| candidates[at].target.clone()).collect();
             if options.keeper && keeper.is_none() && changes_tracefs(backend) {
                 keeper = Some(Keeper::start().doing(
                     "starting the process that puts tracefs back if this one is killed (nothing has been \

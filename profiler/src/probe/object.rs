@@ -32,15 +32,12 @@ pub(super) struct Template {
 pub(super) struct Instance {
     programs: HashMap<String, Vec<bpf_insn>>,
     /// Kept for the programs that are loaded later.
-    _maps: HashMap<&'static str, MapData>,
+    _maps: [MapData; 3],
     /// Slots and histograms that programs address directly.
     pub(super) value: Mapped,
     /// Histograms that they look up.
     pub(super) records: Mapped,
 }
-
-/// Maps in the kernel with their definitions, by name.
-type CreatedMaps = HashMap<&'static str, (aya_obj::Map, MapData)>;
 
 /// What one instance is made with.
 #[derive(Debug, Clone)]
@@ -95,13 +92,21 @@ impl Template {
         let constants = constants.iter().map(|(name, bytes)| (*name, (bytes.as_slice(), true)));
         object.patch_map_data(constants.collect()).map_err(unusable)?;
 
-        let own = self.own_maps(&mut object, parameters)?;
+        let sizes = [layout.value_bytes(), layout.records() * layout.record_bytes];
+        let slots = own_map(&mut object, names::SLOTS, Some([sizes[0], 1]))?;
+        let of_records = Some([layout.record_bytes, layout.records()]);
+        let records = own_map(&mut object, names::RECORDS, of_records)?;
+        let constants = own_map(&mut object, names::CONSTANTS, None)?;
         let text_sections: HashSet<usize> =
             object.functions.keys().map(|&(section, _)| section).collect();
-        let shared = (names::DISPLACED, self.displaced()?, displaced);
-        let maps = own.iter().map(|(name, (map, data))| (*name, map, data)).chain([shared]);
+        let maps = [
+            (names::SLOTS, &slots.0, &slots.1),
+            (names::RECORDS, &records.0, &records.1),
+            (names::CONSTANTS, &constants.0, &constants.1),
+            (names::DISPLACED, self.displaced()?, displaced),
+        ];
         let maps = maps.map(|(name, map, data)| (name, data.fd().as_fd().as_raw_fd(), map));
-        object.relocate_maps(maps, &text_sections).map_err(unusable)?;
+        object.relocate_maps(maps.into_iter(), &text_sections).map_err(unusable)?;
         object.relocate_calls(&text_sections).map_err(unusable)?;
 
         let mut programs = HashMap::new();
@@ -114,47 +119,35 @@ impl Template {
             set_operands(&mut instructions, layout).map_err(unusable)?;
             programs.insert(name.clone(), instructions);
         }
-        let maps: HashMap<_, _> = own.into_iter().map(|(name, (_, data))| (name, data)).collect();
-        let value = mapped(&maps, names::SLOTS, layout.value_bytes())?;
-        let records = mapped(&maps, names::RECORDS, layout.records() * layout.record_bytes)?;
+        let maps = [slots.1, records.1, constants.1];
+        let [value, records] = [mapped(&maps[0], sizes[0])?, mapped(&maps[1], sizes[1])?];
         Layout::set_places(value.words(), &layout.places(0));
         Ok(Instance { programs, _maps: maps, value, records })
     }
+}
 
-    /// Makes the maps that each handler has of its own, and writes its constants.
-    fn own_maps(
-        &self,
-        object: &mut Object,
-        parameters: &Parameters,
-    ) -> Result<CreatedMaps, ProbeError> {
-        let layout = &parameters.layout;
-        let sizes = [
-            (names::SLOTS, Some([layout.value_bytes(), 1])),
-            (names::RECORDS, Some([layout.record_bytes, layout.records()])),
-            (names::CONSTANTS, None),
-        ];
-        let mut own = HashMap::new();
-        for (name, size) in sizes {
-            let mut map =
-                object.maps.remove(name).ok_or_else(|| unusable(format!("no map {name}")))?;
-            if let Some(size) = size {
-                // What is beyond that the kernel refuses.
-                let [bytes, entries] = size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
-                map.set_value_size(bytes);
-                map.set_max_entries(entries);
-                make_mappable(&mut map);
-            }
-            let data = create(name, &map)?;
-            if size.is_none() {
-                sys::map_update(data.fd().as_fd(), 0, map.data())
-                    .doing("writing the constants of the BPF programs")?;
-                sys::map_freeze(data.fd().as_fd())
-                    .doing("freezing the constants of the BPF programs")?;
-            }
-            own.insert(name, (map, data));
-        }
-        Ok(own)
+/// Makes a map that each handler has of its own: with values of so many bytes and so many of them, or the constants, which
+/// it writes. Returns its definition, too.
+fn own_map(
+    object: &mut Object,
+    name: &str,
+    size: Option<[usize; 2]>,
+) -> Result<(aya_obj::Map, MapData), ProbeError> {
+    let mut map = object.maps.remove(name).ok_or_else(|| unusable(format!("no map {name}")))?;
+    if let Some(size) = size {
+        // What is beyond that the kernel refuses.
+        let [bytes, entries] = size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+        map.set_value_size(bytes);
+        map.set_max_entries(entries);
+        make_mappable(&mut map);
     }
+    let data = create(name, &map)?;
+    if size.is_none() {
+        let fd = data.fd().as_fd();
+        sys::map_update(fd, 0, map.data()).doing("writing the constants of the BPF programs")?;
+        sys::map_freeze(fd).doing("freezing the constants of the BPF programs")?;
+    }
+    Ok((map, data))
 }
 
 impl Instance {
@@ -192,8 +185,7 @@ impl Instance {
     }
 }
 
-fn mapped(maps: &HashMap<&str, MapData>, name: &str, bytes: usize) -> Result<Mapped, ProbeError> {
-    let map = maps.get(name).ok_or_else(|| unusable(format!("no map {name}")))?;
+fn mapped(map: &MapData, bytes: usize) -> Result<Mapped, ProbeError> {
     Mapped::new(map.fd().as_fd(), bytes).doing("mapping the counters of the BPF programs")
 }
 

@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 
 use super::journal::Journal;
-use super::tracefs::{Folder, write};
+use super::tracefs::Folder;
 use crate::kernel::target::{KernelFiles, Target};
 use crate::probe::{ProbeError, errno::Doing as _};
 
@@ -78,9 +78,7 @@ fn fill(
     list: &str,
     text: &str,
 ) -> Result<String, ProbeError> {
-    let file = folder.path(list);
-    journal.filling(file.clone())?;
-    write(&file, text).doing(&folder.doing("writing", list))?;
+    journal.set(folder.path(list), "", text)?;
     folder.read(list)
 }
 

@@ -1,7 +1,7 @@
 //! Sets up the tracer. It is used only if no other tool is using it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::journal::Journal;
 use super::tracefs::{CURRENT, Folder, TRACER, stat};
@@ -214,13 +214,7 @@ fn check_free(root: &Path, top: &Folder) -> Result<(), ProbeError> {
             return Err(in_use(&format!("per_cpu/cpu{cpu} holds a recorded trace"), &remedy));
         }
     }
-    match reader(root, top) {
-        Some((pid, file)) => Err(in_use(
-            &format!("process {pid} has {} open", file.display()),
-            &format!("end it (kill {pid})"),
-        )),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Refuses a setting of another tool: any line but comments and the default value.
@@ -243,29 +237,6 @@ fn in_use(what: &str, remedy: &str) -> ProbeError {
     ProbeError::Other(format!(
         "the function_graph tracer cannot be used now: {what}; {remedy}, and try again"
     ))
-}
-
-/// A process with an open file of the top folder: it would take events away from us.
-fn reader(root: &Path, top: &Folder) -> Option<(u32, PathBuf)> {
-    let own = std::process::id();
-    let processes = fs::read_dir(root.join("proc")).ok()?.flatten();
-    let mut open = processes
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|pid| *pid != own)
-        .filter_map(|pid| Some((pid, fs::read_dir(root.join(format!("proc/{pid}/fd"))).ok()?)))
-        .flat_map(|(pid, files)| files.flatten().map(move |file| (pid, file.path())))
-        .filter_map(|(pid, file)| Some((pid, fs::read_link(file).ok()?)));
-    let places =
-        [top.0.as_path(), Path::new("/sys/kernel/tracing"), Path::new("/sys/kernel/debug/tracing")];
-    open.find(|(_, file)| {
-        let below = places.iter().find_map(|place| file.strip_prefix(place).ok());
-        below.is_some_and(|name| {
-            let name = name.to_string_lossy();
-            !name.starts_with("instances/")
-                && ["trace_pipe", "trace_pipe_raw", "snapshot_raw", "trace", "free_buffer"]
-                    .contains(&name.rsplit('/').next().unwrap_or_default())
-        })
-    })
 }
 
 fn online(root: &Path) -> Vec<usize> {

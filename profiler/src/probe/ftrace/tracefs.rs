@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::probe::{ProbeError, errno::Doing as _};
 
 /// Where tracefs may be, below `/`.
-const PLACES: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
+pub(in crate::probe) const PLACES: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
 
 /// The file with the tracer in use.
 pub(super) const CURRENT: &str = "current_tracer";
