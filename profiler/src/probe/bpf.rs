@@ -3,6 +3,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    io,
     mem::offset_of,
     ops::Range,
     os::fd::{AsFd as _, OwnedFd},
@@ -29,7 +30,7 @@ use super::{
     left_over,
     memory::{Available, Maps},
     missed::{self, HookCount},
-    object::{Instance, Parameters, Template},
+    object::{self, Instance, Parameters, Template},
     programs::{self, Hook, Kind, Set, Side, Starts},
     sys::{self, AttachType, GracePeriod},
 };
@@ -125,7 +126,7 @@ impl Loader {
         let traces = set.kinds.iter().any(|kind| kind.attach_type.is_tracing());
         let modules = if traces { btf_objects(targets)? } else { HashMap::new() };
         let preempts = kernel.preempts;
-        let mut parameters = Parameters { handler: 0, preempts, exit_shift: 0, layout };
+        let mut parameters = Parameters { preempts, exit_shift: 0, layout };
         if backend == Backend::Kprobe {
             kprobe_event::remove_leftovers();
             if pair == Pair::Measuring {
@@ -143,8 +144,9 @@ impl Loader {
     /// # Errors
     /// [`ProbeError::Refused`] when the kernel refuses a program of this handler; others are not about it.
     fn load(&self, number: usize, target: &Target) -> Result<Probed, ProbeError> {
-        let parameters = Parameters { handler: number as u64, ..self.parameters.clone() };
-        let maps = self.template.instantiate(&parameters, &self.displaced, &self.set.kinds)?;
+        let Self { template, set, displaced, parameters, .. } = self;
+        let (maps, code) =
+            template.instantiate(number as u64, parameters, displaced, &set.kinds)?;
         let module = self.modules.get(&target.module).and_then(Option::as_ref);
         let opened = target.program.map(sys::program).transpose();
         let program = opened.map_err(|error| ProbeError::Handler {
@@ -152,22 +154,19 @@ impl Loader {
             handler: target.name.clone(),
             error,
         })?;
+        // Without an object the kernel looks in its image.
+        let of_module = module.filter(|_| target.module.is_some()).map(|(_, fd)| fd);
+        let object = program.as_ref().or(of_module).map(|fd| fd.as_fd());
+        let traced = (target.btf_id.unwrap_or_default(), object);
         let mut programs = Vec::new();
-        for &kind in &self.set.kinds {
-            let traced = kind.attach_type.is_tracing().then(|| {
-                // Without an object the kernel looks in its image.
-                let module = module.filter(|_| target.module.is_some()).map(|(_, fd)| fd);
-                (
-                    target.btf_id.unwrap_or_default(),
-                    program.as_ref().or(module).map(|fd| fd.as_fd()),
-                )
-            });
-            let fd = maps.load(kind, &target.name, traced, self.kernel.as_ref())?;
-            programs.push(Program { kind, fd, hook: None, before: Some(Counted::default()) });
+        for (kind, code) in set.kinds.iter().zip(code) {
+            let fd = object::load(kind, code, &target.name, traced, self.kernel.as_ref())?;
+            let before = Some(Counted::default());
+            programs.push(Program { kind: kind.clone(), fd, hook: None, before });
         }
         let holder = target.program.or(module.map(|(id, _)| *id)).unwrap_or_default();
         // No program has run: what none of them counts is empty from the first drain on.
-        let empty = slots(&self.parameters.layout, &maps);
+        let empty = slots(&parameters.layout, &maps);
         Ok(Probed {
             target: target.clone(),
             number,
@@ -206,7 +205,7 @@ impl BpfSession {
             }
         }
         let Loader { set, displaced, parameters, .. } = loader;
-        let displaced = BpfHashMap::try_from(Map::HashMap(displaced));
+        let displaced = BpfHashMap::try_from(Map::HashMap(displaced)).map_err(io::Error::other);
         let mut session = Self {
             probed,
             backend,
@@ -241,20 +240,14 @@ impl BpfSession {
         for number in 0..kinds {
             self.probed.retain_mut(|probed| {
                 let program = &mut probed.programs[number];
-                match programs::attach(program.kind, &program.fd, &probed.target) {
-                    Ok(hook) => program.hook = Some(hook),
-                    Err(error) => {
-                        let doing = match program.kind.side {
-                            Side::Entry => "attaching the entry probe",
-                            Side::Exit => "attaching the exit probe",
-                            Side::Both => "attaching the probe",
-                        };
-                        let handler = probed.target.name.clone();
-                        let error = ProbeError::Handler { doing, handler, error };
-                        refused.push((probed.number, error));
-                    }
-                }
-                program.hook.is_some()
+                let Err(error) = program.attach(&probed.target) else { return true };
+                let doing = match program.kind.side {
+                    Side::Entry => "attaching the entry probe",
+                    Side::Exit => "attaching the exit probe",
+                    Side::Both => "attaching the probe",
+                };
+                refused.push((probed.number, probed.failed(doing, error)));
+                false
             });
         }
         refused
@@ -316,7 +309,7 @@ impl BpfSession {
 
     fn displaced_keys(&self) -> Result<HashSet<[u64; 2]>, ProbeError> {
         let keys = each_once(self.displaced.keys(), DISPLACED_MAX as usize);
-        keys.doing("reading the displaced starts")
+        keys.map_err(io::Error::other).doing("reading the displaced starts")
     }
 
     /// Starts that wait in the map of displaced starts, by handler number. Those that are left over are
@@ -477,7 +470,7 @@ impl BpfSession {
                     durations.record_bucket(value, count)
                 };
                 recorded.map_err(|error| {
-                    probed.failed("reading the histogram", std::io::Error::other(error.to_string()))
+                    probed.failed("reading the histogram", io::Error::other(error.to_string()))
                 })?;
             }
             durations.add_exact(found.sum, min, max, found.over_range);
@@ -607,20 +600,13 @@ impl Session for BpfSession {
     /// As for the first time: the exits first. Before 5.13 the kernel attaches a tracing program once (commit f3a95075549e).
     fn resume(&mut self, place: usize) -> Result<bool, ProbeError> {
         let probed = &mut self.probed[place];
-        for program in &mut probed.programs {
-            if program.hook.is_some() {
-                continue;
-            }
-            match programs::attach(program.kind, &program.fd, &probed.target) {
-                Ok(hook) => program.hook = Some(hook),
-                Err(error) => {
-                    let is_once = program.kind.attach_type.is_tracing()
-                        && error.raw_os_error() == Some(libc::ENOENT);
-                    let failed = probed.failed("putting the probe back", error);
-                    self.take_off(place..place + 1);
-                    return if is_once { Ok(false) } else { Err(failed) };
-                }
-            }
+        for program in probed.programs.iter_mut().filter(|program| program.hook.is_none()) {
+            let Err(error) = program.attach(&probed.target) else { continue };
+            let is_once =
+                program.kind.attach_type.is_tracing() && error.raw_os_error() == Some(libc::ENOENT);
+            let failed = probed.failed("putting the probe back", error);
+            self.take_off(place..place + 1);
+            return if is_once { Ok(false) } else { Err(failed) };
         }
         self.detached = None;
         Ok(true)
@@ -636,12 +622,17 @@ impl Session for BpfSession {
 }
 
 impl Probed {
-    fn failed(&self, doing: &'static str, error: std::io::Error) -> ProbeError {
+    fn failed(&self, doing: &'static str, error: io::Error) -> ProbeError {
         ProbeError::Handler { doing, handler: self.target.name.clone(), error }
     }
 }
 
 impl Program {
+    fn attach(&mut self, target: &Target) -> io::Result<()> {
+        self.hook = Some(programs::attach(&self.kind, &self.fd, target)?);
+        Ok(())
+    }
+
     /// Detaches it from its function, and keeps what the hook has counted.
     fn detach(&mut self, events: Option<&HashMap<String, Counted>>) {
         let Some(hook) = self.hook.take() else { return };
@@ -651,11 +642,7 @@ impl Program {
     }
 
     /// Runs that the kernel skipped; `None` where it does not say. `entries` are the runs of entry programs.
-    fn missed(
-        &self,
-        entries: u64,
-        events: &HashMap<String, Counted>,
-    ) -> std::io::Result<Option<u64>> {
+    fn missed(&self, entries: u64, events: &HashMap<String, Counted>) -> io::Result<Option<u64>> {
         let hooks = missed::sum(self.before, missed::of_hook(self.hook.as_ref(), Some(events))?);
         if self.kind.attach_type == AttachType::Kprobe {
             return Ok(missed::of_event(hooks, self.kind.side, entries));

@@ -52,7 +52,7 @@ pub(super) struct Counted {
 /// # Errors
 /// When there is none.
 pub(super) fn tracefs() -> io::Result<PathBuf> {
-    let mut places = ftrace::PLACES.iter().map(|place| Path::new("/").join(place));
+    let mut places = ftrace::PLACES.iter().map(PathBuf::from);
     places.find(|place| place.join("kprobe_events").exists()).ok_or_else(|| {
         io::Error::other(
             "tracefs has no kprobe_events: it is not mounted at /sys/kernel/tracing, or the kernel \

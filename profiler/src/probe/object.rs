@@ -1,7 +1,7 @@
 //! The compiled BPF object: loaded, parsed, and made into one instance for each handler.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     io,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
 };
@@ -28,9 +28,8 @@ pub(super) struct Template {
     object: Object,
 }
 
-/// The programs and maps of one handler.
+/// The maps of one handler.
 pub(super) struct Instance {
-    programs: HashMap<String, Vec<bpf_insn>>,
     /// Kept for the programs that are loaded later.
     _maps: [MapData; 3],
     /// Slots and histograms that programs address directly.
@@ -42,7 +41,6 @@ pub(super) struct Instance {
 /// What one instance is made with.
 #[derive(Debug, Clone)]
 pub(super) struct Parameters {
-    pub(super) handler: u64,
     /// Whether the kernel preempts tasks that run in it.
     pub(super) preempts: bool,
     pub(super) exit_shift: u64,
@@ -65,15 +63,16 @@ impl Template {
         create(names::DISPLACED, self.displaced()?)
     }
 
-    /// Makes the maps of one handler and fits the programs of these kinds to them.
+    /// Makes the maps of one handler and fits the programs of these kinds to them, whose code is returned.
     pub(super) fn instantiate(
         &self,
+        handler: u64,
         parameters: &Parameters,
         displaced: &MapData,
         kinds: &[Kind],
-    ) -> Result<Instance, ProbeError> {
+    ) -> Result<(Instance, Vec<Vec<bpf_insn>>), ProbeError> {
         let mut object = self.object.clone();
-        object.programs.retain(|name, _| kinds.iter().any(|kind| kind.name == name));
+        object.programs.retain(|name, _| kinds.iter().any(|kind| kind.name == *name));
         // Without the code of other programs: relocating that would take most of the time.
         let all = self.object.programs.iter();
         let others: HashSet<_> = all
@@ -81,12 +80,12 @@ impl Template {
             .map(|(_, program)| program.function_key())
             .collect();
         object.functions.retain(|key, _| !others.contains(key));
-        let Parameters { handler, preempts, exit_shift, layout } = parameters;
+        let Parameters { preempts, exit_shift, layout } = parameters;
         let constants = [
             (names::HANDLER, handler),
-            (names::CPUS, &u64::from(layout.possible)),
-            (names::PREEMPTS, &u64::from(*preempts)),
-            (names::EXIT_SHIFT, exit_shift),
+            (names::CPUS, layout.possible.into()),
+            (names::PREEMPTS, (*preempts).into()),
+            (names::EXIT_SHIFT, *exit_shift),
         ]
         .map(|(name, value)| (name, value.to_ne_bytes()));
         let constants = constants.iter().map(|(name, bytes)| (*name, (bytes.as_slice(), true)));
@@ -109,20 +108,20 @@ impl Template {
         object.relocate_maps(maps.into_iter(), &text_sections).map_err(unusable)?;
         object.relocate_calls(&text_sections).map_err(unusable)?;
 
-        let mut programs = HashMap::new();
-        for (name, program) in &object.programs {
-            let function = object
-                .functions
-                .get(&program.function_key())
-                .ok_or_else(|| unusable(format!("program {name} has no code")))?;
+        let mut code = Vec::with_capacity(kinds.len());
+        for Kind { name, .. } in kinds {
+            let program = object.programs.get(name);
+            let function =
+                program.and_then(|program| object.functions.get(&program.function_key()));
+            let function = function.ok_or_else(|| unusable(format!("no program {name}")))?;
             let mut instructions = function.instructions.clone();
             set_operands(&mut instructions, layout).map_err(unusable)?;
-            programs.insert(name.clone(), instructions);
+            code.push(instructions);
         }
         let maps = [slots.1, records.1, constants.1];
         let [value, records] = [mapped(&maps[0], sizes[0])?, mapped(&maps[1], sizes[1])?];
         Layout::set_places(value.words(), &layout.places(0));
-        Ok(Instance { programs, _maps: maps, value, records })
+        Ok((Instance { _maps: maps, value, records }, code))
     }
 }
 
@@ -150,39 +149,33 @@ fn own_map(
     Ok((map, data))
 }
 
-impl Instance {
-    /// Loads a program. Tracing programs are for a function by its id in a BTF object or in a BPF program's (`None` is
-    /// vmlinux); those that call kernel functions need `kernel`, the functions of its image.
-    pub(super) fn load(
-        &self,
-        kind: Kind,
-        handler: &str,
-        traced: Option<(u32, Option<BorrowedFd<'_>>)>,
-        kernel: Option<&Btf>,
-    ) -> Result<OwnedFd, ProbeError> {
-        let instructions = self.programs.get(kind.name);
-        let instructions =
-            instructions.ok_or_else(|| unusable(format!("no program {}", kind.name)))?;
-        let (btf_id, traced) = traced.unwrap_or_default();
-        let loaded = link_kernel_calls(instructions.clone(), kernel).and_then(|instructions| {
-            sys::load_program(&Program {
-                name: match kind.side {
-                    Side::Entry => "profiler_enter",
-                    Side::Exit => "profiler_leave",
-                    Side::Both => "profiler_both",
-                },
-                instructions: &instructions,
-                attach_type: kind.attach_type,
-                btf_id,
-                traced,
-            })
-        });
-        loaded.map_err(|refused| ProbeError::Refused {
-            program: kind.side.word(),
-            handler: handler.to_owned(),
-            refused,
+/// Loads a program. Tracing programs are for a function, `traced`, by its id in a BTF object or in a BPF program's (`None`
+/// is vmlinux); those that call kernel functions need `kernel`, the functions of its image.
+pub(super) fn load(
+    kind: &Kind,
+    code: Vec<bpf_insn>,
+    handler: &str,
+    (btf_id, traced): (u32, Option<BorrowedFd<'_>>),
+    kernel: Option<&Btf>,
+) -> Result<OwnedFd, ProbeError> {
+    let loaded = link_kernel_calls(code, kernel).and_then(|instructions| {
+        sys::load_program(&Program {
+            name: match kind.side {
+                Side::Entry => "profiler_enter",
+                Side::Exit => "profiler_leave",
+                Side::Both => "profiler_both",
+            },
+            instructions: &instructions,
+            attach_type: kind.attach_type,
+            btf_id,
+            traced,
         })
-    }
+    });
+    loaded.map_err(|refused| ProbeError::Refused {
+        program: kind.side.word(),
+        handler: handler.to_owned(),
+        refused,
+    })
 }
 
 fn mapped(map: &MapData, bytes: usize) -> Result<Mapped, ProbeError> {
@@ -272,7 +265,8 @@ fn link_kernel_calls(
 fn create(name: &str, map: &aya_obj::Map) -> Result<MapData, ProbeError> {
     // The kernel takes letters, digits, dots and underscores, 15 of them.
     let name = format!("profiler_{}", name.trim_start_matches('.').to_lowercase());
-    MapData::create(map.clone(), &name[..name.len().min(15)], None).doing(&format!(
+    let created = MapData::create(map.clone(), &name[..name.len().min(15)], None);
+    created.map_err(io::Error::other).doing(&format!(
         "making the map {name} ({} entries of {} bytes)",
         map.max_entries(),
         map.value_size()
@@ -288,20 +282,21 @@ mod tests {
     use super::*;
     use crate::recording::Backend;
 
-    const ANY: Kind = Kind { side: Side::Both, name: "", attach_type: sys::AttachType::Fentry };
+    const ANY: Kind =
+        Kind { side: Side::Both, name: String::new(), attach_type: sys::AttachType::Fentry };
 
     /// The code of a program, with all that it calls.
-    fn code(template: &Template, kind: Kind) -> Vec<bpf_insn> {
+    fn code(template: &Template, kind: &Kind) -> Vec<bpf_insn> {
         let mut object = template.object.clone();
-        object.programs.retain(|name, _| name == kind.name);
+        object.programs.retain(|name, _| *name == kind.name);
         let sections: HashSet<usize> = object.functions.keys().map(|&(at, _)| at).collect();
         object.relocate_calls(&sections).unwrap();
-        let program = object.programs.get(kind.name).unwrap_or_else(|| panic!("{}", kind.name));
+        let program = object.programs.get(&kind.name).unwrap_or_else(|| panic!("{}", kind.name));
         object.functions[&program.function_key()].instructions.clone()
     }
 
     /// Whether the code of a program exchanges atomically.
-    fn exchanges(template: &Template, kind: Kind) -> bool {
+    fn exchanges(template: &Template, kind: &Kind) -> bool {
         /// `BPF_STX | BPF_ATOMIC | BPF_DW`
         const ATOMIC: u8 = 0xdb;
         let code = code(template, kind);
@@ -309,7 +304,7 @@ mod tests {
     }
 
     /// Stores to a record's counters that an interrupt may come in before, and atomic additions.
-    fn counting(template: &Template, kind: Kind) -> (usize, usize) {
+    fn counting(template: &Template, kind: &Kind) -> (usize, usize) {
         /// `BPF_STX | BPF_MEM | BPF_W`
         const STORE: u8 = 0x63;
         /// `BPF_STX | BPF_ATOMIC | BPF_W`
@@ -329,8 +324,8 @@ mod tests {
         let template = Template::load().unwrap();
         let layout = Layout::new(240, (0..16).collect(), Precision::Three);
         for name in template.object.programs.keys() {
-            let kind = Kind { name: name.clone().leak(), ..ANY };
-            let mut code = code(&template, kind);
+            let kind = Kind { name: name.clone(), ..ANY };
+            let mut code = code(&template, &kind);
             let before: Vec<i32> = code.iter().map(|instruction| instruction.imm).collect();
             set_operands(&mut code, &layout).unwrap();
             let mut changed = Vec::new();
@@ -381,7 +376,7 @@ mod tests {
             let exit = |preempts| {
                 let kernel = Kernel { exchanges: true, preempts };
                 let set = Set::of(Backend::Fentry, precision, Pair::Measuring, kernel);
-                code(&template, set.kinds[0])
+                code(&template, &set.kinds[0])
             };
             /// `BPF_ST | BPF_MEM | BPF_DW`
             const STORE: u8 = 0x7a;
@@ -402,7 +397,7 @@ mod tests {
                 let exit = |exchange| {
                     let kernel = Kernel { exchanges: exchange, preempts: false };
                     let set = Set::of(backend, precision, Pair::Measuring, kernel);
-                    let (stores, adds) = counting(&template, set.kinds[0]);
+                    let (stores, adds) = counting(&template, &set.kinds[0]);
                     assert_eq!(set.kinds[0].side, Side::Exit);
                     (stores > 0, adds > 0)
                 };
@@ -421,7 +416,7 @@ mod tests {
                 for exchange in [true, false] {
                     let kernel = Kernel { exchanges: exchange, preempts: false };
                     let set = Set::of(backend, precision, Pair::Measuring, kernel);
-                    let any = set.kinds.iter().any(|&kind| exchanges(&template, kind));
+                    let any = set.kinds.iter().any(|kind| exchanges(&template, kind));
                     assert_eq!(any, exchange, "{backend} {precision:?}");
                 }
             }

@@ -35,7 +35,6 @@ mod users;
 mod waiting;
 
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::Duration;
@@ -72,7 +71,7 @@ const READING: &str = "reading the trace buffers";
 /// # Errors
 /// Why it cannot be used. It may still be in use by somebody else.
 pub(super) fn try_tracer() -> Result<(), ProbeError> {
-    Folder::find(Path::new("/")).map(|_| ())
+    Folder::find().map(drop)
 }
 
 /// Handlers traced by function_graph. Dropping it puts tracefs back as it was: when its buffers are closed, the fields are.
@@ -99,10 +98,9 @@ impl FtraceSession {
                 targets.len()
             )));
         }
-        let root = Path::new("/");
-        let top = Folder::find(root)?;
+        let top = Folder::find()?;
         let (mut traced, mut places, mut refused) = (Vec::new(), Vec::new(), Vec::new());
-        let found = filter::places(root, &top, targets)?;
+        let found = filter::places(&top, targets)?;
         for (number, (target, place)) in targets.iter().zip(found).enumerate() {
             let handler = target.name.clone();
             match place {
@@ -116,7 +114,7 @@ impl FtraceSession {
         if traced.is_empty() {
             return Ok((None, refused));
         }
-        let tracing = Tracing::prepare(root, &top, &traced, &places, options)?;
+        let tracing = Tracing::prepare(&top, &traced, &places, options)?;
         let session = Self::start(traced, tracing, options)?;
         Ok((Some(Box::new(session)), refused))
     }
