@@ -2,7 +2,8 @@
 
 use super::{Answer, BackendReport, Check, CheckId, HandlerReport};
 use crate::kernel::target::Function;
-use crate::probe::{Options, select::select};
+use crate::probe::Options;
+use crate::probe::select::{Choice, select};
 use crate::recording::Backend;
 
 /// What every backend of BPF programs needs.
@@ -64,10 +65,7 @@ pub(super) fn choose(
         let missing = report.module_functions.titles(checks);
         (!missing.is_empty()).then(|| format!("needs {}", missing.join(" and ")))
     };
-    let (backend, obstacles) = match select(function, Options::default(), refusal, Vec::new()) {
-        Ok(choice) => (Some(choice.backend), choice.obstacles),
-        Err(obstacles) => (None, obstacles),
-    };
+    let Choice { backend, obstacles } = select(function, Options::default(), refusal, Vec::new());
     let obstacles: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
     HandlerReport { name, backend, obstacle: (!obstacles.is_empty()).then(|| obstacles.join("; ")) }
 }

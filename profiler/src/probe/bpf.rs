@@ -3,6 +3,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    io,
     mem::offset_of,
     ops::Range,
     os::fd::{AsFd as _, OwnedFd},
@@ -25,14 +26,14 @@ use profiler_common::{
 };
 
 use super::{
-    Books, Drained, OTHER_FILES, Options, Pair, ProbeError, Refused, Session, calibrate,
+    Attached, Books, Drained, OTHER_FILES, Options, Pair, ProbeError, Refused, Session, calibrate,
     counters::{self, Layout, Record},
     errno::Doing as _,
     kprobe_event::{self, Counted},
     left_over,
     memory::{Available, Maps},
     missed::{self, HookCount},
-    object::{Instance, Parameters, Template},
+    object::{self, Instance, Parameters, Template},
     programs::{self, Hook, Kind, Set, Side, Starts},
     sys::{self, AttachType, GracePeriod},
 };
@@ -59,24 +60,13 @@ pub struct BpfSession {
     grace: GracePeriod,
     /// The phase that programs write to.
     phase: u32,
-    /// The other phase until it has been read.
-    closed: Option<Closed>,
-    /// What was read and not yet returned, because a later phase could not be read.
-    pending: Option<Vec<Drained>>,
+    /// Whether the other phase has still to be read.
+    is_closed: bool,
     layout: Layout,
     /// The end of the time whose calls the last drain has.
     drained_until: Option<Instant>,
     /// When the entry probes had been removed.
     detached: Option<Instant>,
-}
-
-/// A phase that programs no longer write to.
-struct Closed {
-    phase: u32,
-    /// Of each handler, the calls entered before it was closed.
-    entered: Vec<Option<u64>>,
-    /// Of each handler, the slots as they were a drain before it was opened.
-    before: Vec<Vec<Slot>>,
 }
 
 /// One handler with its programs and maps.
@@ -90,8 +80,10 @@ struct Probed {
     programs: Vec<Program>,
     /// As of the last drain.
     books: Books,
-    /// The slots as they were when the last two phases were closed, the older ones first.
-    before: [Vec<Slot>; 2],
+    /// The slots as they were when the last three phases were closed, the oldest first.
+    before: [Vec<Slot>; 3],
+    /// What was read and not yet returned, because a later phase could not be read.
+    pending: Option<Drained>,
     /// Starts that were left over and taken out of the shared maps.
     swept: u64,
 }
@@ -137,7 +129,7 @@ impl Loader {
         let traces = set.kinds.iter().any(|kind| kind.attach_type.is_tracing());
         let modules = if traces { btf_objects(targets)? } else { HashMap::new() };
         let preempts = kernel.preempts;
-        let mut parameters = Parameters { handler: 0, preempts, exit_shift: 0, layout };
+        let mut parameters = Parameters { preempts, exit_shift: 0, layout };
         if backend == Backend::Kprobe {
             kprobe_event::remove_leftovers();
             if pair == Pair::Measuring {
@@ -155,8 +147,9 @@ impl Loader {
     /// # Errors
     /// [`ProbeError::Refused`] when the kernel refuses a program of this handler; others are not about it.
     fn load(&self, number: usize, target: &Target) -> Result<Probed, ProbeError> {
-        let parameters = Parameters { handler: number as u64, ..self.parameters.clone() };
-        let maps = self.template.instantiate(&parameters, &self.displaced, &self.set.kinds)?;
+        let Self { template, set, displaced, parameters, .. } = self;
+        let (maps, code) =
+            template.instantiate(number as u64, parameters, displaced, &set.kinds)?;
         let module = self.modules.get(&target.module).and_then(Option::as_ref);
         let opened = target.program.map(sys::program).transpose();
         let program = opened.map_err(|error| ProbeError::Handler {
@@ -164,26 +157,30 @@ impl Loader {
             handler: target.name.clone(),
             error,
         })?;
+        // Without an object the kernel looks in its image.
+        let of_module = module.filter(|_| target.module.is_some()).map(|(_, fd)| fd);
+        let object = program.as_ref().or(of_module).map(|fd| fd.as_fd());
+        let traced = (target.btf_id.unwrap_or_default(), object);
         let mut programs = Vec::new();
-        for &kind in &self.set.kinds {
-            let traced = kind.attach_type.is_tracing().then(|| {
-                // Without an object the kernel looks in its image.
-                let module = module.filter(|_| target.module.is_some()).map(|(_, fd)| fd);
-                (
-                    target.btf_id.unwrap_or_default(),
-                    program.as_ref().or(module).map(|fd| fd.as_fd()),
-                )
-            });
-            let fd = maps.load(kind, &target.name, traced, self.kernel.as_deref())?;
-            programs.push(Program { kind, fd, hook: None, before: Some(Counted::default()) });
+        for (kind, code) in set.kinds.iter().zip(code) {
+            let fd = object::load(kind, code, &target.name, traced, self.kernel.as_deref())?;
+            let before = Some(Counted::default());
+            programs.push(Program { kind: kind.clone(), fd, hook: None, before });
         }
         let holder = target.program.or(module.map(|(id, _)| *id)).unwrap_or_default();
         // No program has run: what none of them counts is empty from the first drain on.
-        let empty = slots(&self.parameters.layout, &maps);
-        let before = [empty.clone(), empty];
-        let books = Books::default();
-        let target = target.clone();
-        Ok(Probed { target, number, holder, maps, programs, books, before, swept: 0 })
+        let empty = slots(&parameters.layout, &maps);
+        Ok(Probed {
+            target: target.clone(),
+            number,
+            holder,
+            maps,
+            programs,
+            books: Books::default(),
+            before: [empty.clone(), empty.clone(), empty],
+            pending: None,
+            swept: 0,
+        })
     }
 }
 
@@ -197,7 +194,7 @@ impl BpfSession {
         targets: &[Target],
         backend: Backend,
         options: Options,
-    ) -> Result<(Self, Vec<Refused>), ProbeError> {
+    ) -> Result<Attached, ProbeError> {
         limits::raise_locked_memory();
         limits::raise_open_files(targets.len() * FILES_OF_A_HANDLER + OTHER_FILES);
         let loader = Loader::new(targets, backend, options)?;
@@ -211,7 +208,7 @@ impl BpfSession {
             }
         }
         let Loader { set, displaced, parameters, .. } = loader;
-        let displaced = BpfHashMap::try_from(Map::HashMap(displaced));
+        let displaced = BpfHashMap::try_from(Map::HashMap(displaced)).map_err(io::Error::other);
         let mut session = Self {
             probed,
             backend,
@@ -220,8 +217,7 @@ impl BpfSession {
             displaced: displaced.doing("opening a shared map")?,
             grace: GracePeriod::new().doing("making the maps that show when no program runs")?,
             phase: 0,
-            closed: None,
-            pending: None,
+            is_closed: false,
             layout: parameters.layout,
             drained_until: None,
             detached: None,
@@ -236,7 +232,8 @@ impl BpfSession {
                  with --allow-shared"
             )));
         }
-        Ok((session, refused))
+        let any = !session.probed.is_empty();
+        Ok((any.then(|| Box::new(session) as _), refused))
     }
 
     /// Attaches all programs of the first kind, then all of the next. Handlers that the kernel
@@ -246,20 +243,14 @@ impl BpfSession {
         for number in 0..kinds {
             self.probed.retain_mut(|probed| {
                 let program = &mut probed.programs[number];
-                match programs::attach(program.kind, &program.fd, &probed.target) {
-                    Ok(hook) => program.hook = Some(hook),
-                    Err(error) => {
-                        let doing = match program.kind.side {
-                            Side::Entry => "attaching the entry probe",
-                            Side::Exit => "attaching the exit probe",
-                            Side::Both => "attaching the probe",
-                        };
-                        let handler = probed.target.name.clone();
-                        let error = ProbeError::Handler { doing, handler, error };
-                        refused.push((probed.number, error));
-                    }
-                }
-                program.hook.is_some()
+                let Err(error) = program.attach(&probed.target) else { return true };
+                let doing = match program.kind.side {
+                    Side::Entry => "attaching the entry probe",
+                    Side::Exit => "attaching the exit probe",
+                    Side::Both => "attaching the probe",
+                };
+                refused.push((probed.number, probed.failed(doing, error)));
+                false
             });
         }
         refused
@@ -303,9 +294,8 @@ impl BpfSession {
         let slots = slots(&self.layout, &probed.maps);
         let mut given_up = 0;
         if self.starts == Starts::Cookies {
-            let entered: u64 = slots.iter().map(|slot| slot.entries).sum();
             let ended: u64 = slots.iter().map(|slot| slot.start + slot.lost).sum();
-            given_up += entered.saturating_sub(ended + probed.swept);
+            given_up += entries(&slots).saturating_sub(ended + probed.swept);
         }
         // No program writes to them now.
         for slot in self.layout.slots_of(probed.maps.value.words()) {
@@ -322,7 +312,7 @@ impl BpfSession {
 
     fn displaced_keys(&self) -> Result<HashSet<[u64; 2]>, ProbeError> {
         let keys = each_once(self.displaced.keys(), DISPLACED_MAX as usize);
-        keys.doing("reading the displaced starts")
+        keys.map_err(io::Error::other).doing("reading the displaced starts")
     }
 
     /// Starts that wait in the map of displaced starts, by handler number. Those that are left over are
@@ -430,12 +420,11 @@ impl BpfSession {
         self.backend == Backend::Fentry
     }
 
-    /// The sum of a phase's records of all CPUs: durations, and calls that left before they had entered. Records with
+    /// The sum of the closed phase's records of all CPUs: durations, and calls that left before they had entered. Records with
     /// anything in them are added to `touched`.
     fn read_records<'a>(
         &self,
         probed: &'a Probed,
-        phase: u32,
         counted: &[bool],
         touched: &mut Vec<&'a [AtomicU64]>,
     ) -> Result<(Durations, u64), ProbeError> {
@@ -444,7 +433,7 @@ impl BpfSession {
         let magnitude = self.layout.precision.magnitude();
         let (value, map) = (probed.maps.value.words(), probed.maps.records.words());
         let late = self.layout.may_be_shared(counted);
-        for Record { cpu, words } in self.layout.records_of(value, map, phase) {
+        for Record { cpu, words } in self.layout.records_of(value, map, self.other_phase()) {
             let may_count = cpu.map_or(late, |cpu| counted.get(cpu as usize) != Some(&false));
             if !may_count {
                 continue;
@@ -484,7 +473,7 @@ impl BpfSession {
                     durations.record_bucket(value, count)
                 };
                 recorded.map_err(|error| {
-                    probed.failed("reading the histogram", std::io::Error::other(error.to_string()))
+                    probed.failed("reading the histogram", io::Error::other(error.to_string()))
                 })?;
             }
             durations.add_exact(found.sum, min, max, found.over_range);
@@ -493,27 +482,26 @@ impl BpfSession {
     }
 
     /// Switches programs to the other phase, whose records were emptied when they were read.
-    fn close(&mut self) -> Result<(), ProbeError> {
-        let old = self.phase;
-        let new = (old + 1) % PHASES;
-        let entered = self.entries()?;
-        let mut before = Vec::with_capacity(self.probed.len());
+    fn close(&mut self) {
         for probed in &mut self.probed {
-            let [old, new] = std::mem::take(&mut probed.before);
-            probed.before = [new, slots(&self.layout, &probed.maps)];
-            before.push(old);
+            probed.before.rotate_left(1);
+            probed.before[2] = slots(&self.layout, &probed.maps);
         }
-        let places = self.layout.places(new);
+        self.phase = self.other_phase();
+        let places = self.layout.places(self.phase);
         // Emptied first, also as programs see it.
         fence(SeqCst);
         for probed in &self.probed {
             Layout::set_places(probed.maps.value.words(), &places);
         }
         fence(SeqCst);
-        self.phase = new;
-        self.closed = Some(Closed { phase: old, entered, before });
+        self.is_closed = true;
         self.drained_until = self.detached.or_else(|| Some(Instant::now()));
-        Ok(())
+    }
+
+    /// The one that programs do not write to.
+    fn other_phase(&self) -> u32 {
+        (self.phase + 1) % PHASES
     }
 
     /// Waits until no program writes the phase that was closed, and reads it.
@@ -524,17 +512,17 @@ impl BpfSession {
             Backend::Kprobe => kprobe_event::profile().doing("reading kprobe_profile")?,
             _ => HashMap::new(),
         };
-        let Some(Closed { phase, entered, before }) = &self.closed else { return Ok(()) };
         let mut all = Vec::with_capacity(self.probed.len());
         let mut touched = Vec::new();
-        for ((probed, entered), before) in self.probed.iter().zip(entered).zip(before) {
+        for probed in &self.probed {
             let displaced = displaced.get(&probed.number).copied().unwrap_or_default();
             let mut books = self.books(probed, displaced, &events)?;
-            books.entered_before = *entered;
+            // The phase was opened when the one before was closed, and the oldest slots are of a drain before that.
+            let [before, _, at_close] = &probed.before;
+            books.entered_before = Some(entries(at_close));
             let after = slots(&self.layout, &probed.maps);
             let counted = may_have_counted(self.starts, before, &after);
-            let (durations, backwards) =
-                self.read_records(probed, *phase, &counted, &mut touched)?;
+            let (durations, backwards) = self.read_records(probed, &counted, &mut touched)?;
             books.backwards = probed.books.backwards + backwards;
             all.push(Drained { durations, books });
         }
@@ -542,11 +530,11 @@ impl BpfSession {
         for word in touched.into_iter().flatten().filter(|word| word.load(Relaxed) != 0) {
             word.store(0, Relaxed);
         }
-        self.closed = None;
-        for (probed, drained) in self.probed.iter_mut().zip(&all) {
+        self.is_closed = false;
+        for (probed, drained) in self.probed.iter_mut().zip(all) {
             probed.books = drained.books;
+            Drained::append(&mut probed.pending, drained);
         }
-        Drained::append(&mut self.pending, all);
         Ok(())
     }
 }
@@ -579,16 +567,16 @@ impl Session for BpfSession {
     /// [`ProbeError::PreemptionChanged`] from then on; what had come in since the last drain is never returned.
     fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
         // A drain that failed has left it.
-        if self.closed.is_some() {
+        if self.is_closed {
             self.read_closed()?;
         }
-        self.close()?;
+        self.close();
         self.read_closed()?;
         // Read after what it is about: whether tasks were preempted meanwhile is then known.
         if !self.preempts && self.starts != Starts::Cookies && host::may_preempt() {
             return Err(ProbeError::PreemptionChanged);
         }
-        Ok(self.pending.take().unwrap_or_default())
+        Ok(self.probed.iter_mut().filter_map(|probed| probed.pending.take()).collect())
     }
 
     fn drained_until(&self) -> Option<Instant> {
@@ -597,7 +585,7 @@ impl Session for BpfSession {
 
     fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
         let of_all = self.probed.iter().map(|probed| slots(&self.layout, &probed.maps));
-        Ok(of_all.map(|slots| Some(slots.iter().map(|slot| slot.entries).sum())).collect())
+        Ok(of_all.map(|slots| Some(entries(&slots))).collect())
     }
 
     fn detach(&mut self) {
@@ -615,20 +603,13 @@ impl Session for BpfSession {
     /// As for the first time: the exits first. Before 5.13 the kernel attaches a tracing program once (commit f3a95075549e).
     fn resume(&mut self, place: usize) -> Result<bool, ProbeError> {
         let probed = &mut self.probed[place];
-        for program in &mut probed.programs {
-            if program.hook.is_some() {
-                continue;
-            }
-            match programs::attach(program.kind, &program.fd, &probed.target) {
-                Ok(hook) => program.hook = Some(hook),
-                Err(error) => {
-                    let is_once = program.kind.attach_type.is_tracing()
-                        && error.raw_os_error() == Some(libc::ENOENT);
-                    let failed = probed.failed("putting the probe back", error);
-                    self.take_off(place..place + 1);
-                    return if is_once { Ok(false) } else { Err(failed) };
-                }
-            }
+        for program in probed.programs.iter_mut().filter(|program| program.hook.is_none()) {
+            let Err(error) = program.attach(&probed.target) else { continue };
+            let is_once =
+                program.kind.attach_type.is_tracing() && error.raw_os_error() == Some(libc::ENOENT);
+            let failed = probed.failed("putting the probe back", error);
+            self.take_off(place..place + 1);
+            return if is_once { Ok(false) } else { Err(failed) };
         }
         self.detached = None;
         Ok(true)
@@ -644,12 +625,17 @@ impl Session for BpfSession {
 }
 
 impl Probed {
-    fn failed(&self, doing: &'static str, error: std::io::Error) -> ProbeError {
+    fn failed(&self, doing: &'static str, error: io::Error) -> ProbeError {
         ProbeError::Handler { doing, handler: self.target.name.clone(), error }
     }
 }
 
 impl Program {
+    fn attach(&mut self, target: &Target) -> io::Result<()> {
+        self.hook = Some(programs::attach(&self.kind, &self.fd, target)?);
+        Ok(())
+    }
+
     /// Detaches it from its function, and keeps what the hook has counted.
     fn detach(&mut self, events: Option<&HashMap<String, Counted>>) {
         let Some(hook) = self.hook.take() else { return };
@@ -659,11 +645,7 @@ impl Program {
     }
 
     /// Runs that the kernel skipped; `None` where it does not say. `entries` are the runs of entry programs.
-    fn missed(
-        &self,
-        entries: u64,
-        events: &HashMap<String, Counted>,
-    ) -> std::io::Result<Option<u64>> {
+    fn missed(&self, entries: u64, events: &HashMap<String, Counted>) -> io::Result<Option<u64>> {
         let hooks = missed::sum(self.before, missed::of_hook(self.hook.as_ref(), Some(events))?);
         if self.kind.attach_type == AttachType::Kprobe {
             return Ok(missed::of_event(hooks, self.kind.side, entries));
@@ -692,6 +674,11 @@ fn may_have_counted(starts: Starts, before: &[Slot], after: &[Slot]) -> Vec<bool
         return vec![true; after.len()];
     }
     slots.map(|(old, new)| old.frame != 0 || new.frame != 0 || old.entries != new.entries).collect()
+}
+
+/// Calls that have entered on any CPU.
+fn entries(slots: &[Slot]) -> u64 {
+    slots.iter().map(|slot| slot.entries).sum()
 }
 
 /// The slots of a handler, of all possible CPUs.

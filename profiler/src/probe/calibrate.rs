@@ -11,7 +11,7 @@ use aya::maps::MapData;
 use super::{
     ProbeError, counters,
     errno::Doing as _,
-    object::{Parameters, Template},
+    object::{self, Parameters, Template},
     programs::{self, Kind, Side},
     sys::{self, AttachType},
 };
@@ -54,20 +54,20 @@ pub(super) fn exit_shift(
 ) -> Result<u64, ProbeError> {
     let target = Target { name: CALLED.to_owned(), module: None, address: 0, ..Target::default() };
     let pid = pid().doing("asking for this process's number outside its PID namespace")?;
-    let parameters = Parameters { handler: u64::from(pid), exit_shift: 0, ..parameters.clone() };
     let kinds = [("calibrate_leave", Side::Exit), ("calibrate_enter", Side::Entry)]
-        .map(|(name, side)| Kind { side, name, attach_type: AttachType::Kprobe });
-    let instance = template.instantiate(&parameters, displaced, &kinds)?;
+        .map(|(name, side)| Kind { side, name: name.to_owned(), attach_type: AttachType::Kprobe });
+    let (instance, code) = template.instantiate(pid.into(), parameters, displaced, &kinds)?;
     let mut hooks = Vec::new();
-    for kind in kinds {
-        let program = instance.load(kind, CALLED, None, None)?;
+    for (kind, code) in kinds.iter().zip(code) {
+        let program = object::load(kind, code, CALLED, (0, None), None)?;
         let hook = programs::attach(kind, &program, &target)
             .doing("attaching to a system call, to find out how the stack is laid out")?;
         hooks.push((program, hook));
     }
     let mut found = None;
     for _ in 0..CALLS {
-        sys::call_getpgid();
+        // Only that it is called matters.
+        let _ = nix::unistd::getpgid(None);
         let slot = counters::slot(instance.value.words());
         let (place, registers) = (slot.frame, slot.start);
         let distance = place.wrapping_sub(registers);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{
-    Books, Drained, Options, Precision, ProbeError, Refused, Session, Traced,
+    Attached, Books, Drained, Options, Precision, ProbeError, Session, Traced,
     bpf::BpfSession,
     errno::{self, Doing as _},
     ftrace::FtraceSession,
@@ -17,7 +17,7 @@ use crate::{
 
 /// Probes on handlers, each by the backend that suits it. They are gone when it is dropped.
 pub struct Probes {
-    handlers: Vec<(Target, Backend)>,
+    handlers: Vec<Handler>,
     /// What a glob found and no backend measures, with the reasons.
     pub left_out: Vec<LeftOut>,
     /// Handlers whose best backend the kernel refused when it was attached.
@@ -31,36 +31,21 @@ pub struct Probes {
     _keeper: Option<Keeper>,
 }
 
+/// A handler that is measured.
+struct Handler {
+    target: Target,
+    backend: Backend,
+    /// What was drained and not delivered, because another part failed.
+    pending: Option<Drained>,
+    /// The last ones.
+    books: Books,
+}
+
 /// The handlers of one backend.
 struct Part {
     session: Box<dyn Session>,
     /// Their indices among all handlers.
     places: Vec<usize>,
-    /// What was drained and not delivered, because another part failed.
-    pending: Option<Vec<Drained>>,
-    /// The last books of each handler.
-    books: Vec<Books>,
-}
-
-impl Part {
-    fn new(session: Box<dyn Session>, places: Vec<usize>) -> Self {
-        let books = vec![Books::default(); places.len()];
-        Self { session, places, pending: None, books }
-    }
-
-    /// Drains it, and adds to what is pending.
-    fn drain(&mut self) -> Result<(), ProbeError> {
-        let drained = self.session.drain()?;
-        self.books = drained.iter().map(|drained| drained.books).collect();
-        Drained::append(&mut self.pending, drained);
-        Ok(())
-    }
-
-    /// No durations, and the last books.
-    fn nothing(&self, precision: Precision) -> Vec<Drained> {
-        let books = self.books.iter().copied();
-        books.map(|books| Drained { durations: precision.durations(), books }).collect()
-    }
 }
 
 /// A handler whose best backend the kernel refused when it was attached.
@@ -74,70 +59,34 @@ pub struct FellBack {
     pub reason: String,
 }
 
-/// A session of one backend, `None` if it could be attached to none of its targets; and the refused targets.
-type Attached = (Option<Box<dyn Session>>, Vec<Refused>);
-
-/// The choice of a backend for each target, before and while the backends are attached.
-struct Selection<'a> {
+/// How backends are chosen for targets, before and while these are attached.
+struct Selection {
     options: Options,
     features: Features,
-    candidates: Vec<Candidate<'a>>,
-    left_out: Vec<LeftOut>,
 }
 
-/// A target whose backend is being chosen.
+/// A target whose backend is being chosen. Without one it is left out.
 struct Candidate<'a> {
     target: &'a Target,
-    /// `None` if it is left out.
-    choice: Option<Choice>,
+    choice: Choice,
     /// The backends that refused it when they were attached.
     refused: Vec<Obstacle>,
 }
 
-impl Candidate<'_> {
-    fn is_by(&self, backend: Backend) -> bool {
-        self.choice.as_ref().is_some_and(|choice| choice.backend == backend)
-    }
-}
-
-impl<'a> Selection<'a> {
-    fn new(targets: &'a [Target], options: Options) -> Result<Self, ProbeError> {
-        let (features, left_out) = (Features::default(), Vec::new());
-        let mut this = Self { options, features, candidates: Vec::new(), left_out };
-        for target in targets {
-            let choice = this.choose(target, Vec::new())?;
-            this.candidates.push(Candidate { target, choice, refused: Vec::new() });
-        }
-        Ok(this)
-    }
-
-    /// The best backend after those with obstacles; `None` if the target is left out.
+impl Selection {
+    /// The best backend after those with obstacles.
     ///
     /// # Errors
     /// If there is none for a target that has to be measured.
-    fn choose(
-        &mut self,
-        target: &Target,
-        obstacles: Vec<Obstacle>,
-    ) -> Result<Option<Choice>, ProbeError> {
-        let chosen = select(target, self.options, |by| self.features.refusal(by), obstacles);
-        let obstacles = match chosen {
-            Ok(choice) => return Ok(Some(choice)),
-            Err(obstacles) => obstacles,
-        };
-        let name = target.label();
-        if is_required(target) {
-            let lines: String = obstacles.iter().map(|found| format!("\n  {found}")).collect();
+    fn choose(&mut self, target: &Target, obstacles: Vec<Obstacle>) -> Result<Choice, ProbeError> {
+        let choice = select(target, self.options, |by| self.features.refusal(by), obstacles);
+        if choice.backend.is_none() && is_required(target) {
+            let name = target.label();
+            let lines: String =
+                choice.obstacles.iter().map(|found| format!("\n  {found}")).collect();
             return Err(ProbeError::Other(format!("handler {name} cannot be measured:{lines}")));
         }
-        let module = target.module.clone();
-        self.left_out.push(LeftOut { name, module, reason: joined(&obstacles) });
-        Ok(None)
-    }
-
-    /// Indices of the candidates that this backend is to measure.
-    fn places(&self, backend: Backend) -> Vec<usize> {
-        (0..self.candidates.len()).filter(|&at| self.candidates[at].is_by(backend)).collect()
+        Ok(choice)
     }
 
     /// Chooses the next backend for a candidate that `backend` refused.
@@ -146,11 +95,10 @@ impl<'a> Selection<'a> {
     /// The refusal, if no other backend may take it.
     fn refuse(
         &mut self,
-        place: usize,
+        candidate: &mut Candidate<'_>,
         backend: Backend,
         error: ProbeError,
     ) -> Result<(), ProbeError> {
-        let candidate = &mut self.candidates[place];
         let target = candidate.target;
         // Where no probe of any kind can be placed, another backend does not help.
         if is_required(target)
@@ -160,46 +108,18 @@ impl<'a> Selection<'a> {
             return Err(error);
         }
         let refused = Obstacle { backend, reason: reason(&error, backend) };
-        let choice = candidate.choice.take();
-        let mut obstacles = choice.map(|choice| choice.obstacles).unwrap_or_default();
+        let mut obstacles = std::mem::take(&mut candidate.choice.obstacles);
         obstacles.push(refused.clone());
         candidate.refused.push(refused);
-        self.candidates[place].choice = self.choose(target, obstacles)?;
+        candidate.choice = self.choose(target, obstacles)?;
         Ok(())
     }
+}
 
-    /// The attached probes, without the targets that were left out.
-    fn into_probes(
-        self,
-        mut parts: Vec<Part>,
-        keeper: Option<Keeper>,
-    ) -> Result<Probes, ProbeError> {
-        let Self { candidates, left_out, options: Options { precision, force, .. }, .. } = self;
-        let of_programs = candidates.iter().any(|candidate| candidate.target.program.is_some());
-        let kept: Vec<usize> =
-            (0..candidates.len()).filter(|&at| candidates[at].choice.is_some()).collect();
-        for part in &mut parts {
-            part.places = part.places.iter().filter_map(|at| kept.binary_search(at).ok()).collect();
-        }
-        let (mut handlers, mut fell_back) = (Vec::new(), Vec::new());
-        for Candidate { target, choice, refused } in candidates {
-            let Some(choice) = choice else { continue };
-            if !refused.is_empty() {
-                let (handler, reason) = (target.label(), joined(&refused));
-                fell_back.push(FellBack { handler, backend: choice.backend, reason });
-            }
-            handlers.push((target.clone(), choice.backend));
-        }
-        // Of BPF programs there are the kernel's own statistics.
-        if handlers.is_empty()
-            && !of_programs
-            && let Some(error) = ProbeError::all_left_out(&left_out)
-        {
-            return Err(error);
-        }
-        let _keeper = keeper;
-        Ok(Probes { handlers, left_out, fell_back, parts, precision, force, _keeper })
-    }
+/// Indices of the candidates that a backend is to measure.
+fn places_of(backend: Backend, candidates: &[Candidate<'_>]) -> Vec<usize> {
+    let wanted = |at: &usize| candidates[*at].choice.backend == Some(backend);
+    (0..candidates.len()).filter(wanted).collect()
 }
 
 impl Probes {
@@ -210,17 +130,21 @@ impl Probes {
     /// When a target that was named cannot be measured, or not as wished; when another tool is on a
     /// handler. Nothing stays attached.
     pub fn attach(targets: &[Target], options: Options) -> Result<Self, ProbeError> {
-        let mut selection = Selection::new(targets, options)?;
+        let mut selection = Selection { options, features: Features::default() };
+        let mut candidates = Vec::with_capacity(targets.len());
+        for target in targets {
+            let choice = selection.choose(target, Vec::new())?;
+            candidates.push(Candidate { target, choice, refused: Vec::new() });
+        }
         // Dropped after the parts, also by an error.
         let mut keeper = None;
         let mut parts = Vec::new();
         for &backend in Backend::ALL {
-            let mut places = selection.places(backend);
+            let mut places = places_of(backend, &candidates);
             if places.is_empty() {
                 continue;
             }
-            let own = places.iter().map(|&at| selection.candidates[at].target.clone());
-            let own: Vec<Target> = own.collect();
+            let own: Vec<Target> = places.iter().map(|&at| candidates[at].target.clone()).collect();
             if options.keeper && keeper.is_none() && changes_tracefs(backend) {
                 keeper = Some(Keeper::start().doing(
                     "starting the process that puts tracefs back if this one is killed (nothing has been \
@@ -229,22 +153,56 @@ impl Probes {
             }
             let (session, refused) = attach_by(backend, &own, options)?;
             for (at, error) in refused {
-                selection.refuse(places[at], backend, error)?;
+                selection.refuse(&mut candidates[places[at]], backend, error)?;
             }
             // Those that were refused now have another backend, or none.
-            places.retain(|&at| selection.candidates[at].is_by(backend));
-            if let Some(session) = session {
-                parts.push(Part::new(session, places));
-            }
+            places.retain(|&at| candidates[at].choice.backend == Some(backend));
+            parts.extend(session.map(|session| Part { session, places }));
         }
-        selection.into_probes(parts, keeper)
+        Self::of(candidates, parts, options, keeper)
+    }
+
+    /// The attached probes, without the targets that were left out.
+    fn of(
+        candidates: Vec<Candidate<'_>>,
+        mut parts: Vec<Part>,
+        Options { precision, force, .. }: Options,
+        _keeper: Option<Keeper>,
+    ) -> Result<Self, ProbeError> {
+        let of_programs = candidates.iter().any(|candidate| candidate.target.program.is_some());
+        let (mut handlers, mut left_out, mut fell_back) = (Vec::new(), Vec::new(), Vec::new());
+        // Of each candidate, how many before it are measured.
+        let mut places = Vec::with_capacity(candidates.len());
+        for Candidate { target, choice, refused } in candidates {
+            places.push(handlers.len());
+            let Some(backend) = choice.backend else {
+                let (name, module) = (target.label(), target.module.clone());
+                left_out.push(LeftOut { name, module, reason: joined(&choice.obstacles) });
+                continue;
+            };
+            if !refused.is_empty() {
+                let (handler, reason) = (target.label(), joined(&refused));
+                fell_back.push(FellBack { handler, backend, reason });
+            }
+            let target = target.clone();
+            handlers.push(Handler { target, backend, pending: None, books: Books::default() });
+        }
+        for place in parts.iter_mut().flat_map(|part| &mut part.places) {
+            *place = places[*place];
+        }
+        // Of BPF programs there are the kernel's own statistics.
+        if handlers.is_empty()
+            && !of_programs
+            && let Some(error) = ProbeError::all_left_out(&left_out)
+        {
+            return Err(error);
+        }
+        Ok(Self { handlers, left_out, fell_back, parts, precision, force, _keeper })
     }
 
     /// A kprobe that the kernel skipped each time is in a function that runs inside a kprobe.
     fn refuse_inside_kprobes(&self) -> Result<(), ProbeError> {
-        let of_all = self.parts.iter().flat_map(|part| part.places.iter().zip(&part.books));
-        for (&place, books) in of_all {
-            let (target, backend) = &self.handlers[place];
+        for Handler { target, backend, books, .. } in &self.handlers {
             // For one that a glob found there is a warning.
             let skipped = books.entries == 0 && books.missed > 0 && !target.by_glob;
             if *backend == Backend::Kprobe && skipped {
@@ -322,26 +280,21 @@ fn attach_by(
     options: Options,
 ) -> Result<Attached, ProbeError> {
     if backend != Backend::FunctionGraph {
-        let (session, refused) = BpfSession::attach_each(targets, backend, options)?;
-        let any = refused.len() < targets.len();
-        return Ok((any.then(|| Box::new(session) as Box<dyn Session>), refused));
+        return BpfSession::attach_each(targets, backend, options);
     }
     match FtraceSession::attach_each(targets, options) {
-        Ok((session, refused)) => {
-            Ok((session.map(|session| Box::new(session) as Box<dyn Session>), refused))
-        }
-        Err(error @ ProbeError::NotAllowed(_)) => Err(error),
         // The tracer cannot be used now; another backend may do.
-        Err(error) => {
+        Err(error) if !matches!(error, ProbeError::NotAllowed(_)) => {
             let refused = (0..targets.len()).map(|at| (at, ProbeError::Other(error.to_string())));
             Ok((None, refused.collect()))
         }
+        attached => attached,
     }
 }
 
 impl Session for Probes {
     fn handlers(&self) -> Vec<(&Target, Backend)> {
-        self.handlers.iter().map(|(target, backend)| (target, *backend)).collect()
+        self.handlers.iter().map(|handler| (&handler.target, handler.backend)).collect()
     }
 
     fn foreign_program(&self) -> Result<Option<(String, u32)>, ProbeError> {
@@ -355,9 +308,18 @@ impl Session for Probes {
 
     fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
         let mut failed = None;
-        for part in &mut self.parts {
-            if let Err(error) = part.drain() {
-                failed.get_or_insert(error);
+        for Part { session, places } in &mut self.parts {
+            match session.drain() {
+                Ok(drained) => {
+                    for (&place, drained) in places.iter().zip(drained) {
+                        let handler = &mut self.handlers[place];
+                        handler.books = drained.books;
+                        Drained::append(&mut handler.pending, drained);
+                    }
+                }
+                Err(error) => {
+                    failed.get_or_insert(error);
+                }
             }
         }
         if let Some(error) = failed {
@@ -370,16 +332,14 @@ impl Session for Probes {
     }
 
     fn undelivered(&mut self) -> Vec<Drained> {
-        if self.parts.iter().all(|part| part.pending.is_none()) {
+        if self.handlers.iter().all(|handler| handler.pending.is_none()) {
             return Vec::new();
         }
-        let mut all = Vec::with_capacity(self.handlers.len());
-        for part in &mut self.parts {
-            let pending = part.pending.take().unwrap_or_else(|| part.nothing(self.precision));
-            all.extend(part.places.iter().copied().zip(pending));
-        }
-        all.sort_by_key(|(place, _)| *place);
-        all.into_iter().map(|(_, drained)| drained).collect()
+        let of_all = self.handlers.iter_mut().map(|Handler { pending, books, .. }| {
+            let nothing = || Drained { durations: self.precision.durations(), books: *books };
+            pending.take().unwrap_or_else(nothing)
+        });
+        of_all.collect()
     }
 
     fn drained_until(&self) -> Option<Instant> {
@@ -472,17 +432,25 @@ mod tests {
         }
     }
 
+    fn target(name: &str) -> Target {
+        Target { name: name.to_owned(), ..Target::default() }
+    }
+
+    fn handler(name: &str) -> Handler {
+        let books = Books::default();
+        Handler { target: target(name), backend: Backend::Fentry, pending: None, books }
+    }
+
     fn probes(fails_at: [&'static [u64]; 2]) -> Probes {
-        let target = |name: &str| Target { name: name.to_owned(), ..Target::default() };
         let parts = [("first", 100), ("second", 300)].into_iter().zip(fails_at).enumerate().map(
             |(place, ((name, duration_ns), fails_at))| {
                 let (target, paused) = (target(name), Rc::default());
                 let mock = Mock { target, duration_ns, drains: 0, fails_at, paused };
-                Part::new(Box::new(mock), vec![place])
+                Part { session: Box::new(mock), places: vec![place] }
             },
         );
         Probes {
-            handlers: ["first", "second"].map(|name| (target(name), Backend::Fentry)).to_vec(),
+            handlers: ["first", "second"].map(handler).into(),
             left_out: Vec::new(),
             fell_back: Vec::new(),
             parts: parts.collect(),
@@ -514,7 +482,6 @@ mod tests {
     fn a_handler_is_paused_by_the_session_that_has_it() {
         let mut probes = probes([&[], &[]]);
         let paused = Rc::default();
-        let target = |name: &str| Target { name: name.to_owned(), ..Target::default() };
         let mock = |name, paused: &Rc<_>| Mock {
             target: target(name),
             duration_ns: 1,
@@ -523,8 +490,8 @@ mod tests {
             paused: Rc::clone(paused),
         };
         probes.parts = vec![
-            Part::new(Box::new(mock("first", &paused)), vec![0, 3]),
-            Part::new(Box::new(mock("second", &paused)), vec![2, 1]),
+            Part { session: Box::new(mock("first", &paused)), places: vec![0, 3] },
+            Part { session: Box::new(mock("second", &paused)), places: vec![2, 1] },
         ];
         for (place, is_there) in [(1, true), (3, true), (4, false)] {
             assert_eq!(probes.pause(place).unwrap(), is_there, "{place}");

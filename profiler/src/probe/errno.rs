@@ -2,8 +2,6 @@
 
 use std::io;
 
-use aya::maps::MapError;
-
 use super::ProbeError;
 
 /// Of `include/linux/errno.h`: not meant for user space, and no C library has words for it.
@@ -25,12 +23,6 @@ pub(super) trait Doing<T> {
 impl<T> Doing<T> for io::Result<T> {
     fn doing(self, doing: &str) -> Result<T, ProbeError> {
         self.map_err(|error| ProbeError::Other(format!("{doing}: {}", in_words(&error))))
-    }
-}
-
-impl<T> Doing<T> for Result<T, MapError> {
-    fn doing(self, doing: &str) -> Result<T, ProbeError> {
-        self.map_err(|error| ProbeError::Other(format!("{doing}: {error}")))
     }
 }
 

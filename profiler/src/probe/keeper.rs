@@ -21,7 +21,6 @@ use nix::sys::signal::SigSet;
 use super::ftrace;
 use super::kprobe_event;
 use super::life::{Life, State};
-use super::sys;
 
 /// First argument of the hidden program; the second is the [`Life`] of the profiler.
 const ARGUMENT: &str = "__keeper";
@@ -72,7 +71,6 @@ impl Keeper {
         let mut command = Command::new("/proc/self/exe");
         command.arg(ARGUMENT).arg(Life::this(Path::new("/")).to_string()).current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        sys::leading_own_session(&mut command);
         let mut keeper = Self(command.spawn()?);
         let answer = keeper.0.stdout.take().map(|mut answer| answer.read_exact(&mut [0]));
         match answer {
@@ -107,7 +105,8 @@ pub fn become_keeper_if_asked() {
 
 fn keep(profiler: Option<OsString>) -> i32 {
     let profiler = profiler.and_then(|life| life.to_str()?.parse::<Life>().ok());
-    let (Some(profiler), Ok(()), Ok(())) = (profiler, SigSet::all().thread_block(), close_others())
+    let (Some(profiler), Ok(_), Ok(()), Ok(())) =
+        (profiler, nix::unistd::setsid(), SigSet::all().thread_block(), close_others())
     else {
         return 2;
     };

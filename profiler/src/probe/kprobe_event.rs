@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::{
-    ftrace::patiently,
+    ftrace::{self, patiently},
     life::{self, Life},
     sys::perf,
 };
@@ -30,9 +30,6 @@ const MAXACTIVE: u32 = 1024;
 
 /// How long an event of a process that is gone may still be in use: the kernel may not be done with it.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Where tracefs may be mounted.
-const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// A kprobe or kretprobe on a function, with a program on it. It is gone when this is dropped.
 pub(super) struct Event {
@@ -55,8 +52,8 @@ pub(super) struct Counted {
 /// # Errors
 /// When there is none.
 pub(super) fn tracefs() -> io::Result<PathBuf> {
-    let found = PLACES.iter().map(Path::new).find(|place| place.join("kprobe_events").exists());
-    found.map(Path::to_owned).ok_or_else(|| {
+    let mut places = ftrace::PLACES.iter().map(PathBuf::from);
+    places.find(|place| place.join("kprobe_events").exists()).ok_or_else(|| {
         io::Error::other(
             "tracefs has no kprobe_events: it is not mounted at /sys/kernel/tracing, or the kernel \
              was built without CONFIG_KPROBE_EVENTS",

@@ -26,12 +26,6 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// The same with other digits.
-    fn with(&self, precision: Precision) -> Self {
-        let Layout { possible, own, .. } = &self.layout;
-        Self { layout: Layout::new(*possible, own.clone(), precision), ..*self }
-    }
-
     /// Bytes of all maps.
     fn bytes(&self) -> u64 {
         self.handlers * self.layout.bytes() + SHARED
@@ -52,7 +46,9 @@ impl Maps {
             return Ok(());
         }
         let has_three = self.layout.precision == Precision::Three;
-        let coarser = self.with(Precision::Two);
+        let Layout { possible, own, .. } = &self.layout;
+        let layout = Layout::new(*possible, own.clone(), Precision::Two);
+        let coarser = Self { layout, ..*self };
         let fit = match has_three {
             true => format!("{} fit with 3 digits, and ", self.that_fit(may_take)),
             false => String::new(),
@@ -64,7 +60,7 @@ impl Maps {
             self.handlers,
             plural(self.handlers),
             mebibytes(self.bytes()),
-            self.layout.own.len(),
+            own.len(),
             self.layout.precision.digits(),
             mebibytes(may_take),
             mebibytes(available.bytes),

@@ -203,6 +203,9 @@ impl ProbeError {
 /// A target that the kernel refused: its place among those given, and why.
 type Refused = (usize, ProbeError);
 
+/// A session of one backend, `None` if it could be attached to none of its targets; and the refused targets.
+type Attached = (Option<Box<dyn Session>>, Vec<Refused>);
+
 /// What one handler's probes found since they were drained before, and their books so far.
 #[derive(Debug, Clone)]
 pub struct Drained {
@@ -270,14 +273,13 @@ pub struct Books {
 
 impl Drained {
     /// Adds what the next drain gave to what is `pending` of those before.
-    fn append(pending: &mut Option<Vec<Self>>, drained: Vec<Self>) {
-        let Some(pending) = pending else {
-            *pending = Some(drained);
-            return;
-        };
-        for (sum, newer) in pending.iter_mut().zip(drained) {
-            sum.durations += &newer.durations;
-            sum.books = newer.books;
+    fn append(pending: &mut Option<Self>, newer: Self) {
+        match pending {
+            Some(sum) => {
+                sum.durations += &newer.durations;
+                sum.books = newer.books;
+            }
+            None => *pending = Some(newer),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The compiled BPF object: loaded, parsed, and made into one instance for each handler.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     io,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
 };
@@ -28,24 +28,19 @@ pub(super) struct Template {
     object: Object,
 }
 
-/// The programs and maps of one handler.
+/// The maps of one handler.
 pub(super) struct Instance {
-    programs: HashMap<String, Vec<bpf_insn>>,
     /// Kept for the programs that are loaded later.
-    _maps: HashMap<&'static str, MapData>,
+    _maps: [MapData; 3],
     /// Slots and histograms that programs address directly.
     pub(super) value: Mapped,
     /// Histograms that they look up.
     pub(super) records: Mapped,
 }
 
-/// Maps in the kernel with their definitions, by name.
-type CreatedMaps = HashMap<&'static str, (aya_obj::Map, MapData)>;
-
 /// What one instance is made with.
 #[derive(Debug, Clone)]
 pub(super) struct Parameters {
-    pub(super) handler: u64,
     /// Whether the kernel preempts tasks that run in it.
     pub(super) preempts: bool,
     pub(super) exit_shift: u64,
@@ -68,15 +63,16 @@ impl Template {
         create(names::DISPLACED, self.displaced()?)
     }
 
-    /// Makes the maps of one handler and fits the programs of these kinds to them.
+    /// Makes the maps of one handler and fits the programs of these kinds to them, whose code is returned.
     pub(super) fn instantiate(
         &self,
+        handler: u64,
         parameters: &Parameters,
         displaced: &MapData,
         kinds: &[Kind],
-    ) -> Result<Instance, ProbeError> {
+    ) -> Result<(Instance, Vec<Vec<bpf_insn>>), ProbeError> {
         let mut object = self.object.clone();
-        object.programs.retain(|name, _| kinds.iter().any(|kind| kind.name == name));
+        object.programs.retain(|name, _| kinds.iter().any(|kind| kind.name == *name));
         // Without the code of other programs: relocating that would take most of the time.
         let all = self.object.programs.iter();
         let others: HashSet<_> = all
@@ -84,116 +80,105 @@ impl Template {
             .map(|(_, program)| program.function_key())
             .collect();
         object.functions.retain(|key, _| !others.contains(key));
-        let Parameters { handler, preempts, exit_shift, layout } = parameters;
+        let Parameters { preempts, exit_shift, layout } = parameters;
         let constants = [
             (names::HANDLER, handler),
-            (names::CPUS, &u64::from(layout.possible)),
-            (names::PREEMPTS, &u64::from(*preempts)),
-            (names::EXIT_SHIFT, exit_shift),
+            (names::CPUS, layout.possible.into()),
+            (names::PREEMPTS, (*preempts).into()),
+            (names::EXIT_SHIFT, *exit_shift),
         ]
         .map(|(name, value)| (name, value.to_ne_bytes()));
         let constants = constants.iter().map(|(name, bytes)| (*name, (bytes.as_slice(), true)));
         object.patch_map_data(constants.collect()).map_err(unusable)?;
 
-        let own = self.own_maps(&mut object, parameters)?;
+        let sizes = [layout.value_bytes(), layout.records() * layout.record_bytes];
+        let slots = own_map(&mut object, names::SLOTS, Some([sizes[0], 1]))?;
+        let of_records = Some([layout.record_bytes, layout.records()]);
+        let records = own_map(&mut object, names::RECORDS, of_records)?;
+        let constants = own_map(&mut object, names::CONSTANTS, None)?;
         let text_sections: HashSet<usize> =
             object.functions.keys().map(|&(section, _)| section).collect();
-        let shared = (names::DISPLACED, self.displaced()?, displaced);
-        let maps = own.iter().map(|(name, (map, data))| (*name, map, data)).chain([shared]);
+        let maps = [
+            (names::SLOTS, &slots.0, &slots.1),
+            (names::RECORDS, &records.0, &records.1),
+            (names::CONSTANTS, &constants.0, &constants.1),
+            (names::DISPLACED, self.displaced()?, displaced),
+        ];
         let maps = maps.map(|(name, map, data)| (name, data.fd().as_fd().as_raw_fd(), map));
-        object.relocate_maps(maps, &text_sections).map_err(unusable)?;
+        object.relocate_maps(maps.into_iter(), &text_sections).map_err(unusable)?;
         object.relocate_calls(&text_sections).map_err(unusable)?;
 
-        let mut programs = HashMap::new();
-        for (name, program) in &object.programs {
-            let function = object
-                .functions
-                .get(&program.function_key())
-                .ok_or_else(|| unusable(format!("program {name} has no code")))?;
+        let mut code = Vec::with_capacity(kinds.len());
+        for Kind { name, .. } in kinds {
+            let program = object.programs.get(name);
+            let function =
+                program.and_then(|program| object.functions.get(&program.function_key()));
+            let function = function.ok_or_else(|| unusable(format!("no program {name}")))?;
             let mut instructions = function.instructions.clone();
             set_operands(&mut instructions, layout).map_err(unusable)?;
-            programs.insert(name.clone(), instructions);
+            code.push(instructions);
         }
-        let maps: HashMap<_, _> = own.into_iter().map(|(name, (_, data))| (name, data)).collect();
-        let value = mapped(&maps, names::SLOTS, layout.value_bytes())?;
-        let records = mapped(&maps, names::RECORDS, layout.records() * layout.record_bytes)?;
+        let maps = [slots.1, records.1, constants.1];
+        let [value, records] = [mapped(&maps[0], sizes[0])?, mapped(&maps[1], sizes[1])?];
         Layout::set_places(value.words(), &layout.places(0));
-        Ok(Instance { programs, _maps: maps, value, records })
-    }
-
-    /// Makes the maps that each handler has of its own, and writes its constants.
-    fn own_maps(
-        &self,
-        object: &mut Object,
-        parameters: &Parameters,
-    ) -> Result<CreatedMaps, ProbeError> {
-        let layout = &parameters.layout;
-        let sizes = [
-            (names::SLOTS, Some([layout.value_bytes(), 1])),
-            (names::RECORDS, Some([layout.record_bytes, layout.records()])),
-            (names::CONSTANTS, None),
-        ];
-        let mut own = HashMap::new();
-        for (name, size) in sizes {
-            let mut map =
-                object.maps.remove(name).ok_or_else(|| unusable(format!("no map {name}")))?;
-            if let Some(size) = size {
-                // What is beyond that the kernel refuses.
-                let [bytes, entries] = size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
-                map.set_value_size(bytes);
-                map.set_max_entries(entries);
-                make_mappable(&mut map);
-            }
-            let data = create(name, &map)?;
-            if size.is_none() {
-                sys::map_update(data.fd().as_fd(), 0, map.data())
-                    .doing("writing the constants of the BPF programs")?;
-                sys::map_freeze(data.fd().as_fd())
-                    .doing("freezing the constants of the BPF programs")?;
-            }
-            own.insert(name, (map, data));
-        }
-        Ok(own)
+        Ok((Instance { _maps: maps, value, records }, code))
     }
 }
 
-impl Instance {
-    /// Loads a program. Tracing programs are for a function by its id in a BTF object or in a BPF program's (`None` is
-    /// vmlinux); those that call kernel functions need `kernel`, the functions of its image.
-    pub(super) fn load(
-        &self,
-        kind: Kind,
-        handler: &str,
-        traced: Option<(u32, Option<BorrowedFd<'_>>)>,
-        kernel: Option<&Btf>,
-    ) -> Result<OwnedFd, ProbeError> {
-        let instructions = self.programs.get(kind.name);
-        let instructions =
-            instructions.ok_or_else(|| unusable(format!("no program {}", kind.name)))?;
-        let (btf_id, traced) = traced.unwrap_or_default();
-        let loaded = link_kernel_calls(instructions.clone(), kernel).and_then(|instructions| {
-            sys::load_program(&Program {
-                name: match kind.side {
-                    Side::Entry => "profiler_enter",
-                    Side::Exit => "profiler_leave",
-                    Side::Both => "profiler_both",
-                },
-                instructions: &instructions,
-                attach_type: kind.attach_type,
-                btf_id,
-                traced,
-            })
-        });
-        loaded.map_err(|refused| ProbeError::Refused {
-            program: kind.side.word(),
-            handler: handler.to_owned(),
-            refused,
+/// Makes a map that each handler has of its own: with values of so many bytes and so many of them, or the constants, which
+/// it writes. Returns its definition, too.
+fn own_map(
+    object: &mut Object,
+    name: &str,
+    size: Option<[usize; 2]>,
+) -> Result<(aya_obj::Map, MapData), ProbeError> {
+    let mut map = object.maps.remove(name).ok_or_else(|| unusable(format!("no map {name}")))?;
+    if let Some(size) = size {
+        // What is beyond that the kernel refuses.
+        let [bytes, entries] = size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+        map.set_value_size(bytes);
+        map.set_max_entries(entries);
+        make_mappable(&mut map);
+    }
+    let data = create(name, &map)?;
+    if size.is_none() {
+        let fd = data.fd().as_fd();
+        sys::map_update(fd, 0, map.data()).doing("writing the constants of the BPF programs")?;
+        sys::map_freeze(fd).doing("freezing the constants of the BPF programs")?;
+    }
+    Ok((map, data))
+}
+
+/// Loads a program. Tracing programs are for a function, `traced`, by its id in a BTF object or in a BPF program's (`None`
+/// is vmlinux); those that call kernel functions need `kernel`, the functions of its image.
+pub(super) fn load(
+    kind: &Kind,
+    code: Vec<bpf_insn>,
+    handler: &str,
+    (btf_id, traced): (u32, Option<BorrowedFd<'_>>),
+    kernel: Option<&Btf>,
+) -> Result<OwnedFd, ProbeError> {
+    let loaded = link_kernel_calls(code, kernel).and_then(|instructions| {
+        sys::load_program(&Program {
+            name: match kind.side {
+                Side::Entry => "profiler_enter",
+                Side::Exit => "profiler_leave",
+                Side::Both => "profiler_both",
+            },
+            instructions: &instructions,
+            attach_type: kind.attach_type,
+            btf_id,
+            traced,
         })
-    }
+    });
+    loaded.map_err(|refused| ProbeError::Refused {
+        program: kind.side.word(),
+        handler: handler.to_owned(),
+        refused,
+    })
 }
 
-fn mapped(maps: &HashMap<&str, MapData>, name: &str, bytes: usize) -> Result<Mapped, ProbeError> {
-    let map = maps.get(name).ok_or_else(|| unusable(format!("no map {name}")))?;
+fn mapped(map: &MapData, bytes: usize) -> Result<Mapped, ProbeError> {
     Mapped::new(map.fd().as_fd(), bytes).doing("mapping the counters of the BPF programs")
 }
 
@@ -280,7 +265,8 @@ fn link_kernel_calls(
 fn create(name: &str, map: &aya_obj::Map) -> Result<MapData, ProbeError> {
     // The kernel takes letters, digits, dots and underscores, 15 of them.
     let name = format!("profiler_{}", name.trim_start_matches('.').to_lowercase());
-    MapData::create(map.clone(), &name[..name.len().min(15)], None).doing(&format!(
+    let created = MapData::create(map.clone(), &name[..name.len().min(15)], None);
+    created.map_err(io::Error::other).doing(&format!(
         "making the map {name} ({} entries of {} bytes)",
         map.max_entries(),
         map.value_size()
@@ -296,20 +282,21 @@ mod tests {
     use super::*;
     use crate::recording::Backend;
 
-    const ANY: Kind = Kind { side: Side::Both, name: "", attach_type: sys::AttachType::Fentry };
+    const ANY: Kind =
+        Kind { side: Side::Both, name: String::new(), attach_type: sys::AttachType::Fentry };
 
     /// The code of a program, with all that it calls.
-    fn code(template: &Template, kind: Kind) -> Vec<bpf_insn> {
+    fn code(template: &Template, kind: &Kind) -> Vec<bpf_insn> {
         let mut object = template.object.clone();
-        object.programs.retain(|name, _| name == kind.name);
+        object.programs.retain(|name, _| *name == kind.name);
         let sections: HashSet<usize> = object.functions.keys().map(|&(at, _)| at).collect();
         object.relocate_calls(&sections).unwrap();
-        let program = object.programs.get(kind.name).unwrap_or_else(|| panic!("{}", kind.name));
+        let program = object.programs.get(&kind.name).unwrap_or_else(|| panic!("{}", kind.name));
         object.functions[&program.function_key()].instructions.clone()
     }
 
     /// Whether the code of a program exchanges atomically.
-    fn exchanges(template: &Template, kind: Kind) -> bool {
+    fn exchanges(template: &Template, kind: &Kind) -> bool {
         /// `BPF_STX | BPF_ATOMIC | BPF_DW`
         const ATOMIC: u8 = 0xdb;
         let code = code(template, kind);
@@ -317,7 +304,7 @@ mod tests {
     }
 
     /// Stores to a record's counters that an interrupt may come in before, and atomic additions.
-    fn counting(template: &Template, kind: Kind) -> (usize, usize) {
+    fn counting(template: &Template, kind: &Kind) -> (usize, usize) {
         /// `BPF_STX | BPF_MEM | BPF_W`
         const STORE: u8 = 0x63;
         /// `BPF_STX | BPF_ATOMIC | BPF_W`
@@ -337,8 +324,8 @@ mod tests {
         let template = Template::load().unwrap();
         let layout = Layout::new(240, (0..16).collect(), Precision::Three);
         for name in template.object.programs.keys() {
-            let kind = Kind { name: name.clone().leak(), ..ANY };
-            let mut code = code(&template, kind);
+            let kind = Kind { name: name.clone(), ..ANY };
+            let mut code = code(&template, &kind);
             let before: Vec<i32> = code.iter().map(|instruction| instruction.imm).collect();
             set_operands(&mut code, &layout).unwrap();
             let mut changed = Vec::new();
@@ -389,7 +376,7 @@ mod tests {
             let exit = |preempts| {
                 let kernel = Kernel { exchanges: true, preempts };
                 let set = Set::of(Backend::Fentry, precision, Pair::Measuring, kernel);
-                code(&template, set.kinds[0])
+                code(&template, &set.kinds[0])
             };
             /// `BPF_ST | BPF_MEM | BPF_DW`
             const STORE: u8 = 0x7a;
@@ -410,7 +397,7 @@ mod tests {
                 let exit = |exchange| {
                     let kernel = Kernel { exchanges: exchange, preempts: false };
                     let set = Set::of(backend, precision, Pair::Measuring, kernel);
-                    let (stores, adds) = counting(&template, set.kinds[0]);
+                    let (stores, adds) = counting(&template, &set.kinds[0]);
                     assert_eq!(set.kinds[0].side, Side::Exit);
                     (stores > 0, adds > 0)
                 };
@@ -429,7 +416,7 @@ mod tests {
                 for exchange in [true, false] {
                     let kernel = Kernel { exchanges: exchange, preempts: false };
                     let set = Set::of(backend, precision, Pair::Measuring, kernel);
-                    let any = set.kinds.iter().any(|&kind| exchanges(&template, kind));
+                    let any = set.kinds.iter().any(|kind| exchanges(&template, kind));
                     assert_eq!(any, exchange, "{backend} {precision:?}");
                 }
             }

@@ -32,11 +32,11 @@ impl Side {
 }
 
 /// A program of the object, and what it is loaded for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Kind {
     pub(super) side: Side,
     /// Its name in the object.
-    pub(super) name: &'static str,
+    pub(super) name: String,
     pub(super) attach_type: AttachType,
 }
 
@@ -78,23 +78,21 @@ impl Set {
             _ if kernel.exchanges || !measures => Starts::Slots,
             _ => Starts::Map,
         };
-        // At the exit with two digits and with three, at the entry.
-        let [two, three, enter] = match (backend, starts) {
-            _ if !measures => {
-                let [leave, enter] = Self::idle(backend, pair);
-                [leave, leave, enter]
-            }
-            (B::Fsession, _) => ["fsession_2", "fsession_3", ""],
-            (B::KprobeSession, _) => ["ksession_2", "ksession_3", ""],
-            (B::Kprobe, Starts::Map) => {
-                ["hashed_regs_leave_2", "hashed_regs_leave_3", "hashed_regs_enter"]
-            }
-            (B::Kprobe, _) => ["regs_leave_2", "regs_leave_3", "regs_enter"],
-            (_, Starts::Map) => ["hashed_leave_2", "hashed_leave_3", "hashed_enter"],
-            _ if kernel.preempts => ["preempted_leave_2", "preempted_leave_3", "enter"],
-            _ => ["leave_2", "leave_3", "enter"],
+        let [leave, enter] = match (backend, starts) {
+            _ if !measures => Self::idle(backend, pair),
+            (B::Fsession, _) => ["fsession", ""],
+            (B::KprobeSession, _) => ["ksession", ""],
+            (B::Kprobe, Starts::Map) => ["hashed_regs_leave", "hashed_regs_enter"],
+            (B::Kprobe, _) => ["regs_leave", "regs_enter"],
+            (_, Starts::Map) => ["hashed_leave", "hashed_enter"],
+            _ if kernel.preempts => ["preempted_leave", "enter"],
+            _ => ["leave", "enter"],
         };
-        let leave = if precision == Precision::Two { two } else { three };
+        let enter = enter.to_owned();
+        let leave = match measures {
+            true => format!("{leave}_{}", precision.digits()),
+            false => leave.to_owned(),
+        };
         let kinds = match backend {
             B::Fsession => vec![(Side::Both, leave, A::Fsession)],
             B::KprobeSession => vec![(Side::Both, leave, A::KprobeSession)],
@@ -103,8 +101,8 @@ impl Set {
                 vec![(Side::Exit, leave, A::Fexit), (Side::Entry, enter, A::Fentry)]
             }
         };
-        let kinds =
-            kinds.into_iter().map(|(side, name, attach_type)| Kind { side, name, attach_type });
+        let kinds = kinds.into_iter();
+        let kinds = kinds.map(|(side, name, attach_type)| Kind { side, name, attach_type });
         Self { kinds: kinds.collect(), starts }
     }
 
@@ -135,7 +133,7 @@ pub(super) enum Hook {
 ///
 /// # Errors
 /// What the kernel said.
-pub(super) fn attach(kind: Kind, program: &OwnedFd, target: &Target) -> io::Result<Hook> {
+pub(super) fn attach(kind: &Kind, program: &OwnedFd, target: &Target) -> io::Result<Hook> {
     let program = program.as_fd();
     let at_exit = kind.side == Side::Exit;
     match kind.attach_type {

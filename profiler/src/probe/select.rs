@@ -17,8 +17,8 @@ use crate::{
 /// The backend that will measure a handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The backend.
-    pub backend: Backend,
+    /// The backend; `None` if none can.
+    pub backend: Option<Backend>,
     /// Why no better one: in order of preference.
     pub obstacles: Vec<Obstacle>,
 }
@@ -80,15 +80,12 @@ pub trait Subject {
 
 /// The best backend for a function among those behind the last one of `obstacles`, and why none of those before
 /// it, as `options` have it; `refusal` is why the kernel takes no programs of a backend.
-///
-/// # Errors
-/// All obstacles, where no backend is left.
 pub fn select(
     subject: &impl Subject,
     options: Options,
     mut refusal: impl FnMut(Backend) -> Option<String>,
     mut obstacles: Vec<Obstacle>,
-) -> Result<Choice, Vec<Obstacle>> {
+) -> Choice {
     let tried = obstacles.last().map(|obstacle| obstacle.backend);
     for backend in Backend::ALL.iter().copied().filter(|&backend| Some(backend) > tried) {
         let is_beside = subject.is_of_program() && !needs_btf(backend);
@@ -104,11 +101,11 @@ pub fn select(
             Backend::Kprobe => inside_kprobe(subject),
         });
         match found {
-            None => return Ok(Choice { backend, obstacles }),
+            None => return Choice { backend: Some(backend), obstacles },
             Some(reason) => obstacles.push(Obstacle { backend, reason }),
         }
     }
-    Err(obstacles)
+    Choice { backend: None, obstacles }
 }
 
 /// Why a kprobe would count nothing there, judged by the function's prototype: a handler of a
@@ -245,22 +242,28 @@ mod tests {
     }
 
     /// On a kernel that takes programs of these alone.
-    fn on(takes: &[Backend], function: &Function, force: bool) -> Result<Choice, String> {
+    fn on(takes: &[Backend], function: &Function, force: bool) -> Choice {
         let refusal = |backend| (!takes.contains(&backend)).then(|| "refused".to_owned());
         let options = Options { force, ..Options::default() };
         select(function, options, refusal, Vec::new())
-            .map_err(|obstacles| obstacles[obstacles.len() - 1].reason.clone())
+    }
+
+    /// Why the last backend is refused on one that takes programs of these alone, and no other takes the function.
+    fn refused_on(takes: &[Backend], function: &Function) -> String {
+        let mut choice = on(takes, function, false);
+        assert_eq!(choice.backend, None);
+        choice.obstacles.remove(choice.obstacles.len() - 1).reason
     }
 
     #[test]
     fn the_best_that_the_kernel_takes_and_that_reaches_the_function() {
         let plain = function("f");
-        assert_eq!(on(Backend::ALL, &plain, false).unwrap().backend, Backend::Fsession);
-        let choice = on(&Backend::ALL[3..], &plain, false).unwrap();
-        assert_eq!(choice.backend, Backend::FunctionGraph);
+        assert_eq!(on(Backend::ALL, &plain, false).backend, Some(Backend::Fsession));
+        let choice = on(&Backend::ALL[3..], &plain, false);
+        assert_eq!(choice.backend, Some(Backend::FunctionGraph));
         let refused: Vec<Backend> = choice.obstacles.iter().map(|found| found.backend).collect();
         assert_eq!(refused, Backend::ALL[..3]);
-        assert_eq!(on(&[], &plain, false).unwrap_err(), "refused");
+        assert_eq!(refused_on(&[], &plain), "refused");
     }
 
     #[test]
@@ -279,8 +282,8 @@ mod tests {
                 "a function of `other` has this name, too, and this kernel would attach to that",
             ),
         ] {
-            let choice = on(Backend::ALL, &function, false).unwrap();
-            assert_eq!(choice.backend, Backend::KprobeSession, "{}", function.name);
+            let choice = on(Backend::ALL, &function, false);
+            assert_eq!(choice.backend, Some(Backend::KprobeSession), "{}", function.name);
             for obstacle in &choice.obstacles {
                 assert!(obstacle.reason.contains(why), "{obstacle}");
             }
@@ -295,20 +298,20 @@ mod tests {
             ..function("pre")
         };
         let unknown = Function { btf: false, prototype: None, ..function("unknown") };
-        assert_eq!(on(&kprobe, &function("f"), false).unwrap().backend, Backend::Kprobe);
-        let refused = on(&kprobe, &handler, false).unwrap_err();
+        assert_eq!(on(&kprobe, &function("f"), false).backend, Some(Backend::Kprobe));
+        let refused = refused_on(&kprobe, &handler);
         assert!(
             refused.contains("it takes a `struct kprobe *`") && refused.contains("use fentry"),
             "{refused}"
         );
-        let refused = on(&kprobe, &unknown, false).unwrap_err();
+        let refused = refused_on(&kprobe, &unknown);
         assert!(
             refused.contains("without BTF nothing tells") && refused.contains("use function-graph"),
             "{refused}"
         );
-        assert_eq!(on(&kprobe, &handler, true).unwrap().backend, Backend::Kprobe);
+        assert_eq!(on(&kprobe, &handler, true).backend, Some(Backend::Kprobe));
         let of_the_kernel = Function { module: None, ..unknown };
-        assert_eq!(on(&kprobe, &of_the_kernel, false).unwrap().backend, Backend::Kprobe);
+        assert_eq!(on(&kprobe, &of_the_kernel, false).backend, Some(Backend::Kprobe));
     }
 
     #[test]
@@ -319,12 +322,13 @@ mod tests {
             let options = Options { backend, force: true, ..Options::default() };
             super::select(target, options, |_| None, Vec::new())
         };
-        assert_eq!(select(&program, None).unwrap().backend, Backend::Fsession);
-        let obstacles = select(&without, None).unwrap_err();
+        assert_eq!(select(&program, None).backend, Some(Backend::Fsession));
+        let Choice { backend, obstacles } = select(&without, None);
+        assert_eq!(backend, None);
         let tried: Vec<Backend> = obstacles.iter().map(|found| found.backend).collect();
         assert_eq!(tried, [Backend::Fsession, Backend::Fentry]);
         assert!(obstacles[0].reason.contains("loaded without BTF"), "{obstacles:?}");
-        let refused = select(&program, Some(Backend::Kprobe)).unwrap_err();
+        let refused = select(&program, Some(Backend::Kprobe)).obstacles;
         assert!(refused[0].reason.starts_with("it is a BPF program"), "{refused:?}");
     }
 }

@@ -129,7 +129,7 @@ pub(super) struct Program<'a> {
     pub(super) name: &'a str,
     pub(super) instructions: &'a [bpf_insn],
     pub(super) attach_type: AttachType,
-    /// For tracing programs the id of the function in the BTF that holds it; else 0.
+    /// For tracing programs the id of the function in the BTF that holds it.
     pub(super) btf_id: u32,
     /// The BTF object of the module, or the BPF program; `None` is vmlinux, or no BTF.
     pub(super) traced: Option<BorrowedFd<'a>>,
@@ -141,20 +141,17 @@ pub(super) struct Program<'a> {
 /// What the kernel said, with the verifier's log where it wrote one.
 pub(super) fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadRefused> {
     // Without a log first: writing one makes loading several times slower.
-    let first = match bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attributes_with_log(program, &mut [])) {
-        Ok(fd) => return Ok(fd),
-        Err(error) => error,
-    };
-    let mut log = vec![0; 1 << 20];
-    match bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attributes_with_log(program, &mut log)) {
-        Ok(fd) => Ok(fd),
-        Err(_) => {
+    let first = bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attributes_with_log(program, &mut []));
+    first.or_else(|error| {
+        let mut log = vec![0; 1 << 20];
+        let again = bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attributes_with_log(program, &mut log));
+        again.map_err(|_| {
             let log = CStr::from_bytes_until_nul(&log)
                 .map(|text| text.to_string_lossy().trim().to_owned())
                 .unwrap_or_default();
-            Err(LoadRefused { error: first, log })
-        }
-    }
+            LoadRefused { error, log }
+        })
+    })
 }
 
 /// Those for loading a program; the verifier writes to `log`, if that is not empty.
@@ -174,8 +171,10 @@ fn attributes_with_log(program: &Program<'_>, log: &mut [u8]) -> bpf_attr {
         *to = libc::c_char::from_ne_bytes([from]);
     }
     load.expected_attach_type = program.attach_type as u32;
-    load.attach_btf_id = program.btf_id;
-    load.__bindgen_anon_1.attach_btf_obj_fd = program.traced.map_or(0, fd_number);
+    if program.attach_type.is_tracing() {
+        load.attach_btf_id = program.btf_id;
+        load.__bindgen_anon_1.attach_btf_obj_fd = program.traced.map_or(0, fd_number);
+    }
     attr
 }
 
@@ -620,18 +619,4 @@ impl GracePeriod {
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
     }
-}
-
-/// Makes the system call getpgid(2).
-pub(super) fn call_getpgid() {
-    // SAFETY: takes an integer and touches no memory.
-    unsafe { libc::getpgid(0) };
-}
-
-/// Has the process that `command` starts lead a session of its own, without a terminal.
-pub(super) fn leading_own_session(command: &mut std::process::Command) {
-    use std::os::unix::process::CommandExt as _;
-    // SAFETY: between fork and exec the closure makes one plain system call (setsid): no allocation, no
-    // lock.
-    unsafe { command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(io::Error::from)) };
 }

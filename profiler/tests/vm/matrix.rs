@@ -73,10 +73,10 @@ fn found(target: &Target) -> (Vec<Backend>, Option<Backend>) {
     let mut chosen = |backend| {
         let options = Options { backend, ..Options::default() };
         let choice = select(target, options, |backend| features.refusal(backend), Vec::new());
-        if let Err(obstacles) = &choice {
-            println!("{}: {obstacles:?}", target.name);
+        if choice.backend.is_none() {
+            println!("{}: {:?}", target.name, choice.obstacles);
         }
-        choice.ok().map(|choice| choice.backend)
+        choice.backend
     };
     let works = Backend::ALL.iter().copied().filter(|&backend| chosen(Some(backend)).is_some());
     (works.collect(), chosen(None))

@@ -7,10 +7,9 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::Path;
 
 use super::journal::Journal;
-use super::tracefs::{Folder, write};
+use super::tracefs::Folder;
 use crate::kernel::target::{KernelFiles, Target};
 use crate::probe::{ProbeError, errno::Doing as _};
 
@@ -78,9 +77,7 @@ fn fill(
     list: &str,
     text: &str,
 ) -> Result<String, ProbeError> {
-    let file = folder.path(list);
-    journal.filling(file.clone())?;
-    write(&file, text).doing(&folder.doing("writing", list))?;
+    journal.set(folder.path(list), "", text)?;
     folder.read(list)
 }
 
@@ -95,18 +92,14 @@ fn is_limited(is: bool, folder: &Folder, list: &str) -> Result<(), ProbeError> {
 ///
 /// # Errors
 /// When the list cannot be read.
-pub(super) fn places(
-    root: &Path,
-    top: &Folder,
-    targets: &[Target],
-) -> Result<Vec<Place>, ProbeError> {
+pub(super) fn places(top: &Folder, targets: &[Target]) -> Result<Vec<Place>, ProbeError> {
     let with_addresses = || top.read_if_there(LIST_WITH_ADDRESSES);
-    in_list(&top.read(LIST)?, &with_addresses, targets, &|target| symbols(root, target))
+    in_list(&top.read(LIST)?, &with_addresses, targets, &symbols)
 }
 
 /// Addresses of all functions that share a handler's name and place, ascending.
-fn symbols(root: &Path, target: &Target) -> Vec<u64> {
-    let found = KernelFiles::below(root)
+fn symbols(target: &Target) -> Vec<u64> {
+    let found = KernelFiles::default()
         .functions(target.module.as_deref(), std::slice::from_ref(&target.name));
     let mut addresses: Vec<u64> = found
         .unwrap_or_default()

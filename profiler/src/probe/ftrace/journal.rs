@@ -119,14 +119,6 @@ impl Journal {
         tracefs::write(&file, value).doing(&format!("writing {}", file.display()))
     }
 
-    /// Notes that a list, which is empty, will be filled.
-    ///
-    /// # Errors
-    /// When the journal cannot be written.
-    pub(super) fn filling(&mut self, file: PathBuf) -> Result<(), ProbeError> {
-        self.change(Line::Value { file, was: String::new() })
-    }
-
     /// Makes an instance.
     ///
     /// # Errors
@@ -366,8 +358,7 @@ mod tests {
     fn change(root: &tempfile::TempDir) -> Journal {
         let (mut journal, recovered) = Journal::begin(root.path()).unwrap();
         assert_eq!(recovered, None);
-        journal.filling(root.path().join("filter")).unwrap();
-        fs::write(root.path().join("filter"), "handler\n").unwrap();
+        journal.set(root.path().join("filter"), "", "handler").unwrap();
         journal.set(root.path().join("size"), "7", "8192").unwrap();
         journal.set(root.path().join(CURRENT), "nop", TRACER).unwrap();
         journal

@@ -35,17 +35,16 @@ mod users;
 mod waiting;
 
 use std::io;
-use std::path::Path;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::thread;
 use std::time::Duration;
 
-use super::{Drained, Options, ProbeError, Refused, Session, Traced, errno::Doing as _};
+use super::{Attached, Drained, Options, ProbeError, Session, Traced, errno::Doing as _};
 use crate::kernel::target::Target;
 use crate::recording::Backend;
 
 pub(super) use journal::{patiently, recover};
+pub(super) use tracefs::PLACES;
 
 use calls::Calls;
 use format::Layout;
@@ -72,22 +71,16 @@ const READING: &str = "reading the trace buffers";
 /// # Errors
 /// Why it cannot be used. It may still be in use by somebody else.
 pub(super) fn try_tracer() -> Result<(), ProbeError> {
-    Folder::find(Path::new("/")).map(|_| ())
+    Folder::find().map(drop)
 }
 
 /// Handlers traced by function_graph. Dropping it puts tracefs back as it was: when its buffers are closed, the fields are.
 pub struct FtraceSession {
     targets: Vec<Target>,
+    /// A thread empties the buffers as long as this is there.
     stream: Arc<Mutex<Stream>>,
-    reader: Option<Reader>,
     tracing: Tracing,
     finished: bool,
-}
-
-/// The thread that empties the buffers.
-struct Reader {
-    stop: mpsc::Sender<()>,
-    thread: JoinHandle<()>,
 }
 
 impl FtraceSession {
@@ -98,17 +91,16 @@ impl FtraceSession {
     pub(super) fn attach_each(
         targets: &[Target],
         options: Options,
-    ) -> Result<(Option<Self>, Vec<Refused>), ProbeError> {
+    ) -> Result<Attached, ProbeError> {
         if options.call_tree && targets.len() > 1 {
             return Err(ProbeError::NotAllowed(format!(
                 "the call tree is that of one function, and {} were named: name one of them",
                 targets.len()
             )));
         }
-        let root = Path::new("/");
-        let top = Folder::find(root)?;
+        let top = Folder::find()?;
         let (mut traced, mut places, mut refused) = (Vec::new(), Vec::new(), Vec::new());
-        let found = filter::places(root, &top, targets)?;
+        let found = filter::places(&top, targets)?;
         for (number, (target, place)) in targets.iter().zip(found).enumerate() {
             let handler = target.name.clone();
             match place {
@@ -122,8 +114,9 @@ impl FtraceSession {
         if traced.is_empty() {
             return Ok((None, refused));
         }
-        let tracing = Tracing::prepare(root, &top, &traced, &places, options)?;
-        Ok((Some(Self::start(traced, tracing, options)?), refused))
+        let tracing = Tracing::prepare(&top, &traced, &places, options)?;
+        let session = Self::start(traced, tracing, options)?;
+        Ok((Some(Box::new(session)), refused))
     }
 
     fn start(
@@ -146,8 +139,10 @@ impl FtraceSession {
         // The kernel changes no tracer under an open buffer, so they are opened last and closed first.
         let stream = Stream::open(layout, &tracing, sink, rounds_a_look)?;
         let stream = Arc::new(Mutex::new(stream));
-        let reader = Reader::start(Arc::clone(&stream)).doing(READING)?;
-        Ok(Self { targets, stream, reader: Some(reader), tracing, finished: false })
+        let read = Arc::downgrade(&stream);
+        let reader = thread::Builder::new().name("profiler-ftrace".to_owned());
+        reader.spawn(move || keep_reading(&read)).doing(READING)?;
+        Ok(Self { targets, stream, tracing, finished: false })
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, Stream>, ProbeError> {
@@ -184,37 +179,28 @@ impl Session for FtraceSession {
 
 impl Drop for FtraceSession {
     fn drop(&mut self) {
-        if let Some(Reader { stop, thread }) = self.reader.take() {
-            drop(stop);
-            // It has said what was wrong, if anything.
-            let _ = thread.join();
-        }
+        // If the reader has panicked, nobody else has the stream, and it is closed as this field is dropped.
         if let Ok(mut stream) = self.stream.lock() {
             stream.close();
         }
     }
 }
 
-impl Reader {
-    fn start(stream: Arc<Mutex<Stream>>) -> io::Result<Self> {
-        let (stop, stopped) = mpsc::channel();
-        let read = move || {
-            let mut pause = PAUSE.0;
-            // Until the sender is dropped.
-            while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-                let Ok(mut stream) = stream.lock() else { return };
-                if stream.failed.is_some() {
-                    continue;
-                }
-                match stream.round() {
-                    Ok(filled) if filled > FULL => pause = (pause / 2).max(PAUSE.0),
-                    Ok(filled) if filled < EMPTY => pause = (pause * 2).min(PAUSE.1),
-                    Ok(_) => {}
-                    Err(error) => stream.failed = Some(error),
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("profiler-ftrace".to_owned()).spawn(read)?;
-        Ok(Self { stop, thread })
+/// Empties the buffers, the more often the fuller they are, until the session is gone.
+fn keep_reading(stream: &Weak<Mutex<Stream>>) {
+    let mut pause = PAUSE.0;
+    loop {
+        thread::sleep(pause);
+        let Some(stream) = stream.upgrade() else { return };
+        let Ok(mut stream) = stream.lock() else { return };
+        if stream.failed.is_some() {
+            continue;
+        }
+        match stream.round() {
+            Ok(filled) if filled > FULL => pause = (pause / 2).max(PAUSE.0),
+            Ok(filled) if filled < EMPTY => pause = (pause * 2).min(PAUSE.1),
+            Ok(_) => {}
+            Err(error) => stream.failed = Some(error),
+        }
     }
 }

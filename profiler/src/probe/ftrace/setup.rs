@@ -1,7 +1,7 @@
 //! Sets up the tracer. It is used only if no other tool is using it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::journal::Journal;
 use super::tracefs::{CURRENT, Folder, TRACER, stat};
@@ -49,6 +49,9 @@ const IRQS: &str = "funcgraph-irqs";
 /// same counter, does as well.
 const COHERENT: [&str; 2] = ["tsc", "arch_sys_counter"];
 
+/// The machine's clock.
+const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
 /// The set-up of tracefs. Dropping it restores every setting.
 #[derive(Debug)]
 pub(super) struct Tracing {
@@ -69,27 +72,26 @@ impl Tracing {
     /// # Errors
     /// When tracefs is in use, or refuses a setting. Then nothing stays changed.
     pub(super) fn prepare(
-        root: &Path,
         top: &Folder,
         targets: &[Target],
         places: &[usize],
         options: Options,
     ) -> Result<Self, ProbeError> {
-        let (mut journal, recovered) = Journal::begin(root)?;
+        let (mut journal, recovered) = Journal::begin(Path::new("/"))?;
         if let Some(recovered) = recovered {
             crate::terminal::say(&recovered.to_string());
         }
-        check_global(root, top)?;
+        check_global(top)?;
         if options.call_tree {
             check_alone(top)?;
         }
         if !options.allow_shared {
-            users::refuse_foreign(root, top, targets)?;
+            users::refuse_foreign(top, targets)?;
         }
-        let instance = instance(&mut journal, root, top)?;
+        let instance = instance(&mut journal, top)?;
         let is_instance = instance.is_some();
         if !is_instance {
-            check_free(root, top)?;
+            check_free(top)?;
         }
         let place = instance.unwrap_or_else(|| top.clone());
         let cpus = cpus(&place)?;
@@ -108,10 +110,10 @@ impl Tracing {
                 set_if_there(&mut journal, top, &format!("options/{switch}"), value)?;
             }
         }
-        let coherent = clock(&mut journal, root, &place)?;
-        let buffer_bytes = buffer(&mut journal, root, &place, &cpus, options.trace_buffer_kib)?;
+        let coherent = clock(&mut journal, &place)?;
+        let buffer_bytes = buffer(&mut journal, &place, &cpus, options.trace_buffer_kib)?;
         set_if_there(&mut journal, &place, "tracing_on", "1")?;
-        let online = online(root);
+        let online = online();
         let cpus = cpus.into_iter().map(|cpu| (cpu, online.contains(&cpu))).collect();
         Ok(Self { journal, place, cpus, buffer_bytes, coherent })
     }
@@ -135,15 +137,12 @@ impl Tracing {
 
 /// An instance with a name of this process alone, if the kernel lets the tracer run in one: since Linux 6.11
 /// (kernel commit c132be2c4fcc) the instance's list of tracers says so.
-fn instance(
-    journal: &mut Journal,
-    root: &Path,
-    top: &Folder,
-) -> Result<Option<Folder>, ProbeError> {
+fn instance(journal: &mut Journal, top: &Folder) -> Result<Option<Folder>, ProbeError> {
     if !top.path("instances").is_dir() {
         return Ok(None);
     }
-    let place = Folder(top.path(&format!("instances/profiler-{}", Life::this(root))));
+    let own = Life::this(Path::new("/"));
+    let place = Folder(top.path(&format!("instances/profiler-{own}")));
     journal.instance(place.0.clone())?;
     let tracers = place.read("available_tracers")?;
     if tracers.split_whitespace().any(|tracer| tracer == TRACER)
@@ -175,10 +174,10 @@ const SHARED: [(&str, &str); 7] = [
 ];
 
 /// Refuses settings that limit every user of the tracer.
-fn check_global(root: &Path, top: &Folder) -> Result<(), ProbeError> {
-    let sysctl = root.join("proc/sys/kernel/ftrace_enabled");
-    if read_fact(&sysctl).is_some_and(|enabled| enabled == "0") {
-        return Err(is_set(&sysctl, "0", "sysctl kernel.ftrace_enabled=1"));
+fn check_global(top: &Folder) -> Result<(), ProbeError> {
+    let sysctl = Path::new("/proc/sys/kernel/ftrace_enabled");
+    if read_fact(sysctl).is_some_and(|enabled| enabled == "0") {
+        return Err(is_set(sysctl, "0", "sysctl kernel.ftrace_enabled=1"));
     }
     GLOBAL.iter().try_for_each(|(file, default)| expect(top, file, default))
 }
@@ -197,10 +196,10 @@ fn check_alone(top: &Folder) -> Result<(), ProbeError> {
 }
 
 /// All tools share the top folder: none may be using it now.
-fn check_free(root: &Path, top: &Folder) -> Result<(), ProbeError> {
+fn check_free(top: &Folder) -> Result<(), ProbeError> {
     SHARED.iter().try_for_each(|(file, default)| expect(top, file, default))?;
     let mask = top.read_if_there("tracing_cpumask")?.unwrap_or_default();
-    if !mask.is_empty() && !online(root).into_iter().all(|cpu| covers(&mask, cpu)) {
+    if !mask.is_empty() && !online().into_iter().all(|cpu| covers(&mask, cpu)) {
         let file = top.path("tracing_cpumask");
         let remedy = format!("write a mask of all CPUs to {}", file.display());
         return Err(is_set(&file, &mask, &remedy));
@@ -214,13 +213,7 @@ fn check_free(root: &Path, top: &Folder) -> Result<(), ProbeError> {
             return Err(in_use(&format!("per_cpu/cpu{cpu} holds a recorded trace"), &remedy));
         }
     }
-    match reader(root, top) {
-        Some((pid, file)) => Err(in_use(
-            &format!("process {pid} has {} open", file.display()),
-            &format!("end it (kill {pid})"),
-        )),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Refuses a setting of another tool: any line but comments and the default value.
@@ -245,31 +238,8 @@ fn in_use(what: &str, remedy: &str) -> ProbeError {
     ))
 }
 
-/// A process with an open file of the top folder: it would take events away from us.
-fn reader(root: &Path, top: &Folder) -> Option<(u32, PathBuf)> {
-    let own = std::process::id();
-    let processes = fs::read_dir(root.join("proc")).ok()?.flatten();
-    let mut open = processes
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|pid| *pid != own)
-        .filter_map(|pid| Some((pid, fs::read_dir(root.join(format!("proc/{pid}/fd"))).ok()?)))
-        .flat_map(|(pid, files)| files.flatten().map(move |file| (pid, file.path())))
-        .filter_map(|(pid, file)| Some((pid, fs::read_link(file).ok()?)));
-    let places =
-        [top.0.as_path(), Path::new("/sys/kernel/tracing"), Path::new("/sys/kernel/debug/tracing")];
-    open.find(|(_, file)| {
-        let below = places.iter().find_map(|place| file.strip_prefix(place).ok());
-        below.is_some_and(|name| {
-            let name = name.to_string_lossy();
-            !name.starts_with("instances/")
-                && ["trace_pipe", "trace_pipe_raw", "snapshot_raw", "trace", "free_buffer"]
-                    .contains(&name.rsplit('/').next().unwrap_or_default())
-        })
-    })
-}
-
-fn online(root: &Path) -> Vec<usize> {
-    let list = read_fact(&root.join("sys/devices/system/cpu/online")).unwrap_or_default();
+fn online() -> Vec<usize> {
+    let list = read_fact(Path::new("/sys/devices/system/cpu/online")).unwrap_or_default();
     numbers(&list).into_iter().map(|cpu| cpu as usize).collect()
 }
 
@@ -303,10 +273,10 @@ fn set_if_there(
 }
 
 /// Chooses the events' clock; returns whether calls are timed by the same clock.
-fn clock(journal: &mut Journal, root: &Path, place: &Folder) -> Result<bool, ProbeError> {
+fn clock(journal: &mut Journal, place: &Folder) -> Result<bool, ProbeError> {
     const FILE: &str = "trace_clock";
-    let source = root.join("sys/devices/system/clocksource/clocksource0/current_clocksource");
-    let coherent = read_fact(&source).is_some_and(|source| COHERENT.contains(&source.as_str()));
+    let coherent = read_fact(Path::new(CLOCK_SOURCE))
+        .is_some_and(|source| COHERENT.contains(&source.as_str()));
     let clocks = place.read(FILE)?;
     let was = clocks.split(['[', ']']).nth(1).unwrap_or("local").to_owned();
     let has_mono = clocks.split([' ', '[', ']']).any(|clock| clock == "mono");
@@ -324,14 +294,13 @@ fn clock(journal: &mut Journal, root: &Path, place: &Folder) -> Result<bool, Pro
 /// Makes the buffers large enough for the load; returns the bytes of all together.
 fn buffer(
     journal: &mut Journal,
-    root: &Path,
     place: &Folder,
     cpus: &[usize],
     asked: Option<u64>,
 ) -> Result<u64, ProbeError> {
     const FILE: &str = "buffer_size_kb";
     let wanted = asked.unwrap_or_else(|| {
-        let meminfo = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let total = stat(&meminfo, "MemTotal").unwrap_or(0);
         (total / MEMORY_SHARE / cpus.len().max(1) as u64).clamp(BUFFER_LEAST_KIB, BUFFER_KIB)
     });

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::probe::{ProbeError, errno::Doing as _};
 
-/// Where tracefs may be, below `/`.
-const PLACES: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
+/// Where tracefs may be.
+pub(in crate::probe) const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// The file with the tracer in use.
 pub(super) const CURRENT: &str = "current_tracer";
@@ -30,9 +30,9 @@ impl Folder {
     ///
     /// # Errors
     /// Without tracefs, or the tracer, or the right to read.
-    pub(super) fn find(root: &Path) -> Result<Self, ProbeError> {
+    pub(super) fn find() -> Result<Self, ProbeError> {
         for place in PLACES {
-            let folder = Self(root.join(place));
+            let folder = Self(place.into());
             match folder.text("available_tracers") {
                 Ok(tracers) if tracers.split_whitespace().any(|tracer| tracer == TRACER) => {
                     return Ok(folder);

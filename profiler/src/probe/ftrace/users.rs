@@ -2,7 +2,6 @@
 
 use std::cell::LazyCell;
 use std::fs;
-use std::path::Path;
 
 use super::filter::{CALL_SITE, name, name_of};
 use super::tracefs::Folder;
@@ -11,8 +10,8 @@ use crate::probe::ProbeError;
 
 /// Functions that have users now, and how many.
 const ENABLED: &str = "enabled_functions";
-/// All kprobes, below `/`.
-const KPROBES: &str = "sys/kernel/debug/kprobes/list";
+/// All kprobes.
+const KPROBES: &str = "/sys/kernel/debug/kprobes/list";
 /// What ftrace calls for kprobes at the entry of a function (`CONFIG_KPROBES_ON_FTRACE`).
 const KPROBE_USER: &str = "kprobe_ftrace_handler";
 
@@ -24,13 +23,9 @@ const KPROBE_USER: &str = "kprobe_ftrace_handler";
 ///
 /// # Errors
 /// For the first such handler, or when the list cannot be read.
-pub(super) fn refuse_foreign(
-    root: &Path,
-    top: &Folder,
-    targets: &[Target],
-) -> Result<(), ProbeError> {
+pub(super) fn refuse_foreign(top: &Folder, targets: &[Target]) -> Result<(), ProbeError> {
     let Some(list) = top.read_if_there(ENABLED)? else { return Ok(()) };
-    let kprobes = LazyCell::new(|| fs::read_to_string(root.join(KPROBES)).unwrap_or_default());
+    let kprobes = LazyCell::new(|| fs::read_to_string(KPROBES).unwrap_or_default());
     for line in list.lines() {
         let used = targets.iter().find(|target| name(line) == Some(name_of(target)));
         if let Some(target) = used

@@ -1,10 +1,10 @@
 //! Maps of BPF programs in this process's memory: read and written without a system call or a copy.
 
-use std::{
-    io,
-    os::fd::{AsRawFd as _, BorrowedFd},
-    ptr::NonNull,
-    sync::atomic::AtomicU64,
+use std::{io, num::NonZeroUsize, os::fd::BorrowedFd, ptr::NonNull, sync::atomic::AtomicU64};
+
+use nix::{
+    errno::Errno,
+    sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap},
 };
 
 /// The values of an array that was made with `BPF_F_MMAPABLE` (kernel 5.5, commit fc9702273e2e).
@@ -22,23 +22,15 @@ impl Mapped {
     /// # Errors
     /// What the kernel said.
     pub(in crate::probe) fn new(map: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let length = NonZeroUsize::new(bytes).ok_or(Errno::EINVAL)?;
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses touches no memory of ours.
-        let start = unsafe {
-            let fd = map.as_raw_fd();
-            libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd, 0)
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start = NonNull::new(start.cast()).ok_or_else(io::Error::last_os_error)?;
-        let mapped = Self { start, words: bytes / size_of::<AtomicU64>() };
+        let start = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, map, 0)? };
+        let mapped = Self { start: start.cast(), words: bytes / size_of::<AtomicU64>() };
         // Loads fork this process, and each fork would copy the table of these pages: the kernel has put in all of them at
         // once (`remap_vmalloc_range`), so that a child would not fault them in.
         // SAFETY: the mapping just made; what it holds does not change.
-        if unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTFORK) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        unsafe { madvise(start, bytes, MmapAdvise::MADV_DONTFORK)? };
         Ok(mapped)
     }
 
@@ -53,6 +45,6 @@ impl Mapped {
 impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: the mapping that `new` made; no reference to it outlives `self`.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
+        let _ = unsafe { munmap(self.start.cast(), self.words * size_of::<AtomicU64>()) };
     }
 }
