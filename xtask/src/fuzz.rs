@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     /// How bytes come into a program, and what takes them apart.
-    const READS: [&str; 12] = [
+    const READS: [&str; 13] = [
         "fs::read(",
         "read_to_string",
         "read_to_end",
@@ -126,6 +126,7 @@ mod tests {
         "read_line(",
         "File::parse",
         "serde_json::from_",
+        "Deserializer::from_",
         "toml::from_str",
         "from_ne_bytes",
         "from_le_bytes",
