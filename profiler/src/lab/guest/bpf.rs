@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
+use iced_x86::{Decoder, DecoderOptions, Mnemonic, Register};
+
 use crate::kernel::btf::Btf;
 use crate::kernel::hooks::BPF;
 use crate::kernel::module::ModuleFacts;
@@ -83,30 +85,21 @@ fn prologue(code: &[u8]) -> u64 {
     const FRAME: [u8; 4] = [0x55, 0x48, 0x89, 0xe5];
     /// It comes after CFI and what is patched.
     const MOST_BEFORE: usize = 48;
-    /// What may follow, with its length: endbr64, sub rsp, the count of tail calls (6.12), and registers that are saved.
-    const MORE: [(&[u8], usize); 12] = [
-        (&[0xf3, 0x0f, 0x1e, 0xfa], 4),
-        (&[0x48, 0x81, 0xec], 7),
-        (&[0x48, 0x83, 0xf8], 4),
-        (&[0x77, 0x06], 2),
-        (&[0x48, 0x89, 0xe0], 3),
-        (&[0xeb, 0x01], 2),
-        (&[0x50], 1),
-        (&[0x53], 1),
-        (&[0x41, 0x54], 2),
-        (&[0x41, 0x55], 2),
-        (&[0x41, 0x56], 2),
-        (&[0x41, 0x57], 2),
-    ];
-    let Some(before) = code.windows(FRAME.len()).take(MOST_BEFORE).position(|it| it == FRAME)
-    else {
-        return 0;
-    };
-    let mut at = before + FRAME.len();
-    while let Some((_, length)) = MORE.iter().find(|(bytes, _)| code[at..].starts_with(bytes)) {
-        at = code.len().min(at + length);
-    }
-    at as u64
+    let mut places = code.windows(FRAME.len()).take(MOST_BEFORE);
+    let Some(before) = places.position(|it| it == FRAME) else { return 0 };
+    let (frame, behind) = code.split_at(before + FRAME.len());
+    // CFI, room on the stack, the count of tail calls (6.12), and registers that are saved.
+    let more = Decoder::new(64, behind, DecoderOptions::NONE).into_iter().take_while(|it| {
+        let registers = (it.mnemonic(), it.op0_register(), it.op1_register());
+        matches!(
+            registers,
+            (Mnemonic::Endbr64 | Mnemonic::Push | Mnemonic::Ja | Mnemonic::Jmp, ..)
+                | (Mnemonic::Sub, Register::RSP, _)
+                | (Mnemonic::Cmp, Register::RAX, _)
+                | (Mnemonic::Mov, _, Register::RSP)
+        )
+    });
+    (frame.len() + more.map(|it| it.len()).sum::<usize>()) as u64
 }
 
 /// Lines of `/proc/kallsyms` in which a program has the name of its source, and a subprogram `PROGRAM/SUBPROGRAM`, the oldest program
@@ -185,6 +178,6 @@ mod tests {
             assert_eq!(prologue(&first), code.len() as u64);
             assert_eq!(prologue(&code[..9]), 0);
         }
-        assert_eq!(prologue(&v6_1[..14]), 14, "cut off");
+        assert_eq!(prologue(&v6_1[..14]), 11, "cut off");
     }
 }
