@@ -176,8 +176,9 @@ fn beside(args: &GateArgs, options: Options, release: &[PathBuf]) -> Result<Plan
     let BuildsArgs { module_params, candidate_params, guests, .. } = &args.builds;
     let baseline = Subject::all(release, &guests.agent.agent_file)?;
     baseline.iter().try_for_each(|subject| subject.check_parameters(module_params))?;
+    let [_, candidate] = options.lab.subjects;
     let options = Options {
-        lab: lab::Options { baseline, ..options.lab },
+        lab: lab::Options { subjects: [baseline, candidate], ..options.lab },
         out: None,
         own_params: [String::new(), candidate_params.clone()],
         ..options
@@ -195,12 +196,10 @@ fn judged(args: &GateArgs, base: &[Run], candidate: &[Run], rule: &Rule) -> Gate
 
 fn options(gate: &GateArgs) -> Result<Options, Failure> {
     let args = &gate.builds;
-    let baseline = Subject::all(&args.old, &args.guests.agent.agent_file)?;
-    let candidate = Subject::all(&args.new, &args.guests.agent.agent_file)?;
-    let has_command = baseline.iter().chain(&candidate).any(Subject::is_command);
+    let subjects = Subject::sides([&args.old, &args.new], &args.guests.agent.agent_file)?;
+    let has_command = subjects.iter().flatten().any(Subject::is_command);
     let lab = lab::Options {
-        baseline,
-        candidate,
+        subjects,
         kernels: args.kernel.clone(),
         agent: agent_beside(&args.guests.agent, has_command)?,
         logs: args.guests.logs.clone(),

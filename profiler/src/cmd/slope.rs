@@ -32,10 +32,8 @@ pub fn run(args: &SlopeArgs) -> Result<(), Failure> {
     }
     let options = Options {
         kernels: args.kernel.iter().cloned().collect(),
-        baseline: builds,
-        baseline_params: args.module_params.clone(),
-        candidate,
-        candidate_params: args.module_params.clone(),
+        subjects: [builds, candidate],
+        params: [&args.module_params; 2].map(String::clone),
         agent,
         run,
         cost: true,
@@ -46,7 +44,7 @@ pub fn run(args: &SlopeArgs) -> Result<(), Failure> {
     if let Some(failure) = measured.failure {
         return Err(failure);
     }
-    let sides = [&measured.baseline, &measured.candidate].map(Vec::as_slice);
+    let sides = measured.runs.each_ref().map(Vec::as_slice);
     let report = SlopeReport::of(sides, load, &args.dimension, args.max_slope);
     if report.handlers.is_empty() {
         bail!(NO_HITS, "the load called no handler at each point: choose another with --builtin");

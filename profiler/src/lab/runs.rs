@@ -23,7 +23,7 @@ use super::snapshots::{self, Base};
 use super::subject::Build;
 use super::symbols::Symbols;
 use super::wire::{self, Answer, BPF_LINES, Install};
-use super::{KernelBuilds, Measured, Settings, exact, record};
+use super::{KernelBuilds, Measured, Options, exact, record};
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::kernel::hooks::{Hooks, Reader};
@@ -35,7 +35,7 @@ use crate::verdict::Side;
 /// What the runs of one kernel need.
 pub(super) struct Lab<'a> {
     builds: &'a KernelBuilds,
-    settings: &'a Settings,
+    options: &'a Options,
     base: Base,
     /// By side.
     of_builds: Vec<OfBuild<'a>>,
@@ -110,11 +110,11 @@ impl<'a> Lab<'a> {
     /// If the kernel does not boot or a build cannot be read.
     pub(super) fn open(
         builds: &'a KernelBuilds,
-        settings: &'a Settings,
+        options: &'a Options,
         say: &dyn Fn(&str),
     ) -> Result<Self, Failure> {
-        let folder = &settings.folder;
-        let beside = settings.options.agent.as_ref().and_then(Agent::kernel_arguments);
+        let folder = &builds.folder;
+        let beside = options.agent.as_ref().and_then(Agent::kernel_arguments);
         if let Some(arguments) = beside {
             let text = format!("`kernel: {arguments}` is measured alone, and not beside a driver");
             return Err(Failure::new(exit::USAGE, text));
@@ -122,12 +122,12 @@ impl<'a> Lab<'a> {
         snapshots::prepare(folder)?;
         let plugin = folder.join("profiler-qemu.so");
         fs::write(&plugin, plugin::PLUGIN).map_err(Failure::cannot_write(folder))?;
-        let base = snapshots::base(&builds.kernel, settings, "", say)?;
+        let base = snapshots::base(builds, options, "", say)?;
         let reader = base.reader();
         let mut of_builds = Vec::new();
-        for build in builds.builds() {
+        for build in &builds.builds {
             let arguments = build.subject.command().and_then(Agent::kernel_arguments);
-            let base = arguments.map(|it| snapshots::base(&builds.kernel, settings, it, say));
+            let base = arguments.map(|it| snapshots::base(builds, options, it, say));
             let base = base.transpose()?;
             let lines = build.subject.module().map_or(Ok(Lines::default()), Lines::read);
             let lines = lines.map(Mutex::new).map_err(|why| {
@@ -136,7 +136,7 @@ impl<'a> Lab<'a> {
             })?;
             of_builds.push(OfBuild { build, base, lines, started: Mutex::default() });
         }
-        Ok(Self { builds, settings, base, of_builds, reader, plugin })
+        Ok(Self { builds, options, base, of_builds, reader, plugin })
     }
 
     /// Does these tasks; `on_run` is called at the start of each run. What was complete before a failure is kept.
@@ -149,22 +149,21 @@ impl<'a> Lab<'a> {
         for tasks in tasks.chunks(CHUNK) {
             let installed: Vec<OnceLock<Option<Installed>>> =
                 tasks.iter().map(|_| OnceLock::new()).collect();
-            let (done, failure) =
-                parallel(&steps(tasks), self.settings.options.jobs(), |step| match step {
-                    Step::Install(at) => {
-                        let done = self.install(tasks[*at].side, tasks[*at].placement);
-                        let result = done.as_ref().map(|_| Vec::new()).map_err(Failure::clone);
-                        // Else its runs would wait.
-                        let _ = installed[*at].set(done.ok());
-                        result
-                    }
-                    Step::Run(builds, guest) => {
-                        self.in_turn(&installed[builds.clone()], guest, &without, on_run)
-                    }
-                });
+            let (done, failure) = parallel(&steps(tasks), self.options.jobs(), |step| match step {
+                Step::Install(at) => {
+                    let done = self.install(tasks[*at].side, tasks[*at].placement);
+                    let result = done.as_ref().map(|_| Vec::new()).map_err(Failure::clone);
+                    // Else its runs would wait.
+                    let _ = installed[*at].set(done.ok());
+                    result
+                }
+                Step::Run(builds, guest) => {
+                    self.in_turn(&installed[builds.clone()], guest, &without, on_run)
+                }
+            });
             for (side, run) in done.into_iter().flatten() {
                 match run {
-                    Ok(recording) => measured.of_side(side).push(recording),
+                    Ok(recording) => measured.runs[side as usize].push(recording),
                     // One placement stands for all.
                     Err((load, failed)) => drop(measured.failed.entry(load).or_insert(failed)),
                 }
@@ -219,7 +218,7 @@ impl<'a> Lab<'a> {
     }
 
     fn spec<'b>(&'b self, snapshot: &'b Path, folder: &'b Path, jobs: &'b [wire::Job]) -> Spec<'b> {
-        let options = &self.settings.options;
+        let options = self.options;
         let (kernel, start) = (&self.builds.kernel, Start::Restore(snapshot));
         Spec { jobs, ..Spec::counted(kernel, &options.memory, start, folder, options.timeout) }
     }
@@ -227,9 +226,9 @@ impl<'a> Lab<'a> {
     /// The folder of a machine: one that stays, if the kernel's messages are asked for.
     fn machine_folder(&self, name: &str) -> PathBuf {
         let release = &self.builds.kernel.release;
-        match &self.settings.options.logs {
+        match &self.options.logs {
             Some(logs) => logs.join(format!("{release}-{name}")),
-            None => self.settings.folder.join(name),
+            None => self.builds.folder.join(name),
         }
     }
 
@@ -267,7 +266,7 @@ impl<'a> Lab<'a> {
         look: impl FnOnce(&mut Machine, &[u8]) -> T,
     ) -> Result<(PathBuf, Answer, T), Failure> {
         let name = format!("{side}-{placement}");
-        let folder = self.settings.folder.join(format!("installed-{name}"));
+        let folder = self.builds.folder.join(format!("installed-{name}"));
         fs::create_dir_all(&folder).map_err(Failure::cannot_write(&folder))?;
         let (machine_folder, jobs) = (self.machine_folder(&format!("install-{name}")), [job]);
         let spec = self.spec(from, &machine_folder, &jobs);
@@ -279,7 +278,7 @@ impl<'a> Lab<'a> {
         });
         let (answer, seen) = answered.map_err(|error| {
             let at = self.at(side, placement);
-            error.into_failure(&at, Some(&self.builds.baseline.name), &machine_folder)
+            error.into_failure(&at, Some(&self.builds.builds[0].name), &machine_folder)
         })?;
         Ok((folder, answer, seen))
     }
@@ -299,7 +298,7 @@ impl<'a> Lab<'a> {
         let (OfBuild { build, base, .. }, at) = (self.of(side), self.at(side, placement));
         let mut files = Vec::new();
         let modules = files::pack([*build], &self.builds.kernel, &mut files)?;
-        let agent = self.settings.options.agent.as_ref().or(build.subject.command());
+        let agent = self.options.agent.as_ref().or(build.subject.command());
         let agent = agent.map(|agent| agent.pack(&mut files));
         let job = wire::Job::Install(Install { placement, modules, agent });
         let (of, from) = ((side, placement), &base.as_ref().unwrap_or(&self.base).folder);
@@ -361,7 +360,7 @@ impl<'a> Lab<'a> {
         fs::write(&symbols, [wanted, &self.base.symbols].concat())
             .map_err(Failure::cannot_write(&folder))?;
         let mut files = Vec::new();
-        let program = self.program(group).map(|program| program.pack(&mut files));
+        let program = program(group).map(|program| program.pack(&mut files));
         let runs = group.iter().filter(|job| !job.left_out).count();
         let jobs = [wire::Job::Count(specs(group), program, wire::TwoDigits::new(runs))];
         let plugin = Some(plugin::argument(&self.plugin, &symbols, &file));
@@ -370,25 +369,13 @@ impl<'a> Lab<'a> {
         let at = &format!("{build}, {}", group_name(group));
         let answered = Self::answer(spec).map(|(_, answer, _)| answer).map_err(|error| {
             let here = format!("{build}, {}", running(group, &file));
-            error.into_failure(&here, Some(&self.builds.baseline.name), &folder)
+            error.into_failure(&here, Some(&self.builds.builds[0].name), &folder)
         });
         let Answer::Counted(loads) = answered? else { return Err(out_of_turn(at)) };
         let counted = counted(loads, &file)
             .map_err(|what| Failure::new(exit::LAB_FAILED, format!("{at}: {what}")))?;
         let _ = fs::remove_file(&symbols);
         if counted.len() == runs { Ok(counted) } else { Err(out_of_turn(at)) }
-    }
-
-    /// What the operations of a group are runs of.
-    fn program(&self, group: &[Job]) -> Option<&Agent> {
-        self.settings.program.as_ref().filter(|_| group.iter().any(|job| job.program))
-    }
-
-    /// A name for what a group's runs without the driver depend on.
-    fn key(&self, group: &[Job]) -> String {
-        let program = self.program(group).map(Agent::id).unwrap_or_default();
-        let text = serde_json::to_string(&specs(group)).unwrap_or_default() + &program;
-        format!("{:.16x}", Sha256::digest(text))
     }
 
     /// One run of a build for each job, all from one restore; a failure of those whose load failed.
@@ -416,7 +403,7 @@ impl<'a> Lab<'a> {
         let (of, from) = ((&*of_build, &*name), &*installed.folder);
         let counted = self.count(of, from, group, &wanted)?;
         let checksums = counted.iter().map(|run| &run.checksum);
-        if self.settings.options.verify
+        if self.options.verify
             && !self.count(of, from, group, &wanted)?.iter().map(|it| &it.checksum).eq(checksums)
         {
             let text = format!(
@@ -425,7 +412,7 @@ impl<'a> Lab<'a> {
             );
             return Err(Failure::new(exit::LAB_FAILED, text));
         }
-        let mut without = without.get(&self.key(group)).into_iter().flatten().copied();
+        let mut without = without.get(&key(group)).into_iter().flatten().copied();
         let recordings = group.iter().zip(counted).map(|(job, counted)| {
             let without = if job.cost { without.next().flatten() } else { None };
             match failure_of(&build.given, &of_build, job, &counted.loads) {
@@ -463,7 +450,7 @@ impl<'a> Lab<'a> {
             base: base.as_ref().unwrap_or(&self.base).key.clone(),
             placement: *placement,
             counts_sha256: counted.checksum,
-            agent: self.settings.options.agent.as_ref().map(Agent::words),
+            agent: self.options.agent.as_ref().map(Agent::words),
         });
         let (counts, symbols) = (&counted.counts, &installed.symbols);
         let costs = without.map(|without| exact::costs(counts, &job.run, without)).transpose();
@@ -491,9 +478,9 @@ impl<'a> Lab<'a> {
         let guests = tasks.iter().flat_map(|task| &task.guests);
         let with_cost = guests.filter(|group| group.iter().any(|job| job.cost));
         let wanted: BTreeMap<String, &[Job]> =
-            with_cost.map(|group| (self.key(group), *group)).collect();
+            with_cost.map(|group| (key(group), *group)).collect();
         let wanted = Vec::from_iter(wanted);
-        let (found, failure) = parallel(&wanted, self.settings.options.jobs(), |(key, group)| {
+        let (found, failure) = parallel(&wanted, self.options.jobs(), |(key, group)| {
             let kept = self.base.folder.join(format!("without-{key}"));
             let known = fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());
             if let Some(known) = known {
@@ -543,7 +530,7 @@ type FailedLoad = (String, Failure);
 /// A run, if no load of it failed.
 type Ran = Result<Recording, FailedLoad>;
 
-/// Instructions of an operation without the driver, of each job of a group that wants them, by the group's [key](Lab::key).
+/// Instructions of an operation without the driver, of each job of a group that wants them, by the group's [key](key).
 type Without = HashMap<String, Vec<Option<f64>>>;
 
 /// That of a job on a build, if a load of it failed; `at` is where it did.
@@ -604,7 +591,7 @@ fn group_name(group: &[Job]) -> String {
 }
 
 fn job_name(job: &Job) -> String {
-    if job.program {
+    if job.program.is_some() {
         return "program".to_owned();
     }
     let (load, dimensions) = (record::load_name(&job.run), job.run.dimensions.to_string());
@@ -647,6 +634,18 @@ fn running(group: &[Job], counts: &Path) -> String {
     let mut loads = (1..).zip(group.iter().filter(|job| !job.left_out));
     let stopped = loads.find(|(number, _)| !counts_of(counts, *number).exists());
     stopped.map_or_else(|| group_name(group), |(_, job)| job_name(job))
+}
+
+/// What the operations of a group are runs of, if not of its loads.
+fn program(group: &[Job]) -> Option<&Agent> {
+    group.iter().find_map(|job| job.program.as_ref())
+}
+
+/// A name for what a group's runs without the driver depend on.
+fn key(group: &[Job]) -> String {
+    let program = program(group).map(Agent::id).unwrap_or_default();
+    let text = serde_json::to_string(&specs(group)).unwrap_or_default() + &program;
+    format!("{:.16x}", Sha256::digest(text))
 }
 
 /// What a guest does for a group: the same text for all builds, as reading it takes instructions.
