@@ -53,7 +53,7 @@ struct OfBuild<'a> {
     /// Its source lines, which take long to read.
     lines: Mutex<Lines>,
     /// The agent that has started, in placement 0.
-    started: Mutex<Option<Installed>>,
+    started: OnceLock<Result<Installed, Failure>>,
 }
 
 /// What is counted of a build under a placement.
@@ -62,6 +62,8 @@ pub(super) struct Task<'a> {
     placement: u32,
     /// The jobs that share a guest, the most first.
     pub(super) guests: Vec<&'a [Job]>,
+    /// The build there, once a machine has it.
+    installed: OnceLock<Result<Installed, Failure>>,
 }
 
 /// The guests of both builds that are `wanted`, under each placement.
@@ -76,7 +78,7 @@ pub(super) fn tasks(
             let mut guests: Vec<&[Job]> =
                 groups(jobs).filter(|guest| wanted(side, placement, guest)).collect();
             guests.sort_by_key(|guest| Reverse(guest.len()));
-            tasks.push(Task { side, placement, guests });
+            tasks.push(Task { side, placement, guests, installed: OnceLock::new() });
         }
     }
     tasks.retain(|task| !task.guests.is_empty());
@@ -134,7 +136,7 @@ impl<'a> Lab<'a> {
                 let text = format!("cannot read {}: {why}", build.given);
                 Failure::new(exit::BAD_INPUT, text)
             })?;
-            of_builds.push(OfBuild { build, base, lines, started: Mutex::default() });
+            of_builds.push(OfBuild { build, base, lines, started: OnceLock::new() });
         }
         Ok(Self { builds, options, base, of_builds, reader, plugin })
     }
@@ -147,19 +149,9 @@ impl<'a> Lab<'a> {
             Err(failure) => return Measured { failure: Some(failure), ..measured },
         };
         for tasks in tasks.chunks(CHUNK) {
-            let installed: Vec<OnceLock<Option<Installed>>> =
-                tasks.iter().map(|_| OnceLock::new()).collect();
             let (done, failure) = parallel(&steps(tasks), self.options.jobs(), |step| match step {
-                Step::Install(at) => {
-                    let done = self.install(tasks[*at].side, tasks[*at].placement);
-                    let result = done.as_ref().map(|_| Vec::new()).map_err(Failure::clone);
-                    // Else its runs would wait.
-                    let _ = installed[*at].set(done.ok());
-                    result
-                }
-                Step::Run(builds, guest) => {
-                    self.in_turn(&installed[builds.clone()], guest, &without, on_run)
-                }
+                Step::Install(task) => self.installed(task).map(|_| Vec::new()),
+                Step::Run(tasks, guest) => self.in_turn(tasks, guest, &without, on_run),
             });
             for (side, run) in done.into_iter().flatten() {
                 match run {
@@ -169,7 +161,7 @@ impl<'a> Lab<'a> {
                 }
             }
             measured.failure = failure;
-            for installed in installed.iter().flat_map(OnceLock::get).flatten() {
+            for installed in tasks.iter().filter_map(|task| task.installed.get()).flatten() {
                 // Else they go with the folder of all, as agents do that further placements begin from.
                 if installed.placement > 0 || !self.is_agent(installed.side) {
                     let _ = fs::remove_dir_all(&installed.folder);
@@ -182,25 +174,32 @@ impl<'a> Lab<'a> {
         measured
     }
 
-    /// One run for each job on each of these builds, which it waits for; none on the next where [nothing is
+    /// The build of a task, which is installed once.
+    fn installed<'t>(&self, task: &'t Task<'_>) -> Result<&'t Installed, Failure> {
+        let installed = task.installed.get_or_init(|| self.install(task.side, task.placement));
+        installed.as_ref().map_err(Failure::clone)
+    }
+
+    /// One run for each job on the builds of each of these tasks; none on the next where [nothing is
     /// called](Job::only_if_called) that differs.
     fn in_turn(
         &self,
-        builds: &[OnceLock<Option<Installed>>],
+        tasks: &[Task<'_>],
         guest: &[Job],
         without: &Without,
         on_run: &(dyn Fn() + Sync),
     ) -> Result<Vec<(Side, Ran)>, Failure> {
         let mut runs: Vec<(Side, Ran)> = Vec::new();
-        for installed in builds {
+        for task in tasks {
             guest.iter().for_each(|_| on_run());
             let mut before = guest.iter().zip(&runs);
             let is_wanted = runs.is_empty()
                 || before
                     .any(|(job, (_, run))| run.as_ref().map_or(true, |it| job.is_called_in(it)));
-            if let Some(of) = installed.wait().as_ref().filter(|_| is_wanted) {
-                let more = self.run(of, guest, without)?;
-                runs.extend(more.into_iter().map(|run| (of.side, run)));
+            // The step that installs it says why there is none.
+            if is_wanted && let Ok(installed) = self.installed(task) {
+                let more = self.run(installed, guest, without)?;
+                runs.extend(more.into_iter().map(|run| (task.side, run)));
             }
         }
         Ok(runs)
@@ -242,13 +241,7 @@ impl<'a> Lab<'a> {
             return self.install_anew(side, placement);
         }
         // One starts for a long time: libbpf and the verifier take 20 s of a CPU for Falco's 182 programs.
-        let started = {
-            let mut kept = self.of(side).started.lock().unwrap_or_else(PoisonError::into_inner);
-            match &*kept {
-                Some(started) => started.clone(),
-                None => kept.insert(self.install_anew(side, 0)?).clone(),
-            }
-        };
+        let started = self.of(side).started.get_or_init(|| self.install_anew(side, 0)).clone()?;
         if placement == 0 { Ok(started) } else { self.place(started, placement) }
     }
 
@@ -311,8 +304,7 @@ impl<'a> Lab<'a> {
         let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
         let mut symbols = Symbols::parse(&text);
         symbols.set_bpf_lines(&lines).map_err(|why| {
-            let text = format!("{at}: the source lines of BPF programs are damaged: {why}");
-            Failure::new(exit::LAB_FAILED, text)
+            lab_failed(&at, &format!("the source lines of BPF programs are damaged: {why}"))
         })?;
         // Of audit rules the guest has read them itself.
         if let Some(own) = module.hooks.take() {
@@ -372,8 +364,7 @@ impl<'a> Lab<'a> {
             error.into_failure(&here, Some(&self.builds.builds[0].name), &folder)
         });
         let Answer::Counted(loads) = answered? else { return Err(out_of_turn(at)) };
-        let counted = counted(loads, &file)
-            .map_err(|what| Failure::new(exit::LAB_FAILED, format!("{at}: {what}")))?;
+        let counted = counted(loads, &file).map_err(|what| lab_failed(at, &what))?;
         let _ = fs::remove_file(&symbols);
         if counted.len() == runs { Ok(counted) } else { Err(out_of_turn(at)) }
     }
@@ -406,11 +397,9 @@ impl<'a> Lab<'a> {
         if self.options.verify
             && !self.count(of, from, group, &wanted)?.iter().map(|it| &it.checksum).eq(checksums)
         {
-            let text = format!(
-                "{at}: two runs from one snapshot counted differently: please report it, with the output of \
-                 `profiler doctor`"
-            );
-            return Err(Failure::new(exit::LAB_FAILED, text));
+            let why = "two runs from one snapshot counted differently: please report it, with the output of \
+                       `profiler doctor`";
+            return Err(lab_failed(&at, why));
         }
         let mut without = without.get(&key(group)).into_iter().flatten().copied();
         let recordings = group.iter().zip(counted).map(|(job, counted)| {
@@ -460,10 +449,8 @@ impl<'a> Lab<'a> {
             exact::fill(&mut recording, counts, handlers, &lines, symbols)
         });
         filled.map_err(|why| {
-            let (file, load) = (&build.given, record::load_name(&job.run));
-            let text =
-                format!("{file}, placement {placement}, {load}: the counts are damaged: {why}");
-            Failure::new(exit::LAB_FAILED, text)
+            let at = format!("{}, {}", self.at(*side, *placement), record::load_name(&job.run));
+            lab_failed(&at, &format!("the counts are damaged: {why}"))
         })?;
         Ok(recording)
     }
@@ -493,18 +480,17 @@ impl<'a> Lab<'a> {
             let group: Vec<Job> =
                 group.iter().map(|job| Job { left_out: false, ..job.clone() }).collect();
             let counted = self.count((at, &name), &self.base.folder, &group, "")?;
-            let mut failed: Vec<FailedLoad> = Vec::new();
-            let runs = group.iter().zip(&counted).filter(|(job, _)| job.cost);
-            let each = runs.map(|(job, counted)| match failure_of(at, at, job, &counted.loads) {
-                Some(load) => {
-                    failed.push(load);
-                    Ok(None)
-                }
-                None => exact::operation(&counted.counts, &job.run).map(|(_, it)| Some(it)),
-            });
-            let each: Vec<Option<f64>> = each
-                .collect::<Result<_, _>>()
-                .map_err(|why| Failure::new(exit::LAB_FAILED, format!("{at}, {loads}: {why}")))?;
+            let (mut each, mut failed) = (Vec::new(), Vec::new());
+            for (job, counted) in group.iter().zip(&counted).filter(|(job, _)| job.cost) {
+                let failure = failure_of(at, at, job, &counted.loads);
+                let operation =
+                    failure.is_none().then(|| exact::operation(&counted.counts, &job.run));
+                let operation = operation.transpose();
+                let operation =
+                    operation.map_err(|why| lab_failed(&format!("{at}, {loads}"), &why))?;
+                each.push(operation.map(|(_, instructions)| instructions));
+                failed.extend(failure);
+            }
             // Without a place for it the next gate counts it again, and where a load failed, says so again.
             if failed.is_empty() {
                 let text = serde_json::to_vec(&each).unwrap_or_default();
@@ -512,15 +498,12 @@ impl<'a> Lab<'a> {
             }
             Ok((key.clone(), each, failed))
         });
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
-        let mut by_group = HashMap::new();
-        for (key, each, more) in found {
+        let by_group = found.into_iter().map(|(key, each, more)| {
             failed.extend(more);
-            by_group.insert(key, each);
-        }
-        Ok(by_group)
+            (key, each)
+        });
+        let by_group = by_group.collect();
+        failure.map_or(Ok(by_group), Err)
     }
 }
 
@@ -560,21 +543,21 @@ impl Task<'_> {
 
 /// What a machine is started for.
 enum Step<'a> {
-    Install(usize),
-    /// Jobs on the builds that were installed so, one after the other.
-    Run(Range<usize>, &'a [Job]),
+    Install(&'a Task<'a>),
+    /// Jobs on the builds of these tasks, one after the other.
+    Run(&'a [Task<'a>], &'a [Job]),
 }
 
 /// All steps of these tasks, in an order in which no CPU waits: each build is installed before the runs of the one before it begin.
-fn steps<'a>(tasks: &[Task<'a>]) -> Vec<Step<'a>> {
-    let mut steps = vec![Step::Install(0)];
+fn steps<'a>(tasks: &'a [Task<'a>]) -> Vec<Step<'a>> {
+    let mut steps = Vec::from_iter(tasks.first().map(Step::Install));
     for (at, task) in tasks.iter().enumerate() {
         let (before, next) = (at.checked_sub(1).map(|at| &tasks[at]), tasks.get(at + 1));
-        steps.extend(next.map(|_| Step::Install(at + 1)));
+        steps.extend(next.map(Step::Install));
         for guest in &task.guests {
             if !task.is_in_turn(before, guest) {
                 let builds = 1 + usize::from(task.is_in_turn(next, guest));
-                steps.push(Step::Run(at..at + builds, guest));
+                steps.push(Step::Run(&tasks[at..at + builds], guest));
             }
         }
     }
@@ -655,6 +638,10 @@ fn specs(group: &[Job]) -> Vec<RunSpec> {
 
 /// Snapshots of builds that exist at a time: each takes about 90 MB.
 const CHUNK: usize = 6;
+
+fn lab_failed(at: &str, why: &str) -> Failure {
+    Failure::new(exit::LAB_FAILED, format!("{at}: {why}"))
+}
 
 fn out_of_turn(at: &str) -> Failure {
     let text =
