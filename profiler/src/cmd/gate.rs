@@ -13,7 +13,7 @@ use crate::export::gate::conclusion;
 use crate::export::verdict::GateReport;
 use crate::lab;
 use crate::lab::gate::{Decision, Options, Planned};
-use crate::lab::subject::{Subject, agent_beside};
+use crate::lab::subject::Subject;
 use crate::progress::Progress;
 use crate::verdict::{self, HookReport, Rule, Run, Sides};
 
@@ -196,15 +196,8 @@ fn judged(args: &GateArgs, base: &[Run], candidate: &[Run], rule: &Rule) -> Gate
 
 fn options(gate: &GateArgs) -> Result<Options, Failure> {
     let args = &gate.builds;
-    let subjects = Subject::sides([&args.old, &args.new], &args.guests.agent.agent_file)?;
-    let has_command = subjects.iter().flatten().any(Subject::is_command);
-    let lab = lab::Options {
-        subjects,
-        kernels: args.kernel.clone(),
-        agent: agent_beside(&args.guests.agent, has_command)?,
-        logs: args.guests.logs.clone(),
-        ..lab::Options::counted()
-    };
+    let given = lab::Options::given([&args.old, &args.new], &args.guests)?;
+    let lab = lab::Options { kernels: args.kernel.clone(), ..given };
     Ok(Options {
         lab,
         handlers: args.handlers.clone(),

@@ -94,20 +94,15 @@ pub struct Measured {
     pub failure: Option<Failure>,
 }
 
-/// Measures one kernel with a progress bar of runs. A load that fails is its failure.
-pub fn run_with_progress(
-    bench: &KernelBuilds,
-    options: &Options,
-    jobs: &[Job],
-    progress: &mut Progress,
-) -> Measured {
-    let measured = run_each(bench, options, jobs, progress);
-    let failure = measured.failure.or(measured.failed.into_values().next());
-    Measured { failure, failed: BTreeMap::new(), ..measured }
+impl Measured {
+    /// Takes out why it is not complete, if it is not: why it ended early, or why a load failed.
+    pub fn take_failure(&mut self) -> Option<Failure> {
+        self.failure.take().or_else(|| Some(self.failed.pop_first()?.1))
+    }
 }
 
-/// The same, where a load that fails leaves the others to be measured.
-fn run_each(
+/// Measures one kernel with a progress bar of runs. A load that fails leaves the others to be measured.
+pub fn run_with_progress(
     bench: &KernelBuilds,
     options: &Options,
     jobs: &[Job],

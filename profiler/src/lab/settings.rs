@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::agent::Agent;
 use super::plan::{Job, Length, RunSpec};
-use super::subject::Subject;
+use super::subject::{Subject, agent_beside};
+use crate::args::GuestArgs;
 use crate::error::{Failure, exit};
 use crate::load::BuiltinKind;
 use crate::recording::{Clock, Meter};
@@ -105,6 +106,19 @@ impl Options {
             verify: false,
             logs: None,
         }
+    }
+
+    /// The same with the subjects of each side, and with what is named beside them.
+    ///
+    /// # Errors
+    /// If one cannot be read, or files are for none.
+    pub fn given(sides: [&[PathBuf]; 2], guests: &GuestArgs) -> Result<Self, Failure> {
+        let [baseline, candidate] =
+            sides.map(|given| Subject::all(given, &guests.agent.agent_file));
+        let subjects = [baseline?, candidate?];
+        let has_command = subjects.iter().flatten().any(Subject::is_command);
+        let agent = agent_beside(&guests.agent, has_command)?;
+        Ok(Self { subjects, agent, logs: guests.logs.clone(), ..Self::counted() })
     }
 
     /// Refuses options that contradict each other.

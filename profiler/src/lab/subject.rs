@@ -38,17 +38,6 @@ impl Subject {
         given.iter().map(|given| Self::of(given, further)).collect()
     }
 
-    /// The subjects of two sides.
-    ///
-    /// # Errors
-    /// As [`Self::of`].
-    pub fn sides(
-        [base, candidate]: [&[PathBuf]; 2],
-        further: &[PathBuf],
-    ) -> Result<[Vec<Self>; 2], Failure> {
-        Ok([Self::all(base, further)?, Self::all(candidate, further)?])
-    }
-
     /// The driver's file.
     #[must_use]
     pub fn module(&self) -> Option<&Path> {

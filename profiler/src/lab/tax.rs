@@ -9,7 +9,7 @@ use super::agent::Agent;
 use super::plan::{Job, Length};
 use super::session::Session;
 use super::subject::{self, Subject};
-use super::{Options, builds, has_cost, private_folder, run_each};
+use super::{Options, builds, has_cost, private_folder, run_with_progress};
 use crate::args::TaxArgs;
 use crate::error::{Failure, bail, exit};
 use crate::export::tax::Column;
@@ -57,13 +57,13 @@ pub fn measure(args: &TaxArgs, progress: &mut Progress) -> Result<Taxed, Failure
     let mut benches = Vec::new();
     for (number, (given, options)) in options(args)?.into_iter().enumerate() {
         let below = folder.path().join(number.to_string());
-        let found = builds::of_kernels(&options, &below)?;
-        benches.extend(found.into_iter().map(|bench| (given, bench, options.clone())));
+        let bench = builds::of_kernels(&options, &below)?.swap_remove(0);
+        benches.push((given, bench, options));
     }
     let mut taxed = Taxed { columns: Vec::new(), loads, failure: None };
     for (given, bench, options) in benches {
         progress.say(&format!("with {given}"));
-        let measured = run_each(&bench, &options, &jobs, progress);
+        let measured = run_with_progress(&bench, &options, &jobs, progress);
         let [runs, _] = measured.runs;
         if !runs.is_empty() {
             let label = label(given, &taxed.columns);

@@ -4,7 +4,7 @@ use crate::cli::lab::LabArgs;
 use crate::cmd::sides::check_parameters;
 use crate::error::{Failure, exit};
 use crate::lab::plan::{Length, RunSpec};
-use crate::lab::subject::{Subject, agent_beside};
+use crate::lab::subject::Subject;
 use crate::lab::{Options, usual_length};
 use crate::load_profile::{Hook, Library};
 use crate::recording::Meter;
@@ -16,16 +16,13 @@ use crate::recording::Meter;
 /// other.
 pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
     let meter = args.meter();
-    let further = &args.guests.agent.agent_file;
     let baseline = if args.baseline.is_empty() { &args.module } else { &args.baseline };
-    let mut subjects = Subject::sides([baseline, &args.candidate], further)?;
-    let has_command = subjects.iter().flatten().any(Subject::is_command);
-    let mut agent = agent_beside(&args.guests.agent, has_command)?;
-    // Without a driver it is what is measured.
-    if subjects[0].is_empty() {
-        subjects[0].extend(agent.take().map(Subject::Command));
+    let mut given = Options::given([baseline, &args.candidate], &args.guests)?;
+    // Without a driver the agent is what is measured.
+    if given.subjects[0].is_empty() {
+        given.subjects[0].extend(given.agent.take().map(Subject::Command));
     }
-    let is_command = subjects[0].iter().any(Subject::is_command);
+    let is_command = given.subjects[0].iter().any(Subject::is_command);
     let hook = args.profile.as_deref().map(|name| of_profile(args, name)).transpose()?;
     let Hook { handlers, parameter, builtin, .. } = hook.unwrap_or_default();
     let handlers = handlers.into_iter().map(|handler| handler.name).collect();
@@ -53,9 +50,7 @@ pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
     };
     let options = Options {
         kernels: args.kernel.clone(),
-        subjects,
         params,
-        agent,
         run,
         placements: args.placements,
         repeat: args.repeat,
@@ -66,7 +61,7 @@ pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
         timeout: args.timeout,
         cost: !args.no_cost,
         verify: args.verify && meter == Meter::Exact,
-        logs: args.guests.logs.clone(),
+        ..given
     };
     options.check()?;
     check_parameters(&options, &args.module_params, own)?;

@@ -44,9 +44,9 @@ impl Outputs {
         &mut self,
         number: usize,
         bench: &KernelBuilds,
-        measured: Measured,
+        mut measured: Measured,
     ) -> Result<Option<Failure>, Failure> {
-        let is_only = bench.builds.len() == 1;
+        let (is_only, failure) = (bench.builds.len() == 1, measured.take_failure());
         let mut written = Ok(());
         let mut text = String::new();
         let labels = if is_only { ["", ""] } else { ["baseline", "candidate"] };
@@ -67,7 +67,7 @@ impl Outputs {
             text.push_str(&printed(&series, build));
         }
         let shown = to_stdout(&text);
-        written.and(shown).map(|()| measured.failure)
+        written.and(shown).map(|()| failure)
     }
 }
 
