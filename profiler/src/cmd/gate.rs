@@ -13,7 +13,7 @@ use crate::export::gate::conclusion;
 use crate::export::verdict::GateReport;
 use crate::lab;
 use crate::lab::gate::{Decision, Options, Planned};
-use crate::lab::subject::{Subject, agent_beside};
+use crate::lab::subject::Subject;
 use crate::progress::Progress;
 use crate::verdict::{self, HookReport, Rule, Run, Sides};
 
@@ -176,8 +176,9 @@ fn beside(args: &GateArgs, options: Options, release: &[PathBuf]) -> Result<Plan
     let BuildsArgs { module_params, candidate_params, guests, .. } = &args.builds;
     let baseline = Subject::all(release, &guests.agent.agent_file)?;
     baseline.iter().try_for_each(|subject| subject.check_parameters(module_params))?;
+    let [_, candidate] = options.lab.subjects;
     let options = Options {
-        lab: lab::Options { baseline, ..options.lab },
+        lab: lab::Options { subjects: [baseline, candidate], ..options.lab },
         out: None,
         own_params: [String::new(), candidate_params.clone()],
         ..options
@@ -195,17 +196,8 @@ fn judged(args: &GateArgs, base: &[Run], candidate: &[Run], rule: &Rule) -> Gate
 
 fn options(gate: &GateArgs) -> Result<Options, Failure> {
     let args = &gate.builds;
-    let baseline = Subject::all(&args.old, &args.guests.agent.agent_file)?;
-    let candidate = Subject::all(&args.new, &args.guests.agent.agent_file)?;
-    let has_command = baseline.iter().chain(&candidate).any(Subject::is_command);
-    let lab = lab::Options {
-        baseline,
-        candidate,
-        kernels: args.kernel.clone(),
-        agent: agent_beside(&args.guests.agent, has_command)?,
-        logs: args.guests.logs.clone(),
-        ..lab::Options::counted()
-    };
+    let given = lab::Options::given([&args.old, &args.new], &args.guests)?;
+    let lab = lab::Options { kernels: args.kernel.clone(), ..given };
     Ok(Options {
         lab,
         handlers: args.handlers.clone(),

@@ -24,10 +24,8 @@ pub fn run(args: &LabArgs) -> Result<(), Failure> {
     let mut progress = Progress::new(args.guests.quiet);
     let mut is_reached = false;
     for (number, bench) in benches.iter().enumerate() {
-        let settings = options.settings(&folder.path().join(format!("kernel-{number}")));
-        let measured = lab::run_with_progress(bench, &settings, &mut progress);
-        let mut runs = measured.baseline.iter().chain(&measured.candidate);
-        is_reached |= runs.any(|run| run.calls() > 0);
+        let measured = lab::run_with_progress(bench, &options, &[options.job()], &mut progress);
+        is_reached |= measured.runs.iter().flatten().any(|run| run.calls() > 0);
         if let Some(failure) = outputs.deliver(number, bench, measured)? {
             return Err(failure);
         }

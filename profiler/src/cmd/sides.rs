@@ -120,9 +120,9 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Run>, Failure> {
 pub(super) fn check_parameters(
     lab: &lab::Options,
     of_both: &str,
-    [base, candidate]: [&String; 2],
+    own: [&String; 2],
 ) -> Result<(), Failure> {
-    for (subjects, own) in [(&lab.baseline, base), (&lab.candidate, candidate)] {
+    for (subjects, own) in lab.subjects.iter().zip(own) {
         let given = format!("{of_both} {own}");
         subjects.iter().try_for_each(|subject| subject.check_parameters(&given))?;
     }

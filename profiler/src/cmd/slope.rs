@@ -7,7 +7,6 @@ use crate::error::{Failure, bail};
 use crate::export::slope::{SlopeReport, document};
 use crate::lab::plan::RunSpec;
 use crate::lab::slope::measure;
-use crate::lab::subject::{Subject, agent_beside};
 use crate::lab::{Options, usual_length};
 use crate::progress::Progress;
 use crate::recording::Meter;
@@ -19,11 +18,10 @@ use crate::recording::Meter;
 /// has been reported and saved.
 pub fn run(args: &SlopeArgs) -> Result<(), Failure> {
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
-    let files = &args.guests.agent.agent_file;
-    let mut builds = Subject::all(&args.builds, files)?;
-    builds.iter().try_for_each(|build| build.check_parameters(&args.module_params))?;
-    let agent = agent_beside(&args.guests.agent, builds.iter().any(Subject::is_command))?;
-    let candidate = builds.split_off(1);
+    let (baseline, candidate) = args.builds.split_at(1);
+    let given = Options::given([baseline, candidate], &args.guests)?;
+    let mut builds = given.subjects.iter().flatten();
+    builds.try_for_each(|build| build.check_parameters(&args.module_params))?;
     let load = args.builtin.unwrap_or_else(|| args.dimension.usual_load());
     let length = usual_length(Meter::Exact, &[load]);
     let mut run = RunSpec { length, ..RunSpec::counted(vec![load], 1) };
@@ -32,21 +30,16 @@ pub fn run(args: &SlopeArgs) -> Result<(), Failure> {
     }
     let options = Options {
         kernels: args.kernel.iter().cloned().collect(),
-        baseline: builds,
-        baseline_params: args.module_params.clone(),
-        candidate,
-        candidate_params: args.module_params.clone(),
-        agent,
+        params: [&args.module_params; 2].map(String::clone),
         run,
         cost: true,
-        logs: args.guests.logs.clone(),
-        ..Options::counted()
+        ..given
     };
-    let measured = measure(&options, &args.dimension, &mut Progress::new(args.guests.quiet))?;
-    if let Some(failure) = measured.failure {
+    let mut measured = measure(&options, &args.dimension, &mut Progress::new(args.guests.quiet))?;
+    if let Some(failure) = measured.take_failure() {
         return Err(failure);
     }
-    let sides = [&measured.baseline, &measured.candidate].map(Vec::as_slice);
+    let sides = measured.runs.each_ref().map(Vec::as_slice);
     let report = SlopeReport::of(sides, load, &args.dimension, args.max_slope);
     if report.handlers.is_empty() {
         bail!(NO_HITS, "the load called no handler at each point: choose another with --builtin");

@@ -245,18 +245,18 @@ impl Files {
         let (named, mut number) = (self.0.len(), 0);
         while let Some(file) = self.0.get(number) {
             let path = file.path.clone();
-            let linked = match Linked::of(&file.bytes) {
+            let (loader, libraries) = match linked(&file.bytes) {
                 // A file that is named beside the program may be anything.
-                Err(_) if (1..named).contains(&number) => Linked::default(),
+                Err(_) if (1..named).contains(&number) => Default::default(),
                 linked => linked.map_err(|why| format!("{path}: {why}"))?,
             };
-            if let Some(loader) = linked.loader {
+            if let Some(loader) = loader {
                 if !is_of_system(&loader) {
                     return Err(format!("{path}: {loader} is not a loader of this system"));
                 }
                 self.add_new(Path::new(&loader))?;
             }
-            for name in linked.needed {
+            for name in libraries {
                 let folders = FOLDERS.join(", ");
                 let found = library(&name).ok_or_else(|| {
                     format!("{path} needs {name}, which none of {folders} has: link it statically")
@@ -299,41 +299,37 @@ fn read(path: &Path, flags: i32, most: u64) -> io::Result<AgentFile> {
     Ok(AgentFile { path, mode: metadata.permissions().mode() & KEPT_RIGHTS, bytes })
 }
 
+/// The loader and the libraries of a file.
+type Linked = (Option<String>, Vec<String>);
+
 /// What an ELF file is linked with.
-#[derive(Default)]
-struct Linked {
-    loader: Option<String>,
-    needed: Vec<String>,
+fn linked(bytes: &[u8]) -> Result<Linked, String> {
+    if bytes.starts_with(b"#!") {
+        let text = "is a script: name its interpreter, and give the script by --agent-file";
+        return Err(text.to_owned());
+    }
+    parsed(bytes).map_err(|error| format!("is no ELF program for x86-64: {error}"))
 }
 
-impl Linked {
-    fn of(bytes: &[u8]) -> Result<Self, String> {
-        if bytes.starts_with(b"#!") {
-            let text = "is a script: name its interpreter, and give the script by --agent-file";
-            return Err(text.to_owned());
+fn parsed(bytes: &[u8]) -> Result<Linked, Box<dyn Error>> {
+    let file = ElfFile64::<LittleEndian>::parse(bytes)?;
+    let mut loader = None;
+    for segment in file.elf_program_headers() {
+        if let Some(path) = segment.interpreter(LittleEndian, bytes)? {
+            // The kernel takes the first.
+            loader = Some(text(path, MOST_PATH)?);
+            break;
         }
-        Self::parse(bytes).map_err(|error| format!("is no ELF program for x86-64: {error}"))
     }
-
-    fn parse(bytes: &[u8]) -> Result<Self, Box<dyn Error>> {
-        let file = ElfFile64::<LittleEndian>::parse(bytes)?;
-        let mut linked = Self::default();
-        for segment in file.elf_program_headers() {
-            if let Some(path) = segment.interpreter(LittleEndian, bytes)? {
-                // The kernel takes the first.
-                linked.loader = Some(text(path, MOST_PATH)?);
-                break;
-            }
+    let table = file.elf_dynamic_table()?;
+    let mut libraries = Vec::new();
+    for entry in table.iter().filter(|entry| entry.tag == DT_NEEDED) {
+        if libraries.len() == MOST_LIBRARIES {
+            return Err(format!("it needs more than {MOST_LIBRARIES} libraries").into());
         }
-        let table = file.elf_dynamic_table()?;
-        for entry in table.iter().filter(|entry| entry.tag == DT_NEEDED) {
-            if linked.needed.len() == MOST_LIBRARIES {
-                return Err(format!("it needs more than {MOST_LIBRARIES} libraries").into());
-            }
-            linked.needed.push(text(table.string(entry)?, MOST_NAME)?);
-        }
-        Ok(linked)
+        libraries.push(text(table.string(entry)?, MOST_NAME)?);
     }
+    Ok((loader, libraries))
 }
 
 /// A name in a file, of so many bytes at most.

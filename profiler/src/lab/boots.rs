@@ -9,11 +9,11 @@ use profiler_vm::Accel;
 
 use super::files;
 use super::machine::{Machine, MachineError, Spec, Start};
-use super::plan::{Job, sides};
+use super::plan::sides;
 use super::pool::parallel;
 use super::snapshots::{self, Base};
 use super::wire::{self, Install, ModuleFile};
-use super::{KernelBuilds, Measured, Settings};
+use super::{KernelBuilds, Measured, Options};
 use crate::error::Failure;
 use crate::recording::{Clock, Recording, SeriesPosition};
 use crate::verdict::Side;
@@ -24,7 +24,7 @@ const KVM_LIMIT: Duration = Duration::from_secs(40);
 /// What the boots of one kernel need.
 pub(super) struct Boots<'a> {
     builds: &'a KernelBuilds,
-    settings: &'a Settings,
+    options: &'a Options,
     base: Option<Base>,
     /// The modules of all builds, and their files.
     modules: Vec<ModuleFile>,
@@ -38,27 +38,26 @@ impl<'a> Boots<'a> {
     /// If a build cannot be read, or the kernel does not boot.
     pub(super) fn open(
         builds: &'a KernelBuilds,
-        settings: &'a Settings,
+        options: &'a Options,
         say: &dyn Fn(&str),
     ) -> Result<Self, Failure> {
-        snapshots::prepare(&settings.folder)?;
-        let base = match settings.options.run.clock {
-            Clock::Virtual => Some(snapshots::base(&builds.kernel, settings, "", say)?),
+        snapshots::prepare(&builds.folder)?;
+        let base = match options.run.clock {
+            Clock::Virtual => Some(snapshots::base(builds, options, "", say)?),
             Clock::Wall => None,
         };
         let mut files = Vec::new();
-        let modules = files::pack(builds.builds(), &builds.kernel, &mut files)?;
-        Ok(Self { builds, settings, base, modules, files })
+        let modules = files::pack(&builds.builds, &builds.kernel, &mut files)?;
+        Ok(Self { builds, options, base, modules, files })
     }
 
     /// Measures all boots; `on_run` is called at the start of each run. Runs before a failure are kept.
     pub(super) fn measure(&self, on_run: &(dyn Fn() + Sync)) -> Measured {
         let measured = Mutex::new(Measured::default());
-        let [boots, _] = self.settings.options.boots();
+        let [boots, _] = self.options.boots();
         let boots: Vec<u32> = (0..boots).collect();
-        let (_, failure) = parallel(&boots, self.settings.options.jobs(), |number| {
-            self.boot(*number, on_run, &measured)
-        });
+        let (_, failure) =
+            parallel(&boots, self.options.jobs(), |number| self.boot(*number, on_run, &measured));
         Measured { failure, ..measured.into_inner().unwrap_or_else(PoisonError::into_inner) }
     }
 
@@ -69,34 +68,33 @@ impl<'a> Boots<'a> {
         on_run: &(dyn Fn() + Sync),
         all: &Mutex<Measured>,
     ) -> Result<(), Failure> {
-        let Settings { options, work, folder, .. } = self.settings;
+        let (options, KernelBuilds { builds, folder, .. }) = (self.options, self.builds);
         let [_, repeat] = options.boots();
-        let sides = sides(boot, repeat, self.builds.candidate.is_some());
-        let runs = sides.into_iter().flat_map(|side| work.iter().map(move |job| (side, job)));
-        let runs: Vec<(u32, (Side, &Job))> = (0..).zip(runs).collect();
+        let sides = sides(boot, repeat, builds.len() > 1);
+        let runs: Vec<(u32, Side)> = (0..).zip(sides).collect();
         let jobs: Vec<wire::Job> =
-            runs.iter().map(|(order, (side, job))| self.job(boot, *order, *side, job)).collect();
+            runs.iter().map(|(order, side)| self.job(boot, *order, *side)).collect();
         let name = format!("{}-boot-{boot}", self.builds.kernel.release);
         let folder = options.logs.as_ref().unwrap_or(folder).join(name);
-        let module = Some(&*self.builds.baseline.name);
+        let module = Some(&*builds[0].name);
         let machine = self.machine(&jobs, &folder);
         let mut machine = machine
             .map_err(|error| error.into_failure(&format!("boot {boot}"), module, &folder))?;
-        for (order, (side, job)) in runs {
+        for (order, side) in runs {
             on_run();
             let recording = measured(&mut machine).map_err(|error| {
                 error.into_failure(&format!("boot {boot}, run {order}"), module, &folder)
             })?;
-            let place = SeriesPosition { boot, order, part: job.part.clone() };
+            let place = SeriesPosition { boot, order, part: None };
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-            all.of_side(side).push(Recording { place: Some(place), ..recording });
+            all.runs[side as usize].push(Recording { place: Some(place), ..recording });
         }
         Ok(())
     }
 
     /// What the guest does for a run: it loads the build, measures and unloads it.
-    fn job(&self, boot: u32, order: u32, side: Side, job: &Job) -> wire::Job {
-        let name = &self.builds.baseline.name;
+    fn job(&self, boot: u32, order: u32, side: Side) -> wire::Job {
+        let name = &self.builds.builds[0].name;
         let (own, needed): (Vec<_>, Vec<_>) =
             self.modules.iter().cloned().partition(|module| module.name == *name);
         // What they depend on stays loaded.
@@ -105,12 +103,12 @@ impl<'a> Boots<'a> {
         // The history of a placement is made once.
         let placement = if order == 0 && self.base.is_some() { boot } else { 0 };
         let install = Install { placement, modules, agent: None };
-        wire::Job::Measure { install, module: name.clone(), run: job.run.clone() }
+        wire::Job::Measure { install, module: name.clone(), run: self.options.run.clone() }
     }
 
     /// A machine whose guest is up and stopped.
     fn machine(&self, jobs: &[wire::Job], folder: &Path) -> Result<Machine, MachineError> {
-        let (kernel, options) = (&self.builds.kernel, &self.settings.options);
+        let (kernel, options) = (&self.builds.kernel, self.options);
         let spec = |start, limit| Spec {
             jobs,
             files: &self.files,
@@ -130,7 +128,7 @@ impl<'a> Boots<'a> {
 
     /// Boots for the wall clock.
     fn booted(&self, spec: Spec<'_>, accel: Accel) -> Result<Machine, MachineError> {
-        let options = &self.settings.options;
+        let options = self.options;
         let mut machine = Machine::start(Spec { wall: Some((accel, options.cpus())), ..spec })?;
         machine.booted()?;
         machine.deadline = Instant::now() + options.timeout;

@@ -20,10 +20,10 @@ use crate::recording::Meter;
 /// If a kernel is missing or given twice, no module was built for one of them, or the modules cannot be
 /// prepared or have different names.
 pub fn of_kernels(options: &Options, folder: &Path) -> Result<Vec<KernelBuilds>, Failure> {
-    let baselines = inspect(&options.baseline)?;
-    let candidates = inspect(&options.candidate)?;
+    let [baselines, candidates] = options.subjects.each_ref().map(|of| inspect(of));
+    let sides = [baselines?, candidates?];
     let asked = match options.kernels.as_slice() {
-        [] => default_kernels(&baselines)?,
+        [] => default_kernels(&sides[0])?,
         given => given.to_vec(),
     };
     let mut found: Vec<KernelBuilds> = Vec::new();
@@ -38,15 +38,15 @@ pub fn of_kernels(options: &Options, folder: &Path) -> Result<Vec<KernelBuilds>,
             Meter::Probes => kernel_btf(&kernel, &below)?,
             Meter::Exact => None,
         };
-        let btf = btf.as_deref();
-        let given = of_kernel(&baselines, &kernel)?;
-        let baseline = build(given, &options.baseline_params, btf, &below.join("baseline.ko"))?;
-        let mut candidate = None;
-        if !candidates.is_empty() {
-            let (given, output) = (of_kernel(&candidates, &kernel)?, below.join("candidate.ko"));
-            candidate = Some(build(given, &options.candidate_params, btf, &output)?);
+        let mut builds = Vec::new();
+        let named = ["baseline.ko", "candidate.ko"].into_iter().zip(&options.params);
+        for (subjects, (name, params)) in sides.iter().zip(named).filter(|it| !it.0.is_empty()) {
+            let given = of_kernel(subjects, &kernel)?;
+            builds.push(build(given, params, btf.as_deref(), &below.join(name))?);
         }
-        if let Some(candidate) = candidate.as_ref().filter(|it| it.name != baseline.name) {
+        if let [baseline, candidate] = &builds[..]
+            && baseline.name != candidate.name
+        {
             bail!(
                 BAD_INPUT,
                 "baseline and candidate are not of one kind ({} and {}): give two builds of one driver, or two commands",
@@ -54,7 +54,7 @@ pub fn of_kernels(options: &Options, folder: &Path) -> Result<Vec<KernelBuilds>,
                 candidate.name
             );
         }
-        found.push(KernelBuilds { kernel, baseline, candidate });
+        found.push(KernelBuilds { kernel, builds, folder: below });
     }
     Ok(found)
 }

@@ -21,16 +21,15 @@ pub fn of_subject(
 ) -> Result<Vec<(String, Hooks)>, Failure> {
     let options = Options {
         kernels: kernels.to_vec(),
-        baseline: vec![subject],
-        baseline_params: params.to_owned(),
+        subjects: [vec![subject], Vec::new()],
+        params: [params.to_owned(), String::new()],
         agent,
         ..Options::counted()
     };
     let folder = private_folder("profiler-list-")?;
     let benches = builds::of_kernels(&options, folder.path())?;
-    let found = benches.iter().enumerate().map(|(number, bench)| {
-        let settings = options.settings(&folder.path().join(format!("kernel-{number}")));
-        let lab = Lab::open(bench, &settings, &|line| progress.say(line))?;
+    let found = benches.iter().map(|bench| {
+        let lab = Lab::open(bench, &options, &|line| progress.say(line))?;
         Ok((bench.kernel.release.clone(), lab.registered()?))
     });
     found.collect()

@@ -46,6 +46,7 @@ mod vectors;
 mod wire;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use profiler_vm::KernelImage;
@@ -55,10 +56,10 @@ use crate::load::{PrivateFolder, ProfilerProgram};
 use crate::progress::Progress;
 use crate::recording::{Meter, Recording};
 use crate::text::plural;
-use crate::verdict::Side;
 use boots::Boots;
+use plan::Job;
 use runs::{Lab, Task};
-pub use settings::{Options, Settings, has_cost, usual_length};
+pub use settings::{Options, has_cost, usual_length};
 use subject::Build;
 
 /// A folder for temporary files whose name begins with `prefix`, which is removed however this program ends.
@@ -76,26 +77,17 @@ pub(crate) fn private_folder(prefix: &str) -> Result<PrivateFolder, Failure> {
 pub struct KernelBuilds {
     /// The kernel.
     pub kernel: KernelImage,
-    /// The only build, or the baseline.
-    pub baseline: Build,
-    /// The candidate.
-    pub candidate: Option<Build>,
-}
-
-impl KernelBuilds {
-    /// The baseline, and the candidate if there is one.
-    pub fn builds(&self) -> impl Iterator<Item = &Build> {
-        [&self.baseline].into_iter().chain(&self.candidate)
-    }
+    /// The only build, or the baseline and the candidate.
+    pub builds: Vec<Build>,
+    /// A folder for the files of its guests.
+    folder: PathBuf,
 }
 
 /// Results of one kernel.
 #[derive(Debug, Default)]
 pub struct Measured {
-    /// Runs of the only build, or of the baseline, by placement or boot, and order.
-    pub baseline: Vec<Recording>,
-    /// Runs of the candidate.
-    pub candidate: Vec<Recording>,
+    /// Runs of the only build, or of the baseline, and of the candidate, by placement or boot, and order.
+    pub runs: [Vec<Recording>; 2],
     /// By build and load, what could not do what was asked; other loads of the same guest are complete.
     pub failed: BTreeMap<String, Failure>,
     /// Why it ended early, if it did; earlier runs are kept.
@@ -103,34 +95,26 @@ pub struct Measured {
 }
 
 impl Measured {
-    fn of_side(&mut self, side: Side) -> &mut Vec<Recording> {
-        match side {
-            Side::Baseline => &mut self.baseline,
-            Side::Candidate => &mut self.candidate,
-        }
+    /// Takes out why it is not complete, if it is not: why it ended early, or why a load failed.
+    pub fn take_failure(&mut self) -> Option<Failure> {
+        self.failure.take().or_else(|| Some(self.failed.pop_first()?.1))
     }
 }
 
-/// Measures one kernel with a progress bar of runs. A load that fails is its failure.
+/// Measures one kernel with a progress bar of runs. A load that fails leaves the others to be measured.
 pub fn run_with_progress(
     bench: &KernelBuilds,
-    settings: &Settings,
+    options: &Options,
+    jobs: &[Job],
     progress: &mut Progress,
 ) -> Measured {
-    let measured = run_each(bench, settings, progress);
-    let failure = measured.failure.or(measured.failed.into_values().next());
-    Measured { failure, failed: BTreeMap::new(), ..measured }
-}
-
-/// The same, where a load that fails leaves the others to be measured.
-fn run_each(bench: &KernelBuilds, settings: &Settings, progress: &mut Progress) -> Measured {
-    let measured = match settings.work.first().map(|job| job.run.meter) {
-        Some(Meter::Probes) => with_probes(bench, settings, progress),
-        _ => exactly(bench, settings, progress),
+    let measured = match options.run.meter {
+        Meter::Probes => with_probes(bench, options, progress),
+        Meter::Exact => exactly(bench, options, jobs, progress),
     };
     let mut measured = measured
         .unwrap_or_else(|failure| Measured { failure: Some(failure), ..Measured::default() });
-    for runs in [&mut measured.baseline, &mut measured.candidate] {
+    for runs in &mut measured.runs {
         runs.sort_by_key(|run| run.place.as_ref().map(|place| (place.boot, place.order)));
     }
     measured
@@ -138,12 +122,13 @@ fn run_each(bench: &KernelBuilds, settings: &Settings, progress: &mut Progress) 
 
 fn exactly(
     bench: &KernelBuilds,
-    settings: &Settings,
+    options: &Options,
+    jobs: &[Job],
     progress: &mut Progress,
 ) -> Result<Measured, Failure> {
-    let lab = Lab::open(bench, settings, &|line| progress.say(line))?;
-    let is_there = |side, _, _: &[plan::Job]| side == Side::Baseline || bench.candidate.is_some();
-    let tasks = runs::tasks(settings.options.placements(), &settings.work, is_there);
+    let lab = Lab::open(bench, options, &|line| progress.say(line))?;
+    let is_there = |side, _, _: &[Job]| bench.builds.len() > side as usize;
+    let tasks = runs::tasks(options.placements(), jobs, is_there);
     Ok(count(&lab, &tasks, progress))
 }
 
@@ -155,18 +140,18 @@ fn count(lab: &Lab<'_>, tasks: &[Task<'_>], progress: &mut Progress) -> Measured
 
 fn with_probes(
     bench: &KernelBuilds,
-    settings: &Settings,
+    options: &Options,
     progress: &mut Progress,
 ) -> Result<Measured, Failure> {
-    let each = if bench.candidate.is_some() { 4 } else { 1 };
-    let runs = settings.options.boots().map(u64::from).iter().product::<u64>() * each;
+    let each = if bench.builds.len() > 1 { 4 } else { 1 };
+    let runs = options.boots().map(u64::from).iter().product::<u64>() * each;
     progress.say(&format!(
         "Linux {}: {runs} run{} with probes, clock {}",
         bench.kernel.release,
         plural(runs),
-        settings.options.run.clock,
+        options.run.clock,
     ));
-    let boots = Boots::open(bench, settings, &|line| progress.say(line))?;
+    let boots = Boots::open(bench, options, &|line| progress.say(line))?;
     Ok(with_bar(runs, progress, |on_run| boots.measure(on_run)))
 }
 

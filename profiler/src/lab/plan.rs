@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::agent::Agent;
 use crate::load::{BuiltinKind, Dimensions, Rate};
 use crate::recording::{Backend, Clock, Meter, Recording};
 use crate::verdict::{self, Side};
@@ -38,8 +39,8 @@ pub struct Job {
     /// Of the handlers that were counted those of which figures are wanted; `None`: all. Each takes time to store, and a
     /// driver calls a hundred functions of its own.
     pub wanted: Option<Arc<BTreeSet<String>>>,
-    /// Its operations are runs of the settings' program.
-    pub program: bool,
+    /// What its operations are runs of, if not of its loads.
+    pub program: Option<Agent>,
     /// The candidate's run is left out if the baseline's in the same guest calls none of these functions.
     pub only_if_called: Option<Arc<BTreeSet<String>>>,
     /// It comes last in its guest, which is ended before it: the others there run as if it were made, too.
@@ -47,6 +48,20 @@ pub struct Job {
 }
 
 impl Job {
+    /// One that is counted alone, with the driver, and whose figures are all wanted.
+    pub fn of(run: RunSpec) -> Self {
+        Self {
+            part: None,
+            run,
+            cost: false,
+            guest: 0,
+            wanted: None,
+            program: None,
+            only_if_called: None,
+            left_out: false,
+        }
+    }
+
     /// Whether a baseline's run says that the candidate's is not left out. What the compiler has split off a function counts as that.
     pub(super) fn is_called_in(&self, baseline: &Recording) -> bool {
         fn stem(name: &str) -> &str {

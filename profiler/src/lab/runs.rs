@@ -23,7 +23,7 @@ use super::snapshots::{self, Base};
 use super::subject::Build;
 use super::symbols::Symbols;
 use super::wire::{self, Answer, BPF_LINES, Install};
-use super::{KernelBuilds, Measured, Settings, exact, record};
+use super::{KernelBuilds, Measured, Options, exact, record};
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::kernel::hooks::{Hooks, Reader};
@@ -35,7 +35,7 @@ use crate::verdict::Side;
 /// What the runs of one kernel need.
 pub(super) struct Lab<'a> {
     builds: &'a KernelBuilds,
-    settings: &'a Settings,
+    options: &'a Options,
     base: Base,
     /// By side.
     of_builds: Vec<OfBuild<'a>>,
@@ -53,7 +53,7 @@ struct OfBuild<'a> {
     /// Its source lines, which take long to read.
     lines: Mutex<Lines>,
     /// The agent that has started, in placement 0.
-    started: Mutex<Option<Installed>>,
+    started: OnceLock<Result<Installed, Failure>>,
 }
 
 /// What is counted of a build under a placement.
@@ -62,6 +62,8 @@ pub(super) struct Task<'a> {
     placement: u32,
     /// The jobs that share a guest, the most first.
     pub(super) guests: Vec<&'a [Job]>,
+    /// The build there, once a machine has it.
+    installed: OnceLock<Result<Installed, Failure>>,
 }
 
 /// The guests of both builds that are `wanted`, under each placement.
@@ -76,7 +78,7 @@ pub(super) fn tasks(
             let mut guests: Vec<&[Job]> =
                 groups(jobs).filter(|guest| wanted(side, placement, guest)).collect();
             guests.sort_by_key(|guest| Reverse(guest.len()));
-            tasks.push(Task { side, placement, guests });
+            tasks.push(Task { side, placement, guests, installed: OnceLock::new() });
         }
     }
     tasks.retain(|task| !task.guests.is_empty());
@@ -110,11 +112,11 @@ impl<'a> Lab<'a> {
     /// If the kernel does not boot or a build cannot be read.
     pub(super) fn open(
         builds: &'a KernelBuilds,
-        settings: &'a Settings,
+        options: &'a Options,
         say: &dyn Fn(&str),
     ) -> Result<Self, Failure> {
-        let folder = &settings.folder;
-        let beside = settings.options.agent.as_ref().and_then(Agent::kernel_arguments);
+        let folder = &builds.folder;
+        let beside = options.agent.as_ref().and_then(Agent::kernel_arguments);
         if let Some(arguments) = beside {
             let text = format!("`kernel: {arguments}` is measured alone, and not beside a driver");
             return Err(Failure::new(exit::USAGE, text));
@@ -122,21 +124,21 @@ impl<'a> Lab<'a> {
         snapshots::prepare(folder)?;
         let plugin = folder.join("profiler-qemu.so");
         fs::write(&plugin, plugin::PLUGIN).map_err(Failure::cannot_write(folder))?;
-        let base = snapshots::base(&builds.kernel, settings, "", say)?;
+        let base = snapshots::base(builds, options, "", say)?;
         let reader = base.reader();
         let mut of_builds = Vec::new();
-        for build in builds.builds() {
+        for build in &builds.builds {
             let arguments = build.subject.command().and_then(Agent::kernel_arguments);
-            let base = arguments.map(|it| snapshots::base(&builds.kernel, settings, it, say));
+            let base = arguments.map(|it| snapshots::base(builds, options, it, say));
             let base = base.transpose()?;
             let lines = build.subject.module().map_or(Ok(Lines::default()), Lines::read);
             let lines = lines.map(Mutex::new).map_err(|why| {
                 let text = format!("cannot read {}: {why}", build.given);
                 Failure::new(exit::BAD_INPUT, text)
             })?;
-            of_builds.push(OfBuild { build, base, lines, started: Mutex::default() });
+            of_builds.push(OfBuild { build, base, lines, started: OnceLock::new() });
         }
-        Ok(Self { builds, settings, base, of_builds, reader, plugin })
+        Ok(Self { builds, options, base, of_builds, reader, plugin })
     }
 
     /// Does these tasks; `on_run` is called at the start of each run. What was complete before a failure is kept.
@@ -147,30 +149,19 @@ impl<'a> Lab<'a> {
             Err(failure) => return Measured { failure: Some(failure), ..measured },
         };
         for tasks in tasks.chunks(CHUNK) {
-            let installed: Vec<OnceLock<Option<Installed>>> =
-                tasks.iter().map(|_| OnceLock::new()).collect();
-            let (done, failure) =
-                parallel(&steps(tasks), self.settings.options.jobs(), |step| match step {
-                    Step::Install(at) => {
-                        let done = self.install(tasks[*at].side, tasks[*at].placement);
-                        let result = done.as_ref().map(|_| Vec::new()).map_err(Failure::clone);
-                        // Else its runs would wait.
-                        let _ = installed[*at].set(done.ok());
-                        result
-                    }
-                    Step::Run(builds, guest) => {
-                        self.in_turn(&installed[builds.clone()], guest, &without, on_run)
-                    }
-                });
+            let (done, failure) = parallel(&steps(tasks), self.options.jobs(), |step| match step {
+                Step::Install(task) => self.installed(task).map(|_| Vec::new()),
+                Step::Run(tasks, guest) => self.in_turn(tasks, guest, &without, on_run),
+            });
             for (side, run) in done.into_iter().flatten() {
                 match run {
-                    Ok(recording) => measured.of_side(side).push(recording),
+                    Ok(recording) => measured.runs[side as usize].push(recording),
                     // One placement stands for all.
                     Err((load, failed)) => drop(measured.failed.entry(load).or_insert(failed)),
                 }
             }
             measured.failure = failure;
-            for installed in installed.iter().flat_map(OnceLock::get).flatten() {
+            for installed in tasks.iter().filter_map(|task| task.installed.get()).flatten() {
                 // Else they go with the folder of all, as agents do that further placements begin from.
                 if installed.placement > 0 || !self.is_agent(installed.side) {
                     let _ = fs::remove_dir_all(&installed.folder);
@@ -183,25 +174,32 @@ impl<'a> Lab<'a> {
         measured
     }
 
-    /// One run for each job on each of these builds, which it waits for; none on the next where [nothing is
+    /// The build of a task, which is installed once.
+    fn installed<'t>(&self, task: &'t Task<'_>) -> Result<&'t Installed, Failure> {
+        let installed = task.installed.get_or_init(|| self.install(task.side, task.placement));
+        installed.as_ref().map_err(Failure::clone)
+    }
+
+    /// One run for each job on the builds of each of these tasks; none on the next where [nothing is
     /// called](Job::only_if_called) that differs.
     fn in_turn(
         &self,
-        builds: &[OnceLock<Option<Installed>>],
+        tasks: &[Task<'_>],
         guest: &[Job],
         without: &Without,
         on_run: &(dyn Fn() + Sync),
     ) -> Result<Vec<(Side, Ran)>, Failure> {
         let mut runs: Vec<(Side, Ran)> = Vec::new();
-        for installed in builds {
+        for task in tasks {
             guest.iter().for_each(|_| on_run());
             let mut before = guest.iter().zip(&runs);
             let is_wanted = runs.is_empty()
                 || before
                     .any(|(job, (_, run))| run.as_ref().map_or(true, |it| job.is_called_in(it)));
-            if let Some(of) = installed.wait().as_ref().filter(|_| is_wanted) {
-                let more = self.run(of, guest, without)?;
-                runs.extend(more.into_iter().map(|run| (of.side, run)));
+            // The step that installs it says why there is none.
+            if is_wanted && let Ok(installed) = self.installed(task) {
+                let more = self.run(installed, guest, without)?;
+                runs.extend(more.into_iter().map(|run| (task.side, run)));
             }
         }
         Ok(runs)
@@ -219,7 +217,7 @@ impl<'a> Lab<'a> {
     }
 
     fn spec<'b>(&'b self, snapshot: &'b Path, folder: &'b Path, jobs: &'b [wire::Job]) -> Spec<'b> {
-        let options = &self.settings.options;
+        let options = self.options;
         let (kernel, start) = (&self.builds.kernel, Start::Restore(snapshot));
         Spec { jobs, ..Spec::counted(kernel, &options.memory, start, folder, options.timeout) }
     }
@@ -227,9 +225,9 @@ impl<'a> Lab<'a> {
     /// The folder of a machine: one that stays, if the kernel's messages are asked for.
     fn machine_folder(&self, name: &str) -> PathBuf {
         let release = &self.builds.kernel.release;
-        match &self.settings.options.logs {
+        match &self.options.logs {
             Some(logs) => logs.join(format!("{release}-{name}")),
-            None => self.settings.folder.join(name),
+            None => self.builds.folder.join(name),
         }
     }
 
@@ -243,13 +241,7 @@ impl<'a> Lab<'a> {
             return self.install_anew(side, placement);
         }
         // One starts for a long time: libbpf and the verifier take 20 s of a CPU for Falco's 182 programs.
-        let started = {
-            let mut kept = self.of(side).started.lock().unwrap_or_else(PoisonError::into_inner);
-            match &*kept {
-                Some(started) => started.clone(),
-                None => kept.insert(self.install_anew(side, 0)?).clone(),
-            }
-        };
+        let started = self.of(side).started.get_or_init(|| self.install_anew(side, 0)).clone()?;
         if placement == 0 { Ok(started) } else { self.place(started, placement) }
     }
 
@@ -267,7 +259,7 @@ impl<'a> Lab<'a> {
         look: impl FnOnce(&mut Machine, &[u8]) -> T,
     ) -> Result<(PathBuf, Answer, T), Failure> {
         let name = format!("{side}-{placement}");
-        let folder = self.settings.folder.join(format!("installed-{name}"));
+        let folder = self.builds.folder.join(format!("installed-{name}"));
         fs::create_dir_all(&folder).map_err(Failure::cannot_write(&folder))?;
         let (machine_folder, jobs) = (self.machine_folder(&format!("install-{name}")), [job]);
         let spec = self.spec(from, &machine_folder, &jobs);
@@ -279,7 +271,7 @@ impl<'a> Lab<'a> {
         });
         let (answer, seen) = answered.map_err(|error| {
             let at = self.at(side, placement);
-            error.into_failure(&at, Some(&self.builds.baseline.name), &machine_folder)
+            error.into_failure(&at, Some(&self.builds.builds[0].name), &machine_folder)
         })?;
         Ok((folder, answer, seen))
     }
@@ -299,7 +291,7 @@ impl<'a> Lab<'a> {
         let (OfBuild { build, base, .. }, at) = (self.of(side), self.at(side, placement));
         let mut files = Vec::new();
         let modules = files::pack([*build], &self.builds.kernel, &mut files)?;
-        let agent = self.settings.options.agent.as_ref().or(build.subject.command());
+        let agent = self.options.agent.as_ref().or(build.subject.command());
         let agent = agent.map(|agent| agent.pack(&mut files));
         let job = wire::Job::Install(Install { placement, modules, agent });
         let (of, from) = ((side, placement), &base.as_ref().unwrap_or(&self.base).folder);
@@ -312,8 +304,7 @@ impl<'a> Lab<'a> {
         let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
         let mut symbols = Symbols::parse(&text);
         symbols.set_bpf_lines(&lines).map_err(|why| {
-            let text = format!("{at}: the source lines of BPF programs are damaged: {why}");
-            Failure::new(exit::LAB_FAILED, text)
+            lab_failed(&at, &format!("the source lines of BPF programs are damaged: {why}"))
         })?;
         // Of audit rules the guest has read them itself.
         if let Some(own) = module.hooks.take() {
@@ -361,7 +352,7 @@ impl<'a> Lab<'a> {
         fs::write(&symbols, [wanted, &self.base.symbols].concat())
             .map_err(Failure::cannot_write(&folder))?;
         let mut files = Vec::new();
-        let program = self.program(group).map(|program| program.pack(&mut files));
+        let program = program(group).map(|program| program.pack(&mut files));
         let runs = group.iter().filter(|job| !job.left_out).count();
         let jobs = [wire::Job::Count(specs(group), program, wire::TwoDigits::new(runs))];
         let plugin = Some(plugin::argument(&self.plugin, &symbols, &file));
@@ -370,25 +361,12 @@ impl<'a> Lab<'a> {
         let at = &format!("{build}, {}", group_name(group));
         let answered = Self::answer(spec).map(|(_, answer, _)| answer).map_err(|error| {
             let here = format!("{build}, {}", running(group, &file));
-            error.into_failure(&here, Some(&self.builds.baseline.name), &folder)
+            error.into_failure(&here, Some(&self.builds.builds[0].name), &folder)
         });
         let Answer::Counted(loads) = answered? else { return Err(out_of_turn(at)) };
-        let counted = counted(loads, &file)
-            .map_err(|what| Failure::new(exit::LAB_FAILED, format!("{at}: {what}")))?;
+        let counted = counted(loads, &file).map_err(|what| lab_failed(at, &what))?;
         let _ = fs::remove_file(&symbols);
         if counted.len() == runs { Ok(counted) } else { Err(out_of_turn(at)) }
-    }
-
-    /// What the operations of a group are runs of.
-    fn program(&self, group: &[Job]) -> Option<&Agent> {
-        self.settings.program.as_ref().filter(|_| group.iter().any(|job| job.program))
-    }
-
-    /// A name for what a group's runs without the driver depend on.
-    fn key(&self, group: &[Job]) -> String {
-        let program = self.program(group).map(Agent::id).unwrap_or_default();
-        let text = serde_json::to_string(&specs(group)).unwrap_or_default() + &program;
-        format!("{:.16x}", Sha256::digest(text))
     }
 
     /// One run of a build for each job, all from one restore; a failure of those whose load failed.
@@ -416,16 +394,14 @@ impl<'a> Lab<'a> {
         let (of, from) = ((&*of_build, &*name), &*installed.folder);
         let counted = self.count(of, from, group, &wanted)?;
         let checksums = counted.iter().map(|run| &run.checksum);
-        if self.settings.options.verify
+        if self.options.verify
             && !self.count(of, from, group, &wanted)?.iter().map(|it| &it.checksum).eq(checksums)
         {
-            let text = format!(
-                "{at}: two runs from one snapshot counted differently: please report it, with the output of \
-                 `profiler doctor`"
-            );
-            return Err(Failure::new(exit::LAB_FAILED, text));
+            let why = "two runs from one snapshot counted differently: please report it, with the output of \
+                       `profiler doctor`";
+            return Err(lab_failed(&at, why));
         }
-        let mut without = without.get(&self.key(group)).into_iter().flatten().copied();
+        let mut without = without.get(&key(group)).into_iter().flatten().copied();
         let recordings = group.iter().zip(counted).map(|(job, counted)| {
             let without = if job.cost { without.next().flatten() } else { None };
             match failure_of(&build.given, &of_build, job, &counted.loads) {
@@ -463,7 +439,7 @@ impl<'a> Lab<'a> {
             base: base.as_ref().unwrap_or(&self.base).key.clone(),
             placement: *placement,
             counts_sha256: counted.checksum,
-            agent: self.settings.options.agent.as_ref().map(Agent::words),
+            agent: self.options.agent.as_ref().map(Agent::words),
         });
         let (counts, symbols) = (&counted.counts, &installed.symbols);
         let costs = without.map(|without| exact::costs(counts, &job.run, without)).transpose();
@@ -473,10 +449,8 @@ impl<'a> Lab<'a> {
             exact::fill(&mut recording, counts, handlers, &lines, symbols)
         });
         filled.map_err(|why| {
-            let (file, load) = (&build.given, record::load_name(&job.run));
-            let text =
-                format!("{file}, placement {placement}, {load}: the counts are damaged: {why}");
-            Failure::new(exit::LAB_FAILED, text)
+            let at = format!("{}, {}", self.at(*side, *placement), record::load_name(&job.run));
+            lab_failed(&at, &format!("the counts are damaged: {why}"))
         })?;
         Ok(recording)
     }
@@ -491,9 +465,9 @@ impl<'a> Lab<'a> {
         let guests = tasks.iter().flat_map(|task| &task.guests);
         let with_cost = guests.filter(|group| group.iter().any(|job| job.cost));
         let wanted: BTreeMap<String, &[Job]> =
-            with_cost.map(|group| (self.key(group), *group)).collect();
+            with_cost.map(|group| (key(group), *group)).collect();
         let wanted = Vec::from_iter(wanted);
-        let (found, failure) = parallel(&wanted, self.settings.options.jobs(), |(key, group)| {
+        let (found, failure) = parallel(&wanted, self.options.jobs(), |(key, group)| {
             let kept = self.base.folder.join(format!("without-{key}"));
             let known = fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());
             if let Some(known) = known {
@@ -506,18 +480,17 @@ impl<'a> Lab<'a> {
             let group: Vec<Job> =
                 group.iter().map(|job| Job { left_out: false, ..job.clone() }).collect();
             let counted = self.count((at, &name), &self.base.folder, &group, "")?;
-            let mut failed: Vec<FailedLoad> = Vec::new();
-            let runs = group.iter().zip(&counted).filter(|(job, _)| job.cost);
-            let each = runs.map(|(job, counted)| match failure_of(at, at, job, &counted.loads) {
-                Some(load) => {
-                    failed.push(load);
-                    Ok(None)
-                }
-                None => exact::operation(&counted.counts, &job.run).map(|(_, it)| Some(it)),
-            });
-            let each: Vec<Option<f64>> = each
-                .collect::<Result<_, _>>()
-                .map_err(|why| Failure::new(exit::LAB_FAILED, format!("{at}, {loads}: {why}")))?;
+            let (mut each, mut failed) = (Vec::new(), Vec::new());
+            for (job, counted) in group.iter().zip(&counted).filter(|(job, _)| job.cost) {
+                let failure = failure_of(at, at, job, &counted.loads);
+                let operation =
+                    failure.is_none().then(|| exact::operation(&counted.counts, &job.run));
+                let operation = operation.transpose();
+                let operation =
+                    operation.map_err(|why| lab_failed(&format!("{at}, {loads}"), &why))?;
+                each.push(operation.map(|(_, instructions)| instructions));
+                failed.extend(failure);
+            }
             // Without a place for it the next gate counts it again, and where a load failed, says so again.
             if failed.is_empty() {
                 let text = serde_json::to_vec(&each).unwrap_or_default();
@@ -525,15 +498,12 @@ impl<'a> Lab<'a> {
             }
             Ok((key.clone(), each, failed))
         });
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
-        let mut by_group = HashMap::new();
-        for (key, each, more) in found {
+        let by_group = found.into_iter().map(|(key, each, more)| {
             failed.extend(more);
-            by_group.insert(key, each);
-        }
-        Ok(by_group)
+            (key, each)
+        });
+        let by_group = by_group.collect();
+        failure.map_or(Ok(by_group), Err)
     }
 }
 
@@ -543,7 +513,7 @@ type FailedLoad = (String, Failure);
 /// A run, if no load of it failed.
 type Ran = Result<Recording, FailedLoad>;
 
-/// Instructions of an operation without the driver, of each job of a group that wants them, by the group's [key](Lab::key).
+/// Instructions of an operation without the driver, of each job of a group that wants them, by the group's [key](key).
 type Without = HashMap<String, Vec<Option<f64>>>;
 
 /// That of a job on a build, if a load of it failed; `at` is where it did.
@@ -573,21 +543,21 @@ impl Task<'_> {
 
 /// What a machine is started for.
 enum Step<'a> {
-    Install(usize),
-    /// Jobs on the builds that were installed so, one after the other.
-    Run(Range<usize>, &'a [Job]),
+    Install(&'a Task<'a>),
+    /// Jobs on the builds of these tasks, one after the other.
+    Run(&'a [Task<'a>], &'a [Job]),
 }
 
 /// All steps of these tasks, in an order in which no CPU waits: each build is installed before the runs of the one before it begin.
-fn steps<'a>(tasks: &[Task<'a>]) -> Vec<Step<'a>> {
-    let mut steps = vec![Step::Install(0)];
+fn steps<'a>(tasks: &'a [Task<'a>]) -> Vec<Step<'a>> {
+    let mut steps = Vec::from_iter(tasks.first().map(Step::Install));
     for (at, task) in tasks.iter().enumerate() {
         let (before, next) = (at.checked_sub(1).map(|at| &tasks[at]), tasks.get(at + 1));
-        steps.extend(next.map(|_| Step::Install(at + 1)));
+        steps.extend(next.map(Step::Install));
         for guest in &task.guests {
             if !task.is_in_turn(before, guest) {
                 let builds = 1 + usize::from(task.is_in_turn(next, guest));
-                steps.push(Step::Run(at..at + builds, guest));
+                steps.push(Step::Run(&tasks[at..at + builds], guest));
             }
         }
     }
@@ -604,7 +574,7 @@ fn group_name(group: &[Job]) -> String {
 }
 
 fn job_name(job: &Job) -> String {
-    if job.program {
+    if job.program.is_some() {
         return "program".to_owned();
     }
     let (load, dimensions) = (record::load_name(&job.run), job.run.dimensions.to_string());
@@ -649,6 +619,18 @@ fn running(group: &[Job], counts: &Path) -> String {
     stopped.map_or_else(|| group_name(group), |(_, job)| job_name(job))
 }
 
+/// What the operations of a group are runs of, if not of its loads.
+fn program(group: &[Job]) -> Option<&Agent> {
+    group.iter().find_map(|job| job.program.as_ref())
+}
+
+/// A name for what a group's runs without the driver depend on.
+fn key(group: &[Job]) -> String {
+    let program = program(group).map(Agent::id).unwrap_or_default();
+    let text = serde_json::to_string(&specs(group)).unwrap_or_default() + &program;
+    format!("{:.16x}", Sha256::digest(text))
+}
+
 /// What a guest does for a group: the same text for all builds, as reading it takes instructions.
 fn specs(group: &[Job]) -> Vec<RunSpec> {
     group.iter().map(|job| RunSpec { handlers: Vec::new(), ..job.run.clone() }).collect()
@@ -656,6 +638,10 @@ fn specs(group: &[Job]) -> Vec<RunSpec> {
 
 /// Snapshots of builds that exist at a time: each takes about 90 MB.
 const CHUNK: usize = 6;
+
+fn lab_failed(at: &str, why: &str) -> Failure {
+    Failure::new(exit::LAB_FAILED, format!("{at}: {why}"))
+}
 
 fn out_of_turn(at: &str) -> Failure {
     let text =

@@ -283,13 +283,10 @@ impl Session {
         let handlers = (!self.handlers.is_empty()).then(|| Arc::new(self.handlers.clone()));
         let jobs = self.loads.iter().map(|load| Job {
             part: Some(part(kernel, load.kind)),
-            run: RunSpec::counted(vec![load.kind], load.operations()),
             cost: has_cost(load.kind),
             guest: guest(load.kind).0 as u32,
             wanted: handlers.clone(),
-            program: false,
-            only_if_called: None,
-            left_out: false,
+            ..Job::of(RunSpec::counted(vec![load.kind], load.operations()))
         });
         jobs.collect()
     }

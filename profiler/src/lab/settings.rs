@@ -1,13 +1,14 @@
 //! Options of a lab, their defaults, and what follows from them for each kernel.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use super::agent::Agent;
 use super::plan::{Job, Length, RunSpec};
-use super::subject::Subject;
+use super::subject::{Subject, agent_beside};
+use crate::args::GuestArgs;
 use crate::error::{Failure, exit};
 use crate::load::BuiltinKind;
 use crate::recording::{Clock, Meter};
@@ -46,14 +47,10 @@ const TIMEOUT: Duration = Duration::from_secs(10 * 60);
 pub struct Options {
     /// Kernels to boot; by default those that the modules were built for.
     pub kernels: Vec<String>,
-    /// The only subject, or the baseline: one for each kernel.
-    pub baseline: Vec<Subject>,
-    /// Parameters of the module.
-    pub baseline_params: String,
-    /// The subjects to compare with the baseline, if any.
-    pub candidate: Vec<Subject>,
-    /// Parameters of these.
-    pub candidate_params: String,
+    /// The only subject, or the baseline, and what is compared with it, if anything: one for each kernel.
+    pub subjects: [Vec<Subject>; 2],
+    /// Parameters of the modules of each side.
+    pub params: [String; 2],
     /// What runs beside the driver.
     pub agent: Option<Agent>,
     /// What is measured.
@@ -80,19 +77,6 @@ pub struct Options {
     pub logs: Option<PathBuf>,
 }
 
-/// How one kernel is measured.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// What was asked for.
-    pub(super) options: Options,
-    /// What is measured.
-    pub work: Vec<Job>,
-    /// What jobs run as their operations, where they say so.
-    pub program: Option<Agent>,
-    /// A folder for the files of this kernel's guests.
-    pub(super) folder: PathBuf,
-}
-
 /// The default length of a run with these loads.
 pub fn usual_length(meter: Meter, loads: &[BuiltinKind]) -> Length {
     Length::Operations(match meter {
@@ -107,10 +91,8 @@ impl Options {
     pub fn counted() -> Self {
         Self {
             kernels: Vec::new(),
-            baseline: Vec::new(),
-            baseline_params: String::new(),
-            candidate: Vec::new(),
-            candidate_params: String::new(),
+            subjects: Default::default(),
+            params: Default::default(),
             agent: None,
             run: RunSpec::counted(Vec::new(), OPERATIONS_IF_EXACT),
             placements: None,
@@ -126,16 +108,29 @@ impl Options {
         }
     }
 
+    /// The same with the subjects of each side, and with what is named beside them.
+    ///
+    /// # Errors
+    /// If one cannot be read, or files are for none.
+    pub fn given(sides: [&[PathBuf]; 2], guests: &GuestArgs) -> Result<Self, Failure> {
+        let [baseline, candidate] =
+            sides.map(|given| Subject::all(given, &guests.agent.agent_file));
+        let subjects = [baseline?, candidate?];
+        let has_command = subjects.iter().flatten().any(Subject::is_command);
+        let agent = agent_beside(&guests.agent, has_command)?;
+        Ok(Self { subjects, agent, logs: guests.logs.clone(), ..Self::counted() })
+    }
+
     /// Refuses options that contradict each other.
     ///
     /// # Errors
     /// Names the contradiction.
     pub fn check(&self) -> Result<(), Failure> {
-        let (run, baseline, candidate) = (&self.run, &self.baseline, &self.candidate);
+        let (run, [baseline, candidate]) = (&self.run, &self.subjects);
         let (virtual_time, exact) = (run.clock == Clock::Virtual, run.meter == Meter::Exact);
-        let mut sides = [baseline, candidate].into_iter();
+        let mut sides = self.subjects.iter();
         let is_many = sides.any(|of| of.len() > 1 && of.iter().any(Subject::is_command));
-        let is_command = baseline.iter().chain(candidate).any(Subject::is_command);
+        let is_command = self.subjects.iter().flatten().any(Subject::is_command);
         let why = if virtual_time && self.cpus.is_some_and(|cpus| cpus != 1) {
             "virtual time needs one CPU: leave out --cpus, or say --clock wall"
         } else if exact && !virtual_time {
@@ -164,37 +159,32 @@ impl Options {
         Err(Failure::new(exit::USAGE, why))
     }
 
-    /// The settings for one kernel, whose guests have their files in `folder`.
-    pub fn settings(&self, folder: &Path) -> Settings {
+    /// The run that was asked for.
+    pub fn job(&self) -> Job {
         let run = self.run.clone();
         let counted = matches!(run.length, Length::Operations(_)) && run.rate.is_none();
         let cost = self.cost
             && run.meter == Meter::Exact
             && counted
             && matches!(run.loads.as_slice(), [kind] if has_cost(*kind));
-        let work = vec![Job {
-            part: None,
-            run,
-            cost,
-            guest: 0,
-            wanted: None,
-            program: false,
-            only_if_called: None,
-            left_out: false,
-        }];
-        Settings { options: self.clone(), work, program: None, folder: folder.to_owned() }
+        Job { cost, ..Job::of(run) }
+    }
+
+    /// Whether two builds are compared.
+    fn is_pair(&self) -> bool {
+        !self.subjects[1].is_empty()
     }
 
     /// Numbers of the placements of each build, where instructions are counted.
     pub(super) fn placements(&self) -> Range<u32> {
-        let usual = if self.candidate.is_empty() { 1 } else { FIRST_PLACEMENTS as u32 };
+        let usual = if self.is_pair() { FIRST_PLACEMENTS as u32 } else { 1 };
         0..self.placements.unwrap_or(usual)
     }
 
     /// Where probes measure, boots, and in each the runs, or rounds of ABBA.
     pub(super) fn boots(&self) -> [u32; 2] {
         // Two rounds of ABBA in two boots: enough runs for a gate over many handlers.
-        let usual = if self.candidate.is_empty() { 1 } else { 2 };
+        let usual = if self.is_pair() { 2 } else { 1 };
         [self.boots, self.repeat].map(|given| given.unwrap_or(usual))
     }
 
@@ -234,6 +224,8 @@ pub fn has_cost(kind: BuiltinKind) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn module(file: &str) -> Subject {
@@ -246,21 +238,22 @@ mod tests {
             handlers: vec!["bind_*".to_owned()],
             ..RunSpec::counted(vec![BuiltinKind::Bind], 9)
         };
-        Options { baseline: vec![module("d.ko")], run, cost: true, ..Options::counted() }
+        let subjects = [vec![module("d.ko")], Vec::new()];
+        Options { subjects, run, cost: true, ..Options::counted() }
     }
 
     #[test]
     fn virtual_time_counts_operations() {
-        let two = Options { candidate: vec![module("b.ko")], ..options() };
+        let subjects = ["d.ko", "b.ko"].map(|file| vec![module(file)]);
+        let two = Options { subjects, ..options() };
         assert_eq!((two.boots(), two.placements()), ([2, 2], 0..3));
         let one = Options { boots: Some(2), ..options() };
         assert_eq!((one.boots(), one.placements(), one.cpus()), ([2, 1], 0..1, 1));
-        let folder = Path::new("/lab/kernel-0");
-        let work = one.settings(folder).work;
-        assert_eq!(work[0].run, one.run);
-        assert!(!work[0].cost, "probes do not count operations");
+        let job = one.job();
+        assert_eq!(job.run, one.run);
+        assert!(!job.cost, "probes do not count operations");
         let run = RunSpec { meter: Meter::Exact, ..options().run };
-        assert!(Options { run, ..options() }.settings(folder).work[0].cost);
+        assert!(Options { run, ..options() }.job().cost);
         let usual = |meter, kind| usual_length(meter, &[BuiltinKind::Bind, kind]);
         assert_eq!(usual(Meter::Exact, BuiltinKind::Bind), Length::Operations(1_000));
         assert_eq!(usual(Meter::Probes, BuiltinKind::Bind), Length::Operations(20_000));
@@ -289,11 +282,12 @@ mod tests {
         let boots = Options { run: exact.clone(), boots: Some(2), ..options() };
         assert!(refused(&boots).contains("--placements"));
         assert!(refused(&Options { verify: true, ..options() }).contains("--meter exact"));
-        let baseline = vec![module("a.ko"), module("b.ko")];
-        let uneven = Options { baseline, candidate: vec![module("c.ko")], ..options() };
+        let subjects = [vec![module("a.ko"), module("b.ko")], vec![module("c.ko")]];
+        let uneven = Options { subjects, ..options() };
         assert!(refused(&uneven).contains("as many"));
         let agent = Subject::of(Path::new("run: sh -c true"), &[]).unwrap();
-        let command = Options { baseline: vec![agent.clone()], ..options() };
+        let subjects = [vec![agent.clone()], Vec::new()];
+        let command = Options { subjects, ..options() };
         assert!(refused(&command).contains("for --meter exact"));
         let two = Options { run: exact, agent: agent.command().cloned(), ..command };
         assert!(refused(&two).contains("measured alone"));

@@ -1,6 +1,7 @@
 //! Runs of one load with more and more to walk over.
 
-use super::{Measured, Options, Settings, builds, private_folder, run_with_progress};
+use super::plan::Job;
+use super::{Measured, Options, builds, private_folder, run_with_progress};
 use crate::error::{Failure, exit};
 use crate::load::Points;
 use crate::progress::Progress;
@@ -17,15 +18,13 @@ pub fn measure(
     options.check()?;
     let folder = private_folder("profiler-slope-")?;
     let bench = builds::of_kernels(options, folder.path())?.swap_remove(0);
-    let mut settings: Settings = options.settings(folder.path());
-    let one = settings.work.swap_remove(0);
+    let mut jobs = Vec::new();
     // A guest has as many ancestors as its first run asks for.
     for (guest, number) in (0..).zip(&points.numbers) {
-        let mut job = one.clone();
-        (job.guest, job.part) = (guest, Some(points.part(*number)));
+        let mut job = Job { guest, part: Some(points.part(*number)), ..options.job() };
         job.run.dimensions =
             points.dimensions(*number).map_err(|why| Failure::new(exit::USAGE, why))?;
-        settings.work.push(job);
+        jobs.push(job);
     }
-    Ok(run_with_progress(&bench, &settings, progress))
+    Ok(run_with_progress(&bench, options, &jobs, progress))
 }

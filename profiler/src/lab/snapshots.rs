@@ -11,11 +11,11 @@ use std::time::{Duration, Instant, SystemTime};
 use profiler_vm::{KernelImage, catch_signals, find_program};
 use serde::{Deserialize, Serialize};
 
-use super::Settings;
 use super::cache::{self, touch};
 use super::initramfs::guest_program;
 use super::machine::{self, MEMORY_FILE, Machine, MachineError, Spec, Start};
 use super::memory;
+use super::{KernelBuilds, Options};
 use crate::error::{Failure, exit};
 use crate::kernel::btf::Btf;
 use crate::kernel::hooks::{self, Reader};
@@ -105,19 +105,20 @@ impl Base {
 /// # Errors
 /// If the kernel does not boot, or nothing can be written.
 pub(super) fn base(
-    kernel: &KernelImage,
-    settings: &Settings,
+    builds: &KernelBuilds,
+    options: &Options,
     arguments: &str,
     say: &dyn Fn(&str),
 ) -> Result<Base, Failure> {
-    let key = key(kernel, &settings.options.memory, arguments)?;
+    let KernelBuilds { kernel, folder, .. } = builds;
+    let key = key(kernel, &options.memory, arguments)?;
     let release = &kernel.release;
     let name = format!("{release}-{}", &key[..16]);
     let Some(cache) = cache() else {
         say(
             "no folder of the user's own for snapshots: set XDG_CACHE_HOME or HOME; this one is not kept",
         );
-        return make(kernel, settings, arguments, &settings.folder.join(name), key);
+        return make(builds, options, arguments, &folder.join(name), key);
     };
     let folder = cache.join(&name);
     if let Some(base) = Base::open(&folder, &key) {
@@ -137,7 +138,7 @@ pub(super) fn base(
         .prefix(".new-")
         .tempdir_in(&cache)
         .map_err(Failure::cannot_write(&cache))?;
-    let made = make(kernel, settings, arguments, &new.path().join("snapshot"), key)?;
+    let made = make(builds, options, arguments, &new.path().join("snapshot"), key)?;
     match fs::rename(&made.folder, &folder) {
         Ok(()) => forget_oldest(&folder),
         // Another process was faster.
@@ -163,14 +164,14 @@ fn key(kernel: &KernelImage, memory: &str, arguments: &str) -> Result<String, Fa
 }
 
 fn make(
-    kernel: &KernelImage,
-    settings: &Settings,
+    builds: &KernelBuilds,
+    options: &Options,
     arguments: &str,
     folder: &Path,
     key: String,
 ) -> Result<Base, Failure> {
     fs::create_dir_all(folder).map_err(Failure::cannot_write(folder))?;
-    let Settings { options, folder: scratch, .. } = settings;
+    let KernelBuilds { kernel, folder: scratch, .. } = builds;
     let machine_folder = scratch.join("base");
     let begun = Instant::now();
     let start = Start::Boot(arguments);

@@ -9,7 +9,7 @@ use super::agent::Agent;
 use super::plan::{Job, Length};
 use super::session::Session;
 use super::subject::{self, Subject};
-use super::{Options, Settings, builds, has_cost, private_folder, run_each};
+use super::{Options, builds, has_cost, private_folder, run_with_progress};
 use crate::args::TaxArgs;
 use crate::error::{Failure, bail, exit};
 use crate::export::tax::Column;
@@ -51,24 +51,23 @@ fn names(kinds: &[BuiltinKind], program: Option<&Agent>) -> Vec<String> {
 pub fn measure(args: &TaxArgs, progress: &mut Progress) -> Result<Taxed, Failure> {
     let (kinds, program) = (kinds(args)?, program(args)?);
     let loads = names(&kinds, program.as_ref());
-    let jobs = jobs(&kinds, program.as_ref().and(loads.last()).map(String::as_str));
+    let jobs = jobs(&kinds, program.zip(loads.last()));
     let folder = private_folder("profiler-tax-")?;
     // All of them are read before anything is measured.
     let mut benches = Vec::new();
     for (number, (given, options)) in options(args)?.into_iter().enumerate() {
         let below = folder.path().join(number.to_string());
-        let found = builds::of_kernels(&options, &below)?;
-        benches.extend(found.into_iter().map(|bench| (given, bench, options.settings(&below))));
+        let bench = builds::of_kernels(&options, &below)?.swap_remove(0);
+        benches.push((given, bench, options));
     }
     let mut taxed = Taxed { columns: Vec::new(), loads, failure: None };
-    for (given, bench, settings) in benches {
+    for (given, bench, options) in benches {
         progress.say(&format!("with {given}"));
-        let program = program.clone();
-        let settings = Settings { work: jobs.clone(), program, ..settings };
-        let measured = run_each(&bench, &settings, progress);
-        if !measured.baseline.is_empty() {
+        let measured = run_with_progress(&bench, &options, &jobs, progress);
+        let [runs, _] = measured.runs;
+        if !runs.is_empty() {
             let label = label(given, &taxed.columns);
-            taxed.columns.push(Column { given: given.clone(), label, runs: measured.baseline });
+            taxed.columns.push(Column { given: given.clone(), label, runs });
         }
         if measured.failure.is_some() {
             return Ok(Taxed { failure: measured.failure, ..taxed });
@@ -124,8 +123,8 @@ fn options(args: &TaxArgs) -> Result<Vec<(&String, Options)>, Failure> {
         let agent = agent.clone().filter(|_| !subject.is_command());
         let options = Options {
             kernels: vec![args.kernel.clone()],
-            baseline: vec![subject],
-            baseline_params: params.to_owned(),
+            subjects: [vec![subject], Vec::new()],
+            params: [params.to_owned(), String::new()],
             agent,
             logs: args.guests.logs.clone(),
             ..Options::counted()
@@ -157,13 +156,14 @@ fn label(given: &str, columns: &[Column]) -> String {
 
 /// Each load twice in one guest: once for one operation, as functions are counted while a load sets itself up, too. Runs of a program
 /// are a load of this name.
-fn jobs(kinds: &[BuiltinKind], program: Option<&str>) -> Vec<Job> {
+fn jobs(kinds: &[BuiltinKind], program: Option<(Agent, &String)>) -> Vec<Job> {
     let mut jobs = Session::of_loads(kinds).work(None);
-    if let Some(name) = program {
+    if let Some((program, name)) = program {
         // It starts a process, as that load does.
         for mut job in Session::of_loads(&[BuiltinKind::Execve]).work(None) {
             job.run.length = Length::Operations(RUNS);
-            jobs.push(Job { part: Some(name.to_owned()), guest: u32::MAX, program: true, ..job });
+            let (part, program) = (Some(name.clone()), Some(program.clone()));
+            jobs.push(Job { part, guest: u32::MAX, program, ..job });
         }
     }
     let twice = jobs.into_iter().flat_map(|many| {
@@ -210,8 +210,9 @@ mod tests {
     #[test]
     fn each_load_is_made_twice_in_one_guest() {
         let loads = [BuiltinKind::Execve, BuiltinKind::Stat, BuiltinKind::Getppid];
-        let jobs = jobs(&loads, Some("run: sh -c 'exit 0'"));
-        let programs: Vec<bool> = jobs.iter().map(|job| job.program).collect();
+        let program = Agent::new("sh -c 'exit 0'", &[]).unwrap();
+        let jobs = jobs(&loads, Some((program, &"run: sh -c 'exit 0'".to_owned())));
+        let programs: Vec<bool> = jobs.iter().map(|job| job.program.is_some()).collect();
         assert_eq!(programs, [false, false, false, false, false, false, true, true]);
         let of = |job: &Job| (job.part.clone().unwrap(), job.run.length, job.cost);
         let made: Vec<_> = jobs.iter().map(of).collect();

@@ -4,7 +4,7 @@ use crate::cli::lab::LabArgs;
 use crate::cmd::sides::check_parameters;
 use crate::error::{Failure, exit};
 use crate::lab::plan::{Length, RunSpec};
-use crate::lab::subject::{Subject, agent_beside};
+use crate::lab::subject::Subject;
 use crate::lab::{Options, usual_length};
 use crate::load_profile::{Hook, Library};
 use crate::recording::Meter;
@@ -16,17 +16,13 @@ use crate::recording::Meter;
 /// other.
 pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
     let meter = args.meter();
-    let further = &args.guests.agent.agent_file;
     let baseline = if args.baseline.is_empty() { &args.module } else { &args.baseline };
-    let mut baseline = Subject::all(baseline, further)?;
-    let candidate = Subject::all(&args.candidate, further)?;
-    let has_command = baseline.iter().chain(&candidate).any(Subject::is_command);
-    let mut agent = agent_beside(&args.guests.agent, has_command)?;
-    // Without a driver it is what is measured.
-    if baseline.is_empty() {
-        baseline.extend(agent.take().map(Subject::Command));
+    let mut given = Options::given([baseline, &args.candidate], &args.guests)?;
+    // Without a driver the agent is what is measured.
+    if given.subjects[0].is_empty() {
+        given.subjects[0].extend(given.agent.take().map(Subject::Command));
     }
-    let is_command = baseline.iter().any(Subject::is_command);
+    let is_command = given.subjects[0].iter().any(Subject::is_command);
     let hook = args.profile.as_deref().map(|name| of_profile(args, name)).transpose()?;
     let Hook { handlers, parameter, builtin, .. } = hook.unwrap_or_default();
     let handlers = handlers.into_iter().map(|handler| handler.name).collect();
@@ -36,7 +32,7 @@ pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
     // Of a load profile a command gets the load alone: the handlers are a driver's.
     let enabled = parameter.filter(|_| !is_command).map(|name| format!("{name}=1"));
     let own = [&args.baseline_params, &args.candidate_params];
-    let [baseline_params, candidate_params] = own.map(|own| {
+    let params = own.map(|own| {
         let all = [enabled.as_deref().unwrap_or(""), &args.module_params, own].map(str::trim);
         all.into_iter().filter(|params| !params.is_empty()).collect::<Vec<_>>().join(" ")
     });
@@ -54,11 +50,7 @@ pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
     };
     let options = Options {
         kernels: args.kernel.clone(),
-        baseline,
-        baseline_params,
-        candidate,
-        candidate_params,
-        agent,
+        params,
         run,
         placements: args.placements,
         repeat: args.repeat,
@@ -69,7 +61,7 @@ pub(super) fn of(args: &LabArgs) -> Result<Options, Failure> {
         timeout: args.timeout,
         cost: !args.no_cost,
         verify: args.verify && meter == Meter::Exact,
-        logs: args.guests.logs.clone(),
+        ..given
     };
     options.check()?;
     check_parameters(&options, &args.module_params, own)?;
@@ -138,13 +130,16 @@ mod tests {
     #[test]
     fn an_agent_without_a_driver_is_what_is_measured() {
         let agent = options("--agent sh --profile connect").unwrap();
-        assert!(agent.baseline[0].command().is_some() && agent.agent.is_none());
+        assert!(agent.subjects[0][0].command().is_some() && agent.agent.is_none());
         assert_eq!(
             (agent.run.handlers, agent.run.loads),
             (vec!["*".to_owned()], vec![BuiltinKind::Connect])
         );
         let beside = options("-m d.ko --agent sh --builtin bind").unwrap();
-        assert_eq!((beside.baseline, beside.agent.is_some()), (vec![module("d.ko")], true));
+        assert_eq!(
+            (beside.subjects, beside.agent.is_some()),
+            ([vec![module("d.ko")], Vec::new()], true)
+        );
         for (line, why) in [
             ("--agent sh --builtin bind --module-params x=1", "module parameters are for a driver"),
             ("-m d.ko --builtin bind --agent-file x", "is for --agent"),
@@ -158,18 +153,15 @@ mod tests {
     #[test]
     fn arguments_become_values() {
         let one = options("-m d.ko -H a,b --builtin bind --operations 5 --no-cost").unwrap();
-        assert_eq!((one.baseline, one.candidate), (vec![module("d.ko")], Vec::new()));
+        assert_eq!(one.subjects, [vec![module("d.ko")], Vec::new()]);
         assert_eq!((one.run.length, one.cost), (Length::Operations(5), false));
         let two = options(
             "--baseline a.ko --candidate b.ko -H x --builtin bind --module-params m=1 \
              --candidate-params c=2 --duration 3s",
         )
         .unwrap();
-        assert_eq!((two.baseline, two.candidate), (vec![module("a.ko")], vec![module("b.ko")]));
-        assert_eq!(
-            (two.baseline_params.as_str(), two.candidate_params.as_str()),
-            ("m=1", "m=1 c=2")
-        );
+        assert_eq!(two.subjects, [vec![module("a.ko")], vec![module("b.ko")]]);
+        assert_eq!(two.params, ["m=1", "m=1 c=2"]);
         assert_eq!(two.run.length, Length::Time(std::time::Duration::from_secs(3)));
         let all = options("-m d.ko --builtin bind").unwrap();
         assert_eq!(all.run.handlers, ["*"]);

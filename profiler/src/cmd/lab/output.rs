@@ -44,13 +44,13 @@ impl Outputs {
         &mut self,
         number: usize,
         bench: &KernelBuilds,
-        measured: Measured,
+        mut measured: Measured,
     ) -> Result<Option<Failure>, Failure> {
-        let Measured { baseline, candidate, failure, .. } = measured;
+        let (is_only, failure) = (bench.builds.len() == 1, measured.take_failure());
         let mut written = Ok(());
         let mut text = String::new();
-        let label = if bench.candidate.is_some() { "baseline" } else { "" };
-        let sides = [(label, baseline), ("candidate", candidate)].into_iter().zip(bench.builds());
+        let labels = if is_only { ["", ""] } else { ["baseline", "candidate"] };
+        let sides = labels.into_iter().zip(measured.runs).zip(&bench.builds);
         for (side, ((label, runs), build)) in sides.enumerate() {
             if runs.is_empty() {
                 continue;
@@ -59,9 +59,7 @@ impl Outputs {
             if let Some(file) = self.0.get_mut(number).and_then(|files| files[side].take()) {
                 let bytes = match series.runs.as_slice() {
                     // A single run is not part of a series, so it has no place in one.
-                    [run] if bench.candidate.is_none() => {
-                        Recording { place: None, ..run.clone() }.to_json()
-                    }
+                    [run] if is_only => Recording { place: None, ..run.clone() }.to_json(),
                     _ => series.to_json(),
                 };
                 written = written.and(file.commit(&bytes));

@@ -52,16 +52,16 @@ impl Options {
     /// What differs between the builds; `None` if that is not known.
     pub fn changed(&self) -> Option<Changed> {
         let pairs: Vec<(&Path, &Path)> = self.pairs().collect();
-        let is_each =
-            pairs.len() == self.lab.baseline.len() && pairs.len() == self.lab.candidate.len();
+        let is_each = self.lab.subjects.iter().all(|of| of.len() == pairs.len());
         Changed::between(pairs).filter(|_| is_each)
     }
 
     /// The builds of a driver for one kernel each.
     fn pairs(&self) -> impl Iterator<Item = (&Path, &Path)> {
-        self.lab.baseline.iter().filter_map(Subject::module).filter_map(|base| {
+        let [base, candidates] = &self.lab.subjects;
+        base.iter().filter_map(Subject::module).filter_map(|base| {
             let wanted = Some(target_of(base)?);
-            let mut candidates = self.lab.candidate.iter().filter_map(Subject::module);
+            let mut candidates = candidates.iter().filter_map(Subject::module);
             Some((base, candidates.find(|other| target_of(other) == wanted)?))
         })
     }
@@ -107,7 +107,7 @@ pub struct Planned {
     /// The part of it that is measured.
     measured: Session,
     /// Removed with it, and what is in it: the builds, the program, the VMs' files.
-    folder: PrivateFolder,
+    _folder: PrivateFolder,
     benches: Vec<KernelBuilds>,
     /// For each kernel, if there is a cache.
     cached: Vec<Cached>,
@@ -135,14 +135,22 @@ impl Planned {
             _ => session.clone(),
         };
         let own_params = options.own_params.each_ref();
-        [options.lab.baseline_params, options.lab.candidate_params] = own_params
+        options.lab.params = own_params
             .map(|own| session.clone().with_parameters(&BTreeMap::new(), own).module_params);
         options.lab.check()?;
         let folder = private_folder("profiler-gate-")?;
         let benches = builds::of_kernels(&options.lab, folder.path())?;
         let (cached, no_cache) = (Vec::new(), None);
-        let mut planned =
-            Self { options, changed, session, measured, folder, benches, cached, no_cache };
+        let mut planned = Self {
+            options,
+            changed,
+            session,
+            measured,
+            _folder: folder,
+            benches,
+            cached,
+            no_cache,
+        };
         if let Some(folder) = &planned.options.cache {
             match planned.cached(folder) {
                 Ok(cached) => planned.cached = cached,
@@ -165,14 +173,14 @@ impl Planned {
     /// What the baseline's runs on a kernel depend on.
     fn key(&self, number: usize) -> std::io::Result<String> {
         let (bench, lab) = (&self.benches[number], &self.options.lab);
+        let subject = &bench.builds[0].subject;
         let qemu = find_program(bench.kernel.arch.qemu()).unwrap_or_default();
         let program = Path::new("/proc/self/exe");
         let work = self.session.work(self.kernel(number));
-        let what = (work, &lab.memory, &lab.agent, bench.baseline.subject.command());
-        let module = bench.baseline.subject.module();
+        let what = (work, &lab.memory, &lab.agent, subject.command());
         let files: Vec<&Path> =
-            [program, &qemu, &bench.kernel.path].into_iter().chain(module).collect();
-        cache::key(&files, &[&format!("{what:?}"), &lab.baseline_params])
+            [program, &qemu, &bench.kernel.path].into_iter().chain(subject.module()).collect();
+        cache::key(&files, &[&format!("{what:?}"), &lab.params[0]])
     }
 
     /// The name of a kernel where there are several.
@@ -198,7 +206,7 @@ impl Planned {
         for (side, params) in own.filter(|(_, params)| !params.is_empty()) {
             text.push_str(&format!("{side:<9} loaded with {params}, too\n"));
         }
-        let subjects = lab.baseline.iter().chain(&lab.candidate);
+        let subjects = lab.subjects.iter().flatten();
         for agent in lab.agent.iter().chain(subjects.filter_map(Subject::command)) {
             text.push_str(&format!("subject   {}\n", agent.words()));
         }
@@ -321,8 +329,8 @@ impl Planned {
     /// With what they differ in.
     pub fn check_release(&self, release: &[Run]) -> Result<(), Failure> {
         let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
-        let module = self.benches.first().map_or("", |bench| &bench.baseline.name);
-        let params = &self.options.lab.candidate_params;
+        let module = self.benches.first().map_or("", |bench| &bench.builds[0].name);
+        let params = &self.options.lab.params[1];
         for Run { name, recording } in release {
             if let Some(why) = unlike(recording, &kernels, module, params) {
                 let text = format!(
@@ -388,7 +396,7 @@ fn words(params: &str) -> BTreeSet<&str> {
 
 /// Reads both builds and all load profiles.
 fn choose(options: &Options) -> Result<Session, Failure> {
-    let subjects = options.lab.baseline.iter().chain(&options.lab.candidate);
+    let subjects = options.lab.subjects.iter().flatten();
     let (mut names, mut found) = (Vec::new(), Vec::new());
     for file in subjects.filter_map(Subject::module) {
         names.push(prepare::inspect(file)?.name);
@@ -402,7 +410,7 @@ fn choose(options: &Options) -> Result<Session, Failure> {
         .filter(|listed| !listed.hidden)
         .map(|listed| listed.profile)
         .collect::<Result<_, _>>()?;
-    let command = options.lab.baseline.iter().find_map(Subject::command);
+    let command = options.lab.subjects[0].iter().find_map(Subject::command);
     let other = command.map(|agent| agent.installs).unwrap_or_default().module();
     let name = names.first().map_or(other, String::as_str);
     Session::choose(name, &found, &profiles, &options.handlers)

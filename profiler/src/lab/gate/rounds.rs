@@ -10,7 +10,8 @@ use crate::error::{Failure, exit};
 use crate::lab::plan::Job;
 use crate::lab::runs::{Lab, tasks};
 use crate::lab::session::Reach;
-use crate::lab::{Measured, Settings, count};
+use crate::lab::subject::Subject;
+use crate::lab::{Measured, count};
 use crate::load::BuiltinKind;
 use crate::progress::Progress;
 use crate::recording::unlike::What;
@@ -57,11 +58,9 @@ impl<'a> Rounds<'a> {
 
     /// Measures each kernel until the placements agree about the limits of the rule.
     pub(super) fn all(&mut self) -> Result<(), Failure> {
-        for number in 0..self.planned.benches.len() {
-            let folder = self.planned.folder.path().join(format!("kernel-{number}"));
-            let settings: Settings = self.planned.options.lab.settings(&folder);
-            let bench = &self.planned.benches[number];
-            let lab = Lab::open(bench, &settings, &|line| self.progress.say(line))?;
+        let Planned { benches, options, .. } = self.planned;
+        for (number, bench) in benches.iter().enumerate() {
+            let lab = Lab::open(bench, &options.lab, &|line| self.progress.say(line))?;
             self.kernel(number, &lab)?;
         }
         Ok(())
@@ -122,8 +121,9 @@ impl<'a> Rounds<'a> {
 
     /// Takes out the baseline's runs that call nothing which differs: the candidate has none of these.
     fn take_alike(&mut self, jobs: &[Job], measured: &mut Measured) -> Vec<Recording> {
-        let guests = alike(jobs, &measured.baseline);
-        let alike = measured.baseline.extract_if(.., |run| {
+        let [baseline, _] = &mut measured.runs;
+        let guests = alike(jobs, baseline);
+        let alike = baseline.extract_if(.., |run| {
             job_of(run, jobs).is_some_and(|(_, guest)| guests.contains(&guest))
         });
         let alike: Vec<Recording> = alike.collect();
@@ -135,9 +135,8 @@ impl<'a> Rounds<'a> {
     fn reached(&mut self, kernel: Option<&str>, measured: &Measured, alike: &[Recording]) -> Reach {
         let Planned { session, options, .. } = self.planned;
         // Recordings are large: copied only where some are of both.
-        let sides = [&measured.baseline[..], &measured.candidate];
-        let [base, candidate] = sides.map(|runs| match alike {
-            [] => Cow::Borrowed(runs),
+        let [base, candidate] = measured.runs.each_ref().map(|runs| match alike {
+            [] => Cow::Borrowed(&runs[..]),
             alike => Cow::Owned([runs, alike].concat()),
         });
         let [base, candidate] = [&*base, &*candidate];
@@ -158,7 +157,7 @@ impl<'a> Rounds<'a> {
         ) {
             Some(found) => {
                 // Where a BPF program is attached may not be known, so its name is all there is.
-                if options.lab.baseline.iter().all(|subject| subject.command().is_none()) {
+                if !options.lab.subjects[0].iter().any(Subject::is_command) {
                     reach.unreached.clear();
                 }
                 self.registered.get_or_insert_default().add(found, kernel);
@@ -171,10 +170,7 @@ impl<'a> Rounds<'a> {
     /// Keeps which loads failed; if the first placement has nothing to judge that is why.
     fn keep_failed(&mut self, measured: &mut Measured, is_first: bool) {
         let mut failed = std::mem::take(&mut measured.failed);
-        if is_first
-            && measured.failure.is_none()
-            && (measured.baseline.is_empty() || measured.candidate.is_empty())
-        {
+        if is_first && measured.failure.is_none() && measured.runs.iter().any(Vec::is_empty) {
             measured.failure = failed.pop_first().map(|(_, failure)| failure);
         }
         for (load, failure) in failed {
@@ -197,7 +193,7 @@ impl<'a> Rounds<'a> {
     /// Keeps runs, with the handlers that are judged there.
     fn add(&mut self, number: usize, measured: &Measured) {
         let bench = &self.planned.benches[number];
-        let sides = [&measured.baseline, &measured.candidate].into_iter().zip(bench.builds());
+        let sides = measured.runs.iter().zip(&bench.builds);
         for (kept, (runs, build)) in self.runs.iter_mut().zip(sides) {
             let mut runs = runs.clone();
             self.reach[number].keep(&mut runs);
@@ -242,7 +238,7 @@ fn both(
             && jobs.any(|job| lacks(&known[side as usize], job, number))
     });
     let mut measured = count(lab, &tasks, progress);
-    for (known, more) in known.iter_mut().zip([&mut measured.baseline, &mut measured.candidate]) {
+    for (known, more) in known.iter_mut().zip(&mut measured.runs) {
         known.retain(|run| more.iter().all(|new| new.place != run.place));
         known.append(more);
         let of_jobs = known.iter().filter(|run| {
