@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::count::{Beside, Calls, Counter, Node, ROOT};
+use crate::count::{Beside, Calls, Code, Counter, Node, ROOT};
 use crate::files;
+use crate::symbols::Function;
 
 /// Writes all counts to `path`, which is complete or not there.
 pub(crate) fn write(counter: &Counter, path: &Path) -> io::Result<()> {
@@ -17,53 +18,60 @@ pub(crate) fn write(counter: &Counter, path: &Path) -> io::Result<()> {
 }
 
 fn write_all(counter: &Counter, path: &Path) -> io::Result<()> {
-    let mut out = BufWriter::new(files::create(path)?);
-    writeln!(out, "profiler-qemu 1")?;
     let mut used: Vec<u32> = counter.nodes.iter().map(|node| node.function).collect();
     used.sort_unstable();
     used.dedup();
-    for id in used {
-        let function = &counter.symbols.functions[id as usize];
-        let module = if function.module.is_empty() { "-" } else { &function.module };
-        writeln!(out, "function {id} {:x} {} {module}", function.address, function.name)?;
-    }
+    let functions = used.into_iter().map(|id| {
+        let Function { address, name, module } = &counter.symbols.functions[id as usize];
+        let module = if module.is_empty() { "null".to_owned() } else { format!("{module:?}") };
+        format!(r#""{id}":[{address},{name:?},{module}]"#)
+    });
     let mut watched: Vec<_> = counter.calls.iter().collect();
     watched.sort_unstable_by_key(|(id, _)| **id);
-    for (id, calls) in watched {
-        let Calls { entered, ended, abandoned, interrupted, interrupts, beside, .. } = calls;
-        let Beside { half_iterations, ordering } = beside;
-        let iterations = half_iterations / 2;
-        write!(out, "calls {id} {entered} {ended} {abandoned} {interrupted} {interrupts} ")?;
-        writeln!(out, "{iterations} {ordering}")?;
-        distribution(&mut out, &format!("inclusive {id}"), &calls.inclusive)?;
-        distribution(&mut out, &format!("own {id}"), &calls.own)?;
-    }
-    for (id, node) in counter.nodes.iter().enumerate() {
-        let parent = if node.parent == ROOT { "-".to_owned() } else { node.parent.to_string() };
-        let Node { function, calls, sums, .. } = node;
+    let calls = watched.into_iter().map(|(id, calls)| of_calls(*id, calls));
+    let nodes = counter.nodes.iter().map(|node| {
+        let Node { parent, function, calls, sums, .. } = node;
+        let parent = if *parent == ROOT { "null".to_owned() } else { parent.to_string() };
         let (instructions, iterations) = (sums.instructions, sums.beside.half_iterations / 2);
-        writeln!(out, "node {id} {parent} {function} {calls} {instructions} {iterations}")?;
-    }
-    for cell in counter.cells.iter().filter(|cell| cell.times > 0) {
-        let code = &counter.code[cell.code as usize];
-        write!(out, "code {} {} {:x}", cell.node, cell.times, code.address)?;
-        for size in &code.sizes {
-            write!(out, " {size}")?;
-        }
-        writeln!(out)?;
-    }
-    distribution(&mut out, "operation", &counter.operations)?;
-    distribution(&mut out, "within", &counter.within)?;
-    writeln!(out, "operations {} {}", counter.beside.half_iterations / 2, counter.elsewhere)?;
-    writeln!(out, "end")?;
-    out.into_inner().map_err(|error| error.into_error())?.sync_all()
+        format!("[{parent},{function},[{calls},{instructions},{iterations}]]")
+    });
+    let code = counter.cells.iter().filter(|cell| cell.times > 0).map(|cell| {
+        let Code { address, sizes } = &counter.code[cell.code as usize];
+        format!("[{},{},{address},{sizes:?}]", cell.node, cell.times)
+    });
+    let text = format!(
+        r#"{{"functions":{{{}}},"calls":{{{}}},"nodes":[{}],"code":[{}],"operations":{:?},"within":{:?},"of_operations":{:?}}}"#,
+        lines(functions),
+        lines(calls),
+        lines(nodes),
+        lines(code),
+        distribution(&counter.operations),
+        distribution(&counter.within),
+        [counter.beside.half_iterations / 2, counter.elsewhere],
+    );
+    let mut file = files::create(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }
 
-/// Lines of instructions and how often there were so many, ascending.
-fn distribution(out: &mut impl Write, of: &str, values: &HashMap<u64, u64>) -> io::Result<()> {
-    let mut values: Vec<_> = values.iter().collect();
+fn of_calls(id: u32, calls: &Calls) -> String {
+    let Calls { entered, ended, abandoned, interrupted, beside, .. } = calls;
+    let Beside { half_iterations, ordering } = beside;
+    let iterations = half_iterations / 2;
+    let [inclusive, own] = [&calls.inclusive, &calls.own].map(distribution);
+    format!(
+        r#""{id}":{{"entered":{entered},"ended":{ended},"abandoned":{abandoned},"interrupted":{interrupted},"iterations":{iterations},"ordering":{ordering},"inclusive":{inclusive:?},"own":{own:?}}}"#
+    )
+}
+
+/// Items of a list, a line each.
+fn lines(items: impl Iterator<Item = String>) -> String {
+    items.collect::<Vec<_>>().join(",\n")
+}
+
+/// Instructions and how often there were so many, ascending.
+fn distribution(values: &HashMap<u64, u64>) -> Vec<[u64; 2]> {
+    let mut values: Vec<[u64; 2]> = values.iter().map(|(value, times)| [*value, *times]).collect();
     values.sort_unstable();
     values
-        .into_iter()
-        .try_for_each(|(instructions, times)| writeln!(out, "{of} {instructions} {times}"))
 }

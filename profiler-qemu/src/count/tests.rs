@@ -529,6 +529,23 @@ fn an_interrupt_is_in_no_call_and_a_handler_in_it_is() {
     assert_eq!(player.inclusive(HANDLER), [(7, 2)]);
 }
 
+/// `profiler` reads it.
+#[test]
+fn counts_are_written_as_json() {
+    let mut player = Player::new();
+    player.run(SYSCALL, 1, Event::Call(A)).run(HANDLER, 3, Event::Call(A - 0x40));
+    player.run(MEMCPY, 2, Event::Return(A - 0x40)).end(HANDLER + 3, A);
+    let file = std::env::temp_dir().join(format!("profiler-qemu-counts-{}", std::process::id()));
+    crate::report::write(&player.counter, &file).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(file).unwrap();
+    let expected = r#"{"functions":{"8":[18446744071578861568,"memcpy",null],
+"12":[18446744072635809792,"handler","driver"]},"calls":{"12":{"entered":1,"ended":1,"abandoned":0,"interrupted":0,"iterations":0,"ordering":0,"inclusive":[[6, 1]],"own":[[4, 1]]}},"nodes":[[null,12,[1,4,0]],
+[0,8,[1,2,0]]],"code":[[0,1,18446744072635809792,[1, 1, 1]],
+[0,1,18446744072635809795,[1]]],"operations":[],"within":[],"of_operations":[0, 0]}"#;
+    assert_eq!(text, expected);
+}
+
 #[test]
 fn what_an_interrupt_does_to_the_stack_is_no_call_or_return() {
     let mut player = Player::new();

@@ -1,20 +1,18 @@
 //! What the plugin in QEMU has counted: reads its file, which `profiler-qemu/src/report.rs` writes.
 //!
-//! Lines of words: `profiler-qemu 1`; `function ID ADDRESS NAME MODULE` (`-` is the kernel image); `calls FUNCTION ENTERED ENDED ABANDONED
-//! INTERRUPTED INTERRUPTS ITERATIONS ORDERING`; `inclusive` and `own FUNCTION INSTRUCTIONS CALLS`; `node ID PARENT FUNCTION CALLS
-//! INSTRUCTIONS ITERATIONS`; `code NODE TIMES ADDRESS SIZE...`, instructions one after the other by their sizes; `operation INSTRUCTIONS
-//! TIMES`, of all system calls during an operation of the load; `within INSTRUCTIONS TIMES`, those of these that watched functions and
-//! what they call took; `operations ITERATIONS ELSEWHERE`, of all operations: iterations in their system calls, and instructions of
-//! watched functions meanwhile outside of these; `end`. Addresses are hexadecimal. The guest can write to the file, so nothing in it is
-//! believed.
+//! It is [`Counts`] as JSON, in which functions, nodes and code are lists of their fields. The guest can write to the file, so nothing
+//! in it is believed; sums are checked with the recording that they go to.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use serde::Deserialize;
+
 /// A function that ran.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Function {
     /// Where it begins.
     pub address: u64,
@@ -25,7 +23,8 @@ pub struct Function {
 }
 
 /// Calls of a function, counted one by one.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Calls {
     /// Calls that began.
     pub entered: u64,
@@ -46,7 +45,8 @@ pub struct Calls {
 }
 
 /// A function as it was called by its parent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Node {
     /// Index of the caller's node; `None` for a call from outside.
     pub parent: Option<u32>,
@@ -57,7 +57,8 @@ pub struct Node {
 }
 
 /// Instructions one after the other, in a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Code {
     /// Index of the node.
     pub node: u32,
@@ -70,7 +71,8 @@ pub struct Code {
 }
 
 /// All that was counted in a run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Counts {
     /// Functions that ran, by number.
     pub functions: HashMap<u32, Function>,
@@ -91,12 +93,6 @@ pub struct Counts {
 /// Largest file, which may take twenty times as much memory. The testbed's two connect handlers take 9 KiB.
 pub const MAX_BYTES: u64 = 64 << 20;
 
-/// Largest number: instructions of a century at one a nanosecond.
-const MOST: u64 = 1 << 62;
-
-/// Longest line: QEMU's blocks have 512 instructions at most, and the kernel's names 511 bytes.
-const MAX_LINE: usize = 4096;
-
 /// The text of a file, of which no more is read than it takes to see that it is too large.
 ///
 /// # Errors
@@ -110,28 +106,17 @@ pub(super) fn read(file: &Path) -> io::Result<String> {
 /// Reads the file's text.
 ///
 /// # Errors
-/// If it is too large, or names the line that is not as it has to be.
+/// If it is too large, is not as it has to be, or contradicts itself.
 pub fn parse(text: &str) -> Result<Counts, String> {
     if text.len() as u64 > MAX_BYTES {
         return Err(format!("it has more than {} MiB", MAX_BYTES >> 20));
     }
-    let mut counts = Counts::default();
-    let mut lines = (1..).zip(text.lines());
-    if lines.next().map(|(_, line)| line) != Some("profiler-qemu 1") {
-        return Err("it does not begin with `profiler-qemu 1`".to_owned());
+    let counts: Counts = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if !counts.names_what_is_there() {
+        return Err("it names a function or a node that is not there".to_owned());
     }
-    let mut ended = false;
-    for (number, line) in lines {
-        if line.len() > MAX_LINE {
-            return Err(format!("line {number} is too long"));
-        }
-        if ended {
-            return Err(format!("line {number} comes after the end"));
-        }
-        ended = counts.line(line).ok_or_else(|| format!("line {number} is not as it has to be"))?;
-    }
-    if !ended {
-        return Err("its end is missing".to_owned());
+    if !ascends(&counts.operations) || !ascends(&counts.within) {
+        return Err("its operations are not in order".to_owned());
     }
     if sum(&counts.operations) != sum(&counts.within) {
         return Err("its operations do not add up".to_owned());
@@ -140,6 +125,11 @@ pub fn parse(text: &str) -> Result<Counts, String> {
         Some((id, _)) => Err(format!("calls of {} do not add up", counts.functions[id].name)),
         None => Ok(counts),
     }
+}
+
+/// Whether a distribution has each value once, in order, and each was there.
+fn ascends(values: &[(u64, u64)]) -> bool {
+    values.is_sorted_by(|one, next| one.0 < next.0) && values.iter().all(|(_, times)| *times > 0)
 }
 
 /// Calls or operations in a distribution.
@@ -156,93 +146,30 @@ impl Calls {
 }
 
 impl Counts {
-    /// Takes a line; whether it is the last. `None` if it is damaged.
-    fn line(&mut self, line: &str) -> Option<bool> {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        match words.as_slice() {
-            ["end"] => return Some(true),
-            ["function", id, address, name, module] => {
-                let function = Function {
-                    address: u64::from_str_radix(address, 16).ok()?,
-                    name: (*name).to_owned(),
-                    module: (*module != "-").then(|| (*module).to_owned()),
-                };
-                self.functions.insert(id.parse().ok()?, function).is_none().then_some(())?;
-            }
-            ["node", id, parent, rest @ ..] => {
-                // In their order, so that a parent is there before its children.
-                let parent = if *parent == "-" { None } else { Some(self.node(parent)?) };
-                let &[function, calls, instructions, iterations] = &*numbers(rest)? else {
-                    return None;
-                };
-                let sums = [calls, instructions, iterations];
-                let node = Node { parent, function: self.function(function)?, sums };
-                (id.parse() == Ok(self.nodes.len())).then(|| self.nodes.push(node))?;
-            }
-            ["code", node, times, address, sizes @ ..] => {
-                let sizes = sizes.iter().map(|size| size.parse().ok()).collect::<Option<_>>()?;
-                let times = number(times)?;
-                let address = u64::from_str_radix(address, 16).ok()?;
-                self.code.push(Code { node: self.node(node)?, times, address, sizes });
-            }
-            [kind, rest @ ..] => self.numbers(kind, &numbers(rest)?)?,
-            [] => return None,
-        }
-        Some(false)
+    /// Whether all functions and nodes are there that others name, and each node's parent is before it.
+    fn names_what_is_there(&self) -> bool {
+        let nodes = (0..).zip(&self.nodes);
+        let of_nodes = nodes.clone().map(|(_, node)| &node.function);
+        self.calls.keys().chain(of_nodes).all(|id| self.functions.contains_key(id))
+            && nodes.clone().all(|(at, node)| node.parent.is_none_or(|parent| parent < at))
+            && self.code.iter().all(|code| (code.node as usize) < self.nodes.len())
     }
-
-    /// Takes a line that has numbers alone.
-    fn numbers(&mut self, kind: &str, numbers: &[u64]) -> Option<()> {
-        match (kind, numbers) {
-            ("calls", &[id, entered, ended, abandoned, interrupted, _, iterations, ordering]) => {
-                let sums = Calls { entered, ended, abandoned, interrupted, ..Calls::default() };
-                let calls = Calls { iterations, ordering, ..sums };
-                self.calls.insert(self.function(id)?, calls).is_none().then_some(())
-            }
-            ("inclusive" | "own", &[id, instructions, times]) => {
-                let calls = self.calls.get_mut(&u32::try_from(id).ok()?)?;
-                let values = if kind == "own" { &mut calls.own } else { &mut calls.inclusive };
-                values.push((instructions, times));
-                Some(())
-            }
-            ("operation" | "within", &[instructions, times]) => {
-                let of_within = kind == "within";
-                let values = if of_within { &mut self.within } else { &mut self.operations };
-                let ascends = values.last().is_none_or(|(last, _)| *last < instructions);
-                (ascends && times > 0).then(|| values.push((instructions, times)))
-            }
-            ("operations", &[iterations, elsewhere]) => {
-                self.of_operations = [iterations, elsewhere];
-                Some(())
-            }
-            _ => None,
-        }
-    }
-
-    fn function(&self, id: u64) -> Option<u32> {
-        id.try_into().ok().filter(|id| self.functions.contains_key(id))
-    }
-
-    fn node(&self, id: &str) -> Option<u32> {
-        id.parse().ok().filter(|id| (*id as usize) < self.nodes.len())
-    }
-}
-
-fn number(word: &str) -> Option<u64> {
-    word.parse().ok().filter(|number| *number <= MOST)
-}
-
-fn numbers(words: &[&str]) -> Option<Vec<u64>> {
-    words.iter().map(|word| number(word)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TEXT: &str = "profiler-qemu 1\nfunction 7 ffffffffc0000000 bind_handler driver\nfunction 9 ffffffff81000000 memcpy -\n\
-        calls 7 3 2 0 1 50 6 4\ninclusive 7 12 2\nown 7 9 2\nnode 0 - 7 3 27 0\nnode 1 0 9 2 6 1\n\
-        code 0 3 ffffffffc0000000 1 4 3\noperation 9 4\noperation 12 1\nwithin 2 5\noperations 8 70\nend\n";
+    const TEXT: &str = r#"{
+        "functions": {"7": [18446744072635809792, "bind_handler", "driver"], "9": [18446744071578845184, "memcpy", null]},
+        "calls": {"7": {"entered": 3, "ended": 2, "abandoned": 0, "interrupted": 1, "iterations": 6, "ordering": 4,
+            "inclusive": [[12, 2]], "own": [[9, 2]]}},
+        "nodes": [[null, 7, [3, 27, 0]], [0, 9, [2, 6, 1]]],
+        "code": [[0, 3, 18446744072635809792, [1, 4, 3]]],
+        "operations": [[9, 4], [12, 1]],
+        "within": [[2, 5]],
+        "of_operations": [8, 70]
+    }"#;
 
     #[test]
     fn a_file_is_read() {
@@ -268,31 +195,34 @@ mod tests {
 
     #[test]
     fn what_a_guest_may_write_is_refused() {
+        let absent = "it names a function or a node that is not there";
+        let unordered = "its operations are not in order";
         for (from, to, expected) in [
-            ("profiler-qemu 1", "profiler-qemu 2", "it does not begin with `profiler-qemu 1`"),
-            ("end\n", "", "its end is missing"),
-            ("end\n", "end\nend\n", "line 15 comes after the end"),
-            ("node 1 0 9", "node 1 1 9", "line 8 is not as it has to be"),
-            ("node 1 0 9", "node 1 0 8", "line 8 is not as it has to be"),
-            ("node 1 0", "node 2 0", "line 8 is not as it has to be"),
-            ("operation 12", "operation 9", "line 11 is not as it has to be"),
-            ("operation 12 1", "operation 12 0", "line 11 is not as it has to be"),
-            ("within 2 5", "within 2 4", "its operations do not add up"),
-            ("operations 8 70", "operations 8", "line 13 is not as it has to be"),
-            ("code 0", "code 2", "line 9 is not as it has to be"),
-            ("inclusive 7", "inclusive 9", "line 5 is not as it has to be"),
-            ("calls 7 3 2 0 1 50 6 4", "calls 7 3 2 0 1 50 6", "line 4 is not as it has to be"),
-            ("12 2", "-12 2", "line 5 is not as it has to be"),
-            ("12 2", "9223372036854775807 2", "line 5 is not as it has to be"),
-            ("function 9", "function 7", "line 3 is not as it has to be"),
-            ("own 7 9 2", "calls 7 3 2 0 1 50 6 4", "line 6 is not as it has to be"),
-            ("12 2", "12 3", "calls of bind_handler do not add up"),
-            ("own 7 9 2", "own 7 9 1", "calls of bind_handler do not add up"),
-            ("7 3 2 0 1 50", "7 3 2 2 1 50", "calls of bind_handler do not add up"),
-            ("1 4 3\n", &" 1".repeat(2048), "line 9 is too long"),
+            ("\n    }", "", "EOF while parsing an object at line 9 column 32"),
+            ("\n    }", "\n    }}", "trailing characters at line 10 column 6"),
+            ("[0, 9, [2", "[1, 9, [2", absent),
+            ("[0, 9, [2", "[0, 8, [2", absent),
+            ("[[0, 3", "[[2, 3", absent),
+            (r#""7": {"#, r#""8": {"#, absent),
+            ("[12, 1]", "[9, 1]", unordered),
+            ("[[9, 4], [12, 1]]", "[[9, 4], [12, 0]]", unordered),
+            ("[[2, 5]]", "[[2, 4]]", "its operations do not add up"),
+            ("[[12, 2]]", "[[12, 3]]", "calls of bind_handler do not add up"),
+            ("[[9, 2]]", "[[9, 1]]", "calls of bind_handler do not add up"),
+            (r#""abandoned": 0"#, r#""abandoned": 2"#, "calls of bind_handler do not add up"),
         ] {
             let text = TEXT.replacen(from, to, 1);
             assert_eq!(parse(&text), Err(expected.to_owned()), "{from} -> {to}");
+        }
+        for (from, to) in [
+            ("[8, 70]", "[8]"),
+            ("[2, 6, 1]", "[2, 6, -1]"),
+            ("[1, 4, 3]", "[1, 256, 3]"),
+            (r#""within": [[2, 5]],"#, ""),
+            (r#""ended": 2,"#, ""),
+            (r#""nodes""#, r#""node""#),
+        ] {
+            parse(&TEXT.replacen(from, to, 1)).unwrap_err();
         }
     }
 }

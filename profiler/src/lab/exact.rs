@@ -258,28 +258,22 @@ mod tests {
     fn operations_that_were_not_counted_are_no_operations_that_cost_nothing() {
         let run = RunSpec::counted(vec![BuiltinKind::Connect], 5);
         // All of it in the driver's functions.
-        let counts = |lines: &str| {
-            let within = lines.replace("operation ", "within ");
-            let within: String = within
-                .lines()
-                .filter(|line| line.starts_with("within"))
-                .flat_map(|it| [it, "\n"])
-                .collect();
-            counts::parse(&format!("profiler-qemu 1\n{lines}{within}end\n")).unwrap()
+        let counts = |operations: &[(u64, u64)]| Counts {
+            operations: operations.to_vec(),
+            within: operations.to_vec(),
+            of_operations: [40, 15],
+            ..Counts::default()
         };
-        let of = |lines: &str| operation(&counts(lines), &run);
-        assert_eq!(of("operation 9 4\noperation 12 1\n"), Ok((5, 9.6)));
-        assert_eq!(of("operation 9 4\n").unwrap_err(), "4 operations were counted of 5");
-        assert_eq!(of("").unwrap_err(), "0 operations were counted of 5");
-        let of_five = |lines: &str| costs(&counts(lines), &run, 4.0).unwrap().remove(0);
-        let five = of_five("operation 9 5\noperations 40 15\n");
+        let of = |operations: &[(u64, u64)]| operation(&counts(operations), &run);
+        assert_eq!(of(&[(9, 4), (12, 1)]), Ok((5, 9.6)));
+        assert_eq!(of(&[(9, 4)]).unwrap_err(), "4 operations were counted of 5");
+        assert_eq!(of(&[]).unwrap_err(), "0 operations were counted of 5");
+        let five = costs(&counts(&[(9, 5)]), &run, 4.0).unwrap().remove(0);
         assert_eq!((five.added_ns(), five.repeated, five.elsewhere), (5.0, Some(8.0), Some(3.0)));
         assert_eq!((five.within, five.tail.len()), (Some(9.0), 0));
-        // 2^16 times 2^48, and five.
-        let most: String =
-            (0..1 << 16).map(|at| format!("operation {at} {}\n", 1_u64 << 48)).collect();
-        let wrapped = of(&format!("{most}operation 70000 5\n"));
+        // 2^64 and five.
+        let wrapped = of(&[(9, 1 << 63), (10, 1 << 63), (70_000, 5)]);
         assert!(wrapped.unwrap_err().starts_with(&format!("{} operations", u64::MAX)));
-        assert!(of("operation 0 5\n").unwrap_err().contains("__entry_text_start"));
+        assert!(of(&[(0, 5)]).unwrap_err().contains("__entry_text_start"));
     }
 }

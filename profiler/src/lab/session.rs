@@ -504,10 +504,11 @@ mod tests {
     use super::*;
     use crate::explain::tests::runs;
     use crate::export::verdict::GateReport;
+    use crate::lab::counts::{Calls, Counts, Function};
+    use crate::lab::exact;
     use crate::lab::lines::Lines;
     use crate::lab::plan::CountedHandler;
     use crate::lab::symbols::Symbols;
-    use crate::lab::{counts, exact};
     use crate::load_profile::Library;
     use crate::recording::{CallTree, SeriesPosition};
     use crate::verdict::{self, Outcome, Rule, Run, Sides};
@@ -676,15 +677,19 @@ mod tests {
 
     /// A run under a load, with these calls of handlers.
     fn measured(kind: BuiltinKind, calls: &[(&str, u64)]) -> Recording {
-        let mut text = "profiler-qemu 1\n".to_owned();
+        let mut counts = Counts::default();
         let mut handlers = Vec::new();
         for (number, (name, calls)) in (1_u32..).zip(calls) {
-            text += &format!(
-                "function {number} {number:x} {name} d\ncalls {number} {calls} {calls} 0 0 0 0 0\n"
-            );
-            if *calls > 0 {
-                text += &format!("inclusive {number} 9 {calls}\nown {number} 9 {calls}\n");
-            }
+            let of_driver = Function {
+                address: u64::from(number),
+                name: (*name).to_owned(),
+                module: Some("d".to_owned()),
+            };
+            counts.functions.insert(number, of_driver);
+            let each = vec![(9, *calls)];
+            let (entered, ended, own) = (*calls, *calls, each.clone());
+            let calls = Calls { entered, ended, own, inclusive: each, ..Calls::default() };
+            counts.calls.insert(number, calls);
             handlers.push(CountedHandler {
                 name: (*name).to_owned(),
                 module: Some("d".to_owned()),
@@ -693,7 +698,6 @@ mod tests {
             });
         }
         let mut run = runs(&[CallTree::default()]).remove(0);
-        let counts = counts::parse(&(text + "end\n")).unwrap();
         exact::fill(&mut run, &counts, handlers, &Lines::default(), &Symbols::default()).unwrap();
         run.place = Some(SeriesPosition { boot: 0, order: 0, part: Some(part(None, kind)) });
         run

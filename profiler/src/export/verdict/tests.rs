@@ -1,10 +1,13 @@
 //! What a gate says of operations: of their cost around the handlers, and of budgets on it.
 
+use std::collections::HashMap;
+
 use super::*;
 use crate::error::exit;
 use crate::explain::tests::{drawn, runs};
+use crate::lab::counts::{Calls, Counts, Function};
+use crate::lab::exact;
 use crate::lab::plan::CountedHandler;
-use crate::lab::{counts, exact};
 use crate::load::BuiltinKind;
 use crate::recording::unlike::What;
 use crate::recording::{CallTree, DriverCost, OperationPercentile, Percentile, SeriesPosition};
@@ -18,11 +21,17 @@ fn sides(more: f64) -> [Vec<Run>; 2] {
 
 /// The same with these calls and iterations of a handler in each run.
 fn sides_of(more: f64, [of_base, of_candidate]: [(u64, u64); 2]) -> [Vec<Run>; 2] {
-    let text = |(calls, iterations): (u64, u64)| {
-        format!(
-            "profiler-qemu 1\nfunction 1 1 connect_handler d\ncalls 1 {calls} {calls} 0 0 0 {iterations} 0\n\
-             inclusive 1 9 {calls}\nown 1 9 {calls}\nend\n"
-        )
+    let counted = |(calls, iterations): (u64, u64)| {
+        let name = "connect_handler".to_owned();
+        let function = Function { address: 1, name, module: Some("d".to_owned()) };
+        let each = vec![(9, calls)];
+        let (entered, ended, own) = (calls, calls, each.clone());
+        let calls = Calls { entered, ended, iterations, own, inclusive: each, ..Calls::default() };
+        Counts {
+            functions: HashMap::from([(1, function)]),
+            calls: HashMap::from([(1, calls)]),
+            ..Counts::default()
+        }
     };
     let handler = CountedHandler {
         name: "connect_handler".to_owned(),
@@ -32,10 +41,9 @@ fn sides_of(more: f64, [of_base, of_candidate]: [(u64, u64); 2]) -> [Vec<Run>; 2
     };
     let run = |boot: u32, order: u32, more: f64, of: (u64, u64)| {
         let mut recording = runs(&[CallTree::default()]).remove(0);
-        let counts = counts::parse(&text(of)).unwrap();
         let (lines, symbols) = Default::default();
         let handlers = vec![handler.clone()];
-        exact::fill(&mut recording, &counts, handlers, &lines, &symbols).unwrap();
+        exact::fill(&mut recording, &counted(of), handlers, &lines, &symbols).unwrap();
         recording.place = Some(SeriesPosition { boot, order, part: None });
         recording.host.boot_id = Some(format!("boot-{boot}"));
         recording.started += jiff::SignedDuration::from_secs(i64::from(boot * 100 + order));
