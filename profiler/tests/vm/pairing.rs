@@ -346,7 +346,15 @@ type DisplacedStart = ([u64; 2], [u64; 2]);
 static TAKEN: Mutex<BTreeMap<u32, Vec<DisplacedStart>>> = Mutex::new(BTreeMap::new());
 
 /// Shows the frame and the start of each call under way, and of each that an earlier edit took out by a frame of 0.
-fn edit_starts(mut edit: impl FnMut(&mut u64, &mut u64)) {
+fn edit_starts(edit: impl FnMut(&mut u64, &mut u64) + Send) {
+    // A value of the map is a MiB, and has several copies on the stack.
+    thread::scope(|scope| {
+        let builder = thread::Builder::new().stack_size(16 << 20);
+        builder.spawn_scoped(scope, || edit_maps(edit)).unwrap().join().unwrap();
+    });
+}
+
+fn edit_maps(mut edit: impl FnMut(&mut u64, &mut u64)) {
     const WORDS: usize = size_of::<Slot>() / 8;
     const CPUS: usize = 2;
     /// Slots, and two records for each CPU.
