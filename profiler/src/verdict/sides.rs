@@ -1,6 +1,6 @@
 //! The runs of both sides, checked to be comparable.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -118,16 +118,6 @@ impl<'a> Part<'a> {
 }
 
 impl<'a> Sides<'a> {
-    /// Runs of a candidate only, to judge by budgets.
-    fn of_candidate(candidate: &'a [Run]) -> Result<Self, String> {
-        fit(&candidate.iter().collect::<Vec<_>>(), false)?;
-        let names = part_names(candidate).into_iter();
-        let parts = names.map(|name| Part::of(name, &[], candidate, false)).collect();
-        let mut notes = vec!["no baseline: only budgets are judged".to_owned()];
-        notes.extend(partly_measured(candidate, Side::Candidate));
-        Ok(Self { parts, notes })
-    }
-
     /// Sorts the runs of both sides into parts; without a baseline there are budgets to judge, and nothing has to be alike.
     ///
     /// # Errors
@@ -139,12 +129,14 @@ impl<'a> Sides<'a> {
         allowed: &[What],
         independent: bool,
     ) -> Result<Self, String> {
-        if base.is_empty() {
-            return Self::of_candidate(candidate);
+        let is_judged_alone = base.is_empty();
+        fit(&base.iter().chain(candidate).collect::<Vec<_>>(), !is_judged_alone)?;
+        let mut names = [base, candidate].map(part_names);
+        let (mut notes, mut parts, mut unlike) = (Vec::new(), Vec::new(), Unlike::new());
+        if is_judged_alone {
+            names[0] = names[1].clone();
+            notes.push("no baseline: only budgets are judged".to_owned());
         }
-        fit(&base.iter().chain(candidate).collect::<Vec<_>>(), true)?;
-        let names = [base, candidate].map(part_names);
-        let (mut notes, mut parts, mut unlike) = (Vec::new(), Vec::new(), Vec::new());
         for (side, other) in [(Side::Baseline, 1), (Side::Candidate, 0)] {
             let alone = names[side as usize].iter().filter(|name| !names[other].contains(name));
             notes.extend(
@@ -155,13 +147,15 @@ impl<'a> Sides<'a> {
         notes.extend(partly_measured(candidate, Side::Candidate));
         for name in names[0].iter().filter(|name| names[1].contains(name)) {
             let part = Part::of(name.clone(), base, candidate, independent);
-            unlike.extend(unlike_runs(&part, allowed));
+            if !is_judged_alone {
+                add_unlike(&mut unlike, &part, allowed);
+            }
             parts.push(part);
         }
         if !unlike.is_empty() {
-            return Err(unlike_words(unlike));
+            return Err(unlike_words(&unlike));
         }
-        if parts.is_empty() {
+        if parts.is_empty() && !is_judged_alone {
             let [base, candidate] =
                 names.map(|names| names.iter().map(part_words).collect::<Vec<_>>().join(", "));
             return Err(format!(
@@ -267,52 +261,46 @@ fn is_copy(a: &Recording, b: &Recording) -> bool {
         && a.loads == b.loads
 }
 
-/// Runs that differ in one thing: in what, the words up to their names, and these.
-type Unlike = (What, String, Vec<String>);
+/// Runs that differ in one thing, by that and the words up to their names.
+type Unlike = BTreeMap<(What, String), Vec<String>>;
 
-/// The differences between the runs of a part, each once.
-fn unlike_runs(Part { base, candidate, .. }: &Part<'_>, allowed: &[What]) -> Vec<Unlike> {
+/// Adds the differences between the runs of a part.
+fn add_unlike(found: &mut Unlike, Part { base, candidate, .. }: &Part<'_>, allowed: &[What]) {
     let first = base.first().zip(candidate.first());
     let mut pairs = Vec::from_iter(first.map(|(base, other)| (*base, *other, Use::Comparison)));
     for side in [base, candidate] {
         pairs.extend(side.iter().skip(1).map(|other| (side[0], *other, Use::Repetition)));
     }
-    let (mut found, mut failing_alike) = (Vec::new(), true);
+    let mut failing_alike = true;
     for (first, other, purpose) in pairs {
-        let differences = differences(&first.recording, &other.recording, purpose);
-        for difference in differences.into_iter().filter(|it| !allowed.contains(&it.what)) {
-            failing_alike &= difference.what != What::Errors;
-            add(&mut found, &first.name, vec![other.name.clone()], difference);
+        for difference in differences(&first.recording, &other.recording, purpose) {
+            if !allowed.contains(&difference.what) {
+                failing_alike &= difference.what != What::Errors;
+                found.entry(of(&first.name, difference)).or_default().push(other.name.clone());
+            }
         }
     }
     // Which run has them may be a matter of chance.
-    if let (Some(first), true) = (base.first(), failing_alike && !allowed.contains(&What::Errors)) {
-        let difference = failing_otherwise(&recordings(base), &recordings(candidate));
-        let others = candidate.iter().map(|run| run.name.clone()).collect();
-        if let Some(difference) = difference {
-            let first = format!("all runs from {} on", first.name);
-            add(&mut found, &first, others, difference);
-        }
+    if let (Some(first), true) = (base.first(), failing_alike && !allowed.contains(&What::Errors))
+        && let Some(difference) = failing_otherwise(&recordings(base), &recordings(candidate))
+    {
+        let others = found.entry(of(&format!("all runs from {} on", first.name), difference));
+        others.or_default().extend(candidate.iter().map(|run| run.name.clone()));
     }
-    found
 }
 
-/// Adds a difference, or further runs that have one of those that were found.
-fn add(found: &mut Vec<Unlike>, first: &str, others: Vec<String>, difference: Difference) {
+/// In what runs differ from the `first`, and the words up to their names.
+fn of(first: &str, difference: Difference) -> (What, String) {
     let [was, is] = [&difference.first, &difference.second].map(|value| clean(value));
-    let words = format!("{}: {was} in {first}, {is} in", difference.what);
-    match found.iter_mut().find(|(_, known, _)| *known == words) {
-        Some((.., known)) => known.extend(others),
-        None => found.push((difference.what, words, others)),
-    }
+    (difference.what, format!("{}: {was} in {first}, {is} in", difference.what))
 }
 
 /// How runs differ, and the remedy.
-fn unlike_words(found: Vec<Unlike>) -> String {
-    let mut whats: Vec<&str> = found.iter().map(|(what, ..)| what.name()).collect();
+fn unlike_words(found: &Unlike) -> String {
+    let mut whats: Vec<&str> = found.keys().map(|(what, _)| what.name()).collect();
     whats.dedup();
     let whats = whats.join(",");
-    let lines = found.into_iter().map(|(_, words, others)| match others.as_slice() {
+    let lines = found.iter().map(|((_, words), others)| match others.as_slice() {
         [other, rest @ .., _] => format!("{words} {other} and {} more", rest.len() + 1),
         others => format!("{words} {}", others.join("")),
     });
