@@ -1,4 +1,4 @@
-//! The architectures of guests.
+//! The architectures of guests, and what runs their instructions.
 
 use crate::cpu;
 
@@ -9,6 +9,15 @@ pub enum Arch {
     X86_64,
     /// 64-bit Arm.
     Arm64,
+}
+
+/// How the guest's instructions are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accel {
+    /// By the hardware.
+    Kvm,
+    /// By QEMU's translator.
+    Tcg,
 }
 
 impl Arch {

@@ -128,9 +128,7 @@ impl KernelImage {
         let mut unpacked = UNPACKED.lock().unwrap_or_else(PoisonError::into_inner);
         if !unpacked.contains_key(&self.path) {
             let vmlinux = self.unpacked().ok().filter(|vmlinux| has_pvh_entry(vmlinux))?;
-            let mut file = File::from(memfd_create("vmlinux", MFdFlags::MFD_CLOEXEC).ok()?);
-            file.write_all(&vmlinux).ok()?;
-            unpacked.insert(self.path.clone(), file);
+            unpacked.insert(self.path.clone(), in_memory(&vmlinux).ok()?);
         }
         let descriptor = unpacked.get(&self.path)?.as_raw_fd();
         Some(PathBuf::from(format!("/proc/{}/fd/{descriptor}", std::process::id())))
@@ -253,7 +251,7 @@ fn unpack(payload: &[u8]) -> Result<(Vec<u8>, bool), String> {
         [0x1f, 0x8b, ..] => ("gzip", &["-dc"]),
         _ => return Err("it is compressed in a way that is not known here".to_owned()),
     };
-    let packed = in_file(payload).map_err(|error| format!("no temporary file: {error}"))?;
+    let packed = in_memory(payload).map_err(|error| format!("no temporary file: {error}"))?;
     // The kernel's size follows the stream, so the program may complain about the end: what came out is what counts.
     let mut command = Command::new(program);
     let output = command.args(args).stdin(packed).stderr(Stdio::null()).output();
@@ -270,9 +268,9 @@ fn unpack(payload: &[u8]) -> Result<(Vec<u8>, bool), String> {
     }
 }
 
-/// A temporary file with these bytes, for a program to read.
-fn in_file(bytes: &[u8]) -> io::Result<File> {
-    let mut file = tempfile::tempfile()?;
+/// A file in memory with these bytes, for a program to read.
+fn in_memory(bytes: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create("kernel", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(bytes)?;
     file.rewind()?;
     Ok(file)

@@ -14,13 +14,11 @@ pub mod files;
 mod image;
 mod programs;
 mod signals;
-mod spec;
 
-pub use arch::Arch;
+pub use arch::{Accel, Arch};
 pub use console::{Trouble, is_trouble};
 pub use image::KernelImage;
 #[cfg(fuzzing)]
 pub use image::fuzzing;
 pub use programs::{find_program, quote, search_path, text};
 pub use signals::{catch_signals, caught_signal, hangup_is_ignored};
-pub use spec::Accel;
