@@ -6,7 +6,8 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use super::agent::Agent;
-use super::plan::{Job, Length, RunSpec};
+use super::job::Job;
+use super::plan::{Length, RunSpec};
 use super::subject::{Subject, agent_beside};
 use crate::args::GuestArgs;
 use crate::error::{Failure, exit};

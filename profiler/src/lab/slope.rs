@@ -1,6 +1,6 @@
 //! Runs of one load with more and more to walk over.
 
-use super::plan::Job;
+use super::job::Job;
 use super::{Measured, Options, builds, private_folder, run_with_progress};
 use crate::error::{Failure, exit};
 use crate::load::Points;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Planned;
 use crate::error::{Failure, exit};
-use crate::lab::plan::Job;
+use crate::lab::job::Job;
 use crate::lab::runs::{Lab, tasks};
 use crate::lab::session::Reach;
 use crate::lab::subject::Subject;
