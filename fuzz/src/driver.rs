@@ -5,14 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use profiler::kernel::btf::Btf;
-use profiler::lab::changed::Changed;
-use profiler::lab::counts::{Code, Counts, Function, Node};
-use profiler::lab::exact;
-use profiler::lab::lines::Lines;
-use profiler::lab::registered::Registered;
-use profiler::lab::symbols::Symbols;
-use profiler::prepare;
+use profiler_kernel::btf::Btf;
+use profiler_lab::changed::Changed;
+use profiler_lab::counts::{Code, Counts, Function, Node};
+use profiler_lab::exact;
+use profiler_lab::lines::Lines;
+use profiler_lab::registered::Registered;
+use profiler_lab::symbols::Symbols;
+use profiler_lab::prepare;
 
 use crate::lab_counts::BARE;
 
@@ -39,7 +39,7 @@ static FILE: LazyLock<PathBuf> =
 
 pub fn driver(bytes: &[u8]) {
     fs::write(&*FILE, bytes).expect("/dev/shm can be written to");
-    profiler::lab::fuzzing::driver(bytes);
+    profiler_lab::fuzzing::driver(bytes);
     let _ = prepare::inspect(&FILE);
     let _ = prepare::defaults(bytes);
     let _ = Registered::read(&FILE);

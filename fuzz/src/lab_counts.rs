@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use profiler::explain::{NamedRuns, explain};
-use profiler::export::html;
-use profiler::lab::plan::CountedHandler;
-use profiler::lab::{counts, exact, lines::Lines, symbols::Symbols};
-use profiler::recording::Recording;
+use profiler_explain::{NamedRuns, explain};
+use profiler_export::html;
+use profiler_lab::plan::CountedHandler;
+use profiler_lab::{counts, exact, lines::Lines, symbols::Symbols};
+use profiler_recording::Recording;
 
 /// A recording that has no handlers yet.
 pub static BARE: LazyLock<Recording> = LazyLock::new(|| {

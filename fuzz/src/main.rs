@@ -3,34 +3,34 @@
 #![no_main]
 
 #[allow(dead_code)]
-#[path = "../../profiler-qemu/src/arch.rs"]
+#[path = "../../crates/qemu/src/arch.rs"]
 mod arch;
 #[allow(dead_code)]
-#[path = "../../profiler-qemu/src/arm64.rs"]
+#[path = "../../crates/qemu/src/arm64.rs"]
 mod arm64;
 #[allow(dead_code)]
-#[path = "../../profiler-qemu/src/count.rs"]
+#[path = "../../crates/qemu/src/count.rs"]
 mod count;
 mod driver;
 mod lab_counts;
 mod plugin;
 mod profile_json;
 #[allow(dead_code)]
-#[path = "../../profiler-qemu/src/symbols.rs"]
+#[path = "../../crates/qemu/src/symbols.rs"]
 mod symbols;
 mod text;
 mod trace_cmd;
 mod two_recordings;
 #[allow(dead_code)]
-#[path = "../../profiler-qemu/src/x86.rs"]
+#[path = "../../crates/qemu/src/x86.rs"]
 mod x86;
 
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use profiler::lab::fuzzing as lab;
-use profiler::load::ltp::fuzzing as ltp;
-use profiler::probe::ftrace::fuzzing as ftrace;
+use profiler_lab::fuzzing as lab;
+use profiler_load::ltp::fuzzing as ltp;
+use profiler_probe::ftrace::fuzzing as ftrace;
 use profiler::serve::otlp::fuzzing as otlp;
 
 type Target = fn(&[u8]);

@@ -2,7 +2,9 @@
 
 use crate::arch::Kind;
 use crate::count::{Block, Counter, Event, Sums};
-use crate::{arm64, symbols, x86};
+use crate::arm64;
+use crate::symbols;
+use crate::x86;
 
 const KALLSYMS: &str = "module driver ffffffffc0000000 4096\n\
     vector 236 ffffffff81000000\n\

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use profiler::export::{Format, Unit};
-use profiler::recording::{Merge, Recording, Series};
+use profiler_export::{Format, Unit};
+use profiler_recording::{Merge, Recording, Series};
 
 pub fn target(text: &[u8]) {
     let Ok(series) = Series::parse(text, Path::new("fuzz")) else { return };

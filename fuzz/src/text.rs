@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use profiler::load_profile::{LoadProfile, Origin};
+use profiler_load::profile::{LoadProfile, Origin};
 use profiler::serve::config::Config;
 use profiler::serve::control::{Released, Request};
 use profiler::serve::expose::Format;
 use profiler::serve::status::Status;
-use profiler::toml_file::BadToml;
-use profiler::verdict::Rule;
+use profiler_base::toml_file::BadToml;
+use profiler_verdict::Rule;
 
 fn utf8(bytes: &[u8], take: impl FnOnce(&str)) {
     if let Ok(text) = std::str::from_utf8(bytes) {

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use profiler::export::{compare, verdict::CompareReport};
-use profiler::recording::{Merge, Series};
-use profiler::verdict::{Rule, Run, Sides, gate};
+use profiler_export::{compare, verdict::CompareReport};
+use profiler_recording::{Merge, Series};
+use profiler_verdict::{Rule, Run, Sides, gate};
 
 pub fn target(bytes: &[u8]) {
     let mut files =

@@ -3,7 +3,7 @@
 //! The start is kept in the slot of the CPU. A call that nests, sleeps, is interrupted by another of
 //! the same handler, or leaves on another CPU is found by its frame.
 //!
-//! `profiler-common/tests/pairing.rs` runs this file on the host, with an interrupt at each step.
+//! `crates/common/tests/pairing.rs` runs this file on the host, with an interrupt at each step.
 
 use core::ptr::{addr_of, addr_of_mut};
 

@@ -18,10 +18,10 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 
-use crate::args::{AgentArgs, Builtin, GuestArgs, PrepareArgs, RunArgs, SUBJECT, TaxArgs};
-use crate::args::{by_name, length, one_of_these, percent};
-use crate::load::BuiltinKind;
-use crate::recording::{Backend, Clock};
+use profiler_load::BuiltinKind;
+use profiler_recording::{Backend, Clock};
+use profiler_run::args::{AgentArgs, Builtin, GuestArgs, PrepareArgs, RunArgs, SUBJECT, TaxArgs};
+use profiler_run::args::{by_name, length, one_of_these, percent};
 
 /// Latency profiler for the hook handlers of kernel modules.
 #[derive(Debug, Parser)]

@@ -1,20 +1,16 @@
 //! The `profiler` program.
 
-#![deny(clippy::print_stdout, clippy::print_stderr)]
-
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use profiler::{
-    cli::{Cli, Command, ImportSource},
-    cmd,
-    error::Failure,
-    terminal,
-};
+use profiler::cli::{Cli, Command, ImportSource};
+use profiler::cmd;
+use profiler_base::error::Failure;
+use profiler_base::terminal;
 
 fn main() -> ExitCode {
-    profiler::load::run_subprocess_if_asked();
-    profiler::probe::keeper::become_keeper_if_asked();
+    profiler_load::run_subprocess_if_asked();
+    profiler_probe::keeper::become_keeper_if_asked();
     match run(parsed()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

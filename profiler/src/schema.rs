@@ -8,14 +8,11 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use serde_json::{Value, json};
 
-use crate::export::explain::ExplainReport;
-use crate::export::slope::SlopeReport;
-use crate::export::tax::TaxReport;
-use crate::export::verdict::{CompareReport, GateReport};
-use crate::recording::{Recording, Series};
-
-/// How recordings write a time: RFC 3339, in UTC.
-pub(crate) const TIMESTAMP: &str = r"^-?\d{4,6}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?Z$";
+use profiler_export::explain::ExplainReport;
+use profiler_export::slope::SlopeReport;
+use profiler_export::tax::TaxReport;
+use profiler_export::verdict::{CompareReport, GateReport};
+use profiler_recording::{Recording, Series};
 
 /// Set to `1`, this variable makes the test write the file instead of comparing it.
 const UPDATE: &str = "UPDATE_SCHEMA";

@@ -55,12 +55,15 @@ fn build(more: &[&str]) -> Result<PathBuf> {
 /// features by what is built together. Optimised, because a debug build is slow under TCG.
 pub(crate) const TESTED: &str = "--profile tested --workspace --exclude profiler-ebpf --locked";
 
-/// More of cargo's arguments, for the unit tests. They compile the library a second time in any case: without optimisation that
-/// takes a quarter of the time, and the arithmetic of `profiler` is checked. Of the programs, xtask alone has unit tests.
+/// More of cargo's arguments, for the unit tests. They compile each crate a second time in any case: without optimisation that
+/// takes a quarter of the time, and their arithmetic is checked; dependencies stay as they are. Of the programs, xtask alone has unit tests.
 pub(crate) const UNIT_TESTS: &str = "--lib --bin xtask --test pairing \
-    --config profile.tested.package.profiler.opt-level=0 \
-    --config profile.tested.package.profiler.overflow-checks=true \
-    --config profile.tested.package.profiler.debug-assertions=true";
+    --config profile.tested.opt-level=0 \
+    --config profile.tested.overflow-checks=true \
+    --config profile.tested.debug-assertions=true \
+    --config profile.tested.package.\"*\".opt-level=1 \
+    --config profile.tested.package.\"*\".overflow-checks=false \
+    --config profile.tested.package.\"*\".debug-assertions=false";
 
 /// Programs of the tests.
 #[derive(Debug, Clone)]

@@ -153,7 +153,7 @@ fn build() -> Result<(PathBuf, String)> {
 fn record_of_tree(tools: &str) -> Result<String> {
     let root = paths::root();
     let mut files = Vec::new();
-    for crate_ in ["profiler-common", "profiler-ebpf"] {
+    for crate_ in ["crates/common", "profiler-ebpf"] {
         files.push(root.join(crate_).join("Cargo.toml"));
         files.extend(process::files_below(&root.join(crate_).join("src"))?);
     }

@@ -1,4 +1,5 @@
 //! `cargo xtask`: set-up, builds, VM runs and tests of the profiler.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "who develops reads it")]
 
 mod bench;
 mod book;

@@ -14,7 +14,7 @@ const FILES: [&str; 3] = ["header_page", "funcgraph_entry", "funcgraph_exit"];
 
 macro_rules! text {
     ($file:literal) => {
-        include_str!(concat!("../../../profiler/tests/data/ftrace/", $file))
+        include_str!(concat!("../../../crates/probe/src/ftrace/samples/", $file))
     };
 }
 
@@ -47,7 +47,11 @@ pub fn layout(bytes: &[u8]) {
     let mut texts = TEXTS[1];
     texts[usize::from(*first % 3)] = text;
     if let Ok(layout) = read(texts) {
-        through(&layout, include_bytes!("../../../profiler/tests/data/ftrace/6.1/cpu0.page"), true);
+        through(
+            &layout,
+            include_bytes!("../../../crates/probe/src/ftrace/samples/6.1/cpu0.page"),
+            true,
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::GuestArgs;
 
-use crate::verdict::Limits;
+use profiler_verdict::Limits;
 
 const EXAMPLES: &str = "\
 Exit codes: 0 one commit was found, 11 it lies among commits that cannot be measured, or the bad revision is not slower.

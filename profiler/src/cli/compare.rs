@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::recording::unlike::What;
+use profiler_recording::unlike::What;
 
 /// The runs of both sides.
 #[derive(Debug, Args)]

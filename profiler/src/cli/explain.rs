@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{by_name, one_of_these, percent};
-use crate::export::explain::Format;
-use crate::load::BuiltinKind;
-use crate::recording::unlike::What;
+use profiler_export::explain::Format;
+use profiler_load::BuiltinKind;
+use profiler_recording::unlike::What;
 
 const EXAMPLES: &str = "\
 Examples:

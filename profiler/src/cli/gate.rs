@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 
 use super::compare::{Format, SidesArgs};
 use super::{GuestArgs, SUBJECT};
-use crate::verdict::{Amount, Budget, Limits, parse_share};
+use profiler_verdict::{Amount, Budget, Limits, parse_share};
 
 const EXAMPLES: &str = "\
 Exit codes: 0 pass, 10 fail, 11 inconclusive, 12 not comparable, 13 too few runs to ever fail.

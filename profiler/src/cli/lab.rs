@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{GuestArgs, SUBJECT, by_name, length, one_of_these};
-use crate::load::{BuiltinKind, Dimensions, Rate};
-use crate::recording::{Backend, Clock, Meter};
+use profiler_load::{BuiltinKind, Dimensions, Rate};
+use profiler_recording::{Backend, Clock, Meter};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::by_name;
-use crate::recording::unlike::What;
+use profiler_recording::unlike::What;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::by_name;
-use crate::export::{Format, Unit};
+use profiler_export::{Format, Unit};
 
 const EXAMPLES: &str = "\
 Examples:

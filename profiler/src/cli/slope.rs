@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::GuestArgs;
-use crate::export::slope::max_slope;
-use crate::load::{BuiltinKind, Points};
-use crate::verdict::Limit;
+use profiler_export::slope::max_slope;
+use profiler_load::{BuiltinKind, Points};
+use profiler_verdict::Limit;
 
 const EXAMPLES: &str = "\
 Exit codes: 0 pass, 10 if a handler of the second build takes more for each unit than it may.

@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use super::to_stdout;
-use crate::args::{AgentArgs, GuestArgs};
 use crate::cli::bisect::BisectArgs;
-use crate::error::{Failure, exit};
-use crate::export::cell::clean;
-use crate::load::dying_with_parent;
-use crate::progress::Progress;
+use profiler_base::error::{Failure, exit};
+use profiler_base::progress::Progress;
+use profiler_export::cell::clean;
+use profiler_load::dying_with_parent;
+use profiler_run::args::{AgentArgs, GuestArgs};
 
 /// `git bisect run`, with what surrounds it.
 const SCRIPT: &str = include_str!("bisect/bisect.sh");

@@ -1,12 +1,12 @@
 //! `profiler compare`: what differs between two sets of runs.
 
 use super::{data_to_stdout, save, sides::Files, stdout_width, to_stdout};
-use crate::atomic_file::OutputFile;
 use crate::cli::compare::{CompareArgs, Format};
-use crate::error::{Failure, exit};
-use crate::export::verdict::CompareReport;
-use crate::export::{compare, json::indented};
-use crate::verdict::Sides;
+use profiler_base::atomic_file::OutputFile;
+use profiler_base::error::{Failure, exit};
+use profiler_export::verdict::CompareReport;
+use profiler_export::{compare, json::indented};
+use profiler_verdict::Sides;
 
 /// See the [command line](CompareArgs).
 ///

@@ -1,12 +1,12 @@
 //! `profiler cost`: what the probes add to each call of a handler on this machine.
 
 use super::{save, to_stdout};
-use crate::atomic_file::OutputFile;
 use crate::cli::CostArgs;
 use crate::cost::measure;
-use crate::error::{Failure, bail};
-use crate::kernel::privileges;
-use crate::kernel::target::KernelFiles;
+use profiler_base::atomic_file::OutputFile;
+use profiler_base::error::{Failure, bail};
+use profiler_kernel::privileges;
+use profiler_kernel::target::KernelFiles;
 
 /// Measures the cost and prints it.
 ///

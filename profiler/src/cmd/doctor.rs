@@ -3,12 +3,12 @@
 use super::show;
 use crate::cli::DoctorArgs;
 use crate::doctor::{Machine, examine, table};
-use crate::error::{Failure, bail};
+use profiler_base::error::{Failure, bail};
 
 /// Prints the checks and their remedies.
 ///
 /// # Errors
-/// With [`exit::CANNOT_MEASURE`](crate::error::exit) when nothing can be measured, after the output.
+/// With [`exit::CANNOT_MEASURE`](profiler_base::error::exit) when nothing can be measured, after the output.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     super::restore_tracefs();
     let report = examine(&Machine::this(), args.module.as_deref(), &args.handlers);

@@ -1,18 +1,18 @@
 //! `profiler explain`: where the instructions or the time of handlers go, and what differs between two builds.
 
 use super::{data_to_stdout, restore_tracefs, sides::read, stdout_width};
-use crate::args::RunArgs;
-use crate::atomic_file::OutputFile;
 use crate::cli::explain::{ExplainArgs, LiveArgs};
-use crate::error::{Failure, exit};
-use crate::explain::{NamedRuns, explain};
-use crate::export::explain::{ExplainReport, Format, Shown, notes, render};
-use crate::kernel::privileges;
-use crate::progress::Progress;
-use crate::recording::{Backend, Recording};
-use crate::run::{self, Measured};
-use crate::terminal::say;
-use crate::verdict::{Run, Sides};
+use profiler_base::atomic_file::OutputFile;
+use profiler_base::error::{Failure, exit};
+use profiler_base::progress::Progress;
+use profiler_base::terminal::say;
+use profiler_explain::{NamedRuns, explain};
+use profiler_export::explain::{ExplainReport, Format, Shown, notes, render};
+use profiler_kernel::privileges;
+use profiler_recording::{Backend, Recording};
+use profiler_run::args::RunArgs;
+use profiler_run::{self as run, Measured};
+use profiler_verdict::{Run, Sides};
 
 /// Explains: see the [command line](ExplainArgs).
 ///

@@ -8,14 +8,14 @@ use super::sides::{Files, check_parameters, is_build, read};
 use super::to_stdout;
 use crate::cli::compare::SidesArgs;
 use crate::cli::gate::{BuildsArgs, GateArgs};
-use crate::error::{Failure, bail};
-use crate::export::gate::conclusion;
-use crate::export::verdict::GateReport;
-use crate::lab;
-use crate::lab::gate::{Decision, Options, Planned};
-use crate::lab::subject::Subject;
-use crate::progress::Progress;
-use crate::verdict::{self, HookReport, Rule, Run, Sides};
+use profiler_base::error::{Failure, bail};
+use profiler_base::progress::Progress;
+use profiler_export::gate::conclusion;
+use profiler_export::verdict::GateReport;
+use profiler_lab as lab;
+use profiler_lab::gate::{Decision, Options, Planned};
+use profiler_lab::subject::Subject;
+use profiler_verdict::{self as verdict, HookReport, Rule, Run, Sides};
 
 use output::Outputs;
 

@@ -5,12 +5,12 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::{data_to_stdout, stdout_width};
-use crate::atomic_file::OutputFile;
 use crate::cli::TraceCmdArgs;
-use crate::error::Failure;
-use crate::export::{Unit, table};
-use crate::progress::Progress;
 use crate::trace_cmd::Import;
+use profiler_base::atomic_file::OutputFile;
+use profiler_base::error::Failure;
+use profiler_base::progress::Progress;
+use profiler_export::{Unit, table};
 
 /// Prints the table and the percentiles of a file of function_graph text, and writes its recording.
 ///

@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use super::{grid, show};
 use crate::cli::kernels::KernelsAction;
-use crate::error::Failure;
-use crate::export::cell::bytes;
-use crate::kernels::Cache;
-use crate::lab::snapshots;
-use crate::terminal::say;
+use profiler_base::error::Failure;
+use profiler_base::terminal::say;
+use profiler_export::cell::bytes;
+use profiler_lab::kernels::Cache;
+use profiler_lab::snapshots;
 
 /// See the [command line](KernelsAction).
 ///

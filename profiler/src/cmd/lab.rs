@@ -4,10 +4,10 @@ mod options;
 mod output;
 
 use crate::cli::lab::LabArgs;
-use crate::error::{Failure, exit};
-pub use crate::lab::guest::run as guest;
-use crate::lab::{self, builds};
-use crate::progress::Progress;
+use profiler_base::error::{Failure, exit};
+use profiler_base::progress::Progress;
+pub use profiler_lab::guest::run as guest;
+use profiler_lab::{self as lab, builds};
 
 use output::Outputs;
 

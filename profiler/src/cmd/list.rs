@@ -6,15 +6,15 @@ use std::path::PathBuf;
 
 use super::show;
 use crate::cli::ListArgs;
-use crate::error::{Failure, exit};
-use crate::export::list::{self, BpfFunction};
-use crate::kernel::hooks::Hooks;
-use crate::kernel::target::KernelFiles;
-use crate::lab;
-use crate::lab::agent::Agent;
-use crate::lab::subject::{Subject, agent_beside};
-use crate::probe::resolve_programs;
-use crate::progress::Progress;
+use profiler_base::error::{Failure, exit};
+use profiler_base::progress::Progress;
+use profiler_export::list::{self, BpfFunction};
+use profiler_kernel::hooks::Hooks;
+use profiler_kernel::target::KernelFiles;
+use profiler_lab as lab;
+use profiler_lab::agent::Agent;
+use profiler_lab::subject::{Subject, agent_beside};
+use profiler_probe::resolve_programs;
 
 /// Prints the functions that match.
 ///

@@ -1,11 +1,11 @@
 //! `profiler merge`: the exact sum of several recordings.
 
 use super::sides::read;
-use crate::atomic_file::OutputFile;
 use crate::cli::merge::MergeArgs;
-use crate::error::{Failure, exit};
-use crate::progress::Progress;
-use crate::recording::Merge;
+use profiler_base::atomic_file::OutputFile;
+use profiler_base::error::{Failure, exit};
+use profiler_base::progress::Progress;
+use profiler_recording::Merge;
 
 /// Merges all runs of `args.files`.
 ///

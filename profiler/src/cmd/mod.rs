@@ -5,14 +5,13 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::atomic_file::OutputFile;
-use crate::error::{Failure, exit};
-use crate::export::grid::words as grid;
-use crate::export::json::indented;
-use crate::probe::keeper;
-use crate::terminal::{clean_lines, say, write};
+use profiler_base::atomic_file::OutputFile;
+use profiler_base::error::{Failure, exit};
+use profiler_base::terminal::{clean_lines, say, write};
+use profiler_export::grid::words as grid;
+use profiler_export::json::indented;
+use profiler_probe::keeper;
 
-mod failures;
 mod sides;
 
 pub mod bisect;

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::to_stdout;
-use crate::args::PrepareArgs;
-use crate::error::Failure;
-use crate::kernel::host::read_fact;
-use crate::prepare::prepare;
+use profiler_base::error::Failure;
+use profiler_kernel::host::read_fact;
+use profiler_lab::prepare::prepare;
+use profiler_run::args::PrepareArgs;
 
 /// Writes the copy with BTF and prints what was done.
 ///

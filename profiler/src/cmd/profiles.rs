@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::show;
 use crate::cli::profiles::ProfilesArgs;
-use crate::error::{Failure, bail};
-use crate::export::load_profiles::table;
-use crate::load_profile::{Library, Listed, Origin};
+use profiler_base::error::{Failure, bail};
+use profiler_export::load_profiles::table;
+use profiler_load::profile::{Library, Listed, Origin};
 
 /// Lists and checks all load profiles, or shows the named ones.
 ///

@@ -3,12 +3,12 @@
 use std::io::Write;
 use std::path::Path;
 
-use crate::atomic_file::OutputFile;
 use crate::cli::report::ReportArgs;
-use crate::error::{Failure, bail, exit};
-use crate::export::Format;
-use crate::recording::Series;
-use crate::terminal::write;
+use profiler_base::atomic_file::OutputFile;
+use profiler_base::error::{Failure, bail, exit};
+use profiler_base::terminal::write;
+use profiler_export::Format;
+use profiler_recording::Series;
 
 /// Writes the report to `out`, fitted to a terminal of `width` columns, or atomically to the file of `--output`.
 ///

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::error::{Failure, bail};
-use crate::probe::keeper;
-use crate::terminal::say;
+use profiler_base::error::{Failure, bail};
+use profiler_base::terminal::say;
+use profiler_probe::keeper;
 
 /// See the [command line](crate::cli::Command::Restore).
 ///

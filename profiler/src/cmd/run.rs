@@ -2,13 +2,13 @@
 
 mod deliver;
 
-use crate::args::RunArgs;
-use crate::error::Failure;
-use crate::kernel::privileges;
-use crate::progress::Progress;
-use crate::recording::Series;
-use crate::run::{Measured, Run};
 use deliver::Outputs;
+use profiler_base::error::Failure;
+use profiler_base::progress::Progress;
+use profiler_kernel::privileges;
+use profiler_recording::Series;
+use profiler_run::args::RunArgs;
+use profiler_run::{Measured, Run};
 
 /// See the [command line](RunArgs).
 ///
@@ -44,10 +44,10 @@ mod tests {
 
     use super::*;
     use crate::cli::{Cli, Command};
-    use crate::lab::guest;
-    use crate::lab::plan::{Length, RunSpec};
-    use crate::load::BuiltinKind;
-    use crate::recording::{Clock, Meter};
+    use profiler_lab::guest;
+    use profiler_lab::plan::{Length, RunSpec};
+    use profiler_load::BuiltinKind;
+    use profiler_recording::{Clock, Meter};
 
     fn parsed(line: &str) -> RunArgs {
         let line = format!("profiler run {line}");
@@ -73,7 +73,7 @@ mod tests {
             handlers: vec!["a_*".to_owned(), "b".to_owned()],
             loads: vec![BuiltinKind::Connect, BuiltinKind::Bind],
             workers: 2,
-            dimensions: crate::load::Dimensions::default(),
+            dimensions: profiler_load::Dimensions::default(),
             rate: rate.map(|rate| rate.parse().unwrap()),
             length,
         };

@@ -6,14 +6,14 @@ use serde::de::DeserializeOwned;
 
 use super::{show, to_stdout};
 use crate::cli::serve::{ReleaseArgs, ServeArgs, StatusArgs};
-use crate::error::{Failure, exit};
-use crate::kernel::privileges;
 use crate::serve;
 use crate::serve::config::Config;
 use crate::serve::control::{self, Released, Request};
 use crate::serve::logs::init_logs;
 use crate::serve::status::Status;
-use crate::text::{listed, plural};
+use profiler_base::error::{Failure, exit};
+use profiler_base::text::{listed, plural};
+use profiler_kernel::privileges;
 
 /// See the [command line](ServeArgs).
 ///

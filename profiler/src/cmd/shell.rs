@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::data_to_stdout;
-use crate::atomic_file::OutputFile;
 use crate::cli::shell::{CompletionsArgs, ManArgs, completions as script, man_pages};
-use crate::error::{Failure, bail, exit};
+use profiler_base::atomic_file::OutputFile;
+use profiler_base::error::{Failure, bail, exit};
 
 /// Prints the completions for a shell.
 ///

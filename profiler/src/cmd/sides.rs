@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::slice;
 
 use crate::cli::compare::SidesArgs;
-use crate::error::{Failure, bail};
-use crate::lab::{self, subject};
-use crate::recording::Series;
-use crate::verdict::Run;
+use profiler_base::error::{Failure, bail};
+use profiler_lab::{self as lab, subject};
+use profiler_recording::Series;
+use profiler_verdict::Run;
 
 /// Files of the baseline and of the candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,20 +1,20 @@
 //! `profiler slope`: what handlers take for each unit of what they walk over, and whether a change makes that more.
 
 use super::{save, stdout_width, to_stdout};
-use crate::atomic_file::OutputFile;
 use crate::cli::slope::SlopeArgs;
-use crate::error::{Failure, bail};
-use crate::export::slope::{SlopeReport, document};
-use crate::lab::plan::RunSpec;
-use crate::lab::slope::measure;
-use crate::lab::{Options, usual_length};
-use crate::progress::Progress;
-use crate::recording::Meter;
+use profiler_base::atomic_file::OutputFile;
+use profiler_base::error::{Failure, bail};
+use profiler_base::progress::Progress;
+use profiler_export::slope::{SlopeReport, document};
+use profiler_lab::plan::RunSpec;
+use profiler_lab::slope::measure;
+use profiler_lab::{Options, usual_length};
+use profiler_recording::Meter;
 
 /// See the [command line](SlopeArgs).
 ///
 /// # Errors
-/// With the exit code of the [table](crate::error::exit); with that of a regression or of an inconclusive report once everything
+/// With the exit code of the [table](profiler_base::error::exit); with that of a regression or of an inconclusive report once everything
 /// has been reported and saved.
 pub fn run(args: &SlopeArgs) -> Result<(), Failure> {
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;

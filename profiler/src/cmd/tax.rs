@@ -1,12 +1,12 @@
 //! `profiler tax`: what operations take more with a subject than without it.
 
 use super::{save, stdout_width, to_stdout};
-use crate::args::TaxArgs;
-use crate::atomic_file::OutputFile;
-use crate::error::{Failure, exit};
-use crate::export::tax::{TaxReport, document};
-use crate::lab::tax::{Taxed, measure};
-use crate::progress::Progress;
+use profiler_base::atomic_file::OutputFile;
+use profiler_base::error::{Failure, exit};
+use profiler_base::progress::Progress;
+use profiler_export::tax::{TaxReport, document};
+use profiler_lab::tax::{Taxed, measure};
+use profiler_run::args::TaxArgs;
 
 /// See the [command line](TaxArgs).
 ///

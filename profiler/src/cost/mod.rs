@@ -10,12 +10,12 @@ use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 use statrs::statistics::Statistics as _;
 
-use crate::error::{Failure, exit};
-use crate::kernel::target::Target;
-use crate::load::{BuiltinKind, BuiltinLoad, LoadFailure, LoadStatus, StopSignal};
-use crate::probe::{Options, Pair, Probes, Session as _};
-use crate::recording::{Backend, Clock};
-use crate::stats::median;
+use profiler_base::error::{Failure, exit};
+use profiler_base::stats::median;
+use profiler_kernel::target::Target;
+use profiler_load::{BuiltinKind, BuiltinLoad, LoadFailure, LoadStatus, StopSignal};
+use profiler_probe::{Options, Pair, Probes, Session as _};
+use profiler_recording::{Backend, Clock};
 
 /// Confidence level of the bounds.
 const CONFIDENCE: f64 = 0.95;

@@ -1,10 +1,10 @@
 //! What each backend needs of the machine.
 
 use super::{Answer, BackendReport, Check, CheckId, HandlerReport};
-use crate::kernel::target::Function;
-use crate::probe::Options;
-use crate::probe::select::{Choice, select};
-use crate::recording::Backend;
+use profiler_kernel::target::Function;
+use profiler_probe::Options;
+use profiler_probe::select::{Choice, select};
+use profiler_recording::Backend;
 
 /// What every backend of BPF programs needs.
 const BPF: [CheckId; 3] = [CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPerfmon];

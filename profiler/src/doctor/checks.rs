@@ -7,11 +7,11 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::Machine;
-use crate::kernel::btf::Btf;
-use crate::kernel::host::read_fact;
-use crate::kernel::privileges;
-use crate::kernel::target::KernelFiles;
-use crate::recording::Backend;
+use profiler_kernel::btf::Btf;
+use profiler_kernel::host::read_fact;
+use profiler_kernel::privileges;
+use profiler_kernel::target::KernelFiles;
+use profiler_recording::Backend;
 
 /// What is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::IntoStaticStr)]

@@ -15,12 +15,12 @@ use serde::Serialize;
 
 pub use checks::{Check, CheckId, Status};
 
-use crate::kernel::btf::Btf;
-use crate::kernel::hooks::{self, Hook};
-use crate::kernel::host::{self, HostFacts};
-use crate::kernel::target::KernelFiles;
-use crate::probe::feature::{self, Refusal};
-use crate::recording::Backend;
+use profiler_kernel::btf::Btf;
+use profiler_kernel::hooks::{self, Hook};
+use profiler_kernel::host::{self, HostFacts};
+use profiler_kernel::target::KernelFiles;
+use profiler_probe::feature::{self, Refusal};
+use profiler_recording::Backend;
 
 /// Tries a backend for real, given the functions that the kernel's BTF describes.
 pub type TryBackend = fn(Backend, Option<&Btf>) -> Result<(), Refusal>;

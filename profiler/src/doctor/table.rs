@@ -1,8 +1,8 @@
 //! What was found, as text.
 
 use super::{CheckId, Report};
-use crate::export::document::{Document, Table, or_dash};
-use crate::kernel::hooks::ProbeState;
+use profiler_export::document::{Document, Table, or_dash};
+use profiler_kernel::hooks::ProbeState;
 
 /// The tables for people; `width` is the terminal's, in columns.
 pub fn text(report: &Report, width: Option<u16>) -> String {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::*;
 use crate::doctor::table::text as table;
-use crate::kernel::btf::testing::Builder;
+use profiler_tests::btf::Builder;
 
 fn write(root: &Path, path: &str, text: impl AsRef<[u8]>) {
     let path = root.join(path);

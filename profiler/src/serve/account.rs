@@ -1,9 +1,9 @@
 //! The books of one handler, interval by interval.
 
-use crate::probe::Drained;
-use crate::probe::account::{Doubt, Reading};
-use crate::recording::measure::Losses;
-use crate::stats::Durations;
+use profiler_base::stats::Durations;
+use profiler_probe::Drained;
+use profiler_probe::account::{Doubt, Reading};
+use profiler_recording::measure::Losses;
 
 /// The books of one handler since its probes were attached.
 #[derive(Debug)]
@@ -58,10 +58,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::probe::Books;
+    use profiler_probe::Books;
 
     fn drained(calls: &[u64], books: Books) -> Drained {
-        Drained::of(calls, books)
+        profiler_tests::drained(calls, books)
     }
 
     fn books(entered_before: u64, entries: u64, in_flight: u64) -> Books {

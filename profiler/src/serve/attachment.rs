@@ -13,16 +13,16 @@ use super::budget::{Action, Budget};
 use super::config;
 use super::coverage::{Coverage, partly};
 use super::state::{Build, HandlerSum, NotMeasured};
-use crate::kernel::host::HostFacts;
-use crate::kernel::module::{self, ModuleFacts};
-use crate::kernel::target::{KernelFiles, LeftOut, Target};
-use crate::probe::{self, Drained, Precision, ProbeError, Probes, Session};
-use crate::recording::measure::{HandlerMeasure, Losses};
-use crate::recording::unlike::{Difference, Use, differences};
-use crate::recording::warning::{Handlers, SHED, Warning, WarningRecord};
-use crate::recording::{Backend, Clock, HandlerRecording, HistogramLayout, Meter, Recording};
-use crate::stats::nanoseconds;
-use crate::text::{listed, plural};
+use profiler_base::stats::nanoseconds;
+use profiler_base::text::{listed, plural};
+use profiler_kernel::host::HostFacts;
+use profiler_kernel::module::{self, ModuleFacts};
+use profiler_kernel::target::{KernelFiles, LeftOut, Target};
+use profiler_probe::{self as probe, Drained, Precision, ProbeError, Probes, Session};
+use profiler_recording::measure::{HandlerMeasure, Losses};
+use profiler_recording::unlike::{Difference, Use, differences};
+use profiler_recording::warning::{Handlers, SHED, Warning, WarningRecord};
+use profiler_recording::{Backend, Clock, HandlerRecording, HistogramLayout, Meter, Recording};
 
 /// How long a call whose entry was skipped may still be under way: see [`Account::add`].
 const AGE: Duration = Duration::from_secs(9);
@@ -476,10 +476,10 @@ pub(super) mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::kernel::target::Target;
-    use crate::probe::Books;
-    use crate::recording::unlike::What;
-    use crate::recording::{Backend, Merge};
+    use profiler_kernel::target::Target;
+    use profiler_probe::Books;
+    use profiler_recording::unlike::What;
+    use profiler_recording::{Backend, Merge};
 
     impl Attachment {
         /// Takes the probes off: the last interval.
@@ -532,7 +532,9 @@ pub(super) mod tests {
         fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
             let drained = match self.drains.get(self.taken) {
                 Some(drained) => drained.clone(),
-                None => self.books.iter().map(|books| Drained::of(&[], *books)).collect(),
+                None => {
+                    self.books.iter().map(|books| profiler_tests::drained(&[], *books)).collect()
+                }
             };
             self.taken += 1;
             self.until += Duration::from_secs(10);
@@ -573,7 +575,7 @@ pub(super) mod tests {
             module: Some("driver".to_owned()),
             ..Target::default()
         };
-        let first = vec![Drained::of(&[], Books::default()); 2];
+        let first = vec![profiler_tests::drained(&[], Books::default()); 2];
         let session = Scripted {
             targets: vec![target("busy"), target("rare")],
             drains: [vec![first], drains].concat(),
@@ -605,7 +607,7 @@ pub(super) mod tests {
             let rare: &[u64] = if at % 3 == 0 { &[5_000_000_000] } else { &[] };
             of_rare += rare.len() as u64;
             let of_rare = Books { entries: of_rare, ..Books::default() };
-            vec![Drained::of(&durations, busy), Drained::of(rare, of_rare)]
+            vec![profiler_tests::drained(&durations, busy), profiler_tests::drained(rare, of_rare)]
         };
         calls.iter().enumerate().map(drain).collect()
     }
@@ -716,13 +718,13 @@ pub(super) mod tests {
 
     #[test]
     fn what_did_not_happen_is_not_drained() {
-        let nothing = Drained::of(&[], Books::default());
+        let nothing = profiler_tests::drained(&[], Books::default());
         let entered = Books { entries: 1, ..Books::default() };
         let script = [
             nothing.clone(),
             nothing.clone(),
-            Drained::of(&[], entered),
-            Drained::of(&[400], entered),
+            profiler_tests::drained(&[], entered),
+            profiler_tests::drained(&[400], entered),
         ];
         let script = script.into_iter().map(|rare| vec![nothing.clone(), rare]).collect();
         let mut attached = attachment("aa", script);

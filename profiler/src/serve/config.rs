@@ -9,12 +9,12 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use toml::Spanned;
 
 use super::otlp::Collector;
-use crate::error::Failure;
-use crate::probe::Precision;
-use crate::recording::Backend;
-use crate::text::duration;
-use crate::toml_file::{self, BadToml, Mistake};
-use crate::verdict::parse_share;
+use profiler_base::error::Failure;
+use profiler_base::text::duration;
+use profiler_base::toml_file::{self, BadToml, Mistake};
+use profiler_probe::Precision;
+use profiler_recording::Backend;
+use profiler_verdict::parse_share;
 
 /// Time between two intervals' ends.
 const INTERVAL: Duration = Duration::from_secs(60);

@@ -17,8 +17,8 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::status::Status;
-use crate::error::{Failure, bail, exit};
-use crate::load::make_private;
+use profiler_base::error::{Failure, bail, exit};
+use profiler_load::make_private;
 
 /// Where the daemon's socket and its lock are.
 pub const FOLDER: &str = "/run/profiler";

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tracing::{info, warn};
 
-use crate::probe::{self, Precision, hit_cost};
-use crate::recording::Backend;
+use profiler_probe::{self as probe, Precision, hit_cost};
+use profiler_recording::Backend;
 
 /// Costs that were measured so far.
 #[derive(Debug, Default)]

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::recording::warning::{Handlers, Warning};
-use crate::stats::nanoseconds;
+use profiler_base::stats::nanoseconds;
+use profiler_recording::warning::{Handlers, Warning};
 
 /// Shorter gaps are attach latency; they are not reported.
 const WORTH_NS: u64 = 1_000_000;

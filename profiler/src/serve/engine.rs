@@ -21,9 +21,9 @@ use super::status::Status;
 use super::store::Store;
 use super::system;
 use super::task::{Shared, Task};
-use crate::error::{Failure, bail, exit};
-use crate::kernel::host;
-use crate::kernel::module::references;
+use profiler_base::error::{Failure, bail, exit};
+use profiler_kernel::host;
+use profiler_kernel::module::references;
 
 /// Longest time between two drains, in which no CPU can fill the kernel's 32-bit counters. The budget is decided as often.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
@@ -341,7 +341,7 @@ mod tests {
     use super::super::state::{Build, Intervals, MAX_BUILDS, Phase};
     use super::super::task::Stage;
     use super::*;
-    use crate::recording::Recording;
+    use profiler_recording::Recording;
 
     /// Calls of its first handler.
     fn calls(build: &Build) -> u64 {

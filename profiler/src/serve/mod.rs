@@ -42,12 +42,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tracing::info;
 
-use crate::error::{Failure, exit};
-use crate::recording::Backend;
 use config::Config;
 use control::Lock;
 use engine::Engine;
 use notify::Notifier;
+use profiler_base::error::{Failure, exit};
+use profiler_recording::Backend;
 use rights::Exec;
 use state::Pushes;
 use store::Store;

@@ -11,8 +11,8 @@ use nix::sys::socket::{
 use tokio::sync::mpsc;
 use tracing::error;
 
-use crate::kernel::host::read_fact;
-use crate::kernel::module::Loads;
+use profiler_kernel::host::read_fact;
+use profiler_kernel::module::Loads;
 
 /// The kernel's own messages; group 2 has udev's.
 const KERNEL_GROUP: u32 = 1;

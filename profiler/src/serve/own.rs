@@ -7,7 +7,7 @@ use nix::sys::time::TimeValLike as _;
 use nix::time::{ClockId, clock_gettime};
 use procfs::process::Process;
 
-use crate::stats::nanoseconds;
+use profiler_base::stats::nanoseconds;
 
 /// CPU time of all threads of this process since it began, in nanoseconds; 0 if the system does not say.
 pub fn cpu_ns() -> u64 {

@@ -13,8 +13,8 @@ use seccompiler::{
     SeccompRule, sock_filter,
 };
 
-use crate::error::{Failure, bail, exit};
-use crate::limits;
+use profiler_base::error::{Failure, bail, exit};
+use profiler_base::limits;
 
 /// A capability that is kept.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ const REFUSED: [libc::c_long; 40] = calls![
     SYS_userfaultfd SYS_io_uring_setup SYS_process_madvise SYS_personality
 ];
 
-/// Refused where no backend starts the [keeper](crate::probe::keeper).
+/// Refused where no backend starts the [keeper](profiler_probe::keeper).
 const EXEC: [libc::c_long; 2] = calls![SYS_execve SYS_execveat];
 
 /// Flags of clone(2) that do what `unshare` does. Its eighth, `CLONE_NEWTIME`, is for `unshare` and `clone3` alone.
@@ -267,7 +267,7 @@ mod tests {
 
     /// What these say: quotactl_fd and fanotify_init of nothing; getpid by its x32 number; clone and clone3 for each namespace.
     fn ways_round() -> Vec<Option<Errno>> {
-        use crate::load::call_in_vain as call;
+        use profiler_tests::call_in_vain as call;
         let mut said = vec![
             call(libc::SYS_quotactl_fd, -1, -1),
             call(libc::SYS_fanotify_init, -1, -1),

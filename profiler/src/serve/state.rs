@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::coverage::partly;
-use crate::recording::measure::{HandlerMeasure, Losses};
-use crate::recording::warning::{SHED, WarningRecord};
-use crate::recording::{HandlerRecording, Recording};
+use profiler_recording::measure::{HandlerMeasure, Losses};
+use profiler_recording::warning::{SHED, WarningRecord};
+use profiler_recording::{HandlerRecording, Recording};
 
 /// Builds of a module that are kept: those that were attached to last. Bounds memory, and the number of series.
 pub const MAX_BUILDS: usize = 4;

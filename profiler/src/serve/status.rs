@@ -5,11 +5,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::state::{Build, HandlerSum, Intervals, Module, NotMeasured, Own, Phase, State};
-use crate::export::cell::{Unit, bytes, clean};
-use crate::export::grid;
-use crate::recording::measure::HandlerMeasure;
-use crate::stats::mean;
-use crate::text::plural;
+use profiler_base::stats::mean;
+use profiler_base::text::plural;
+use profiler_export::cell::{Unit, bytes, clean};
+use profiler_export::grid;
+use profiler_recording::measure::HandlerMeasure;
 
 const HANDLER_COLUMNS: [&str; 8] =
     ["handler", "build", "calls", "calls/s", "average [us]", "TP99 [us]", "max [us]", "lost"];

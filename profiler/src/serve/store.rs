@@ -14,12 +14,12 @@ use tracing::{error, info, warn};
 use super::config;
 use super::ledger::{self, Entry, Ledger};
 use super::state::Intervals;
-use crate::atomic_file::{self, OutputFile};
-use crate::error::{Failure, exit};
-use crate::load::make_private;
-use crate::recording::unlike::What;
-use crate::recording::{Merge, Recording, SCHEMA};
-use crate::text::plural;
+use profiler_base::atomic_file::{self, OutputFile};
+use profiler_base::error::{Failure, exit};
+use profiler_base::text::plural;
+use profiler_load::make_private;
+use profiler_recording::unlike::What;
+use profiler_recording::{Merge, Recording, SCHEMA};
 
 /// Sums that are kept in memory while they cannot be written, over all builds.
 const MOST_PENDING: usize = 16;

@@ -12,12 +12,12 @@ use super::costs::Costs;
 use super::modules::Presence;
 use super::state::{Build, MAX_BUILDS, NotMeasured, Own, Phase};
 use super::store::Store;
-use crate::error::{Failure, bail};
-use crate::kernel::host::HostFacts;
-use crate::probe::ProbeError;
-use crate::recording::Backend;
-use crate::stats::nanoseconds;
-use crate::text::plural;
+use profiler_base::error::{Failure, bail};
+use profiler_base::stats::nanoseconds;
+use profiler_base::text::plural;
+use profiler_kernel::host::HostFacts;
+use profiler_probe::ProbeError;
+use profiler_recording::Backend;
 
 /// How long drains may fail before the probes are taken off: the kernel's counters would overflow.
 const LONGEST_FAILURE: Duration = Duration::from_secs(60);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use foldhash::HashMap;
 
 use super::line::{Fault, Line, Owner, Row, parse};
-use crate::recording::{Backend, HandlerRecording};
+use profiler_recording::{Backend, HandlerRecording};
 
 /// Different durations that are kept, over all functions; as many more are kept to the precision of the recording's
 /// histograms. 60 MB at most: a published measurement of 90 seconds has about 1,500 of each function, as the text has three

@@ -11,17 +11,19 @@ use std::path::Path;
 use comfy_table::Row;
 use profiler_common::bucket::HIGHEST_NS;
 
-use crate::error::{Failure, bail};
-use crate::export::{cell::full_name, grid};
-use crate::kernel::host::HostFacts;
-use crate::kernel::module::ModuleFacts;
-use crate::recording::warning::{Warning, WarningRecord};
-use crate::recording::{Clock, Distribution, HandlerRecording, HistogramLayout, Meter, Recording};
-use crate::stats::at_rank;
-use crate::terminal::clean;
-use crate::text::plural;
 use collect::{Collector, Function};
 use line::COMMA;
+use profiler_base::error::{Failure, bail};
+use profiler_base::stats::at_rank;
+use profiler_base::terminal::clean;
+use profiler_base::text::plural;
+use profiler_export::{cell::full_name, grid};
+use profiler_kernel::host::HostFacts;
+use profiler_kernel::module::ModuleFacts;
+use profiler_recording::warning::{Warning, WarningRecord};
+use profiler_recording::{
+    Clock, Distribution, HandlerRecording, HistogramLayout, Meter, Recording,
+};
 
 /// Longest line that is parsed.
 const MAX_LINE: usize = 256 << 10;

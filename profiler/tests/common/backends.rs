@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use profiler::recording::Backend;
+use profiler_recording::Backend;
 use serde::Deserialize;
 
 /// What has to work on one kernel.

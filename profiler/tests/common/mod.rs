@@ -10,13 +10,13 @@ pub(crate) mod ten;
 use std::sync::OnceLock;
 
 use jsonschema::Validator;
-use profiler::kernel::host::{HostFacts, Hypervisor};
-use profiler::kernel::module::ModuleFacts;
-use profiler::kernel::target::Target;
-use profiler::load::{BuiltinKind, LoadOutcome, LoadRun, LoadSpec, LoadStatus, StopReason};
-use profiler::probe::Precision;
-use profiler::recording::measure::{HandlerMeasure, Losses};
-use profiler::recording::{
+use profiler_kernel::host::{HostFacts, Hypervisor};
+use profiler_kernel::module::ModuleFacts;
+use profiler_kernel::target::Target;
+use profiler_load::{BuiltinKind, LoadOutcome, LoadRun, LoadSpec, LoadStatus, StopReason};
+use profiler_probe::Precision;
+use profiler_recording::measure::{HandlerMeasure, Losses};
+use profiler_recording::{
     Backend, Clock, HandlerRecording, HistogramLayout, Meter, Recording, SCHEMA, Tool, VERSION,
 };
 use serde_json::Value;
@@ -152,7 +152,7 @@ pub(crate) fn sample() -> Recording {
                 operations: None,
                 pin: false,
                 user: None,
-                dimensions: profiler::load::Dimensions::default(),
+                dimensions: profiler_load::Dimensions::default(),
             },
             outcome: LoadOutcome {
                 operations: Some(10_000),

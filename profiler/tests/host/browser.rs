@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use profiler::export::html;
-use profiler::recording::call_tree::TreeNode;
+use profiler_export::html;
+use profiler_recording::call_tree::TreeNode;
 use serde_json::Value;
 
 use crate::common::{handler, measure, sample};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 use profiler::cli::Cli;
-use profiler::recording::Backend;
+use profiler_recording::Backend;
 
 use crate::common::backends::{Expected, Kernel, table};
 
@@ -111,7 +111,7 @@ fn links_lead_to_files_and_headings() {
 #[test]
 fn paths_lead_to_files() {
     const FOLDERS: [&str; 6] =
-        ["docs/", "ltp-profiles/", "profiler/", "profiler-common/", "profiler-ebpf/", "xtask/"];
+        ["docs/", "ltp-profiles/", "profiler/", "crates/common/", "profiler-ebpf/", "xtask/"];
     let mut found = 0;
     for document in documents() {
         for quoted in prose(&document).split('`').skip(1).step_by(2) {

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use profiler::load::LoadStatus;
-use profiler::recording::call_tree::{CallTree, TreeFunction, TreeNode, TreePlace};
-use profiler::recording::{Meter, Recording, Series};
+use profiler_load::LoadStatus;
+use profiler_recording::call_tree::{CallTree, TreeFunction, TreeNode, TreePlace};
+use profiler_recording::{Meter, Recording, Series};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -10,8 +10,8 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use nix::sys::stat::Mode;
-use profiler::export::{Format, Unit};
-use profiler::recording::{HandlerRecording, Meter, Recording, Series};
+use profiler_export::{Format, Unit};
+use profiler_recording::{HandlerRecording, Meter, Recording, Series};
 use serde_json::{Value, json};
 
 use crate::common::{handler, measure, names, sample};

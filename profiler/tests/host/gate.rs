@@ -4,16 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use profiler::export::verdict::{GateReport, LeftOut};
-use profiler::load::{
+use profiler_export::verdict::{GateReport, LeftOut};
+use profiler_load::{
     BuiltinKind, CpuTime, Latency, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, OperationTimes,
     StopReason,
 };
-use profiler::recording::call_tree::{CallTree, TreeFunction, TreeNode, TreePlace};
-use profiler::recording::{
+use profiler_recording::call_tree::{CallTree, TreeFunction, TreeNode, TreePlace};
+use profiler_recording::{
     Clock, DriverCost, Meter, OperationPercentile, Percentile, Recording, Series, SeriesPosition,
 };
-use profiler::verdict::{self, Outcome, Rule, Run, Sides};
+use profiler_verdict::{self as verdict, Outcome, Rule, Run, Sides};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -87,7 +87,7 @@ impl Recipe {
             operations: Some(self.calls),
             pin: false,
             user: None,
-            dimensions: profiler::load::Dimensions::default(),
+            dimensions: profiler_load::Dimensions::default(),
         };
         recording.loads[0].outcome.status = LoadStatus::Completed;
         let build = if self.candidate { "bb" } else { "aa" };
@@ -1205,12 +1205,12 @@ fn one_cause_is_one_line() {
     let json = serde_json::to_value(&report).unwrap();
     assert_schema(&json, "gate-v1.schema.json");
     let causes = serde_json::to_string_pretty(&json["causes"]).unwrap();
-    let markdown = profiler::export::gate::document(&report).markdown();
+    let markdown = profiler_export::gate::document(&report).markdown();
     let (list, _) = markdown.split_once("\n<details>").unwrap();
     insta::assert_snapshot!(format!(
         "{}\n{list}\n{}\n{causes}",
-        profiler::export::gate::text(&report, None),
-        profiler::export::gate::annotations(&report),
+        profiler_export::gate::text(&report, None),
+        profiler_export::gate::annotations(&report),
     ));
 }
 

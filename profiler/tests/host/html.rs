@@ -1,10 +1,10 @@
 //! What the page of a profile says, as text; `browser.rs` looks at it in a browser.
 
-use profiler::explain::{NamedRuns, explain};
-use profiler::export::explain::{ExplainReport, Format, Shown, render};
-use profiler::export::html;
-use profiler::recording::call_tree::{TreeFunction, TreeNode};
-use profiler::recording::{Meter, Recording};
+use profiler_explain::{NamedRuns, explain};
+use profiler_export::explain::{ExplainReport, Format, Shown, render};
+use profiler_export::html;
+use profiler_recording::call_tree::{TreeFunction, TreeNode};
+use profiler_recording::{Meter, Recording};
 
 use crate::common::{handler, measure, sample};
 use crate::explain::recording;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use profiler::recording::Recording;
+use profiler_recording::Recording;
 
 use crate::common::assert_valid;
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use profiler::error::exit;
+use profiler_base::error::exit;
 
 use crate::durable::{assert_durable, calls};
 use crate::program::text;

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-use profiler::error::exit;
-use profiler::load::LoadSpec;
-use profiler::recording::{Backend, Clock, Meter, Recording, Series};
-use profiler::stats::median;
+use profiler_base::error::exit;
+use profiler_base::stats::median;
+use profiler_load::LoadSpec;
+use profiler_recording::{Backend, Clock, Meter, Recording, Series};
 
 use super::program::{text, wait_for};
 
@@ -465,7 +465,7 @@ fn two_loads_go_side_by_side() {
     command.arg("--module").arg(baseline()).arg("--json").arg(&file);
     succeed(command);
     let recording = Recording::read(&file).unwrap();
-    let complete = |run: &profiler::load::LoadRun| run.outcome.errors.is_empty();
+    let complete = |run: &profiler_load::LoadRun| run.outcome.errors.is_empty();
     assert!(
         recording.loads.len() == 2 && recording.loads.iter().all(complete),
         "{:?}",

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use profiler::load::{
+use profiler_load::{
     BuiltinKind, BuiltinLoad, CommandLoad, Load, LoadFailure, LoadOutcome, LoadRun, LoadSpec,
     LoadStatus, LoadUser, PrivateFolder, ProfilerProgram, Rate, RunningLoads, SandboxOptions,
     SandboxedLoad, StopReason, StopSignal,
@@ -369,7 +369,7 @@ async fn loads_run_side_by_side() {
             operations,
             pin: true,
             user: as_oneself().user.map(|user| user.name),
-            dimensions: profiler::load::Dimensions::default(),
+            dimensions: profiler_load::Dimensions::default(),
         };
         assert_eq!(run.spec, spec);
         assert_eq!(run.outcome.status, LoadStatus::Completed);
@@ -940,8 +940,8 @@ async fn a_load_has_the_limits_that_the_profiler_was_started_with() {
     let text = std::fs::read_to_string("/proc/self/limits").unwrap();
     let before = limits(&text);
     // As probes do when they are attached.
-    profiler::limits::raise_open_files(2_000);
-    profiler::limits::raise_locked_memory();
+    profiler_base::limits::raise_open_files(2_000);
+    profiler_base::limits::raise_locked_memory();
     assert!(getrlimit(Resource::RLIMIT_NOFILE).unwrap().0 > 2_000);
 
     let file = scene.path("limits");

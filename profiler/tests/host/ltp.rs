@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use profiler::error::exit;
-use profiler::load::ltp::{LtpLoad, LtpOptions, LtpTest, TIMED_OUT, TestResult, TestRuns};
-use profiler::load::{
+use profiler_base::error::exit;
+use profiler_load::ltp::{LtpLoad, LtpOptions, LtpTest, TIMED_OUT, TestResult, TestRuns};
+use profiler_load::{
     HitCount, HitCounter, HitQuestion, Load, LoadOutcome, LoadSpec, LoadStatus, LoadUser,
     ProfilerProgram, SandboxOptions, StopReason, StopSignal,
 };

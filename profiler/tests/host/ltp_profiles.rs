@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use profiler::load::BuiltinKind;
-use profiler::load_profile::{Library, LoadProfile};
+use profiler_load::BuiltinKind;
+use profiler_load::profile::{Library, LoadProfile};
 
 use crate::common::ten::TEN;
 use crate::program::text;

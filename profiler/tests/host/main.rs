@@ -3,6 +3,7 @@
 //! All run in one process, on several threads: what changes the environment, limits, signals or the folder is done in a
 //! program that the test starts.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step is a failed test")]
+#![allow(clippy::print_stdout, reason = "shown of a test that failed")]
 #![allow(clippy::too_many_lines, reason = "a test tells its story from start to end")]
 
 #[path = "../common/mod.rs"]
@@ -21,7 +22,6 @@ mod import;
 mod keeper;
 mod kernels;
 mod lab_in_vm;
-mod layers;
 mod load;
 mod ltp;
 mod ltp_profiles;

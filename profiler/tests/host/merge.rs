@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use profiler::error::{Failure, exit};
-use profiler::probe::Precision;
-use profiler::recording::loads::TestRuns;
-use profiler::recording::unlike::What;
-use profiler::recording::{
+use profiler_base::error::{Failure, exit};
+use profiler_probe::Precision;
+use profiler_recording::loads::TestRuns;
+use profiler_recording::unlike::What;
+use profiler_recording::{
     Backend, Clock, Distribution, HandlerRecording, HistogramLayout, Merge, Recording, Series,
 };
 use proptest::prelude::*;
@@ -85,7 +85,7 @@ fn a_sum_is_exact_in_every_figure() {
 #[test]
 fn warnings_that_only_a_run_could_know_are_kept_once() {
     let mut first = shard(0, &[("a", vec![1])]);
-    let shared = profiler::recording::warning::WarningRecord {
+    let shared = profiler_recording::warning::WarningRecord {
         code: "shared".to_owned(),
         handlers: vec!["a".to_owned()],
         text: "another program was there".to_owned(),

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use profiler::export::{Format, Unit};
-use profiler::recording::{Bucket, HandlerRecording, Series};
-use profiler::stats::nearest_rank;
+use profiler_base::stats::nearest_rank;
+use profiler_export::{Format, Unit};
+use profiler_recording::{Bucket, HandlerRecording, Series};
 use serde_json::Value;
 
 use crate::common::{handler, measure, sample};

@@ -5,16 +5,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use nix::sys::stat::Mode;
-use profiler::atomic_file::OutputFile;
 use profiler::cli::report::ReportArgs;
 use profiler::cmd::report::run;
-use profiler::error::Failure;
-use profiler::export::{self, Unit};
-use profiler::load::BuiltinKind;
-use profiler::recording::call_tree::{CallTree, TreeFunction, TreeNode};
-use profiler::recording::loads::{CpuTime, OperationErrors, TestRuns};
-use profiler::recording::measure::Losses;
-use profiler::recording::{
+use profiler_base::atomic_file::OutputFile;
+use profiler_base::error::Failure;
+use profiler_export::{self as export, Unit};
+use profiler_load::BuiltinKind;
+use profiler_recording::call_tree::{CallTree, TreeFunction, TreeNode};
+use profiler_recording::loads::{CpuTime, OperationErrors, TestRuns};
+use profiler_recording::measure::Losses;
+use profiler_recording::{
     DriverCost, LoadProfileUsed, MAX_FILE_BYTES, Meter, OperationPercentile, Percentile, Recording,
     Series, SeriesPosition,
 };
@@ -78,10 +78,10 @@ fn an_extension_of_no_format_is_refused() {
         run(&args, None, &mut Vec::new())
     };
     let error = with(&output, None).unwrap_err();
-    assert_eq!(error.code, profiler::error::exit::USAGE);
+    assert_eq!(error.code, profiler_base::error::exit::USAGE);
     assert!(error.to_string().contains("run.xyz is no format's: add --format"), "{error}");
     assert!(!output.exists());
-    with(&output, Some(profiler::export::Format::Csv)).unwrap();
+    with(&output, Some(profiler_export::Format::Csv)).unwrap();
     with(&folder.path().join("run"), None).unwrap();
 }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use profiler::load::{LoadRun, LoadSpec, LoadStatus};
-use profiler::recording::{Recording, Series};
+use profiler_load::{LoadRun, LoadSpec, LoadStatus};
+use profiler_recording::{Recording, Series};
 use tempfile::TempDir;
 
 use crate::program::{wait_for, wait_measuring};

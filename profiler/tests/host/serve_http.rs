@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use profiler::recording::{Recording, Series};
 use profiler::serve::expose::{CONNECTIONS, Format, metrics, serve};
 use profiler::serve::state::State;
+use profiler_recording::{Recording, Series};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
@@ -249,8 +249,7 @@ fn sums_of_unlike_kernels_are_not_compared() {
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let sum = |name: &str, kernels: [&str; 2]| {
         let number = i64::from(name.as_bytes()[0]);
-        let mut merge =
-            profiler::recording::Merge::new(&[profiler::recording::unlike::What::Kernel]);
+        let mut merge = profiler_recording::Merge::new(&[profiler_recording::unlike::What::Kernel]);
         for (at, kernel) in kernels.into_iter().enumerate() {
             let mut run =
                 crate::serve_state::recording(vec![handler(&measure("h", &[at as u64 + 7]))]);

@@ -1,19 +1,19 @@
 //! What the daemon exposes of a state, in each format, to the last figure.
 
-use profiler::export::compare;
-use profiler::export::verdict::CompareReport;
-use profiler::kernel::target::LeftOut;
-use profiler::probe::Precision;
-use profiler::recording::HistogramLayout;
-use profiler::recording::measure::HandlerMeasure;
-use profiler::recording::unlike::What;
-use profiler::recording::warning::{Handlers, SHED, Warning};
 use profiler::serve::expose::{
     BOUNDS_NS, FAMILIES, Format, Native, SCHEMA, ZERO_THRESHOLD, classic, metrics, native,
 };
 use profiler::serve::state::{NotMeasured, Phase, State};
-use profiler::stats::nearest_rank;
-use profiler::verdict::{Run, Sides};
+use profiler_base::stats::nearest_rank;
+use profiler_export::compare;
+use profiler_export::verdict::CompareReport;
+use profiler_kernel::target::LeftOut;
+use profiler_probe::Precision;
+use profiler_recording::HistogramLayout;
+use profiler_recording::measure::HandlerMeasure;
+use profiler_recording::unlike::What;
+use profiler_recording::warning::{Handlers, SHED, Warning};
+use profiler_verdict::{Run, Sides};
 use proptest::prelude::*;
 use prost::Message as _;
 

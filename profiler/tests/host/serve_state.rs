@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use profiler::recording::measure::HandlerMeasure;
-use profiler::recording::{HandlerRecording, Recording};
 use profiler::serve::state::{
     Build, HandlerSum, Intervals, Module, NotMeasured, Own, Phase, Pushes, State,
 };
+use profiler_recording::measure::HandlerMeasure;
+use profiler_recording::{HandlerRecording, Recording};
 
 use crate::common::{measure, sample};
 

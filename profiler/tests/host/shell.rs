@@ -131,7 +131,7 @@ fn no_color_is_obeyed() {
 
 /// Exit codes of this program, by their names in `error.rs`.
 fn constants() -> BTreeMap<u8, String> {
-    let source = include_str!("../../src/error.rs");
+    let source = include_str!("../../../crates/base/src/error.rs");
     let lines = source.lines().filter_map(|line| line.trim().strip_prefix("pub const "));
     let parse = |line: &str| {
         let (name, value) = line.split_once(": u8 = ")?;

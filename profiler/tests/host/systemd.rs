@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use profiler::error::exit;
 use profiler::serve::rights::KEPT;
+use profiler_base::error::exit;
 use serde_json::Value;
 
 /// The highest exposure, in tenths: 0 is none, 100 all.

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use profiler::export::{Format, Unit};
-use profiler::load::{LoadStatus, StopReason};
-use profiler::recording::Recording;
+use profiler_export::{Format, Unit};
+use profiler_load::{LoadStatus, StopReason};
+use profiler_recording::Recording;
 use tempfile::TempDir;
 
 use crate::common::sample;
@@ -129,7 +129,7 @@ fn a_run_needs_no_reader_of_its_errors() {
         let (code, out) = run(&args, stderr);
         assert_eq!(code, Some(0), "{stderr:?}");
         assert!(out.is_none_or(|out| out.contains("nanosleep")), "{stderr:?}");
-        let series = profiler::recording::Series::read(&json).unwrap();
+        let series = profiler_recording::Series::read(&json).unwrap();
         assert_eq!(series.runs.len(), 2, "{stderr:?}");
         std::fs::remove_file(&json).unwrap();
     }
@@ -328,11 +328,8 @@ fn no_cell_of_a_csv_file_is_a_formula() {
     let name = "=HYPERLINK(\"http://example.org\")";
     recording.handlers[0].name = name.to_owned();
     recording.host.kernel_release = Some("@SUM(1)".to_owned());
-    let csv = Format::Csv.render(
-        &profiler::recording::Series::new("", vec![recording]),
-        Unit::Auto,
-        None,
-    );
+    let csv =
+        Format::Csv.render(&profiler_recording::Series::new("", vec![recording]), Unit::Auto, None);
     let row = csv::Reader::from_reader(&csv[..]).into_records().next().unwrap().unwrap();
     assert!(row.iter().any(|cell| cell == format!("'{name}")), "{row:?}");
     assert!(row.iter().any(|cell| cell == "'@SUM(1)"), "{row:?}");

@@ -1,8 +1,8 @@
 //! What makes two recordings unlike, one thing at a time.
 
-use profiler::load::{BuiltinKind, LoadSpec, LoadStatus};
-use profiler::recording::unlike::{Use, What, differences};
-use profiler::recording::{Clock, Recording};
+use profiler_load::{BuiltinKind, LoadSpec, LoadStatus};
+use profiler_recording::unlike::{Use, What, differences};
+use profiler_recording::{Clock, Recording};
 
 use crate::common::sample;
 
@@ -30,7 +30,7 @@ const CHANGES: [(What, Change); 11] = [
             operations: None,
             pin: false,
             user: None,
-            dimensions: profiler::load::Dimensions::default(),
+            dimensions: profiler_load::Dimensions::default(),
         };
     }),
     (What::Precision, |p| p.histogram.precision_digits = 2),
@@ -93,7 +93,7 @@ fn loads_may_come_in_any_order() {
         operations: None,
         pin: false,
         user: None,
-        dimensions: profiler::load::Dimensions::default(),
+        dimensions: profiler_load::Dimensions::default(),
     };
     first.loads.push(bind.clone());
     second.loads.insert(0, bind);

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use profiler::error::exit;
+use profiler_base::error::exit;
 
 use crate::cli::{Ended, folder, profiler};
 use crate::ends::Left;

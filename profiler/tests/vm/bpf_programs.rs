@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command};
 
-use profiler::error::exit;
-use profiler::recording::Recording;
+use profiler_base::error::exit;
+use profiler_recording::Recording;
 
 use crate::cli::{Ended, Started, assert_every_call, eventually, folder, handler, profiler, saved};
 use crate::testbed;

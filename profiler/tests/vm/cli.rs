@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use profiler::recording::{Backend, HandlerRecording, Recording};
+use profiler_recording::{Backend, HandlerRecording, Recording};
 use tempfile::TempDir;
 
 use crate::common::assert_valid;

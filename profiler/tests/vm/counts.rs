@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use profiler::load::{BuiltinKind, BuiltinLoad};
-use profiler::probe::{Options, Probes, Session as _};
-use profiler::recording::Backend;
+use profiler_load::{BuiltinKind, BuiltinLoad};
+use profiler_probe::{Options, Probes, Session as _};
+use profiler_recording::Backend;
 
 use crate::preempted::OneCpu;
 use crate::testbed::{self, Counters, TEN};

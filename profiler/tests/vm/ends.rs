@@ -10,8 +10,8 @@ use aya::programs::links::{LinkInfo, LinkType};
 use aya::programs::{loaded_links, loaded_programs};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::Signal;
-use profiler::error::exit;
-use profiler::load::{LoadStatus, StopReason};
+use profiler_base::error::exit;
+use profiler_load::{LoadStatus, StopReason};
 
 use crate::cli::{Started, assert_whole, eventually, folder, saved};
 use crate::testbed::{self, Counters};

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use profiler::emulator::{self, Counting};
-use profiler::lab::counts::{self, Calls, Counts};
-use profiler::load::BuiltinKind;
+use profiler_base::emulator::{self, Counting};
+use profiler_lab::counts::{self, Calls, Counts};
+use profiler_load::BuiltinKind;
 
 use crate::testbed::{self, Counters, TEN};
 use crate::window::{builtin, run_loads};

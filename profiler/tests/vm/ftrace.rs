@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
-use profiler::error::exit;
-use profiler::load::{BuiltinKind, BuiltinLoad};
-use profiler::probe::{Options, Probes};
-use profiler::recording::{Backend, Recording};
+use profiler_base::error::exit;
+use profiler_load::{BuiltinKind, BuiltinLoad};
+use profiler_probe::{Options, Probes};
+use profiler_recording::{Backend, Recording};
 
 use crate::cli::{Ended, Started, assert_whole, eventually, profiler, saved};
 use crate::testbed::{self, Counters, TEN};

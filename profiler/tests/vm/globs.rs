@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use profiler::error::exit;
-use profiler::recording::{Backend, Recording};
+use profiler_base::error::exit;
+use profiler_recording::{Backend, Recording};
 
 use crate::cli::{Ended, assert_whole, folder, handler, profiler, saved};
 use crate::testbed::{self, Counters};

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
-use profiler::error::exit;
+use profiler_base::error::exit;
 
 use crate::cli::{Ended, Started, eventually, profiler};
 use crate::ltp::Tree;

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use profiler::cost;
-use profiler::kernel::btf::{BTF_FOLDER, Btf};
-use profiler::load::BuiltinKind;
-use profiler::probe::feature::try_backend;
-use profiler::probe::{Options, Probes, Session as _};
-use profiler::recording::{Backend, Clock};
+use profiler_kernel::btf::{BTF_FOLDER, Btf};
+use profiler_load::BuiltinKind;
+use profiler_probe::feature::try_backend;
+use profiler_probe::{Options, Probes, Session as _};
+use profiler_recording::{Backend, Clock};
 
 use crate::testbed::{self, TEN};
 use crate::window::{Attached, Measured, Window, builtin, resolve, run_loads};

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getsid};
-use profiler::error::exit;
-use profiler::recording::Backend;
+use profiler_base::error::exit;
+use profiler_recording::Backend;
 use serde_json::Value;
 
 use crate::cli::{PATIENCE, Started, eventually, profiler};

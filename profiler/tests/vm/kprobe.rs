@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use profiler::error::exit;
-use profiler::kernel::target::KernelFiles;
-use profiler::load::BuiltinKind;
-use profiler::probe::{Options, Probes, Session as _};
-use profiler::recording::Backend;
+use profiler_base::error::exit;
+use profiler_kernel::target::KernelFiles;
+use profiler_load::BuiltinKind;
+use profiler_probe::{Options, Probes, Session as _};
+use profiler_recording::Backend;
 
 use crate::cli::{Ended, folder, profiler, saved};
 use crate::matrix::kernel;

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use profiler::error::exit;
-use profiler::kernel::host::cgroup2_mount;
-use profiler::load::BuiltinKind;
+use profiler_base::error::exit;
+use profiler_kernel::host::cgroup2_mount;
+use profiler_load::BuiltinKind;
 
 use crate::cli::{Ended, Started, eventually, profiler};
 use crate::ends::{load_folders, processes};

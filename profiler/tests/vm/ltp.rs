@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use profiler::error::exit;
-use profiler::load::LoadSpec;
-use profiler::load::ltp::{TestResult, TestRuns};
-use profiler::recording::{Recording, Series};
+use profiler_base::error::exit;
+use profiler_load::LoadSpec;
+use profiler_load::ltp::{TestResult, TestRuns};
+use profiler_recording::{Recording, Series};
 use tempfile::TempDir;
 
 use crate::cli::{Ended, Started, assert_whole, eventually, folder, handler, profiler, saved};

@@ -7,6 +7,7 @@
 //! the test does not run on the other kernels. `xtask/src/test/plan.rs` parses it; `cargo xtask test
 //! --list` prints what runs where; `testbed::series` is the running kernel.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step is a failed test")]
+#![allow(clippy::print_stdout, reason = "shown of a test that failed")]
 #![allow(clippy::too_many_lines, reason = "a test tells its story from start to end")]
 
 #[path = "../common/mod.rs"]

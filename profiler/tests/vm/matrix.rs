@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use profiler::error::exit;
-use profiler::kernel::target::{KernelFiles, Target};
-use profiler::load::{BuiltinKind, BuiltinLoad};
-use profiler::probe::select::{Features, needs_btf, select};
-use profiler::probe::{Options, Probes};
-use profiler::recording::Backend;
+use profiler_base::error::exit;
+use profiler_kernel::target::{KernelFiles, Target};
+use profiler_load::{BuiltinKind, BuiltinLoad};
+use profiler_probe::select::{Features, needs_btf, select};
+use profiler_probe::{Options, Probes};
+use profiler_recording::Backend;
 use serde_json::Value;
 
 use crate::cli::{Ended, assert_every_call, folder, profiler, saved};

@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use profiler::error::exit;
-use profiler::kernel::host::cgroup2_mount;
+use profiler_base::error::exit;
+use profiler_kernel::host::cgroup2_mount;
 
 use crate::cli::{Ended, folder, saved};
 use crate::loads::mount_groups;

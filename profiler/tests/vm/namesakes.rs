@@ -3,9 +3,9 @@
 use std::fs;
 use std::process::Command;
 
-use profiler::error::exit;
-use profiler::probe::select::needs_btf;
-use profiler::recording::{Backend, Recording};
+use profiler_base::error::exit;
+use profiler_probe::select::needs_btf;
+use profiler_recording::{Backend, Recording};
 
 use crate::cli::{Ended, assert_whole, folder, profiler};
 use crate::matrix::kernel;
@@ -57,7 +57,7 @@ fn of_two_modules_with_one_name_each_is_measured_for_itself() {
     let folder = folder();
     let other = other(folder.path());
     let looks_by_name =
-        profiler::kernel::host::collect().kernel_release.is_some_and(|k| k.starts_with("6.1."));
+        profiler_kernel::host::collect().kernel_release.is_some_and(|k| k.starts_with("6.1."));
     for newest in [OTHER, testbed::NAME] {
         if testbed::is_loaded() {
             testbed::remove();

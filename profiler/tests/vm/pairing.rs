@@ -7,11 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, loaded_maps};
-use profiler::probe::recorder::Recorder;
-use profiler::probe::{Options, Precision, Probes, Session as _};
-use profiler::recording::Backend;
 use profiler_common::bucket::COUNTERS_3;
 use profiler_common::layout::{Record, Slot, names};
+use profiler_probe::recorder::Recorder;
+use profiler_probe::{Options, Precision, Probes, Session as _};
+use profiler_recording::Backend;
 
 use crate::cli::eventually;
 use crate::ends::there;
@@ -192,7 +192,7 @@ fn only(mut measured: Vec<Measured>) -> Measured {
 #[ignore = "VM 5.10 6.1 7.2: 6.12 has the backend of 6.1, and is as little preempted"]
 fn a_call_under_way_is_in_flight_and_then_counted() {
     let mut session = Probes::attach(&resolve(&["testbed_hold"]), Options::default()).unwrap();
-    let mut recorder = Recorder::new(&session, Precision::Three);
+    let mut recorder = Recorder::new(session.handlers(), Precision::Three);
     recorder.begin(&session.drain().unwrap());
 
     // A window that begins before the call and ends within it.
@@ -215,7 +215,7 @@ fn a_call_under_way_is_in_flight_and_then_counted() {
     assert_eq!(before.losses.imbalance(0), 0);
 
     // A window that begins within the call and ends after it.
-    let mut recorder = Recorder::new(&session, Precision::Three);
+    let mut recorder = Recorder::new(session.handlers(), Precision::Three);
     recorder.begin(&drained);
     holding.join().unwrap();
     recorder.add(&session.drain().unwrap());

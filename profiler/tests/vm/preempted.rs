@@ -5,11 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command};
 
-use profiler::kernel::btf::{BTF_FOLDER, Btf};
-use profiler::probe::feature::try_backend;
-use profiler::probe::recorder::Recorder;
-use profiler::probe::{Drained, Options, Precision, Probes, Session as _};
-use profiler::recording::Backend;
+use profiler_kernel::btf::{BTF_FOLDER, Btf};
+use profiler_probe::feature::try_backend;
+use profiler_probe::recorder::Recorder;
+use profiler_probe::{Drained, Options, Precision, Probes, Session as _};
+use profiler_recording::Backend;
 
 use crate::testbed;
 use crate::window::{Window, preempts, resolve};
@@ -156,7 +156,7 @@ fn drains_are_whole_on_one_cpu() {
     let _one = OneCpu::new();
     let options = Options { backend: Some(Backend::Fsession), ..Options::default() };
     let mut session = Probes::attach(&targets, options).unwrap();
-    let mut recorder = Recorder::new(&session, Precision::Three);
+    let mut recorder = Recorder::new(session.handlers(), Precision::Three);
     recorder.begin(&session.drain().unwrap());
     let hammers = Hammers::start(600_000);
     let mut with_calls = 0;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
-use profiler::error::exit;
-use profiler::recording::Series;
+use profiler_base::error::exit;
+use profiler_recording::Series;
 
 use crate::cli::{Ended, Started, assert_whole, eventually, folder, handler, profiler};
 use crate::common::assert_valid_series;

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use profiler::error::exit;
-use profiler::recording::{Recording, Series};
+use profiler_base::error::exit;
+use profiler_recording::{Recording, Series};
 
 use crate::cli::{Ended, Started, assert_whole, eventually, folder, handler, profiler, saved};
 use crate::testbed;
@@ -18,7 +18,7 @@ const INNER: &str = "testbed_inner";
 
 /// Build id of the loaded testbed.
 pub(crate) fn build_id() -> String {
-    let facts = profiler::kernel::module::collect(testbed::NAME).unwrap();
+    let facts = profiler_kernel::module::collect(testbed::NAME).unwrap();
     facts.build_id.expect("the testbed is built with one")
 }
 

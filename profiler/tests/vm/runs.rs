@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use profiler::error::exit;
-use profiler::load::{LoadFailure, LoadStatus};
+use profiler_base::error::exit;
+use profiler_load::{LoadFailure, LoadStatus};
 
 use crate::cli::{
     Ended, Started, assert_every_call, assert_whole, folder, handler, profiler, saved,

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::Signal;
-use profiler::error::exit;
-use profiler::recording::{HandlerRecording, Recording};
 use profiler::serve::status::{HandlerStatus, Status};
+use profiler_base::error::exit;
+use profiler_recording::{HandlerRecording, Recording};
 use tempfile::TempDir;
 
 use crate::cli::{Ended, Started, assert_whole, eventually, folder, handler, profiler};

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use nix::sys::time::TimeSpec;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
-use profiler::recording::{HandlerRecording, Recording};
 use profiler::serve::status::Status;
+use profiler_recording::{HandlerRecording, Recording};
 
 use crate::cli::{folder, handler, profiler};
 use crate::common::prometheus::Prometheus;

@@ -6,10 +6,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use profiler::kernel::target::{KernelFiles, Target};
-use profiler::probe::{Options, ProbeError, Probes, Session as _, hit_cost};
-use profiler::recording::Backend;
 use profiler::serve::rights::{self, Exec, KEPT};
+use profiler_kernel::target::{KernelFiles, Target};
+use profiler_probe::{Options, ProbeError, Probes, Session as _, hit_cost};
+use profiler_recording::Backend;
 use rustix::thread::CapabilitySet;
 
 use crate::matrix;
@@ -183,7 +183,7 @@ fn each_capability_that_is_kept_is_needed_and_no_other() {
 
 /// Durations, entries, lost calls and those under way of each handler.
 fn figures(session: &mut Probes) -> Vec<[u64; 4]> {
-    let figures = |drained: profiler::probe::Drained| {
+    let figures = |drained: profiler_probe::Drained| {
         let books = drained.books;
         [drained.durations.len(), books.entries, books.lost, books.in_flight]
     };
@@ -278,7 +278,7 @@ fn what_a_hit_costs_is_measured_without_a_load() {
 /// Backends that this kernel takes for functions of its image.
 fn backends_of_the_image() -> Vec<Backend> {
     let all = Backend::ALL.iter().copied();
-    let btf = profiler::kernel::btf::Btf::of(None, profiler::kernel::btf::BTF_FOLDER.as_ref()).ok();
-    all.filter(|&backend| profiler::probe::feature::try_backend(backend, btf.as_deref()).is_ok())
+    let btf = profiler_kernel::btf::Btf::of(None, profiler_kernel::btf::BTF_FOLDER.as_ref()).ok();
+    all.filter(|&backend| profiler_probe::feature::try_backend(backend, btf.as_deref()).is_ok())
         .collect()
 }

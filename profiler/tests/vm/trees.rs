@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use nix::sys::signal::Signal;
-use profiler::error::exit;
+use profiler_base::error::exit;
 use serde_json::Value;
 
 use crate::cli::{Ended, Started, eventually, profiler};

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use profiler::kernel::target::{KernelFiles, Target};
-use profiler::load::{
+use profiler_base::stats::nearest_rank;
+use profiler_kernel::target::{KernelFiles, Target};
+use profiler_load::{
     BuiltinKind, BuiltinLoad, LoadRun, LoadSpec, LoadStatus, ProfilerProgram, StopSignal,
 };
-use profiler::probe::recorder::Recorder;
-use profiler::probe::{Books, Drained, Options, Precision, Probes, Session as _};
-use profiler::recording::Backend;
-use profiler::recording::measure::HandlerMeasure;
-use profiler::stats::nearest_rank;
+use profiler_probe::recorder::Recorder;
+use profiler_probe::{Books, Drained, Options, Precision, Probes, Session as _};
+use profiler_recording::Backend;
+use profiler_recording::measure::HandlerMeasure;
 
 use crate::replaced::build_id;
 use crate::testbed::{self, Counters};
@@ -153,7 +153,7 @@ pub(crate) struct Attached {
 
 impl Attached {
     pub(crate) fn new(session: Probes) -> Self {
-        let recorder = Recorder::new(&session, Precision::Three);
+        let recorder = Recorder::new(session.handlers(), Precision::Three);
         Self { session, recorder }
     }
 }
@@ -253,7 +253,7 @@ fn counter(target: &Target) -> &str {
 /// Whether the kernel may preempt a task in a trampoline's program. Until the task is back, the kernel skips that
 /// program for all others on the CPU, and counts the skips.
 pub(crate) fn preempts() -> bool {
-    let model = profiler::kernel::host::collect().preemption;
+    let model = profiler_kernel::host::collect().preemption;
     !matches!(model.expect("debugfs tells").as_str(), "none" | "voluntary")
 }
 

@@ -125,7 +125,7 @@ pub(super) fn build_plugin(folder: &Path) -> Result<()> {
     let mut rustc = Command::new("rustc");
     rustc.args(["--edition=2024", "--crate-name=profiler_qemu", "--crate-type=cdylib"]);
     rustc.args(["-Copt-level=3", "-Cpanic=abort"]).arg("-o").arg(folder.join(PLUGIN));
-    process::run(rustc.arg(paths::root().join("profiler-qemu/src/lib.rs")))
+    process::run(rustc.arg(paths::root().join("crates/qemu/src/lib.rs")))
 }
 
 /// The script, in the folder of a VM.

@@ -4,15 +4,15 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::atomic_file::OutputFile;
 use crate::cli::compare::Format;
 use crate::cli::gate::GateArgs;
 use crate::cmd::{data_to_stdout, stdout_width, to_stdout};
-use crate::error::{Failure, exit};
-use crate::export::verdict::GateReport;
-use crate::export::{gate as export, html, json::indented};
-use crate::recording::Series;
-use crate::verdict::{Outcome, Run};
+use profiler_base::atomic_file::OutputFile;
+use profiler_base::error::{Failure, exit};
+use profiler_export::verdict::GateReport;
+use profiler_export::{gate as export, html, json::indented};
+use profiler_recording::Series;
+use profiler_verdict::{Outcome, Run};
 
 type Render = fn(&GateReport) -> Vec<u8>;
 

@@ -2,12 +2,12 @@
 
 use crate::cli::lab::LabArgs;
 use crate::cmd::sides::check_parameters;
-use crate::error::{Failure, exit};
-use crate::lab::plan::{Length, RunSpec};
-use crate::lab::subject::Subject;
-use crate::lab::{Options, usual_length};
-use crate::load_profile::{Hook, Library};
-use crate::recording::Meter;
+use profiler_base::error::{Failure, exit};
+use profiler_lab::plan::{Length, RunSpec};
+use profiler_lab::subject::Subject;
+use profiler_lab::{Options, usual_length};
+use profiler_load::profile::{Hook, Library};
+use profiler_recording::Meter;
 
 /// The options of these arguments.
 ///
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
     use crate::cli::{Cli, Command};
-    use crate::load::BuiltinKind;
+    use profiler_load::BuiltinKind;
 
     fn options(line: &str) -> Result<Options, Failure> {
         let line = format!("profiler lab {line}");

@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use crate::atomic_file::OutputFile;
 use crate::cli::lab::LabArgs;
 use crate::cmd::{stdout_width, to_stdout};
-use crate::error::{Failure, bail};
-use crate::export::{self, Unit};
-use crate::lab::subject::Build;
-use crate::lab::{KernelBuilds, Measured, table};
-use crate::recording::{Recording, Series};
+use profiler_base::atomic_file::OutputFile;
+use profiler_base::error::{Failure, bail};
+use profiler_export::{self as export, Unit};
+use profiler_lab::subject::Build;
+use profiler_lab::{KernelBuilds, Measured, table};
+use profiler_recording::{Recording, Series};
 
 /// The requested files of each kernel and side, opened before anything is measured.
 pub(super) struct Outputs(Vec<[Option<OutputFile>; 2]>);

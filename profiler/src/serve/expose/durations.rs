@@ -1,6 +1,6 @@
 //! HDR histograms of durations in the buckets of other histograms.
 
-use crate::stats::Durations;
+use profiler_base::stats::Durations;
 
 /// Upper bounds of the classic buckets, in nanoseconds: one below each power of two from 64 ns to 8.6 s.
 ///

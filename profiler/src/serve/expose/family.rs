@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use strum::VariantNames as _;
 
 use super::super::state::{Build, HandlerSum, Module, NotMeasured, Phase, State};
-use crate::stats::Durations;
+use profiler_base::stats::Durations;
 
 /// What the points of a family are, in Prometheus' words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]

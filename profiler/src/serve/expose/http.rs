@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 
 use super::super::state::{Build, Module, Phase, State};
 use super::accept::Format;
-use crate::recording::Series;
+use profiler_recording::Series;
 
 /// Connections at a time. For one more, the one that has waited longest for its client gives way.
 pub const CONNECTIONS: usize = 64;

@@ -6,7 +6,7 @@ use prost::encoding;
 use super::super::state::State;
 use super::durations::{BOUNDS_NS, Native, SCHEMA, ZERO_THRESHOLD, classic, native};
 use super::family::{Family, Kind, Point, Value, families, seconds};
-use crate::stats::Durations;
+use profiler_base::stats::Durations;
 
 /// A message's fields so far.
 #[derive(Default)]

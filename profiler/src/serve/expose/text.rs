@@ -5,7 +5,7 @@ use std::fmt::Display;
 use super::super::state::State;
 use super::durations::{BOUNDS_NS, classic};
 use super::family::{Family, Value, families, seconds};
-use crate::stats::Durations;
+use profiler_base::stats::Durations;
 
 /// All families that have points.
 pub(super) fn render(state: &State) -> Vec<u8> {

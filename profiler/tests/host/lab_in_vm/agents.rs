@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use profiler::error::exit;
-use profiler::recording::{HandlerRecording, Recording, Series};
+use profiler_base::error::exit;
+use profiler_recording::{HandlerRecording, Recording, Series};
 use serde_json::{Value, json};
 
 use super::super::program::text;
@@ -486,7 +486,7 @@ fn the_programs_of_an_object_are_attached_by_their_sections() {
     for (kind, place, name) in ATTACHED {
         let handler = recording.handlers.iter().find(|handler| handler.name == name).unwrap();
         assert!(handler.count == 1_000 || name == EVERY_CALL, "{name}");
-        let is_it = |hook: &&profiler::kernel::hooks::Hook| {
+        let is_it = |hook: &&profiler_kernel::hooks::Hook| {
             hook.kind.name() == kind && hook.place == place && hook.handlers == [name]
         };
         assert_eq!(hooks.iter().filter(is_it).count(), 1, "{kind} {place} {name}: {hooks:?}");

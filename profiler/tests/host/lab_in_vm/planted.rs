@@ -5,11 +5,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use profiler::error::exit;
-use profiler::export::verdict::GateReport;
-use profiler::kernel::hooks::ProbeState;
-use profiler::recording::Series;
-use profiler::verdict::Verdict;
+use profiler_base::error::exit;
+use profiler_export::verdict::GateReport;
+use profiler_kernel::hooks::ProbeState;
+use profiler_recording::Series;
+use profiler_verdict::Verdict;
 use serde_json::Value;
 
 use super::super::program::text;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use profiler::error::exit;
+use profiler_base::error::exit;
 use serde_json::Value;
 
 use super::super::program::text;

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use profiler::error::exit;
+use profiler_base::error::exit;
 use serde_json::Value;
 
 use super::super::program::text;

@@ -1,0 +1,209 @@
+//! What is shown, whatever the medium: a view makes a [`Document`] of recordings or of a report, and a renderer prints it, or
+//! writes it as Markdown or as a page.
+
+use serde::Serialize;
+
+use super::cell::clean;
+use super::grid;
+
+/// A view. Its texts may hold anything: a renderer replaces what would steer the reader's program.
+#[derive(Debug, Default, Serialize)]
+pub struct Document {
+    /// Not printed as text.
+    pub title: String,
+    /// What was decided, by which a page is coloured; empty if nothing was.
+    pub outcome: String,
+    /// What comes first, in lines.
+    pub lead: Vec<String>,
+    /// What was measured.
+    pub facts: Vec<Note>,
+    /// Drawings, for pages.
+    pub plots: Vec<Figure>,
+    /// Tables.
+    pub tables: Vec<Table>,
+    /// What a reader has to know.
+    pub notes: Vec<Note>,
+    /// Parts with a title of their own.
+    pub sections: Vec<Document>,
+}
+
+/// A fact or a remark.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Note {
+    /// Its kind, such as `warning`; empty for a further line of the note before.
+    pub what: String,
+    /// The text.
+    pub words: String,
+}
+
+/// A drawing.
+#[derive(Debug, Serialize)]
+pub struct Figure {
+    /// For readers who do not see it.
+    pub label: String,
+    /// The drawing.
+    pub svg: String,
+    /// What is below it.
+    pub caption: String,
+    /// Whether it takes the width of the page.
+    pub wide: bool,
+}
+
+/// How cells are aligned.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// The first column is a name, and all others are figures.
+    #[default]
+    Figures,
+    /// As figures; a row stands below the one that it is part of, further to the right.
+    Tree,
+    /// All columns are text.
+    Words,
+}
+
+/// A table.
+#[derive(Debug, Default, Serialize)]
+pub struct Table {
+    /// Its title on a page; may be empty.
+    pub title: String,
+    /// Its layout.
+    pub layout: Layout,
+    /// Heads of the columns.
+    pub head: Vec<String>,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// Further rows, which Markdown and pages fold.
+    pub folded: Vec<Row>,
+    /// What stands for the folded rows.
+    pub summary: String,
+    /// What is below it on a page; may be empty.
+    pub note: String,
+}
+
+/// A row.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// How far to the right it is, in a tree.
+    pub depth: usize,
+    /// The cells.
+    pub cells: Vec<String>,
+}
+
+impl Document {
+    /// A section that is a table; none if the table is empty.
+    pub fn of_table(title: &str, table: Table) -> Option<Self> {
+        (!table.is_empty()).then(|| Self {
+            title: title.to_owned(),
+            tables: vec![table],
+            ..Self::default()
+        })
+    }
+
+    /// Lines without more.
+    pub fn of_lines(lead: Vec<String>) -> Self {
+        Self { lead, ..Self::default() }
+    }
+
+    /// As text; `width` is the terminal's in columns, and `None` never wraps.
+    pub fn text(&self, width: Option<u16>) -> String {
+        let mut blocks = Vec::new();
+        self.blocks(width, &mut blocks);
+        blocks.retain(|block| !block.is_empty());
+        blocks.join("\n")
+    }
+
+    fn blocks(&self, width: Option<u16>, blocks: &mut Vec<String>) {
+        blocks.push(lines(self.lead.iter().cloned()));
+        let facts = self.facts.iter().map(|fact| format!("{:<10} {}", fact.what, fact.words));
+        blocks.push(lines(facts.map(|fact| fact.trim_end().to_owned())));
+        let tables = self.tables.iter().filter(|table| !table.is_empty());
+        blocks.extend(tables.map(|table| table.text(width)));
+        for section in &self.sections {
+            section.blocks(width, blocks);
+        }
+        blocks.push(lines(self.notes.iter().map(Note::text)));
+    }
+}
+
+/// A line of each, without what would steer a terminal.
+fn lines(lines: impl Iterator<Item = String>) -> String {
+    lines.map(|line| format!("{}\n", clean(&line))).collect()
+}
+
+impl Note {
+    pub(super) fn new(what: impl Into<String>, words: impl Into<String>) -> Self {
+        Self { what: what.into(), words: words.into() }
+    }
+
+    fn text(&self) -> String {
+        match self.what.as_str() {
+            "" => self.words.clone(),
+            what => format!("{what}: {}", self.words),
+        }
+    }
+}
+
+impl Figure {
+    /// None where nothing is drawn.
+    pub(super) fn of(
+        svg: Option<String>,
+        label: String,
+        caption: impl Into<String>,
+    ) -> Option<Self> {
+        svg.map(|svg| Self { label, svg, caption: caption.into(), wide: false })
+    }
+}
+
+impl Table {
+    /// A table of names and figures.
+    pub fn figures<H: Into<String>>(
+        head: impl IntoIterator<Item = H>,
+        rows: impl IntoIterator<Item = Vec<String>>,
+    ) -> Self {
+        Self {
+            head: head.into_iter().map(Into::into).collect(),
+            rows: rows.into_iter().map(Row::of).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// A table of text.
+    pub fn words<H: Into<String>>(
+        head: impl IntoIterator<Item = H>,
+        rows: impl IntoIterator<Item = Vec<String>>,
+    ) -> Self {
+        Self { layout: Layout::Words, ..Self::figures(head, rows) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.folded.is_empty()
+    }
+
+    /// As text, all rows together.
+    pub fn text(&self, width: Option<u16>) -> String {
+        let head: Vec<&str> = self.head.iter().map(String::as_str).collect();
+        let rows = self.rows.iter().chain(&self.folded).map(Row::indented);
+        match self.layout {
+            Layout::Words => grid::words(&head, rows, width),
+            Layout::Figures | Layout::Tree => grid::figures(&head, rows, width) + "\n",
+        }
+    }
+}
+
+impl Row {
+    pub(super) fn of(cells: Vec<String>) -> Self {
+        Self { depth: 0, cells }
+    }
+
+    fn indented(&self) -> Vec<String> {
+        let depths = [self.depth].into_iter().chain(std::iter::repeat(0));
+        let cells = depths.zip(&self.cells);
+        cells.map(|(depth, cell)| "  ".repeat(depth) + &clean(cell)).collect()
+    }
+}
+
+/// The figure, or a dash where there is none.
+pub fn or_dash(figure: Option<String>) -> String {
+    figure.unwrap_or_else(|| "-".to_owned())
+}

@@ -1,0 +1,205 @@
+//! What was measured, and how: the facts of recordings.
+
+use super::cell::{Unit, bytes};
+use super::document::Note;
+use profiler_base::text::{listed, plural};
+use profiler_kernel::host::HostFacts;
+use profiler_kernel::module::ModuleFacts;
+use profiler_load::{LoadRun, LoadStatus, StopReason};
+use profiler_recording::{Meter, Recording, Source};
+
+/// Runs that have a fact of their own.
+const NAMED: usize = 20;
+
+/// Facts that differ from run to run.
+const OF_EACH_RUN: [&str; 4] = ["window", "sum of", "load", "histograms"];
+
+const MEDIANS: &str = "medians over the runs, max is the largest; spread is the largest less the smallest over the median";
+
+/// What several runs, or the parts of one, have in common, and a fact for each.
+pub(super) fn of_several(runs: &[Recording], unit: Unit, are_parts: bool) -> Vec<Note> {
+    let Some(first) = runs.first() else { return Vec::new() };
+    let mut all = of(first, unit);
+    all.retain(|fact| match fact.what.as_str() {
+        "sum of" => are_parts,
+        what => !OF_EACH_RUN.contains(&what),
+    });
+    let unit = all.pop();
+    // What happened in a part is nowhere else.
+    let named = if are_parts { runs.len() } else { NAMED };
+    for (run, number) in runs.iter().take(named).zip(1..) {
+        let label = if are_parts { "part".to_owned() } else { format!("run {number}") };
+        all.push(Note::new(label, describe(run)));
+    }
+    if runs.len() > named {
+        all.push(Note::new("runs", format!("{} more", runs.len() - named)));
+    }
+    all.extend(unit.map(|unit| match unit.words.split_once(';') {
+        Some((name, _)) if !are_parts => Note::new("unit", format!("{name}; {MEDIANS}")),
+        _ => unit,
+    }));
+    all
+}
+
+/// A run, or a part of one: its window, its place, how it ended, and its loads.
+fn describe(run: &Recording) -> String {
+    let mut text = seconds(run.window_ns) + &warmup(run);
+    if let Some(place) = &run.place {
+        text.push_str(&format!(", boot {}, order {}", place.boot, place.order));
+        if let Some(part) = &place.part {
+            text.push_str(&format!(", {part}"));
+        }
+    }
+    if run.interrupted {
+        text.push_str(", interrupted");
+    }
+    let loads: Vec<String> = run.loads.iter().map(describe_load).collect();
+    format!("{text}; {}", loads.join("; "))
+}
+
+fn warmup(run: &Recording) -> String {
+    match run.warmup_ns {
+        0 => String::new(),
+        ns => format!(", after {} of warm-up", seconds(ns)),
+    }
+}
+
+/// The facts of a recording; the unit is the last.
+pub(super) fn of(recording: &Recording, unit: Unit) -> Vec<Note> {
+    let host = &recording.host;
+    let mut kernel = format!("{} {}", known(&host.kernel_release), host.arch);
+    if let Some(model) = &host.preemption {
+        kernel.push_str(&format!(", preemption {model}"));
+    }
+    let began = format!("{} from {:.0}", seconds(recording.window_ns), recording.started);
+    let interrupted = if recording.interrupted { ", interrupted" } else { "" };
+    let layout = &recording.histogram;
+    let digits = layout.precision_digits;
+    let histogram = match recording.meter {
+        Meter::Exact => format!(
+            "{digits} significant digits, {} to {} instructions",
+            layout.lowest_ns, layout.highest_ns
+        ),
+        Meter::Probes => format!(
+            "{digits} significant digits, {} ns to {}, {} in the kernel",
+            layout.lowest_ns,
+            seconds(layout.highest_ns),
+            bytes(layout.kernel_memory_bytes)
+        ),
+    };
+    let clock = match &host.clock_source {
+        Some(source) => format!("{} ({source})", recording.clock),
+        None => recording.clock.to_string(),
+    };
+
+    let mut facts = vec![
+        Note::new("profiler", &recording.tool.version),
+        Note::new("backend", measured_by(recording)),
+        Note::new("clock", clock),
+        Note::new("kernel", kernel),
+        Note::new("machine", describe_machine(host)),
+    ];
+    let modules = recording.modules.iter();
+    facts.extend(modules.map(|module| Note::new("module", describe_module(module))));
+    facts.push(Note::new("window", began + &warmup(recording) + interrupted));
+    if !recording.sources.is_empty() {
+        facts.push(Note::new("sum of", describe_sources(&recording.sources)));
+    }
+    facts.extend(recording.loads.iter().map(|load| Note::new("load", describe_load(load))));
+    facts.push(Note::new("histograms", histogram));
+    let unit = match unit {
+        Unit::Auto | Unit::Ns => "nanoseconds",
+        Unit::Us => "microseconds",
+        Unit::Ms => "milliseconds",
+        Unit::Instructions => "instructions, those of interrupts left out",
+    };
+    facts.push(Note::new("unit", format!("{unit}; average and max are exact")));
+    facts
+}
+
+fn known(fact: &Option<String>) -> &str {
+    fact.as_deref().unwrap_or("unknown")
+}
+
+fn describe_machine(host: &HostFacts) -> String {
+    let mut machine = known(&host.cpu_model).to_owned();
+    if let Some(cpus) = host.cpus_online {
+        machine.push_str(&format!(", {cpus} CPU{}", plural(cpus)));
+    }
+    if let Some(hypervisor) = &host.hypervisor {
+        let vendor = hypervisor.vendor.as_deref().unwrap_or("an unknown hypervisor");
+        machine.push_str(&format!(", virtual ({vendor})"));
+    }
+    machine
+}
+
+/// What measured the handlers.
+fn measured_by(recording: &Recording) -> String {
+    let backends: Vec<String> = recording.backends().iter().map(ToString::to_string).collect();
+    if let Some(text) = &recording.imported {
+        return format!("{}, imported from {text}", backends.join(", "));
+    }
+    match (recording.meter, backends.is_empty()) {
+        (Meter::Exact, _) => "none: the emulator counted each instruction".to_owned(),
+        (Meter::Probes, true) => "none".to_owned(),
+        (Meter::Probes, false) => backends.join(", "),
+    }
+}
+
+fn describe_sources(sources: &[Source]) -> String {
+    let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
+    format!("{} run{}: {}", names.len(), plural(names.len()), listed(&names))
+}
+
+fn describe_module(module: &ModuleFacts) -> String {
+    let version = module.version.as_ref().map_or(String::new(), |version| format!(" {version}"));
+    let facts = [
+        ("srcversion", &module.srcversion),
+        ("build id", &module.build_id),
+        ("taint", &module.taint),
+    ];
+    let known =
+        facts.into_iter().filter_map(|(what, fact)| Some(format!("{what} {}", fact.as_ref()?)));
+    // What decides how the kernel compiles BPF programs.
+    let settings = module.parameters.iter().filter(|_| module.command.is_some());
+    let known = known.chain(settings.map(|(name, value)| format!("{name} {value}")));
+    let known = known.collect::<Vec<_>>().join(", ");
+    let facts = if known.is_empty() { known } else { format!(" ({known})") };
+    let command = module.command.as_ref();
+    let command = command.map_or(String::new(), |command| format!(", loaded by `{command}`"));
+    format!("{}{version}{command}{facts}", module.name)
+}
+
+/// A load, and how it ended.
+fn describe_load(load: &LoadRun) -> String {
+    let outcome = &load.outcome;
+    let ended = match &outcome.status {
+        LoadStatus::Completed => "completed".to_owned(),
+        LoadStatus::Stopped { by: StopReason::Duration } => "until the window's end".to_owned(),
+        LoadStatus::Stopped { by: StopReason::Interrupted } => "interrupted".to_owned(),
+        LoadStatus::Stopped { by: StopReason::LoadFailed } => {
+            "stopped because another load failed".to_owned()
+        }
+        LoadStatus::Failed(failure) => format!("FAILED: {failure}"),
+    };
+    let mut text = format!("{}: {ended} after {}", load.spec, seconds(outcome.elapsed_ns));
+    if let Some(operations) = outcome.operations {
+        text.push_str(&format!(", {operations} operations"));
+    }
+    if let Some(rate) = outcome.held_rate_per_s {
+        text.push_str(&format!(" at {rate:.1}/s"));
+    }
+    for errors in &outcome.errors {
+        text.push_str(&format!(", {} x {}", errors.count, errors.kind));
+    }
+    text
+}
+
+/// Seconds to the millisecond; whole seconds without decimals.
+fn seconds(ns: u64) -> String {
+    if ns.is_multiple_of(1_000_000_000) {
+        format!("{} s", ns / 1_000_000_000)
+    } else {
+        format!("{:.3} s", ns as f64 / 1e9)
+    }
+}

@@ -1,0 +1,3 @@
+//! Reports as JSON.
+
+pub use profiler_recording::json::indented;

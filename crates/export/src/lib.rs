@@ -1,0 +1,185 @@
+//! What is shown of recordings and reports, in all formats: views make a `Document`, which is printed or written as Markdown or a
+//! page; exporters write what programs read. None does I/O.
+
+mod bmf;
+mod books;
+pub mod cell;
+pub mod compare;
+mod csv;
+mod curve;
+pub mod document;
+pub mod explain;
+mod facts;
+pub mod gate;
+pub mod grid;
+mod hgrm;
+mod hlog;
+pub mod html;
+pub mod json;
+mod junit;
+pub mod list;
+pub mod load_profiles;
+mod loads;
+mod markdown;
+mod recording;
+mod repeats;
+mod series;
+pub mod slope;
+mod style;
+pub mod tax;
+mod unseen;
+pub mod verdict;
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+pub use cell::Unit;
+
+use profiler_recording::{Recording, Series};
+
+/// Formats.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    strum::VariantArray,
+    strum::VariantNames,
+    strum::IntoStaticStr,
+    strum::Display,
+    strum::EnumString,
+)]
+#[strum(serialize_all = "lowercase", parse_err_ty = String, parse_err_fn = unknown_format)]
+pub enum Format {
+    /// Text tables.
+    #[strum(serialize = "txt", to_string = "table")]
+    Table,
+    /// Markdown for a comment on a change.
+    #[strum(serialize = "md", to_string = "markdown")]
+    Markdown,
+    /// One row per handler.
+    Csv,
+    /// The recording itself.
+    Json,
+    /// HdrHistogram's interval log.
+    Hlog,
+    /// HdrHistogram's percentile distribution.
+    Hgrm,
+    /// One page with plots.
+    #[strum(serialize = "htm", to_string = "html")]
+    Html,
+    /// Bencher's metrics.
+    Bmf,
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// The format of the extension of `path`.
+    pub fn of_file(path: &Path) -> Option<Self> {
+        of_extension(path)
+    }
+
+    /// The runs of `series`, kept apart, in this format; the unit and the terminal's width are for tables. Equal runs give equal bytes.
+    pub fn render(self, series: &Series, unit: Unit, width: Option<u16>) -> Vec<u8> {
+        let runs = &series.runs[..];
+        match self {
+            Self::Table => table(runs, unit, width).into_bytes(),
+            Self::Markdown => series::document(runs, unit, true).markdown().into_bytes(),
+            Self::Csv => csv::csv(runs),
+            Self::Json => match runs {
+                [run] => run.to_json(),
+                _ => series.to_json(),
+            },
+            Self::Hlog => hlog::hlog(runs),
+            Self::Hgrm => hgrm::hgrm(runs, unit),
+            Self::Html => html::page(runs),
+            Self::Bmf => bmf::bmf(runs),
+        }
+    }
+
+    /// All names, for messages.
+    pub fn names() -> String {
+        Self::ALL.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The format that has the extension of `path`, in capitals or not, as one of its names.
+fn of_extension<F: FromStr>(path: &Path) -> Option<F> {
+    path.extension()?.to_str()?.to_ascii_lowercase().parse().ok()
+}
+
+/// The table of these runs; `width` is the terminal's in columns, and `None` never wraps. A run and a later report on its file print
+/// the same bytes.
+pub fn table(runs: &[Recording], unit: Unit, width: Option<u16>) -> String {
+    series::document(runs, unit, false).text(width)
+}
+
+fn unknown_format(name: &str) -> String {
+    format!("unknown format `{name}`: expected one of {}", Format::names())
+}
+
+/// An export: `FORMAT=FILE`, or a file whose extension names the format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Export {
+    /// The format.
+    pub format: Format,
+    /// The file; `-` is standard output.
+    pub path: PathBuf,
+}
+
+impl FromStr for Export {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((name, path)) = text.split_once('=')
+            && let Ok(format) = name.parse()
+        {
+            return Ok(Self { format, path: path.into() });
+        }
+        match Format::of_file(Path::new(text)) {
+            Some(format) => Ok(Self { format, path: text.into() }),
+            None => Err(format!(
+                "the extension of `{text}` is not that of a format: write FORMAT=FILE, with one of {}",
+                Format::names()
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_is_named_or_the_extension() {
+        let parse = |text: &str| text.parse::<Export>().map(|export| (export.format, export.path));
+        assert_eq!(parse("hlog=a.txt"), Ok((Format::Hlog, "a.txt".into())));
+        assert_eq!(parse("out/a=b.CSV"), Ok((Format::Csv, "out/a=b.CSV".into())));
+        assert_eq!(parse("bmf=-"), Ok((Format::Bmf, "-".into())));
+        assert_eq!(parse("x.md"), Ok((Format::Markdown, "x.md".into())));
+        let message = |text: &str| parse(text).expect_err("refused").to_string();
+        assert!(message("result").contains("write FORMAT=FILE, with one of table, markdown"));
+        assert!(
+            "nonsense".parse::<Format>().expect_err("refused").to_string().contains("`nonsense`")
+        );
+    }
+
+    #[test]
+    fn names_and_extensions_are_of_one_format_each() {
+        for &format in Format::ALL {
+            assert_eq!(format.name().parse(), Ok(format));
+            let path = format!("x.{}", format.name());
+            assert_eq!(Format::of_file(Path::new(&path)), Some(format));
+        }
+        let short = ["x.txt", "x.md", "x.HTM"].map(|path| Format::of_file(Path::new(path)));
+        assert_eq!(short, [Format::Table, Format::Markdown, Format::Html].map(Some));
+    }
+}

@@ -1,0 +1,140 @@
+//! Functions of a module or of the kernel image as a table.
+
+use serde::Serialize;
+
+use super::document::{Document, Note, Table, or_dash};
+use profiler_base::text::plural;
+use profiler_kernel::hooks::{Hooks, ProbeState};
+use profiler_kernel::target::{Function, Target};
+
+/// The functions.
+pub fn functions(functions: &[Function]) -> Document {
+    let head = ["function", "address", "bytes", "traceable", "BTF", "prototype"];
+    let count = functions.len();
+    let described = functions.iter().filter(|function| function.btf).count();
+    let mut notes =
+        vec![format!("{count} function{}, {described} of them described by BTF", plural(count))];
+    if functions.iter().any(|function| function.address.is_none()) {
+        notes.push(
+            "the kernel hides addresses from this process: run as root to see them".to_owned(),
+        );
+    }
+    if functions.iter().any(|function| function.traceable.is_none()) {
+        notes.push(
+            "tracefs cannot be read, so what can be traced is unknown: run as root, and mount it with `mount -t \
+             tracefs nodev /sys/kernel/tracing`"
+                .to_owned(),
+        );
+    }
+    Document {
+        tables: vec![Table::words(head, functions.iter().map(row))],
+        notes: notes.into_iter().map(|words| Note::new("", words)).collect(),
+        ..Document::default()
+    }
+}
+
+/// A function of a loaded BPF program.
+#[derive(Debug, Serialize)]
+pub struct BpfFunction {
+    /// As `profiler run --bpf-prog` takes it.
+    name: String,
+    /// Id of its program.
+    program: Option<u32>,
+    /// Whether the program has BTF, without which no probe can be attached to it.
+    btf: bool,
+}
+
+impl BpfFunction {
+    /// What is shown of it.
+    pub fn of(target: &Target) -> Self {
+        Self { name: target.label(), program: target.program, btf: target.btf_id.is_some() }
+    }
+}
+
+/// Functions of BPF programs.
+pub fn programs(functions: &[BpfFunction]) -> Document {
+    let rows = functions.iter().map(|of| {
+        vec![of.name.clone(), or_dash(of.program.map(|id| id.to_string())), yes_no(of.btf)]
+    });
+    let tables = vec![Table::words(["function", "program", "BTF"], rows)];
+    Document { tables, ..Document::default() }
+}
+
+fn yes_no(yes: bool) -> String {
+    if yes { "yes" } else { "no" }.to_owned()
+}
+
+/// Hooks.
+pub fn hooks(hooks: &Hooks) -> Document {
+    let rows = hooks.list.iter().map(|hook| {
+        vec![
+            hook.kind.name().to_owned(),
+            hook.place.clone(),
+            hook.handlers.join(", "),
+            hook.state.map_or("-", ProbeState::name).to_owned(),
+            or_dash(hook.maxactive.map(|most| most.to_string())),
+        ]
+    });
+    let head = ["hook", "on", "calls", "by", "maxactive"];
+    let count = hooks.list.len();
+    let mut notes = vec![Note::new("", format!("{count} hook{}", plural(count)))];
+    notes.extend(hooks.unknown.iter().map(|why| Note::new("not known", why)));
+    let tables = vec![Table::words(head, rows)];
+    Document { tables, notes, ..Document::default() }
+}
+
+fn row(function: &Function) -> Vec<String> {
+    let what = match (&function.prototype, &function.variant) {
+        (Some(prototype), _) => Some(match &function.taken_for {
+            Some(namesake) => format!("{prototype} (no fentry: {namesake} has this name, too)"),
+            None => prototype.clone(),
+        }),
+        (None, Some(variant)) => Some(format!("({variant} of {})", function.source_name())),
+        (None, None) if function.same_name > 1 => Some(match function.duplicate_index {
+            Some(number) => {
+                format!("(`{}#{number}` of {} of this name)", function.name, function.same_name)
+            }
+            None => format!("({} functions have this name)", function.same_name),
+        }),
+        (None, None) => None,
+    };
+    vec![
+        function.name.clone(),
+        or_dash(function.address.map(|address| format!("{address:016x}"))),
+        or_dash(function.size_bytes.map(|bytes| bytes.to_string())),
+        or_dash(function.traceable.map(yes_no)),
+        yes_no(function.btf),
+        or_dash(what),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(name: &str) -> Function {
+        Function { btf: false, prototype: None, ..profiler_tests::function(name) }
+    }
+
+    #[test]
+    fn each_kind_of_function_has_its_line() {
+        let functions = [
+            Function {
+                btf: true,
+                prototype: Some("int bind_handler(struct pt_regs *regs)".to_owned()),
+                ..function("bind_handler")
+            },
+            Function { size_bytes: None, traceable: None, ..function("asm_handler") },
+            Function { variant: Some("isra".to_owned()), ..function("split_handler.isra.0") },
+            Function { same_name: 2, duplicate_index: Some(1), ..function("twice_handler") },
+            Function {
+                same_name: 2,
+                duplicate_index: Some(2),
+                address: Some(0xffff_ffff_c000_2000),
+                ..function("twice_handler")
+            },
+            Function { address: None, traceable: Some(false), ..function("dark_handler") },
+        ];
+        insta::assert_snapshot!(super::functions(&functions).text(None));
+    }
+}

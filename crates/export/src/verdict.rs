@@ -1,0 +1,367 @@
+//! Results of a comparison and of a gate as they are stored.
+
+mod causes;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+pub use causes::{Cause, Changed, Reached};
+use profiler_base::text::{listed, plural};
+use profiler_recording::{Clock, Meter, Tool};
+use profiler_verdict::{
+    self as verdict, CONFIDENCE, ChangeRecord, DesignKind, Gate, HookReport, Line, Outcome, Part,
+    Rule, Run, Sides, Verdict, load_of,
+};
+
+/// The field `schema` of a stored comparison.
+pub const COMPARE_SCHEMA: &str = "profiler/compare";
+/// The field `schema` of a stored gate.
+pub const GATE_SCHEMA: &str = "profiler/gate";
+/// Version of both formats.
+pub const REPORT_VERSION: u32 = 1;
+
+/// Differences between a baseline and a candidate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct CompareReport {
+    /// Always `profiler/compare`.
+    #[schemars(extend("const" = COMPARE_SCHEMA))]
+    pub schema: String,
+    /// Version of the format.
+    #[schemars(extend("const" = REPORT_VERSION))]
+    pub version: u32,
+    /// The program that wrote this.
+    pub tool: Tool,
+    /// Confidence of each bound, but for counted calls.
+    pub confidence: f64,
+    /// The compared parts, one per load profile.
+    pub parts: Vec<PartRecord>,
+    /// Notes for the reader.
+    pub notes: Vec<String>,
+    /// Every figure of every handler.
+    pub changes: Vec<ChangeRecord>,
+}
+
+/// The runs of one load profile.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct PartRecord {
+    /// Name of the load profile, where runs have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The clock of the durations.
+    pub clock: Clock,
+    /// Whether runs were compared within boots, or within placements.
+    pub design: DesignKind,
+    /// The design of the comparison, in words.
+    pub words: String,
+    /// The smallest p-value that these runs can give; 1 where calls were counted, which have none.
+    pub smallest_p: f64,
+    /// The baseline.
+    pub base: SideRecord,
+    /// The candidate.
+    pub candidate: SideRecord,
+}
+
+/// The runs of one side.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct SideRecord {
+    /// The runs, by their names.
+    pub runs: Vec<String>,
+    /// The builds of the modules, in words.
+    pub modules: Vec<String>,
+    /// Hosts that merged recordings are of; absent if none is merged. Told apart by boot: one that was restarted between two
+    /// recordings counts again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<usize>,
+}
+
+impl CompareReport {
+    /// The differences between the sides.
+    pub fn of(sides: &Sides<'_>) -> Self {
+        Self {
+            schema: COMPARE_SCHEMA.to_owned(),
+            version: REPORT_VERSION,
+            tool: Tool::this(),
+            confidence: CONFIDENCE,
+            parts: sides.parts.iter().map(PartRecord::of).collect(),
+            notes: sides.notes.clone(),
+            changes: sides.parts.iter().flat_map(verdict::changes).collect(),
+        }
+    }
+}
+
+impl PartRecord {
+    fn of(part: &Part<'_>) -> Self {
+        let side = |runs: &[&Run]| SideRecord {
+            runs: runs.iter().map(|run| run.name.clone()).collect(),
+            modules: runs.first().map_or_else(Vec::new, |run| {
+                let build = |(name, id): (&str, Option<&str>)| {
+                    format!("{name} {}", id.unwrap_or("of an unknown build"))
+                };
+                run.builds().map(build).collect()
+            }),
+            hosts: hosts(runs),
+        };
+        Self {
+            name: part.name.clone(),
+            clock: part.clock(),
+            design: part.design.kind,
+            words: verdict::design(&part.design, part.meter()),
+            smallest_p: match part.meter() {
+                Meter::Exact => 1.0,
+                Meter::Probes => part.design.smallest_p(),
+            },
+            base: side(&part.base),
+            candidate: side(&part.candidate),
+        }
+    }
+}
+
+fn hosts(runs: &[&Run]) -> Option<usize> {
+    if runs.iter().all(|run| run.recording.sources.is_empty()) {
+        return None;
+    }
+    let mut boots = BTreeSet::new();
+    for Run { recording, .. } in runs {
+        match recording.sources.as_slice() {
+            [] => boots.extend([recording.host.boot_id.as_deref()]),
+            sources => boots.extend(sources.iter().map(|source| source.boot_id.as_deref())),
+        }
+    }
+    Some(boots.len())
+}
+
+/// The result of a gate.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GateReport {
+    /// Always `profiler/gate`.
+    #[schemars(extend("const" = GATE_SCHEMA))]
+    pub schema: String,
+    /// Version of the format.
+    #[schemars(extend("const" = REPORT_VERSION))]
+    pub version: u32,
+    /// The program that wrote this.
+    pub tool: Tool,
+    /// The outcome.
+    pub outcome: Outcome,
+    /// The exit code of the outcome.
+    pub exit_code: u8,
+    /// The outcome in a sentence.
+    pub summary: String,
+    /// Bound on the probability of a false alarm over all comparisons.
+    pub alpha: f64,
+    /// Confidence of each bound, but for counted calls.
+    pub confidence: f64,
+    /// Number of comparisons, for which p-values are adjusted; counted calls have none.
+    pub comparisons: usize,
+    /// The compared parts; empty if the runs are not comparable.
+    pub parts: Vec<PartRecord>,
+    /// Notes for the reader.
+    pub notes: Vec<String>,
+    /// The functions that made handlers fail or become faster, where calls were counted, each once with all that it reaches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
+    /// Module parameters whose defaults differ between the builds, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub defaults: Vec<String>,
+    /// The candidate beside the last release, if that was asked for. `outcome` and `exit_code` are of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<Box<GateReport>>,
+    /// What differs between the code of two builds that the gate has measured, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<String>,
+    /// What both builds register, where the runs say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registered: Option<HookReport>,
+    /// What was not judged, if the gate has chosen what to measure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
+    /// The judged figures: failed ones first, then undecided ones, then the rest.
+    pub lines: Vec<Line>,
+}
+
+/// What a gate of two builds did not judge.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct LeftOut {
+    /// Handlers that no load called.
+    pub unreached: Vec<String>,
+    /// Figures that have too few calls, in words.
+    pub not_judged: Vec<String>,
+    /// What is no part of a pass, in words: loads that could not do what was asked, and kernels on which no handler is judged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<String>,
+}
+
+impl GateReport {
+    /// The report of `gate`.
+    pub fn of(gate: Gate<'_>) -> Self {
+        Self {
+            comparisons: gate.comparisons,
+            parts: gate.parts.iter().map(PartRecord::of).collect(),
+            causes: causes::causes(&gate),
+            notes: gate.notes,
+            defaults: gate.defaults,
+            lines: gate.lines,
+            ..Self::empty(gate.outcome, gate.summary, gate.alpha)
+        }
+    }
+
+    /// A report without figures.
+    fn empty(outcome: Outcome, summary: String, alpha: f64) -> Self {
+        Self {
+            schema: GATE_SCHEMA.to_owned(),
+            version: REPORT_VERSION,
+            tool: Tool::this(),
+            outcome,
+            exit_code: outcome as u8,
+            summary,
+            alpha,
+            confidence: CONFIDENCE,
+            ..Self::default()
+        }
+    }
+
+    /// The same with what the gate has chosen not to judge; it is shown to a reader, who has not made the recordings.
+    pub fn without(self, left_out: LeftOut) -> Self {
+        // Operations alone are no verdict on a driver of which nothing ran.
+        let is_whole = left_out.failed.is_empty()
+            && self.lines.iter().any(|line| load_of(&line.handler).is_none());
+        let outcome = if is_whole { Outcome::Pass } else { Outcome::Inconclusive };
+        Self { left_out: Some(left_out), ..self }.at_best(outcome)
+    }
+
+    /// The same with what both builds register, and what follows from that.
+    pub fn with_hooks(self, registered: HookReport, rule: &Rule) -> Self {
+        let outcome = match &registered {
+            of if rule.require_reached && !of.unreached.is_empty() => Outcome::Fail,
+            of if !of.undecided.is_empty() || (of.hooks > 0 && of.unreached.len() == of.hooks) => {
+                Outcome::Inconclusive
+            }
+            _ => Outcome::Pass,
+        };
+        let report = Self { registered: Some(registered), ..self };
+        // A refusal stays one.
+        if report.is_refused() { report } else { report.at_best(outcome) }
+    }
+
+    /// The same, with `outcome` unless its own is worse.
+    fn at_best(self, outcome: Outcome) -> Self {
+        use Outcome::{Fail, Inconclusive, NotComparable, Pass, TooFewRuns};
+        let from_best = [Pass, Inconclusive, TooFewRuns, NotComparable, Fail];
+        let worse = from_best.into_iter().rfind(|it| [outcome, self.outcome].contains(it));
+        let outcome = worse.unwrap_or(outcome);
+        Self { outcome, exit_code: outcome as u8, ..self }
+    }
+
+    /// The same, with the verdict on the candidate beside the last release.
+    pub fn beside(self, release: Self) -> Self {
+        let outcome = release.outcome;
+        Self { release: Some(Box::new(release)), ..self }.at_best(outcome)
+    }
+
+    /// A pass of two builds whose code and data are equal, by `words` about what differs: nothing was measured.
+    pub fn of_equal(words: String, alpha: f64) -> Self {
+        let summary =
+            format!("code and data of both builds are equal ({words}): nothing was measured");
+        Self {
+            changed: Some(words),
+            left_out: Some(LeftOut::default()),
+            ..Self::empty(Outcome::Pass, summary, alpha)
+        }
+    }
+
+    /// Whether nothing was measured, because both builds are equal.
+    pub fn is_of_equal(&self) -> bool {
+        self.outcome == Outcome::Pass && self.parts.is_empty()
+    }
+
+    /// Whether nothing was judged.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.outcome, Outcome::NotComparable | Outcome::TooFewRuns)
+    }
+
+    /// The outcome in a sentence: as in the report's text.
+    pub fn sentence(&self) -> String {
+        match self.left_out {
+            Some(_) => self.headline(),
+            None if self.is_refused() => self.with_release(&self.summary),
+            None => self.with_release(&(self.coverage() + &self.summary)),
+        }
+    }
+
+    /// The outcome in a line for a reader.
+    pub fn headline(&self) -> String {
+        self.with_release(&self.own_headline())
+    }
+
+    fn with_release(&self, own: &str) -> String {
+        match &self.release {
+            Some(release) => format!("{own}; beside the release: {}", release.own_headline()),
+            None => own.to_owned(),
+        }
+    }
+
+    fn own_headline(&self) -> String {
+        if self.is_refused() || self.is_of_equal() {
+            return self.summary.clone();
+        }
+        let kinds: [fn(&Line) -> bool; 3] = [
+            |line| line.verdict == Verdict::Fail && !line.is_of_calls(),
+            |line| line.improved,
+            Line::is_undecided,
+        ];
+        let handlers = |is: fn(&Line) -> bool| {
+            let of_handlers = self.lines.iter().filter(|line| load_of(&line.handler).is_none());
+            of_handlers.filter(|line| is(line)).map(Line::subject).collect::<BTreeSet<_>>().len()
+        };
+        let judged = handlers(|_| true);
+        let more_often = handlers(|line| line.verdict == Verdict::Fail && line.is_of_calls());
+        let [slower, faster, undecided] = kinds.map(handlers);
+        let mut text = self.coverage();
+        text += &match slower {
+            _ if judged == 0 => "no load reached a handler".to_owned(),
+            0 => "no handler became slower".to_owned(),
+            more => format!("{more} handler{} became slower", plural(more as u64)),
+        };
+        for (count, what) in
+            [(more_often, "called more often"), (faster, "faster"), (undecided, "undecided")]
+        {
+            if count > 0 {
+                text.push_str(&format!(", {count} {what}"));
+            }
+        }
+        if judged > 0 {
+            text.push_str(&format!(", of {judged}"));
+        }
+        let where_slower = match slower {
+            0 => "became slower: the cost lies around the handlers",
+            _ => "became slower, too",
+        };
+        for (is, what) in kinds.iter().zip([where_slower, "became faster", "is undecided"]) {
+            let lines = self.lines.iter().filter(|line| line.budget.is_none() && is(line));
+            let loads: BTreeSet<&str> = lines.filter_map(|line| load_of(&line.handler)).collect();
+            if !loads.is_empty() {
+                let loads = listed(&Vec::from_iter(loads));
+                text.push_str(&format!("; an operation of {loads} {what}"));
+            }
+        }
+        text
+    }
+
+    /// How many hooks were reached and operations judged, for the headline; empty where hooks are not known.
+    fn coverage(&self) -> String {
+        let Some(HookReport { hooks, unreached, .. }) = &self.registered else {
+            return String::new();
+        };
+        let operations = self.lines.iter().filter_map(|line| load_of(&line.handler));
+        let operations = operations.collect::<BTreeSet<_>>().len();
+        let reached = hooks - unreached.len().min(*hooks);
+        format!(
+            "{reached} of {hooks} hook{} reached, {operations} operation{}; ",
+            plural(*hooks as u64),
+            plural(operations as u64)
+        )
+    }
+}

@@ -1,0 +1,488 @@
+//! A gate of two builds: chooses what to measure, measures it in VMs, and judges that.
+
+mod rounds;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use profiler_vm::find_program;
+
+use super::changed::Changed;
+use super::installs::Installs;
+use super::registered::Registered;
+use super::session::{Reach, Session};
+use super::subject::Subject;
+use super::{KernelBuilds, builds, cache, private_folder, snapshots};
+use crate::prepare::{self, changed_defaults};
+use profiler_base::error::{Failure, exit};
+use profiler_base::progress::Progress;
+use profiler_base::text::{listed, phrases};
+use profiler_export::verdict::{GateReport, LeftOut};
+use profiler_kernel::hooks::Hook;
+use profiler_load::PrivateFolder;
+use profiler_load::profile::{Library, LoadProfile};
+use profiler_recording::unlike::What;
+use profiler_recording::{Meter, Recording, Series, Tool};
+use profiler_verdict::{self as verdict, HookReport, Rule, Run, Sides};
+use rounds::Rounds;
+
+/// Two builds to compare.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Kernels, subjects and what runs beside them.
+    pub lab: super::Options,
+    /// Handlers to judge, by name or glob; none is all functions that the driver gives to the kernel.
+    pub handlers: Vec<glob::Pattern>,
+    /// Further parameters of the driver, as insmod takes them.
+    pub module_params: String,
+    /// Parameters of each build alone: the baseline's, and the candidate's.
+    pub own_params: [String; 2],
+    /// Folder for the recordings.
+    pub out: Option<PathBuf>,
+    /// Folder in which the baseline's runs are kept for the next candidate.
+    pub cache: Option<PathBuf>,
+    /// Leave out loads that run nothing that differs between the builds.
+    pub changed_only: bool,
+    /// A release is compared with the candidate, too, under each load that is made, or the candidate's runs will be one.
+    pub has_release: bool,
+}
+
+impl Options {
+    /// What differs between the builds; `None` if that is not known.
+    pub fn changed(&self) -> Option<Changed> {
+        let pairs: Vec<(&Path, &Path)> = self.pairs().collect();
+        let is_each = self.lab.subjects.iter().all(|of| of.len() == pairs.len());
+        Changed::between(pairs).filter(|_| is_each)
+    }
+
+    /// The builds of a driver for one kernel each.
+    fn pairs(&self) -> impl Iterator<Item = (&Path, &Path)> {
+        let [base, candidates] = &self.lab.subjects;
+        base.iter().filter_map(Subject::module).filter_map(|base| {
+            let wanted = Some(target_of(base)?);
+            let mut candidates = candidates.iter().filter_map(Subject::module);
+            Some((base, candidates.find(|other| target_of(other) == wanted)?))
+        })
+    }
+
+    /// Whether to tell if a hook was reached: who asks for some handlers is told that of theirs. What differs is told of all hooks.
+    fn asks_about(&self, hook: &Hook) -> bool {
+        let mut handlers = hook.handlers.iter();
+        self.handlers.is_empty()
+            || handlers.any(|name| self.handlers.iter().any(|wanted| wanted.matches(name)))
+    }
+
+    /// Parameters whose defaults differ between the builds, in words, by name.
+    fn changed_defaults(&self) -> BTreeMap<String, String> {
+        let changed = self.pairs().map(|(base, candidate)| changed_defaults(base, candidate));
+        changed.flatten().collect()
+    }
+}
+
+/// The module in a file, and the kernel that it was built for.
+fn target_of(file: &Path) -> Option<(String, Option<String>)> {
+    prepare::inspect(file).ok().map(|module| (module.name, module.built_for))
+}
+
+/// What was measured, and what that says.
+#[derive(Debug)]
+pub struct Decision {
+    /// The verdict.
+    pub report: GateReport,
+    /// The candidate's runs, with the handlers that are judged.
+    pub candidate: Vec<Run>,
+    /// All runs of the baseline and of the candidate, with all handlers.
+    pub known: [Vec<Recording>; 2],
+    /// The rule, with what the loads did not reach.
+    pub rule: Rule,
+}
+
+/// What is to be measured.
+pub struct Planned {
+    options: Options,
+    /// What differs between the builds, if that is known.
+    changed: Option<Changed>,
+    session: Session,
+    /// The part of it that is measured.
+    measured: Session,
+    /// Removed with it, and what is in it: the builds, the program, the VMs' files.
+    _folder: PrivateFolder,
+    benches: Vec<KernelBuilds>,
+    /// For each kernel, if there is a cache.
+    cached: Vec<Cached>,
+    /// Why there is none, where one was asked for.
+    no_cache: Option<String>,
+}
+
+/// The baseline's runs on a kernel.
+struct Cached {
+    /// The file that they are kept in.
+    file: PathBuf,
+    /// What was kept before.
+    runs: Option<Vec<Recording>>,
+}
+
+impl Planned {
+    /// Chooses handlers, loads and kernels for builds of which this has `changed`.
+    ///
+    /// # Errors
+    /// If a build or a kernel cannot be read, or there is nothing to measure.
+    pub fn of(mut options: Options, changed: Option<Changed>) -> Result<Self, Failure> {
+        let session = choose(&options)?;
+        let measured = match &changed {
+            Some(changed) if options.changed_only => session.only(changed),
+            _ => session.clone(),
+        };
+        let own_params = options.own_params.each_ref();
+        options.lab.params = own_params
+            .map(|own| session.clone().with_parameters(&BTreeMap::new(), own).module_params);
+        options.lab.check()?;
+        let folder = private_folder("profiler-gate-")?;
+        let benches = builds::of_kernels(&options.lab, folder.path())?;
+        let (cached, no_cache) = (Vec::new(), None);
+        let mut planned = Self {
+            options,
+            changed,
+            session,
+            measured,
+            _folder: folder,
+            benches,
+            cached,
+            no_cache,
+        };
+        if let Some(folder) = &planned.options.cache {
+            match planned.cached(folder) {
+                Ok(cached) => planned.cached = cached,
+                Err(error) => planned.no_cache = Some(format!("{}: {error}", folder.display())),
+            }
+        }
+        Ok(planned)
+    }
+
+    /// The cache in `folder`, with what it has for each kernel.
+    fn cached(&self, folder: &Path) -> std::io::Result<Vec<Cached>> {
+        let folder = cache::open(folder)?;
+        let cached = (0..self.benches.len()).map(|number| {
+            let file = folder.join(self.key(number)? + ".json");
+            Ok(Cached { runs: cache::find(&file), file })
+        });
+        cached.collect()
+    }
+
+    /// What the baseline's runs on a kernel depend on.
+    fn key(&self, number: usize) -> std::io::Result<String> {
+        let (bench, lab) = (&self.benches[number], &self.options.lab);
+        let subject = &bench.builds[0].subject;
+        let qemu = find_program(bench.kernel.arch.qemu()).unwrap_or_default();
+        let program = Path::new("/proc/self/exe");
+        let work = self.session.work(self.kernel(number));
+        let what = (work, &lab.memory, &lab.agent, subject.command());
+        let files: Vec<&Path> =
+            [program, &qemu, &bench.kernel.path].into_iter().chain(subject.module()).collect();
+        cache::key(&files, &[&format!("{what:?}"), &lab.params[0]])
+    }
+
+    /// The name of a kernel where there are several.
+    fn kernel(&self, number: usize) -> Option<&str> {
+        (self.benches.len() > 1).then(|| &*self.benches[number].kernel.release)
+    }
+
+    /// What will be measured, and how long that takes, for a reader.
+    pub fn text(&self) -> String {
+        let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
+        let cached = self.cached.iter().filter(|cached| cached.runs.is_some()).count();
+        let kept = snapshots::kept();
+        let releases: Vec<&str> = kept.iter().map(|kept| &*kept.release).collect();
+        let snapshots = kernels.iter().filter(|release| releases.contains(release)).count();
+        let boot = kept.iter().rev().find_map(|kept| kept.boot);
+        let lab = &self.options.lab;
+        let mut text = self.measured.text(&kernels, cached, snapshots, lab.jobs(), boot);
+        let defaults: Vec<String> = self.options.changed_defaults().into_values().collect();
+        if !defaults.is_empty() {
+            text.push_str(&format!("defaults  {}\n", phrases(&defaults)));
+        }
+        let own = ["baseline", "candidate"].iter().zip(&self.options.own_params);
+        for (side, params) in own.filter(|(_, params)| !params.is_empty()) {
+            text.push_str(&format!("{side:<9} loaded with {params}, too\n"));
+        }
+        let subjects = lab.subjects.iter().flatten();
+        for agent in lab.agent.iter().chain(subjects.filter_map(Subject::command)) {
+            text.push_str(&format!("subject   {}\n", agent.words()));
+        }
+        if let Some(words) = self.words() {
+            text.push_str(&format!("changed   {words}\n"));
+        }
+        if let Some(why) = &self.no_cache {
+            text.push_str(&format!("cache     none: {why}\n"));
+        }
+        text
+    }
+
+    /// Whether runs of another plan's baseline are runs of this one's.
+    pub fn has_baseline_of(&self, other: &Self) -> bool {
+        let keys = [self, other].map(|of| {
+            let keys = (0..of.benches.len()).map(|number| of.key(number));
+            keys.collect::<Result<Vec<_>, _>>().ok()
+        });
+        keys[0].is_some() && keys[0] == keys[1]
+    }
+
+    /// What differs between the builds, if general loads that call nothing of it are left out. What loads the driver, or with which
+    /// parameters, may change each run; budgets are of each.
+    fn changed_alone(&self, rule: &Rule) -> Option<&Changed> {
+        let [base, candidate] = &self.options.own_params;
+        self.changed.as_ref().filter(|changed| {
+            self.measured != self.session
+                && !changed.functions.is_empty()
+                && base == candidate
+                && !self.options.has_release
+                && rule.budgets.is_empty()
+        })
+    }
+
+    /// What differs between the builds, and what is left out therefore.
+    fn words(&self) -> Option<String> {
+        let words = self.changed.as_ref()?.words();
+        Some(match self.options.changed_only {
+            false => words,
+            true if self.measured == self.session => {
+                format!("{words}; every load may run that, and is measured")
+            }
+            true => {
+                let loads: Vec<&str> =
+                    self.measured.loads.iter().map(|load| load.kind.name()).collect();
+                let left_out = self.session.loads.len() - loads.len();
+                let loads = listed(&loads);
+                format!(
+                    "{words}; measured under the loads that run that ({loads}), not under {left_out} others"
+                )
+            }
+        })
+    }
+
+    /// Measures what is not `known` of both builds and judges them.
+    ///
+    /// # Errors
+    /// If a VM fails, or recordings cannot be written; what there is is written.
+    pub fn decide(
+        &self,
+        allowed: &[What],
+        rule: Rule,
+        known: [Vec<Recording>; 2],
+        progress: &mut Progress,
+    ) -> Result<Decision, Failure> {
+        // Parameters of one build alone are what was asked for.
+        let own = self.options.own_params.iter().any(|params| !params.is_empty());
+        let allowed: Vec<What> =
+            allowed.iter().copied().chain(own.then_some(What::Parameters)).collect();
+        let mut rounds = Rounds::new(self, &allowed, rule, known, progress);
+        let measured = rounds.all();
+        if let Some(out) = &self.options.out {
+            keep(out, &self.benches, &rounds.runs)?;
+        }
+        measured?;
+        let Rounds {
+            rule, reach, registered, alike, failed, runs: [base, candidate], known, ..
+        } = rounds;
+        let kernels: Vec<Option<&str>> = (0..reach.len()).map(|at| self.kernel(at)).collect();
+        let mut left_out = left_out(reach.into_iter().zip(kernels), registered.as_ref());
+        left_out.failed.extend(failed.into_values().map(|failure| failure.message));
+        if !self.session.has_general() {
+            let what = "general operations, as --handler names handlers";
+            left_out.not_judged.push(what.to_owned());
+        }
+        let sides = Sides::new(&base, &candidate, &allowed, false);
+        let mut report = GateReport::of(verdict::gate(sides, &rule)).without(left_out);
+        if let Some(registered) = registered {
+            report = report.with_hooks(registered, &rule);
+        }
+        let defaults = self.options.changed_defaults().into_values().collect();
+        let changed = self.words().map(|words| match alike.is_empty() {
+            true => words,
+            false => format!(
+                "{words}; under {} the baseline alone, which calls nothing of that there",
+                listed(&Vec::from_iter(alike))
+            ),
+        });
+        let mut report = GateReport { changed, defaults, ..report };
+        if let Some(why) = &self.no_cache {
+            report.notes.push(format!("the baseline's runs are not kept for the next gate: {why}"));
+        }
+        Ok(Decision { report, candidate, known, rule })
+    }
+
+    /// Keeps the baseline's runs for the next candidate. Without a place for them the gate goes on.
+    fn remember(&self, number: usize, baseline: &[Recording], progress: &mut Progress) {
+        let Some(cached) = self.cached.get(number) else { return };
+        if cached.runs.as_ref().is_some_and(|runs| runs.len() == baseline.len()) {
+            return;
+        }
+        if let Err(failure) = cache::keep(&cached.file, baseline) {
+            progress.say(&format!("the baseline's runs are not kept: {}", failure.message));
+        }
+    }
+
+    /// Refuses recordings that what is measured could not be compared with.
+    ///
+    /// # Errors
+    /// With what they differ in.
+    pub fn check_release(&self, release: &[Run]) -> Result<(), Failure> {
+        let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
+        let module = self.benches.first().map_or("", |bench| &bench.builds[0].name);
+        let params = &self.options.lab.params[1];
+        for Run { name, recording } in release {
+            if let Some(why) = unlike(recording, &kernels, module, params) {
+                let text = format!(
+                    "not comparable with the release {name}: {why}; measure the release anew, or name its .ko"
+                );
+                return Err(Failure::new(exit::NOT_COMPARABLE, text));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is not judged on any kernel: hooks first, and then handlers where hooks are not known. A kernel without a handler that is judged
+/// is no part of a pass.
+fn left_out<'a>(
+    reached: impl Iterator<Item = (Reach, Option<&'a str>)>,
+    registered: Option<&HookReport>,
+) -> LeftOut {
+    let unreached = registered.map(|registered| registered.unreached.clone());
+    let mut left_out = LeftOut { unreached: unreached.unwrap_or_default(), ..LeftOut::default() };
+    for (reach, kernel) in reached {
+        if let Some(kernel) = kernel.filter(|_| reach.is_nothing()) {
+            left_out
+                .failed
+                .push(format!("{kernel}: no load reached a handler often enough to judge it"));
+        }
+        left_out.unreached.extend(reach.unreached);
+        left_out.not_judged.extend(reach.not_judged);
+    }
+    left_out
+}
+
+/// In what a release's recording differs from what is to be measured.
+fn unlike(of: &Recording, kernels: &[&str], module: &str, params: &str) -> Option<String> {
+    let kernel = of.host.kernel_release.as_deref().unwrap_or("unknown");
+    let facts = of.modules.first();
+    let name = facts.map_or("none", |facts| &facts.name);
+    let given = facts.and_then(|facts| facts.given.as_deref());
+    let (version, this) = (&of.tool.version, Tool::this().version);
+    if of.meter != Meter::Exact {
+        Some("its instructions were not counted".to_owned())
+    } else if *version != this {
+        Some(format!("it was measured by version {version} of the program, and this is {this}"))
+    } else if !kernels.contains(&kernel) {
+        Some(format!("it was measured on Linux {kernel}"))
+    } else if name != module {
+        Some(format!("it is of the module {name}"))
+    } else {
+        match given {
+            None if Installs::is_name(name) => None,
+            None => Some("it does not say with which parameters its module was loaded".to_owned()),
+            Some(given) if words(given) != words(params) => Some(format!(
+                "its module was loaded with `{given}`, and the candidate is with `{params}`"
+            )),
+            Some(_) => None,
+        }
+    }
+}
+
+fn words(params: &str) -> BTreeSet<&str> {
+    params.split_ascii_whitespace().collect()
+}
+
+/// Reads both builds and all load profiles.
+fn choose(options: &Options) -> Result<Session, Failure> {
+    let subjects = options.lab.subjects.iter().flatten();
+    let (mut names, mut found) = (Vec::new(), Vec::new());
+    for file in subjects.filter_map(Subject::module) {
+        names.push(prepare::inspect(file)?.name);
+        found.push(Registered::read(file).map_err(|why| {
+            Failure::new(exit::BAD_INPUT, format!("cannot read {}: {why}", file.display()))
+        })?);
+    }
+    let listed = Library::of_user(&[]).list()?;
+    let profiles: Vec<LoadProfile> = listed
+        .into_iter()
+        .filter(|listed| !listed.hidden)
+        .map(|listed| listed.profile)
+        .collect::<Result<_, _>>()?;
+    let command = options.lab.subjects[0].iter().find_map(Subject::command);
+    let other = command.map(|agent| agent.installs).unwrap_or_default().module();
+    let name = names.first().map_or(other, String::as_str);
+    Session::choose(name, &found, &profiles, &options.handlers)
+        .map(|session| {
+            // One value for both would hide what changed.
+            session.with_parameters(&options.changed_defaults(), &options.module_params)
+        })
+        .map_err(|why| Failure::new(exit::BAD_INPUT, why))
+}
+
+/// Writes the recordings, in a folder for each kernel where there are several.
+fn keep(out: &Path, benches: &[KernelBuilds], sides: &[Vec<Run>; 2]) -> Result<(), Failure> {
+    for bench in benches {
+        let release = &bench.kernel.release;
+        let folder = if benches.len() > 1 { out.join(release) } else { out.to_owned() };
+        fs::create_dir_all(&folder).map_err(Failure::cannot_write(&folder))?;
+        for (name, runs) in ["baseline", "candidate"].into_iter().zip(sides) {
+            let runs = runs.iter().map(|run| &run.recording);
+            let on_kernel = runs.filter(|run| run.host.kernel_release.as_ref() == Some(release));
+            let runs: Vec<Recording> = on_kernel.cloned().collect();
+            if !runs.is_empty() {
+                Series::new(name, runs).write(&folder.join(format!("{name}.json")))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profiler_kernel::module::ModuleFacts;
+    use profiler_recording::CallTree;
+    use profiler_tests::recording::runs;
+
+    #[test]
+    fn a_kernel_without_a_judged_handler_is_named_and_one_without_hooks_keeps_its_handlers() {
+        let hooks = HookReport { unreached: vec!["kprobe a".to_owned()], ..HookReport::default() };
+        let on_arm64 = || {
+            let mut reach = Reach::default();
+            reach.unreached.push("f on arm64".to_owned());
+            reach
+        };
+        let reached = [(Reach::default(), None), (on_arm64(), Some("arm64"))];
+        let found = left_out(reached.into_iter(), Some(&hooks));
+        assert_eq!(found.unreached, ["kprobe a", "f on arm64"]);
+        // The only kernel's lines are all there are.
+        assert_eq!(found.failed, ["arm64: no load reached a handler often enough to judge it"]);
+        assert_eq!(left_out([(on_arm64(), None)].into_iter(), None).unreached, ["f on arm64"]);
+    }
+
+    #[test]
+    fn a_release_that_cannot_be_compared_is_refused_before_anything_is_measured() {
+        let mut release = runs(&[CallTree::default()]).remove(0);
+        release.tool = Tool::this();
+        release.host.kernel_release = Some("6.1".to_owned());
+        let given = Some("a=1 b=2".to_owned());
+        release.modules =
+            vec![ModuleFacts { name: "d".to_owned(), given, ..ModuleFacts::default() }];
+        let why = |of: &Recording, params| unlike(of, &["6.1"], "d", params);
+        assert_eq!(why(&release, "b=2 a=1"), None);
+        let refused = |change: fn(&mut Recording)| {
+            let mut release = release.clone();
+            change(&mut release);
+            why(&release, "b=2 a=1").unwrap()
+        };
+        assert!(refused(|of| of.meter = Meter::Probes).contains("not counted"));
+        assert!(refused(|of| of.tool.version = "0.0.1".to_owned()).contains("by version 0.0.1 of"));
+        assert!(refused(|of| of.host.kernel_release = None).contains("on Linux unknown"));
+        assert!(refused(|of| of.modules[0].given = None).contains("with which parameters"));
+        assert!(refused(|of| of.modules[0].name = "e".to_owned()).contains("of the module e"));
+        let other = why(&release, "a=1").unwrap();
+        assert_eq!(other, "its module was loaded with `a=1 b=2`, and the candidate is with `a=1`");
+    }
+}

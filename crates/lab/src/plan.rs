@@ -1,0 +1,114 @@
+//! What is measured: builds, and runs of loads.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use profiler_load::{BuiltinKind, Dimensions, Rate};
+use profiler_recording::{Backend, Clock, Meter};
+use profiler_verdict::Side;
+
+/// A function whose calls were counted one by one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedHandler {
+    /// As a recording names it.
+    pub name: String,
+    /// Module that holds it.
+    pub module: Option<String>,
+    /// Matched by a glob.
+    pub by_glob: bool,
+    /// Where it was loaded.
+    pub address: u64,
+}
+
+/// What a run measures, under which load and for how long.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunSpec {
+    /// The guest's clock.
+    pub clock: Clock,
+    /// Whether the emulator counts, or probes measure.
+    pub meter: Meter,
+    /// The backend of all probes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<Backend>,
+    /// Handlers, by name or glob.
+    pub handlers: Vec<String>,
+    /// Built-in loads that run side by side.
+    pub loads: Vec<BuiltinKind>,
+    /// Threads of each load.
+    pub workers: u32,
+    /// Operations per second of each load; `None`: as fast as possible.
+    pub rate: Option<Rate>,
+    /// What operations give handlers to walk over.
+    #[serde(default, skip_serializing_if = "Dimensions::is_none")]
+    pub dimensions: Dimensions,
+    /// When it ends.
+    pub length: Length,
+}
+
+impl RunSpec {
+    /// All functions of a driver counted, under one thread of each load.
+    pub fn counted(loads: Vec<BuiltinKind>, operations: u64) -> Self {
+        Self {
+            clock: Clock::Virtual,
+            meter: Meter::Exact,
+            backend: None,
+            handlers: vec!["*".to_owned()],
+            loads,
+            workers: 1,
+            rate: None,
+            dimensions: Dimensions::default(),
+            length: Length::Operations(operations),
+        }
+    }
+}
+
+/// When a run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Length {
+    /// After this many operations of each load.
+    Operations(u64),
+    /// After this time on the guest's clock.
+    Time(Duration),
+}
+
+impl Length {
+    /// A `part`-th of it, at least one operation or millisecond.
+    pub fn part(self, part: u32) -> Self {
+        match self {
+            Self::Operations(count) => Self::Operations((count / u64::from(part)).max(1)),
+            Self::Time(time) => Self::Time((time / part).max(Duration::from_millis(1))),
+        }
+    }
+}
+
+/// The sides of the runs of one boot where probes measure.
+///
+/// Two builds run as ABBA, `repeat` times, and as BAAB in every other boot: a steady drift within a boot and
+/// peculiarities of its first run affect both equally.
+pub fn sides(boot: u32, repeat: u32, two: bool) -> Vec<Side> {
+    use Side::{Baseline as A, Candidate as B};
+    if !two {
+        return vec![A; repeat as usize];
+    }
+    let block = if boot.is_multiple_of(2) { [A, B, B, A] } else { [B, A, A, B] };
+    block.repeat(repeat as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_builds_come_first_and_last_equally_often() {
+        let text = |boot, repeat| -> String {
+            let letter = |side: &Side| if *side == Side::Baseline { 'A' } else { 'B' };
+            sides(boot, repeat, true).iter().map(letter).collect()
+        };
+        assert_eq!(text(0, 1), "ABBA");
+        assert_eq!(text(1, 1), "BAAB");
+        assert_eq!(text(2, 2), "ABBAABBA");
+        assert_eq!(sides(1, 3, false), [Side::Baseline; 3]);
+    }
+}

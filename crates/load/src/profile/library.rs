@@ -1,0 +1,273 @@
+//! Finds load profiles in folders of the user, folders of the system, and this program.
+
+use std::collections::HashSet;
+use std::fs::{self, DirEntry};
+use std::path::{Path, PathBuf};
+
+use super::{LoadProfile, Origin};
+use profiler_base::error::{Failure, exit};
+use profiler_base::text::nearest;
+use profiler_base::toml_file;
+
+/// The profiles in this program, by name: all of `ltp-profiles/`.
+pub(super) const BUILT_IN: &[(&str, &str)] =
+    include!(concat!(env!("OUT_DIR"), "/load-profiles.rs"));
+
+/// Where profiles are searched, in this order: the first of a name is taken.
+#[derive(Debug, Clone, Default)]
+pub struct Library {
+    folders: Vec<PathBuf>,
+}
+
+/// One profile of a listing.
+#[derive(Debug)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Where it was found.
+    pub origin: Origin,
+    /// An earlier folder has one of this name, which is taken instead.
+    pub hidden: bool,
+    /// The profile, or its error.
+    pub profile: Result<LoadProfile, Failure>,
+}
+
+impl Library {
+    /// The folders `first`, then those that `PROFILER_PROFILES` names, separated by colons, then this program.
+    pub fn of_user(first: &[PathBuf]) -> Self {
+        let named = std::env::var_os("PROFILER_PROFILES").unwrap_or_default();
+        let mut folders = first.to_vec();
+        folders.extend(std::env::split_paths(&named));
+        folders.retain(|folder| !folder.as_os_str().is_empty());
+        Self { folders }
+    }
+
+    /// All profiles, valid or not, in the order of the search; within a folder by name.
+    ///
+    /// # Errors
+    /// If a folder cannot be read.
+    pub fn list(&self) -> Result<Vec<Listed>, Failure> {
+        let mut listed: Vec<Listed> = Vec::new();
+        for folder in &self.folders {
+            for path in files(folder)? {
+                let name = stem(&path);
+                listed.push(Listed {
+                    profile: read(&path),
+                    origin: Origin::File(path),
+                    name,
+                    hidden: false,
+                });
+            }
+        }
+        for &(name, text) in BUILT_IN {
+            let origin = Origin::BuiltIn(name);
+            let profile = LoadProfile::parse(name, origin.clone(), text).map_err(Into::into);
+            listed.push(Listed { name: name.to_owned(), origin, hidden: false, profile });
+        }
+        let mut seen = HashSet::new();
+        for entry in &mut listed {
+            entry.hidden = !seen.insert(entry.name.clone());
+            // Parts are looked up in the same folders.
+            if let Ok(profile) = &entry.profile
+                && let Err(error) = self.parts(profile)
+            {
+                entry.profile = Err(error);
+            }
+        }
+        Ok(listed)
+    }
+
+    /// The profile named `wanted`, or in the file `wanted` if that has a `/` or ends in `.toml`.
+    ///
+    /// # Errors
+    /// If it does not exist or is not valid.
+    pub fn find(&self, wanted: &str) -> Result<LoadProfile, Failure> {
+        if wanted.contains('/') || wanted.ends_with(".toml") {
+            return read(Path::new(wanted));
+        }
+        self.named(wanted)
+    }
+
+    /// The profiles to run for this one: itself, or its parts in their order. A part is searched first in
+    /// the folder of the profile.
+    ///
+    /// # Errors
+    /// If a part does not exist, is not valid, or has parts itself.
+    pub fn parts(&self, profile: &LoadProfile) -> Result<Vec<LoadProfile>, Failure> {
+        if profile.parts.is_empty() {
+            return Ok(vec![profile.clone()]);
+        }
+        let parts = profile.parts.iter().map(|name| {
+            let part = self.part(name, &profile.origin);
+            part.map_err(|why| unusable(format!("{}: part `{name}`: {why}", profile.origin)))
+        });
+        parts.collect()
+    }
+
+    fn part(&self, name: &str, of: &Origin) -> Result<LoadProfile, String> {
+        let beside = match of {
+            Origin::File(path) => Some(path.with_file_name(format!("{name}.toml"))),
+            Origin::BuiltIn(_) => None,
+        };
+        let part = match beside.filter(|path| path.exists()) {
+            Some(path) => read(&path),
+            None => self.named(name),
+        };
+        let part = part.map_err(|error| error.to_string())?;
+        if !part.parts.is_empty() {
+            return Err("has parts itself; name those here".to_owned());
+        }
+        Ok(part)
+    }
+
+    fn named(&self, name: &str) -> Result<LoadProfile, Failure> {
+        for folder in &self.folders {
+            let path = folder.join(format!("{name}.toml"));
+            if path.exists() {
+                return read(&path);
+            }
+        }
+        if let Some(&(name, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
+            return Ok(LoadProfile::parse(name, Origin::BuiltIn(name), text)?);
+        }
+        let mut known: Vec<String> = BUILT_IN.iter().map(|(name, _)| (*name).to_owned()).collect();
+        for folder in &self.folders {
+            known.extend(files(folder)?.iter().map(|path| stem(path)));
+        }
+        known.sort();
+        known.dedup();
+        let near = nearest(name, known.iter().cloned());
+        let near = near.map_or(String::new(), |near| format!(": did you mean `{near}`?"));
+        let known = known.join(", ");
+        Err(Failure::new(
+            exit::USAGE,
+            format!(
+                "no load profile `{name}`{near}; there are {known} (`profiler profiles` describes them)"
+            ),
+        ))
+    }
+}
+
+/// A file or folder that cannot be read, or a part that cannot be used: why, and what to do.
+fn unusable(why: String) -> Failure {
+    Failure::new(exit::BAD_INPUT, why)
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The profiles of a folder, by name.
+fn files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let entries: std::io::Result<Vec<DirEntry>> = fs::read_dir(folder).and_then(Iterator::collect);
+    let entries = entries.map_err(|error| {
+        let folder = folder.display();
+        unusable(format!("{folder}: cannot read this folder of load profiles: {error}"))
+    })?;
+    let mut paths: Vec<PathBuf> = entries.iter().map(DirEntry::path).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.sort();
+    Ok(paths)
+}
+
+fn read(path: &Path) -> Result<LoadProfile, Failure> {
+    let name = stem(path);
+    let text = toml_file::read(path).map_err(|error| {
+        let built_in = BUILT_IN.iter().any(|(other, _)| *other == name);
+        let remedy = match built_in {
+            true => format!("; there is a built-in profile of that name: --profile {name}"),
+            false => String::new(),
+        };
+        unusable(format!("{error}{remedy}"))
+    })?;
+    Ok(LoadProfile::parse(&name, Origin::File(path.to_owned()), &text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const HOOK: &str = "title = \"mine\"\n[[handler]]\nname = \"x\"\nleast_hits = 1\n[builtin]\nkind = \"bind\"\noperations = 1\n";
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn the_program_contains_every_profile_of_the_repository() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ltp-profiles");
+        let in_repository: BTreeSet<String> =
+            files(&folder).unwrap().iter().map(|path| stem(path)).collect();
+        let built_in: BTreeSet<String> =
+            BUILT_IN.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(built_in, in_repository);
+    }
+
+    #[test]
+    fn a_folder_of_the_user_comes_first() {
+        let mine = folder(&[("bind.toml", HOOK), ("own.toml", HOOK), ("notes.txt", "no profile")]);
+        let library = Library { folders: vec![mine.path().to_owned()] };
+        assert_eq!(library.find("bind").unwrap().title, "mine");
+        assert_eq!(library.find("own").unwrap().title, "mine");
+        assert_ne!(library.find("connect").unwrap().title, "mine");
+        let listed = library.list().unwrap();
+        let names: Vec<&str> = listed.iter().map(|entry| entry.name.as_str()).collect();
+        assert_eq!(names[..2], ["bind", "own"]);
+        let hidden: Vec<String> = listed
+            .iter()
+            .filter(|entry| entry.hidden)
+            .map(|entry| entry.origin.to_string())
+            .collect();
+        assert_eq!(hidden, ["built-in bind.toml"]);
+        assert!(listed.iter().all(|entry| entry.profile.is_ok()), "{listed:?}");
+    }
+
+    #[test]
+    fn an_unknown_name_is_an_error_with_a_similar_name() {
+        let error = Library::default().find("conect").unwrap_err().to_string();
+        assert!(error.contains("did you mean `connect`?"), "{error}");
+        let error = Library::default().find("nowhere/connect.toml").unwrap_err().to_string();
+        assert!(error.contains("--profile connect"), "{error}");
+        let gone = Library { folders: vec!["/no/such/folder".into()] };
+        assert_eq!(gone.list().unwrap_err().code, exit::BAD_INPUT);
+    }
+
+    #[test]
+    fn parts_are_found_in_the_folder_of_their_profile_and_in_the_program() {
+        let all = "title = \"all\"\nparts = [\"own\", \"connect\"]";
+        let nested = "title = \"all\"\nparts = [\"all\"]";
+        let missing = "title = \"all\"\nparts = [\"nothing\"]";
+        let mine = folder(&[
+            ("own.toml", HOOK),
+            ("all.toml", all),
+            ("nested.toml", nested),
+            ("missing.toml", missing),
+        ]);
+        let library = Library::default();
+        let find = |name: &str| {
+            let path = mine.path().join(name);
+            library.find(&path.to_string_lossy()).unwrap()
+        };
+        let parts = library.parts(&find("all.toml")).unwrap();
+        let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+        assert_eq!(names, ["own", "connect"]);
+        for (name, words) in [("nested.toml", "parts itself"), ("missing.toml", "no load profile")]
+        {
+            let error = library.parts(&find(name)).unwrap_err().to_string();
+            assert!(error.contains(words) && error.contains(name), "{error}");
+        }
+        let listed = Library { folders: vec![mine.path().to_owned()] }.list().unwrap();
+        let bad: Vec<&str> = listed
+            .iter()
+            .filter(|entry| entry.profile.is_err())
+            .map(|entry| entry.name.as_str())
+            .collect();
+        assert_eq!(bad, ["missing", "nested"]);
+    }
+}

@@ -1,0 +1,255 @@
+//! The process between the profiler and the commands of a load. No descendant of a command outlives the supervisor, and the
+//! supervisor does not outlive the profiler: its standard input is a pipe from the profiler, which closes even after a SIGKILL.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{SigSet, Signal};
+
+use super::folder::LoadFolder;
+use super::output::Output;
+use super::processes::{Processes, wait_readable};
+use super::protocol::{CommandKind, CommandRequest, Request, Sandbox, SupervisorMessage};
+use crate::syscalls::Start;
+use profiler_recording::loads::{Ended, TestEnd};
+
+/// How long descendants of a test may outlive it without counting as left running: the other
+/// processes of a pipeline need a moment.
+const STRAGGLER_GRACE: Duration = Duration::from_millis(100);
+
+/// The `main` of [`Role::Supervisor`](super::Role::Supervisor).
+pub(crate) fn main() -> i32 {
+    // First, as it blocks signals: SIGTERM must not end this process before it can remove anything.
+    let served = Supervisor::new().and_then(|mut supervisor| {
+        let served = supervisor.serve();
+        let cleaned = supervisor.clean_up();
+        served.and(cleaned)
+    });
+    let Err(error) = served else { return 0 };
+    SupervisorMessage::Failed(error.to_string()).send();
+    1
+}
+
+struct Supervisor {
+    input: BufReader<File>,
+    /// A request that is not answered yet.
+    unread: Vec<u8>,
+    /// The profiler wants the end of all, or is dead.
+    closed: bool,
+    processes: Processes,
+    /// Of the command that runs.
+    output: Output,
+    sandbox: Option<Sandbox>,
+    folder: Option<LoadFolder>,
+}
+
+impl Supervisor {
+    fn new() -> io::Result<Self> {
+        let processes = Processes::new()?;
+        let input = BufReader::new(File::from(io::stdin().as_fd().try_clone_to_owned()?));
+        let (unread, closed, output) = (Vec::new(), false, Output::default());
+        Ok(Self { input, unread, closed, processes, output, sandbox: None, folder: None })
+    }
+
+    /// Answers requests until there are no more.
+    fn serve(&mut self) -> io::Result<()> {
+        while !self.closed {
+            self.wait(None)?;
+            if self.unread.is_empty() {
+                continue;
+            }
+            let done = match serde_json::from_slice(&std::mem::take(&mut self.unread))? {
+                Request::Create(sandbox) => self.create(sandbox),
+                Request::Refresh => self.refresh(),
+                Request::Run(command) => {
+                    SupervisorMessage::Ended(self.run(&command)?).send();
+                    continue;
+                }
+            };
+            done.map_or_else(SupervisorMessage::Failed, |()| SupervisorMessage::Ready).send();
+        }
+        Ok(())
+    }
+
+    /// Waits for the profiler, a signal or output, at most for `limit`, and reads what there is.
+    fn wait(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        let input = self.input.get_ref().as_fd();
+        let pipe = self.output.pipe.as_ref().map_or(input, AsFd::as_fd);
+        let [readable, signalled, _] =
+            wait_readable([input, self.processes.signals.as_fd(), pipe], limit)?;
+        self.output.read()?;
+        if signalled && self.processes.sigterm_received()? {
+            self.closed = true;
+        }
+        // The profiler writes a whole line at once; without its end the profiler is dead.
+        if readable && self.input.read_until(b'\n', &mut self.unread)? == 0 {
+            self.closed = true;
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, sandbox: Sandbox) -> Result<(), String> {
+        let sandbox = self.sandbox.insert(sandbox);
+        if sandbox.private_mounts {
+            private_mounts()?;
+        }
+        if let Some(plan) = &sandbox.folder {
+            let parent = Path::new(&plan.path).parent().unwrap_or(Path::new("/")).display();
+            let folder = LoadFolder::create(plan);
+            let made = folder.and_then(|folder| self.folder.insert(folder).refresh());
+            made.map_err(|error| format!("a folder for its files in {parent}: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn refresh(&self) -> Result<(), String> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        folder.refresh().map_err(|error| format!("{}: {error}", folder.files().display()))
+    }
+
+    /// Removes the sandbox, with all processes.
+    fn clean_up(&mut self) -> io::Result<()> {
+        let killed = self.processes.kill_all().map(drop);
+        let Some(folder) = &self.folder else { return killed };
+        let removed = folder.remove().map_err(|error| {
+            io::Error::other(format!("{} could not be removed: {error}", folder.files().display()))
+        });
+        removed.and(killed)
+    }
+
+    /// Runs a command, and ends all its descendants.
+    fn run(&mut self, request: &CommandRequest) -> io::Result<Ended> {
+        let started = Instant::now();
+        let (end, elapsed) = match self.start(request) {
+            Ok(()) => (self.end_of_command(request, started)?, started.elapsed()),
+            Err(error) => (TestEnd::NotStarted(why_not_started(request, &error)), Duration::ZERO),
+        };
+        let is_over = matches!(end, TestEnd::Exit(_) | TestEnd::Signal(_));
+        match request.kind {
+            // As LTP's runners.
+            CommandKind::Test if is_over => self.processes.wait_for_all(STRAGGLER_GRACE)?,
+            CommandKind::Test | CommandKind::Plain => {
+                self.processes.terminate_all(request.grace)?;
+            }
+            CommandKind::Builtin => self.processes.terminate_command(request.grace)?,
+        }
+        let ended_before = self.processes.others_ended;
+        let unkillable = self.processes.kill_all()?;
+        let killed = self.processes.others_ended - ended_before + unkillable.len() as u64;
+        let left_running = if is_over { killed } else { 0 };
+        let output = std::mem::take(&mut self.output).end()?;
+        Ok(Ended { end, elapsed, left_running, unkillable, output, left: None })
+    }
+
+    fn start(&mut self, request: &CommandRequest) -> io::Result<()> {
+        let sandbox = self.sandbox.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(&request.program);
+        command.args(&request.args).stdin(Stdio::null());
+        if let Some(files) = self.folder.as_ref().map(LoadFolder::files) {
+            command.env("TMPDIR", &files);
+            if request.kind == CommandKind::Test {
+                command.env("TMP", &files).env("HOME", &files).current_dir(files);
+            }
+        }
+        command.envs(request.env.iter().map(|(name, value)| (name, value)));
+        let mut blocked = SigSet::empty();
+        match request.kind {
+            CommandKind::Plain => {
+                command.stdout(io::stderr().as_fd().try_clone_to_owned()?);
+            }
+            // A stop may come before it can handle it: it must not be killed without an outcome.
+            CommandKind::Builtin => blocked.add(Signal::SIGTERM),
+            CommandKind::Test => self.output.connect(&mut command)?,
+        }
+        let start = Start {
+            user: sandbox.user.as_ref().map(|user| (user.uid, user.gid)),
+            private_mounts: sandbox.private_mounts,
+            blocked,
+        };
+        self.processes.start(&mut command, start)
+    }
+
+    /// Waits until the command ends, times out or is to be stopped.
+    fn end_of_command(
+        &mut self,
+        request: &CommandRequest,
+        started: Instant,
+    ) -> io::Result<TestEnd> {
+        loop {
+            if let Some(end) = self.processes.reap()? {
+                return Ok(end);
+            }
+            if self.closed {
+                return Ok(TestEnd::Stopped);
+            }
+            let left = request.timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(TestEnd::TimedOut);
+            }
+            self.wait(left)?;
+        }
+    }
+}
+
+/// Has mounts of this process stay its own, and its children able to have theirs; mounts of the machine still come here. One that
+/// may not do that may not mount anything either.
+///
+/// # Errors
+/// A sentence that says what to do: without mounts of its own it would leave the load's on the machine.
+fn private_mounts() -> Result<(), String> {
+    let none: Option<&str> = None;
+    let slaves = MsFlags::MS_REC | MsFlags::MS_SLAVE;
+    match unshare(CloneFlags::CLONE_NEWNS).and_then(|()| mount(none, "/", none, slaves, none)) {
+        Ok(()) | Err(Errno::EPERM | Errno::EACCES) => Ok(()),
+        Err(Errno::EINVAL) => {
+            Err("mounts of its own: / is no mount point here, as in a plain chroot: before \
+            `chroot DIR`, run `mount --bind DIR DIR`, or run the load in a container"
+                .to_owned())
+        }
+        Err(errno) => Err(format!("mounts of its own: {}", errno.desc())),
+    }
+}
+
+/// Why a command could not be executed, and what to do.
+fn why_not_started(request: &CommandRequest, error: &io::Error) -> String {
+    let Some(errno) = error.raw_os_error().map(Errno::from_raw) else { return error.to_string() };
+    let remedy = match errno {
+        Errno::ENOENT if request.program.as_encoded_bytes().contains(&b'/') => {
+            "check the path, and the interpreter in the first line if it is a script"
+        }
+        Errno::ENOENT => "check the spelling and PATH, or give the full path",
+        Errno::EACCES => {
+            "is it executable (chmod +x), and can its folder be searched by the load's user?"
+        }
+        _ => "try the same command in a shell",
+    };
+    format!("{} ({errno:?}): {remedy}", errno.desc())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_mounts_of_its_own_it_says_what_to_do() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let in_chroot = || {
+            // This thread's root alone is changed.
+            unshare(CloneFlags::CLONE_FS).unwrap();
+            nix::unistd::chroot(folder.path()).unwrap();
+            private_mounts()
+        };
+        let text = std::thread::scope(|scope| scope.spawn(in_chroot).join()).unwrap().unwrap_err();
+        assert!(text.contains("mount --bind DIR DIR"), "{text}");
+    }
+}

@@ -1,0 +1,164 @@
+//! What came of a load.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Latency, LoadSpec, TestRuns};
+use profiler_base::stats::{mean, nanoseconds};
+use profiler_base::stop::StopReason;
+
+/// What came of a load.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct LoadOutcome {
+    /// How it ended.
+    pub status: LoadStatus,
+    /// Operations that succeeded; `None` where the load cannot know (a command).
+    pub operations: Option<u64>,
+    /// Operations that failed, by kind; empty is none.
+    pub errors: Vec<OperationErrors>,
+    /// From the start of the first operation (set-up excluded) to the end of the last, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Operations that succeeded per second of `elapsed_ns`; `None` where operations are unknown or
+    /// no time passed.
+    pub held_rate_per_s: Option<f64>,
+    /// At a fixed rate: the longest delay between an operation's due time and its start, in nanoseconds.
+    pub max_late_ns: Option<u64>,
+    /// Latency of its operations; `None` where the load cannot know (a command).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
+    /// Results of each LTP test, in the order of the list; empty for other loads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tests: Vec<TestRuns>,
+    /// CPU time of the process that made the operations and of its children, from the first operation
+    /// to the end of the last, warm-up included; `None` where the load has no process of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<CpuTime>,
+    /// What of its folder or control group could not be removed, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<String>,
+}
+
+/// CPU time in nanoseconds.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
+pub struct CpuTime {
+    /// In user mode.
+    pub user_ns: u64,
+    /// In the kernel.
+    pub system_ns: u64,
+}
+
+impl LoadOutcome {
+    /// CPU time per operation in nanoseconds, user mode and kernel together, over all operations,
+    /// failed ones included; `None` where it is not known.
+    pub fn cpu_ns_per_operation(&self) -> Option<f64> {
+        let cpu = self.cpu?;
+        let failed: u64 = self.errors.iter().map(|errors| errors.count).sum();
+        mean(cpu.user_ns + cpu.system_ns, self.operations? + failed)
+    }
+
+    /// An outcome with status and elapsed time only.
+    pub fn ended(status: LoadStatus, started: Instant) -> Self {
+        Self { status, elapsed_ns: nanoseconds(started.elapsed()), ..Self::default() }
+    }
+}
+
+/// How a load ended.
+// What is worse comes later: of several runs the worst end is stored.
+#[derive(
+    Debug,
+    Clone,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum LoadStatus {
+    /// All its work is done: the command ended with 0, or every operation was made.
+    #[default]
+    Completed,
+    /// It was stopped before that.
+    Stopped {
+        /// Why.
+        by: StopReason,
+    },
+    /// It could not do what was asked.
+    Failed(LoadFailure),
+}
+
+/// Why a load failed.
+#[derive(
+    Debug,
+    Clone,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    thiserror::Error,
+    schemars::JsonSchema,
+)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum LoadFailure {
+    /// The command ended by itself with a code other than 0.
+    #[error("the load command ended with exit code {code}")]
+    ExitCode {
+        /// That code.
+        code: i32,
+    },
+    /// The command was killed by a signal that this program did not send.
+    #[error("the load command was killed by signal {number} ({name})")]
+    Signal {
+        /// Number of the signal.
+        number: i32,
+        /// Its name, such as `SIGSEGV`.
+        name: String,
+    },
+    /// The load never started.
+    #[error("the load could not start: {text}")]
+    CouldNotStart {
+        /// What failed, and what to do.
+        text: String,
+    },
+    /// The load started and could not go on.
+    #[error("the load broke off: {text}")]
+    BrokeOff {
+        /// What failed, and what to do.
+        text: String,
+    },
+}
+
+/// Failed operations of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct OperationErrors {
+    /// Name of the error, such as `ECONNREFUSED`.
+    pub kind: String,
+    /// How many operations failed that way.
+    pub count: u64,
+    /// Message of the first.
+    pub first: String,
+}
+
+impl OperationErrors {
+    /// One operation that failed.
+    pub fn one(kind: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { kind: kind.into(), count: 1, first: text.into() }
+    }
+}
+
+/// One load of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct LoadRun {
+    /// What it was.
+    pub spec: LoadSpec,
+    /// What came of it.
+    pub outcome: LoadOutcome,
+}

@@ -1,0 +1,140 @@
+//! What a probe session hands over: one histogram and one account of losses a handler.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Backend, is_zero};
+use profiler_base::stats::Durations;
+use profiler_kernel::target::Target;
+
+/// What happened to every call of one handler that the probes saw, in the measured window.
+///
+/// The books balance: `carried_in + entries = paired + in_flight + lost + doubtful + backwards`, where
+/// `paired` is the histogram's count. A difference is an error of the profiler and is reported as one.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
+pub struct Losses {
+    /// Calls that had entered before the window began and had not left by then.
+    pub carried_in: u64,
+    /// Calls whose entry was seen.
+    pub entries: u64,
+    /// Calls whose exit was seen (paired and unpaired).
+    pub exits: u64,
+    /// Calls that had entered and not left when the window ended.
+    pub in_flight: u64,
+    /// Entries that can never be paired: their start was overwritten or found no room.
+    pub lost: u64,
+    /// Exits for which no start was known. Not part of the balance: their entry was never seen.
+    pub unpaired_exits: u64,
+    /// Entry or exit programs that the kernel did not run (`recursion_misses` of a program, `missed` of a
+    /// link, `kprobe_profile`).
+    pub missed: u64,
+    /// Whether the kernel does not report how many programs it did not run: `missed` is then what it
+    /// does report.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub missed_unknown: bool,
+    /// Calls that a full trace buffer had no room for (function-graph): neither entry nor exit was seen.
+    /// Of all handlers of that backend together, because it is not known which were whose: an upper
+    /// bound for each.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub overrun: u64,
+    /// Durations beyond the histogram's range, recorded in its last bucket; `max_ns` and the sum stay exact.
+    pub over_range: u64,
+    /// Durations that are not in the histogram, though their entry and exit were seen, because so many of
+    /// the longest may be from the start of one call to the end of another: the kernel skipped the exit of
+    /// the one and the entry of the other.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub doubtful: u64,
+    /// Calls whose exit was seen at an earlier time than their entry, by a clock that stepped back: their
+    /// duration is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub backwards: u64,
+}
+
+impl Losses {
+    /// What is left over when `carried_in + entries = paired + in_flight + lost + doubtful + backwards` is
+    /// worked out: zero when the books balance.
+    pub fn imbalance(&self, paired: u64) -> i128 {
+        let seen = i128::from(self.carried_in) + i128::from(self.entries);
+        let [in_flight, lost, doubtful, backwards] =
+            [self.in_flight, self.lost, self.doubtful, self.backwards].map(i128::from);
+        seen - i128::from(paired) - in_flight - lost - doubtful - backwards
+    }
+
+    /// Upper bound on the calls that ran in the window, ended in it and are not in the histogram.
+    ///
+    /// A missed entry program shows again as an unpaired exit, so the larger of the two counts;
+    /// a missed exit program can show again in `lost`, which errs on the safe side.
+    pub fn unmeasured(&self) -> u64 {
+        let skipped = self.missed.max(self.unpaired_exits);
+        [self.lost, self.overrun, self.doubtful, self.backwards]
+            .into_iter()
+            .fold(skipped, u64::saturating_add)
+    }
+
+    /// Losses that most runs have none of, with their names: those that there are.
+    pub(crate) fn rare(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let all = [("doubtful", self.doubtful), ("backwards", self.backwards)];
+        all.into_iter().filter(|(_, count)| *count > 0)
+    }
+
+    /// Names of the [rare](Self::rare) losses that one of `all` has: a table has columns for these alone.
+    pub fn rare_names<'a>(all: impl Iterator<Item = &'a Self>) -> Vec<&'static str> {
+        let mut seen = HashSet::new();
+        all.flat_map(Self::rare).map(|(name, _)| name).filter(|name| seen.insert(*name)).collect()
+    }
+
+    /// The count of one of [`rare_names`](Self::rare_names).
+    pub fn rare_count(&self, name: &str) -> u64 {
+        self.rare().find(|(rare, _)| *rare == name).map_or(0, |(_, count)| count)
+    }
+
+    /// [`unmeasured`](Self::unmeasured) as a share of all calls, of which `paired` were measured; 0
+    /// without a call.
+    pub fn share(&self, paired: u64) -> f64 {
+        let unmeasured = self.unmeasured() as f64;
+        if unmeasured == 0.0 { 0.0 } else { unmeasured / (unmeasured + paired as f64) }
+    }
+
+    /// The sum with another account; `None` beyond 2^64 - 1.
+    pub fn checked_add(&self, other: &Self) -> Option<Self> {
+        // Written out by name, so that a new field cannot be forgotten here.
+        Some(Self {
+            carried_in: self.carried_in.checked_add(other.carried_in)?,
+            entries: self.entries.checked_add(other.entries)?,
+            exits: self.exits.checked_add(other.exits)?,
+            in_flight: self.in_flight.checked_add(other.in_flight)?,
+            lost: self.lost.checked_add(other.lost)?,
+            unpaired_exits: self.unpaired_exits.checked_add(other.unpaired_exits)?,
+            missed: self.missed.checked_add(other.missed)?,
+            missed_unknown: self.missed_unknown || other.missed_unknown,
+            overrun: self.overrun.checked_add(other.overrun)?,
+            over_range: self.over_range.checked_add(other.over_range)?,
+            doubtful: self.doubtful.checked_add(other.doubtful)?,
+            backwards: self.backwards.checked_add(other.backwards)?,
+        })
+    }
+}
+
+/// One handler's measurements over one window. All times in nanoseconds of the kernel's monotonic clock.
+#[derive(Debug, Clone)]
+pub struct HandlerMeasure {
+    /// The function measured.
+    pub target: Target,
+    /// How it was probed; `None` where the emulator counted.
+    pub backend: Option<Backend>,
+    /// Durations of all paired calls.
+    pub durations: Durations,
+    /// What was not measured, and why.
+    pub losses: Losses,
+}
+
+impl HandlerMeasure {
+    /// Nothing was measured; `durations` has the layout.
+    #[must_use]
+    pub fn empty(target: Target, backend: Option<Backend>, durations: Durations) -> Self {
+        Self { target, backend, durations, losses: Losses::default() }
+    }
+}

@@ -1,0 +1,56 @@
+//! What tests of several crates are made of.
+#![allow(clippy::unwrap_used, missing_docs, reason = "for tests alone")]
+
+pub mod btf;
+pub mod recording;
+
+use profiler_kernel::target::{Function, Target};
+use profiler_probe::recorder::Recorder;
+use profiler_probe::{Books, Drained, Precision};
+use profiler_recording::Backend;
+
+/// A function of a module: every backend reaches it.
+pub fn function(name: &str) -> Function {
+    Function {
+        name: name.to_owned(),
+        module: Some("driver".to_owned()),
+        address: Some(0xffff_ffff_c000_1000),
+        size_bytes: Some(64),
+        traceable: Some(true),
+        btf: true,
+        prototype: Some(format!("int {name}(struct pt_regs *regs)")),
+        variant: None,
+        same_name: 1,
+        duplicate_index: None,
+        taken_for: None,
+    }
+}
+
+/// What a session gives that saw calls of these durations, in nanoseconds.
+pub fn drained(all: &[u64], books: Books) -> Drained {
+    let mut durations = Precision::Three.durations();
+    all.iter().for_each(|ns| durations.record(*ns));
+    Drained { durations, books }
+}
+
+/// A recorder of handlers of these names, whose window began with `at_begin`.
+pub fn recorder(names: &[&str], at_begin: &[Drained]) -> Recorder {
+    let targets = names.iter().map(|name| Target { name: (*name).to_owned(), ..Target::default() });
+    let targets: Vec<Target> = targets.collect();
+    let handlers = targets.iter().map(|target| (target, Backend::Fentry)).collect();
+    let mut recorder = Recorder::new(handlers, Precision::Three);
+    recorder.begin(at_begin);
+    recorder
+}
+
+/// Makes a system call whose arguments no kernel takes; returns what it says.
+pub fn call_in_vain(
+    number: libc::c_long,
+    first: libc::c_int,
+    second: libc::c_long,
+) -> Option<nix::errno::Errno> {
+    let first = libc::c_long::from(first);
+    // SAFETY: the caller passes no address.
+    let result = unsafe { libc::syscall(number, first, second, 0, 0, 0) };
+    nix::errno::Errno::result(result).err()
+}

@@ -1,3 +1,0 @@
-//! Reports as JSON.
-
-pub(crate) use crate::recording::json::indented;
