@@ -15,7 +15,7 @@ impl Tool {
     /// This program.
     pub fn this() -> Self {
         Self {
-            name: env!("CARGO_PKG_NAME").to_owned(),
+            name: "profiler".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
