@@ -44,7 +44,7 @@ const CPUS: u32 = 2;
 const TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// What a lab is asked for. `None` is a default that depends on the rest.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Kernels to boot; by default those that the modules were built for.
     pub kernels: Vec<String>,
@@ -91,21 +91,10 @@ impl Options {
     /// The defaults for counted instructions, without subjects or loads.
     pub fn counted() -> Self {
         Self {
-            kernels: Vec::new(),
-            subjects: Default::default(),
-            params: Default::default(),
-            agent: None,
             run: RunSpec::counted(Vec::new(), OPERATIONS_IF_EXACT),
-            placements: None,
-            repeat: None,
-            boots: None,
-            jobs: None,
-            cpus: None,
             memory: "512M".to_owned(),
             timeout: TIMEOUT,
-            cost: false,
-            verify: false,
-            logs: None,
+            ..Self::default()
         }
     }
 
@@ -168,7 +157,7 @@ impl Options {
             && run.meter == Meter::Exact
             && counted
             && matches!(run.loads.as_slice(), [kind] if has_cost(*kind));
-        Job { cost, ..Job::of(run) }
+        Job { cost, run, ..Job::default() }
     }
 
     /// Whether two builds are compared.
