@@ -29,7 +29,6 @@ mod machine;
 mod memory;
 mod pages;
 pub mod plan;
-mod plugin;
 mod pool;
 mod qmp;
 mod record;

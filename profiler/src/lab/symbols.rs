@@ -8,7 +8,6 @@ use super::bpf_lines::BpfLines;
 use super::plan::CountedHandler;
 use crate::kernel::hooks::{BPF, Hooks};
 use crate::kernel::names::{address_of, is_function, is_padding, lines_of};
-use crate::recording::call_tree::TreePlace;
 use crate::text::listed;
 
 /// A function, or a part of one that the compiler has put elsewhere (`.cold`).
@@ -38,7 +37,7 @@ impl Symbol {
 pub struct Symbols {
     symbols: Vec<Symbol>,
     /// Source lines of BPF programs.
-    bpf_lines: BpfLines,
+    pub(super) bpf_lines: BpfLines,
 }
 
 impl Symbols {
@@ -69,20 +68,6 @@ impl Symbols {
         }
         symbols.sort_by_key(|symbol| symbol.address);
         Self { symbols, bpf_lines: BpfLines::default() }
-    }
-
-    /// Adds the source lines of BPF programs that a guest sent as JSON; none if it is empty.
-    ///
-    /// # Errors
-    /// If they are damaged.
-    pub fn set_bpf_lines(&mut self, json: &str) -> Result<(), String> {
-        self.bpf_lines = BpfLines::parse(json)?;
-        Ok(())
-    }
-
-    /// The line of a BPF program's instruction at `address`, which is `offset` bytes into its function, if it is known.
-    pub(super) fn bpf_line(&self, address: u64, offset: u64) -> Option<TreePlace> {
-        self.bpf_lines.place(address, offset)
     }
 
     /// Names the BPF programs that no hook calls, if there are some.
