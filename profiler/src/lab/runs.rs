@@ -359,7 +359,7 @@ impl<'a> Lab<'a> {
         let mut files = Vec::new();
         let program = program(group).map(|program| program.pack(&mut files));
         let runs = group.iter().filter(|job| !job.left_out).count();
-        let jobs = [wire::Job::Count(specs(group), program, wire::TwoDigits::new(runs))];
+        let jobs = [wire::Job::Count(specs(group), program, wire::THREE_DIGITS + runs)];
         let [plugin, in_options, out] = [&self.plugin, &symbols, &file].map(|path| value(path));
         let plugin = format!("{plugin},instruments=on,symbols={in_options},counts={out}");
         let spec = self.spec(snapshot, &folder, &jobs);
@@ -395,7 +395,7 @@ impl<'a> Lab<'a> {
         for handler in handlers.iter().filter(|handler| handler.module.is_none()) {
             wanted.push_str(&format!("function {}\n", handler.name));
         }
-        wanted.push_str(&record::functions_of_modules(&installed.text));
+        wanted.push_str(&snapshots::functions_of(&installed.text));
         let name = format!("{side}-{placement}-{loads}");
         let (of, from) = ((&*of_build, &*name), &*installed.folder);
         let counted = self.count(of, from, group, &wanted)?;
