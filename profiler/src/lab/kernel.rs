@@ -1,6 +1,5 @@
 //! Finds the kernel to boot.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use profiler_vm::KernelImage;
@@ -63,17 +62,14 @@ fn not_found(root: &Path, given: &str) -> Failure {
 
 /// Kernels in a folder, sorted by name.
 fn images_in(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let images = entries.filter(|path| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
-    });
-    let mut images: Vec<PathBuf> = images.collect();
-    images.sort();
-    images
+    let folder = glob::Pattern::escape(&folder.to_string_lossy());
+    glob::glob(&format!("{folder}/vmlinuz-*")).into_iter().flatten().flatten().collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// The checked part of a bzImage's setup code.

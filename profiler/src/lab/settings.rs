@@ -178,12 +178,9 @@ impl Options {
         [self.boots, self.repeat].map(|given| given.unwrap_or(usual))
     }
 
-    /// CPUs of a guest; virtual time takes one.
+    /// CPUs of a guest under wall clock.
     pub(super) fn cpus(&self) -> u32 {
-        match self.run.clock {
-            Clock::Virtual => 1,
-            Clock::Wall => self.cpus.unwrap_or(CPUS),
-        }
+        self.cpus.unwrap_or(CPUS)
     }
 
     /// Guests that run side by side.
@@ -238,7 +235,7 @@ mod tests {
         let two = Options { subjects, ..options() };
         assert_eq!((two.boots(), two.placements()), ([2, 2], 0..3));
         let one = Options { boots: Some(2), ..options() };
-        assert_eq!((one.boots(), one.placements(), one.cpus()), ([2, 1], 0..1, 1));
+        assert_eq!((one.boots(), one.placements()), ([2, 1], 0..1));
         let job = one.job();
         assert_eq!(job.run, one.run);
         assert!(!job.cost, "probes do not count operations");

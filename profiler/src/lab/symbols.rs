@@ -25,13 +25,6 @@ pub struct Symbol {
     label: String,
 }
 
-impl Symbol {
-    /// What [`Self::number`] counts.
-    fn key(&self) -> [String; 2] {
-        [self.module.clone(), self.name.clone()]
-    }
-}
-
 /// All functions of modules, by address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Symbols {
@@ -56,16 +49,17 @@ impl Symbols {
         found.dedup_by_key(|(_, symbol)| symbol.address);
         // The kernel puts a BPF program where there is room: the order of the text is that of their loading.
         found.sort_by_key(|(line, it)| if it.module == BPF { *line } else { it.address });
-        let mut same: HashMap<[String; 2], usize> = HashMap::new();
-        for (_, symbol) in &mut found {
-            let next = same.entry(symbol.key()).or_default();
-            symbol.number = *next;
-            *next += 1;
+        let mut same: HashMap<(String, String), Vec<Symbol>> = HashMap::new();
+        for (_, symbol) in found {
+            same.entry((symbol.module.clone(), symbol.name.clone())).or_default().push(symbol);
         }
-        let mut symbols: Vec<Symbol> = found.into_iter().map(|(_, symbol)| symbol).collect();
-        for symbol in symbols.iter_mut().filter(|symbol| same[&symbol.key()] > 1) {
-            symbol.label = format!("{}#{}", symbol.name, symbol.number + 1);
+        for alike in same.values_mut().filter(|alike| alike.len() > 1) {
+            for (number, symbol) in alike.iter_mut().enumerate() {
+                symbol.number = number;
+                symbol.label = format!("{}#{}", symbol.name, number + 1);
+            }
         }
+        let mut symbols: Vec<Symbol> = same.into_values().flatten().collect();
         symbols.sort_by_key(|symbol| symbol.address);
         Self { symbols, bpf_lines: BpfLines::default() }
     }
