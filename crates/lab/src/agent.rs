@@ -31,9 +31,11 @@ const MOST_NAME: usize = 255;
 const MOST_LIBRARIES: usize = 1000;
 
 /// Where libraries and loaders are: those of Debian's and of other systems.
-const FOLDERS: [&str; 6] = [
+const FOLDERS: [&str; 8] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
     "/lib64",
     "/usr/lib64",
     "/lib",
@@ -60,10 +62,10 @@ pub struct Agent {
 
 /// A file as it was read: it may change while builds are measured.
 #[derive(PartialEq, Eq)]
-struct AgentFile {
-    path: String,
+pub(super) struct AgentFile {
+    pub(super) path: String,
     mode: u32,
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// What it depends on: what it installs, its words, and the checksum of its files.
@@ -208,6 +210,17 @@ impl fmt::Display for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.installs.as_ref(), self.command)
     }
+}
+
+/// A program, and behind it its shared libraries and their loader; a static program is alone.
+///
+/// # Errors
+/// If one of them cannot be read.
+pub(super) fn with_libraries(program: &Path) -> Result<Vec<AgentFile>, String> {
+    let mut files = Files::default();
+    files.add(program, 0)?;
+    files.add_libraries()?;
+    Ok(files.0)
 }
 
 /// Files that are being read, the program first.

@@ -195,7 +195,7 @@ fn tree(counts: &Counts, lines: &Lines, symbols: &Symbols) -> CallTree {
         let mut address = code.address;
         for size in &code.sizes {
             let (name, number, offset) = symbol_of(symbols, function, address);
-            let of_program = symbols.bpf_line(address, offset);
+            let of_program = symbols.bpf_lines.place(address, offset);
             let place = of_program.unwrap_or_else(|| lines.place(name, number, offset));
             let next = places.len() as u32;
             let place = *places.entry(place).or_insert(next);

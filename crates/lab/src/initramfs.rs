@@ -1,21 +1,21 @@
 //! The files of a lab's guest: this program and its libraries, in a cpio archive that the kernel unpacks.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Cursor, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use cpio::newc::{Builder, ModeFileType};
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use profiler_vm::Arch;
 
+use super::agent::{AgentFile, with_libraries};
 use profiler_base::error::{Failure, exit};
 use profiler_load::user_cache;
 
 /// Where the program is, which the kernel starts.
-const PROGRAM: &str = "init";
+const PROGRAM: &str = "/init";
 
 /// A program that only exits with 0: the kernel and drivers start it in place of others.
 const TRUE: &str = "bin/true";
@@ -55,11 +55,13 @@ pub(super) fn guest_program(arch: Arch) -> Result<PathBuf, Failure> {
 /// If the program or a library cannot be read, or the archive not be written.
 pub(super) fn write(program: &Path, arch: Arch, to: &Path) -> io::Result<()> {
     let mut folders: BTreeSet<PathBuf> = FOLDERS.map(PathBuf::from).into();
-    let libraries = if arch == Arch::HERE { libraries(program)? } else { Vec::new() };
-    for library in &libraries {
-        let above = library.ancestors().skip(1).filter_map(|path| path.strip_prefix("/").ok());
-        folders.extend(above.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned));
+    let mut files = with_libraries(program).map_err(io::Error::other)?;
+    files[0].path = PROGRAM.to_owned();
+    for AgentFile { path, .. } in &files {
+        let above = Path::new(path).ancestors().skip(1);
+        folders.extend(above.filter_map(|above| above.strip_prefix("/").ok()).map(Path::to_owned));
     }
+    folders.remove(Path::new(""));
     let folders = folders.iter().map(|path| {
         let made = Builder::new(&path.to_string_lossy()).mode(0o755);
         (made.set_mode_file_type(ModeFileType::Directory), Cursor::new(Vec::new()))
@@ -70,12 +72,8 @@ pub(super) fn write(program: &Path, arch: Arch, to: &Path) -> io::Result<()> {
     entries.push((console.set_mode_file_type(ModeFileType::Char), Cursor::new(Vec::new())));
     entries.push(file(USERS.0, 0o644, USERS.1.to_vec()));
     entries.push(file(TRUE, 0o755, nothing(arch)));
-    entries.push(file(PROGRAM, 0o755, loaded_part(fs::read(program)?)));
-    for library in &libraries {
-        let name = library.to_string_lossy();
-        let bytes = fs::read(library)
-            .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
-        entries.push(file(name.trim_start_matches('/'), 0o755, loaded_part(bytes)));
+    for AgentFile { path, bytes, .. } in files {
+        entries.push(file(path.trim_start_matches('/'), 0o755, loaded_part(bytes)));
     }
     cpio::write_cpio(entries.into_iter(), BufWriter::new(File::create(to)?))?.flush()
 }
@@ -131,41 +129,34 @@ fn nothing(arch: Arch) -> Vec<u8> {
     bytes
 }
 
-/// The program's shared libraries and their loader, by the paths that it uses; empty for a static program.
-fn libraries(program: &Path) -> io::Result<Vec<PathBuf>> {
-    // As ldd does: ld.so(8).
-    let output =
-        Command::new(program).arg("--version").env("LD_TRACE_LOADED_OBJECTS", "1").output();
-    let output = output.map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot run {}: {error}", program.display()))
-    })?;
-    Ok(paths(&String::from_utf8_lossy(&output.stdout)))
-}
-
-/// The paths in `NAME => PATH (ADDRESS)` and `PATH (ADDRESS)`.
-fn paths(listed: &str) -> Vec<PathBuf> {
-    let paths = listed.lines().filter_map(|line| {
-        let (before, address) = line.rsplit_once(" (0x")?;
-        address.ends_with(')').then_some(())?;
-        let path = before.rsplit_once("=> ").map_or(before, |(_, path)| path).trim();
-        path.starts_with('/').then(|| PathBuf::from(path))
-    });
-    paths.collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::process::Command;
+
     use super::*;
 
     #[test]
-    fn libraries_are_found_under_the_names_that_the_loader_uses() {
-        let listed = "\tlinux-vdso.so.1 (0x00007fa774268000)\n\
-                      \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007fa77251e000)\n\
-                      \tlibgone.so => not found\n\
-                      \t/lib64/ld-linux-x86-64.so.2 (0x00007fa77426a000)\n";
-        let expected = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"];
-        assert_eq!(paths(listed), expected.map(PathBuf::from));
-        assert!(paths("profiler 0.1.0\n").is_empty(), "a static program");
+    fn a_program_has_its_libraries_and_their_folders_with_it() {
+        let archive = tempfile::NamedTempFile::new().unwrap();
+        write(Path::new("/bin/sh"), Arch::HERE, archive.path()).unwrap();
+        let bytes = fs::read(&archive).unwrap();
+        let mut reader = bytes.as_slice();
+        let mut names = Vec::new();
+        loop {
+            let entry = cpio::newc::Reader::new(reader).unwrap();
+            if entry.entry().is_trailer() {
+                break;
+            }
+            names.push(entry.entry().name().to_owned());
+            reader = entry.finish().unwrap();
+        }
+        let library = names.iter().find(|name| name.ends_with("/libc.so.6")).unwrap();
+        let (folder, _) = library.rsplit_once('/').unwrap();
+        for name in ["init", "lib", folder, "dev/console", "bin/true"] {
+            assert_eq!(names.iter().filter(|it| *it == name).count(), 1, "{name}: {names:?}");
+        }
+        assert!(!names.iter().any(|name| name.is_empty() || name.starts_with('/')), "{names:?}");
     }
 
     #[test]

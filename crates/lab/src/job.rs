@@ -8,8 +8,8 @@ use super::plan::RunSpec;
 use profiler_recording::Recording;
 use profiler_verdict as verdict;
 
-/// A run.
-#[derive(Debug, Clone, PartialEq)]
+/// A run. By default it is counted alone, with the driver, and its figures are all wanted.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Job {
     /// Its name where a module is measured under several loads: the `part` of its recordings' places.
     pub part: Option<String>,
@@ -32,20 +32,6 @@ pub struct Job {
 }
 
 impl Job {
-    /// One that is counted alone, with the driver, and whose figures are all wanted.
-    pub fn of(run: RunSpec) -> Self {
-        Self {
-            part: None,
-            run,
-            cost: false,
-            guest: 0,
-            wanted: None,
-            program: None,
-            only_if_called: None,
-            left_out: false,
-        }
-    }
-
     /// Whether a baseline's run says that the candidate's is not left out. What the compiler has split off a function counts as that.
     pub(super) fn is_called_in(&self, baseline: &Recording) -> bool {
         fn stem(name: &str) -> &str {

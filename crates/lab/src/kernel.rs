@@ -1,6 +1,5 @@
 //! Finds the kernel to boot.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use profiler_vm::KernelImage;
@@ -21,34 +20,27 @@ fn find_in(
     cache: impl FnOnce() -> Result<Cache, Failure>,
     given: &str,
 ) -> Result<KernelImage, Failure> {
-    let path = match find_below(root, given)? {
-        Some(path) => path,
-        None => {
-            let cache = cache().map_err(|failure| cannot_measure(failure.message))?;
-            let fetched = cache.newest(given).map(|fetched| fetched.image());
-            fetched.ok_or_else(|| not_found(root, given))?
-        }
-    };
-    KernelImage::open(&path).map_err(|error| cannot_measure(error.to_string()))
-}
-
-/// The file of a kernel that needs no cache.
-fn find_below(root: &Path, given: &str) -> Result<Option<PathBuf>, Failure> {
     let path = Path::new(given);
-    if path.is_dir() {
-        return match images_in(&path.join("boot")).as_slice() {
-            [image] => Ok(Some(image.clone())),
-            images => Err(cannot_measure(format!(
-                "{given} holds {} files boot/vmlinuz-*: give the vmlinuz itself with --kernel",
-                images.len()
-            ))),
-        };
-    }
-    if path.exists() {
-        return Ok(Some(path.to_owned()));
-    }
     let installed = root.join("boot").join(format!("vmlinuz-{given}"));
-    Ok(Some(installed).filter(|file| !given.contains('/') && file.exists()))
+    let file = if path.is_dir() {
+        match images_in(&path.join("boot")).as_slice() {
+            [image] => image.clone(),
+            images => {
+                return Err(cannot_measure(format!(
+                    "{given} holds {} files boot/vmlinuz-*: give the vmlinuz itself with --kernel",
+                    images.len()
+                )));
+            }
+        }
+    } else if path.exists() {
+        path.to_owned()
+    } else if !given.contains('/') && installed.exists() {
+        installed
+    } else {
+        let cache = cache().map_err(|failure| cannot_measure(failure.message))?;
+        cache.newest(given).ok_or_else(|| not_found(root, given))?.image()
+    };
+    KernelImage::open(&file).map_err(|error| cannot_measure(error.to_string()))
 }
 
 fn cannot_measure(text: String) -> Failure {
@@ -70,17 +62,14 @@ fn not_found(root: &Path, given: &str) -> Failure {
 
 /// Kernels in a folder, sorted by name.
 fn images_in(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let images = entries.filter(|path| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
-    });
-    let mut images: Vec<PathBuf> = images.collect();
-    images.sort();
-    images
+    let folder = glob::Pattern::escape(&folder.to_string_lossy());
+    glob::glob(&format!("{folder}/vmlinuz-*")).into_iter().flatten().flatten().collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// The checked part of a bzImage's setup code.

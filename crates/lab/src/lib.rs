@@ -30,7 +30,6 @@ mod machine;
 mod memory;
 mod pages;
 pub mod plan;
-mod plugin;
 mod pool;
 pub mod prepare;
 mod qmp;

@@ -34,10 +34,8 @@ impl Lines {
         let mut functions: HashMap<String, Vec<u64>> = HashMap::new();
         for symbol in file.symbols() {
             if let (Ok(name), Some(section)) = (symbol.name(), symbol.section_index()) {
-                functions
-                    .entry(name.to_owned())
-                    .or_default()
-                    .push(base(section.0).wrapping_add(symbol.address()));
+                let address = base(section.0).wrapping_add(symbol.address());
+                functions.entry(name.to_owned()).or_default().push(address);
             }
         }
         for addresses in functions.values_mut() {

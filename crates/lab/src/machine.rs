@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt as _, FdMapping};
-use profiler_vm::{Accel, Arch, KernelImage, Trouble, caught_signal, search_path};
+use profiler_vm::{Accel, Arch, KernelImage, Trouble, caught_signal, is_trouble, search_path};
 use serde_json::{Value, json};
 
 use super::initramfs::{self, guest_program};
@@ -397,7 +397,7 @@ impl Machine {
         let text = self.qmp.execute("ringbuf-read", &read, &[]).unwrap_or_default();
         let text = text.as_str().unwrap_or_default();
         let _ = fs::write(self.folder.join(CONSOLE), text);
-        Trouble::find(text.lines().map(str::trim_end))
+        Trouble::find(text.lines().map(str::trim_end), is_trouble)
     }
 
     fn broken(&mut self, error: io::Error) -> MachineError {

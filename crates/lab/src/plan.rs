@@ -22,7 +22,7 @@ pub struct CountedHandler {
 }
 
 /// What a run measures, under which load and for how long.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
     /// The guest's clock.
@@ -53,13 +53,11 @@ impl RunSpec {
         Self {
             clock: Clock::Virtual,
             meter: Meter::Exact,
-            backend: None,
             handlers: vec!["*".to_owned()],
             loads,
             workers: 1,
-            rate: None,
-            dimensions: Dimensions::default(),
             length: Length::Operations(operations),
+            ..Self::default()
         }
     }
 }
@@ -71,6 +69,12 @@ pub enum Length {
     Operations(u64),
     /// After this time on the guest's clock.
     Time(Duration),
+}
+
+impl Default for Length {
+    fn default() -> Self {
+        Self::Operations(1)
+    }
 }
 
 impl Length {

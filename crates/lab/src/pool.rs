@@ -1,32 +1,24 @@
 //! Independent work on several threads.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use profiler_base::error::Failure;
 
-/// Does `work` on each item, on up to so many threads; returns the results in the order of the items, and the first failure, after
-/// which no further item is started.
-pub(super) fn parallel<I: Sync, T: Send>(
+/// Does `work` on each item, on up to so many threads; returns the results in the order of the items, and the first failure. After
+/// one no further item is started.
+pub(super) fn parallel<I: Sync, T: Send + Sync>(
     items: &[I],
     threads: u32,
     work: impl Fn(&I) -> Result<T, Failure> + Sync,
 ) -> (Vec<T>, Option<Failure>) {
+    let steps: Vec<(&I, OnceLock<Result<T, Failure>>)> =
+        items.iter().map(|item| (item, OnceLock::new())).collect();
     let next = AtomicUsize::new(0);
-    let done = Mutex::new((Vec::new(), None));
     let worker = || {
-        while let Some((number, item)) = {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            items.get(number).map(|item| (number, item))
-        } {
-            let result = work(item);
-            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-            match result {
-                Ok(result) => done.0.push((number, result)),
-                Err(failure) => {
-                    next.store(items.len(), Ordering::Relaxed);
-                    done.1.get_or_insert(failure);
-                }
+        while let Some((item, done)) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if done.get_or_init(|| work(item)).is_err() {
+                next.store(steps.len(), Ordering::Relaxed);
             }
         }
     };
@@ -35,9 +27,9 @@ pub(super) fn parallel<I: Sync, T: Send>(
             scope.spawn(worker);
         }
     });
-    let (mut results, failure) = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    results.sort_by_key(|(number, _)| *number);
-    (results.into_iter().map(|(_, result)| result).collect(), failure)
+    let done = steps.into_iter().filter_map(|(_, done)| done.into_inner());
+    let (results, failed): (Vec<_>, Vec<_>) = done.partition(Result::is_ok);
+    (results.into_iter().flatten().collect(), failed.into_iter().find_map(Result::err))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::counts::Counts;
 use super::plan::{CountedHandler, RunSpec};
 use profiler_kernel::host::HostFacts;
 use profiler_kernel::module::ModuleFacts;
-use profiler_kernel::names::{is_function, module as module_of_line};
+use profiler_kernel::names::module as module_of_line;
 use profiler_load::LoadRun;
 use profiler_recording::{Clock, HistogramLayout, Meter, Recording};
 
@@ -36,15 +36,6 @@ pub(super) fn module_line(module: &str, text: &str) -> String {
         Some((name, address, bytes)) => format!("module {name} {address:x} {bytes}\n"),
         None => format!("module {module}\n"),
     }
-}
-
-/// The lines of `/proc/kallsyms` in `text` that name functions.
-pub(super) fn functions_of_modules(text: &str) -> String {
-    let functions = text.lines().filter(|line| {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        matches!(words[..], [_, kind, _, module] if is_function(kind) && module.ends_with(']'))
-    });
-    functions.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Adds the functions of a module without symbols that ran, where all were asked for: the plugin names them by their distance

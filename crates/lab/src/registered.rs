@@ -1,14 +1,10 @@
 //! The functions that a driver gives to the kernel: handlers are called through their addresses, which its file has
 //! relocations for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use object::{
-    Architecture, Object as _, ObjectSection as _, ObjectSymbol as _, RelocationFlags,
-    RelocationKind, RelocationTarget, SectionKind, SymbolKind, elf,
-};
-
+use super::changed::Build;
 use crate::prepare::said_in;
 use profiler_kernel::names;
 
@@ -30,66 +26,27 @@ impl Registered {
     /// If it cannot be read or is damaged.
     pub fn read(path: &Path) -> Result<Self, String> {
         let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-        Self::parse(&bytes).map_err(|error| error.to_string())
+        let damaged = "it is damaged, or neither for x86-64 nor for arm64";
+        Self::parse(&bytes).ok_or_else(|| damaged.to_owned())
     }
 
-    fn parse(bytes: &[u8]) -> Result<Self, object::Error> {
-        let file = object::File::parse(bytes)?;
-        let is_arm64 = file.architecture() == Architecture::Aarch64;
-        let mut found = Self::default();
-        let mut starts = BTreeMap::new();
-        for symbol in file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text) {
-            let (Some(section), name) = (symbol.section_index(), symbol.name()?) else { continue };
-            // Code that runs once, and parts of functions.
-            let of_section = file.section_by_index(section)?;
-            let once = of_section.name()?;
-            if once.starts_with(".init")
-                || once.starts_with(".exit")
-                || name.contains(".cold")
-                || names::is_padding(name)
-            {
-                continue;
-            }
-            starts.insert((section.0, symbol.address()), name);
-            found.functions.insert(name.to_owned());
-        }
-        for section in file.sections() {
-            // Tables of addresses for the kernel's own use (`__mcount_loc`, `.orc_unwind_ip`) have other names.
-            let name = section.name()?;
-            let bits = match section.kind() {
-                SectionKind::Text => 32,
-                _ if [".data", ".rodata"].iter().any(|of| name.starts_with(of)) => 64,
-                _ => continue,
-            };
-            for (_, relocation) in section.relocations() {
-                let is_stored =
-                    relocation.kind() == RelocationKind::Absolute && relocation.size() == bits;
-                // arm64 takes an address by two instructions.
-                let flags = RelocationFlags::Elf { r_type: elf::R_AARCH64_ADD_ABS_LO12_NC };
-                let is_taken = is_arm64 && relocation.flags() == flags;
-                if !is_stored && !is_taken {
-                    continue;
-                }
-                let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
-                let symbol = file.symbol_by_index(symbol)?;
-                let Some(section) = symbol.section_index() else { continue };
-                let address = symbol.address().wrapping_add_signed(relocation.addend());
-                if let Some(name) = starts.get(&(section.0, address)) {
-                    found.handlers.insert((*name).to_owned());
-                }
-            }
-        }
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let build = Build::parse(bytes)?;
+        let functions = build.functions().map(str::to_owned).collect();
         let types = said_in(bytes, "parmtype=");
         let names = types.iter().filter_map(|of| of.split_once(':'));
-        found.parameters = names.map(|(name, _)| name.to_owned()).collect();
-        Ok(found)
+        let parameters = names.map(|(name, _)| name.to_owned()).collect();
+        Some(Self { handlers: build.given_away, functions, parameters })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use object::write::{Object, Relocation, StandardSection, Symbol, SymbolSection};
-    use object::{BinaryFormat, Endianness, RelocationEncoding, SymbolFlags, SymbolScope};
+    use object::{
+        Architecture, BinaryFormat, Endianness, RelocationEncoding, RelocationFlags,
+        RelocationKind, SectionKind, SymbolFlags, SymbolKind, SymbolScope, elf,
+    };
 
     use super::*;
 
@@ -146,7 +103,8 @@ mod tests {
                 flags: SymbolFlags::None,
             });
             let flags = RelocationFlags::Elf { r_type };
-            file.add_relocation(text, Relocation { offset: 0, symbol, addend: 0, flags }).unwrap();
+            let link = Relocation { offset: value, symbol, addend: 0, flags };
+            file.add_relocation(text, link).unwrap();
         };
         link("taken", 0, elf::R_AARCH64_ADD_ABS_LO12_NC);
         link("called", 4, elf::R_AARCH64_CALL26);
@@ -166,6 +124,6 @@ mod tests {
         assert_eq!(Vec::from_iter(&found.handlers), ["hooked", "timer"]);
         assert_eq!(Vec::from_iter(&found.functions), ["helper", "hooked", "timer"]);
         assert_eq!(Vec::from_iter(&found.parameters), ["HOOK"]);
-        assert!(Registered::parse(b"no driver").is_err());
+        assert!(Registered::parse(b"no driver").is_none());
     }
 }

@@ -12,13 +12,13 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use sha2::{Digest as _, Sha256};
 
 use super::agent::Agent;
+use super::bpf_lines::BpfLines;
 use super::counts::{self, Counts};
 use super::files;
 use super::job::Job;
 use super::lines::Lines;
-use super::machine::{Machine, MachineError, Spec, Start};
+use super::machine::{Machine, MachineError, Spec, Start, value};
 use super::plan::{CountedHandler, RunSpec};
-use super::plugin;
 use super::pool::parallel;
 use super::snapshots::{self, Base};
 use super::subject::Build;
@@ -32,6 +32,10 @@ use profiler_kernel::module::ModuleFacts;
 use profiler_load::{LoadRun, LoadStatus};
 use profiler_recording::{Recording, SeriesPosition, Snapshot};
 use profiler_verdict::Side;
+
+/// The plugin that QEMU loads (`profiler-qemu`), a shared library; `build.rs` compiles it. It is a file on the host, of which a guest
+/// sees nothing.
+const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/profiler-qemu.so"));
 
 /// What the runs of one kernel need.
 pub(super) struct Lab<'a> {
@@ -124,7 +128,7 @@ impl<'a> Lab<'a> {
         }
         snapshots::prepare(folder)?;
         let plugin = folder.join("profiler-qemu.so");
-        fs::write(&plugin, plugin::PLUGIN).map_err(Failure::cannot_write(folder))?;
+        fs::write(&plugin, PLUGIN).map_err(Failure::cannot_write(folder))?;
         let base = snapshots::base(builds, options, "", say)?;
         let reader = base.reader();
         let mut of_builds = Vec::new();
@@ -304,7 +308,7 @@ impl<'a> Lab<'a> {
         let (folder, answer, (mut hooks, text, lines)) = saved?;
         let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
         let mut symbols = Symbols::parse(&text);
-        symbols.set_bpf_lines(&lines).map_err(|why| {
+        symbols.bpf_lines = BpfLines::parse(&lines).map_err(|why| {
             lab_failed(&at, &format!("the source lines of BPF programs are damaged: {why}"))
         })?;
         // Of audit rules the guest has read them itself.
@@ -355,10 +359,11 @@ impl<'a> Lab<'a> {
         let mut files = Vec::new();
         let program = program(group).map(|program| program.pack(&mut files));
         let runs = group.iter().filter(|job| !job.left_out).count();
-        let jobs = [wire::Job::Count(specs(group), program, wire::TwoDigits::new(runs))];
-        let plugin = Some(plugin::argument(&self.plugin, &symbols, &file));
+        let jobs = [wire::Job::Count(specs(group), program, wire::THREE_DIGITS + runs)];
+        let [plugin, in_options, out] = [&self.plugin, &symbols, &file].map(|path| value(path));
+        let plugin = format!("{plugin},instruments=on,symbols={in_options},counts={out}");
         let spec = self.spec(snapshot, &folder, &jobs);
-        let spec = Spec { plugin, files: &files, ..spec };
+        let spec = Spec { plugin: Some(plugin), files: &files, ..spec };
         let at = &format!("{build}, {}", group_name(group));
         let answered = Self::answer(spec).map(|(_, answer, _)| answer).map_err(|error| {
             let here = format!("{build}, {}", running(group, &file));
@@ -390,7 +395,7 @@ impl<'a> Lab<'a> {
         for handler in handlers.iter().filter(|handler| handler.module.is_none()) {
             wanted.push_str(&format!("function {}\n", handler.name));
         }
-        wanted.push_str(&record::functions_of_modules(&installed.text));
+        wanted.push_str(&snapshots::functions_of(&installed.text));
         let name = format!("{side}-{placement}-{loads}");
         let (of, from) = ((&*of_build, &*name), &*installed.folder);
         let counted = self.count(of, from, group, &wanted)?;

@@ -287,7 +287,8 @@ impl Session {
             cost: has_cost(load.kind),
             guest: guest(load.kind).0 as u32,
             wanted: handlers.clone(),
-            ..Job::of(RunSpec::counted(vec![load.kind], load.operations()))
+            run: RunSpec::counted(vec![load.kind], load.operations()),
+            ..Job::default()
         });
         jobs.collect()
     }

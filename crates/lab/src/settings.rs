@@ -44,7 +44,7 @@ const CPUS: u32 = 2;
 const TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// What a lab is asked for. `None` is a default that depends on the rest.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Kernels to boot; by default those that the modules were built for.
     pub kernels: Vec<String>,
@@ -91,21 +91,10 @@ impl Options {
     /// The defaults for counted instructions, without subjects or loads.
     pub fn counted() -> Self {
         Self {
-            kernels: Vec::new(),
-            subjects: Default::default(),
-            params: Default::default(),
-            agent: None,
             run: RunSpec::counted(Vec::new(), OPERATIONS_IF_EXACT),
-            placements: None,
-            repeat: None,
-            boots: None,
-            jobs: None,
-            cpus: None,
             memory: "512M".to_owned(),
             timeout: TIMEOUT,
-            cost: false,
-            verify: false,
-            logs: None,
+            ..Self::default()
         }
     }
 
@@ -168,7 +157,7 @@ impl Options {
             && run.meter == Meter::Exact
             && counted
             && matches!(run.loads.as_slice(), [kind] if has_cost(*kind));
-        Job { cost, ..Job::of(run) }
+        Job { cost, run, ..Job::default() }
     }
 
     /// Whether two builds are compared.
@@ -189,12 +178,9 @@ impl Options {
         [self.boots, self.repeat].map(|given| given.unwrap_or(usual))
     }
 
-    /// CPUs of a guest; virtual time takes one.
+    /// CPUs of a guest under wall clock.
     pub(super) fn cpus(&self) -> u32 {
-        match self.run.clock {
-            Clock::Virtual => 1,
-            Clock::Wall => self.cpus.unwrap_or(CPUS),
-        }
+        self.cpus.unwrap_or(CPUS)
     }
 
     /// Guests that run side by side.
@@ -249,7 +235,7 @@ mod tests {
         let two = Options { subjects, ..options() };
         assert_eq!((two.boots(), two.placements()), ([2, 2], 0..3));
         let one = Options { boots: Some(2), ..options() };
-        assert_eq!((one.boots(), one.placements(), one.cpus()), ([2, 1], 0..1, 1));
+        assert_eq!((one.boots(), one.placements()), ([2, 1], 0..1));
         let job = one.job();
         assert_eq!(job.run, one.run);
         assert!(!job.cost, "probes do not count operations");

@@ -209,8 +209,8 @@ fn make(
     Ok(base)
 }
 
-/// The lines of `/proc/kallsyms` that name functions of the kernel: all other symbols are of no use to the plugin.
-fn functions_of(symbols: &str) -> String {
+/// The lines of `/proc/kallsyms` that name functions: all other symbols are of no use to the plugin.
+pub(super) fn functions_of(symbols: &str) -> String {
     let lines = symbols.lines();
     let functions = lines.filter(|it| it.split_ascii_whitespace().nth(1).is_some_and(is_function));
     functions.flat_map(|line| [line, "\n"]).collect()

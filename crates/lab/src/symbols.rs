@@ -9,7 +9,6 @@ use super::plan::CountedHandler;
 use profiler_base::text::listed;
 use profiler_kernel::hooks::{BPF, Hooks};
 use profiler_kernel::names::{address_of, is_function, is_padding, lines_of};
-use profiler_recording::call_tree::TreePlace;
 
 /// A function, or a part of one that the compiler has put elsewhere (`.cold`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,19 +25,12 @@ pub struct Symbol {
     label: String,
 }
 
-impl Symbol {
-    /// What [`Self::number`] counts.
-    fn key(&self) -> [String; 2] {
-        [self.module.clone(), self.name.clone()]
-    }
-}
-
 /// All functions of modules, by address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Symbols {
     symbols: Vec<Symbol>,
     /// Source lines of BPF programs.
-    bpf_lines: BpfLines,
+    pub(super) bpf_lines: BpfLines,
 }
 
 impl Symbols {
@@ -57,32 +49,19 @@ impl Symbols {
         found.dedup_by_key(|(_, symbol)| symbol.address);
         // The kernel puts a BPF program where there is room: the order of the text is that of their loading.
         found.sort_by_key(|(line, it)| if it.module == BPF { *line } else { it.address });
-        let mut same: HashMap<[String; 2], usize> = HashMap::new();
-        for (_, symbol) in &mut found {
-            let next = same.entry(symbol.key()).or_default();
-            symbol.number = *next;
-            *next += 1;
+        let mut same: HashMap<(String, String), Vec<Symbol>> = HashMap::new();
+        for (_, symbol) in found {
+            same.entry((symbol.module.clone(), symbol.name.clone())).or_default().push(symbol);
         }
-        let mut symbols: Vec<Symbol> = found.into_iter().map(|(_, symbol)| symbol).collect();
-        for symbol in symbols.iter_mut().filter(|symbol| same[&symbol.key()] > 1) {
-            symbol.label = format!("{}#{}", symbol.name, symbol.number + 1);
+        for alike in same.values_mut().filter(|alike| alike.len() > 1) {
+            for (number, symbol) in alike.iter_mut().enumerate() {
+                symbol.number = number;
+                symbol.label = format!("{}#{}", symbol.name, number + 1);
+            }
         }
+        let mut symbols: Vec<Symbol> = same.into_values().flatten().collect();
         symbols.sort_by_key(|symbol| symbol.address);
         Self { symbols, bpf_lines: BpfLines::default() }
-    }
-
-    /// Adds the source lines of BPF programs that a guest sent as JSON; none if it is empty.
-    ///
-    /// # Errors
-    /// If they are damaged.
-    pub fn set_bpf_lines(&mut self, json: &str) -> Result<(), String> {
-        self.bpf_lines = BpfLines::parse(json)?;
-        Ok(())
-    }
-
-    /// The line of a BPF program's instruction at `address`, which is `offset` bytes into its function, if it is known.
-    pub(super) fn bpf_line(&self, address: u64, offset: u64) -> Option<TreePlace> {
-        self.bpf_lines.place(address, offset)
     }
 
     /// Names the BPF programs that no hook calls, if there are some.

@@ -2,25 +2,13 @@
 
 use profiler_base::stats::median;
 use profiler_export::document::{Table, or_dash};
-use profiler_recording::{DriverCost, Series};
+use profiler_recording::{DriverCost, Recording};
 
-/// What the driver costs an operation, if that was measured: medians over the runs.
-pub fn costs(series: &Series, width: Option<u16>) -> Option<String> {
-    let costs = series.runs.iter().map(|run| run.driver_costs.first());
-    let costs: Vec<&DriverCost> = costs.collect::<Option<_>>()?;
-    let (cells, notes) = cost_row(&costs)?;
-    let header =
-        ["an operation of", "without driver", "with it", "added", "in the handlers", "around them"];
-    let table = Table::figures(header, [cells]).text(width);
-    Some(format!(
-        "what the driver costs an operation of the load, in instructions, one load after another, \
-         probes off\n{table}{notes}"
-    ))
-}
-
-/// The row of a load, and notes on it. A driver cannot make an operation cheaper: if a run took no longer with it, the differences of
-/// the other runs are noise, too.
-fn cost_row(costs: &[&DriverCost]) -> Option<(Vec<String>, String)> {
+/// What the driver costs an operation, if that was measured: medians over the runs. A driver cannot make an operation cheaper: if a
+/// run took no longer with it, the differences of the other runs are noise, too.
+pub fn costs(runs: &[Recording], width: Option<u16>) -> Option<String> {
+    let costs = runs.iter().map(|run| run.driver_costs.first());
+    let costs: &[&DriverCost] = &costs.collect::<Option<Vec<_>>>()?;
     let load = costs.first()?.load.to_string();
     let mut notes = String::new();
     for (values, what) in [
@@ -48,7 +36,13 @@ fn cost_row(costs: &[&DriverCost]) -> Option<(Vec<String>, String)> {
             costs.len()
         ));
     }
-    Some((cells, notes))
+    let header =
+        ["an operation of", "without driver", "with it", "added", "in the handlers", "around them"];
+    let table = Table::figures(header, [cells]).text(width);
+    Some(format!(
+        "what the driver costs an operation of the load, in instructions, one load after another, \
+         probes off\n{table}{notes}"
+    ))
 }
 
 /// The values of those costs that have one.
@@ -59,10 +53,12 @@ fn known(costs: &[&DriverCost], of: fn(&DriverCost) -> Option<f64>) -> Vec<f64> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use profiler_tests::recording::runs;
+    use profiler_recording::CallTree;
 
     #[test]
     fn a_driver_that_seems_to_save_time_has_no_cost() {
-        let row = |runs: &[[f64; 2]]| {
+        let table = |figures: &[[f64; 2]]| {
             let cost = |[without, with]: &[f64; 2]| -> DriverCost {
                 let cost = serde_json::json!({
                     "load": "connect", "operations": 9, "without_instructions": without,
@@ -70,14 +66,21 @@ mod tests {
                 });
                 serde_json::from_value(cost).unwrap()
             };
-            let costs: Vec<DriverCost> = runs.iter().map(cost).collect();
-            cost_row(&costs.iter().collect::<Vec<_>>()).unwrap()
+            let mut runs = runs(&vec![CallTree::default(); figures.len()]);
+            for (run, figures) in runs.iter_mut().zip(figures) {
+                run.driver_costs = vec![cost(figures)];
+            }
+            costs(&runs, None).unwrap()
         };
-        let (cells, notes) = row(&[[2_000.0, 5_000.0], [2_010.0, 5_040.0], [2_002.0, 5_010.0]]);
-        assert_eq!(cells, ["connect", "2002.0", "5010.0", "3008.0", "-", "-"]);
-        assert_eq!(notes, "");
-        let (cells, notes) = row(&[[1_266_546_908.9, 961_791_735.4], [3_700.0, 3_900.0]]);
-        assert_eq!(cells[1..], ["-"; 5]);
-        assert!(notes.contains("in 1 of 2 runs it took no longer with the driver"), "{notes}");
+        let lines = |text: &str| -> Vec<String> {
+            let words = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+            words.map(|words| words.join(" ")).collect()
+        };
+        let cost = table(&[[2_000.0, 5_000.0], [2_010.0, 5_040.0], [2_002.0, 5_010.0]]);
+        assert_eq!(lines(&cost).last().unwrap(), "connect 2002.0 5010.0 3008.0 - -");
+        let none = lines(&table(&[[1_266_546_908.9, 961_791_735.4], [3_700.0, 3_900.0]]));
+        assert!(none.contains(&"connect - - - - -".to_owned()), "{none:?}");
+        let note = none.last().unwrap();
+        assert!(note.contains("in 1 of 2 runs it took no longer with the driver"), "{note}");
     }
 }

@@ -14,9 +14,6 @@ pub struct Tool {
 impl Tool {
     /// This program.
     pub fn this() -> Self {
-        Self {
-            name: "profiler".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        }
+        Self { name: "profiler".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }
     }
 }

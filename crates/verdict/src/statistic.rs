@@ -133,13 +133,11 @@ impl Statistic {
 
     /// Calls that each run needs for it to be judged: see [`stats::for_a_gate`] and [`stats::for_an_exact_gate`].
     pub fn calls_needed(self, meter: Meter) -> u64 {
-        self.quantile().map_or(
-            1,
-            match meter {
-                Meter::Probes => stats::for_a_gate,
-                Meter::Exact => stats::for_an_exact_gate,
-            },
-        )
+        let needed = match meter {
+            Meter::Probes => stats::for_a_gate,
+            Meter::Exact => stats::for_an_exact_gate,
+        };
+        self.quantile().map_or(1, needed)
     }
 
     /// The figure of one run; `None` without a call.

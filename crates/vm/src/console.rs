@@ -10,20 +10,13 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// The first trouble among the lines of a console.
-    pub fn find<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Self> {
-        Self::from(lines, is_trouble)
-    }
-
-    fn from<'a>(lines: impl Iterator<Item = &'a str>, is_sign: fn(&str) -> bool) -> Option<Self> {
+    /// From the first line of a console or a log on that [`is_trouble`] or [`is_fault`] is true of.
+    pub fn find<'a>(
+        lines: impl Iterator<Item = &'a str>,
+        is_sign: fn(&str) -> bool,
+    ) -> Option<Self> {
         let lines = lines.skip_while(|line| !is_sign(line)).map(str::to_owned).collect();
         Some(Self { lines }).filter(|trouble| !trouble.lines.is_empty())
-    }
-
-    /// The first report in the kernel's log that says that its code is wrong, though the kernel goes on: a `WARN`, and what lockdep,
-    /// KASAN, UBSAN and reference counters find. It begins with the line that says what it is.
-    pub fn of_log(lines: &[String]) -> Option<Self> {
-        Self::from(lines.iter().map(String::as_str), |line| is_trouble(line) || is_warning(line))
     }
 
     /// Whether the report names code of this module, as `function+0x12/0x34 [module]` does.
@@ -60,9 +53,10 @@ pub fn is_trouble(line: &str) -> bool {
     SIGNS.iter().any(|sign| line.contains(sign))
 }
 
-/// A report of a fault in code that runs on: lib/ubsan.c, mm/kasan/report.c, lib/refcount.c, kernel/locking/lockdep.c and
-/// kernel/panic.c, whose `WARN` has a place in the code. A driver may print `WARNING:` itself.
-fn is_warning(line: &str) -> bool {
+/// A line of the kernel's log that says that its code is wrong, though the kernel may go on: trouble, a `WARN`, and what lockdep,
+/// KASAN, UBSAN and reference counters find (lib/ubsan.c, mm/kasan/report.c, lib/refcount.c, kernel/locking/lockdep.c and
+/// kernel/panic.c, whose `WARN` has a place in the code). A driver may print `WARNING:` itself.
+pub fn is_fault(line: &str) -> bool {
     const SIGNS: [&str; 9] = [
         "UBSAN: ",
         "KASAN: ",
@@ -74,13 +68,14 @@ fn is_warning(line: &str) -> bool {
         "WARNING: held lock freed",
         "kernel BUG at ",
     ];
-    SIGNS.iter().any(|sign| line.contains(sign))
+    is_trouble(line)
+        || SIGNS.iter().any(|sign| line.contains(sign))
         || (line.contains("WARNING: ") && line.contains(" at ") && line.contains("+0x"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Trouble, is_trouble};
+    use super::{Trouble, is_fault, is_trouble};
 
     #[test]
     fn a_report_of_the_log_begins_with_what_it_is() {
@@ -94,7 +89,7 @@ mod tests {
             "refcount_t: underflow; use-after-free.",
         ] {
             let log = ["driver: loaded", "------------[ cut here ]------------", line, "more"];
-            let found = Trouble::of_log(&log.map(str::to_owned)).unwrap();
+            let found = Trouble::find(log.into_iter(), is_fault).unwrap();
             assert_eq!((found.to_string(), found.lines.len()), (line.to_owned(), 2));
         }
         for line in [
@@ -102,7 +97,7 @@ mod tests {
             "driver: WARNING: the table is full",
             "process 'x' launched '/y' with NULL argv: empty string added",
         ] {
-            assert_eq!(Trouble::of_log(&[line.to_owned()]), None, "{line}");
+            assert!(!is_fault(line), "{line}");
         }
     }
 

@@ -16,7 +16,7 @@ mod programs;
 mod signals;
 
 pub use arch::{Accel, Arch};
-pub use console::{Trouble, is_trouble};
+pub use console::{Trouble, is_fault, is_trouble};
 pub use image::KernelImage;
 #[cfg(fuzzing)]
 pub use image::fuzzing;

@@ -1,5 +1,6 @@
 //! A part of `profiler` for the fuzzer alone.
 
+use super::bpf_lines::BpfLines;
 use super::files::dependencies;
 use super::symbols::Symbols;
 use super::wire::Answer;
@@ -21,7 +22,7 @@ pub fn guest_symbols(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let (text, lines) = text.split_once('\0').unwrap_or((text, ""));
     let mut symbols = Symbols::parse(text);
-    let _ = symbols.set_bpf_lines(lines);
+    symbols.bpf_lines = BpfLines::parse(lines).unwrap_or_default();
     for line in text.lines() {
         let Some(address) = line.split(' ').next() else { continue };
         let Ok(address) = u64::from_str_radix(address, 16) else { continue };

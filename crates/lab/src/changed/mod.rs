@@ -157,8 +157,10 @@ fn plain(name: &str) -> &str {
 
 /// A file's pieces.
 #[derive(Debug, Default)]
-struct Build {
+pub(super) struct Build {
     items: BTreeMap<String, Item>,
+    /// Functions whose address is stored in data or taken by code.
+    pub(super) given_away: BTreeSet<String>,
     /// Digests of nameless pieces that no other piece refers to, sorted.
     nameless: Vec<String>,
 }
@@ -198,6 +200,8 @@ struct Section<'a> {
     architecture: Architecture,
     name: &'a str,
     is_code: bool,
+    /// It runs when the driver is loaded or unloaded.
+    is_once: bool,
     is_strings: bool,
     is_read_only: bool,
     /// Neither code nor data: tables whose entries begin with the address of the code that they are of.
@@ -215,7 +219,8 @@ struct Reader<'a> {
 }
 
 impl Build {
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    /// `None` if a file is damaged, or neither for x86-64 nor for arm64.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let file = object::File::parse(bytes).ok()?;
         if !matches!(file.architecture(), Architecture::X86_64 | Architecture::Aarch64) {
             return None;
@@ -227,6 +232,12 @@ impl Build {
         reader.sections.values_mut().filter(|section| section.is_code).for_each(Section::decode);
         reader.add_nameless();
         Some(reader.build())
+    }
+
+    /// All functions but those that run when the driver is loaded or unloaded.
+    pub(super) fn functions(&self) -> impl Iterator<Item = &str> {
+        let functions = self.items.iter().filter(|(_, item)| item.is_code && !item.is_once);
+        functions.map(|(name, _)| plain(name))
     }
 }
 
@@ -266,6 +277,7 @@ impl<'a> Section<'a> {
             architecture,
             name,
             is_code,
+            is_once: [".init", ".exit"].iter().any(|of| name.starts_with(of)),
             is_strings: has(elf::SHF_STRINGS),
             is_read_only: !has(elf::SHF_WRITE),
             is_table: !is_code
@@ -411,8 +423,8 @@ impl Reader<'_> {
         let (section, begin) = (&self.sections[&place.0], place.1);
         let (end, bytes, fixes) = section.piece(begin);
         let mut bytes = bytes.to_vec();
-        let is_once = [".init", ".exit"].iter().any(|of| section.name.starts_with(of));
-        let mut item = Item { is_code: section.is_code, is_once, ..Item::default() };
+        let (is_code, is_once) = (section.is_code, section.is_once);
+        let mut item = Item { is_code, is_once, ..Item::default() };
         let mut words = match section.is_code {
             true => String::new(),
             false => format!("{} {}", section.name, end - begin),
@@ -440,6 +452,8 @@ impl Reader<'_> {
         let mut build = Build::default();
         let (mut nameless, mut entries) = (Vec::new(), Vec::new());
         for (&number, section) in &self.sections {
+            let taken = section.fixes.values().filter_map(|fix| self.taken(section, fix));
+            build.given_away.extend(taken);
             for (&begin, (_, name)) in &section.pieces {
                 let place = (number, begin);
                 if let Some(name) = name {
@@ -465,6 +479,20 @@ impl Reader<'_> {
         build.nameless = nameless.into_iter().map(|place| self.item(place, 0).digest).collect();
         build.nameless.sort();
         build
+    }
+
+    /// The function whose whole address this is. Tables of the kernel's own have addresses of functions, too, and are called by none.
+    fn taken(&self, section: &Section<'_>, fix: &Fix) -> Option<String> {
+        let is_whole = match (section.is_code, fix.width) {
+            // arm64 takes an address by two instructions.
+            (true, 0) => fix.form == elf::R_AARCH64_ADD_ABS_LO12_NC,
+            (true, width) => width == 4 && !fix.goes,
+            (false, width) => width == 8 && !section.is_table,
+        };
+        let Target::Here((number, at)) = &fix.target else { return None };
+        let code = self.sections.get(number).filter(|it| it.is_code && !it.is_once)?;
+        let (_, name) = code.pieces.get(at).filter(|_| is_whole)?;
+        name.as_deref().filter(|name| !name.contains(".cold")).map(|name| plain(name).to_owned())
     }
 
     /// The function that an entry of a table is of.

@@ -24,10 +24,10 @@ use nix::errno::Errno;
 use nix::sys::mman::{MlockAllFlags, mlockall, munlockall};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
-use profiler_vm::Trouble;
+use profiler_vm::{Trouble, is_fault};
 
 use super::plan::{Length, RunSpec};
-use super::wire::{Answer, Job, REPORT_LINES};
+use super::wire::{Answer, Job, REPORT_LINES, THREE_DIGITS};
 use channel::Channel;
 use kallsyms::Kallsyms;
 use log::Log;
@@ -97,7 +97,10 @@ fn stand_by(
                 let descended = descend(ancestors.unwrap_or(0)).map_err(of_child);
                 let loads = descended.and_then(|()| match program {
                     Some(program) => program::repeat(runs, program, channel),
-                    None => runs.iter().take(first.get()).map(load::count).collect(),
+                    None => {
+                        let first = first.saturating_sub(THREE_DIGITS);
+                        runs.iter().take(first).map(load::count).collect()
+                    }
                 });
                 let answer = loads.map_or_else(Answer::Failed, Answer::Counted);
                 channel.answer(&unless_warned(log, answer), &[]);
@@ -185,7 +188,8 @@ pub fn run_args(module: &str, spec: &RunSpec) -> RunArgs {
 
 /// The answer, unless the kernel has reported a fault since the last one: then the first lines of the report.
 fn unless_warned(log: &mut Log, answer: Answer) -> Answer {
-    match (Trouble::of_log(&log.lines()), answer) {
+    let trouble = Trouble::find(log.lines().iter().map(String::as_str), is_fault);
+    match (trouble, answer) {
         (_, Answer::Failed(failure)) => Answer::Failed(failure),
         (Some(mut trouble), _) => {
             trouble.lines.truncate(REPORT_LINES);

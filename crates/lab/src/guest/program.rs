@@ -38,10 +38,10 @@ fn redirect() -> std::io::Result<()> {
 }
 
 fn count(run: &RunSpec, program: &Agent) -> Result<Vec<LoadRun>, Failure> {
-    let Length::Operations(times) = run.length else {
+    let lengths = [run.length, run.length.part(WARMUP_PART)];
+    let [Length::Operations(times), Length::Operations(warmup)] = lengths else {
         return Err(failed(program, "it runs for a number of times"));
     };
-    let Length::Operations(warmup) = run.length.part(WARMUP_PART) else { return Ok(Vec::new()) };
     (0..warmup).try_for_each(|_| once(program))?;
     let started = Instant::now();
     let counting = Counting::begin();

@@ -80,7 +80,7 @@ fn printed(series: &Series, build: &Build) -> String {
     }
     text.push('\n');
     text.push_str(&export::table(&series.runs, Unit::Auto, width));
-    if let Some(costs) = table::costs(series, width) {
+    if let Some(costs) = table::costs(&series.runs, width) {
         text.push_str(&format!("\n{costs}"));
     }
     text + "\n"
