@@ -15,6 +15,7 @@ mod tree;
 use std::collections::BTreeSet;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 pub use cause::Cause;
@@ -39,9 +40,7 @@ impl NamedRuns<'_> {
 }
 
 /// A function of the source. Symbols that the compiler made of it (`.isra.0`, `.part.0`, `.cold`) are the same function.
-#[derive(
-    Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Function {
     /// Its name.
     pub name: String,
@@ -66,7 +65,7 @@ impl fmt::Display for Function {
 
 /// What one handler's calls consist of. Lists of figures have an entry a recording: the first, and the second if there
 /// are two.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Explained {
     /// The handler.
     pub handler: Function,
@@ -82,7 +81,7 @@ pub struct Explained {
 }
 
 /// A function as it was called by its parent.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Node {
     /// Index of the caller in the list of nodes; `null` for the handler.
     pub parent: Option<usize>,
@@ -109,7 +108,7 @@ pub struct Node {
 }
 
 /// Totals over all calls of the handler, in the report's unit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Figures {
     /// Calls.
     pub calls: u64,
@@ -136,16 +135,7 @@ impl Figures {
 
 /// What became of a function of the source.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    strum::Display,
-    schemars::JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::Display, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -161,7 +151,7 @@ pub enum Fate {
 }
 
 /// A function of the source in both recordings, wherever its code lies.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SourceFunction {
     /// The function.
     pub function: Function,
@@ -180,7 +170,7 @@ pub struct SourceFunction {
 }
 
 /// A source line, or a whole function where no lines are known.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Line {
     /// The function of the source that it is of.
     pub function: Function,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::document::{Document, Note, Table, or_dash};
@@ -43,7 +44,7 @@ fn allowed(limit: Option<Limit>, span: f64) -> f64 {
 }
 
 /// Handlers of one or two builds at each point.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SlopeReport {
     /// Always `profiler/slope`.
     #[schemars(extend("const" = SLOPE_SCHEMA))]
@@ -72,7 +73,7 @@ pub struct SlopeReport {
 }
 
 /// A handler, or `operation of LOAD`.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct HandlerSlope {
     /// Its name.
     pub handler: String,
@@ -89,7 +90,7 @@ pub struct HandlerSlope {
 }
 
 /// A figure by the size of a dimension.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Slope {
     /// Instructions of a call, or of an operation, on average, at each point; means over placements.
     pub instructions: Vec<f64>,
@@ -100,7 +101,7 @@ pub struct Slope {
 }
 
 /// How a figure grows with a dimension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "lowercase")]
 pub enum Growth {

@@ -6,6 +6,7 @@ mod view;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use profiler_explain::Function;
@@ -30,7 +31,7 @@ pub struct Column {
 }
 
 /// What operations take without any subject, and more with each.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct TaxReport {
     /// Always `profiler/tax`.
     #[schemars(extend("const" = TAX_SCHEMA))]
@@ -49,7 +50,7 @@ pub struct TaxReport {
 }
 
 /// A subject.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SubjectRecord {
     /// Its name in tables.
     pub label: String,
@@ -67,7 +68,7 @@ pub struct SubjectRecord {
 }
 
 /// An operation of a load.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct OperationRecord {
     /// The load: a built-in one, or a program of which each run is an operation.
     pub load: String,
@@ -80,7 +81,7 @@ pub struct OperationRecord {
 }
 
 /// What an operation takes with a subject; all figures are averages of one operation.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Tax {
     /// Instructions in system calls.
     pub instructions: f64,
@@ -99,7 +100,7 @@ pub struct Tax {
 }
 
 /// A hook of the subject.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct HookTax {
     /// By which interface it was registered.
     pub kind: HookKind,
@@ -113,7 +114,7 @@ pub struct HookTax {
 }
 
 /// A function of the subject, or one of the kernel below these.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct FunctionTax {
     /// The function.
     #[serde(flatten)]

@@ -6,6 +6,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use causes::{Cause, Changed, Reached};
@@ -24,7 +25,7 @@ pub const GATE_SCHEMA: &str = "profiler/gate";
 pub const REPORT_VERSION: u32 = 1;
 
 /// Differences between a baseline and a candidate.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CompareReport {
     /// Always `profiler/compare`.
     #[schemars(extend("const" = COMPARE_SCHEMA))]
@@ -45,7 +46,7 @@ pub struct CompareReport {
 }
 
 /// The runs of one load profile.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartRecord {
     /// Name of the load profile, where runs have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,7 +66,7 @@ pub struct PartRecord {
 }
 
 /// The runs of one side.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SideRecord {
     /// The runs, by their names.
     pub runs: Vec<String>,
@@ -134,7 +135,7 @@ fn hosts(runs: &[&Run]) -> Option<usize> {
 }
 
 /// The result of a gate.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GateReport {
     /// Always `profiler/gate`.
     #[schemars(extend("const" = GATE_SCHEMA))]
@@ -183,7 +184,7 @@ pub struct GateReport {
 }
 
 /// What a gate of two builds did not judge.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LeftOut {
     /// Handlers that no load called.
     pub unreached: Vec<String>,

@@ -13,6 +13,7 @@ mod walk;
 use std::fmt;
 use std::io;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::btf::Btf;
@@ -31,7 +32,7 @@ pub const PAGE_TABLES: &str = "swapper_pg_dir";
 pub type Read<'a> = &'a dyn Fn(u64) -> io::Result<u64>;
 
 /// What a module has registered.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hooks {
     /// By kind, place and handlers.
     pub list: Vec<Hook>,
@@ -49,7 +50,7 @@ impl Hooks {
 }
 
 /// A place in the kernel that calls a module.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hook {
     /// By which interface it was registered.
     pub kind: HookKind,
@@ -87,7 +88,7 @@ pub struct Hook {
     Serialize,
     Deserialize,
     strum::IntoStaticStr,
-    schemars::JsonSchema,
+    JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -133,7 +134,7 @@ pub enum HookKind {
     Serialize,
     Deserialize,
     strum::IntoStaticStr,
-    schemars::JsonSchema,
+    JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]

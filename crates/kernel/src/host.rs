@@ -9,6 +9,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use profiler_base::text::numbers;
@@ -18,7 +19,7 @@ use profiler_base::text::numbers;
 const MAX_FACT_BYTES: u64 = 64 * 1024;
 
 /// Facts about the kernel and its machine. One that cannot be read is `None`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HostFacts {
     /// Kernel release, as `uname -r`.
     pub kernel_release: Option<String>,
@@ -46,7 +47,7 @@ pub struct HostFacts {
 }
 
 /// The hypervisor underneath, as far as the firmware tables name it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hypervisor {
     /// System vendor in the firmware tables, such as `QEMU`.
     pub vendor: Option<String>,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use object::NativeEndian;
 use object::elf::{ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID};
 use object::read::elf::NoteIterator;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::hooks::Hooks;
@@ -16,7 +17,7 @@ use crate::host::{read_bytes, read_dir_facts, read_fact};
 use profiler_base::error::{Failure, bail, exit};
 
 /// Build and parameters of a measured module.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModuleFacts {
     /// Name, with underscores, as in `/proc/modules`.
     pub name: String,

@@ -9,6 +9,7 @@ use std::{
 };
 
 use foldhash::HashSet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::btf::Btf;
@@ -61,9 +62,7 @@ pub struct Resolved {
 }
 
 /// A function that a glob matches and that is not measured.
-#[derive(
-    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct LeftOut {
     /// Its name, as a handler's would be.
     pub name: String,

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use super::changed::Build;
 use crate::prepare::said_in;
-use profiler_kernel::names;
 
 /// What a module's file says of its functions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

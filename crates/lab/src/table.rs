@@ -53,8 +53,8 @@ fn known(costs: &[&DriverCost], of: fn(&DriverCost) -> Option<f64>) -> Vec<f64> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use profiler_tests::recording::runs;
     use profiler_recording::CallTree;
+    use profiler_tests::recording::runs;
 
     #[test]
     fn a_driver_that_seems_to_save_time_has_no_cost() {

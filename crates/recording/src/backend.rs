@@ -1,5 +1,6 @@
 //! How handlers were measured: by which backend, in what, on which clock.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What one nanosecond of a duration is.
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
     Hash,
     Serialize,
     Deserialize,
-    schemars::JsonSchema,
+    JsonSchema,
     strum::Display,
     strum::EnumString,
     strum::VariantNames,
@@ -39,7 +40,7 @@ pub enum Clock {
     Hash,
     Serialize,
     Deserialize,
-    schemars::JsonSchema,
+    JsonSchema,
     strum::Display,
     strum::EnumString,
     strum::VariantNames,
@@ -81,7 +82,7 @@ impl Meter {
     Hash,
     Serialize,
     Deserialize,
-    schemars::JsonSchema,
+    JsonSchema,
     strum::VariantArray,
     strum::IntoStaticStr,
     strum::Display,

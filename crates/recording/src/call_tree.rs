@@ -1,6 +1,7 @@
 //! What the handlers called, and the source lines that the instructions came from, where they were counted from
 //! outside (`profiler lab --meter exact`). A tree of durations (`profiler explain --live`) is in no recording.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::check::is_bad_name;
@@ -14,7 +15,7 @@ pub const MOST: u64 = 1 << 62;
 ///
 /// A function's part that was split off (`.cold`) counts as the function. Exceptions that a call caused are part of it;
 /// interrupts that fell into it are in none of these figures.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CallTree {
     /// The functions that ran.
     pub functions: Vec<TreeFunction>,
@@ -26,7 +27,7 @@ pub struct CallTree {
 
 /// A function that ran.
 #[derive(
-    Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+    Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 pub struct TreeFunction {
     /// Its symbol.
@@ -37,17 +38,7 @@ pub struct TreeFunction {
 
 /// Where instructions lie in the driver.
 #[derive(
-    Debug,
-    Clone,
-    Default,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
+    Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 pub struct TreePlace {
     /// The function of the source that they are of, which the compiler may have put into another one.
@@ -68,7 +59,7 @@ pub struct TreePlace {
 }
 
 /// A function as it was called by its parent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TreeNode {
     /// Index of the caller's node; `null` for a handler that was called from outside of the handlers.
     pub parent: Option<u32>,

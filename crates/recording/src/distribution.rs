@@ -2,6 +2,7 @@
 
 use hdrhistogram::{Counter, Histogram};
 use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use profiler_base::stats::Bucket;
@@ -12,9 +13,7 @@ pub(super) const MAX_COUNT: u64 = i64::MAX as u64;
 const MAX_HIGHEST_NS: u64 = 86_400_000_000_000;
 
 /// Range and precision of every histogram of a recording: HdrHistogram's log-linear layout.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HistogramLayout {
     /// Significant decimal digits that are kept of a duration (1 to 5).
     #[schemars(range(min = 1, max = 5))]
@@ -76,7 +75,7 @@ fn bucket<T: Counter>(of: &Histogram<T>, ns: u64, count: u64) -> Bucket {
 }
 
 /// A stored histogram.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Distribution {
     /// The buckets that are not empty, ascending: `[from, to, count]`.
     pub buckets: Vec<Bucket>,

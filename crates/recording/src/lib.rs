@@ -25,6 +25,7 @@ pub mod warning;
 
 use std::collections::HashSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use backend::way;
@@ -53,7 +54,7 @@ pub const SCHEMA: &str = "profiler/recording";
 pub const VERSION: u32 = 1;
 
 /// One run: what was measured, how, and on what machine.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Recording {
     /// Always `profiler/recording`.
     #[schemars(extend("const" = SCHEMA))]
@@ -119,7 +120,7 @@ pub struct Recording {
 
 /// Where among the runs of a [`Series`] one stands. Runs of a baseline and of a candidate that have
 /// the boot in common ran in turns on one machine, and pair.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SeriesPosition {
     /// Number of the boot of the machine, from 0: all runs of one boot saw the same kernel layout. Where calls were counted, the
     /// number of the placement: builds are installed from one snapshot, each placement after another history.
@@ -134,7 +135,7 @@ pub struct SeriesPosition {
 
 /// The snapshot that an exact run was restored from. A run of the same program, QEMU, build, placement and load counts the same
 /// to the bit, on any machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Snapshot {
     /// What the guest that had booted depends on: this program, the kernel, QEMU, memory and CPU, as SHA-256 in hexadecimal.
     pub base: String,
@@ -148,7 +149,7 @@ pub struct Snapshot {
 }
 
 /// The load profile of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadProfileUsed {
     /// Its name.
     pub name: String,
@@ -162,7 +163,7 @@ pub struct LoadProfileUsed {
 ///
 /// It is what all system calls take while the load makes its operations, in any process: see docs/counting.md for what that
 /// leaves out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DriverCost {
     /// The load, on its own, as fast as possible.
     pub load: BuiltinKind,
@@ -190,7 +191,7 @@ pub struct DriverCost {
 }
 
 /// A percentile of operations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OperationPercentile {
     /// From 90 to 99.
     pub percent: u8,
@@ -202,7 +203,7 @@ pub struct OperationPercentile {
 }
 
 /// Instructions at a percentile and beside it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Percentile {
     /// At the percentile.
     pub instructions: u64,
@@ -223,7 +224,7 @@ impl DriverCost {
 ///
 /// Its address is left out: it changes with every load of the module, and would undo the kernel's
 /// address randomisation.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HandlerRecording {
     /// Name of the function.
     #[schemars(length(min = 1, max = 512))]

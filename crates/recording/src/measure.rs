@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Backend, is_zero};
@@ -12,9 +13,7 @@ use profiler_kernel::target::Target;
 ///
 /// The books balance: `carried_in + entries = paired + in_flight + lost + doubtful + backwards`, where
 /// `paired` is the histogram's count. A difference is an error of the profiler and is reported as one.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Losses {
     /// Calls that had entered before the window began and had not left by then.
     pub carried_in: u64,

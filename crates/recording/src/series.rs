@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::json::compact;
@@ -17,7 +18,7 @@ pub const SERIES_SCHEMA: &str = "profiler/series";
 pub const SERIES_VERSION: u32 = 1;
 
 /// Runs of one module, kernel and load, in the order in which they were made.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
     /// Always `profiler/series`.
     #[schemars(extend("const" = SERIES_SCHEMA))]

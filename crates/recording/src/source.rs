@@ -1,11 +1,10 @@
 //! What a merged recording is the sum of.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One of the recordings that a merged one is the sum of.
-#[derive(
-    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Source {
     /// When its window began.
     #[schemars(with = "String", extend("pattern" = crate::TIMESTAMP))]

@@ -1,9 +1,10 @@
 //! The program that wrote a recording.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The program that wrote a recording.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tool {
     /// Its name.
     pub name: String,

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::loads::{LoadRun, LoadStatus, TestRuns, mix_changes, tests_in_words};
@@ -29,7 +30,7 @@ const WINDOW_SLACK_NS: u64 = 100_000_000;
     Ord,
     Serialize,
     Deserialize,
-    schemars::JsonSchema,
+    JsonSchema,
     strum::VariantArray,
     strum::VariantNames,
     strum::IntoStaticStr,
@@ -206,7 +207,7 @@ fn unknown(given: &str) -> String {
 }
 
 /// One difference between two recordings, in words.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     /// In what they differ.
     pub what: What,

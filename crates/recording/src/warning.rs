@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::loads::{LoadRun, LoadSpec, TestResult, TestRuns, tests_in_words};
@@ -16,9 +17,7 @@ const FEW_CALLS: u64 = 100;
 pub const SHED: &str = "its probes cost more than `max-overhead` allows, so it was not measured: raise it in the daemon's configuration";
 
 /// A warning as it is stored: the text is for people, the code for programs.
-#[derive(
-    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct WarningRecord {
     /// What kind it is; kinds may be added and are never renamed.
     pub code: String,

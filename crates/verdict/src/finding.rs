@@ -1,5 +1,6 @@
 //! Changes of figures, and the results of a gate.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use profiler_base::error::exit;
@@ -8,7 +9,7 @@ use profiler_recording::Meter;
 use super::{Part, Statistic};
 
 /// A figure of a handler on both sides, with its runs.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangeRecord {
     /// Name of the load profile, if runs have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,9 +70,7 @@ pub struct ChangeRecord {
 }
 
 /// Calls of a handler on one side.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Calls {
     /// In all runs.
     pub total: u64,
@@ -134,9 +133,7 @@ pub fn subject(part: Option<&str>, handler: &str) -> String {
 }
 
 /// The verdict on one figure of one handler.
-#[derive(
-    Debug, Default, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[derive(strum::Display, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
@@ -157,7 +154,7 @@ pub enum Verdict {
 }
 
 /// One line of a gate: a figure against its limit or its budget.
-#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Line {
     /// The verdict.
     pub verdict: Verdict,
@@ -238,9 +235,7 @@ impl Line {
 }
 
 /// The outcome of a gate.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[derive(strum::Display)]
 #[strum(serialize_all = "kebab-case")]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Rule;
@@ -9,7 +10,7 @@ use profiler_kernel::hooks::{Hook, ProbeState};
 use profiler_recording::Recording;
 
 /// How what two builds register differs, and which hooks were reached.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HookReport {
     /// Hooks that the candidate alone registers.
     pub more: Vec<String>,

@@ -1,5 +1,6 @@
 //! Figures of a handler that are compared.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use profiler_base::stats;
@@ -7,17 +8,7 @@ use profiler_recording::{Distribution, HandlerRecording, Meter};
 
 /// One figure of a handler.
 #[derive(
-    Debug,
-    Default,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    schemars::JsonSchema,
+    Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 #[derive(strum::Display, strum::EnumString, strum::VariantArray)]

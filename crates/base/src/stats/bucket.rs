@@ -1,9 +1,10 @@
 //! A bucket of a histogram of durations.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One bucket: durations of `from_ns` to `to_ns`, both included. In JSON `[from, to, count]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(with = "[u64; 3]")]
 #[serde(from = "[u64; 3]", into = "[u64; 3]")]
 pub struct Bucket {

@@ -1,5 +1,6 @@
 //! Everything as it is stored: `profiler/explain`.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use profiler_explain::{Explained, NamedRuns};
@@ -12,7 +13,7 @@ pub const EXPLAIN_SCHEMA: &str = "profiler/explain";
 pub const EXPLAIN_VERSION: u32 = 1;
 
 /// Where the instructions or the time of handlers go, in one recording or in two.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ExplainReport {
     /// Always `profiler/explain`.
     #[schemars(extend("const" = EXPLAIN_SCHEMA))]
@@ -33,7 +34,7 @@ pub struct ExplainReport {
 }
 
 /// A recording.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RecordingRecord {
     /// Its file, or what was traced.
     pub name: String,

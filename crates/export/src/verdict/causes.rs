@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use profiler_explain::{self as explain, Explained, NamedRuns, explain};
@@ -16,7 +17,7 @@ const LEAST: f64 = 0.05;
 const EXPLAINED: f64 = 0.8;
 
 /// A function of the driver that changed, and what that changes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cause {
     /// The function.
     pub function: String,
@@ -44,7 +45,7 @@ pub struct Cause {
 }
 
 /// A function or line, and its part of the change.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Changed {
     /// Its name, or file and line.
     pub what: String,
@@ -53,7 +54,7 @@ pub struct Changed {
 }
 
 /// A handler or operation that a cause changes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reached {
     /// The load profile, if runs have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

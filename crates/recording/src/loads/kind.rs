@@ -1,5 +1,6 @@
 //! Names of the built-in loads.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Which operation a built-in load repeats. docs/loads.md says what each does.
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
     Ord,
     Serialize,
     Deserialize,
-    schemars::JsonSchema,
+    JsonSchema,
     strum::VariantArray,
     strum::IntoStaticStr,
     strum::Display,

@@ -1,6 +1,7 @@
 //! Latency of a load's operations, as it is stored.
 
 use profiler_common::bucket::HIGHEST_NS;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Distribution;
@@ -11,7 +12,7 @@ pub(crate) const LATENCY_DIGITS: u8 = 3;
 
 /// Latency of a load's successful operations, measured by the program that makes them, without the
 /// warm-up. In nanoseconds of the monotonic clock.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     /// Service time: from the start of each operation to its end.
     pub service: OperationTimes,
@@ -23,7 +24,7 @@ pub struct Latency {
 }
 
 /// A distribution of times, with 3 significant digits from 1 ns to 60 s.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OperationTimes {
     /// Exact number of operations.
     pub count: u64,

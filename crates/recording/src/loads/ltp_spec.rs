@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use profiler_base::text::plural;
 
 /// One test of a list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LtpTest {
     /// Its name.
     pub name: String,
@@ -43,7 +44,7 @@ impl LtpTest {
 }
 
 /// What an LTP load is: enough to run the same one again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LtpSpec {
     /// LTP's own version; `null` if it does not state one.
     pub ltp_version: Option<String>,

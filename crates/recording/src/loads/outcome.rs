@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Latency, LoadSpec, TestRuns};
@@ -9,7 +10,7 @@ use profiler_base::stats::{mean, nanoseconds};
 use profiler_base::stop::StopReason;
 
 /// What came of a load.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadOutcome {
     /// How it ended.
     pub status: LoadStatus,
@@ -40,9 +41,7 @@ pub struct LoadOutcome {
 }
 
 /// CPU time in nanoseconds.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuTime {
     /// In user mode.
     pub user_ns: u64,
@@ -68,16 +67,7 @@ impl LoadOutcome {
 /// How a load ended.
 // What is worse comes later: of several runs the worst end is stored.
 #[derive(
-    Debug,
-    Clone,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
+    Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum LoadStatus {
@@ -104,7 +94,7 @@ pub enum LoadStatus {
     Serialize,
     Deserialize,
     thiserror::Error,
-    schemars::JsonSchema,
+    JsonSchema,
 )]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum LoadFailure {
@@ -137,7 +127,7 @@ pub enum LoadFailure {
 }
 
 /// Failed operations of one kind.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OperationErrors {
     /// Name of the error, such as `ECONNREFUSED`.
     pub kind: String,
@@ -155,7 +145,7 @@ impl OperationErrors {
 }
 
 /// One load of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadRun {
     /// What it was.
     pub spec: LoadSpec,

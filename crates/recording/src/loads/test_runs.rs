@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{LtpTest, is_zero};
@@ -50,7 +51,7 @@ pub enum TestEnd {
     Ord,
     Serialize,
     Deserialize,
-    schemars::JsonSchema,
+    JsonSchema,
     strum::IntoStaticStr,
 )]
 #[serde(rename_all = "kebab-case")]
@@ -95,7 +96,7 @@ impl fmt::Display for TestResult {
 }
 
 /// All runs of one test in the measured window.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TestRuns {
     /// Its name in the list.
     pub name: String,
@@ -126,7 +127,7 @@ pub struct TestRuns {
 }
 
 /// One way in which runs of a test ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResultCount {
     /// The result.
     pub result: TestResult,
