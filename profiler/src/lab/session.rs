@@ -504,7 +504,7 @@ fn no_handler(name: &str, unmatched: &[&str]) -> String {
 mod tests {
     use super::*;
     use crate::explain::tests::runs;
-    use crate::export::verdict::GateReport;
+    use crate::export::verdict::{Evidence, GateReport};
     use crate::lab::counts::{Calls, Counts, Function};
     use crate::lab::exact;
     use crate::lab::lines::Lines;
@@ -512,7 +512,7 @@ mod tests {
     use crate::lab::symbols::Symbols;
     use crate::load_profile::Library;
     use crate::recording::{CallTree, SeriesPosition};
-    use crate::verdict::{self, Outcome, Rule, Run, Sides};
+    use crate::verdict::{Outcome, Run};
 
     fn profiles() -> Vec<LoadProfile> {
         let listed = Library::default().list().unwrap();
@@ -797,8 +797,7 @@ mod tests {
             let run = |recording| Run { name: String::new(), recording };
             side.into_iter().map(run).collect::<Vec<_>>()
         });
-        let sides = Sides::new(&runs[0], &runs[1], &[], false);
-        let report = GateReport::of(verdict::gate(sides, &Rule::default()));
+        let report = GateReport::of(&Evidence { runs, ..Evidence::default() });
         assert_eq!(report.outcome, Outcome::Inconclusive, "{report:?}");
     }
 }

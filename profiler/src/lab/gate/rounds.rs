@@ -14,7 +14,6 @@ use crate::lab::subject::Subject;
 use crate::lab::{Measured, count};
 use crate::load::BuiltinKind;
 use crate::progress::Progress;
-use crate::recording::unlike::What;
 use crate::recording::{Recording, SeriesPosition};
 use crate::text::listed;
 use crate::verdict::{self, FIRST_PLACEMENTS, HookReport, MOST_PLACEMENTS, Rule, Run, Side, Sides};
@@ -22,7 +21,6 @@ use crate::verdict::{self, FIRST_PLACEMENTS, HookReport, MOST_PLACEMENTS, Rule, 
 /// What was measured so far.
 pub(super) struct Rounds<'a> {
     planned: &'a Planned,
-    allowed: &'a [What],
     progress: &'a mut Progress,
     /// With what the loads do not reach.
     pub(super) rule: Rule,
@@ -47,13 +45,12 @@ impl<'a> Rounds<'a> {
     /// What is planned, of which this is `known` of both builds.
     pub(super) fn new(
         planned: &'a Planned,
-        allowed: &'a [What],
         rule: Rule,
         known: [Vec<Recording>; 2],
         progress: &'a mut Progress,
     ) -> Self {
         let (reach, registered, alike, failed, runs) = Default::default();
-        Self { planned, allowed, progress, rule, reach, registered, alike, failed, runs, known }
+        Self { planned, progress, rule, reach, registered, alike, failed, runs, known }
     }
 
     /// Measures each kernel until the placements agree about the limits of the rule.
@@ -186,7 +183,7 @@ impl<'a> Rounds<'a> {
             let of_kernel = runs.filter(|it| it.recording.host.kernel_release.as_ref() == release);
             of_kernel.cloned().collect::<Vec<_>>()
         });
-        Sides::new(&base, &candidate, self.allowed, false)
+        Sides::new(&base, &candidate, &self.planned.options.allowed, false)
             .map_or_else(|_| Parts::new(), |sides| verdict::open_parts(&sides, &self.rule))
     }
 
