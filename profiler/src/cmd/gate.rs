@@ -20,20 +20,26 @@ use crate::verdict::{HookReport, Rule, Run};
 
 use output::Outputs;
 
+/// What is judged.
+enum Judged {
+    Recordings(Files),
+    Builds(Files),
+}
+
 /// See the [command line](GateArgs). All outputs are written whatever the outcome, except the new
 /// baseline, which needs a pass.
 ///
 /// # Errors
 /// With the outcome's exit code unless it is a pass; or if a file is not a valid recording or rule, or
 /// an output cannot be written.
-pub fn run(mut args: GateArgs) -> Result<(), Failure> {
-    let rule = rule(&args)?;
-    let recordings = recordings(&mut args, &rule)?;
-    let outputs = (!args.builds.plan).then(|| Outputs::open(&args)).transpose()?;
-    let release = if release_builds(&args).is_empty() { read(&args.release)? } else { Vec::new() };
-    let evidence = match recordings {
-        Some(files) => Some(of_recordings(&args.sides, &files, rule)?),
-        None => of_builds(&args, rule, &release)?,
+pub fn run(args: &GateArgs) -> Result<(), Failure> {
+    let rule = rule(args)?;
+    let judged = judged(args, &rule)?;
+    let outputs = (!args.builds.plan).then(|| Outputs::open(args)).transpose()?;
+    let release = if release_builds(args).is_empty() { read(&args.release)? } else { Vec::new() };
+    let evidence = match judged {
+        Judged::Recordings(files) => Some(of_recordings(&args.sides, &files, rule)?),
+        Judged::Builds(files) => of_builds(args, &files, rule, &release)?,
     };
     let Some((outputs, mut evidence)) = outputs.zip(evidence) else { return Ok(()) };
     if !release.is_empty() {
@@ -62,28 +68,29 @@ fn rule(args: &GateArgs) -> Result<Rule, Failure> {
     })
 }
 
-/// The recordings to judge; `None` if builds are to be measured, which then are among the arguments as such.
-fn recordings(args: &mut GateArgs, rule: &Rule) -> Result<Option<Files>, Failure> {
-    if args.builds.old.is_empty() {
-        let files = Files::of(&args.sides, rule.budgets.is_empty())?;
-        match (files.are_builds()?, args.builds.option()) {
-            (false, Some(option)) => bail!(
-                USAGE,
-                "{option} is for two builds: name .ko files or `run: COMMAND` in place of recordings"
-            ),
-            (false, None) if !release_builds(args).is_empty() => bail!(
-                USAGE,
-                "the release is a build, and what is judged are recordings: name recordings of the release"
-            ),
-            (false, None) => return Ok(Some(files)),
-            (true, _) if files.base.is_empty() => bail!(
-                USAGE,
-                "a build is judged beside another: name the baseline's .ko file, --, and the candidate's"
-            ),
-            (true, _) => (args.builds.old, args.builds.new) = (files.base, files.candidate),
-        }
+/// What is named by the arguments.
+fn judged(args: &GateArgs, rule: &Rule) -> Result<Judged, Failure> {
+    let BuildsArgs { old, new, .. } = &args.builds;
+    if !old.is_empty() {
+        return Ok(Judged::Builds(Files { base: old.clone(), candidate: new.clone() }));
     }
-    Ok(None)
+    let files = Files::of(&args.sides, rule.budgets.is_empty())?;
+    match (files.are_builds()?, args.builds.option()) {
+        (false, Some(option)) => bail!(
+            USAGE,
+            "{option} is for two builds: name .ko files or `run: COMMAND` in place of recordings"
+        ),
+        (false, None) if !release_builds(args).is_empty() => bail!(
+            USAGE,
+            "the release is a build, and what is judged are recordings: name recordings of the release"
+        ),
+        (false, None) => Ok(Judged::Recordings(files)),
+        (true, _) if files.base.is_empty() => bail!(
+            USAGE,
+            "a build is judged beside another: name the baseline's .ko file, --, and the candidate's"
+        ),
+        (true, _) => Ok(Judged::Builds(files)),
+    }
 }
 
 /// The last release, if it is builds and not recordings.
@@ -109,36 +116,38 @@ fn of_runs(args: &SidesArgs, runs: [Vec<Run>; 2], rule: Rule) -> Evidence {
 }
 
 /// Measures two builds, which recordings of the `release` may be beside; `None` if what that takes was printed alone.
-fn of_builds(args: &GateArgs, rule: Rule, release: &[Run]) -> Result<Option<Evidence>, Failure> {
-    let options = options(args)?;
+fn of_builds(
+    args: &GateArgs,
+    files: &Files,
+    rule: Rule,
+    release: &[Run],
+) -> Result<Option<Evidence>, Failure> {
+    let options = options(args, files)?;
     let changed = options.changed();
     if let Some(evidence) = options.equal(changed.as_ref(), &rule) {
-        if args.builds.plan {
-            let report = GateReport::of(&evidence);
-            to_stdout(&(conclusion(report.outcome, &report.summary) + "\n"))?;
-            return Ok(None);
+        if !args.builds.plan {
+            return Ok(Some(evidence));
         }
-        return Ok(Some(evidence));
+        let report = GateReport::of(&evidence);
+        return to_stdout(&(conclusion(report.outcome, &report.summary) + "\n")).map(|()| None);
     }
     let planned = Planned::of(options, changed)?;
     planned.check_release(release)?;
     let plan = planned.text();
     if args.builds.plan {
-        to_stdout(&plan)?;
-        return Ok(None);
+        return to_stdout(&plan).map(|()| None);
     }
     let mut progress = Progress::new(args.builds.guests.quiet);
     plan.lines().for_each(|line| progress.say(line));
     planned.measure(rule, &mut progress).map(Some)
 }
 
-fn options(args: &GateArgs) -> Result<Options, Failure> {
-    let builds = &args.builds;
-    let BuildsArgs { module_params, baseline_params, candidate_params, .. } = builds;
-    let given = lab::Options::given([&builds.old, &builds.new], &builds.guests)?;
-    let lab = lab::Options { kernels: builds.kernel.clone(), ..given };
+fn options(args: &GateArgs, files: &Files) -> Result<Options, Failure> {
+    let BuildsArgs { guests, module_params, baseline_params, candidate_params, .. } = &args.builds;
+    let given = lab::Options::given([&files.base, &files.candidate], guests)?;
+    let lab = lab::Options { kernels: args.builds.kernel.clone(), ..given };
     check_parameters(&lab, module_params, [baseline_params, candidate_params])?;
-    let release = Subject::all(release_builds(args), &builds.guests.agent.agent_file)?;
+    let release = Subject::all(release_builds(args), &guests.agent.agent_file)?;
     release.iter().try_for_each(|subject| subject.check_parameters(module_params))?;
     let own_params = [baseline_params.clone(), candidate_params.clone()];
     let mut allowed = args.sides.allow_different.clone();
@@ -146,12 +155,12 @@ fn options(args: &GateArgs) -> Result<Options, Failure> {
     allowed.extend((own_params != [""; 2]).then_some(What::Parameters));
     Ok(Options {
         lab,
-        handlers: builds.handlers.clone(),
+        handlers: args.builds.handlers.clone(),
         module_params: module_params.clone(),
         own_params,
-        out: builds.out.clone(),
-        cache: builds.cache.clone(),
-        changed_only: builds.changed_only,
+        out: args.builds.out.clone(),
+        cache: args.builds.cache.clone(),
+        changed_only: args.builds.changed_only,
         allowed,
         release,
         has_release: !args.release.is_empty() || args.update_baseline.is_some(),

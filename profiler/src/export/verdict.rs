@@ -241,17 +241,14 @@ impl Evidence {
     }
 
     /// The worst of the figures' outcome and of what follows from all that is beside them.
-    fn outcome(&self, gate: &Gate<'_>, of_release: Outcome) -> Outcome {
+    fn outcome(&self, gate: &Gate<'_>, release: Option<&GateReport>) -> Outcome {
         use Outcome::{Fail, Inconclusive, NotComparable, Pass, TooFewRuns};
         let of_hooks = match &self.registered {
             // A refusal stays one.
             _ if matches!(gate.outcome, NotComparable | TooFewRuns) => Pass,
             Some(of) if self.rule.require_reached && !of.unreached.is_empty() => Fail,
-            Some(of)
-                if !of.undecided.is_empty() || (of.hooks > 0 && of.unreached.len() == of.hooks) =>
-            {
-                Inconclusive
-            }
+            Some(of) if !of.undecided.is_empty() => Inconclusive,
+            Some(of) if of.hooks > 0 && of.unreached.len() == of.hooks => Inconclusive,
             _ => Pass,
         };
         // Operations alone are no verdict on a driver of which nothing ran.
@@ -260,6 +257,7 @@ impl Evidence {
             Some(of) if !of.failed.is_empty() || !has_handlers && !self.is_equal => Inconclusive,
             _ => Pass,
         };
+        let of_release = release.map_or(Pass, |release| release.outcome);
         let all = [gate.outcome, of_hooks, of_left_out, of_release];
         let from_best = [Pass, Inconclusive, TooFewRuns, NotComparable, Fail];
         from_best.into_iter().rfind(|it| all.contains(it)).unwrap_or_default()
@@ -271,8 +269,7 @@ impl GateReport {
     pub fn of(evidence: &Evidence) -> Self {
         let gate = evidence.judged();
         let release = evidence.release.as_deref().map(|release| Box::new(Self::of(release)));
-        let of_release = release.as_ref().map_or(Outcome::Pass, |release| release.outcome);
-        let outcome = evidence.outcome(&gate, of_release);
+        let outcome = evidence.outcome(&gate, release.as_deref());
         Self {
             schema: GATE_SCHEMA.to_owned(),
             version: REPORT_VERSION,

@@ -14,7 +14,7 @@ use super::registered::Registered;
 use super::session::{Reach, Session};
 use super::subject::Subject;
 use super::{KernelBuilds, builds, cache, private_folder, snapshots};
-use crate::error::{Failure, exit};
+use crate::error::{Failure, bail, exit};
 use crate::export::verdict::{Evidence, LeftOut};
 use crate::kernel::hooks::Hook;
 use crate::load::PrivateFolder;
@@ -324,8 +324,7 @@ impl Planned {
         let mut left_out = left_out(reach.into_iter().zip(kernels), registered.as_ref());
         left_out.failed.extend(failed.into_values().map(|failure| failure.message));
         if !self.session.has_general() {
-            let what = "general operations, as --handler names handlers";
-            left_out.not_judged.push(what.to_owned());
+            left_out.not_judged.push("general operations, as --handler names handlers".to_owned());
         }
         let changed = self.words().map(|words| match alike.is_empty() {
             true => words,
@@ -371,10 +370,10 @@ impl Planned {
         let params = &self.options.lab.params[1];
         for Run { name, recording } in release {
             if let Some(why) = unlike(recording, &kernels, module, params) {
-                let text = format!(
+                bail!(
+                    NOT_COMPARABLE,
                     "not comparable with the release {name}: {why}; measure the release anew, or name its .ko"
                 );
-                return Err(Failure::new(exit::NOT_COMPARABLE, text));
             }
         }
         Ok(())
