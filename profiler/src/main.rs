@@ -44,7 +44,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Compare(args) => cmd::compare::run(&args),
         Command::Explain(args) => cmd::explain::run(&args),
         Command::Bisect(args) => cmd::bisect::run(&args),
-        Command::Gate(args) => cmd::gate::run(*args),
+        Command::Gate(args) => cmd::gate::run(&args),
         Command::Cost(args) => cmd::cost::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::List(args) => cmd::list::run(&args),

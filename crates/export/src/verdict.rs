@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use causes::{Cause, Changed, Reached};
 use profiler_base::text::{listed, plural};
+use profiler_recording::unlike::What;
 use profiler_recording::{Clock, Meter, Tool};
 use profiler_verdict::{
     self as verdict, CONFIDENCE, ChangeRecord, DesignKind, Gate, HookReport, Line, Outcome, Part,
@@ -195,81 +196,95 @@ pub struct LeftOut {
     pub failed: Vec<String>,
 }
 
-impl GateReport {
-    /// The report of `gate`.
-    pub fn of(gate: Gate<'_>) -> Self {
-        Self {
-            comparisons: gate.comparisons,
-            parts: gate.parts.iter().map(PartRecord::of).collect(),
-            causes: causes::causes(&gate),
-            notes: gate.notes,
-            defaults: gate.defaults,
-            lines: gate.lines,
-            ..Self::empty(gate.outcome, gate.summary, gate.alpha)
+/// All that a gate decides by.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    /// Runs of the baseline and of the candidate.
+    pub runs: [Vec<Run>; 2],
+    /// What may differ between them.
+    pub allowed: Vec<What>,
+    /// Whether runs of one boot are independent of each other.
+    pub independent: bool,
+    /// The rule.
+    pub rule: Rule,
+    /// What differs between two builds, in words.
+    pub changed: Option<String>,
+    /// Whether that is nothing, and there are no runs therefore.
+    pub is_equal: bool,
+    /// Parameters whose defaults differ, if builds say it; else runs do.
+    pub defaults: Option<Vec<String>>,
+    /// What both builds register, where the runs say it.
+    pub registered: Option<HookReport>,
+    /// What was not judged, if the gate has chosen what to measure; then the report is for a reader who has not made the recordings.
+    pub left_out: Option<LeftOut>,
+    /// A note for the reader, beside those on the runs.
+    pub note: Option<String>,
+    /// The last release beside the candidate.
+    pub release: Option<Box<Evidence>>,
+}
+
+impl Evidence {
+    /// The runs, judged by the rule.
+    fn judged(&self) -> Gate<'_> {
+        if let (true, Some(words)) = (self.is_equal, &self.changed) {
+            let summary =
+                format!("code and data of both builds are equal ({words}): nothing was measured");
+            return Gate { summary, ..Gate::default() };
         }
+        let [base, candidate] = &self.runs;
+        let sides = Sides::new(base, candidate, &self.allowed, self.independent);
+        verdict::gate(sides, &self.rule)
     }
 
-    /// A report without figures.
-    fn empty(outcome: Outcome, summary: String, alpha: f64) -> Self {
+    /// The worst of the figures' outcome and of what follows from all that is beside them.
+    fn outcome(&self, gate: &Gate<'_>, release: Option<&GateReport>) -> Outcome {
+        use Outcome::{Fail, Inconclusive, NotComparable, Pass, TooFewRuns};
+        let of_hooks = match &self.registered {
+            // A refusal stays one.
+            _ if matches!(gate.outcome, NotComparable | TooFewRuns) => Pass,
+            Some(of) if self.rule.require_reached && !of.unreached.is_empty() => Fail,
+            Some(of) if !of.undecided.is_empty() => Inconclusive,
+            Some(of) if of.hooks > 0 && of.unreached.len() == of.hooks => Inconclusive,
+            _ => Pass,
+        };
+        // Operations alone are no verdict on a driver of which nothing ran.
+        let has_handlers = gate.lines.iter().any(|line| load_of(&line.handler).is_none());
+        let of_left_out = match &self.left_out {
+            Some(of) if !of.failed.is_empty() || !has_handlers && !self.is_equal => Inconclusive,
+            _ => Pass,
+        };
+        let of_release = release.map_or(Pass, |release| release.outcome);
+        let all = [gate.outcome, of_hooks, of_left_out, of_release];
+        let from_best = [Pass, Inconclusive, TooFewRuns, NotComparable, Fail];
+        from_best.into_iter().rfind(|it| all.contains(it)).unwrap_or_default()
+    }
+}
+
+impl GateReport {
+    /// The verdict on the evidence.
+    pub fn of(evidence: &Evidence) -> Self {
+        let gate = evidence.judged();
+        let release = evidence.release.as_deref().map(|release| Box::new(Self::of(release)));
+        let outcome = evidence.outcome(&gate, release.as_deref());
         Self {
             schema: GATE_SCHEMA.to_owned(),
             version: REPORT_VERSION,
             tool: Tool::this(),
             outcome,
             exit_code: outcome as u8,
-            summary,
-            alpha,
+            alpha: evidence.rule.alpha,
             confidence: CONFIDENCE,
-            ..Self::default()
-        }
-    }
-
-    /// The same with what the gate has chosen not to judge; it is shown to a reader, who has not made the recordings.
-    pub fn without(self, left_out: LeftOut) -> Self {
-        // Operations alone are no verdict on a driver of which nothing ran.
-        let is_whole = left_out.failed.is_empty()
-            && self.lines.iter().any(|line| load_of(&line.handler).is_none());
-        let outcome = if is_whole { Outcome::Pass } else { Outcome::Inconclusive };
-        Self { left_out: Some(left_out), ..self }.at_best(outcome)
-    }
-
-    /// The same with what both builds register, and what follows from that.
-    pub fn with_hooks(self, registered: HookReport, rule: &Rule) -> Self {
-        let outcome = match &registered {
-            of if rule.require_reached && !of.unreached.is_empty() => Outcome::Fail,
-            of if !of.undecided.is_empty() || (of.hooks > 0 && of.unreached.len() == of.hooks) => {
-                Outcome::Inconclusive
-            }
-            _ => Outcome::Pass,
-        };
-        let report = Self { registered: Some(registered), ..self };
-        // A refusal stays one.
-        if report.is_refused() { report } else { report.at_best(outcome) }
-    }
-
-    /// The same, with `outcome` unless its own is worse.
-    fn at_best(self, outcome: Outcome) -> Self {
-        use Outcome::{Fail, Inconclusive, NotComparable, Pass, TooFewRuns};
-        let from_best = [Pass, Inconclusive, TooFewRuns, NotComparable, Fail];
-        let worse = from_best.into_iter().rfind(|it| [outcome, self.outcome].contains(it));
-        let outcome = worse.unwrap_or(outcome);
-        Self { outcome, exit_code: outcome as u8, ..self }
-    }
-
-    /// The same, with the verdict on the candidate beside the last release.
-    pub fn beside(self, release: Self) -> Self {
-        let outcome = release.outcome;
-        Self { release: Some(Box::new(release)), ..self }.at_best(outcome)
-    }
-
-    /// A pass of two builds whose code and data are equal, by `words` about what differs: nothing was measured.
-    pub fn of_equal(words: String, alpha: f64) -> Self {
-        let summary =
-            format!("code and data of both builds are equal ({words}): nothing was measured");
-        Self {
-            changed: Some(words),
-            left_out: Some(LeftOut::default()),
-            ..Self::empty(Outcome::Pass, summary, alpha)
+            comparisons: gate.comparisons,
+            parts: gate.parts.iter().map(PartRecord::of).collect(),
+            causes: causes::causes(&gate),
+            summary: gate.summary,
+            notes: gate.notes.into_iter().chain(evidence.note.clone()).collect(),
+            defaults: evidence.defaults.clone().unwrap_or(gate.defaults),
+            lines: gate.lines,
+            changed: evidence.changed.clone(),
+            registered: evidence.registered.clone(),
+            left_out: evidence.left_out.clone(),
+            release,
         }
     }
 

@@ -509,11 +509,11 @@ mod tests {
     use crate::lines::Lines;
     use crate::plan::CountedHandler;
     use crate::symbols::Symbols;
-    use profiler_export::verdict::GateReport;
+    use profiler_export::verdict::{Evidence, GateReport};
     use profiler_load::profile::Library;
     use profiler_recording::{CallTree, SeriesPosition};
     use profiler_tests::recording::runs;
-    use profiler_verdict::{self as verdict, Outcome, Rule, Run, Sides};
+    use profiler_verdict::{Outcome, Run};
 
     fn profiles() -> Vec<LoadProfile> {
         let listed = Library::default().list().unwrap();
@@ -798,8 +798,7 @@ mod tests {
             let run = |recording| Run { name: String::new(), recording };
             side.into_iter().map(run).collect::<Vec<_>>()
         });
-        let sides = Sides::new(&runs[0], &runs[1], &[], false);
-        let report = GateReport::of(verdict::gate(sides, &Rule::default()));
+        let report = GateReport::of(&Evidence { runs, ..Evidence::default() });
         assert_eq!(report.outcome, Outcome::Inconclusive, "{report:?}");
     }
 }

@@ -264,8 +264,6 @@ pub struct Gate<'a> {
     pub outcome: Outcome,
     /// The outcome in a sentence; a refusal has several lines.
     pub summary: String,
-    /// Bound on the probability of a false alarm over all comparisons.
-    pub alpha: f64,
     /// Number of comparisons, for which p-values are adjusted.
     pub comparisons: usize,
     /// The compared parts; empty if the runs are not comparable.

@@ -21,7 +21,7 @@ const ORDERING: f64 = 0.05;
 
 /// Judges the candidate against the baseline and against the rule's budgets.
 pub fn gate<'a>(sides: Result<Sides<'a>, String>, rule: &Rule) -> Gate<'a> {
-    let mut gate = Gate { alpha: rule.alpha, ..Gate::default() };
+    let mut gate = Gate::default();
     let sides = match sides {
         Ok(sides) => sides,
         Err(summary) => return Gate { outcome: Outcome::NotComparable, summary, ..gate },

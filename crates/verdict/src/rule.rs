@@ -128,6 +128,9 @@ pub struct Rule {
     pub handlers: Vec<HandlerRule>,
     /// Absolute bounds.
     pub budgets: Vec<Budget>,
+    /// The limit of each figure beside the last release; the command line's alone.
+    #[serde(skip)]
+    pub release_limit: f64,
 }
 
 impl Default for Rule {
@@ -143,6 +146,7 @@ impl Default for Rule {
             require_reached: false,
             handlers: Vec::new(),
             budgets: Vec::new(),
+            release_limit: 0.02,
         }
     }
 }
@@ -210,10 +214,11 @@ impl Rule {
         })
     }
 
-    /// The rule beside a release: `share` of it is the limit of each figure that is judged at all. Budgets were judged already, and
+    /// The rule beside a release: its limit is that of each figure that is judged at all. Budgets were judged already, and
     /// what has gone since then was found when it went.
-    pub fn beside_release(&self, share: f64) -> Self {
-        let limits = Limits(Statistic::GATED.map(|it| (it, Limit::Share(share))).into());
+    pub fn beside_release(&self) -> Self {
+        let limits =
+            Limits(Statistic::GATED.map(|it| (it, Limit::Share(self.release_limit))).into());
         let handlers = self.handlers.iter().cloned().map(|mut rule| {
             rule.limits.0.retain(|it, limit| Statistic::GATED.contains(it) && *limit == Limit::Off);
             rule
@@ -372,7 +377,7 @@ mod tests {
             budgets: vec!["x:tp99<3 instructions".parse().unwrap()],
             ..Rule::default()
         };
-        let beside = rule.beside_release(0.02);
+        let beside = rule.beside_release();
         let limits =
             [Statistic::Avg, Statistic::Tp99].map(|it| beside.limit("bind_handler", it, EXACT));
         assert_eq!(limits, [share(2.0), Limit::Off]);

@@ -11,13 +11,20 @@ use crate::cli::gate::{BuildsArgs, GateArgs};
 use profiler_base::error::{Failure, bail};
 use profiler_base::progress::Progress;
 use profiler_export::gate::conclusion;
-use profiler_export::verdict::GateReport;
+use profiler_export::verdict::{Evidence, GateReport};
 use profiler_lab as lab;
-use profiler_lab::gate::{Decision, Options, Planned};
+use profiler_lab::gate::{Options, Planned};
 use profiler_lab::subject::Subject;
-use profiler_verdict::{self as verdict, HookReport, Rule, Run, Sides};
+use profiler_recording::unlike::What;
+use profiler_verdict::{HookReport, Rule, Run};
 
 use output::Outputs;
+
+/// What is judged.
+enum Judged {
+    Recordings(Files),
+    Builds(Files),
+}
 
 /// See the [command line](GateArgs). All outputs are written whatever the outcome, except the new
 /// baseline, which needs a pass.
@@ -25,42 +32,24 @@ use output::Outputs;
 /// # Errors
 /// With the outcome's exit code unless it is a pass; or if a file is not a valid recording or rule, or
 /// an output cannot be written.
-pub fn run(mut args: GateArgs) -> Result<(), Failure> {
-    let rule = rule(&args)?;
-    let recordings = recordings(&mut args, &rule)?;
-    let outputs = (!args.builds.plan).then(|| Outputs::open(&args)).transpose()?;
-    let decided = match recordings {
-        Some(files) => Some(of_recordings(&args, &files, &rule)?),
-        None => of_builds(&args, rule)?,
+pub fn run(args: &GateArgs) -> Result<(), Failure> {
+    let rule = rule(args)?;
+    let judged = judged(args, &rule)?;
+    let outputs = (!args.builds.plan).then(|| Outputs::open(args)).transpose()?;
+    let release = if release_builds(args).is_empty() { read(&args.release)? } else { Vec::new() };
+    let evidence = match judged {
+        Judged::Recordings(files) => Some(of_recordings(&args.sides, &files, rule)?),
+        Judged::Builds(files) => of_builds(args, &files, rule, &release)?,
     };
-    match outputs.zip(decided) {
-        Some((outputs, (report, candidate))) => outputs.write(&report, candidate),
-        None => Ok(()),
+    let Some((outputs, mut evidence)) = outputs.zip(evidence) else { return Ok(()) };
+    if !release.is_empty() {
+        let (candidate, rule) = (evidence.runs[1].clone(), evidence.rule.beside_release());
+        evidence.release = Some(Box::new(of_runs(&args.sides, [release, candidate], rule)));
     }
+    let report = GateReport::of(&evidence);
+    let [_, candidate] = evidence.runs;
+    outputs.write(&report, candidate)
 }
-
-/// The recordings to judge; `None` if builds are to be measured, which then are among the arguments as such.
-fn recordings(args: &mut GateArgs, rule: &Rule) -> Result<Option<Files>, Failure> {
-    if args.builds.old.is_empty() {
-        let files = Files::of(&args.sides, rule.budgets.is_empty())?;
-        match (files.are_builds()?, args.builds.option()) {
-            (false, None) => return Ok(Some(files)),
-            (false, Some(option)) => bail!(
-                USAGE,
-                "{option} is for two builds: name .ko files or `run: COMMAND` in place of recordings"
-            ),
-            (true, _) if files.base.is_empty() => bail!(
-                USAGE,
-                "a build is judged beside another: name the baseline's .ko file, --, and the candidate's"
-            ),
-            (true, _) => (args.builds.old, args.builds.new) = (files.base, files.candidate),
-        }
-    }
-    Ok(None)
-}
-
-/// The verdict, and the candidate's runs.
-type Decided = (GateReport, Vec<Run>);
 
 /// The rule of the file, overridden by the command line.
 fn rule(args: &GateArgs) -> Result<Rule, Failure> {
@@ -75,137 +64,105 @@ fn rule(args: &GateArgs) -> Result<Rule, Failure> {
         require_reached: file.require_reached || args.require_reached,
         budgets: [file.budgets, args.budget.clone()].concat(),
         handlers: file.handlers,
+        release_limit: args.release_limit,
     })
 }
 
-/// Judges recordings.
-fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<Decided, Failure> {
-    let (base, candidate) = files.read()?;
-    let (builds, release) = release(args)?;
-    if !builds.is_empty() {
-        bail!(
+/// What is named by the arguments.
+fn judged(args: &GateArgs, rule: &Rule) -> Result<Judged, Failure> {
+    let BuildsArgs { old, new, .. } = &args.builds;
+    if !old.is_empty() {
+        return Ok(Judged::Builds(Files { base: old.clone(), candidate: new.clone() }));
+    }
+    let files = Files::of(&args.sides, rule.budgets.is_empty())?;
+    match (files.are_builds()?, args.builds.option()) {
+        (false, Some(option)) => bail!(
+            USAGE,
+            "{option} is for two builds: name .ko files or `run: COMMAND` in place of recordings"
+        ),
+        (false, None) if !release_builds(args).is_empty() => bail!(
             USAGE,
             "the release is a build, and what is judged are recordings: name recordings of the release"
-        );
+        ),
+        (false, None) => Ok(Judged::Recordings(files)),
+        (true, _) if files.base.is_empty() => bail!(
+            USAGE,
+            "a build is judged beside another: name the baseline's .ko file, --, and the candidate's"
+        ),
+        (true, _) => Ok(Judged::Builds(files)),
     }
-    let mut report = judged(args, &base, &candidate, rule);
+}
+
+/// The last release, if it is builds and not recordings.
+fn release_builds(args: &GateArgs) -> &[PathBuf] {
+    if args.release.iter().all(|file| is_build(file)) { &args.release } else { &[] }
+}
+
+/// Reads recordings.
+fn of_recordings(args: &SidesArgs, files: &Files, rule: Rule) -> Result<Evidence, Failure> {
+    let (base, candidate) = files.read()?;
     let [old, new] =
         [&base, &candidate].map(|runs| runs.iter().map(|run| &run.recording).collect::<Vec<_>>());
     // Of several kernels each has its own.
-    if let Some(registered) = HookReport::of(&old, &new, rule, &|_| true, &|_| None)
-        && (!registered.is_same() || rule.require_reached)
-    {
-        report = report.with_hooks(registered, rule);
-    }
-    if let Some(release) = release {
-        let rule = rule.beside_release(args.release_limit);
-        report = report.beside(judged(args, &release, &candidate, &rule));
-    }
-    Ok((report, candidate))
+    let registered = HookReport::of(&old, &new, &rule, &|_| true, &|_| None)
+        .filter(|registered| !registered.is_same() || rule.require_reached);
+    Ok(Evidence { registered, ..of_runs(args, [base, candidate], rule) })
 }
 
-/// Measures two builds, and judges them; `None` if what that takes was printed alone.
-fn of_builds(args: &GateArgs, rule: Rule) -> Result<Option<Decided>, Failure> {
-    let BuildsArgs { module_params, baseline_params, candidate_params, .. } = &args.builds;
-    let options = options(args)?;
-    check_parameters(&options.lab, module_params, [baseline_params, candidate_params])?;
+/// What is known of recordings by themselves.
+fn of_runs(args: &SidesArgs, runs: [Vec<Run>; 2], rule: Rule) -> Evidence {
+    let (allowed, independent) = (args.allow_different.clone(), args.independent_runs);
+    Evidence { runs, allowed, independent, rule, ..Evidence::default() }
+}
+
+/// Measures two builds, which recordings of the `release` may be beside; `None` if what that takes was printed alone.
+fn of_builds(
+    args: &GateArgs,
+    files: &Files,
+    rule: Rule,
+    release: &[Run],
+) -> Result<Option<Evidence>, Failure> {
+    let options = options(args, files)?;
     let changed = options.changed();
-    // A budget and a new baseline need figures.
-    if let Some(equal) = changed.as_ref().filter(|changed| changed.is_nothing())
-        && rule.budgets.is_empty()
-        && baseline_params == candidate_params
-        && args.release.is_empty()
-        && args.update_baseline.is_none()
-    {
-        let report = GateReport::of_equal(equal.words(), rule.alpha);
-        if args.builds.plan {
-            to_stdout(&(conclusion(report.outcome, &report.summary) + "\n"))?;
-            return Ok(None);
+    if let Some(evidence) = options.equal(changed.as_ref(), &rule) {
+        if !args.builds.plan {
+            return Ok(Some(evidence));
         }
-        return Ok(Some((report, Vec::new())));
+        let report = GateReport::of(&evidence);
+        return to_stdout(&(conclusion(report.outcome, &report.summary) + "\n")).map(|()| None);
     }
-    let planned = Planned::of(options.clone(), changed)?;
-    let (builds, release) = release(args)?;
-    if let Some(release) = &release {
-        planned.check_release(release)?;
-    }
-    let beside = match builds {
-        [] => None,
-        builds => Some(beside(args, options, builds)?),
-    };
-    let mut plan = planned.text();
-    if let Some(beside) = &beside {
-        plan += &format!("beside the release, in addition\n{}", beside.text());
-    }
+    let planned = Planned::of(options, changed)?;
+    planned.check_release(release)?;
+    let plan = planned.text();
     if args.builds.plan {
-        to_stdout(&plan)?;
-        return Ok(None);
+        return to_stdout(&plan).map(|()| None);
     }
     let mut progress = Progress::new(args.builds.guests.quiet);
     plan.lines().for_each(|line| progress.say(line));
-    let allowed = &args.sides.allow_different;
-    let Decision { mut report, candidate, known, rule } =
-        planned.decide(allowed, rule, Default::default(), &mut progress)?;
-    if let Some(release) = &release {
-        let rule = rule.beside_release(args.release_limit);
-        report = report.beside(judged(args, release, &candidate, &rule));
-    }
-    if let Some(beside) = &beside {
-        progress.say("beside the release");
-        let [baseline, of_candidate] = known;
-        // A release that is the baseline was measured.
-        let of_release = if beside.has_baseline_of(&planned) { baseline } else { Vec::new() };
-        let rule = rule.beside_release(args.release_limit);
-        let decided = beside.decide(allowed, rule, [of_release, of_candidate], &mut progress)?;
-        report = report.beside(decided.report);
-    }
-    Ok(Some((report, candidate)))
+    planned.measure(rule, &mut progress).map(Some)
 }
 
-/// The last release: builds, or its recordings.
-fn release(args: &GateArgs) -> Result<(&[PathBuf], Option<Vec<Run>>), Failure> {
-    let files = args.release.as_slice();
-    match files.iter().all(|file| is_build(file)) {
-        true => Ok((files, None)),
-        false => Ok((&[], Some(read(files)?))),
-    }
-}
-
-/// What is measured of a release beside the candidate.
-fn beside(args: &GateArgs, options: Options, release: &[PathBuf]) -> Result<Planned, Failure> {
-    let BuildsArgs { module_params, candidate_params, guests, .. } = &args.builds;
-    let baseline = Subject::all(release, &guests.agent.agent_file)?;
-    baseline.iter().try_for_each(|subject| subject.check_parameters(module_params))?;
-    let [_, candidate] = options.lab.subjects;
-    let options = Options {
-        lab: lab::Options { subjects: [baseline, candidate], ..options.lab },
-        out: None,
-        own_params: [String::new(), candidate_params.clone()],
-        ..options
-    };
-    let changed = options.changed();
-    Planned::of(options, changed)
-}
-
-/// The candidate beside recordings of the baseline, or of the release.
-fn judged(args: &GateArgs, base: &[Run], candidate: &[Run], rule: &Rule) -> GateReport {
-    let SidesArgs { allow_different, independent_runs, .. } = &args.sides;
-    let sides = Sides::new(base, candidate, allow_different, *independent_runs);
-    GateReport::of(verdict::gate(sides, rule))
-}
-
-fn options(gate: &GateArgs) -> Result<Options, Failure> {
-    let args = &gate.builds;
-    let given = lab::Options::given([&args.old, &args.new], &args.guests)?;
-    let lab = lab::Options { kernels: args.kernel.clone(), ..given };
+fn options(args: &GateArgs, files: &Files) -> Result<Options, Failure> {
+    let BuildsArgs { guests, module_params, baseline_params, candidate_params, .. } = &args.builds;
+    let given = lab::Options::given([&files.base, &files.candidate], guests)?;
+    let lab = lab::Options { kernels: args.builds.kernel.clone(), ..given };
+    check_parameters(&lab, module_params, [baseline_params, candidate_params])?;
+    let release = Subject::all(release_builds(args), &guests.agent.agent_file)?;
+    release.iter().try_for_each(|subject| subject.check_parameters(module_params))?;
+    let own_params = [baseline_params.clone(), candidate_params.clone()];
+    let mut allowed = args.sides.allow_different.clone();
+    // Parameters of one build alone are what was asked for.
+    allowed.extend((own_params != [""; 2]).then_some(What::Parameters));
     Ok(Options {
         lab,
-        handlers: args.handlers.clone(),
-        module_params: args.module_params.clone(),
-        own_params: [args.baseline_params.clone(), args.candidate_params.clone()],
-        out: args.out.clone(),
-        cache: args.cache.clone(),
-        changed_only: args.changed_only,
-        has_release: !gate.release.is_empty() || gate.update_baseline.is_some(),
+        handlers: args.builds.handlers.clone(),
+        module_params: module_params.clone(),
+        own_params,
+        out: args.builds.out.clone(),
+        cache: args.builds.cache.clone(),
+        changed_only: args.builds.changed_only,
+        allowed,
+        release,
+        has_release: !args.release.is_empty() || args.update_baseline.is_some(),
     })
 }

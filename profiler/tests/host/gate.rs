@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use profiler_export::verdict::{GateReport, LeftOut};
+use profiler_export::verdict::{Evidence, GateReport, LeftOut};
 use profiler_load::{
     BuiltinKind, CpuTime, Latency, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, OperationTimes,
     StopReason,
@@ -1197,11 +1197,11 @@ fn one_cause_is_one_line() {
         };
         named((0..).zip(parts).map(run).collect())
     };
-    let (base, mut candidate) = (side(false), side(true));
+    let mut runs = [false, true].map(side);
     // Around the handlers of ptrace there is more.
-    candidate[2].recording.driver_costs[0].with_ns += 40.0;
-    let sides = Sides::new(&base, &candidate, &[], false);
-    let report = GateReport::of(verdict::gate(sides, &Rule::default())).without(LeftOut::default());
+    runs[1][2].recording.driver_costs[0].with_ns += 40.0;
+    let left_out = Some(LeftOut::default());
+    let report = GateReport::of(&Evidence { runs, left_out, ..Evidence::default() });
     let json = serde_json::to_value(&report).unwrap();
     assert_schema(&json, "gate-v1.schema.json");
     let causes = serde_json::to_string_pretty(&json["causes"]).unwrap();
@@ -1275,9 +1275,9 @@ fn is_open_of([base, candidate]: [&[Run]; 2], rule: &Rule) -> bool {
     !verdict::open_parts(&sides, rule).is_empty()
 }
 
-fn judged([base, candidate]: [&[Run]; 2], limits: &str) -> GateReport {
+fn judged(sides: [&[Run]; 2], limits: &str) -> GateReport {
     let rule = Rule { limits: Some(limits.parse().unwrap()), ..Rule::default() };
-    GateReport::of(verdict::gate(Sides::new(base, candidate, &[], false), &rule))
+    GateReport::of(&Evidence { runs: sides.map(<[Run]>::to_vec), rule, ..Evidence::default() })
 }
 
 #[test]

@@ -8,10 +8,8 @@ use profiler_lab::counts::{Calls, Counts, Function};
 use profiler_lab::exact;
 use profiler_lab::plan::CountedHandler;
 use profiler_load::BuiltinKind;
-use profiler_recording::unlike::What;
 use profiler_recording::{CallTree, DriverCost, OperationPercentile, Percentile, SeriesPosition};
 use profiler_tests::recording::{drawn, runs};
-use profiler_verdict::{Rule, gate};
 
 /// Two boots of 4 v 4 runs in turns: one handler that takes 9 instructions on both sides, and an operation of which the driver
 /// takes 6,972 in the baseline and `more` beyond that in the candidate.
@@ -68,11 +66,14 @@ fn sides_of(more: f64, [of_base, of_candidate]: [(u64, u64); 2]) -> [Vec<Run>; 2
 }
 
 fn report(more: f64, budget: Option<&str>) -> GateReport {
-    let [base, candidate] = sides(more);
     let budgets = budget.into_iter().map(|budget| budget.parse().unwrap()).collect();
     let rule = Rule { budgets, ..Rule::default() };
-    let sides = Sides::new(&base, &candidate, &[], false);
-    GateReport::of(gate(sides, &rule)).without(LeftOut::default())
+    GateReport::of(&Evidence { rule, ..of_builds(sides(more)) })
+}
+
+/// These runs, measured by the gate itself.
+fn of_builds(runs: [Vec<Run>; 2]) -> Evidence {
+    Evidence { runs, left_out: Some(LeftOut::default()), ..Evidence::default() }
 }
 
 fn line<'a>(report: &'a GateReport, figure: &str) -> &'a Line {
@@ -123,9 +124,8 @@ fn a_budget_of_a_load_is_on_what_the_driver_costs_its_operation() {
     );
 }
 
-fn judged([base, candidate]: &[Vec<Run>; 2]) -> GateReport {
-    let sides = Sides::new(base, candidate, &[], false);
-    GateReport::of(gate(sides, &Rule::default())).without(LeftOut::default())
+fn judged(runs: &[Vec<Run>; 2]) -> GateReport {
+    GateReport::of(&of_builds(runs.clone()))
 }
 
 fn words<'a>(report: &'a GateReport, subject: &str, figure: &str) -> (Verdict, &'a str) {
@@ -215,7 +215,8 @@ fn a_load_that_failed_is_no_pass_and_no_refusal() {
     let of = |more: f64| {
         let words = "head.ko, placement 0, ipv6: the load broke off: x".to_owned();
         let left_out = LeftOut { failed: vec![words], ..LeftOut::default() };
-        let report = report(more, None).without(left_out);
+        let left_out = Some(left_out);
+        let report = GateReport::of(&Evidence { left_out, ..of_builds(sides(more)) });
         let text = crate::gate::text(&report, None);
         assert!(text.contains("\nundecided: head.ko, placement 0, ipv6: the load"), "{text}");
         let junit = String::from_utf8(crate::gate::junit(&report)).unwrap();
@@ -243,8 +244,8 @@ fn an_operation_that_not_every_run_has_counted_does_not_pass() {
     }
     let rule = "[[handler]]\nname = \"operation of *\"\nmax-regression = { avg = \"off\" }\n";
     let rule = Rule::parse(rule, std::path::Path::new("gate.toml")).unwrap();
-    let [base, candidate] = without(0, 8);
-    let judged = GateReport::of(gate(Sides::new(&base, &candidate, &[], false), &rule));
+    let runs = without(0, 8);
+    let judged = GateReport::of(&Evidence { runs, rule, ..Evidence::default() });
     assert_eq!(judged.outcome, Outcome::Pass, "nobody asks for it");
 }
 
@@ -256,7 +257,8 @@ fn what_builds_register_is_in_the_verdict() {
         let mut registered = HookReport { hooks: 4, ..HookReport::default() };
         registered.unreached = list(&["kprobe a (b)"]);
         change(&mut registered);
-        let report = report(0.0, None).with_hooks(registered, rule);
+        let (registered, rule) = (Some(registered), rule.clone());
+        let report = GateReport::of(&Evidence { registered, rule, ..of_builds(sides(0.0)) });
         assert_eq!(report.exit_code, report.outcome as u8);
         report
     };
@@ -275,7 +277,8 @@ fn what_builds_register_is_in_the_verdict() {
     assert_eq!(new.outcome, Outcome::Inconclusive);
     let text = crate::gate::text(&new, None);
     assert!(text.contains("\nundecided: tracepoint sys_exit (x): no load reached it"), "{text}");
-    let failed = report(60.0, None).with_hooks(HookReport::default(), &rule);
+    let registered = Some(HookReport::default());
+    let failed = GateReport::of(&Evidence { registered, ..of_builds(sides(60.0)) });
     assert_eq!(failed.outcome, Outcome::Fail, "hooks make nothing better");
 }
 
@@ -362,7 +365,8 @@ fn operations_that_fail_in_a_later_run_alone_are_not_compared() {
             });
             run.recording.loads = vec![serde_json::from_value(load).unwrap()];
         }
-        GateReport::of(gate(Sides::new(&sides[0], &sides[1], allowed, false), &Rule::default()))
+        let allowed = allowed.to_vec();
+        GateReport::of(&Evidence { runs: sides, allowed, ..Evidence::default() })
     };
     let refused = of(500, &[]);
     assert_eq!(refused.outcome, Outcome::NotComparable, "{}", refused.summary);
@@ -390,7 +394,8 @@ fn operations_that_fail_otherwise_are_not_compared() {
             let load: profiler_load::LoadRun = serde_json::from_value(load).unwrap();
             side.iter_mut().for_each(|run| run.recording.loads = vec![load.clone()]);
         }
-        GateReport::of(gate(Sides::new(&sides[0], &sides[1], allowed, false), &Rule::default()))
+        let allowed = allowed.to_vec();
+        GateReport::of(&Evidence { runs: sides, allowed, ..Evidence::default() })
     };
     let refused = of(&[], &[("EPERM", 500)], &[]);
     assert_eq!(refused.outcome, Outcome::NotComparable);
@@ -418,10 +423,7 @@ fn a_hook_more_is_the_cause_of_what_operations_take_more() {
             run.recording.driver_costs[0].within = Some(within);
         }
     }
-    let words = |[base, candidate]: &[Vec<Run>; 2]| {
-        let gate = gate(Sides::new(base, candidate, &[], false), &Rule::default());
-        GateReport::of(gate).without(LeftOut::default()).causes.iter().map(Cause::words).collect()
-    };
+    let words = |runs: &[Vec<Run>; 2]| judged(runs).causes.iter().map(Cause::words).collect();
     let found: Vec<String> = words(&sides);
     let expected = "hook, a handler in the candidate alone, takes 270.0 instructions a call: below +70.0, itself +200.0; \
                     reaches operation of connect +12.05 % (6972.1 to 7812.1, +570.0 of it around handlers)";

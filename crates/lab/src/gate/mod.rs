@@ -15,16 +15,16 @@ use super::session::{Reach, Session};
 use super::subject::Subject;
 use super::{KernelBuilds, builds, cache, private_folder, snapshots};
 use crate::prepare::{self, changed_defaults};
-use profiler_base::error::{Failure, exit};
+use profiler_base::error::{Failure, bail, exit};
 use profiler_base::progress::Progress;
 use profiler_base::text::{listed, phrases};
-use profiler_export::verdict::{GateReport, LeftOut};
+use profiler_export::verdict::{Evidence, LeftOut};
 use profiler_kernel::hooks::Hook;
 use profiler_load::PrivateFolder;
 use profiler_load::profile::{Library, LoadProfile};
 use profiler_recording::unlike::What;
 use profiler_recording::{Meter, Recording, Series, Tool};
-use profiler_verdict::{self as verdict, HookReport, Rule, Run, Sides};
+use profiler_verdict::{HookReport, Rule, Run};
 use rounds::Rounds;
 
 /// Two builds to compare.
@@ -44,6 +44,10 @@ pub struct Options {
     pub cache: Option<PathBuf>,
     /// Leave out loads that run nothing that differs between the builds.
     pub changed_only: bool,
+    /// What may differ between the runs of both.
+    pub allowed: Vec<What>,
+    /// The last release, if it is measured beside the candidate.
+    pub release: Vec<Subject>,
     /// A release is compared with the candidate, too, under each load that is made, or the candidate's runs will be one.
     pub has_release: bool,
 }
@@ -54,6 +58,33 @@ impl Options {
         let pairs: Vec<(&Path, &Path)> = self.pairs().collect();
         let is_each = self.lab.subjects.iter().all(|of| of.len() == pairs.len());
         Changed::between(pairs).filter(|_| is_each)
+    }
+
+    /// What there is to judge if nothing has `changed`, and no figure is wanted all the same.
+    pub fn equal(&self, changed: Option<&Changed>, rule: &Rule) -> Option<Evidence> {
+        let changed = changed.filter(|changed| changed.is_nothing() && !self.needs_all(rule))?;
+        Some(Evidence {
+            changed: Some(changed.words()),
+            is_equal: true,
+            left_out: Some(LeftOut::default()),
+            rule: rule.clone(),
+            ..Evidence::default()
+        })
+    }
+
+    /// Whether figures are wanted of what does not differ, too. What loads the driver, or with which parameters, may change each run;
+    /// budgets, a release and a new baseline are of each.
+    fn needs_all(&self, rule: &Rule) -> bool {
+        let [base, candidate] = &self.own_params;
+        base != candidate || self.has_release || !rule.budgets.is_empty()
+    }
+
+    /// What is measured of the release beside the candidate.
+    fn beside_release(&self) -> Self {
+        let mut beside = Self { out: None, ..self.clone() };
+        beside.lab.subjects[0] = std::mem::take(&mut beside.release);
+        beside.own_params[0].clear();
+        beside
     }
 
     /// The builds of a driver for one kernel each.
@@ -85,19 +116,6 @@ fn target_of(file: &Path) -> Option<(String, Option<String>)> {
     prepare::inspect(file).ok().map(|module| (module.name, module.built_for))
 }
 
-/// What was measured, and what that says.
-#[derive(Debug)]
-pub struct Decision {
-    /// The verdict.
-    pub report: GateReport,
-    /// The candidate's runs, with the handlers that are judged.
-    pub candidate: Vec<Run>,
-    /// All runs of the baseline and of the candidate, with all handlers.
-    pub known: [Vec<Recording>; 2],
-    /// The rule, with what the loads did not reach.
-    pub rule: Rule,
-}
-
 /// What is to be measured.
 pub struct Planned {
     options: Options,
@@ -113,6 +131,8 @@ pub struct Planned {
     cached: Vec<Cached>,
     /// Why there is none, where one was asked for.
     no_cache: Option<String>,
+    /// The release and the candidate, if that is a build.
+    beside_release: Option<Box<Planned>>,
 }
 
 /// The baseline's runs on a kernel.
@@ -140,7 +160,14 @@ impl Planned {
         options.lab.check()?;
         let folder = private_folder("profiler-gate-")?;
         let benches = builds::of_kernels(&options.lab, folder.path())?;
-        let (cached, no_cache) = (Vec::new(), None);
+        let beside_release = match options.release[..] {
+            [] => None,
+            _ => {
+                let beside = options.beside_release();
+                let changed = beside.changed();
+                Some(Box::new(Self::of(beside, changed)?))
+            }
+        };
         let mut planned = Self {
             options,
             changed,
@@ -148,8 +175,9 @@ impl Planned {
             measured,
             _folder: folder,
             benches,
-            cached,
-            no_cache,
+            cached: Vec::new(),
+            no_cache: None,
+            beside_release,
         };
         if let Some(folder) = &planned.options.cache {
             match planned.cached(folder) {
@@ -216,11 +244,14 @@ impl Planned {
         if let Some(why) = &self.no_cache {
             text.push_str(&format!("cache     none: {why}\n"));
         }
+        if let Some(beside) = &self.beside_release {
+            text.push_str(&format!("beside the release, in addition\n{}", beside.text()));
+        }
         text
     }
 
     /// Whether runs of another plan's baseline are runs of this one's.
-    pub fn has_baseline_of(&self, other: &Self) -> bool {
+    fn has_baseline_of(&self, other: &Self) -> bool {
         let keys = [self, other].map(|of| {
             let keys = (0..of.benches.len()).map(|number| of.key(number));
             keys.collect::<Result<Vec<_>, _>>().ok()
@@ -228,16 +259,12 @@ impl Planned {
         keys[0].is_some() && keys[0] == keys[1]
     }
 
-    /// What differs between the builds, if general loads that call nothing of it are left out. What loads the driver, or with which
-    /// parameters, may change each run; budgets are of each.
+    /// What differs between the builds, if general loads that call nothing of it are left out.
     fn changed_alone(&self, rule: &Rule) -> Option<&Changed> {
-        let [base, candidate] = &self.options.own_params;
         self.changed.as_ref().filter(|changed| {
             self.measured != self.session
                 && !changed.functions.is_empty()
-                && base == candidate
-                && !self.options.has_release
-                && rule.budgets.is_empty()
+                && !self.options.needs_all(rule)
         })
     }
 
@@ -261,43 +288,44 @@ impl Planned {
         })
     }
 
-    /// Measures what is not `known` of both builds and judges them.
+    /// Measures both builds, and then the release and the candidate.
     ///
     /// # Errors
     /// If a VM fails, or recordings cannot be written; what there is is written.
-    pub fn decide(
+    pub fn measure(&self, rule: Rule, progress: &mut Progress) -> Result<Evidence, Failure> {
+        let (mut evidence, [baseline, candidate]) =
+            self.measure_but(Default::default(), rule, progress)?;
+        if let Some(beside) = &self.beside_release {
+            progress.say("beside the release");
+            // A release that is the baseline was measured.
+            let release = if beside.has_baseline_of(self) { baseline } else { Vec::new() };
+            let rule = evidence.rule.beside_release();
+            let (of_release, _) = beside.measure_but([release, candidate], rule, progress)?;
+            evidence.release = Some(Box::new(of_release));
+        }
+        Ok(evidence)
+    }
+
+    /// Measures what is not `known` of both builds; with what is known then: all runs with all handlers.
+    fn measure_but(
         &self,
-        allowed: &[What],
-        rule: Rule,
         known: [Vec<Recording>; 2],
+        rule: Rule,
         progress: &mut Progress,
-    ) -> Result<Decision, Failure> {
-        // Parameters of one build alone are what was asked for.
-        let own = self.options.own_params.iter().any(|params| !params.is_empty());
-        let allowed: Vec<What> =
-            allowed.iter().copied().chain(own.then_some(What::Parameters)).collect();
-        let mut rounds = Rounds::new(self, &allowed, rule, known, progress);
+    ) -> Result<(Evidence, [Vec<Recording>; 2]), Failure> {
+        let mut rounds = Rounds::new(self, rule, known, progress);
         let measured = rounds.all();
         if let Some(out) = &self.options.out {
             keep(out, &self.benches, &rounds.runs)?;
         }
         measured?;
-        let Rounds {
-            rule, reach, registered, alike, failed, runs: [base, candidate], known, ..
-        } = rounds;
+        let Rounds { rule, reach, registered, alike, failed, runs, known, .. } = rounds;
         let kernels: Vec<Option<&str>> = (0..reach.len()).map(|at| self.kernel(at)).collect();
         let mut left_out = left_out(reach.into_iter().zip(kernels), registered.as_ref());
         left_out.failed.extend(failed.into_values().map(|failure| failure.message));
         if !self.session.has_general() {
-            let what = "general operations, as --handler names handlers";
-            left_out.not_judged.push(what.to_owned());
+            left_out.not_judged.push("general operations, as --handler names handlers".to_owned());
         }
-        let sides = Sides::new(&base, &candidate, &allowed, false);
-        let mut report = GateReport::of(verdict::gate(sides, &rule)).without(left_out);
-        if let Some(registered) = registered {
-            report = report.with_hooks(registered, &rule);
-        }
-        let defaults = self.options.changed_defaults().into_values().collect();
         let changed = self.words().map(|words| match alike.is_empty() {
             true => words,
             false => format!(
@@ -305,11 +333,20 @@ impl Planned {
                 listed(&Vec::from_iter(alike))
             ),
         });
-        let mut report = GateReport { changed, defaults, ..report };
-        if let Some(why) = &self.no_cache {
-            report.notes.push(format!("the baseline's runs are not kept for the next gate: {why}"));
-        }
-        Ok(Decision { report, candidate, known, rule })
+        let no_cache = self.no_cache.as_ref();
+        let evidence = Evidence {
+            runs,
+            allowed: self.options.allowed.clone(),
+            rule,
+            changed,
+            defaults: Some(self.options.changed_defaults().into_values().collect()),
+            registered,
+            left_out: Some(left_out),
+            note: no_cache
+                .map(|why| format!("the baseline's runs are not kept for the next gate: {why}")),
+            ..Evidence::default()
+        };
+        Ok((evidence, known))
     }
 
     /// Keeps the baseline's runs for the next candidate. Without a place for them the gate goes on.
@@ -333,10 +370,10 @@ impl Planned {
         let params = &self.options.lab.params[1];
         for Run { name, recording } in release {
             if let Some(why) = unlike(recording, &kernels, module, params) {
-                let text = format!(
+                bail!(
+                    NOT_COMPARABLE,
                     "not comparable with the release {name}: {why}; measure the release anew, or name its .ko"
                 );
-                return Err(Failure::new(exit::NOT_COMPARABLE, text));
             }
         }
         Ok(())

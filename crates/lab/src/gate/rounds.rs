@@ -15,7 +15,6 @@ use profiler_base::error::{Failure, exit};
 use profiler_base::progress::Progress;
 use profiler_base::text::listed;
 use profiler_load::BuiltinKind;
-use profiler_recording::unlike::What;
 use profiler_recording::{Recording, SeriesPosition};
 use profiler_verdict::{
     self as verdict, FIRST_PLACEMENTS, HookReport, MOST_PLACEMENTS, Rule, Run, Side, Sides,
@@ -24,7 +23,6 @@ use profiler_verdict::{
 /// What was measured so far.
 pub(super) struct Rounds<'a> {
     planned: &'a Planned,
-    allowed: &'a [What],
     progress: &'a mut Progress,
     /// With what the loads do not reach.
     pub(super) rule: Rule,
@@ -49,13 +47,12 @@ impl<'a> Rounds<'a> {
     /// What is planned, of which this is `known` of both builds.
     pub(super) fn new(
         planned: &'a Planned,
-        allowed: &'a [What],
         rule: Rule,
         known: [Vec<Recording>; 2],
         progress: &'a mut Progress,
     ) -> Self {
         let (reach, registered, alike, failed, runs) = Default::default();
-        Self { planned, allowed, progress, rule, reach, registered, alike, failed, runs, known }
+        Self { planned, progress, rule, reach, registered, alike, failed, runs, known }
     }
 
     /// Measures each kernel until the placements agree about the limits of the rule.
@@ -188,7 +185,7 @@ impl<'a> Rounds<'a> {
             let of_kernel = runs.filter(|it| it.recording.host.kernel_release.as_ref() == release);
             of_kernel.cloned().collect::<Vec<_>>()
         });
-        Sides::new(&base, &candidate, self.allowed, false)
+        Sides::new(&base, &candidate, &self.planned.options.allowed, false)
             .map_or_else(|_| Parts::new(), |sides| verdict::open_parts(&sides, &self.rule))
     }
 

@@ -52,21 +52,20 @@ impl Outputs {
         match self.format {
             Format::Json => data_to_stdout(&indented(report))?,
             Format::Markdown => to_stdout(&export::document(report).markdown())?,
-            Format::Text if self.annotations => {
-                let text = export::text(report, stdout_width());
-                to_stdout(&(text + &export::annotations(report)))?;
+            Format::Text => {
+                let mut text = export::text(report, stdout_width());
+                text.extend(self.annotations.then(|| export::annotations(report)));
+                to_stdout(&text)?;
             }
-            Format::Text => to_stdout(&export::text(report, stdout_width()))?,
         }
         if let Some(path) = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|it| !it.is_empty()) {
             append(Path::new(&path), &export::document(report).markdown())?;
         }
         if report.outcome != Outcome::Pass {
-            let kept = match &self.new_baseline {
-                Some(file) => format!("; {} is unchanged", file.path().display()),
-                None => String::new(),
-            };
-            let text = export::conclusion(report.outcome, &report.sentence()) + &kept;
+            let mut text = export::conclusion(report.outcome, &report.sentence());
+            if let Some(file) = &self.new_baseline {
+                text += &format!("; {} is unchanged", file.path().display());
+            }
             return Err(Failure::new(report.exit_code, text));
         }
         if let Some(file) = self.new_baseline {
