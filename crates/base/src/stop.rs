@@ -109,13 +109,13 @@ mod tests {
         let stop = StopSignal::new();
         let sleeper = {
             let stop = stop.clone();
-            std::thread::spawn(move || stop.sleep_until(Instant::now() + Duration::from_secs(60)))
+            std::thread::spawn(move || stop.sleep_until(Instant::now() + Duration::from_secs(600)))
         };
         std::thread::sleep(Duration::from_millis(50));
         let stopped = Instant::now();
         stop.stop(StopReason::Interrupted);
         assert!(!sleeper.join().unwrap());
-        assert!(stopped.elapsed() < Duration::from_secs(1), "took {:?}", stopped.elapsed());
+        assert!(stopped.elapsed() < Duration::from_secs(60), "took {:?}", stopped.elapsed());
     }
 
     #[test]

@@ -104,7 +104,7 @@ mod tests {
         assert!(text.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{text}");
         let begun = Instant::now();
         (0..5_000).for_each(|_| notifier.alive("again", true));
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(60));
         assert!(Notifier::new(OsStr::new("/nowhere/notify")).is_err());
     }
 }

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::program::PATIENCE;
+
 /// A keeper of a process that there never was: what it waits for is the end of its input alone.
 fn keeper() -> Child {
     let namespace = fs::read_link("/proc/self/ns/pid").unwrap();
@@ -49,7 +51,7 @@ fn a_keeper_ends_with_its_input_and_with_nothing_else() {
         } else {
             drop(input);
         }
-        let patience = Instant::now() + Duration::from_secs(120);
+        let patience = Instant::now() + PATIENCE;
         let status = loop {
             if let Some(status) = keeper.try_wait().unwrap() {
                 break status;

@@ -13,7 +13,7 @@ use profiler_load::{LoadRun, LoadSpec, LoadStatus};
 use profiler_recording::{Recording, Series};
 use tempfile::TempDir;
 
-use crate::program::{wait_for, wait_measuring};
+use crate::program::{PATIENCE, wait_for, wait_measuring};
 
 /// A folder that everybody may look into, with a link to the program: what runs from there, or has the
 /// folder for its temporary files, is this test's.
@@ -217,7 +217,7 @@ fn a_load_of_root_runs_as_nobody_and_another_as_oneself() {
 
 /// As many kinds of loads as there are that leave something while they run.
 const LEAVING: &str =
-    "--builtin open,write,rmdir,execve,ptrace,accept,dns,setsid --workers 2 --duration 60s";
+    "--builtin open,write,rmdir,execve,ptrace,accept,dns,setsid --workers 2 --duration 600s";
 
 #[test]
 fn nothing_is_left_of_loads_however_they_end() {
@@ -308,7 +308,7 @@ fn repetitions_that_are_interrupted_keep_what_was_measured() {
     scene.assert_nothing_left();
 
     // Without a whole run before it, what there is of the first is kept.
-    let mut run = scene.start("--builtin kill --duration 60s --repeat 5");
+    let mut run = scene.start("--builtin kill --duration 600s --repeat 5");
     let said = wait_measuring(run.stderr.take().unwrap());
     std::thread::sleep(Duration::from_millis(100));
     signal(&run, Signal::SIGTERM);
@@ -338,10 +338,11 @@ fn repetitions_end_with_a_load_that_fails() {
 fn a_signal_at_any_moment_of_the_start_ends_the_run() {
     let scene = Scene::new();
     for half_ms in 0..80 {
-        let mut run = scene.start("--builtin nanosleep --duration 60s");
+        // Longer than it is waited for: it must not end by itself.
+        let mut run = scene.start("--builtin nanosleep --duration 3600s");
         std::thread::sleep(Duration::from_micros(500 * half_ms));
         signal(&run, Signal::SIGTERM);
-        let patience = Instant::now() + Duration::from_secs(120);
+        let patience = Instant::now() + PATIENCE;
         while run.try_wait().unwrap().is_none() {
             assert!(Instant::now() < patience, "SIGTERM after {half_ms} half ms is lost");
             std::thread::sleep(Duration::from_millis(5));

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use crate::common::{handler, measure};
-use crate::program::profiler;
+use crate::program::{PATIENCE, profiler};
 use crate::serve_state::{build, state};
 
 /// A server; it ends with this.
@@ -36,7 +36,7 @@ impl Server {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.at).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
@@ -377,7 +377,7 @@ fn a_slow_head_is_cut_off() {
     let mut stream = server.connect();
     let began = Instant::now();
     let mut closed = false;
-    while !closed && began.elapsed() < Duration::from_secs(120) {
+    while !closed && began.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(200));
         closed = stream.write_all(b"G").is_err();
     }

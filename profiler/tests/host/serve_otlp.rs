@@ -306,11 +306,12 @@ fn a_collector_that_hangs_or_babbles_is_a_failure() {
     );
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(b"220 mail ESMTP\r\n").unwrap();
-    drop(stream);
-    wait_for("a failure", || pushing.counts.borrow().failed == 1);
+    // Before the next push can begin.
     let began = Instant::now();
+    drop(stream);
+    wait_for("a failure", || pushing.counts.borrow().failed >= 1);
     let _silent = listener.accept().unwrap();
-    wait_for("another", || pushing.counts.borrow().failed == 2);
+    wait_for("another", || pushing.counts.borrow().failed >= 2);
     let time = began.elapsed();
     assert!(Duration::from_secs(1) < time, "it does not wait for an answer: {time:?}");
 }

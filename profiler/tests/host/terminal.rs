@@ -162,18 +162,18 @@ fn a_reader_may_go_at_any_moment_of_a_run() {
 /// For `env`: whoever runs the tests may have the signal ignored.
 const HEARS_HANGUP: [&str; 2] = ["--default-signal=HUP", env!("CARGO_BIN_EXE_profiler")];
 
-/// A run that measures, for a minute.
+/// A run that measures, for ten minutes.
 fn measuring(mut command: Command) -> (TempDir, PathBuf, Child) {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("run.json");
-    command.args(LOAD).args(["--duration", "60s", "--json"]).arg(&json);
+    command.args(LOAD).args(["--duration", "600s", "--json"]).arg(&json);
     let child = command.spawn().unwrap();
     (folder, json, child)
 }
 
 fn assert_interrupted(json: &Path) {
     let recording = Recording::read(json).unwrap();
-    assert!(recording.interrupted && recording.window_ns < 55_000_000_000);
+    assert!(recording.interrupted && recording.window_ns < 590_000_000_000);
     assert_eq!(recording.warnings[0].code, "interrupted");
     let by = StopReason::Interrupted;
     assert_eq!(recording.loads[0].outcome.status, LoadStatus::Stopped { by });

@@ -253,7 +253,7 @@ mod tests {
         // A zombie is no living child.
         let killed = Instant::now();
         while is_found().is_some() {
-            assert!(killed.elapsed() < Duration::from_secs(10));
+            assert!(killed.elapsed() < Duration::from_secs(60));
         }
         child.wait().unwrap();
     }
