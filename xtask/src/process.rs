@@ -8,8 +8,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-pub(crate) use profiler_vm::files::{copy, create_dir, read, remove_dir, rename, write};
-pub(crate) use profiler_vm::text;
+pub(crate) use profiler_system::files::{copy, create_dir, read, remove_dir, rename, write};
+pub(crate) use profiler_system::text;
 
 use crate::stop;
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use profiler_vm::durable;
+use profiler_system::durable;
 use tempfile::NamedTempFile;
 
 use crate::error::{Failure, exit};

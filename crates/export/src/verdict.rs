@@ -253,8 +253,7 @@ impl Evidence {
             Some(of) if !of.failed.is_empty() || !has_handlers && !self.is_equal => Inconclusive,
             _ => Pass,
         };
-        let of_release = release.map_or(Pass, |release| release.outcome);
-        let all = [gate.outcome, of_hooks, of_left_out, of_release];
+        let all = [gate.outcome, of_hooks, of_left_out, release.map_or(Pass, |it| it.outcome)];
         let from_best = [Pass, Inconclusive, TooFewRuns, NotComparable, Fail];
         from_best.into_iter().rfind(|it| all.contains(it)).unwrap_or_default()
     }

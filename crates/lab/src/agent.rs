@@ -15,7 +15,7 @@ use std::sync::Arc;
 use object::LittleEndian;
 use object::elf::DT_NEEDED;
 use object::read::elf::{ElfFile64, ProgramHeader as _};
-use profiler_vm::find_program;
+use profiler_system::find_program;
 use sha2::{Digest as _, Sha256};
 
 use super::installs::Installs;

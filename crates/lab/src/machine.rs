@@ -14,7 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt as _, FdMapping};
-use profiler_vm::{Accel, Arch, KernelImage, Trouble, caught_signal, is_trouble, search_path};
+use profiler_system::{caught_signal, search_path};
+use profiler_vm::{Accel, Arch, KernelImage, Trouble, is_trouble};
 use serde_json::{Value, json};
 
 use super::initramfs::{self, guest_program};

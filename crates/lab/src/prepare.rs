@@ -13,7 +13,7 @@ use std::process::Command;
 
 use memchr::{memchr, memmem};
 use object::{Object as _, ObjectKind, ObjectSection as _};
-use profiler_vm::{durable, find_program};
+use profiler_system::{durable, find_program};
 
 use profiler_base::atomic_file;
 use profiler_base::error::{Failure, bail, exit};

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use profiler_vm::caught_signal;
+use profiler_system::caught_signal;
 use serde_json::{Deserializer, Value, json};
 
 /// How long one look for a message takes, after which a signal is seen.

@@ -8,7 +8,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use profiler_vm::{KernelImage, catch_signals, find_program};
+use profiler_system::{catch_signals, find_program};
+use profiler_vm::KernelImage;
 use serde::{Deserialize, Serialize};
 
 use super::cache::{self, touch};

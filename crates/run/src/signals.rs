@@ -35,7 +35,7 @@ impl Signals {
     pub(super) fn new() -> Result<Self, Failure> {
         let mut all = vec![Signal::SIGINT, Signal::SIGTERM];
         // Not under `nohup`.
-        if !profiler_vm::hangup_is_ignored() {
+        if !profiler_system::hangup_is_ignored() {
             all.push(Signal::SIGHUP);
         }
         let mut streams = Vec::new();

@@ -12,7 +12,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl::get_dumpable;
 
 use crate::Arch;
-use crate::files::failed;
+use profiler_system::files::failed;
 
 #[cfg(fuzzing)]
 #[path = "../../../fuzz/src/hooks/image.rs"]

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Result;
-use profiler_vm::{Accel, Arch, KernelImage, search_path};
+use profiler_system::search_path;
+use profiler_vm::{Accel, Arch, KernelImage};
 
 use crate::cli::VmArgs;
 use crate::paths;

@@ -22,7 +22,7 @@ use crate::setup::{self, Part};
 use crate::stop;
 use crate::testbed::{self, Variant};
 
-pub(crate) use profiler_vm::quote;
+pub(crate) use profiler_system::quote;
 
 impl VmArgs {
     /// A shell script in a VM with two CPUs, for ten minutes at most.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use profiler_vm::find_program;
+use profiler_system::find_program;
 
 use super::changed::Changed;
 use super::installs::Installs;

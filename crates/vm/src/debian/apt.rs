@@ -10,7 +10,7 @@ use nix::unistd::{Uid, User, geteuid};
 
 use super::command::output;
 use crate::Arch;
-use crate::files::{create_dir, failed, write};
+use profiler_system::files::{create_dir, failed, write};
 
 /// apt with lists and downloads of its own.
 #[derive(Debug)]

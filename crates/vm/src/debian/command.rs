@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 /// `NetworkDown`, perhaps, what else failed.
 pub(super) fn output(command: &mut Command) -> io::Result<(String, String)> {
     const TAIL: usize = 8;
-    let text = crate::text(command);
+    let text = profiler_system::text(command);
     // What a program says is searched for known words.
     let output = command.env("LC_ALL", "C").stdin(Stdio::null()).output().map_err(|error| {
         let needed = "install apt, dpkg and kmod, or what has bsdtar (libarchive-tools)";

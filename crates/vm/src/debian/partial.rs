@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::command::output;
-use crate::durable;
-use crate::files::{create_dir, failed, remove_dir};
+use profiler_system::durable;
+use profiler_system::files::{create_dir, failed, remove_dir};
 
 /// Packages on their way to a folder. They are in a folder beside it, which the next one empties if this process is
 /// killed, so there must be only one at a time; dropped before [`place`](Self::place), it leaves nothing.

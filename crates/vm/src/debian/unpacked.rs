@@ -8,8 +8,8 @@ use std::process::Command;
 
 use super::command::output;
 use super::partial::Partial;
-use crate::files::{create_dir, failed, read, write};
-use crate::search_path;
+use profiler_system::files::{create_dir, failed, read, write};
+use profiler_system::search_path;
 
 /// The packages a kernel was unpacked from; written last, so its presence means complete.
 const STAMP: &str = "packages.txt";
