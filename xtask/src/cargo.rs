@@ -55,7 +55,7 @@ fn build(more: &[&str]) -> Result<PathBuf> {
 /// features by what is built together. Optimised, because a debug build is slow under TCG.
 pub(crate) const TESTED: &str = "--profile tested --workspace --exclude profiler-ebpf --locked";
 
-/// More of cargo's arguments, for the unit tests. They compile each crate a second time in any case: without optimisation that
+/// More of cargo's arguments, for the unit tests. They compile each crate again in any case: without optimisation that
 /// takes a quarter of the time, and their arithmetic is checked; dependencies stay as they are. Of the programs, xtask alone has unit tests.
 pub(crate) const UNIT_TESTS: &str = "--lib --bin xtask --test pairing \
     --config profile.tested.opt-level=0 \

@@ -22,7 +22,7 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// AddressSanitizer. The library takes three times as long to compile with it, too long for `cargo xtask test`.
+/// AddressSanitizer. The program takes three times as long to compile with it, too long for `cargo xtask test`.
 const SANITIZER: &str = "-Zsanitizer=address";
 
 /// With an explicit target, build scripts and macros are not instrumented.

@@ -8,7 +8,7 @@ use super::plan::RunSpec;
 use profiler_recording::Recording;
 use profiler_verdict as verdict;
 
-/// A run. By default it is counted alone, with the driver, and its figures are all wanted.
+/// A run. By default it is alone, with the driver, and its figures are all wanted.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Job {
     /// Its name where a module is measured under several loads: the `part` of its recordings' places.

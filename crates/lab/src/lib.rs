@@ -67,7 +67,7 @@ use subject::Build;
 /// A folder for temporary files whose name begins with `prefix`, which is removed however this program ends.
 ///
 /// # Errors
-/// With [`exit::BAD_OUTPUT`], if it cannot be created.
+/// If it cannot be created.
 pub fn private_folder(prefix: &str) -> Result<PrivateFolder, Failure> {
     let parent = std::env::temp_dir();
     PrivateFolder::new(&parent, prefix, &ProfilerProgram::default())

@@ -577,7 +577,7 @@ pub(super) fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<Option<u64
 }
 
 /// Calls for which the kernel had no room to follow them to their exit, of a link made by
-/// [`attach_multi`]; `None` on kernels that do not report it.
+/// many functions; `None` on kernels that do not report it.
 ///
 /// # Errors
 /// What the kernel said.

@@ -1,7 +1,7 @@
 //! The one artefact: everything that a run measured, and on what.
 //!
 //! Reports, comparisons and gates read a [`Recording`] and nothing else. In a file it is JSON, laid
-//! down in `schema/recording-v1.schema.json`. All durations are whole nanoseconds. Figures of handlers are in
+//! down in `profiler/schema/recording-v1.schema.json`. All durations are whole nanoseconds. Figures of handlers are in
 //! the unit of the recording's `meter`, so the names of their fields have none. Counts and sums are integers up to 2^64 - 1: readers that turn JSON numbers into floating point lose digits
 //! beyond 2^53.
 //!

@@ -3,7 +3,7 @@
 use super::placement::{Figures, Pair, pairs, placed, placed_tail};
 use super::{Calls, ChangeRecord, Observed, Part, Run, Statistic};
 use profiler_base::stats::{self, Block, Bounds, Change};
-use profiler_load::{BuiltinKind, LoadOutcome, LoadSpec, LoadStatus};
+use profiler_recording::loads::{BuiltinKind, LoadOutcome, LoadSpec, LoadStatus};
 use profiler_recording::{DriverCost, HandlerRecording, Meter, Percentile};
 
 /// Confidence of each bound.

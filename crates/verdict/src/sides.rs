@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Design;
 use profiler_base::terminal::clean;
 use profiler_base::text::listed;
-use profiler_load::{BuiltinKind, LoadStatus};
+use profiler_recording::loads::{BuiltinKind, LoadStatus};
 use profiler_recording::unlike::{Difference, Use, What, differences, failing_otherwise};
 use profiler_recording::warning::{Code, SHED};
 use profiler_recording::{Clock, DriverCost, HandlerRecording, Meter, Recording};

@@ -1,4 +1,4 @@
-//! A part of `profiler` for the fuzzer alone.
+//! A part of `profiler-probe` for the fuzzer alone.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use super::format::Layout;
 use super::page;
 use super::pairing::Pairing;
 use super::stream::{Look, Sink as _};
-use crate::probe::{Precision, ProbeError};
+use crate::{Precision, ProbeError};
 
 /// What [`Layout::read`] asks for, by kernel.
 const FILES: [&str; 3] = ["header_page", "funcgraph_entry", "funcgraph_exit"];

@@ -1,4 +1,4 @@
-//! A part of `profiler` for the fuzzer alone.
+//! A part of `profiler-lab` for the fuzzer alone.
 
 use super::bpf_lines::BpfLines;
 use super::files::dependencies;

@@ -1,4 +1,4 @@
-//! A part of `profiler` for the fuzzer alone.
+//! A part of `profiler-load` for the fuzzer alone.
 
 use std::fs;
 use std::path::PathBuf;

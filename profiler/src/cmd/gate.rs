@@ -15,7 +15,6 @@ use profiler_export::verdict::{Evidence, GateReport};
 use profiler_lab as lab;
 use profiler_lab::gate::{Options, Planned};
 use profiler_lab::subject::Subject;
-use profiler_recording::unlike::What;
 use profiler_verdict::{HookReport, Rule, Run};
 
 use output::Outputs;
@@ -47,7 +46,9 @@ pub fn run(args: &GateArgs) -> Result<(), Failure> {
         evidence.release = Some(Box::new(of_runs(&args.sides, [release, candidate], rule)));
     }
     let report = GateReport::of(&evidence);
-    let [_, candidate] = evidence.runs;
+    let candidate = std::mem::take(&mut evidence.runs[1]);
+    // Recordings are large.
+    drop(evidence);
     outputs.write(&report, candidate)
 }
 
@@ -149,19 +150,15 @@ fn options(args: &GateArgs, files: &Files) -> Result<Options, Failure> {
     check_parameters(&lab, module_params, [baseline_params, candidate_params])?;
     let release = Subject::all(release_builds(args), &guests.agent.agent_file)?;
     release.iter().try_for_each(|subject| subject.check_parameters(module_params))?;
-    let own_params = [baseline_params.clone(), candidate_params.clone()];
-    let mut allowed = args.sides.allow_different.clone();
-    // Parameters of one build alone are what was asked for.
-    allowed.extend((own_params != [""; 2]).then_some(What::Parameters));
     Ok(Options {
         lab,
         handlers: args.builds.handlers.clone(),
         module_params: module_params.clone(),
-        own_params,
+        own_params: [baseline_params.clone(), candidate_params.clone()],
         out: args.builds.out.clone(),
         cache: args.builds.cache.clone(),
         changed_only: args.builds.changed_only,
-        allowed,
+        allowed: args.sides.allow_different.clone(),
         release,
         has_release: !args.release.is_empty() || args.update_baseline.is_some(),
     })

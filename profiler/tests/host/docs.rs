@@ -111,7 +111,7 @@ fn links_lead_to_files_and_headings() {
 #[test]
 fn paths_lead_to_files() {
     const FOLDERS: [&str; 6] =
-        ["docs/", "ltp-profiles/", "profiler/", "crates/common/", "profiler-ebpf/", "xtask/"];
+        ["docs/", "ltp-profiles/", "profiler/", "crates/", "profiler-ebpf/", "xtask/"];
     let mut found = 0;
     for document in documents() {
         for quoted in prose(&document).split('`').skip(1).step_by(2) {

@@ -1,4 +1,4 @@
-//! The library and the program on this machine: no test needs privileges or a kernel of its own; those are in `tests/vm`. `lab_in_vm` boots VMs.
+//! The crates and the program on this machine: no test needs privileges or a kernel of its own; those are in `tests/vm`. `lab_in_vm` boots VMs.
 //!
 //! All run in one process, on several threads: what changes the environment, limits, signals or the folder is done in a
 //! program that the test starts.

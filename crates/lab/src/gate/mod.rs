@@ -44,7 +44,7 @@ pub struct Options {
     pub cache: Option<PathBuf>,
     /// Leave out loads that run nothing that differs between the builds.
     pub changed_only: bool,
-    /// What may differ between the runs of both.
+    /// What else may differ between the runs of both.
     pub allowed: Vec<What>,
     /// The last release, if it is measured beside the candidate.
     pub release: Vec<Subject>,
@@ -70,6 +70,12 @@ impl Options {
             rule: rule.clone(),
             ..Evidence::default()
         })
+    }
+
+    /// What may differ between the runs of both: parameters of one build alone are what was asked for.
+    fn allowed(&self) -> Vec<What> {
+        let own = (self.own_params != [""; 2]).then_some(What::Parameters);
+        self.allowed.iter().copied().chain(own).collect()
     }
 
     /// Whether figures are wanted of what does not differ, too. What loads the driver, or with which parameters, may change each run;
@@ -300,8 +306,18 @@ impl Planned {
             // A release that is the baseline was measured.
             let release = if beside.has_baseline_of(self) { baseline } else { Vec::new() };
             let rule = evidence.rule.beside_release();
-            let (of_release, _) = beside.measure_but([release, candidate], rule, progress)?;
-            evidence.release = Some(Box::new(of_release));
+            // A hook that one of the builds lacks is not turned on in the other.
+            let [own, other] = [self, beside].map(|of| &of.options.lab.params[1]);
+            let candidate = if own == other { candidate } else { Vec::new() };
+            match beside.measure_but([release, candidate], rule, progress) {
+                Ok((of_release, _)) => evidence.release = Some(Box::new(of_release)),
+                // What was measured before is judged.
+                Err(failure) if failure.code == exit::LAB_FAILED => {
+                    let left_out = evidence.left_out.get_or_insert_default();
+                    left_out.failed.push(format!("the release: {}", failure.message));
+                }
+                Err(failure) => return Err(failure),
+            }
         }
         Ok(evidence)
     }
@@ -336,7 +352,7 @@ impl Planned {
         let no_cache = self.no_cache.as_ref();
         let evidence = Evidence {
             runs,
-            allowed: self.options.allowed.clone(),
+            allowed: self.options.allowed(),
             rule,
             changed,
             defaults: Some(self.options.changed_defaults().into_values().collect()),

@@ -185,7 +185,7 @@ impl<'a> Rounds<'a> {
             let of_kernel = runs.filter(|it| it.recording.host.kernel_release.as_ref() == release);
             of_kernel.cloned().collect::<Vec<_>>()
         });
-        Sides::new(&base, &candidate, &self.planned.options.allowed, false)
+        Sides::new(&base, &candidate, &self.planned.options.allowed(), false)
             .map_or_else(|_| Parts::new(), |sides| verdict::open_parts(&sides, &self.rule))
     }
 

@@ -201,6 +201,41 @@ fn each_change_fails_for_its_reason_alone() {
     assert_eq!(passed.defaults, ["nobody_reads_it: new, 0 by default"]);
 }
 
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn a_release_is_measured_beside_the_candidate() {
+    let folder = tempfile::tempdir().unwrap();
+    let [release, build] = ['0', 'd'].map(|digit| build(folder.path(), digit));
+    let json = folder.path().join("gate.json");
+    let gate = || -> GateReport {
+        let mut command = profiler();
+        command.arg("gate").args([&build, &build]).arg("--release").arg(&release);
+        command.args(["--release-limit", "1%", "--handler", "connect_*", "--quiet"]);
+        command.arg("--kernel").arg(given("PROFILER_LAB_KERNEL")).arg("--json").arg(&json);
+        let output = command.output().unwrap();
+        println!("{}{}", text(&output.stdout), text(&output.stderr));
+        serde_json::from_slice(&fs::read(&json).unwrap()).unwrap()
+    };
+    let passes = |report: &GateReport| report.lines.iter().all(|it| it.verdict == Verdict::Pass);
+    let report = gate();
+    assert_eq!(report.exit_code, exit::REGRESSION, "{}", report.summary);
+    assert!(passes(&report), "{:#?}", report.lines);
+    let beside = report.release.unwrap().lines;
+    let failed = beside.iter().find(|it| (&*it.handler, it.verdict) == (HANDLER, Verdict::Fail));
+    assert!(failed.unwrap().evidence.contains("+67.0 in one"), "{beside:#?}");
+
+    // The kernel compares the checksum of each symbol that a module takes from it.
+    let mut bytes = fs::read(&release).unwrap();
+    let symbol = bytes.windows(14).position(|it| it == b"module_layout\0").unwrap();
+    bytes[symbol - 8] ^= 1;
+    fs::write(&release, bytes).unwrap();
+    let report = gate();
+    assert_eq!(report.exit_code, exit::INCONCLUSIVE, "{}", report.summary);
+    assert!(passes(&report) && report.release.is_none(), "{report:#?}");
+    let [failed] = &report.left_out.unwrap().failed[..] else { panic!("the release alone") };
+    assert!(failed.starts_with("the release: "), "{failed}");
+}
+
 /// `connect` and `bind` share a guest.
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
