@@ -222,7 +222,7 @@ fn a_release_is_measured_beside_the_candidate() {
     assert!(passes(&report), "{:#?}", report.lines);
     let beside = report.release.unwrap().lines;
     let failed = beside.iter().find(|it| (&*it.handler, it.verdict) == (HANDLER, Verdict::Fail));
-    assert!(failed.unwrap().evidence.contains("+67.0 in one"), "{beside:#?}");
+    assert!(failed.unwrap().evidence.contains("+67.0 in each"), "{beside:#?}");
 
     // The kernel compares the checksum of each symbol that a module takes from it.
     let mut bytes = fs::read(&release).unwrap();
