@@ -10,9 +10,9 @@ use profiler_lab::changed::Changed;
 use profiler_lab::counts::{Code, Counts, Function, Node};
 use profiler_lab::exact;
 use profiler_lab::lines::Lines;
+use profiler_lab::prepare;
 use profiler_lab::registered::Registered;
 use profiler_lab::symbols::Symbols;
-use profiler_lab::prepare;
 
 use crate::lab_counts::BARE;
 

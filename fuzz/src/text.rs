@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use profiler_load::profile::{LoadProfile, Origin};
 use profiler::serve::config::Config;
 use profiler::serve::control::{Released, Request};
 use profiler::serve::expose::Format;
 use profiler::serve::status::Status;
 use profiler_base::toml_file::BadToml;
+use profiler_load::profile::{LoadProfile, Origin};
 use profiler_verdict::Rule;
 
 fn utf8(bytes: &[u8], take: impl FnOnce(&str)) {

@@ -1,6 +1,6 @@
 //! Fuzzing of every parser: `fuzz/` holds the targets, a small corpus of each, and in its README the modules that they reach.
 //! libFuzzer's instrumentation is flags of stable Rust, AddressSanitizer's is one that stable compilers take with
-//! `RUSTC_BOOTSTRAP`; so neither nightly nor cargo-fuzz is needed. `cargo fuzz` works in that folder, too.
+//! `RUSTC_BOOTSTRAP`; so neither nightly nor cargo-fuzz is needed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,11 +18,11 @@ const README: &str = include_str!("../../fuzz/README.md");
 const PROGRAM: &str = "parsers";
 
 /// Coverage counters and comparisons for libFuzzer, as cargo-fuzz has them.
-const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// AddressSanitizer. The program takes three times as long to compile with it, too long for `cargo xtask test`.
+/// AddressSanitizer. The program takes three times as long to compile with it.
 const SANITIZER: &str = "-Zsanitizer=address";
 
 /// With an explicit target, build scripts and macros are not instrumented.
@@ -44,41 +44,27 @@ pub(crate) fn targets() -> Vec<&'static str> {
     rows("## Targets").map(|row| row[0].trim_matches('`')).collect()
 }
 
-/// How the targets are built.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Build {
-    /// Without optimisation: compiled in half the time, for half as many inputs a second.
-    Quick,
-    Optimised,
-    Sanitized,
-}
-
 /// Builds the targets; gives their program.
-pub(crate) fn build(how: Build) -> Result<PathBuf> {
-    let (folder, profile, more) = match how {
-        Build::Quick => ("fuzz", "dev", ""),
-        Build::Optimised => ("fuzz", "release", ""),
-        Build::Sanitized => ("fuzz-address", "release", SANITIZER),
-    };
+fn build(sanitize: bool) -> Result<PathBuf> {
+    let (folder, more) = if sanitize { ("fuzz-address", SANITIZER) } else { ("fuzz", "") };
     let target = paths::target().join(folder);
     let mut cargo = Command::new("cargo");
-    // Not --locked: the file there follows the dependencies of the profiler, which change without it.
-    cargo.args(["build", "--profile", profile, "--quiet", "--target", TRIPLE]);
+    cargo.args(["build", "--locked", "--profile", "fuzz", "--quiet", "--target", TRIPLE]);
+    cargo.args(["--package", "profiler-fuzz", "--features", "libfuzzer"]);
     cargo.arg("--target-dir").arg(&target);
-    cargo.env("RUSTFLAGS", format!("{FLAGS} {more}")).current_dir(paths::fuzz());
-    if how == Build::Sanitized {
+    cargo.env("RUSTFLAGS", format!("{FLAGS} {more}")).current_dir(paths::root());
+    if sanitize {
         cargo.env("RUSTC_BOOTSTRAP", "1");
     }
     println!("build: fuzz targets");
     process::run(&mut cargo)?;
-    let built = if how == Build::Quick { "debug" } else { "release" };
-    Ok(target.join(TRIPLE).join(built).join(PROGRAM))
+    Ok(target.join(TRIPLE).join("fuzz").join(PROGRAM))
 }
 
 /// Builds the targets, and runs those of the arguments, or all if there are none, one after another.
 pub(crate) fn run_each(args: &FuzzArgs) -> Result<()> {
     setup::ensure(&[setup::PARSERS])?;
-    let program = build(if args.sanitize { Build::Sanitized } else { Build::Optimised })?;
+    let program = build(args.sanitize)?;
     for target in targets() {
         if args.targets.is_empty() || args.targets.iter().any(|name| name == target) {
             println!("fuzz: {target}: {}", run(&program, target, args.seconds)?);
@@ -89,7 +75,7 @@ pub(crate) fn run_each(args: &FuzzArgs) -> Result<()> {
 
 /// Runs one target for a number of seconds; new inputs are kept below `target/`. A finding is an
 /// error, with the input that shows it.
-pub(crate) fn run(program: &Path, target: &str, seconds: u32) -> Result<String> {
+fn run(program: &Path, target: &str, seconds: u32) -> Result<String> {
     let out = paths::target().join("fuzz").join("run").join(target);
     let corpus = out.join("corpus");
     let artifacts = out.join("findings");
@@ -165,7 +151,9 @@ mod tests {
         for part in ["profiler/src", "crates"] {
             for path in process::files_below(&root.join(part)).unwrap() {
                 let file = path.strip_prefix(root).unwrap().to_str().unwrap();
-                let is_code = file.ends_with(".rs") && !file.ends_with("tests.rs");
+                let is_code = file.ends_with(".rs")
+                    && !file.ends_with("tests.rs")
+                    && !file.ends_with("fuzzing.rs");
                 assert!(
                     !is_code || listed.contains(file) || !reads(root, file),
                     "{file} reads bytes: name it in fuzz/README.md, at the target that runs its parser or with the \
@@ -177,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_program_has_the_targets_of_the_readme_and_each_has_a_corpus() {
-        let text = process::read(&paths::fuzz().join("src/main.rs")).unwrap();
+        let text = process::read(&paths::fuzz().join("src/lib.rs")).unwrap();
         let names =
             text.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.split('"').next());
         assert_eq!(names.collect::<Vec<_>>(), targets());

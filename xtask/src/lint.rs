@@ -17,8 +17,8 @@ pub(crate) fn run() -> Result<()> {
     // `--all-targets` leaves the VM tests out, because they have `test = false`.
     for task in [
         "fmt --all --check",
-        "clippy --quiet --locked --all-targets -- --deny warnings",
-        "clippy --quiet --locked --package profiler --test vm -- --deny warnings",
+        "clippy --quiet --locked --profile tested --all-targets -- --deny warnings",
+        "clippy --quiet --locked --profile tested --package profiler --test vm -- --deny warnings",
     ] {
         println!("lint: cargo {task}");
         process::run(Command::new("cargo").args(task.split(' ')).current_dir(paths::root()))?;

@@ -30,7 +30,7 @@ pub(crate) fn arm64() -> PathBuf {
     target().join("arm64")
 }
 
-/// The fuzz targets with their corpora: a crate and workspace of its own.
+/// The fuzz targets with their corpora.
 pub(crate) fn fuzz() -> PathBuf {
     root().join("fuzz")
 }

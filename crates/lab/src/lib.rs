@@ -14,8 +14,7 @@ pub mod changed;
 pub mod counts;
 pub mod exact;
 mod files;
-#[cfg(fuzzing)]
-#[path = "../../../fuzz/src/hooks/lab.rs"]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod gate;
 pub mod guest;

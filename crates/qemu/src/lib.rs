@@ -16,6 +16,8 @@ mod arch;
 mod arm64;
 mod count;
 mod files;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod report;
 mod symbols;
 mod x86;

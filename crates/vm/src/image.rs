@@ -14,8 +14,7 @@ use nix::sys::prctl::get_dumpable;
 use crate::Arch;
 use profiler_system::files::failed;
 
-#[cfg(fuzzing)]
-#[path = "../../../fuzz/src/hooks/image.rs"]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 
 /// Where the setup header of a bzImage says what it is (Documentation/arch/x86/boot.rst).

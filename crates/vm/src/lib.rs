@@ -11,5 +11,5 @@ mod image;
 pub use arch::{Accel, Arch};
 pub use console::{Trouble, is_fault, is_trouble};
 pub use image::KernelImage;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub use image::fuzzing;

@@ -27,8 +27,7 @@ use prost::Message as _;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-#[cfg(fuzzing)]
-#[path = "../../../fuzz/src/hooks/otlp.rs"]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 
 use super::expose::{

@@ -32,7 +32,6 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use crate::cargo;
 use crate::cli::{TestArgs, VmArgs};
 use crate::ebpf;
-use crate::fuzz::{self, Build};
 use crate::paths;
 use crate::process;
 use crate::series::Series;
@@ -51,10 +50,6 @@ const HOST: &str = "host";
 
 /// The place of builds.
 const BUILD: &str = "build";
-
-/// The place of fuzzing, and how long each parser is fuzzed: for mistakes that a few inputs show.
-const FUZZ: &str = "fuzz";
-const FUZZ_SECONDS: u32 = 2;
 
 /// Size of the imported trace, and how many times as fast as the script the import must be at least: `cargo xtask bench --import` asks
 /// for more of a release.
@@ -184,12 +179,8 @@ fn jobs(
             Ok(())
         }));
     }
-    if on_host {
-        jobs.push(Job::new(FUZZ, |_, report| fuzzed(report)));
-    }
     side_by_side::run(&jobs, report);
     agreement(&boots, report);
-    jobs.retain(|job| job.place != FUZZ);
     again::run(&jobs, report)
 }
 
@@ -204,26 +195,15 @@ fn agent() -> Result<()> {
     process::run(Command::new("make").arg("-C").arg(agent_folder()).arg("-sf").arg(rules))
 }
 
-/// Builds and fuzzes each parser.
-fn fuzzed(report: &mut Report) -> Result<()> {
-    let Some(program) = report.step(FUZZ, "build", fuzz::build(Build::Quick)) else {
-        return Ok(());
-    };
-    for target in fuzz::targets() {
-        let figures = report.step(FUZZ, target, fuzz::run(&program, target, FUZZ_SECONDS));
-        figures.iter().for_each(|figures| println!("fuzz: {target}: {figures}"));
-    }
-    Ok(())
-}
-
 /// The tests that need neither root nor a kernel of their own: all, or those of these names.
 fn host_tests(only: &[String], report: &mut Report) -> Result<()> {
     println!("test: on this machine");
-    for which in [cargo::UNIT_TESTS, "--test host", "--doc"] {
+    let host = ["--test", "host"].map(str::to_owned).to_vec();
+    for which in [cargo::unit_tests()?, host, vec!["--doc".to_owned()]] {
         // They check times, beside VMs that do not.
         let mut cargo = Command::new("nice");
         cargo.args(["-n", "-10", "cargo", "test"]);
-        cargo.args(cargo::TESTED.split(' ')).args(which.split(' '));
+        cargo.args(cargo::TESTED.split(' ')).args(&which);
         // Ignored tests need programs, which are installed here. Those of the lab run beside the other boots.
         cargo.args(["--no-fail-fast", "--", "--include-ignored", "--skip", lab::TESTS]);
         if !only.is_empty() {
@@ -242,8 +222,8 @@ fn host_tests(only: &[String], report: &mut Report) -> Result<()> {
             // It did not build, or a test binary died.
             let why = format!("`{}` failed: {status}", process::text(&cargo));
             report.add(HOST, "cargo test", Status::NotRun(why));
-        } else if endings.is_empty() && only.is_empty() && which != "--doc" {
-            report.add(HOST, which, Status::NotRun("no test ran".to_owned()));
+        } else if endings.is_empty() && only.is_empty() && which[0] != "--doc" {
+            report.add(HOST, &which[0], Status::NotRun("no test ran".to_owned()));
         }
     }
     Ok(())

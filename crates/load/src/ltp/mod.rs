@@ -8,8 +8,7 @@
 
 mod destructive;
 mod direct;
-#[cfg(fuzzing)]
-#[path = "../../../../fuzz/src/hooks/ltp.rs"]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod runtest;
 

@@ -20,8 +20,7 @@
 mod calls;
 mod filter;
 mod format;
-#[cfg(fuzzing)]
-#[path = "../../../../fuzz/src/hooks/ftrace.rs"]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod journal;
 mod page;

@@ -1,8 +1,9 @@
-//! What the guest says to the plugin in QEMU.
+//! What the guest says to the plugin in QEMU, for the fuzzer alone.
+#![allow(clippy::expect_used)] // A panic is a finding.
 
 use crate::arch::Kind;
-use crate::count::{Block, Counter, Event, Sums};
 use crate::arm64;
+use crate::count::{Block, Counter, Event, Sums};
 use crate::symbols;
 use crate::x86;
 
@@ -35,6 +36,7 @@ const PLACES: [u32; 16] = [
     0xc0000000, 0xc0000010, 0xc0000100, 0xc0000110, 0xc0000200, 0xc0000300, 0xc0000310, 0,
 ];
 
+/// The file of symbols.
 pub fn symbols(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     for arch in [&x86::ARCH, &arm64::ARCH] {

@@ -1,4 +1,5 @@
 //! A part of `profiler-probe` for the fuzzer alone.
+#![allow(clippy::expect_used)] // A panic is a finding.
 
 use std::sync::LazyLock;
 
@@ -14,7 +15,7 @@ const FILES: [&str; 3] = ["header_page", "funcgraph_entry", "funcgraph_exit"];
 
 macro_rules! text {
     ($file:literal) => {
-        include_str!(concat!("../../../crates/probe/src/ftrace/samples/", $file))
+        include_str!(concat!("samples/", $file))
     };
 }
 
@@ -47,11 +48,7 @@ pub fn layout(bytes: &[u8]) {
     let mut texts = TEXTS[1];
     texts[usize::from(*first % 3)] = text;
     if let Ok(layout) = read(texts) {
-        through(
-            &layout,
-            include_bytes!("../../../crates/probe/src/ftrace/samples/6.1/cpu0.page"),
-            true,
-        );
+        through(&layout, include_bytes!("samples/6.1/cpu0.page"), true);
     }
 }
 

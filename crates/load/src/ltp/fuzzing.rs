@@ -1,4 +1,5 @@
 //! A part of `profiler-load` for the fuzzer alone.
+#![allow(clippy::expect_used)] // A panic is a finding.
 
 use std::fs;
 use std::path::PathBuf;

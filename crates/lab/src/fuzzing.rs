@@ -1,4 +1,5 @@
 //! A part of `profiler-lab` for the fuzzer alone.
+#![allow(clippy::expect_used)] // A panic is a finding.
 
 use super::bpf_lines::BpfLines;
 use super::files::dependencies;
