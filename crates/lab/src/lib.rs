@@ -22,7 +22,6 @@ pub mod guest;
 pub mod hooks;
 mod initramfs;
 mod installs;
-mod job;
 pub mod kernel;
 pub mod kernels;
 pub mod lines;
@@ -54,7 +53,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use profiler_vm::KernelImage;
 
 use boots::Boots;
-use job::Job;
+use plan::Job;
 use profiler_base::error::Failure;
 use profiler_base::progress::Progress;
 use profiler_base::text::plural;

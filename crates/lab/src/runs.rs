@@ -5,6 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::iter::repeat;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -15,10 +16,9 @@ use super::agent::Agent;
 use super::bpf_lines::BpfLines;
 use super::counts::{self, Counts};
 use super::files;
-use super::job::Job;
 use super::lines::Lines;
 use super::machine::{Machine, MachineError, Spec, Start, value};
-use super::plan::{CountedHandler, RunSpec};
+use super::plan::{CountedHandler, Job, RunSpec};
 use super::pool::parallel;
 use super::snapshots::{self, Base};
 use super::subject::Build;
@@ -67,8 +67,6 @@ pub(super) struct Task<'a> {
     placement: u32,
     /// The jobs that share a guest, the most first.
     pub(super) guests: Vec<&'a [Job]>,
-    /// The build there, once a machine has it.
-    installed: OnceLock<Result<Installed, Failure>>,
 }
 
 /// The guests of both builds that are `wanted`, under each placement.
@@ -83,7 +81,7 @@ pub(super) fn tasks(
             let mut guests: Vec<&[Job]> =
                 groups(jobs).filter(|guest| wanted(side, placement, guest)).collect();
             guests.sort_by_key(|guest| Reverse(guest.len()));
-            tasks.push(Task { side, placement, guests, installed: OnceLock::new() });
+            tasks.push(Task { side, placement, guests });
         }
     }
     tasks.retain(|task| !task.guests.is_empty());
@@ -148,66 +146,45 @@ impl<'a> Lab<'a> {
 
     /// Does these tasks; `on_run` is called at the start of each run. What was complete before a failure is kept.
     pub(super) fn measure(&self, tasks: &[Task<'_>], on_run: &(dyn Fn() + Sync)) -> Measured {
+        let jobs = self.options.jobs();
         let mut measured = Measured::default();
         let without = match self.without(tasks, &mut measured.failed) {
             Ok(without) => without,
             Err(failure) => return Measured { failure: Some(failure), ..measured },
         };
         for tasks in tasks.chunks(CHUNK) {
-            let (done, failure) = parallel(&steps(tasks), self.options.jobs(), |step| match step {
-                Step::Install(task) => self.installed(task).map(|_| Vec::new()),
-                Step::Run(tasks, guest) => self.in_turn(tasks, guest, &without, on_run),
+            let (installed, not_installed) = parallel(tasks, jobs, |task| {
+                Ok((self.install(task.side, task.placement)?, &task.guests))
             });
-            for (side, run) in done.into_iter().flatten() {
-                match run {
-                    Ok(recording) => measured.runs[side as usize].push(recording),
-                    // One placement stands for all.
-                    Err((load, failed)) => drop(measured.failed.entry(load).or_insert(failed)),
+            let guests: Vec<(&Installed, &[Job])> = installed
+                .iter()
+                .flat_map(|(build, guests)| guests.iter().map(move |guest| (build, *guest)))
+                .collect();
+            let (done, not_run) = parallel(&guests, jobs, |(build, guest)| {
+                guest.iter().for_each(|_| on_run());
+                Ok((build.side, self.run(build, guest, &without)?))
+            });
+            for (side, runs) in done {
+                for run in runs {
+                    match run {
+                        Ok(recording) => measured.runs[side as usize].push(recording),
+                        // One placement stands for all.
+                        Err((load, failed)) => drop(measured.failed.entry(load).or_insert(failed)),
+                    }
                 }
             }
-            measured.failure = failure;
-            for installed in tasks.iter().filter_map(|task| task.installed.get()).flatten() {
+            for (build, _) in &installed {
                 // Else they go with the folder of all, as agents do that further placements begin from.
-                if installed.placement > 0 || !self.is_agent(installed.side) {
-                    let _ = fs::remove_dir_all(&installed.folder);
+                if build.placement > 0 || !self.is_agent(build.side) {
+                    let _ = fs::remove_dir_all(&build.folder);
                 }
             }
+            measured.failure = not_installed.or(not_run);
             if measured.failure.is_some() {
                 break;
             }
         }
         measured
-    }
-
-    /// The build of a task, which is installed once.
-    fn installed<'t>(&self, task: &'t Task<'_>) -> Result<&'t Installed, Failure> {
-        let installed = task.installed.get_or_init(|| self.install(task.side, task.placement));
-        installed.as_ref().map_err(Failure::clone)
-    }
-
-    /// One run for each job on the builds of each of these tasks; none on the next where [nothing is
-    /// called](Job::only_if_called) that differs.
-    fn in_turn(
-        &self,
-        tasks: &[Task<'_>],
-        guest: &[Job],
-        without: &Without,
-        on_run: &(dyn Fn() + Sync),
-    ) -> Result<Vec<(Side, Ran)>, Failure> {
-        let mut runs: Vec<(Side, Ran)> = Vec::new();
-        for task in tasks {
-            guest.iter().for_each(|_| on_run());
-            let mut before = guest.iter().zip(&runs);
-            let is_wanted = runs.is_empty()
-                || before
-                    .any(|(job, (_, run))| run.as_ref().map_or(true, |it| job.is_called_in(it)));
-            // The step that installs it says why there is none.
-            if is_wanted && let Ok(installed) = self.installed(task) {
-                let more = self.run(installed, guest, without)?;
-                runs.extend(more.into_iter().map(|run| (task.side, run)));
-            }
-        }
-        Ok(runs)
     }
 
     fn of(&self, side: Side) -> &OfBuild<'a> {
@@ -407,14 +384,22 @@ impl<'a> Lab<'a> {
                        `profiler doctor`";
             return Err(lab_failed(&at, why));
         }
-        let mut without = without.get(&key(group)).into_iter().flatten().copied();
-        let recordings = group.iter().zip(counted).map(|(job, counted)| {
-            let without = if job.cost { without.next().flatten() } else { None };
-            match failure_of(&build.given, &of_build, job, &counted.loads) {
-                Some(failed) => Ok(Err(failed)),
-                None => self.recording(installed, job, counted, handlers.clone(), without).map(Ok),
-            }
-        });
+        let without = without.get(&key(group)).into_iter().flatten().copied();
+        let without = without.chain(repeat(None));
+        let recordings =
+            group.iter().zip(counted).zip(without).map(
+                |((job, counted), without)| match failure_of(
+                    &build.given,
+                    &of_build,
+                    job,
+                    &counted.loads,
+                ) {
+                    Some(failed) => Ok(Err(failed)),
+                    None => {
+                        self.recording(installed, job, counted, handlers.clone(), without).map(Ok)
+                    }
+                },
+            );
         recordings.collect()
     }
 
@@ -461,8 +446,8 @@ impl<'a> Lab<'a> {
         Ok(recording)
     }
 
-    /// Instructions of an operation without the driver, of each job whose cost is wanted, by group; kept with the base snapshot.
-    /// None of those whose load `failed`.
+    /// Instructions of an operation without the driver, of each group with a job whose cost is wanted. None of those whose load
+    /// `failed`.
     fn without(
         &self,
         tasks: &[Task<'_>],
@@ -474,42 +459,51 @@ impl<'a> Lab<'a> {
             with_cost.map(|group| (key(group), *group)).collect();
         let wanted = Vec::from_iter(wanted);
         let (found, failure) = parallel(&wanted, self.options.jobs(), |(key, group)| {
-            let kept = self.base.folder.join(format!("without-{key}"));
-            let known = fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());
-            if let Some(known) = known {
-                return Ok((key.clone(), known, Vec::new()));
-            }
-            let loads = group_name(group);
-            let at = "without the driver";
-            let name = format!("without-{loads}");
-            // Kept for all of them.
-            let group: Vec<Job> =
-                group.iter().map(|job| Job { left_out: false, ..job.clone() }).collect();
-            let counted = self.count((at, &name), &self.base.folder, &group, "")?;
-            let (mut each, mut failed) = (Vec::new(), Vec::new());
-            for (job, counted) in group.iter().zip(&counted).filter(|(job, _)| job.cost) {
-                let failure = failure_of(at, at, job, &counted.loads);
-                let operation =
-                    failure.is_none().then(|| exact::operation(&counted.counts, &job.run));
-                let operation = operation.transpose();
-                let operation =
-                    operation.map_err(|why| lab_failed(&format!("{at}, {loads}"), &why))?;
-                each.push(operation.map(|(_, instructions)| instructions));
-                failed.extend(failure);
-            }
-            // Without a place for it the next gate counts it again, and where a load failed, says so again.
-            if failed.is_empty() {
-                let text = serde_json::to_vec(&each).unwrap_or_default();
-                let _ = OutputFile::open(&kept).and_then(|file| file.commit(&text));
-            }
-            Ok((key.clone(), each, failed))
+            Ok((key.clone(), self.count_without(key, group)?))
         });
-        let by_group = found.into_iter().map(|(key, each, more)| {
+        let mut without = Without::new();
+        for (key, (each, more)) in found {
             failed.extend(more);
-            (key, each)
-        });
-        let by_group = by_group.collect();
-        failure.map_or(Ok(by_group), Err)
+            without.insert(key, each);
+        }
+        failure.map_or(Ok(without), Err)
+    }
+
+    /// The same of a group, by its job, and the loads that failed; kept with the base snapshot.
+    fn count_without(
+        &self,
+        key: &str,
+        group: &[Job],
+    ) -> Result<(Vec<Option<f64>>, Vec<FailedLoad>), Failure> {
+        let kept = self.base.folder.join(format!("without-{key}"));
+        let known = fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        if let Some(known) = known {
+            return Ok((known, Vec::new()));
+        }
+        let (at, loads) = ("without the driver", group_name(group));
+        // Kept for all of them.
+        let group: Vec<Job> =
+            group.iter().map(|job| Job { left_out: false, ..job.clone() }).collect();
+        let of = (at, &*format!("without-{loads}"));
+        let counted = self.count(of, &self.base.folder, &group, "")?;
+        let (mut each, mut failed) = (vec![None; group.len()], Vec::new());
+        for ((job, counted), each) in group.iter().zip(&counted).zip(&mut each) {
+            match failure_of(at, at, job, &counted.loads) {
+                _ if !job.cost => {}
+                Some(failure) => failed.push(failure),
+                None => {
+                    let operation = exact::operation(&counted.counts, &job.run)
+                        .map_err(|why| lab_failed(&format!("{at}, {loads}"), &why))?;
+                    *each = Some(operation.1);
+                }
+            }
+        }
+        // Without a place for it the next gate counts it again, and where a load failed, says so again.
+        if failed.is_empty() {
+            let text = serde_json::to_vec(&each).unwrap_or_default();
+            let _ = OutputFile::open(&kept).and_then(|file| file.commit(&text));
+        }
+        Ok((each, failed))
     }
 }
 
@@ -519,7 +513,7 @@ type FailedLoad = (String, Failure);
 /// A run, if no load of it failed.
 type Ran = Result<Recording, FailedLoad>;
 
-/// Instructions of an operation without the driver, of each job of a group that wants them, by the group's [key](key).
+/// Instructions of an operation without the driver, of each job of a group if it wants them, by the group's [key](key).
 type Without = HashMap<String, Vec<Option<f64>>>;
 
 /// That of a job on a build, if a load of it failed; `at` is where it did.
@@ -537,37 +531,6 @@ fn failure_of(build: &str, at: &str, job: &Job, loads: &[LoadRun]) -> Option<Fai
 /// The jobs that share a restore.
 fn groups(jobs: &[Job]) -> impl Iterator<Item = &[Job]> {
     jobs.chunk_by(|one, next| one.guest == next.guest)
-}
-
-impl Task<'_> {
-    /// Whether a guest's runs of this and of the `other` task are made in turn.
-    fn is_in_turn(&self, other: Option<&Self>, guest: &[Job]) -> bool {
-        guest.iter().any(|job| job.only_if_called.is_some())
-            && other.is_some_and(|it| it.placement == self.placement && it.guests.contains(&guest))
-    }
-}
-
-/// What a machine is started for.
-enum Step<'a> {
-    Install(&'a Task<'a>),
-    /// Jobs on the builds of these tasks, one after the other.
-    Run(&'a [Task<'a>], &'a [Job]),
-}
-
-/// All steps of these tasks, in an order in which no CPU waits: each build is installed before the runs of the one before it begin.
-fn steps<'a>(tasks: &'a [Task<'a>]) -> Vec<Step<'a>> {
-    let mut steps = Vec::from_iter(tasks.first().map(Step::Install));
-    for (at, task) in tasks.iter().enumerate() {
-        let (before, next) = (at.checked_sub(1).map(|at| &tasks[at]), tasks.get(at + 1));
-        steps.extend(next.map(Step::Install));
-        for guest in &task.guests {
-            if !task.is_in_turn(before, guest) {
-                let builds = 1 + usize::from(task.is_in_turn(next, guest));
-                steps.push(Step::Run(&tasks[at..at + builds], guest));
-            }
-        }
-    }
-    steps
 }
 
 /// A name for a group by its loads, which no other group has.

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::changed::Changed;
-use super::job::Job;
-use super::plan::RunSpec;
+use super::plan::{Job, RunSpec};
 use super::record::plain;
 use super::registered::Registered;
 use super::settings::{has_cost, is_slow, waits};

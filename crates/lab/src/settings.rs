@@ -6,8 +6,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use super::agent::Agent;
-use super::job::Job;
-use super::plan::{Length, RunSpec};
+use super::plan::{Job, Length, RunSpec};
 use super::subject::{Subject, agent_beside};
 use profiler_base::error::{Failure, exit};
 use profiler_load::BuiltinKind;

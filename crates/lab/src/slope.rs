@@ -1,6 +1,6 @@
 //! Runs of one load with more and more to walk over.
 
-use super::job::Job;
+use super::plan::Job;
 use super::{Measured, Options, builds, private_folder, run_with_progress};
 use profiler_base::error::{Failure, exit};
 use profiler_base::progress::Progress;

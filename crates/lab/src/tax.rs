@@ -6,8 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::agent::Agent;
-use super::job::Job;
-use super::plan::Length;
+use super::plan::{Job, Length};
 use super::session::Session;
 use super::subject::{self, Subject};
 use super::{Options, builds, has_cost, private_folder, run_with_progress};

@@ -265,15 +265,6 @@ impl Planned {
         keys[0].is_some() && keys[0] == keys[1]
     }
 
-    /// What differs between the builds, if general loads that call nothing of it are left out.
-    fn changed_alone(&self, rule: &Rule) -> Option<&Changed> {
-        self.changed.as_ref().filter(|changed| {
-            self.measured != self.session
-                && !changed.functions.is_empty()
-                && !self.options.needs_all(rule)
-        })
-    }
-
     /// What differs between the builds, and what is left out therefore.
     fn words(&self) -> Option<String> {
         let words = self.changed.as_ref()?.words();
@@ -335,26 +326,19 @@ impl Planned {
             keep(out, &self.benches, &rounds.runs)?;
         }
         measured?;
-        let Rounds { rule, reach, registered, alike, failed, runs, known, .. } = rounds;
+        let Rounds { rule, reach, registered, failed, runs, known, .. } = rounds;
         let kernels: Vec<Option<&str>> = (0..reach.len()).map(|at| self.kernel(at)).collect();
         let mut left_out = left_out(reach.into_iter().zip(kernels), registered.as_ref());
         left_out.failed.extend(failed.into_values().map(|failure| failure.message));
         if !self.session.has_general() {
             left_out.not_judged.push("general operations, as --handler names handlers".to_owned());
         }
-        let changed = self.words().map(|words| match alike.is_empty() {
-            true => words,
-            false => format!(
-                "{words}; under {} the baseline alone, which calls nothing of that there",
-                listed(&Vec::from_iter(alike))
-            ),
-        });
         let no_cache = self.no_cache.as_ref();
         let evidence = Evidence {
             runs,
             allowed: self.options.allowed(),
             rule,
-            changed,
+            changed: self.words(),
             defaults: Some(self.options.changed_defaults().into_values().collect()),
             registered,
             left_out: Some(left_out),
