@@ -11,7 +11,6 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use memchr::{memchr, memmem};
 use object::{Object as _, ObjectKind, ObjectSection as _};
 use profiler_system::{durable, find_program};
 
@@ -21,6 +20,7 @@ use profiler_base::text::listed;
 use profiler_kernel::btf::{BTF_FOLDER, Btf};
 use profiler_kernel::module;
 use profiler_run::args::PrepareArgs;
+use profiler_vm::banner;
 
 pub use defaults::{changed_defaults, defaults};
 
@@ -277,19 +277,6 @@ fn unsigned_length(bytes: &[u8]) -> usize {
 fn section<'a>(elf: &'a [u8], name: &str) -> Option<&'a [u8]> {
     object::File::parse(elf).ok()?.section_by_name(name)?.data().ok()
 }
-
-/// Release of the kernel that a vmlinux is, by its `linux_banner` (init/version.c). BTF itself has none.
-fn banner(vmlinux: &[u8]) -> Option<&str> {
-    const START: &[u8] = b"Linux version ";
-    memmem::find_iter(vmlinux, START).find_map(|at| {
-        let text = &vmlinux[at + START.len()..];
-        let release = &text[..memchr(b' ', &text[..text.len().min(MAX_RELEASE)])?];
-        release.first()?.is_ascii_digit().then(|| str::from_utf8(release).ok()).flatten()
-    })
-}
-
-/// Bytes of a release, and the space after it: `__NEW_UTS_LEN` of the kernel's uts.h.
-const MAX_RELEASE: usize = 65;
 
 /// The kernel's BTF out of a raw file or of a vmlinux.
 fn raw_btf<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a [u8], Failure> {

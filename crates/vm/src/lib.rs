@@ -10,6 +10,6 @@ mod image;
 
 pub use arch::{Accel, Arch};
 pub use console::{Trouble, is_fault, is_trouble};
-pub use image::KernelImage;
 #[cfg(fuzzing)]
 pub use image::fuzzing;
+pub use image::{KernelImage, banner};
