@@ -103,7 +103,7 @@ impl<'a> Boots<'a> {
         // The history of a placement is made once.
         let placement = if order == 0 && self.base.is_some() { boot } else { 0 };
         let install = Install { placement, modules, agent: None };
-        wire::Job::Measure { install, module: name.clone(), run: self.options.run.clone() }
+        wire::Job::Measure { install, run: self.options.run.clone() }
     }
 
     /// A machine whose guest is up and stopped.

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::changed::Changed;
 use super::plan::{Job, RunSpec};
@@ -13,7 +12,7 @@ use profiler_base::text::{listed, plural};
 use profiler_load::BuiltinKind;
 use profiler_load::profile::LoadProfile;
 use profiler_recording::{Meter, Recording};
-use profiler_verdict::{FIRST_PLACEMENTS, HandlerRule, Limit, Limits, MOST_PLACEMENTS, Statistic};
+use profiler_verdict::{HandlerRule, Limit, Limits, MOST_PLACEMENTS, Statistic};
 
 /// The loads that share a guest, in this order: those that run the same code of the kernel, which QEMU translates once then. `mount`
 /// comes first, as it needs root, which the process of the others gives up; loads in which all need it have a guest of their own. A load of no list has a guest of its own. General loads share
@@ -62,14 +61,6 @@ const OPERATIONS_IF_LONG: u64 = 200;
 
 /// The same of the load that has the kernel patch its code. LKRG reads all of that code each time, which is 75 million instructions.
 const OPERATIONS_IF_PATCHED: u64 = 1;
-
-/// Seconds of a CPU that a run takes, an installation and a boot, for the expected time. They are of one machine: another is as fast
-/// as its last boot was.
-const SECONDS_A_RUN: f64 = 0.2;
-const SECONDS_A_RUN_IF_SLOW: f64 = 0.7;
-const SECONDS_A_RUN_IF_GENERAL: f64 = 0.06;
-const SECONDS_AN_INSTALLATION: f64 = 0.8;
-const SECONDS_A_BOOT: f64 = 8.0;
 
 /// The number of the guest that a load is counted in, and its place there.
 fn guest(kind: BuiltinKind) -> (usize, usize) {
@@ -292,16 +283,8 @@ impl Session {
         jobs.collect()
     }
 
-    /// The plan for a reader. On so many of the kernels baseline runs are `cached`, and so many have a snapshot; `boot` is how long
-    /// the last boot took here, if there was one.
-    pub fn text(
-        &self,
-        kernels: &[&str],
-        cached: usize,
-        snapshots: usize,
-        side_by_side: u32,
-        boot: Option<Duration>,
-    ) -> String {
+    /// The plan for a reader. On so many of the kernels baseline runs are `cached`, and so many have a snapshot.
+    pub fn text(&self, kernels: &[&str], cached: usize, snapshots: usize) -> String {
         let [loads, general] = [false, true].map(|general| -> Vec<&str> {
             let loads = self.loads.iter().filter(|load| load.is_general() == general);
             loads.map(|load| load.kind.name()).collect()
@@ -331,8 +314,6 @@ impl Session {
         let kinds: Vec<BuiltinKind> = self.loads.iter().map(|load| load.kind).collect();
         let guests: BTreeSet<usize> = kinds.iter().map(|kind| guest(*kind).0).collect();
         let sides = 2 * kernels.len() - cached;
-        let slowness = boot.map_or(1.0, |boot| boot.as_secs_f64() / SECONDS_A_BOOT);
-        let usual = expected(&kinds, sides, side_by_side) + boots as f64 * SECONDS_A_BOOT;
         let handlers = match self.handlers.len() {
             0 => "all that are installed".to_owned(),
             count => format!("{count}: {}", listed(&Vec::from_iter(&self.handlers))),
@@ -340,17 +321,14 @@ impl Session {
         format!(
             "kernel    {}\n{kept}handlers  {handlers}\n{with}loads     {}: {}\n\
              general   {general}\n\
-             runs      {} in {} guest{} restored from snapshots: every build under every load in one placement; \
-             loads under which the builds differ in up to {} placements\n\
-             time      about {:.0} s{booted}; up to {FIRST_PLACEMENTS} times as long if the builds differ under every load\n",
+             runs      {} in {} guest{} restored from snapshots{booted}: every build under every load in one placement; \
+             loads under which the builds differ in up to {MOST_PLACEMENTS} placements\n",
             kernels.join(", "),
             loads.len(),
             loads.join(", "),
             kinds.len() * sides,
             guests.len() * sides,
             plural(guests.len() * sides),
-            MOST_PLACEMENTS,
-            (usual * slowness).max(1.0),
         )
     }
 
@@ -460,17 +438,6 @@ fn matches(patterns: &[glob::Pattern], name: &str) -> bool {
     patterns.iter().any(|one| one.matches(name))
 }
 
-/// About how many seconds so many builds take under these loads in one placement, with so many machines side by side.
-fn expected(loads: &[BuiltinKind], sides: usize, side_by_side: u32) -> f64 {
-    let each = loads.iter().map(|kind| match *kind {
-        kind if BuiltinKind::GENERAL.contains(&kind) => SECONDS_A_RUN_IF_GENERAL,
-        kind if is_slow(kind) => SECONDS_A_RUN_IF_SLOW,
-        _ => SECONDS_A_RUN,
-    });
-    let once: f64 = each.sum();
-    (once + SECONDS_AN_INSTALLATION) * sides as f64 / f64::from(side_by_side.max(1))
-}
-
 /// The name of the runs of a load.
 fn part(kernel: Option<&str>, kind: BuiltinKind) -> String {
     kernel.map_or(kind.name().to_owned(), |kernel| format!("{kernel}, {}", kind.name()))
@@ -563,7 +530,7 @@ mod tests {
         let narrow = of(&wanted("bind_*")).unwrap();
         assert_eq!((kinds(&narrow), narrow.handlers.len()), (vec!["bind"], 1));
         assert!(!narrow.has_general(), "they are about all handlers");
-        assert!(narrow.text(&["6.1"], 0, 0, 1, None).contains("general   none, as --handler"));
+        assert!(narrow.text(&["6.1"], 0, 0).contains("general   none, as --handler"));
         // General loads are made whatever the driver hooks.
         let work = session.work(None);
         let guests: Vec<Vec<&str>> = work
@@ -599,9 +566,7 @@ mod tests {
         let session = Session::choose("bpf", &[], &profiles(), &[pattern]).unwrap();
         assert_eq!((kinds(&session).len(), session.module_params.as_str()), (24, ""));
         assert!(session.work(None).iter().all(|job| job.wanted.is_none()));
-        assert!(
-            session.text(&["6.1"], 0, 1, 1, None).contains("handlers  all that are installed\n")
-        );
+        assert!(session.text(&["6.1"], 0, 1).contains("handlers  all that are installed\n"));
         let run = || {
             vec![measured(BuiltinKind::Bind, &[("on_bind", 300), ("on_x/sub", 0), ("other", 9)])]
         };
@@ -647,13 +612,10 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_names_what_is_known_and_what_it_takes() {
+    fn the_plan_names_what_is_known() {
         let build = build(&["my_bind_hook"], &[]);
         let session = Session::choose("mine", &[build.clone(), build], &profiles(), &[]).unwrap();
-        let of = |cached, snapshots, boot| {
-            session.text(&["6.1", "6.12"], cached, snapshots, 2, Some(Duration::from_secs(boot)))
-        };
-        let text = |cached, snapshots| of(cached, snapshots, 8);
+        let text = |cached, snapshots| session.text(&["6.1", "6.12"], cached, snapshots);
         assert!(
             text(0, 0).contains("runs      168 in 32 guests")
                 && text(0, 0).contains("with 2 boots")
@@ -667,13 +629,6 @@ mod tests {
             text(2, 2).contains("measured before, from")
                 && text(2, 2).contains("runs      84 in 16 guests")
         );
-        let of_text = |text: String| -> u32 {
-            let (_, after) = text.split_once("about ").unwrap();
-            after.split(' ').next().unwrap().parse().unwrap()
-        };
-        let seconds = |cached, snapshots| of_text(text(cached, snapshots));
-        assert!(seconds(2, 2) < seconds(1, 2) && seconds(1, 2) < seconds(1, 1));
-        assert!(of_text(of(0, 1, 32)).abs_diff(4 * seconds(0, 1)) <= 2, "a slower machine");
     }
 
     /// A run under a load, with these calls of handlers.

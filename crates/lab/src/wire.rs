@@ -53,8 +53,6 @@ pub(super) enum Job {
     Measure {
         /// What is loaded.
         install: Install,
-        /// The last module.
-        module: String,
         /// What is measured.
         run: RunSpec,
     },

@@ -2,20 +2,11 @@
 
 mod rounds;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use profiler_system::find_program;
-
-use super::changed::Changed;
-use super::installs::Installs;
-use super::registered::Registered;
-use super::session::{Reach, Session};
-use super::subject::Subject;
-use super::{KernelBuilds, builds, cache, private_folder, snapshots};
-use crate::prepare::{self, changed_defaults};
-use profiler_base::error::{Failure, bail, exit};
+use profiler_base::error::{Failure, exit};
 use profiler_base::progress::Progress;
 use profiler_base::text::{listed, phrases};
 use profiler_export::verdict::{Evidence, LeftOut};
@@ -23,8 +14,16 @@ use profiler_kernel::hooks::Hook;
 use profiler_load::PrivateFolder;
 use profiler_load::profile::{Library, LoadProfile};
 use profiler_recording::unlike::What;
-use profiler_recording::{Meter, Recording, Series, Tool};
+use profiler_recording::{Recording, Series};
+use profiler_system::find_program;
 use profiler_verdict::{HookReport, Rule, Run};
+
+use crate::changed::Changed;
+use crate::prepare::{self, changed_defaults};
+use crate::registered::Registered;
+use crate::session::{Reach, Session};
+use crate::subject::Subject;
+use crate::{KernelBuilds, builds, cache, private_folder, snapshots};
 use rounds::Rounds;
 
 /// Two builds to compare.
@@ -222,16 +221,15 @@ impl Planned {
         (self.benches.len() > 1).then(|| &*self.benches[number].kernel.release)
     }
 
-    /// What will be measured, and how long that takes, for a reader.
+    /// What will be measured, for a reader.
     pub fn text(&self) -> String {
         let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
         let cached = self.cached.iter().filter(|cached| cached.runs.is_some()).count();
         let kept = snapshots::kept();
         let releases: Vec<&str> = kept.iter().map(|kept| &*kept.release).collect();
         let snapshots = kernels.iter().filter(|release| releases.contains(release)).count();
-        let boot = kept.iter().rev().find_map(|kept| kept.boot);
         let lab = &self.options.lab;
-        let mut text = self.measured.text(&kernels, cached, snapshots, lab.jobs(), boot);
+        let mut text = self.measured.text(&kernels, cached, snapshots);
         let defaults: Vec<String> = self.options.changed_defaults().into_values().collect();
         if !defaults.is_empty() {
             text.push_str(&format!("defaults  {}\n", phrases(&defaults)));
@@ -359,25 +357,6 @@ impl Planned {
             progress.say(&format!("the baseline's runs are not kept: {}", failure.message));
         }
     }
-
-    /// Refuses recordings that what is measured could not be compared with.
-    ///
-    /// # Errors
-    /// With what they differ in.
-    pub fn check_release(&self, release: &[Run]) -> Result<(), Failure> {
-        let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
-        let module = self.benches.first().map_or("", |bench| &bench.builds[0].name);
-        let params = &self.options.lab.params[1];
-        for Run { name, recording } in release {
-            if let Some(why) = unlike(recording, &kernels, module, params) {
-                bail!(
-                    NOT_COMPARABLE,
-                    "not comparable with the release {name}: {why}; measure the release anew, or name its .ko"
-                );
-            }
-        }
-        Ok(())
-    }
 }
 
 /// What is not judged on any kernel: hooks first, and then handlers where hooks are not known. A kernel without a handler that is judged
@@ -398,37 +377,6 @@ fn left_out<'a>(
         left_out.not_judged.extend(reach.not_judged);
     }
     left_out
-}
-
-/// In what a release's recording differs from what is to be measured.
-fn unlike(of: &Recording, kernels: &[&str], module: &str, params: &str) -> Option<String> {
-    let kernel = of.host.kernel_release.as_deref().unwrap_or("unknown");
-    let facts = of.modules.first();
-    let name = facts.map_or("none", |facts| &facts.name);
-    let given = facts.and_then(|facts| facts.given.as_deref());
-    let (version, this) = (&of.tool.version, Tool::this().version);
-    if of.meter != Meter::Exact {
-        Some("its instructions were not counted".to_owned())
-    } else if *version != this {
-        Some(format!("it was measured by version {version} of the program, and this is {this}"))
-    } else if !kernels.contains(&kernel) {
-        Some(format!("it was measured on Linux {kernel}"))
-    } else if name != module {
-        Some(format!("it is of the module {name}"))
-    } else {
-        match given {
-            None if Installs::is_name(name) => None,
-            None => Some("it does not say with which parameters its module was loaded".to_owned()),
-            Some(given) if words(given) != words(params) => Some(format!(
-                "its module was loaded with `{given}`, and the candidate is with `{params}`"
-            )),
-            Some(_) => None,
-        }
-    }
-}
-
-fn words(params: &str) -> BTreeSet<&str> {
-    params.split_ascii_whitespace().collect()
 }
 
 /// Reads both builds and all load profiles.
@@ -479,9 +427,6 @@ fn keep(out: &Path, benches: &[KernelBuilds], sides: &[Vec<Run>; 2]) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use profiler_kernel::module::ModuleFacts;
-    use profiler_recording::CallTree;
-    use profiler_tests::recording::runs;
 
     #[test]
     fn a_kernel_without_a_judged_handler_is_named_and_one_without_hooks_keeps_its_handlers() {
@@ -497,29 +442,5 @@ mod tests {
         // The only kernel's lines are all there are.
         assert_eq!(found.failed, ["arm64: no load reached a handler often enough to judge it"]);
         assert_eq!(left_out([(on_arm64(), None)].into_iter(), None).unreached, ["f on arm64"]);
-    }
-
-    #[test]
-    fn a_release_that_cannot_be_compared_is_refused_before_anything_is_measured() {
-        let mut release = runs(&[CallTree::default()]).remove(0);
-        release.tool = Tool::this();
-        release.host.kernel_release = Some("6.1".to_owned());
-        let given = Some("a=1 b=2".to_owned());
-        release.modules =
-            vec![ModuleFacts { name: "d".to_owned(), given, ..ModuleFacts::default() }];
-        let why = |of: &Recording, params| unlike(of, &["6.1"], "d", params);
-        assert_eq!(why(&release, "b=2 a=1"), None);
-        let refused = |change: fn(&mut Recording)| {
-            let mut release = release.clone();
-            change(&mut release);
-            why(&release, "b=2 a=1").unwrap()
-        };
-        assert!(refused(|of| of.meter = Meter::Probes).contains("not counted"));
-        assert!(refused(|of| of.tool.version = "0.0.1".to_owned()).contains("by version 0.0.1 of"));
-        assert!(refused(|of| of.host.kernel_release = None).contains("on Linux unknown"));
-        assert!(refused(|of| of.modules[0].given = None).contains("with which parameters"));
-        assert!(refused(|of| of.modules[0].name = "e".to_owned()).contains("of the module e"));
-        let other = why(&release, "a=1").unwrap();
-        assert_eq!(other, "its module was loaded with `a=1 b=2`, and the candidate is with `a=1`");
     }
 }

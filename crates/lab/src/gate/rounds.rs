@@ -67,9 +67,7 @@ impl<'a> Rounds<'a> {
         let cached = self.planned.cached.get(number).and_then(|cached| cached.runs.as_ref());
         self.known[0].extend(cached.into_iter().flatten().cloned());
         let mut work = session.work(kernel);
-        let first = self.planned.changed.as_ref().map(|changed| session.only(changed));
         work.retain(|job| self.planned.measured.has_load_of(job));
-        work.sort_by_key(|job| first.as_ref().is_some_and(|first| !first.has_load_of(job)));
         let mut placements = 0..1;
         let mut jobs = work.clone();
         while !jobs.is_empty() {

@@ -142,8 +142,9 @@ fn do_job(
         Job::Install(install) => install::install(install, channel, kallsyms),
         Job::Place(number) => install::place(*number).map(|()| (Answer::Placed, Vec::new())),
         Job::Count(..) => Err(internal("the process that makes the load's operations has ended")),
-        Job::Measure { install, module, run } => {
+        Job::Measure { install, run } => {
             install::install(install, channel, kallsyms)?;
+            let module = install.modules.last().map_or("", |module| &module.name);
             let recording = measure(module, run)?;
             install::remove(module)?;
             Ok((Answer::Measured, recording))
