@@ -149,18 +149,14 @@ impl Agent {
     /// Arguments that the kernel boots with, before those of each guest.
     fn of_kernel_arguments(arguments: &str) -> Result<Self, Box<dyn Error>> {
         let is_text = arguments.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
-        Err(if arguments.is_empty() {
-            "it names no argument"
-        } else if arguments.len() > MOST_ARGUMENTS || !is_text {
-            "a kernel takes 1,000 characters of ASCII at most"
-        } else if !arguments.matches('"').count().is_multiple_of(2) {
-            "a quote is not closed"
-        } else if arguments.split(' ').any(|word| word == "--") {
-            "what follows -- is not the kernel's"
-        } else {
-            let words = vec![arguments.to_owned()];
-            return Ok(Self::with(Installs::KernelArguments, arguments, words, Files::default()));
-        })?
+        let is_whole = arguments.matches('"').count().is_multiple_of(2)
+            && arguments.split(' ').all(|word| word != "--");
+        if !(1..=MOST_ARGUMENTS).contains(&arguments.len()) || !is_text || !is_whole {
+            let text = "a kernel takes 1 to 1,000 characters of ASCII, with each quote closed, and without --";
+            return Err(text.into());
+        }
+        let words = vec![arguments.to_owned()];
+        Ok(Self::with(Installs::KernelArguments, arguments, words, Files::default()))
     }
 
     /// The arguments that the kernel boots with, if it is that.

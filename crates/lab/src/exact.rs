@@ -20,7 +20,7 @@ const DIGITS: u8 = 5;
 /// Upper end of the histogram, in instructions of a call; sums, minimum and maximum are exact above it, too.
 const HIGHEST: u64 = 1 << 28;
 
-const LAYOUT: HistogramLayout = HistogramLayout {
+pub(super) const LAYOUT: HistogramLayout = HistogramLayout {
     precision_digits: DIGITS,
     lowest_ns: 1,
     highest_ns: HIGHEST,

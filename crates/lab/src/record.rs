@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::counts::Counts;
+use super::exact::LAYOUT;
 use super::plan::{CountedHandler, RunSpec};
 use profiler_kernel::host::HostFacts;
 use profiler_kernel::module::ModuleFacts;
 use profiler_kernel::names::module as module_of_line;
 use profiler_load::LoadRun;
-use profiler_recording::{Clock, HistogramLayout, Meter, Recording};
+use profiler_recording::{Clock, Meter, Recording};
 
 /// The names of a run's loads.
 pub(super) fn load_name(run: &RunSpec) -> String {
@@ -18,13 +19,12 @@ pub(super) fn load_name(run: &RunSpec) -> String {
 /// A recording without handlers.
 pub(super) fn recording(host: &HostFacts, module: &ModuleFacts, loads: Vec<LoadRun>) -> Recording {
     let length = loads.iter().map(|load| load.outcome.elapsed_ns).max().unwrap_or(0);
-    let histogram = HistogramLayout { highest_ns: 2, ..HistogramLayout::of_digits(3) };
     Recording {
         window_ns: length.max(1),
         host: host.clone(),
         modules: vec![module.clone()],
         loads,
-        ..Recording::new(jiff::Timestamp::now(), Clock::Virtual, Meter::Exact, histogram)
+        ..Recording::new(jiff::Timestamp::now(), Clock::Virtual, Meter::Exact, LAYOUT)
     }
 }
 
