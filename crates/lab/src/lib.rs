@@ -32,7 +32,6 @@ pub mod plan;
 mod pool;
 pub mod prepare;
 mod qmp;
-mod record;
 pub mod registered;
 mod runs;
 pub mod session;

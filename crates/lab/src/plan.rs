@@ -103,6 +103,14 @@ impl Default for Length {
 }
 
 impl Length {
+    /// The operations of each load, if they end it.
+    pub(super) fn operations(self) -> Option<u64> {
+        match self {
+            Self::Operations(count) => Some(count),
+            Self::Time(_) => None,
+        }
+    }
+
     /// A `part`-th of it, at least one operation or millisecond.
     pub fn part(self, part: u32) -> Self {
         match self {

@@ -24,7 +24,7 @@ use super::snapshots::{self, Base};
 use super::subject::Build;
 use super::symbols::Symbols;
 use super::wire::{self, Answer, BPF_LINES, Install};
-use super::{KernelBuilds, Measured, Options, exact, record};
+use super::{KernelBuilds, Measured, Options, exact};
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, exit};
 use profiler_kernel::hooks::{Hooks, Reader};
@@ -368,7 +368,7 @@ impl<'a> Lab<'a> {
         let handlers = installed.symbols.handlers(&build.name, &self.base.symbols, patterns);
         let handlers =
             handlers.map_err(|why| Failure::new(exit::NO_TARGET, format!("{at}: {why}")))?;
-        let mut wanted = record::module_line(&build.name, &installed.text);
+        let mut wanted = exact::module_line(&build.name, &installed.text);
         for handler in handlers.iter().filter(|handler| handler.module.is_none()) {
             wanted.push_str(&format!("function {}\n", handler.name));
         }
@@ -414,11 +414,11 @@ impl<'a> Lab<'a> {
     ) -> Result<Recording, Failure> {
         let Installed { side, placement, module, .. } = installed;
         let OfBuild { build, base, lines, .. } = self.of(*side);
-        record::add_unnamed(&mut handlers, &counted.counts, &build.name, &job.run.handlers);
+        exact::add_unnamed(&mut handlers, &counted.counts, &build.name, &job.run.handlers);
         if let Some(wanted) = &job.wanted {
-            record::keep_wanted(&mut handlers, wanted, module);
+            exact::keep_wanted(&mut handlers, wanted, module);
         }
-        let mut recording = record::recording(&self.base.host, module, counted.loads);
+        let mut recording = exact::recording(&self.base.host, module, counted.loads);
         let params = build.subject.module().map(|_| build.params.clone());
         recording.modules.iter_mut().for_each(|it| it.given.clone_from(&params));
         recording.place = Some(SeriesPosition {
@@ -440,7 +440,7 @@ impl<'a> Lab<'a> {
             exact::fill(&mut recording, counts, handlers, &lines, symbols)
         });
         filled.map_err(|why| {
-            let at = format!("{}, {}", self.at(*side, *placement), record::load_name(&job.run));
+            let at = format!("{}, {}", self.at(*side, *placement), exact::load_name(&job.run));
             lab_failed(&at, &format!("the counts are damaged: {why}"))
         })?;
         Ok(recording)
@@ -518,7 +518,7 @@ type Without = HashMap<String, Vec<Option<f64>>>;
 
 /// That of a job on a build, if a load of it failed; `at` is where it did.
 fn failure_of(build: &str, at: &str, job: &Job, loads: &[LoadRun]) -> Option<FailedLoad> {
-    let name = record::load_name(&job.run);
+    let name = exact::load_name(&job.run);
     loads.iter().find_map(|load| match &load.outcome.status {
         LoadStatus::Failed(why) => {
             let failure = Failure::new(exit::LOAD_FAILED, format!("{at}, {name}: {why}"));
@@ -546,7 +546,7 @@ fn job_name(job: &Job) -> String {
     if job.program.is_some() {
         return "program".to_owned();
     }
-    let (load, dimensions) = (record::load_name(&job.run), job.run.dimensions.to_string());
+    let (load, dimensions) = (exact::load_name(&job.run), job.run.dimensions.to_string());
     // In options of QEMU a comma ends a path.
     let sizes = dimensions.replace([',', '='], "-");
     [load, sizes].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")

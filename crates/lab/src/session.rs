@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::changed::Changed;
+use super::exact::plain;
 use super::plan::{Job, RunSpec};
-use super::record::plain;
 use super::registered::Registered;
 use super::settings::{has_cost, is_slow, waits};
 use profiler_base::text::{listed, plural};

@@ -4,7 +4,6 @@
 
 mod arch;
 mod console;
-mod cpu;
 pub mod debian;
 mod image;
 

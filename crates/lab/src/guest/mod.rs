@@ -169,9 +169,9 @@ fn measure(name: &str, spec: &RunSpec) -> Result<Vec<u8>, Failure> {
 
 /// What is measured, as `profiler run` would.
 pub fn run_args(module: &str, spec: &RunSpec) -> RunArgs {
-    let (operations, duration) = match spec.length {
-        Length::Operations(count) => (Some(count), None),
-        Length::Time(time) => (None, Some(time)),
+    let duration = match spec.length {
+        Length::Operations(_) => None,
+        Length::Time(time) => Some(time),
     };
     RunArgs {
         module: Some(module.to_owned()),
@@ -181,7 +181,7 @@ pub fn run_args(module: &str, spec: &RunSpec) -> RunArgs {
         workers: Some(spec.workers),
         backend: spec.backend,
         rate: spec.rate,
-        operations,
+        operations: spec.length.operations(),
         duration,
         ..RunArgs::default()
     }
