@@ -22,7 +22,6 @@ pub mod guest;
 pub mod hooks;
 mod initramfs;
 mod installs;
-pub mod kernel;
 pub mod kernels;
 pub mod lines;
 mod machine;
