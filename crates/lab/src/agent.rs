@@ -15,12 +15,13 @@ use std::sync::Arc;
 use object::LittleEndian;
 use object::elf::DT_NEEDED;
 use object::read::elf::{ElfFile64, ProgramHeader as _};
-use profiler_system::find_program;
 use sha2::{Digest as _, Sha256};
+
+use profiler_base::error::{Failure, exit};
+use profiler_system::find_program;
 
 use super::installs::Installs;
 use super::wire;
-use profiler_base::error::{Failure, exit};
 
 /// Largest size of all its files: the guest holds them in memory twice while it reads them.
 const MOST_BYTES: u64 = 128 << 20;

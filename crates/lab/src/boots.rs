@@ -5,6 +5,9 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use profiler_base::error::Failure;
+use profiler_recording::{Clock, Recording, SeriesPosition};
+use profiler_verdict::Side;
 use profiler_vm::Accel;
 
 use super::files;
@@ -14,9 +17,6 @@ use super::pool::parallel;
 use super::snapshots::{self, Base};
 use super::wire::{self, Install, ModuleFile};
 use super::{KernelBuilds, Measured, Options};
-use profiler_base::error::Failure;
-use profiler_recording::{Clock, Recording, SeriesPosition};
-use profiler_verdict::Side;
 
 /// Longest that a kernel may take to boot by KVM: a nested one may hang there.
 const KVM_LIMIT: Duration = Duration::from_secs(40);

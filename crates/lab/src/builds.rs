@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use profiler_base::error::{Failure, bail, exit};
+use profiler_recording::Meter;
+use profiler_run::args::PrepareArgs;
 use profiler_vm::KernelImage;
 
 use super::subject::{Build, Subject};
 use super::{KernelBuilds, Options, kernels};
 use crate::prepare::{self, Inspected};
-use profiler_base::error::{Failure, bail, exit};
-use profiler_recording::Meter;
-use profiler_run::args::PrepareArgs;
 
 /// The given kernels, or those that the baseline's modules were built for, each with its subjects; modules are below `folder`, in copies
 /// that get BTF if they have none and probes measure.

@@ -5,12 +5,13 @@ use std::fs;
 use object::LittleEndian;
 use object::elf::{FileHeader64, SHF_ALLOC, SectionHeader64};
 use object::read::elf::{FileHeader as _, SectionHeader as _};
+
+use profiler_base::error::{Failure, exit};
 use profiler_vm::KernelImage;
 
 use super::subject::Build;
 use super::wire::ModuleFile;
 use crate::prepare::{SIGNATURE_MAGIC, said_in};
-use profiler_base::error::{Failure, exit};
 
 /// Appends the files of these builds to `bytes`, each behind those of what it depends on; gives what a guest is to load, in this order.
 ///

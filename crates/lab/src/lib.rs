@@ -48,15 +48,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use profiler_vm::KernelImage;
-
-use boots::Boots;
-use plan::Job;
 use profiler_base::error::Failure;
 use profiler_base::progress::Progress;
 use profiler_base::text::plural;
 use profiler_load::{PrivateFolder, ProfilerProgram};
 use profiler_recording::{Meter, Recording};
+use profiler_vm::KernelImage;
+
+use boots::Boots;
+use plan::Job;
 use runs::{Lab, Task};
 pub use settings::{Options, has_cost, usual_length};
 use subject::Build;

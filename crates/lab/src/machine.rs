@@ -14,21 +14,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt as _, FdMapping};
-use profiler_system::{caught_signal, search_path};
-use profiler_vm::{Accel, Arch, KernelImage, Trouble, is_trouble};
 use serde_json::{Value, json};
 
-use super::initramfs::{self, guest_program};
-use super::pages::Pages;
-use super::qmp::Qmp;
-use super::wire::{Answer, FILES, HEADER, Header, JOBS, Job, MAGIC, MAX_ANSWER, REPORT_LINES};
-use super::{memory, vectors};
 use profiler_base::error::{Failure, exit};
 use profiler_base::text::last_lines;
 use profiler_kernel::hooks::{Hooks, Reader};
 use profiler_kernel::host::HostFacts;
 use profiler_kernel::names::Names;
 use profiler_load::dying_with_parent;
+use profiler_system::{caught_signal, search_path};
+use profiler_vm::{Accel, Arch, KernelImage, Trouble, is_trouble};
+
+use super::initramfs::{self, guest_program};
+use super::pages::Pages;
+use super::qmp::Qmp;
+use super::wire::{Answer, FILES, HEADER, Header, JOBS, Job, MAGIC, MAX_ANSWER, REPORT_LINES};
+use super::{memory, vectors};
 
 /// Descriptors that QEMU has its control socket and the state of a snapshot on.
 const CONTROL: i32 = 3;

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use object::{Object as _, ObjectSection as _};
-use profiler_system::{durable, find_program};
 
 use profiler_base::atomic_file;
 use profiler_base::error::{Failure, bail, exit};
@@ -20,6 +19,7 @@ use profiler_base::text::listed;
 use profiler_kernel::btf::{BTF_FOLDER, Btf};
 use profiler_kernel::module;
 use profiler_run::args::PrepareArgs;
+use profiler_system::{durable, find_program};
 use profiler_vm::banner;
 
 pub use defaults::{changed_defaults, defaults};

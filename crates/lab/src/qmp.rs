@@ -7,8 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use profiler_system::caught_signal;
 use serde_json::{Value, json};
+
+use profiler_system::caught_signal;
 
 /// How long one look for a message takes, after which a signal is seen.
 const TICK: Duration = Duration::from_millis(100);

@@ -12,6 +12,14 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 
+use profiler_base::atomic_file::OutputFile;
+use profiler_base::error::{Failure, exit};
+use profiler_kernel::hooks::{Hooks, Reader};
+use profiler_kernel::module::ModuleFacts;
+use profiler_load::{LoadRun, LoadStatus};
+use profiler_recording::{Recording, SeriesPosition, Snapshot};
+use profiler_verdict::Side;
+
 use super::agent::Agent;
 use super::bpf_lines::BpfLines;
 use super::counts::{self, Counts};
@@ -25,13 +33,6 @@ use super::subject::Build;
 use super::symbols::Symbols;
 use super::wire::{self, Answer, BPF_LINES, Install};
 use super::{KernelBuilds, Measured, Options, exact};
-use profiler_base::atomic_file::OutputFile;
-use profiler_base::error::{Failure, exit};
-use profiler_kernel::hooks::{Hooks, Reader};
-use profiler_kernel::module::ModuleFacts;
-use profiler_load::{LoadRun, LoadStatus};
-use profiler_recording::{Recording, SeriesPosition, Snapshot};
-use profiler_verdict::Side;
 
 /// The plugin that QEMU loads (`profiler-qemu`), a shared library; `build.rs` compiles it. It is a file on the host, of which a guest
 /// sees nothing.

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::changed::Changed;
-use super::exact::plain;
-use super::plan::{Job, RunSpec};
-use super::registered::Registered;
-use super::settings::{has_cost, is_slow, waits};
 use profiler_base::text::{listed, plural};
 use profiler_load::BuiltinKind;
 use profiler_load::profile::LoadProfile;
 use profiler_recording::{Meter, Recording};
 use profiler_verdict::{HandlerRule, Limit, Limits, MOST_PLACEMENTS, Statistic};
+
+use super::changed::Changed;
+use super::exact::plain;
+use super::plan::{Job, RunSpec};
+use super::registered::Registered;
+use super::settings::{has_cost, is_slow, waits};
 
 /// The loads that share a guest, in this order: those that run the same code of the kernel, which QEMU translates once then. `mount`
 /// comes first, as it needs root, which the process of the others gives up; loads in which all need it have a guest of their own. A load of no list has a guest of its own. General loads share

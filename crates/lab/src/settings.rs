@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use super::agent::Agent;
-use super::plan::{Job, Length, RunSpec};
-use super::subject::{Subject, agent_beside};
 use profiler_base::error::{Failure, exit};
 use profiler_load::BuiltinKind;
 use profiler_recording::{Clock, Meter};
 use profiler_run::args::GuestArgs;
 use profiler_verdict::FIRST_PLACEMENTS;
+
+use super::agent::Agent;
+use super::plan::{Job, Length, RunSpec};
+use super::subject::{Subject, agent_beside};
 
 /// Operations of a run where none were asked for: enough calls for a TP99, and so many timer
 /// interrupts that one more or less in a handler hardly moves its average.

@@ -8,21 +8,22 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use profiler_system::{catch_signals, find_program};
-use profiler_vm::KernelImage;
 use serde::{Deserialize, Serialize};
 
-use super::cache::{self, touch};
-use super::initramfs::guest_program;
-use super::machine::{self, MEMORY_FILE, Machine, MachineError, Spec, Start};
-use super::memory;
-use super::{KernelBuilds, Options};
 use profiler_base::error::{Failure, exit};
 use profiler_kernel::btf::Btf;
 use profiler_kernel::hooks::{self, Reader};
 use profiler_kernel::host::HostFacts;
 use profiler_kernel::names::{address_of, is_function};
 use profiler_load::{make_private, user_cache};
+use profiler_system::{catch_signals, find_program};
+use profiler_vm::KernelImage;
+
+use super::cache::{self, touch};
+use super::initramfs::guest_program;
+use super::machine::{self, MEMORY_FILE, Machine, MachineError, Spec, Start};
+use super::memory;
+use super::{KernelBuilds, Options};
 
 /// Snapshots that are kept; those that were used longest ago go first. One takes about 90 MB.
 const MOST: usize = 8;

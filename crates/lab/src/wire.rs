@@ -6,12 +6,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::installs::Installs;
-use super::plan::RunSpec;
 use profiler_base::error::Failure;
 use profiler_kernel::host::HostFacts;
 use profiler_kernel::module::ModuleFacts;
 use profiler_load::LoadRun;
+
+use super::installs::Installs;
+use super::plan::RunSpec;
 
 /// The item of fw_cfg that holds the jobs.
 pub(super) const JOBS: &str = "opt/profiler/jobs";

@@ -11,8 +11,9 @@ use std::sync::{Mutex, PoisonError};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl::get_dumpable;
 
-use crate::Arch;
 use profiler_system::files::failed;
+
+use crate::Arch;
 
 #[cfg(fuzzing)]
 #[path = "../../../fuzz/src/hooks/image.rs"]

@@ -13,9 +13,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::wire::Agent;
 use profiler_base::error::{Failure, exit};
 use profiler_base::text::last_lines;
+
+use crate::wire::Agent;
 
 /// What it prints.
 pub(super) const OUTPUT: &str = "/run/agent";

@@ -24,6 +24,12 @@ use nix::errno::Errno;
 use nix::sys::mman::{MlockAllFlags, mlockall, munlockall};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
+
+use profiler_base::error::{Failure, exit};
+use profiler_base::progress::Progress;
+use profiler_kernel::{host, module};
+use profiler_run::Run;
+use profiler_run::args::RunArgs;
 use profiler_vm::{Trouble, is_fault};
 
 use super::plan::{Length, RunSpec};
@@ -31,11 +37,6 @@ use super::wire::{Answer, Job, REPORT_LINES, THREE_DIGITS};
 use channel::Channel;
 use kallsyms::Kallsyms;
 use log::Log;
-use profiler_base::error::{Failure, exit};
-use profiler_base::progress::Progress;
-use profiler_kernel::{host, module};
-use profiler_run::Run;
-use profiler_run::args::RunArgs;
 
 /// The argument that makes this program the first process of a guest.
 pub(super) const ARGUMENT: &str = "__lab-guest";

@@ -8,12 +8,12 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use profiler_vm::debian::{self, Apt, Partial, Unpacked, is_of, numbers};
-use profiler_vm::{Arch, KernelImage};
 
 use profiler_base::error::{Failure, exit};
 use profiler_base::terminal::say;
 use profiler_load::{make_private, refuse_changeable, user_cache};
+use profiler_vm::debian::{self, Apt, Partial, Unpacked, is_of, numbers};
+use profiler_vm::{Arch, KernelImage};
 
 /// What an error of [`debian`] is, with its remedy.
 fn failure(error: io::Error) -> Failure {
