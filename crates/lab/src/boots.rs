@@ -15,7 +15,7 @@ use super::machine::{Machine, MachineError, Spec, Start};
 use super::plan::sides;
 use super::pool::parallel;
 use super::snapshots::{self, Base};
-use super::wire::{self, Install, ModuleFile};
+use super::wire::{self, Answer, Install, ModuleFile};
 use super::{KernelBuilds, Measured, Options};
 
 /// Longest that a kernel may take to boot by KVM: a nested one may hang there.
@@ -138,7 +138,8 @@ impl<'a> Boots<'a> {
 
 /// Has the guest do the job of a run.
 fn measured(machine: &mut Machine) -> Result<Recording, MachineError> {
-    let (_, bytes) = machine.next_answer()?;
+    let is_measured = |answer| (answer == Answer::Measured).then_some(());
+    let ((), bytes) = machine.next_answer(is_measured)?;
     Recording::parse(&bytes, Path::new("guest"))
         .map_err(|error| MachineError::Broken(format!("the guest's recording is damaged: {error}")))
 }

@@ -246,14 +246,20 @@ impl Machine {
         }
     }
 
-    /// Lets a guest that has stopped go on until it answers; gives the answer and what is attached.
-    pub(super) fn next_answer(&mut self) -> Result<(Answer, Vec<u8>), MachineError> {
+    /// Lets a guest that has stopped go on until it answers, see [`Self::answer`].
+    pub(super) fn next_answer<T>(
+        &mut self,
+        of: impl FnOnce(Answer) -> Option<T>,
+    ) -> Result<(T, Vec<u8>), MachineError> {
         self.execute("cont", &json!({}))?;
-        self.answer()
+        self.answer(of)
     }
 
-    /// Waits for the answer of a guest that runs.
-    fn answer(&mut self) -> Result<(Answer, Vec<u8>), MachineError> {
+    /// Waits for the answer of a guest that runs; gives what is `of` interest in it, and what is attached.
+    fn answer<T>(
+        &mut self,
+        of: impl FnOnce(Answer) -> Option<T>,
+    ) -> Result<(T, Vec<u8>), MachineError> {
         let mut died = false;
         loop {
             let event = self.qmp.event(self.deadline);
@@ -282,7 +288,10 @@ impl Machine {
             Ok(Answer::Warned(lines)) => {
                 Err(MachineError::Trouble(Trouble { lines }, "the kernel reports a fault"))
             }
-            Ok(answer) => Ok((answer, attachment)),
+            Ok(answer) => match of(answer) {
+                Some(found) => Ok((found, attachment)),
+                None => Err(MachineError::Broken("the guest answered another question".to_owned())),
+            },
             Err(error) => {
                 Err(MachineError::Broken(format!("the guest's answer is damaged: {error}")))
             }
@@ -291,10 +300,7 @@ impl Machine {
 
     /// Waits for a guest that boots; returns its facts, and the kernel's symbols.
     pub(super) fn booted(&mut self) -> Result<(Box<HostFacts>, Vec<u8>), MachineError> {
-        match self.answer()? {
-            (Answer::Booted(host), symbols) => Ok((host, symbols)),
-            _ => Err(MachineError::Broken("the guest did not say that it is up".to_owned())),
-        }
+        self.answer(Answer::try_as_booted)
     }
 
     /// Bytes of the guest's memory as its first process and the kernel see it; the guest is stopped.

@@ -192,13 +192,6 @@ impl<'a> Lab<'a> {
         &self.of_builds[side as usize]
     }
 
-    /// A machine from a snapshot that has done its job, its answer, and what is attached.
-    fn answer(spec: Spec<'_>) -> Result<(Machine, Answer, Vec<u8>), MachineError> {
-        let mut machine = Machine::start(spec)?;
-        let (answer, attachment) = machine.next_answer()?;
-        Ok((machine, answer, attachment))
-    }
-
     fn spec<'b>(&'b self, snapshot: &'b Path, folder: &'b Path, jobs: &'b [wire::Job]) -> Spec<'b> {
         let options = self.options;
         let (kernel, start) = (&self.builds.kernel, Start::Restore(snapshot));
@@ -232,41 +225,39 @@ impl<'a> Lab<'a> {
         format!("{}, placement {placement}", self.of(side).build.given)
     }
 
-    /// Restores a guest that does one job, and takes the snapshot of a placement's build; `look` sees the guest before that, with what
-    /// is attached to its answer.
+    /// Restores a guest that does one job, and takes the snapshot of a placement's build; `look` sees the guest before that.
     fn saved<T>(
         &self,
         (side, placement): (Side, u32),
         from: &Path,
         (job, files): (wire::Job, &[u8]),
-        look: impl FnOnce(&mut Machine, &[u8]) -> T,
-    ) -> Result<(PathBuf, Answer, T), Failure> {
+        look: impl FnOnce(&mut Machine) -> Result<T, MachineError>,
+    ) -> Result<(PathBuf, T), Failure> {
         let name = format!("{side}-{placement}");
         let folder = self.builds.folder.join(format!("installed-{name}"));
         fs::create_dir_all(&folder).map_err(Failure::cannot_write(&folder))?;
         let (machine_folder, jobs) = (self.machine_folder(&format!("install-{name}")), [job]);
         let spec = self.spec(from, &machine_folder, &jobs);
         let spec = Spec { files, saved_to: Some(&folder), ..spec };
-        let answered = Self::answer(spec).and_then(|(mut machine, answer, attached)| {
-            let seen = look(&mut machine, &attached);
+        let seen = Machine::start(spec).and_then(|mut machine| {
+            let seen = look(&mut machine)?;
             machine.save(&folder)?;
-            Ok((answer, seen))
+            Ok(seen)
         });
-        let (answer, seen) = answered.map_err(|error| {
+        let seen = seen.map_err(|error| {
             let at = self.at(side, placement);
             error.into_failure(&at, Some(&self.builds.builds[0].name), &machine_folder)
         })?;
-        Ok((folder, answer, seen))
+        Ok((folder, seen))
     }
 
     /// An agent that has started under another placement.
     fn place(&self, started: Installed, placement: u32) -> Result<Installed, Failure> {
         let of = (started.side, placement);
         let job = (wire::Job::Place(placement), &[][..]);
-        match self.saved(of, &started.folder, job, |_, _| ())? {
-            (folder, Answer::Placed, ()) => Ok(Installed { placement, folder, ..started }),
-            _ => Err(out_of_turn(&self.at(started.side, placement))),
-        }
+        let is_placed = |answer| (answer == Answer::Placed).then_some(());
+        let saved = self.saved(of, &started.folder, job, |machine| machine.next_answer(is_placed));
+        Ok(Installed { placement, folder: saved?.0, ..started })
     }
 
     /// Installs a build under a placement in a guest that has no other.
@@ -278,13 +269,14 @@ impl<'a> Lab<'a> {
         let agent = agent.map(|agent| agent.pack(&mut files));
         let job = wire::Job::Install(Install { placement, modules, agent });
         let (of, from) = ((side, placement), &base.as_ref().unwrap_or(&self.base).folder);
-        let saved = self.saved(of, from, (job, &files), |machine, attached| {
-            let text = String::from_utf8_lossy(attached);
+        let saved = self.saved(of, from, (job, &files), |machine| {
+            let (module, attached) = machine.next_answer(Answer::try_as_installed)?;
+            let text = String::from_utf8_lossy(&attached);
             let (text, lines) = text.split_once(BPF_LINES).unwrap_or((&text, ""));
-            (self.hooks(machine, &build.name, text), text.to_owned(), lines.to_owned())
+            let hooks = self.hooks(machine, &build.name, text);
+            Ok((module, hooks, text.to_owned(), lines.to_owned()))
         });
-        let (folder, answer, (mut hooks, text, lines)) = saved?;
-        let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
+        let (folder, (mut module, mut hooks, text, lines)) = saved?;
         let mut symbols = Symbols::parse(&text);
         symbols.bpf_lines = BpfLines::parse(&lines).map_err(|why| {
             lab_failed(&at, &format!("the source lines of BPF programs are damaged: {why}"))
@@ -343,14 +335,17 @@ impl<'a> Lab<'a> {
         let spec = self.spec(snapshot, &folder, &jobs);
         let spec = Spec { plugin: Some(plugin), files: &files, ..spec };
         let at = &format!("{build}, {}", group_name(group));
-        let answered = Self::answer(spec).map(|(_, answer, _)| answer).map_err(|error| {
+        let answered = Machine::start(spec).and_then(|mut machine| {
+            let of_all = |loads: &Vec<Vec<LoadRun>>| loads.len() == runs;
+            machine.next_answer(|answer| answer.try_as_counted().filter(of_all))
+        });
+        let (loads, _) = answered.map_err(|error| {
             let here = format!("{build}, {}", running(group, &file));
             error.into_failure(&here, Some(&self.builds.builds[0].name), &folder)
-        });
-        let Answer::Counted(loads) = answered? else { return Err(out_of_turn(at)) };
+        })?;
         let counted = counted(loads, &file).map_err(|what| lab_failed(at, &what))?;
         let _ = fs::remove_file(&symbols);
-        if counted.len() == runs { Ok(counted) } else { Err(out_of_turn(at)) }
+        Ok(counted)
     }
 
     /// One run of a build for each job, all from one restore; a failure of those whose load failed.
@@ -387,21 +382,19 @@ impl<'a> Lab<'a> {
         }
         let without = without.get(&key(group)).into_iter().flatten().copied();
         let without = without.chain(repeat(None));
-        let recordings =
-            group.iter().zip(counted).zip(without).map(
-                |((job, counted), without)| match failure_of(
-                    &build.given,
-                    &of_build,
-                    job,
-                    &counted.loads,
-                ) {
-                    Some(failed) => Ok(Err(failed)),
-                    None => {
-                        self.recording(installed, job, counted, handlers.clone(), without).map(Ok)
-                    }
-                },
-            );
-        recordings.collect()
+        let mut runs = Vec::new();
+        for ((job, counted), without) in group.iter().zip(counted).zip(without) {
+            if let Some(failed) = failure_of(&build.given, &of_build, job, &counted.loads) {
+                runs.push(Err(failed));
+                continue;
+            }
+            let made = self.recording(installed, job, counted, handlers.clone(), without);
+            runs.push(Ok(made.map_err(|why| {
+                let at = format!("{of_build}, {}", exact::load_name(&job.run));
+                lab_failed(&at, &format!("the counts are damaged: {why}"))
+            })?));
+        }
+        Ok(runs)
     }
 
     /// The recording of what was counted in a run; `handlers` were asked for.
@@ -412,7 +405,7 @@ impl<'a> Lab<'a> {
         counted: Counted,
         mut handlers: Vec<CountedHandler>,
         without: Option<f64>,
-    ) -> Result<Recording, Failure> {
+    ) -> Result<Recording, String> {
         let Installed { side, placement, module, .. } = installed;
         let OfBuild { build, base, lines, .. } = self.of(*side);
         exact::add_unnamed(&mut handlers, &counted.counts, &build.name, &job.run.handlers);
@@ -434,16 +427,11 @@ impl<'a> Lab<'a> {
             agent: self.options.agent.as_ref().map(Agent::words),
         });
         let (counts, symbols) = (&counted.counts, &installed.symbols);
-        let costs = without.map(|without| exact::costs(counts, &job.run, without)).transpose();
-        let filled = costs.and_then(|costs| {
-            recording.driver_costs.extend(costs.into_iter().flatten());
-            let lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-            exact::fill(&mut recording, counts, handlers, &lines, symbols)
-        });
-        filled.map_err(|why| {
-            let at = format!("{}, {}", self.at(*side, *placement), exact::load_name(&job.run));
-            lab_failed(&at, &format!("the counts are damaged: {why}"))
-        })?;
+        if let Some(without) = without {
+            recording.driver_costs = exact::costs(counts, &job.run, without)?;
+        }
+        let lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+        exact::fill(&mut recording, counts, handlers, &lines, symbols)?;
         Ok(recording)
     }
 
@@ -611,10 +599,4 @@ const CHUNK: usize = 6;
 
 fn lab_failed(at: &str, why: &str) -> Failure {
     Failure::new(exit::LAB_FAILED, format!("{at}: {why}"))
-}
-
-fn out_of_turn(at: &str) -> Failure {
-    let text =
-        format!("{at}: the guest answered another question: this is a fault of the profiler");
-    Failure::new(exit::INTERNAL, text)
 }

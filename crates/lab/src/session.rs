@@ -72,42 +72,42 @@ fn guest(kind: BuiltinKind) -> (usize, usize) {
 
 /// A built-in load, and what load profiles use it for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Load {
+pub(super) struct Load {
     /// The load.
-    pub kind: BuiltinKind,
+    pub(super) kind: BuiltinKind,
     /// The handlers that it is for, by name or glob.
     handlers: Vec<glob::Pattern>,
 }
 
 /// What is measured.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Session {
+pub(super) struct Session {
     /// The handlers, by name; none where they are known when they have run: BPF programs that a command loads.
-    pub handlers: BTreeSet<String>,
+    pub(super) handlers: BTreeSet<String>,
     /// What handlers the user asks for; none is all.
     wanted: Vec<glob::Pattern>,
     /// The loads, one after another.
-    pub loads: Vec<Load>,
+    pub(super) loads: Vec<Load>,
     /// Parameters of the driver that turn on the hooks that loads are for.
-    pub module_params: String,
+    pub(super) module_params: String,
 }
 
 /// What the loads reached on a kernel.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Reach {
+pub(super) struct Reach {
     /// The load that each handler is judged under, by the name of its runs.
     under: BTreeMap<String, String>,
     /// Handlers without a call.
-    pub unreached: Vec<String>,
+    pub(super) unreached: Vec<String>,
     /// What is not judged, in words.
-    pub not_judged: Vec<String>,
+    pub(super) not_judged: Vec<String>,
     /// The same for the gate's rule.
-    pub rules: Vec<HandlerRule>,
+    pub(super) rules: Vec<HandlerRule>,
 }
 
 impl Reach {
     /// Whether no handler is judged.
-    pub fn is_nothing(&self) -> bool {
+    pub(super) fn is_nothing(&self) -> bool {
         self.under.is_empty()
     }
 }
@@ -136,7 +136,7 @@ impl Load {
     }
 
     /// Whether it is measured whatever the driver hooks.
-    pub fn is_general(&self) -> bool {
+    pub(super) fn is_general(&self) -> bool {
         BuiltinKind::GENERAL.contains(&self.kind)
     }
 }
@@ -147,7 +147,7 @@ impl Session {
     ///
     /// # Errors
     /// If there is no handler or no load.
-    pub fn choose(
+    pub(super) fn choose(
         name: &str,
         builds: &[Registered],
         profiles: &[LoadProfile],
@@ -211,7 +211,7 @@ impl Session {
     }
 
     /// These loads alone, whatever is installed.
-    pub fn of_loads(kinds: &[BuiltinKind]) -> Self {
+    pub(super) fn of_loads(kinds: &[BuiltinKind]) -> Self {
         let loads = kinds.iter().map(|kind| Load { kind: *kind, handlers: Vec::new() });
         let mut loads: Vec<Load> = loads.collect();
         loads.sort_by_key(|load| guest(load.kind));
@@ -219,7 +219,11 @@ impl Session {
     }
 
     /// Leaves out the chosen parameters of these names, and adds the user's, in place of chosen ones of the same name.
-    pub fn with_parameters(mut self, left_out: &BTreeMap<String, String>, more: &str) -> Self {
+    pub(super) fn with_parameters(
+        mut self,
+        left_out: &BTreeMap<String, String>,
+        more: &str,
+    ) -> Self {
         let more: Vec<&str> = more.split_ascii_whitespace().collect();
         let chosen = self.module_params.split_ascii_whitespace().filter(|set| {
             let name = parameter(set);
@@ -231,7 +235,7 @@ impl Session {
 
     /// The same for the general loads and those that run what `changed`: those of each handler that may run one of these
     /// functions. All, if there is no such handler, or if none of the loads is for it.
-    pub fn only(&self, changed: &Changed) -> Self {
+    pub(super) fn only(&self, changed: &Changed) -> Self {
         let mut reached: BTreeSet<&str> = BTreeSet::new();
         let mut narrowed = Self { handlers: BTreeSet::new(), ..self.clone() };
         for handler in &self.handlers {
@@ -254,24 +258,24 @@ impl Session {
     }
 
     /// Whether a job makes one of its loads.
-    pub fn has_load_of(&self, job: &Job) -> bool {
+    pub(super) fn has_load_of(&self, job: &Job) -> bool {
         self.loads.iter().any(|load| job.run.loads.contains(&load.kind))
     }
 
     /// Whether general loads are made.
-    pub fn has_general(&self) -> bool {
+    pub(super) fn has_general(&self) -> bool {
         self.loads.iter().any(Load::is_general)
     }
 
     /// The load that a load profile names for a handler, in words.
-    pub fn load_for(&self, handler: &str) -> Option<String> {
+    pub(super) fn load_for(&self, handler: &str) -> Option<String> {
         let mut loads = self.loads.iter();
         let load = loads.find(|load| load.is_for(handler))?;
         Some(format!("the load {} is for it", load.kind.name()))
     }
 
     /// The runs each time that the driver is loaded; `kernel` is in their names where there are several.
-    pub fn work(&self, kernel: Option<&str>) -> Vec<Job> {
+    pub(super) fn work(&self, kernel: Option<&str>) -> Vec<Job> {
         let handlers = (!self.handlers.is_empty()).then(|| Arc::new(self.handlers.clone()));
         let jobs = self.loads.iter().map(|load| Job {
             part: Some(part(kernel, load.kind)),
@@ -285,7 +289,7 @@ impl Session {
     }
 
     /// The plan for a reader. On so many of the kernels baseline runs are `cached`, and so many have a snapshot.
-    pub fn text(&self, kernels: &[&str], cached: usize, snapshots: usize) -> String {
+    pub(super) fn text(&self, kernels: &[&str], cached: usize, snapshots: usize) -> String {
         let [loads, general] = [false, true].map(|general| -> Vec<&str> {
             let loads = self.loads.iter().filter(|load| load.is_general() == general);
             loads.map(|load| load.kind.name()).collect()
@@ -349,7 +353,7 @@ impl Session {
     }
 
     /// What the user asks for that is no handler of these runs, where handlers are known when they have run.
-    pub fn not_found(&self, base: &[Recording], candidate: &[Recording]) -> Vec<&str> {
+    pub(super) fn not_found(&self, base: &[Recording], candidate: &[Recording]) -> Vec<&str> {
         let handlers = base.iter().chain(candidate).flat_map(|run| &run.handlers);
         let names = handlers.map(|handler| plain(&handler.name).to_owned()).collect();
         let wanted = if self.handlers.is_empty() { &self.wanted[..] } else { &[] };
@@ -357,7 +361,7 @@ impl Session {
     }
 
     /// Leaves each handler to the one load that reaches it best, and says what is not judged.
-    pub fn reach(
+    pub(super) fn reach(
         &self,
         kernel: Option<&str>,
         base: &[Recording],
@@ -417,7 +421,7 @@ impl Session {
 impl Reach {
     /// Leaves in `runs` the handlers that are judged there. A run stays where the other build has one to judge, as this one's may
     /// have vanished.
-    pub fn keep(&self, runs: &mut Vec<Recording>) {
+    pub(super) fn keep(&self, runs: &mut Vec<Recording>) {
         for run in &mut *runs {
             let name = run.part().map(str::to_owned);
             run.handlers.retain(|handler| self.under.get(&handler.name) == name.as_ref());

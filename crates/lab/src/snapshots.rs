@@ -134,7 +134,7 @@ pub(super) fn base(
         .map_err(Failure::cannot_write(&cache))?;
     let made = make(builds, options, arguments, &new.path().join("snapshot"), key)?;
     match fs::rename(&made.folder, &folder) {
-        Ok(()) => forget_oldest(&folder),
+        Ok(()) => forget_oldest(),
         // Another process was faster.
         Err(_) if Base::open(&folder, &made.key).is_some() => {}
         Err(error) => return Err(Failure::cannot_write(&folder)(error)),
@@ -245,12 +245,10 @@ pub fn kept() -> Vec<Kept> {
     kept
 }
 
-fn forget_oldest(new: &Path) {
+fn forget_oldest() {
     let kept = kept();
     for old in &kept[..kept.len().saturating_sub(MOST)] {
-        if old.folder != new {
-            // There is one too many until the next time.
-            let _ = fs::remove_dir_all(&old.folder);
-        }
+        // There is one too many until the next time.
+        let _ = fs::remove_dir_all(&old.folder);
     }
 }

@@ -110,7 +110,7 @@ pub(super) struct ModuleFile {
 }
 
 /// What came of a job.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::EnumTryAs)]
 pub(super) enum Answer {
     /// The guest is up. Attached are the kernel's symbols.
     Booted(Box<HostFacts>),
