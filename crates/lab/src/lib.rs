@@ -39,7 +39,6 @@ pub mod slope;
 pub mod snapshots;
 pub mod subject;
 pub mod symbols;
-pub mod table;
 pub mod tax;
 mod vectors;
 mod wire;
