@@ -154,17 +154,21 @@ impl<'a> Lab<'a> {
             Err(failure) => return Measured { failure: Some(failure), ..measured },
         };
         for tasks in tasks.chunks(CHUNK) {
-            let (installed, not_installed) = parallel(tasks, jobs, |task| {
+            let (installed, mut failure) = parallel(tasks, jobs, |task| {
                 Ok((self.install(task.side, task.placement)?, &task.guests))
             });
             let guests: Vec<(&Installed, &[Job])> = installed
                 .iter()
                 .flat_map(|(build, guests)| guests.iter().map(move |guest| (build, *guest)))
                 .collect();
-            let (done, not_run) = parallel(&guests, jobs, |(build, guest)| {
-                guest.iter().for_each(|_| on_run());
-                Ok((build.side, self.run(build, guest, &without)?))
-            });
+            let mut done = Vec::new();
+            // A build that cannot be installed is known before runs of the other take their time.
+            if failure.is_none() {
+                (done, failure) = parallel(&guests, jobs, |(build, guest)| {
+                    guest.iter().for_each(|_| on_run());
+                    Ok((build.side, self.run(build, guest, &without)?))
+                });
+            }
             for (side, runs) in done {
                 for run in runs {
                     match run {
@@ -180,7 +184,7 @@ impl<'a> Lab<'a> {
                     let _ = fs::remove_dir_all(&build.folder);
                 }
             }
-            measured.failure = not_installed.or(not_run);
+            measured.failure = failure;
             if measured.failure.is_some() {
                 break;
             }
