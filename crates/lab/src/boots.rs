@@ -68,14 +68,13 @@ impl<'a> Boots<'a> {
         on_run: &(dyn Fn() + Sync),
         all: &Mutex<Measured>,
     ) -> Result<(), Failure> {
-        let (options, KernelBuilds { builds, folder, .. }) = (self.options, self.builds);
-        let [_, repeat] = options.boots();
+        let builds = &self.builds.builds;
+        let [_, repeat] = self.options.boots();
         let sides = sides(boot, repeat, builds.len() > 1);
         let runs: Vec<(u32, Side)> = (0..).zip(sides).collect();
         let jobs: Vec<wire::Job> =
             runs.iter().map(|(order, side)| self.job(boot, *order, *side)).collect();
-        let name = format!("{}-boot-{boot}", self.builds.kernel.release);
-        let folder = options.logs.as_ref().unwrap_or(folder).join(name);
+        let folder = self.builds.machine_folder(self.options, &format!("boot-{boot}"));
         let module = Some(&*builds[0].name);
         let machine = self.machine(&jobs, &folder);
         let mut machine = machine

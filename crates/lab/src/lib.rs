@@ -81,6 +81,14 @@ pub struct KernelBuilds {
     folder: PathBuf,
 }
 
+impl KernelBuilds {
+    /// The folder of a machine: one that stays, if the kernel's messages are asked for.
+    fn machine_folder(&self, options: &Options, name: &str) -> PathBuf {
+        let folder = options.logs.as_ref().unwrap_or(&self.folder);
+        folder.join(format!("{}-{name}", self.kernel.release))
+    }
+}
+
 /// Results of one kernel.
 #[derive(Debug, Default)]
 pub struct Measured {

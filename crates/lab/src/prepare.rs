@@ -6,6 +6,7 @@
 mod defaults;
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -129,10 +130,13 @@ fn write_with_btf(
     Ok(functions)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(|error| {
-        Failure::new(exit::BAD_INPUT, format!("cannot read {}: {error}", path.display()))
-    })
+/// The bytes of a module's file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|error| unreadable(path, &error))
+}
+
+pub(crate) fn unreadable(path: &Path, why: &dyn Display) -> Failure {
+    Failure::new(exit::BAD_INPUT, format!("cannot read {}: {why}", path.display()))
 }
 
 /// A module's file that cannot be prepared.

@@ -202,15 +202,6 @@ impl<'a> Lab<'a> {
         Spec { jobs, ..Spec::counted(kernel, &options.memory, start, folder, options.timeout) }
     }
 
-    /// The folder of a machine: one that stays, if the kernel's messages are asked for.
-    fn machine_folder(&self, name: &str) -> PathBuf {
-        let release = &self.builds.kernel.release;
-        match &self.options.logs {
-            Some(logs) => logs.join(format!("{release}-{name}")),
-            None => self.builds.folder.join(name),
-        }
-    }
-
     fn is_agent(&self, side: Side) -> bool {
         self.of(side).build.subject.is_command()
     }
@@ -240,7 +231,8 @@ impl<'a> Lab<'a> {
         let name = format!("{side}-{placement}");
         let folder = self.builds.folder.join(format!("installed-{name}"));
         fs::create_dir_all(&folder).map_err(Failure::cannot_write(&folder))?;
-        let (machine_folder, jobs) = (self.machine_folder(&format!("install-{name}")), [job]);
+        let jobs = [job];
+        let machine_folder = self.builds.machine_folder(self.options, &format!("install-{name}"));
         let spec = self.spec(from, &machine_folder, &jobs);
         let spec = Spec { files, saved_to: Some(&folder), ..spec };
         let seen = Machine::start(spec).and_then(|mut machine| {
@@ -325,7 +317,7 @@ impl<'a> Lab<'a> {
         group: &[Job],
         wanted: &str,
     ) -> Result<Vec<Counted>, Failure> {
-        let folder = self.machine_folder(&format!("run-{name}"));
+        let folder = self.builds.machine_folder(self.options, &format!("run-{name}"));
         fs::create_dir_all(&folder).map_err(Failure::cannot_write(&folder))?;
         let [symbols, file] = ["symbols", "counts"].map(|name| folder.join(name));
         fs::write(&symbols, [wanted, &self.base.symbols].concat())

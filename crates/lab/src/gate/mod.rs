@@ -132,10 +132,8 @@ pub struct Planned {
     /// Removed with it, and what is in it: the builds, the program, the VMs' files.
     _folder: PrivateFolder,
     benches: Vec<KernelBuilds>,
-    /// For each kernel, if there is a cache.
-    cached: Vec<Cached>,
-    /// Why there is none, where one was asked for.
-    no_cache: Option<String>,
+    /// For each kernel, if a cache was asked for; or why there is none.
+    cached: Result<Vec<Cached>, String>,
     /// The release and the candidate, if that is a build.
     beside_release: Option<Box<Planned>>,
 }
@@ -180,15 +178,12 @@ impl Planned {
             measured,
             _folder: folder,
             benches,
-            cached: Vec::new(),
-            no_cache: None,
+            cached: Ok(Vec::new()),
             beside_release,
         };
         if let Some(folder) = &planned.options.cache {
-            match planned.cached(folder) {
-                Ok(cached) => planned.cached = cached,
-                Err(error) => planned.no_cache = Some(format!("{}: {error}", folder.display())),
-            }
+            let cached = planned.cached(folder);
+            planned.cached = cached.map_err(|error| format!("{}: {error}", folder.display()));
         }
         Ok(planned)
     }
@@ -201,6 +196,11 @@ impl Planned {
             Ok(Cached { runs: cache::find(&file), file })
         });
         cached.collect()
+    }
+
+    /// The cache's for a kernel, if there is one.
+    fn cached_of(&self, number: usize) -> Option<&Cached> {
+        self.cached.as_ref().ok()?.get(number)
     }
 
     /// What the baseline's runs on a kernel depend on.
@@ -224,7 +224,7 @@ impl Planned {
     /// What will be measured, for a reader.
     pub fn text(&self) -> String {
         let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
-        let cached = self.cached.iter().filter(|cached| cached.runs.is_some()).count();
+        let cached = self.cached.iter().flatten().filter(|cached| cached.runs.is_some()).count();
         let kept = snapshots::kept();
         let releases: Vec<&str> = kept.iter().map(|kept| &*kept.release).collect();
         let snapshots = kernels.iter().filter(|release| releases.contains(release)).count();
@@ -245,7 +245,7 @@ impl Planned {
         if let Some(words) = self.words() {
             text.push_str(&format!("changed   {words}\n"));
         }
-        if let Some(why) = &self.no_cache {
+        if let Err(why) = &self.cached {
             text.push_str(&format!("cache     none: {why}\n"));
         }
         if let Some(beside) = &self.beside_release {
@@ -319,7 +319,7 @@ impl Planned {
         if !self.session.has_general() {
             left_out.not_judged.push("general operations, as --handler names handlers".to_owned());
         }
-        let no_cache = self.no_cache.as_ref();
+        let no_cache = self.cached.as_ref().err();
         let evidence = Evidence {
             runs,
             allowed: self.options.allowed(),
@@ -337,7 +337,7 @@ impl Planned {
 
     /// Keeps the baseline's runs for the next candidate. Without a place for them the gate goes on.
     fn remember(&self, number: usize, baseline: &[Recording], progress: &mut Progress) {
-        let Some(cached) = self.cached.get(number) else { return };
+        let Some(cached) = self.cached_of(number) else { return };
         if cached.runs.as_ref().is_some_and(|runs| runs.len() == baseline.len()) {
             return;
         }
@@ -373,9 +373,7 @@ fn choose(options: &Options) -> Result<Session, Failure> {
     let (mut names, mut found) = (Vec::new(), Vec::new());
     for file in subjects.filter_map(Subject::module) {
         names.push(prepare::inspect(file)?.name);
-        found.push(Registered::read(file).map_err(|why| {
-            Failure::new(exit::BAD_INPUT, format!("cannot read {}: {why}", file.display()))
-        })?);
+        found.push(Registered::read(file)?);
     }
     let listed = Library::of_user(&[]).list()?;
     let profiles: Vec<LoadProfile> = listed

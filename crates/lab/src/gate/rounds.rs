@@ -64,7 +64,7 @@ impl<'a> Rounds<'a> {
     fn kernel(&mut self, number: usize, lab: &Lab<'_>) -> Result<(), Failure> {
         let session = &self.planned.session;
         let kernel = self.planned.kernel(number);
-        let cached = self.planned.cached.get(number).and_then(|cached| cached.runs.as_ref());
+        let cached = self.planned.cached_of(number).and_then(|cached| cached.runs.as_ref());
         self.known[0].extend(cached.into_iter().flatten().cloned());
         let mut work = session.work(kernel);
         work.retain(|job| self.planned.measured.has_load_of(job));
