@@ -258,7 +258,7 @@ impl<'a> Lab<'a> {
 
     /// Installs a build under a placement in a guest that has no other.
     fn install_anew(&self, side: Side, placement: u32) -> Result<Installed, Failure> {
-        let (OfBuild { build, base, .. }, at) = (self.of(side), self.at(side, placement));
+        let OfBuild { build, base, .. } = self.of(side);
         let mut files = Vec::new();
         let modules = files::pack([*build], &self.builds.kernel, &mut files)?;
         let agent = self.options.agent.as_ref().or(build.subject.command());
@@ -269,14 +269,14 @@ impl<'a> Lab<'a> {
             let (module, attached) = machine.next_answer(Answer::try_as_installed)?;
             let text = String::from_utf8_lossy(&attached);
             let (text, lines) = text.split_once(BPF_LINES).unwrap_or((&text, ""));
-            let hooks = self.hooks(machine, &build.name, text);
-            Ok((module, hooks, text.to_owned(), lines.to_owned()))
+            let mut symbols = Symbols::parse(text);
+            symbols.bpf_lines = BpfLines::parse(lines).map_err(|why| {
+                let text = format!("the source lines of BPF programs are damaged: {why}");
+                MachineError::Broken(text)
+            })?;
+            Ok((module, self.hooks(machine, &build.name, text), symbols, text.to_owned()))
         });
-        let (folder, (mut module, mut hooks, text, lines)) = saved?;
-        let mut symbols = Symbols::parse(&text);
-        symbols.bpf_lines = BpfLines::parse(&lines).map_err(|why| {
-            lab_failed(&at, &format!("the source lines of BPF programs are damaged: {why}"))
-        })?;
+        let (folder, (mut module, mut hooks, symbols, text)) = saved?;
         // Of audit rules the guest has read them itself.
         if let Some(own) = module.hooks.take() {
             hooks = own;

@@ -112,7 +112,7 @@ impl Symbols {
 /// of `/proc/kallsyms`.
 ///
 /// # Errors
-/// If there is no function, or none of those to watch.
+/// If a line is none of these, or there is none of the functions to watch.
 pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> {
     let mut symbols = Symbols {
         arch,
