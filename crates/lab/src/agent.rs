@@ -15,12 +15,13 @@ use std::sync::Arc;
 use object::LittleEndian;
 use object::elf::DT_NEEDED;
 use object::read::elf::{ElfFile64, ProgramHeader as _};
-use profiler_system::find_program;
 use sha2::{Digest as _, Sha256};
+
+use profiler_base::error::{Failure, exit};
+use profiler_system::find_program;
 
 use super::installs::Installs;
 use super::wire;
-use profiler_base::error::{Failure, exit};
 
 /// Largest size of all its files: the guest holds them in memory twice while it reads them.
 const MOST_BYTES: u64 = 128 << 20;
@@ -149,18 +150,14 @@ impl Agent {
     /// Arguments that the kernel boots with, before those of each guest.
     fn of_kernel_arguments(arguments: &str) -> Result<Self, Box<dyn Error>> {
         let is_text = arguments.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
-        Err(if arguments.is_empty() {
-            "it names no argument"
-        } else if arguments.len() > MOST_ARGUMENTS || !is_text {
-            "a kernel takes 1,000 characters of ASCII at most"
-        } else if !arguments.matches('"').count().is_multiple_of(2) {
-            "a quote is not closed"
-        } else if arguments.split(' ').any(|word| word == "--") {
-            "what follows -- is not the kernel's"
-        } else {
-            let words = vec![arguments.to_owned()];
-            return Ok(Self::with(Installs::KernelArguments, arguments, words, Files::default()));
-        })?
+        let is_whole = arguments.matches('"').count().is_multiple_of(2)
+            && arguments.split(' ').all(|word| word != "--");
+        if !(1..=MOST_ARGUMENTS).contains(&arguments.len()) || !is_text || !is_whole {
+            let text = "a kernel takes 1 to 1,000 characters of ASCII, with each quote closed, and without --";
+            return Err(text.into());
+        }
+        let words = vec![arguments.to_owned()];
+        Ok(Self::with(Installs::KernelArguments, arguments, words, Files::default()))
     }
 
     /// The arguments that the kernel boots with, if it is that.
@@ -258,7 +255,7 @@ impl Files {
         let (named, mut number) = (self.0.len(), 0);
         while let Some(file) = self.0.get(number) {
             let path = file.path.clone();
-            let (loader, libraries) = match linked(&file.bytes) {
+            let Linked { machine, loader, libraries } = match linked(&file.bytes) {
                 // A file that is named beside the program may be anything.
                 Err(_) if (1..named).contains(&number) => Default::default(),
                 linked => linked.map_err(|why| format!("{path}: {why}"))?,
@@ -271,7 +268,7 @@ impl Files {
             }
             for name in libraries {
                 let folders = FOLDERS.join(", ");
-                let found = library(&name).ok_or_else(|| {
+                let found = library(&name, machine).ok_or_else(|| {
                     format!("{path} needs {name}, which none of {folders} has: link it statically")
                 })?;
                 self.add_new(&found)?;
@@ -312,10 +309,15 @@ fn read(path: &Path, flags: i32, most: u64) -> io::Result<AgentFile> {
     Ok(AgentFile { path, mode: metadata.permissions().mode() & KEPT_RIGHTS, bytes })
 }
 
-/// The loader and the libraries of a file.
-type Linked = (Option<String>, Vec<String>);
-
 /// What an ELF file is linked with.
+#[derive(Default)]
+struct Linked {
+    /// The machine that it is for, as its header has it.
+    machine: u16,
+    loader: Option<String>,
+    libraries: Vec<String>,
+}
+
 fn linked(bytes: &[u8]) -> Result<Linked, String> {
     if bytes.starts_with(b"#!") {
         let text = "is a script: name its interpreter, and give the script by --agent-file";
@@ -326,23 +328,23 @@ fn linked(bytes: &[u8]) -> Result<Linked, String> {
 
 fn parsed(bytes: &[u8]) -> Result<Linked, Box<dyn Error>> {
     let file = ElfFile64::<LittleEndian>::parse(bytes)?;
-    let mut loader = None;
+    let machine = file.elf_header().e_machine.get(LittleEndian);
+    let mut linked = Linked { machine, ..Linked::default() };
     for segment in file.elf_program_headers() {
         if let Some(path) = segment.interpreter(LittleEndian, bytes)? {
             // The kernel takes the first.
-            loader = Some(text(path, MOST_PATH)?);
+            linked.loader = Some(text(path, MOST_PATH)?);
             break;
         }
     }
     let table = file.elf_dynamic_table()?;
-    let mut libraries = Vec::new();
     for entry in table.iter().filter(|entry| entry.tag == DT_NEEDED) {
-        if libraries.len() == MOST_LIBRARIES {
+        if linked.libraries.len() == MOST_LIBRARIES {
             return Err(format!("it needs more than {MOST_LIBRARIES} libraries").into());
         }
-        libraries.push(text(table.string(entry)?, MOST_NAME)?);
+        linked.libraries.push(text(table.string(entry)?, MOST_NAME)?);
     }
-    Ok((loader, libraries))
+    Ok(linked)
 }
 
 /// A name in a file, of so many bytes at most.
@@ -353,11 +355,19 @@ fn text(bytes: &[u8], most: usize) -> Result<String, String> {
     }
 }
 
-/// A library by its name, in the system's folders.
-fn library(name: &str) -> Option<PathBuf> {
+/// A library for this machine by its name, in the system's folders, which may have those of another architecture, too.
+fn library(name: &str, machine: u16) -> Option<PathBuf> {
     let is_name = !name.is_empty() && !name.contains('/');
     let mut places = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
-    places.find(|path| is_name && path.is_file())
+    places.find(|path| is_name && path.is_file() && machine_of(path) == Some(machine))
+}
+
+/// The machine that an ELF file is for, by the beginning of its header.
+fn machine_of(file: &Path) -> Option<u16> {
+    let mut header = [0; 20];
+    File::open(file).ok()?.read_exact(&mut header).ok()?;
+    let [.., low, high] = header;
+    Some(u16::from_le_bytes([low, high]))
 }
 
 /// Whether a file is directly in one of the system's folders.
@@ -420,6 +430,8 @@ mod tests {
         assert_eq!(packed.files[0].mode & 0o500, 0o500);
         let other = Agent::new("sh -c 'exit 3'", &["build.rs".into()]).unwrap();
         assert_ne!(agent.words(), other.words(), "its files count");
+        assert!(library("libc.so.6", object::elf::EM_X86_64).is_some());
+        assert_eq!(library("libc.so.6", object::elf::EM_386), None, "of another machine");
     }
 
     #[test]

@@ -5,6 +5,9 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use profiler_base::error::Failure;
+use profiler_recording::{Clock, Recording, SeriesPosition};
+use profiler_verdict::Side;
 use profiler_vm::Accel;
 
 use super::files;
@@ -12,11 +15,8 @@ use super::machine::{Machine, MachineError, Spec, Start};
 use super::plan::sides;
 use super::pool::parallel;
 use super::snapshots::{self, Base};
-use super::wire::{self, Install, ModuleFile};
+use super::wire::{self, Answer, Install, ModuleFile};
 use super::{KernelBuilds, Measured, Options};
-use profiler_base::error::Failure;
-use profiler_recording::{Clock, Recording, SeriesPosition};
-use profiler_verdict::Side;
 
 /// Longest that a kernel may take to boot by KVM: a nested one may hang there.
 const KVM_LIMIT: Duration = Duration::from_secs(40);
@@ -68,14 +68,13 @@ impl<'a> Boots<'a> {
         on_run: &(dyn Fn() + Sync),
         all: &Mutex<Measured>,
     ) -> Result<(), Failure> {
-        let (options, KernelBuilds { builds, folder, .. }) = (self.options, self.builds);
-        let [_, repeat] = options.boots();
+        let builds = &self.builds.builds;
+        let [_, repeat] = self.options.boots();
         let sides = sides(boot, repeat, builds.len() > 1);
         let runs: Vec<(u32, Side)> = (0..).zip(sides).collect();
         let jobs: Vec<wire::Job> =
             runs.iter().map(|(order, side)| self.job(boot, *order, *side)).collect();
-        let name = format!("{}-boot-{boot}", self.builds.kernel.release);
-        let folder = options.logs.as_ref().unwrap_or(folder).join(name);
+        let folder = self.builds.machine_folder(self.options, &format!("boot-{boot}"));
         let module = Some(&*builds[0].name);
         let machine = self.machine(&jobs, &folder);
         let mut machine = machine
@@ -103,7 +102,7 @@ impl<'a> Boots<'a> {
         // The history of a placement is made once.
         let placement = if order == 0 && self.base.is_some() { boot } else { 0 };
         let install = Install { placement, modules, agent: None };
-        wire::Job::Measure { install, module: name.clone(), run: self.options.run.clone() }
+        wire::Job::Measure { install, run: self.options.run.clone() }
     }
 
     /// A machine whose guest is up and stopped.
@@ -138,7 +137,8 @@ impl<'a> Boots<'a> {
 
 /// Has the guest do the job of a run.
 fn measured(machine: &mut Machine) -> Result<Recording, MachineError> {
-    let (_, bytes) = machine.next_answer()?;
+    let is_measured = |answer| (answer == Answer::Measured).then_some(());
+    let ((), bytes) = machine.next_answer(is_measured)?;
     Recording::parse(&bytes, Path::new("guest"))
         .map_err(|error| MachineError::Broken(format!("the guest's recording is damaged: {error}")))
 }

@@ -3,15 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use profiler_vm::KernelImage;
-
-use super::installs::Installs;
-use super::subject::{Build, Subject};
-use super::{KernelBuilds, Options, kernel};
-use crate::prepare::{self, Inspected};
 use profiler_base::error::{Failure, bail, exit};
 use profiler_recording::Meter;
 use profiler_run::args::PrepareArgs;
+use profiler_vm::KernelImage;
+
+use super::subject::{Build, Subject};
+use super::{KernelBuilds, Options, kernels};
+use crate::prepare::{self, Inspected};
 
 /// The given kernels, or those that the baseline's modules were built for, each with its subjects; modules are below `folder`, in copies
 /// that get BTF if they have none and probes measure.
@@ -28,7 +27,7 @@ pub fn of_kernels(options: &Options, folder: &Path) -> Result<Vec<KernelBuilds>,
     };
     let mut found: Vec<KernelBuilds> = Vec::new();
     for given in &asked {
-        let kernel = kernel::find(given)?;
+        let kernel = kernels::find(given)?;
         if found.iter().any(|other| other.kernel.release == kernel.release) {
             bail!(USAGE, "kernel {} was given twice", kernel.release);
         }
@@ -71,12 +70,6 @@ fn build(
         None => {
             let installs = subject.command().map(|agent| agent.installs).unwrap_or_default();
             (subject.clone(), installs.module().to_owned())
-        }
-        Some(Inspected { name, .. }) if Installs::is_name(name) => {
-            bail!(
-                BAD_INPUT,
-                "{given}: {name} is what others are called here, so no module may have that name"
-            );
         }
         Some(module) => {
             make(module, btf, output)?;

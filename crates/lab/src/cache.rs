@@ -19,7 +19,7 @@ const MOST: usize = 8;
 ///
 /// # Errors
 /// If a file cannot be read.
-pub fn key(files: &[&Path], words: &[&str]) -> io::Result<String> {
+pub(super) fn key(files: &[&Path], words: &[&str]) -> io::Result<String> {
     let mut hash = Sha256::new();
     for file in files {
         let mut of_file = Sha256::new();
@@ -36,14 +36,14 @@ pub fn key(files: &[&Path], words: &[&str]) -> io::Result<String> {
 ///
 /// # Errors
 /// If it cannot be made, or others could change what is in it.
-pub fn open(folder: &Path) -> io::Result<PathBuf> {
+pub(super) fn open(folder: &Path) -> io::Result<PathBuf> {
     let folder = std::path::absolute(folder)?;
     make_private(&folder)?;
     Ok(folder)
 }
 
 /// The runs that were kept in a file, if it can be read.
-pub fn find(file: &Path) -> Option<Vec<Recording>> {
+pub(super) fn find(file: &Path) -> Option<Vec<Recording>> {
     let runs = Series::read(file).ok()?.runs;
     touch(file);
     Some(runs)
@@ -59,7 +59,7 @@ pub(super) fn touch(file: &Path) {
 ///
 /// # Errors
 /// If they cannot be written.
-pub fn keep(file: &Path, runs: &[Recording]) -> Result<(), Failure> {
+pub(super) fn keep(file: &Path, runs: &[Recording]) -> Result<(), Failure> {
     Series::new("baseline", runs.to_vec()).write(file)?;
     let beside = file.parent().map(fs::read_dir).into_iter().flatten().flatten().flatten();
     let mut kept: Vec<(SystemTime, PathBuf)> = beside

@@ -1,32 +1,105 @@
-//! Fills a recording with what the emulator counted.
+//! Makes recordings of a guest's answers and what the emulator counted.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::counts::{self, Calls, Counts};
-use super::lines::Lines;
-use super::plan::{CountedHandler, Length, RunSpec};
-use super::symbols::Symbols;
 use profiler_base::stats;
+use profiler_kernel::host::HostFacts;
+use profiler_kernel::module::ModuleFacts;
+use profiler_kernel::names::module as module_of_line;
+use profiler_load::LoadRun;
 use profiler_recording::call_tree::{TreeFunction, TreeNode, TreePlace};
 use profiler_recording::measure::Losses;
 use profiler_recording::{
-    CallTree, Distribution, DriverCost, HandlerRecording, HistogramLayout, Meter,
+    CallTree, Clock, Distribution, DriverCost, HandlerRecording, HistogramLayout, Meter,
     OperationPercentile, Percentile, Recording,
 };
 
-/// Up to 262,143 instructions each number has a bucket of its own.
-const DIGITS: u8 = 5;
+use super::counts::{self, Calls, Counts};
+use super::lines::Lines;
+use super::plan::{CountedHandler, RunSpec};
+use super::symbols::Symbols;
 
 /// Upper end of the histogram, in instructions of a call; sums, minimum and maximum are exact above it, too.
 const HIGHEST: u64 = 1 << 28;
 
+/// Up to 262,143 instructions each number has a bucket of its own.
 const LAYOUT: HistogramLayout = HistogramLayout {
-    precision_digits: DIGITS,
+    precision_digits: 5,
     lowest_ns: 1,
     highest_ns: HIGHEST,
     kernel_memory_bytes: 0,
     direct: None,
 };
+
+/// The names of a run's loads.
+pub(super) fn load_name(run: &RunSpec) -> String {
+    run.loads.iter().map(|kind| kind.name()).collect::<Vec<_>>().join("+")
+}
+
+/// A recording without handlers.
+pub(super) fn recording(host: &HostFacts, module: &ModuleFacts, loads: Vec<LoadRun>) -> Recording {
+    let length = loads.iter().map(|load| load.outcome.elapsed_ns).max().unwrap_or(0);
+    Recording {
+        window_ns: length.max(1),
+        host: host.clone(),
+        modules: vec![module.clone()],
+        loads,
+        ..Recording::new(jiff::Timestamp::now(), Clock::Virtual, Meter::Exact, LAYOUT)
+    }
+}
+
+/// The plugin's line for the module: its name, where it was loaded and its bytes, to know its code where symbols are missing.
+/// `text` has the lines of `/proc/modules`.
+pub(super) fn module_line(module: &str, text: &str) -> String {
+    let mut modules = text.lines().filter_map(module_of_line);
+    match modules.find(|(name, ..)| *name == module) {
+        Some((name, address, bytes)) => format!("module {name} {address:x} {bytes}\n"),
+        None => format!("module {module}\n"),
+    }
+}
+
+/// Adds the functions of a module without symbols that ran, where all were asked for: the plugin names them by their distance
+/// from its first byte.
+pub(super) fn add_unnamed(
+    handlers: &mut Vec<CountedHandler>,
+    counts: &Counts,
+    module: &str,
+    patterns: &[String],
+) {
+    let patterns: Vec<glob::Pattern> =
+        patterns.iter().filter_map(|pattern| glob::Pattern::new(pattern).ok()).collect();
+    let functions = counts.calls.keys().filter_map(|id| counts.functions.get(id));
+    let wanted = functions.filter(|function| {
+        function.module.as_deref() == Some(module)
+            && patterns.iter().any(|pattern| pattern.matches(&function.name))
+            && !handlers.iter().any(|known| known.address == function.address)
+    });
+    let mut found = Vec::from_iter(wanted.map(|function| CountedHandler {
+        name: function.name.clone(),
+        module: function.module.clone(),
+        by_glob: true,
+        address: function.address,
+    }));
+    found.sort_by_key(|handler| handler.address);
+    handlers.extend(found);
+}
+
+/// Keeps only the handlers that are wanted or registered as hooks, including all of the same name.
+pub(super) fn keep_wanted(
+    handlers: &mut Vec<CountedHandler>,
+    wanted: &BTreeSet<String>,
+    module: &ModuleFacts,
+) {
+    let hooks = module.hooks.iter().flat_map(|hooks| &hooks.list);
+    let registered = hooks.flat_map(|hook| &hook.handlers);
+    let kept: BTreeSet<&str> = wanted.iter().chain(registered).map(String::as_str).collect();
+    handlers.retain(|handler| kept.contains(plain(&handler.name)));
+}
+
+/// A handler's name without the number that tells it from others of its name.
+pub(super) fn plain(name: &str) -> &str {
+    name.split('#').next().unwrap_or(name)
+}
 
 /// What the driver costs an operation of each load of a run; `without_ns` are the instructions of one without it.
 ///
@@ -79,7 +152,7 @@ fn around(values: &[(u64, u64)], rank: u64, few: u64) -> Option<Percentile> {
 /// The operations of a run, and instructions of one.
 pub(super) fn operation(counts: &Counts, run: &RunSpec) -> Result<(u64, f64), String> {
     let operations = counts::sum(&counts.operations);
-    if let Length::Operations(wanted) = run.length
+    if let Some(wanted) = run.length.operations()
         && operations != wanted * u64::from(run.workers)
     {
         return Err(format!("{operations} operations were counted of {wanted}"));
@@ -275,5 +348,25 @@ mod tests {
         let wrapped = of(&[(9, 1 << 63), (10, 1 << 63), (70_000, 5)]);
         assert!(wrapped.unwrap_err().starts_with(&format!("{} operations", u64::MAX)));
         assert!(of(&[(0, 5)]).unwrap_err().contains("__entry_text_start"));
+    }
+
+    #[test]
+    fn handlers_of_one_name_are_wanted_together() {
+        let hooks = serde_json::json!({
+            "list": [{"kind": "kprobe", "place": "vfs_read", "handlers": ["hook"]}],
+        });
+        let hooks = Some(serde_json::from_value(hooks).unwrap());
+        let module = ModuleFacts { hooks, ..ModuleFacts::default() };
+        let handler = |name: &&str| CountedHandler {
+            name: (*name).to_owned(),
+            module: None,
+            by_glob: true,
+            address: 0,
+        };
+        let all = ["hook#1", "hook#2", "pre#1", "pre#2", "pre", "other"];
+        let mut handlers: Vec<CountedHandler> = all.iter().map(handler).collect();
+        keep_wanted(&mut handlers, &BTreeSet::from(["pre".to_owned()]), &module);
+        let kept: Vec<&str> = handlers.iter().map(|it| &*it.name).collect();
+        assert_eq!(kept, all[..5]);
     }
 }

@@ -1,16 +1,15 @@
 //! The module files that a guest gets: the driver's, and those of the kernel's package that it depends on.
 
-use std::fs;
-
 use object::LittleEndian;
 use object::elf::{FileHeader64, SHF_ALLOC, SectionHeader64};
 use object::read::elf::{FileHeader as _, SectionHeader as _};
+
+use profiler_base::error::{Failure, exit};
 use profiler_vm::KernelImage;
 
 use super::subject::Build;
 use super::wire::ModuleFile;
-use crate::prepare::{SIGNATURE_MAGIC, said_in};
-use profiler_base::error::{Failure, exit};
+use crate::prepare::{self, SIGNATURE_MAGIC, said_in};
 
 /// Appends the files of these builds to `bytes`, each behind those of what it depends on; gives what a guest is to load, in this order.
 ///
@@ -24,11 +23,7 @@ pub(super) fn pack<'a>(
     let mut packed = Packed { kernel, bytes, modules: Vec::new() };
     for build in builds {
         let Some(file) = build.subject.module() else { continue };
-        let module = fs::read(file).map_err(|error| {
-            let text = format!("cannot read {}: {error}", file.display());
-            Failure::new(exit::BAD_INPUT, text)
-        })?;
-        packed.add(build, &build.name, &build.params, module)?;
+        packed.add(build, &build.name, &build.params, prepare::read(file)?)?;
     }
     Ok(packed.modules)
 }

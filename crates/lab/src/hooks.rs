@@ -1,12 +1,13 @@
 //! What a subject registers, found by installing it in a guest.
 
+use profiler_base::error::Failure;
+use profiler_base::progress::Progress;
+use profiler_kernel::hooks::Hooks;
+
 use super::agent::Agent;
 use super::runs::Lab;
 use super::subject::Subject;
 use super::{Options, builds, private_folder};
-use profiler_base::error::Failure;
-use profiler_base::progress::Progress;
-use profiler_kernel::hooks::Hooks;
 
 /// What `subject` registers on each of these kernels, by release; none is the one that a module was built for.
 ///

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use cpio::newc::{Builder, ModeFileType};
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
+
+use profiler_base::error::{Failure, exit};
+use profiler_load::user_cache;
 use profiler_vm::Arch;
 
 use super::agent::{AgentFile, with_libraries};
-use profiler_base::error::{Failure, exit};
-use profiler_load::user_cache;
 
 /// Where the program is, which the kernel starts.
 const PROGRAM: &str = "/init";

@@ -50,10 +50,4 @@ impl Installs {
             Self::KernelArguments => "kernel",
         }
     }
-
-    /// Whether something that no module installs has this name.
-    #[must_use]
-    pub(super) fn is_name(name: &str) -> bool {
-        Self::VARIANTS.iter().any(|it| it.module() == name)
-    }
 }

@@ -9,7 +9,7 @@ pub mod agent;
 mod boots;
 mod bpf_lines;
 pub mod builds;
-pub mod cache;
+mod cache;
 pub mod changed;
 pub mod counts;
 pub mod exact;
@@ -21,8 +21,6 @@ pub mod guest;
 pub mod hooks;
 mod initramfs;
 mod installs;
-mod job;
-pub mod kernel;
 pub mod kernels;
 pub mod lines;
 mod machine;
@@ -32,16 +30,14 @@ pub mod plan;
 mod pool;
 pub mod prepare;
 mod qmp;
-mod record;
 pub mod registered;
 mod runs;
-pub mod session;
+mod session;
 mod settings;
 pub mod slope;
 pub mod snapshots;
 pub mod subject;
 pub mod symbols;
-pub mod table;
 pub mod tax;
 mod vectors;
 mod wire;
@@ -50,15 +46,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use profiler_vm::KernelImage;
-
-use boots::Boots;
-use job::Job;
 use profiler_base::error::Failure;
 use profiler_base::progress::Progress;
 use profiler_base::text::plural;
 use profiler_load::{PrivateFolder, ProfilerProgram};
 use profiler_recording::{Meter, Recording};
+use profiler_vm::KernelImage;
+
+use boots::Boots;
+use plan::Job;
 use runs::{Lab, Task};
 pub use settings::{Options, has_cost, usual_length};
 use subject::Build;
@@ -82,6 +78,14 @@ pub struct KernelBuilds {
     pub builds: Vec<Build>,
     /// A folder for the files of its guests.
     folder: PathBuf,
+}
+
+impl KernelBuilds {
+    /// The folder of a machine: one that stays, if the kernel's messages are asked for.
+    fn machine_folder(&self, options: &Options, name: &str) -> PathBuf {
+        let folder = options.logs.as_ref().unwrap_or(&self.folder);
+        folder.join(format!("{}-{name}", self.kernel.release))
+    }
 }
 
 /// Results of one kernel.

@@ -14,21 +14,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt as _, FdMapping};
-use profiler_system::{caught_signal, search_path};
-use profiler_vm::{Accel, Arch, KernelImage, Trouble, is_trouble};
 use serde_json::{Value, json};
 
-use super::initramfs::{self, guest_program};
-use super::pages::Pages;
-use super::qmp::Qmp;
-use super::wire::{Answer, FILES, HEADER, Header, JOBS, Job, MAGIC, MAX_ANSWER, REPORT_LINES};
-use super::{memory, vectors};
 use profiler_base::error::{Failure, exit};
 use profiler_base::text::last_lines;
 use profiler_kernel::hooks::{Hooks, Reader};
 use profiler_kernel::host::HostFacts;
 use profiler_kernel::names::Names;
 use profiler_load::dying_with_parent;
+use profiler_system::{caught_signal, search_path};
+use profiler_vm::{Accel, Arch, KernelImage, Trouble, is_trouble};
+
+use super::initramfs::{self, guest_program};
+use super::pages::Pages;
+use super::qmp::Qmp;
+use super::wire::{Answer, FILES, HEADER, Header, JOBS, Job, MAGIC, MAX_ANSWER, REPORT_LINES};
+use super::{memory, vectors};
 
 /// Descriptors that QEMU has its control socket and the state of a snapshot on.
 const CONTROL: i32 = 3;
@@ -245,14 +246,20 @@ impl Machine {
         }
     }
 
-    /// Lets a guest that has stopped go on until it answers; gives the answer and what is attached.
-    pub(super) fn next_answer(&mut self) -> Result<(Answer, Vec<u8>), MachineError> {
+    /// Lets a guest that has stopped go on until it answers, see [`Self::answer`].
+    pub(super) fn next_answer<T>(
+        &mut self,
+        of: impl FnOnce(Answer) -> Option<T>,
+    ) -> Result<(T, Vec<u8>), MachineError> {
         self.execute("cont", &json!({}))?;
-        self.answer()
+        self.answer(of)
     }
 
-    /// Waits for the answer of a guest that runs.
-    fn answer(&mut self) -> Result<(Answer, Vec<u8>), MachineError> {
+    /// Waits for the answer of a guest that runs; gives what is `of` interest in it, and what is attached.
+    fn answer<T>(
+        &mut self,
+        of: impl FnOnce(Answer) -> Option<T>,
+    ) -> Result<(T, Vec<u8>), MachineError> {
         let mut died = false;
         loop {
             let event = self.qmp.event(self.deadline);
@@ -281,7 +288,10 @@ impl Machine {
             Ok(Answer::Warned(lines)) => {
                 Err(MachineError::Trouble(Trouble { lines }, "the kernel reports a fault"))
             }
-            Ok(answer) => Ok((answer, attachment)),
+            Ok(answer) => match of(answer) {
+                Some(found) => Ok((found, attachment)),
+                None => Err(MachineError::Broken("the guest answered another question".to_owned())),
+            },
             Err(error) => {
                 Err(MachineError::Broken(format!("the guest's answer is damaged: {error}")))
             }
@@ -290,10 +300,7 @@ impl Machine {
 
     /// Waits for a guest that boots; returns its facts, and the kernel's symbols.
     pub(super) fn booted(&mut self) -> Result<(Box<HostFacts>, Vec<u8>), MachineError> {
-        match self.answer()? {
-            (Answer::Booted(host), symbols) => Ok((host, symbols)),
-            _ => Err(MachineError::Broken("the guest did not say that it is up".to_owned())),
-        }
+        self.answer(Answer::try_as_booted)
     }
 
     /// Bytes of the guest's memory as its first process and the kernel see it; the guest is stopped.

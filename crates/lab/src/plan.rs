@@ -1,5 +1,7 @@
 //! What is measured: builds, and runs of loads.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -7,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use profiler_load::{BuiltinKind, Dimensions, Rate};
 use profiler_recording::{Backend, Clock, Meter};
 use profiler_verdict::Side;
+
+use super::agent::Agent;
 
 /// A function whose calls were counted one by one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +66,27 @@ impl RunSpec {
     }
 }
 
+/// A run. By default it is alone, with the driver, and its figures are all wanted.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Job {
+    /// Its name where a module is measured under several loads: the `part` of its recordings' places.
+    pub part: Option<String>,
+    /// What it measures.
+    pub run: RunSpec,
+    /// Its operations are counted without the driver, too.
+    pub cost: bool,
+    /// Number of the restored guest that it is counted in: jobs of one number follow each other there, as most operations take
+    /// less time than QEMU takes to start and to translate the kernel's code.
+    pub guest: u32,
+    /// Of the handlers that were counted those of which figures are wanted; `None`: all. Each takes time to store, and a
+    /// driver calls a hundred functions of its own.
+    pub wanted: Option<Arc<BTreeSet<String>>>,
+    /// What its operations are runs of, if not of its loads.
+    pub program: Option<Agent>,
+    /// It comes last in its guest, which is ended before it: the others there run as if it were made, too.
+    pub left_out: bool,
+}
+
 /// When a run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Length {
@@ -78,6 +103,14 @@ impl Default for Length {
 }
 
 impl Length {
+    /// The operations of each load, if they end it.
+    pub(super) fn operations(self) -> Option<u64> {
+        match self {
+            Self::Operations(count) => Some(count),
+            Self::Time(_) => None,
+        }
+    }
+
     /// A `part`-th of it, at least one operation or millisecond.
     pub fn part(self, part: u32) -> Self {
         match self {

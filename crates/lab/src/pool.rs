@@ -7,12 +7,12 @@ use profiler_base::error::Failure;
 
 /// Does `work` on each item, on up to so many threads; returns the results in the order of the items, and the first failure. After
 /// one no further item is started.
-pub(super) fn parallel<I: Sync, T: Send + Sync>(
-    items: &[I],
+pub(super) fn parallel<'i, I: Sync, T: Send + Sync>(
+    items: &'i [I],
     threads: u32,
-    work: impl Fn(&I) -> Result<T, Failure> + Sync,
+    work: impl Fn(&'i I) -> Result<T, Failure> + Sync,
 ) -> (Vec<T>, Option<Failure>) {
-    let steps: Vec<(&I, OnceLock<Result<T, Failure>>)> =
+    let steps: Vec<(&'i I, OnceLock<Result<T, Failure>>)> =
         items.iter().map(|item| (item, OnceLock::new())).collect();
     let next = AtomicUsize::new(0);
     let worker = || {

@@ -6,14 +6,13 @@
 mod defaults;
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use memchr::{memchr, memmem};
-use object::{Object as _, ObjectKind, ObjectSection as _};
-use profiler_system::{durable, find_program};
+use object::{Object as _, ObjectSection as _};
 
 use profiler_base::atomic_file;
 use profiler_base::error::{Failure, bail, exit};
@@ -21,6 +20,8 @@ use profiler_base::text::listed;
 use profiler_kernel::btf::{BTF_FOLDER, Btf};
 use profiler_kernel::module;
 use profiler_run::args::PrepareArgs;
+use profiler_system::{durable, find_program};
+use profiler_vm::banner;
 
 pub use defaults::{changed_defaults, defaults};
 
@@ -129,10 +130,13 @@ fn write_with_btf(
     Ok(functions)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(|error| {
-        Failure::new(exit::BAD_INPUT, format!("cannot read {}: {error}", path.display()))
-    })
+/// The bytes of a module's file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|error| unreadable(path, &error))
+}
+
+pub(crate) fn unreadable(path: &Path, why: &dyn Display) -> Failure {
+    Failure::new(exit::BAD_INPUT, format!("cannot read {}: {why}", path.display()))
 }
 
 /// A module's file that cannot be prepared.
@@ -248,9 +252,6 @@ impl Inspected {
         if !has(".modinfo") || !has(".gnu.linkonce.this_module") {
             return Err(no_module("it lacks the sections .modinfo and .gnu.linkonce.this_module"));
         }
-        if file.kind() != ObjectKind::Relocatable {
-            return Err(no_module("it is not a relocatable object"));
-        }
         let name = said_in(bytes, "name=").into_iter().next();
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().replace('-', "_");
         let magic = said_in(bytes, "vermagic=").into_iter().next();
@@ -277,19 +278,6 @@ fn unsigned_length(bytes: &[u8]) -> usize {
 fn section<'a>(elf: &'a [u8], name: &str) -> Option<&'a [u8]> {
     object::File::parse(elf).ok()?.section_by_name(name)?.data().ok()
 }
-
-/// Release of the kernel that a vmlinux is, by its `linux_banner` (init/version.c). BTF itself has none.
-fn banner(vmlinux: &[u8]) -> Option<&str> {
-    const START: &[u8] = b"Linux version ";
-    memmem::find_iter(vmlinux, START).find_map(|at| {
-        let text = &vmlinux[at + START.len()..];
-        let release = &text[..memchr(b' ', &text[..text.len().min(MAX_RELEASE)])?];
-        release.first()?.is_ascii_digit().then(|| str::from_utf8(release).ok()).flatten()
-    })
-}
-
-/// Bytes of a release, and the space after it: `__NEW_UTS_LEN` of the kernel's uts.h.
-const MAX_RELEASE: usize = 65;
 
 /// The kernel's BTF out of a raw file or of a vmlinux.
 fn raw_btf<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a [u8], Failure> {

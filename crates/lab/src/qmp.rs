@@ -1,15 +1,15 @@
 //! QEMU's machine protocol over a socket: QEMU's `docs/interop/qmp-spec.rst`.
 
-use std::io::{self, BufReader, ErrorKind, IoSlice};
+use std::collections::VecDeque;
+use std::io::{self, BufRead as _, BufReader, ErrorKind, IoSlice};
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use serde_json::{Value, json};
+
 use profiler_system::caught_signal;
-use serde_json::{Deserializer, Value, json};
 
 /// How long one look for a message takes, after which a signal is seen.
 const TICK: Duration = Duration::from_millis(100);
@@ -21,30 +21,20 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 ///
 /// Errors are [`ErrorKind::UnexpectedEof`] once QEMU has closed it, and [`ErrorKind::TimedOut`].
 pub(super) struct Qmp {
-    socket: UnixStream,
-    /// The greeting, and what commands return.
-    answers: Receiver<Value>,
-    /// Names of events.
-    events: Receiver<String>,
+    socket: BufReader<UnixStream>,
+    /// What has come of the next message, which is a line.
+    line: Vec<u8>,
+    /// Names of events that came before what a command returned.
+    events: VecDeque<String>,
 }
 
 impl Qmp {
     /// Takes the greeting and begins.
     pub(super) fn begin(socket: UnixStream) -> io::Result<Self> {
-        let ((answer, answers), (event, events)) = (channel(), channel());
-        let messages = Deserializer::from_reader(BufReader::new(socket.try_clone()?)).into_iter();
-        // It ends with the connection.
-        thread::Builder::new().spawn(move || {
-            for message in messages.map_while(Result::<Value, _>::ok) {
-                // Nobody may wait for it any more.
-                let _ = match message["event"].as_str() {
-                    Some(name) => event.send(name.to_owned()).is_ok(),
-                    None => answer.send(message).is_ok(),
-                };
-            }
-        })?;
-        let mut qmp = Self { socket, answers, events };
-        next(&qmp.answers, Instant::now() + COMMAND_LIMIT)?;
+        socket.set_read_timeout(Some(TICK))?;
+        let socket = BufReader::new(socket);
+        let mut qmp = Self { socket, line: Vec::new(), events: VecDeque::new() };
+        qmp.message(Instant::now() + COMMAND_LIMIT)?;
         qmp.execute("qmp_capabilities", &json!({}), &[])?;
         Ok(qmp)
     }
@@ -58,45 +48,57 @@ impl Qmp {
     ) -> io::Result<Value> {
         let text = format!("{}\n", json!({ "execute": command, "arguments": arguments }));
         let (bytes, rights) = ([IoSlice::new(text.as_bytes())], [ControlMessage::ScmRights(files)]);
-        let socket = self.socket.as_raw_fd();
+        let socket = self.socket.get_ref().as_raw_fd();
         let sent = sendmsg::<()>(socket, &bytes, &rights, MsgFlags::MSG_NOSIGNAL, None);
         if !sent.is_ok_and(|bytes| bytes == text.len()) {
             return Err(ErrorKind::UnexpectedEof.into());
         }
-        let mut answer = next(&self.answers, Instant::now() + COMMAND_LIMIT)?;
-        match answer["error"]["desc"].as_str() {
-            Some(text) => Err(io::Error::other(format!("QEMU refuses `{command}`: {text}"))),
-            None => Ok(answer["return"].take()),
+        let deadline = Instant::now() + COMMAND_LIMIT;
+        loop {
+            let mut message = self.message(deadline)?;
+            if let Some(event) = message["event"].as_str() {
+                self.events.push_back(event.to_owned());
+            } else if let Some(text) = message["error"]["desc"].as_str() {
+                return Err(io::Error::other(format!("QEMU refuses `{command}`: {text}")));
+            } else {
+                return Ok(message["return"].take());
+            }
         }
     }
 
     /// The name of the next event.
     pub(super) fn event(&mut self, deadline: Instant) -> io::Result<String> {
-        next(&self.events, deadline)
+        if let Some(event) = self.events.pop_front() {
+            return Ok(event);
+        }
+        // Nothing else comes while no command is executed.
+        let message = self.message(deadline)?;
+        Ok(message["event"].as_str().unwrap_or_default().to_owned())
     }
-}
 
-/// The next message.
-fn next<T>(messages: &Receiver<T>, deadline: Instant) -> io::Result<T> {
-    loop {
-        if caught_signal().is_some() {
-            return Err(ErrorKind::Interrupted.into());
+    fn message(&mut self, deadline: Instant) -> io::Result<Value> {
+        while self.line.last() != Some(&b'\n') {
+            if caught_signal().is_some() {
+                return Err(ErrorKind::Interrupted.into());
+            }
+            if Instant::now() >= deadline {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            match self.socket.read_until(b'\n', &mut self.line) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) | Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+            }
         }
-        if Instant::now() >= deadline {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        match messages.recv_timeout(TICK) {
-            Ok(message) => return Ok(message),
-            Err(RecvTimeoutError::Disconnected) => return Err(ErrorKind::UnexpectedEof.into()),
-            Err(RecvTimeoutError::Timeout) => {}
-        }
+        Ok(serde_json::from_slice(&std::mem::take(&mut self.line))?)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::io::{BufRead as _, Write as _};
+    use std::io::Write as _;
+    use std::thread;
 
     use super::*;
 
@@ -106,11 +108,11 @@ mod tests {
         let qemu = thread::spawn(move || {
             let (mut to, mut from, mut asked) = (&theirs, BufReader::new(&theirs), String::new());
             to.write_all(b"{\"QMP\": {}}\r\n").unwrap();
-            // A message ends without more behind it.
-            let event = r#"{"event": "RESUME"} {"return": 7}"#;
-            for answer in [r#"{"return": {}}"#, event, r#"{"error": {"desc": "no"}}"#] {
+            let event = "{\"event\": \"RESUME\"}\r\n{\"return\": 7}";
+            for answer in ["{\"return\": {}}", event, "{\"error\": {\"desc\": \"no\"}}"] {
                 from.read_line(&mut asked).unwrap();
                 to.write_all(answer.as_bytes()).unwrap();
+                to.write_all(b"\r\n").unwrap();
             }
             asked
         });

@@ -4,8 +4,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use profiler_base::error::Failure;
+
 use super::changed::Build;
-use crate::prepare::said_in;
+use crate::prepare::{self, said_in};
 
 /// What a module's file says of its functions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,10 +25,9 @@ impl Registered {
     ///
     /// # Errors
     /// If it cannot be read or is damaged.
-    pub fn read(path: &Path) -> Result<Self, String> {
-        let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    pub fn read(path: &Path) -> Result<Self, Failure> {
         let damaged = "it is damaged, or neither for x86-64 nor for arm64";
-        Self::parse(&bytes).ok_or_else(|| damaged.to_owned())
+        Self::parse(&prepare::read(path)?).ok_or_else(|| prepare::unreadable(path, &damaged))
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {

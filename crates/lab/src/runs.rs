@@ -5,26 +5,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::iter::repeat;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 
-use super::agent::Agent;
-use super::bpf_lines::BpfLines;
-use super::counts::{self, Counts};
-use super::files;
-use super::job::Job;
-use super::lines::Lines;
-use super::machine::{Machine, MachineError, Spec, Start, value};
-use super::plan::{CountedHandler, RunSpec};
-use super::pool::parallel;
-use super::snapshots::{self, Base};
-use super::subject::Build;
-use super::symbols::Symbols;
-use super::wire::{self, Answer, BPF_LINES, Install};
-use super::{KernelBuilds, Measured, Options, exact, record};
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, exit};
 use profiler_kernel::hooks::{Hooks, Reader};
@@ -32,6 +19,20 @@ use profiler_kernel::module::ModuleFacts;
 use profiler_load::{LoadRun, LoadStatus};
 use profiler_recording::{Recording, SeriesPosition, Snapshot};
 use profiler_verdict::Side;
+
+use super::agent::Agent;
+use super::bpf_lines::BpfLines;
+use super::counts::{self, Counts};
+use super::files;
+use super::lines::Lines;
+use super::machine::{Machine, MachineError, Spec, Start, value};
+use super::plan::{CountedHandler, Job, RunSpec};
+use super::pool::parallel;
+use super::snapshots::{self, Base};
+use super::subject::Build;
+use super::symbols::Symbols;
+use super::wire::{self, Answer, BPF_LINES, Install};
+use super::{KernelBuilds, Measured, Options, exact};
 
 /// The plugin that QEMU loads (`profiler-qemu`), a shared library; `build.rs` compiles it. It is a file on the host, of which a guest
 /// sees nothing.
@@ -67,8 +68,6 @@ pub(super) struct Task<'a> {
     placement: u32,
     /// The jobs that share a guest, the most first.
     pub(super) guests: Vec<&'a [Job]>,
-    /// The build there, once a machine has it.
-    installed: OnceLock<Result<Installed, Failure>>,
 }
 
 /// The guests of both builds that are `wanted`, under each placement.
@@ -83,7 +82,7 @@ pub(super) fn tasks(
             let mut guests: Vec<&[Job]> =
                 groups(jobs).filter(|guest| wanted(side, placement, guest)).collect();
             guests.sort_by_key(|guest| Reverse(guest.len()));
-            tasks.push(Task { side, placement, guests, installed: OnceLock::new() });
+            tasks.push(Task { side, placement, guests });
         }
     }
     tasks.retain(|task| !task.guests.is_empty());
@@ -148,30 +147,44 @@ impl<'a> Lab<'a> {
 
     /// Does these tasks; `on_run` is called at the start of each run. What was complete before a failure is kept.
     pub(super) fn measure(&self, tasks: &[Task<'_>], on_run: &(dyn Fn() + Sync)) -> Measured {
+        let jobs = self.options.jobs();
         let mut measured = Measured::default();
         let without = match self.without(tasks, &mut measured.failed) {
             Ok(without) => without,
             Err(failure) => return Measured { failure: Some(failure), ..measured },
         };
         for tasks in tasks.chunks(CHUNK) {
-            let (done, failure) = parallel(&steps(tasks), self.options.jobs(), |step| match step {
-                Step::Install(task) => self.installed(task).map(|_| Vec::new()),
-                Step::Run(tasks, guest) => self.in_turn(tasks, guest, &without, on_run),
+            let (installed, mut failure) = parallel(tasks, jobs, |task| {
+                Ok((self.install(task.side, task.placement)?, &task.guests))
             });
-            for (side, run) in done.into_iter().flatten() {
-                match run {
-                    Ok(recording) => measured.runs[side as usize].push(recording),
-                    // One placement stands for all.
-                    Err((load, failed)) => drop(measured.failed.entry(load).or_insert(failed)),
+            let guests: Vec<(&Installed, &[Job])> = installed
+                .iter()
+                .flat_map(|(build, guests)| guests.iter().map(move |guest| (build, *guest)))
+                .collect();
+            let mut done = Vec::new();
+            // A build that cannot be installed is known before runs of the other take their time.
+            if failure.is_none() {
+                (done, failure) = parallel(&guests, jobs, |(build, guest)| {
+                    guest.iter().for_each(|_| on_run());
+                    Ok((build.side, self.run(build, guest, &without)?))
+                });
+            }
+            for (side, runs) in done {
+                for run in runs {
+                    match run {
+                        Ok(recording) => measured.runs[side as usize].push(recording),
+                        // One placement stands for all.
+                        Err((load, failed)) => drop(measured.failed.entry(load).or_insert(failed)),
+                    }
+                }
+            }
+            for (build, _) in &installed {
+                // Else they go with the folder of all, as agents do that further placements begin from.
+                if build.placement > 0 || !self.is_agent(build.side) {
+                    let _ = fs::remove_dir_all(&build.folder);
                 }
             }
             measured.failure = failure;
-            for installed in tasks.iter().filter_map(|task| task.installed.get()).flatten() {
-                // Else they go with the folder of all, as agents do that further placements begin from.
-                if installed.placement > 0 || !self.is_agent(installed.side) {
-                    let _ = fs::remove_dir_all(&installed.folder);
-                }
-            }
             if measured.failure.is_some() {
                 break;
             }
@@ -179,61 +192,14 @@ impl<'a> Lab<'a> {
         measured
     }
 
-    /// The build of a task, which is installed once.
-    fn installed<'t>(&self, task: &'t Task<'_>) -> Result<&'t Installed, Failure> {
-        let installed = task.installed.get_or_init(|| self.install(task.side, task.placement));
-        installed.as_ref().map_err(Failure::clone)
-    }
-
-    /// One run for each job on the builds of each of these tasks; none on the next where [nothing is
-    /// called](Job::only_if_called) that differs.
-    fn in_turn(
-        &self,
-        tasks: &[Task<'_>],
-        guest: &[Job],
-        without: &Without,
-        on_run: &(dyn Fn() + Sync),
-    ) -> Result<Vec<(Side, Ran)>, Failure> {
-        let mut runs: Vec<(Side, Ran)> = Vec::new();
-        for task in tasks {
-            guest.iter().for_each(|_| on_run());
-            let mut before = guest.iter().zip(&runs);
-            let is_wanted = runs.is_empty()
-                || before
-                    .any(|(job, (_, run))| run.as_ref().map_or(true, |it| job.is_called_in(it)));
-            // The step that installs it says why there is none.
-            if is_wanted && let Ok(installed) = self.installed(task) {
-                let more = self.run(installed, guest, without)?;
-                runs.extend(more.into_iter().map(|run| (task.side, run)));
-            }
-        }
-        Ok(runs)
-    }
-
     fn of(&self, side: Side) -> &OfBuild<'a> {
         &self.of_builds[side as usize]
-    }
-
-    /// A machine from a snapshot that has done its job, its answer, and what is attached.
-    fn answer(spec: Spec<'_>) -> Result<(Machine, Answer, Vec<u8>), MachineError> {
-        let mut machine = Machine::start(spec)?;
-        let (answer, attachment) = machine.next_answer()?;
-        Ok((machine, answer, attachment))
     }
 
     fn spec<'b>(&'b self, snapshot: &'b Path, folder: &'b Path, jobs: &'b [wire::Job]) -> Spec<'b> {
         let options = self.options;
         let (kernel, start) = (&self.builds.kernel, Start::Restore(snapshot));
         Spec { jobs, ..Spec::counted(kernel, &options.memory, start, folder, options.timeout) }
-    }
-
-    /// The folder of a machine: one that stays, if the kernel's messages are asked for.
-    fn machine_folder(&self, name: &str) -> PathBuf {
-        let release = &self.builds.kernel.release;
-        match &self.options.logs {
-            Some(logs) => logs.join(format!("{release}-{name}")),
-            None => self.builds.folder.join(name),
-        }
     }
 
     fn is_agent(&self, side: Side) -> bool {
@@ -254,63 +220,63 @@ impl<'a> Lab<'a> {
         format!("{}, placement {placement}", self.of(side).build.given)
     }
 
-    /// Restores a guest that does one job, and takes the snapshot of a placement's build; `look` sees the guest before that, with what
-    /// is attached to its answer.
+    /// Restores a guest that does one job, and takes the snapshot of a placement's build; `look` sees the guest before that.
     fn saved<T>(
         &self,
         (side, placement): (Side, u32),
         from: &Path,
         (job, files): (wire::Job, &[u8]),
-        look: impl FnOnce(&mut Machine, &[u8]) -> T,
-    ) -> Result<(PathBuf, Answer, T), Failure> {
+        look: impl FnOnce(&mut Machine) -> Result<T, MachineError>,
+    ) -> Result<(PathBuf, T), Failure> {
         let name = format!("{side}-{placement}");
         let folder = self.builds.folder.join(format!("installed-{name}"));
         fs::create_dir_all(&folder).map_err(Failure::cannot_write(&folder))?;
-        let (machine_folder, jobs) = (self.machine_folder(&format!("install-{name}")), [job]);
+        let jobs = [job];
+        let machine_folder = self.builds.machine_folder(self.options, &format!("install-{name}"));
         let spec = self.spec(from, &machine_folder, &jobs);
         let spec = Spec { files, saved_to: Some(&folder), ..spec };
-        let answered = Self::answer(spec).and_then(|(mut machine, answer, attached)| {
-            let seen = look(&mut machine, &attached);
+        let seen = Machine::start(spec).and_then(|mut machine| {
+            let seen = look(&mut machine)?;
             machine.save(&folder)?;
-            Ok((answer, seen))
+            Ok(seen)
         });
-        let (answer, seen) = answered.map_err(|error| {
+        let seen = seen.map_err(|error| {
             let at = self.at(side, placement);
             error.into_failure(&at, Some(&self.builds.builds[0].name), &machine_folder)
         })?;
-        Ok((folder, answer, seen))
+        Ok((folder, seen))
     }
 
     /// An agent that has started under another placement.
     fn place(&self, started: Installed, placement: u32) -> Result<Installed, Failure> {
         let of = (started.side, placement);
         let job = (wire::Job::Place(placement), &[][..]);
-        match self.saved(of, &started.folder, job, |_, _| ())? {
-            (folder, Answer::Placed, ()) => Ok(Installed { placement, folder, ..started }),
-            _ => Err(out_of_turn(&self.at(started.side, placement))),
-        }
+        let is_placed = |answer| (answer == Answer::Placed).then_some(());
+        let saved = self.saved(of, &started.folder, job, |machine| machine.next_answer(is_placed));
+        Ok(Installed { placement, folder: saved?.0, ..started })
     }
 
     /// Installs a build under a placement in a guest that has no other.
     fn install_anew(&self, side: Side, placement: u32) -> Result<Installed, Failure> {
-        let (OfBuild { build, base, .. }, at) = (self.of(side), self.at(side, placement));
+        let OfBuild { build, base, .. } = self.of(side);
         let mut files = Vec::new();
         let modules = files::pack([*build], &self.builds.kernel, &mut files)?;
         let agent = self.options.agent.as_ref().or(build.subject.command());
         let agent = agent.map(|agent| agent.pack(&mut files));
         let job = wire::Job::Install(Install { placement, modules, agent });
         let (of, from) = ((side, placement), &base.as_ref().unwrap_or(&self.base).folder);
-        let saved = self.saved(of, from, (job, &files), |machine, attached| {
-            let text = String::from_utf8_lossy(attached);
+        let saved = self.saved(of, from, (job, &files), |machine| {
+            let (module, attached) = machine.next_answer(Answer::try_as_installed)?;
+            let text = String::from_utf8_lossy(&attached);
             let (text, lines) = text.split_once(BPF_LINES).unwrap_or((&text, ""));
-            (self.hooks(machine, &build.name, text), text.to_owned(), lines.to_owned())
+            let mut symbols = Symbols::parse(text);
+            symbols.bpf_lines = BpfLines::parse(lines).map_err(|why| {
+                let text = format!("the source lines of BPF programs are damaged: {why}");
+                MachineError::Broken(text)
+            })?;
+            Ok((module, self.hooks(machine, &build.name, text), symbols, text.to_owned()))
         });
-        let (folder, answer, (mut hooks, text, lines)) = saved?;
-        let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
-        let mut symbols = Symbols::parse(&text);
-        symbols.bpf_lines = BpfLines::parse(&lines).map_err(|why| {
-            lab_failed(&at, &format!("the source lines of BPF programs are damaged: {why}"))
-        })?;
+        let (folder, (mut module, mut hooks, symbols, text)) = saved?;
         // Of audit rules the guest has read them itself.
         if let Some(own) = module.hooks.take() {
             hooks = own;
@@ -351,7 +317,7 @@ impl<'a> Lab<'a> {
         group: &[Job],
         wanted: &str,
     ) -> Result<Vec<Counted>, Failure> {
-        let folder = self.machine_folder(&format!("run-{name}"));
+        let folder = self.builds.machine_folder(self.options, &format!("run-{name}"));
         fs::create_dir_all(&folder).map_err(Failure::cannot_write(&folder))?;
         let [symbols, file] = ["symbols", "counts"].map(|name| folder.join(name));
         fs::write(&symbols, [wanted, &self.base.symbols].concat())
@@ -365,14 +331,17 @@ impl<'a> Lab<'a> {
         let spec = self.spec(snapshot, &folder, &jobs);
         let spec = Spec { plugin: Some(plugin), files: &files, ..spec };
         let at = &format!("{build}, {}", group_name(group));
-        let answered = Self::answer(spec).map(|(_, answer, _)| answer).map_err(|error| {
+        let answered = Machine::start(spec).and_then(|mut machine| {
+            let of_all = |loads: &Vec<Vec<LoadRun>>| loads.len() == runs;
+            machine.next_answer(|answer| answer.try_as_counted().filter(of_all))
+        });
+        let (loads, _) = answered.map_err(|error| {
             let here = format!("{build}, {}", running(group, &file));
             error.into_failure(&here, Some(&self.builds.builds[0].name), &folder)
-        });
-        let Answer::Counted(loads) = answered? else { return Err(out_of_turn(at)) };
+        })?;
         let counted = counted(loads, &file).map_err(|what| lab_failed(at, &what))?;
         let _ = fs::remove_file(&symbols);
-        if counted.len() == runs { Ok(counted) } else { Err(out_of_turn(at)) }
+        Ok(counted)
     }
 
     /// One run of a build for each job, all from one restore; a failure of those whose load failed.
@@ -391,7 +360,7 @@ impl<'a> Lab<'a> {
         let handlers = installed.symbols.handlers(&build.name, &self.base.symbols, patterns);
         let handlers =
             handlers.map_err(|why| Failure::new(exit::NO_TARGET, format!("{at}: {why}")))?;
-        let mut wanted = record::module_line(&build.name, &installed.text);
+        let mut wanted = exact::module_line(&build.name, &installed.text);
         for handler in handlers.iter().filter(|handler| handler.module.is_none()) {
             wanted.push_str(&format!("function {}\n", handler.name));
         }
@@ -407,15 +376,21 @@ impl<'a> Lab<'a> {
                        `profiler doctor`";
             return Err(lab_failed(&at, why));
         }
-        let mut without = without.get(&key(group)).into_iter().flatten().copied();
-        let recordings = group.iter().zip(counted).map(|(job, counted)| {
-            let without = if job.cost { without.next().flatten() } else { None };
-            match failure_of(&build.given, &of_build, job, &counted.loads) {
-                Some(failed) => Ok(Err(failed)),
-                None => self.recording(installed, job, counted, handlers.clone(), without).map(Ok),
+        let without = without.get(&key(group)).into_iter().flatten().copied();
+        let without = without.chain(repeat(None));
+        let mut runs = Vec::new();
+        for ((job, counted), without) in group.iter().zip(counted).zip(without) {
+            if let Some(failed) = failure_of(&build.given, &of_build, job, &counted.loads) {
+                runs.push(Err(failed));
+                continue;
             }
-        });
-        recordings.collect()
+            let made = self.recording(installed, job, counted, handlers.clone(), without);
+            runs.push(Ok(made.map_err(|why| {
+                let at = format!("{of_build}, {}", exact::load_name(&job.run));
+                lab_failed(&at, &format!("the counts are damaged: {why}"))
+            })?));
+        }
+        Ok(runs)
     }
 
     /// The recording of what was counted in a run; `handlers` were asked for.
@@ -426,14 +401,14 @@ impl<'a> Lab<'a> {
         counted: Counted,
         mut handlers: Vec<CountedHandler>,
         without: Option<f64>,
-    ) -> Result<Recording, Failure> {
+    ) -> Result<Recording, String> {
         let Installed { side, placement, module, .. } = installed;
         let OfBuild { build, base, lines, .. } = self.of(*side);
-        record::add_unnamed(&mut handlers, &counted.counts, &build.name, &job.run.handlers);
+        exact::add_unnamed(&mut handlers, &counted.counts, &build.name, &job.run.handlers);
         if let Some(wanted) = &job.wanted {
-            record::keep_wanted(&mut handlers, wanted, module);
+            exact::keep_wanted(&mut handlers, wanted, module);
         }
-        let mut recording = record::recording(&self.base.host, module, counted.loads);
+        let mut recording = exact::recording(&self.base.host, module, counted.loads);
         let params = build.subject.module().map(|_| build.params.clone());
         recording.modules.iter_mut().for_each(|it| it.given.clone_from(&params));
         recording.place = Some(SeriesPosition {
@@ -448,21 +423,16 @@ impl<'a> Lab<'a> {
             agent: self.options.agent.as_ref().map(Agent::words),
         });
         let (counts, symbols) = (&counted.counts, &installed.symbols);
-        let costs = without.map(|without| exact::costs(counts, &job.run, without)).transpose();
-        let filled = costs.and_then(|costs| {
-            recording.driver_costs.extend(costs.into_iter().flatten());
-            let lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-            exact::fill(&mut recording, counts, handlers, &lines, symbols)
-        });
-        filled.map_err(|why| {
-            let at = format!("{}, {}", self.at(*side, *placement), record::load_name(&job.run));
-            lab_failed(&at, &format!("the counts are damaged: {why}"))
-        })?;
+        if let Some(without) = without {
+            recording.driver_costs = exact::costs(counts, &job.run, without)?;
+        }
+        let lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+        exact::fill(&mut recording, counts, handlers, &lines, symbols)?;
         Ok(recording)
     }
 
-    /// Instructions of an operation without the driver, of each job whose cost is wanted, by group; kept with the base snapshot.
-    /// None of those whose load `failed`.
+    /// Instructions of an operation without the driver, of each group with a job whose cost is wanted. None of those whose load
+    /// `failed`.
     fn without(
         &self,
         tasks: &[Task<'_>],
@@ -474,42 +444,51 @@ impl<'a> Lab<'a> {
             with_cost.map(|group| (key(group), *group)).collect();
         let wanted = Vec::from_iter(wanted);
         let (found, failure) = parallel(&wanted, self.options.jobs(), |(key, group)| {
-            let kept = self.base.folder.join(format!("without-{key}"));
-            let known = fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());
-            if let Some(known) = known {
-                return Ok((key.clone(), known, Vec::new()));
-            }
-            let loads = group_name(group);
-            let at = "without the driver";
-            let name = format!("without-{loads}");
-            // Kept for all of them.
-            let group: Vec<Job> =
-                group.iter().map(|job| Job { left_out: false, ..job.clone() }).collect();
-            let counted = self.count((at, &name), &self.base.folder, &group, "")?;
-            let (mut each, mut failed) = (Vec::new(), Vec::new());
-            for (job, counted) in group.iter().zip(&counted).filter(|(job, _)| job.cost) {
-                let failure = failure_of(at, at, job, &counted.loads);
-                let operation =
-                    failure.is_none().then(|| exact::operation(&counted.counts, &job.run));
-                let operation = operation.transpose();
-                let operation =
-                    operation.map_err(|why| lab_failed(&format!("{at}, {loads}"), &why))?;
-                each.push(operation.map(|(_, instructions)| instructions));
-                failed.extend(failure);
-            }
-            // Without a place for it the next gate counts it again, and where a load failed, says so again.
-            if failed.is_empty() {
-                let text = serde_json::to_vec(&each).unwrap_or_default();
-                let _ = OutputFile::open(&kept).and_then(|file| file.commit(&text));
-            }
-            Ok((key.clone(), each, failed))
+            Ok((key.clone(), self.count_without(key, group)?))
         });
-        let by_group = found.into_iter().map(|(key, each, more)| {
+        let mut without = Without::new();
+        for (key, (each, more)) in found {
             failed.extend(more);
-            (key, each)
-        });
-        let by_group = by_group.collect();
-        failure.map_or(Ok(by_group), Err)
+            without.insert(key, each);
+        }
+        failure.map_or(Ok(without), Err)
+    }
+
+    /// The same of a group, by its job, and the loads that failed; kept with the base snapshot.
+    fn count_without(
+        &self,
+        key: &str,
+        group: &[Job],
+    ) -> Result<(Vec<Option<f64>>, Vec<FailedLoad>), Failure> {
+        let kept = self.base.folder.join(format!("without-{key}"));
+        let known = fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        if let Some(known) = known {
+            return Ok((known, Vec::new()));
+        }
+        let (at, loads) = ("without the driver", group_name(group));
+        // Kept for all of them.
+        let group: Vec<Job> =
+            group.iter().map(|job| Job { left_out: false, ..job.clone() }).collect();
+        let of = (at, &*format!("without-{loads}"));
+        let counted = self.count(of, &self.base.folder, &group, "")?;
+        let (mut each, mut failed) = (vec![None; group.len()], Vec::new());
+        for ((job, counted), each) in group.iter().zip(&counted).zip(&mut each) {
+            match failure_of(at, at, job, &counted.loads) {
+                _ if !job.cost => {}
+                Some(failure) => failed.push(failure),
+                None => {
+                    let operation = exact::operation(&counted.counts, &job.run)
+                        .map_err(|why| lab_failed(&format!("{at}, {loads}"), &why))?;
+                    *each = Some(operation.1);
+                }
+            }
+        }
+        // Without a place for it the next gate counts it again, and where a load failed, says so again.
+        if failed.is_empty() {
+            let text = serde_json::to_vec(&each).unwrap_or_default();
+            let _ = OutputFile::open(&kept).and_then(|file| file.commit(&text));
+        }
+        Ok((each, failed))
     }
 }
 
@@ -519,12 +498,12 @@ type FailedLoad = (String, Failure);
 /// A run, if no load of it failed.
 type Ran = Result<Recording, FailedLoad>;
 
-/// Instructions of an operation without the driver, of each job of a group that wants them, by the group's [key](key).
+/// Instructions of an operation without the driver, of each job of a group if it wants them, by the group's [key](key).
 type Without = HashMap<String, Vec<Option<f64>>>;
 
 /// That of a job on a build, if a load of it failed; `at` is where it did.
 fn failure_of(build: &str, at: &str, job: &Job, loads: &[LoadRun]) -> Option<FailedLoad> {
-    let name = record::load_name(&job.run);
+    let name = exact::load_name(&job.run);
     loads.iter().find_map(|load| match &load.outcome.status {
         LoadStatus::Failed(why) => {
             let failure = Failure::new(exit::LOAD_FAILED, format!("{at}, {name}: {why}"));
@@ -537,37 +516,6 @@ fn failure_of(build: &str, at: &str, job: &Job, loads: &[LoadRun]) -> Option<Fai
 /// The jobs that share a restore.
 fn groups(jobs: &[Job]) -> impl Iterator<Item = &[Job]> {
     jobs.chunk_by(|one, next| one.guest == next.guest)
-}
-
-impl Task<'_> {
-    /// Whether a guest's runs of this and of the `other` task are made in turn.
-    fn is_in_turn(&self, other: Option<&Self>, guest: &[Job]) -> bool {
-        guest.iter().any(|job| job.only_if_called.is_some())
-            && other.is_some_and(|it| it.placement == self.placement && it.guests.contains(&guest))
-    }
-}
-
-/// What a machine is started for.
-enum Step<'a> {
-    Install(&'a Task<'a>),
-    /// Jobs on the builds of these tasks, one after the other.
-    Run(&'a [Task<'a>], &'a [Job]),
-}
-
-/// All steps of these tasks, in an order in which no CPU waits: each build is installed before the runs of the one before it begin.
-fn steps<'a>(tasks: &'a [Task<'a>]) -> Vec<Step<'a>> {
-    let mut steps = Vec::from_iter(tasks.first().map(Step::Install));
-    for (at, task) in tasks.iter().enumerate() {
-        let (before, next) = (at.checked_sub(1).map(|at| &tasks[at]), tasks.get(at + 1));
-        steps.extend(next.map(Step::Install));
-        for guest in &task.guests {
-            if !task.is_in_turn(before, guest) {
-                let builds = 1 + usize::from(task.is_in_turn(next, guest));
-                steps.push(Step::Run(&tasks[at..at + builds], guest));
-            }
-        }
-    }
-    steps
 }
 
 /// A name for a group by its loads, which no other group has.
@@ -583,7 +531,7 @@ fn job_name(job: &Job) -> String {
     if job.program.is_some() {
         return "program".to_owned();
     }
-    let (load, dimensions) = (record::load_name(&job.run), job.run.dimensions.to_string());
+    let (load, dimensions) = (exact::load_name(&job.run), job.run.dimensions.to_string());
     // In options of QEMU a comma ends a path.
     let sizes = dimensions.replace([',', '='], "-");
     [load, sizes].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
@@ -604,7 +552,7 @@ fn counted(loads: Vec<Vec<LoadRun>>, first: &Path) -> Result<Vec<Counted>, Strin
     }
     let counted = (1..).zip(loads).map(|(number, loads)| {
         let file = counts_of(first, number);
-        let text = counts::read(&file).map_err(|error| {
+        let text = fs::read_to_string(&file).map_err(|error| {
             format!("the plugin in QEMU has written no counts ({error}): is the disk full?")
         })?;
         let checksum = format!("{:x}", Sha256::digest(&text));
@@ -647,10 +595,4 @@ const CHUNK: usize = 6;
 
 fn lab_failed(at: &str, why: &str) -> Failure {
     Failure::new(exit::LAB_FAILED, format!("{at}: {why}"))
-}
-
-fn out_of_turn(at: &str) -> Failure {
-    let text =
-        format!("{at}: the guest answered another question: this is a fault of the profiler");
-    Failure::new(exit::INTERNAL, text)
 }

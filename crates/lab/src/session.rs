@@ -2,19 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::changed::Changed;
-use super::job::Job;
-use super::plan::RunSpec;
-use super::record::plain;
-use super::registered::Registered;
-use super::settings::{has_cost, is_slow, waits};
 use profiler_base::text::{listed, plural};
 use profiler_load::BuiltinKind;
 use profiler_load::profile::LoadProfile;
 use profiler_recording::{Meter, Recording};
-use profiler_verdict::{FIRST_PLACEMENTS, HandlerRule, Limit, Limits, MOST_PLACEMENTS, Statistic};
+use profiler_verdict::{HandlerRule, Limit, Limits, MOST_PLACEMENTS, Statistic};
+
+use super::changed::Changed;
+use super::exact::plain;
+use super::plan::{Job, RunSpec};
+use super::registered::Registered;
+use super::settings::{has_cost, is_slow, waits};
 
 /// The loads that share a guest, in this order: those that run the same code of the kernel, which QEMU translates once then. `mount`
 /// comes first, as it needs root, which the process of the others gives up; loads in which all need it have a guest of their own. A load of no list has a guest of its own. General loads share
@@ -64,14 +63,6 @@ const OPERATIONS_IF_LONG: u64 = 200;
 /// The same of the load that has the kernel patch its code. LKRG reads all of that code each time, which is 75 million instructions.
 const OPERATIONS_IF_PATCHED: u64 = 1;
 
-/// Seconds of a CPU that a run takes, an installation and a boot, for the expected time. They are of one machine: another is as fast
-/// as its last boot was.
-const SECONDS_A_RUN: f64 = 0.2;
-const SECONDS_A_RUN_IF_SLOW: f64 = 0.7;
-const SECONDS_A_RUN_IF_GENERAL: f64 = 0.06;
-const SECONDS_AN_INSTALLATION: f64 = 0.8;
-const SECONDS_A_BOOT: f64 = 8.0;
-
 /// The number of the guest that a load is counted in, and its place there.
 fn guest(kind: BuiltinKind) -> (usize, usize) {
     let mut shared = (0..).zip(TOGETHER.map(|group| group.iter().position(|it| *it == kind)));
@@ -81,42 +72,42 @@ fn guest(kind: BuiltinKind) -> (usize, usize) {
 
 /// A built-in load, and what load profiles use it for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Load {
+pub(super) struct Load {
     /// The load.
-    pub kind: BuiltinKind,
+    pub(super) kind: BuiltinKind,
     /// The handlers that it is for, by name or glob.
     handlers: Vec<glob::Pattern>,
 }
 
 /// What is measured.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Session {
+pub(super) struct Session {
     /// The handlers, by name; none where they are known when they have run: BPF programs that a command loads.
-    pub handlers: BTreeSet<String>,
+    pub(super) handlers: BTreeSet<String>,
     /// What handlers the user asks for; none is all.
     wanted: Vec<glob::Pattern>,
     /// The loads, one after another.
-    pub loads: Vec<Load>,
+    pub(super) loads: Vec<Load>,
     /// Parameters of the driver that turn on the hooks that loads are for.
-    pub module_params: String,
+    pub(super) module_params: String,
 }
 
 /// What the loads reached on a kernel.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Reach {
+pub(super) struct Reach {
     /// The load that each handler is judged under, by the name of its runs.
     under: BTreeMap<String, String>,
     /// Handlers without a call.
-    pub unreached: Vec<String>,
+    pub(super) unreached: Vec<String>,
     /// What is not judged, in words.
-    pub not_judged: Vec<String>,
+    pub(super) not_judged: Vec<String>,
     /// The same for the gate's rule.
-    pub rules: Vec<HandlerRule>,
+    pub(super) rules: Vec<HandlerRule>,
 }
 
 impl Reach {
     /// Whether no handler is judged.
-    pub fn is_nothing(&self) -> bool {
+    pub(super) fn is_nothing(&self) -> bool {
         self.under.is_empty()
     }
 }
@@ -145,7 +136,7 @@ impl Load {
     }
 
     /// Whether it is measured whatever the driver hooks.
-    pub fn is_general(&self) -> bool {
+    pub(super) fn is_general(&self) -> bool {
         BuiltinKind::GENERAL.contains(&self.kind)
     }
 }
@@ -156,7 +147,7 @@ impl Session {
     ///
     /// # Errors
     /// If there is no handler or no load.
-    pub fn choose(
+    pub(super) fn choose(
         name: &str,
         builds: &[Registered],
         profiles: &[LoadProfile],
@@ -220,7 +211,7 @@ impl Session {
     }
 
     /// These loads alone, whatever is installed.
-    pub fn of_loads(kinds: &[BuiltinKind]) -> Self {
+    pub(super) fn of_loads(kinds: &[BuiltinKind]) -> Self {
         let loads = kinds.iter().map(|kind| Load { kind: *kind, handlers: Vec::new() });
         let mut loads: Vec<Load> = loads.collect();
         loads.sort_by_key(|load| guest(load.kind));
@@ -228,7 +219,11 @@ impl Session {
     }
 
     /// Leaves out the chosen parameters of these names, and adds the user's, in place of chosen ones of the same name.
-    pub fn with_parameters(mut self, left_out: &BTreeMap<String, String>, more: &str) -> Self {
+    pub(super) fn with_parameters(
+        mut self,
+        left_out: &BTreeMap<String, String>,
+        more: &str,
+    ) -> Self {
         let more: Vec<&str> = more.split_ascii_whitespace().collect();
         let chosen = self.module_params.split_ascii_whitespace().filter(|set| {
             let name = parameter(set);
@@ -240,7 +235,7 @@ impl Session {
 
     /// The same for the general loads and those that run what `changed`: those of each handler that may run one of these
     /// functions. All, if there is no such handler, or if none of the loads is for it.
-    pub fn only(&self, changed: &Changed) -> Self {
+    pub(super) fn only(&self, changed: &Changed) -> Self {
         let mut reached: BTreeSet<&str> = BTreeSet::new();
         let mut narrowed = Self { handlers: BTreeSet::new(), ..self.clone() };
         for handler in &self.handlers {
@@ -263,24 +258,24 @@ impl Session {
     }
 
     /// Whether a job makes one of its loads.
-    pub fn has_load_of(&self, job: &Job) -> bool {
+    pub(super) fn has_load_of(&self, job: &Job) -> bool {
         self.loads.iter().any(|load| job.run.loads.contains(&load.kind))
     }
 
     /// Whether general loads are made.
-    pub fn has_general(&self) -> bool {
+    pub(super) fn has_general(&self) -> bool {
         self.loads.iter().any(Load::is_general)
     }
 
     /// The load that a load profile names for a handler, in words.
-    pub fn load_for(&self, handler: &str) -> Option<String> {
+    pub(super) fn load_for(&self, handler: &str) -> Option<String> {
         let mut loads = self.loads.iter();
         let load = loads.find(|load| load.is_for(handler))?;
         Some(format!("the load {} is for it", load.kind.name()))
     }
 
     /// The runs each time that the driver is loaded; `kernel` is in their names where there are several.
-    pub fn work(&self, kernel: Option<&str>) -> Vec<Job> {
+    pub(super) fn work(&self, kernel: Option<&str>) -> Vec<Job> {
         let handlers = (!self.handlers.is_empty()).then(|| Arc::new(self.handlers.clone()));
         let jobs = self.loads.iter().map(|load| Job {
             part: Some(part(kernel, load.kind)),
@@ -293,16 +288,8 @@ impl Session {
         jobs.collect()
     }
 
-    /// The plan for a reader. On so many of the kernels baseline runs are `cached`, and so many have a snapshot; `boot` is how long
-    /// the last boot took here, if there was one.
-    pub fn text(
-        &self,
-        kernels: &[&str],
-        cached: usize,
-        snapshots: usize,
-        side_by_side: u32,
-        boot: Option<Duration>,
-    ) -> String {
+    /// The plan for a reader. On so many of the kernels baseline runs are `cached`, and so many have a snapshot.
+    pub(super) fn text(&self, kernels: &[&str], cached: usize, snapshots: usize) -> String {
         let [loads, general] = [false, true].map(|general| -> Vec<&str> {
             let loads = self.loads.iter().filter(|load| load.is_general() == general);
             loads.map(|load| load.kind.name()).collect()
@@ -332,8 +319,6 @@ impl Session {
         let kinds: Vec<BuiltinKind> = self.loads.iter().map(|load| load.kind).collect();
         let guests: BTreeSet<usize> = kinds.iter().map(|kind| guest(*kind).0).collect();
         let sides = 2 * kernels.len() - cached;
-        let slowness = boot.map_or(1.0, |boot| boot.as_secs_f64() / SECONDS_A_BOOT);
-        let usual = expected(&kinds, sides, side_by_side) + boots as f64 * SECONDS_A_BOOT;
         let handlers = match self.handlers.len() {
             0 => "all that are installed".to_owned(),
             count => format!("{count}: {}", listed(&Vec::from_iter(&self.handlers))),
@@ -341,17 +326,14 @@ impl Session {
         format!(
             "kernel    {}\n{kept}handlers  {handlers}\n{with}loads     {}: {}\n\
              general   {general}\n\
-             runs      {} in {} guest{} restored from snapshots: every build under every load in one placement; \
-             loads under which the builds differ in up to {} placements\n\
-             time      about {:.0} s{booted}; up to {FIRST_PLACEMENTS} times as long if the builds differ under every load\n",
+             runs      {} in {} guest{} restored from snapshots{booted}: every build under every load in one placement; \
+             loads under which the builds differ in up to {MOST_PLACEMENTS} placements\n",
             kernels.join(", "),
             loads.len(),
             loads.join(", "),
             kinds.len() * sides,
             guests.len() * sides,
             plural(guests.len() * sides),
-            MOST_PLACEMENTS,
-            (usual * slowness).max(1.0),
         )
     }
 
@@ -371,7 +353,7 @@ impl Session {
     }
 
     /// What the user asks for that is no handler of these runs, where handlers are known when they have run.
-    pub fn not_found(&self, base: &[Recording], candidate: &[Recording]) -> Vec<&str> {
+    pub(super) fn not_found(&self, base: &[Recording], candidate: &[Recording]) -> Vec<&str> {
         let handlers = base.iter().chain(candidate).flat_map(|run| &run.handlers);
         let names = handlers.map(|handler| plain(&handler.name).to_owned()).collect();
         let wanted = if self.handlers.is_empty() { &self.wanted[..] } else { &[] };
@@ -379,7 +361,7 @@ impl Session {
     }
 
     /// Leaves each handler to the one load that reaches it best, and says what is not judged.
-    pub fn reach(
+    pub(super) fn reach(
         &self,
         kernel: Option<&str>,
         base: &[Recording],
@@ -439,7 +421,7 @@ impl Session {
 impl Reach {
     /// Leaves in `runs` the handlers that are judged there. A run stays where the other build has one to judge, as this one's may
     /// have vanished.
-    pub fn keep(&self, runs: &mut Vec<Recording>) {
+    pub(super) fn keep(&self, runs: &mut Vec<Recording>) {
         for run in &mut *runs {
             let name = run.part().map(str::to_owned);
             run.handlers.retain(|handler| self.under.get(&handler.name) == name.as_ref());
@@ -459,17 +441,6 @@ fn parameter(set: &str) -> &str {
 
 fn matches(patterns: &[glob::Pattern], name: &str) -> bool {
     patterns.iter().any(|one| one.matches(name))
-}
-
-/// About how many seconds so many builds take under these loads in one placement, with so many machines side by side.
-fn expected(loads: &[BuiltinKind], sides: usize, side_by_side: u32) -> f64 {
-    let each = loads.iter().map(|kind| match *kind {
-        kind if BuiltinKind::GENERAL.contains(&kind) => SECONDS_A_RUN_IF_GENERAL,
-        kind if is_slow(kind) => SECONDS_A_RUN_IF_SLOW,
-        _ => SECONDS_A_RUN,
-    });
-    let once: f64 = each.sum();
-    (once + SECONDS_AN_INSTALLATION) * sides as f64 / f64::from(side_by_side.max(1))
 }
 
 /// The name of the runs of a load.
@@ -564,7 +535,7 @@ mod tests {
         let narrow = of(&wanted("bind_*")).unwrap();
         assert_eq!((kinds(&narrow), narrow.handlers.len()), (vec!["bind"], 1));
         assert!(!narrow.has_general(), "they are about all handlers");
-        assert!(narrow.text(&["6.1"], 0, 0, 1, None).contains("general   none, as --handler"));
+        assert!(narrow.text(&["6.1"], 0, 0).contains("general   none, as --handler"));
         // General loads are made whatever the driver hooks.
         let work = session.work(None);
         let guests: Vec<Vec<&str>> = work
@@ -600,9 +571,7 @@ mod tests {
         let session = Session::choose("bpf", &[], &profiles(), &[pattern]).unwrap();
         assert_eq!((kinds(&session).len(), session.module_params.as_str()), (24, ""));
         assert!(session.work(None).iter().all(|job| job.wanted.is_none()));
-        assert!(
-            session.text(&["6.1"], 0, 1, 1, None).contains("handlers  all that are installed\n")
-        );
+        assert!(session.text(&["6.1"], 0, 1).contains("handlers  all that are installed\n"));
         let run = || {
             vec![measured(BuiltinKind::Bind, &[("on_bind", 300), ("on_x/sub", 0), ("other", 9)])]
         };
@@ -648,13 +617,10 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_names_what_is_known_and_what_it_takes() {
+    fn the_plan_names_what_is_known() {
         let build = build(&["my_bind_hook"], &[]);
         let session = Session::choose("mine", &[build.clone(), build], &profiles(), &[]).unwrap();
-        let of = |cached, snapshots, boot| {
-            session.text(&["6.1", "6.12"], cached, snapshots, 2, Some(Duration::from_secs(boot)))
-        };
-        let text = |cached, snapshots| of(cached, snapshots, 8);
+        let text = |cached, snapshots| session.text(&["6.1", "6.12"], cached, snapshots);
         assert!(
             text(0, 0).contains("runs      168 in 32 guests")
                 && text(0, 0).contains("with 2 boots")
@@ -668,13 +634,6 @@ mod tests {
             text(2, 2).contains("measured before, from")
                 && text(2, 2).contains("runs      84 in 16 guests")
         );
-        let of_text = |text: String| -> u32 {
-            let (_, after) = text.split_once("about ").unwrap();
-            after.split(' ').next().unwrap().parse().unwrap()
-        };
-        let seconds = |cached, snapshots| of_text(text(cached, snapshots));
-        assert!(seconds(2, 2) < seconds(1, 2) && seconds(1, 2) < seconds(1, 1));
-        assert!(of_text(of(0, 1, 32)).abs_diff(4 * seconds(0, 1)) <= 2, "a slower machine");
     }
 
     /// A run under a load, with these calls of handlers.

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use super::agent::Agent;
-use super::job::Job;
-use super::plan::{Length, RunSpec};
-use super::subject::{Subject, agent_beside};
 use profiler_base::error::{Failure, exit};
 use profiler_load::BuiltinKind;
 use profiler_recording::{Clock, Meter};
 use profiler_run::args::GuestArgs;
 use profiler_verdict::FIRST_PLACEMENTS;
+
+use super::agent::Agent;
+use super::plan::{Job, Length, RunSpec};
+use super::subject::{Subject, agent_beside};
 
 /// Operations of a run where none were asked for: enough calls for a TP99, and so many timer
 /// interrupts that one more or less in a handler hardly moves its average.
@@ -131,6 +131,8 @@ impl Options {
             "counted instructions of a run repeat to the bit: say --placements in place of --boots and --repeat"
         } else if exact && run.backend.is_some() {
             "--backend is for --meter probes"
+        } else if exact && run.length.operations().is_none() {
+            "counted runs make a number of operations: say --operations in place of --duration"
         } else if !exact && !run.dimensions.is_none() {
             "--dimensions are for --meter exact"
         } else if run.dimensions.descriptors > 0 && run.loads.len() > 1 {
@@ -152,10 +154,9 @@ impl Options {
     /// The run that was asked for.
     pub fn job(&self) -> Job {
         let run = self.run.clone();
-        let counted = matches!(run.length, Length::Operations(_)) && run.rate.is_none();
         let cost = self.cost
             && run.meter == Meter::Exact
-            && counted
+            && run.rate.is_none()
             && matches!(run.loads.as_slice(), [kind] if has_cost(*kind));
         Job { cost, run, ..Job::default() }
     }
@@ -269,6 +270,8 @@ mod tests {
         let boots = Options { run: exact.clone(), boots: Some(2), ..options() };
         assert!(refused(&boots).contains("--placements"));
         assert!(refused(&Options { verify: true, ..options() }).contains("--meter exact"));
+        let run = RunSpec { length: Length::Time(Duration::from_secs(1)), ..exact.clone() };
+        assert!(refused(&Options { run, ..options() }).contains("--operations"));
         let subjects = [vec![module("a.ko"), module("b.ko")], vec![module("c.ko")]];
         let uneven = Options { subjects, ..options() };
         assert!(refused(&uneven).contains("as many"));

@@ -1,10 +1,11 @@
 //! Runs of one load with more and more to walk over.
 
-use super::job::Job;
-use super::{Measured, Options, builds, private_folder, run_with_progress};
 use profiler_base::error::{Failure, exit};
 use profiler_base::progress::Progress;
 use profiler_load::Points;
+
+use super::plan::Job;
+use super::{Measured, Options, builds, private_folder, run_with_progress};
 
 /// Measures the builds at each point, whose name is the part of its recordings.
 ///

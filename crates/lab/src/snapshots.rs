@@ -6,23 +6,24 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use profiler_system::{catch_signals, find_program};
-use profiler_vm::KernelImage;
 use serde::{Deserialize, Serialize};
 
-use super::cache::{self, touch};
-use super::initramfs::guest_program;
-use super::machine::{self, MEMORY_FILE, Machine, MachineError, Spec, Start};
-use super::memory;
-use super::{KernelBuilds, Options};
 use profiler_base::error::{Failure, exit};
 use profiler_kernel::btf::Btf;
 use profiler_kernel::hooks::{self, Reader};
 use profiler_kernel::host::HostFacts;
 use profiler_kernel::names::{address_of, is_function};
 use profiler_load::{make_private, user_cache};
+use profiler_system::{catch_signals, find_program};
+use profiler_vm::KernelImage;
+
+use super::cache::{self, touch};
+use super::initramfs::guest_program;
+use super::machine::{self, MEMORY_FILE, Machine, MachineError, Spec, Start};
+use super::memory;
+use super::{KernelBuilds, Options};
 
 /// Snapshots that are kept; those that were used longest ago go first. One takes about 90 MB.
 const MOST: usize = 8;
@@ -31,7 +32,7 @@ const MOST: usize = 8;
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Version of the layout of a snapshot's folder.
-const LAYOUT: &str = "5";
+const LAYOUT: &str = "6";
 
 const FACTS: &str = "facts.json";
 /// The types that [`Reader`] needs.
@@ -59,8 +60,6 @@ pub(super) struct Base {
     pub(super) key: String,
     /// The guest.
     pub(super) host: HostFacts,
-    /// How long the boot took, on the host's clock.
-    boot_ms: u64,
     /// The checksum of the guest's memory and state.
     state: u32,
     /// The kernel's functions, as lines of `/proc/kallsyms`, and its vectors.
@@ -88,15 +87,9 @@ impl Base {
     }
 
     fn open(folder: &Path, key: &str) -> Option<Self> {
-        let base = Self::read(folder)?;
-        let whole = base.key == key && machine::checksum(folder).ok()? == base.state;
-        whole.then_some(base)
-    }
-
-    /// One that may be damaged.
-    fn read(folder: &Path) -> Option<Self> {
         let base: Self = serde_json::from_slice(&fs::read(folder.join(FACTS)).ok()?).ok()?;
-        Some(Self { folder: folder.to_owned(), ..base })
+        let whole = base.key == key && machine::checksum(folder).ok()? == base.state;
+        whole.then(|| Self { folder: folder.to_owned(), ..base })
     }
 }
 
@@ -141,7 +134,7 @@ pub(super) fn base(
         .map_err(Failure::cannot_write(&cache))?;
     let made = make(builds, options, arguments, &new.path().join("snapshot"), key)?;
     match fs::rename(&made.folder, &folder) {
-        Ok(()) => forget_oldest(&folder),
+        Ok(()) => forget_oldest(),
         // Another process was faster.
         Err(_) if Base::open(&folder, &made.key).is_some() => {}
         Err(error) => return Err(Failure::cannot_write(&folder)(error)),
@@ -174,7 +167,6 @@ fn make(
     fs::create_dir_all(folder).map_err(Failure::cannot_write(folder))?;
     let KernelBuilds { kernel, folder: scratch, .. } = builds;
     let machine_folder = scratch.join("base");
-    let begun = Instant::now();
     let start = Start::Boot(arguments);
     let spec = Spec::counted(kernel, &options.memory, start, &machine_folder, BOOT_LIMIT);
     let spec = Spec { saved_to: Some(folder), ..spec };
@@ -183,7 +175,6 @@ fn make(
     };
     let mut machine = Machine::start(spec).map_err(failed)?;
     let (host, symbols) = machine.booted().map_err(failed)?;
-    let boot_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     let symbols = String::from_utf8_lossy(&symbols);
     machine.find_kernel(&[&symbols]);
     let types = match types_at(&symbols) {
@@ -198,7 +189,6 @@ fn make(
         folder: folder.to_owned(),
         key,
         host: *host,
-        boot_ms,
         state: machine::checksum(folder).map_err(Failure::cannot_write(folder))?,
         symbols: functions_of(&symbols) + &vectors,
         data: hooks::needed(&symbols),
@@ -236,8 +226,6 @@ pub struct Kept {
     pub folder: PathBuf,
     /// The kernel's release.
     pub release: String,
-    /// How long its boot took, if it says so.
-    pub boot: Option<Duration>,
     /// When it was used last.
     used: SystemTime,
 }
@@ -250,20 +238,17 @@ pub fn kept() -> Vec<Kept> {
         let (release, _) = name.rsplit_once('-')?;
         let folder = entry.path();
         let used = fs::metadata(folder.join(FACTS)).ok()?.modified().ok()?;
-        let boot = Base::read(&folder).map(|base| Duration::from_millis(base.boot_ms));
-        Some(Kept { folder, release: release.to_owned(), boot, used })
+        Some(Kept { folder, release: release.to_owned(), used })
     });
     let mut kept: Vec<Kept> = kept.collect();
     kept.sort_by_key(|kept| kept.used);
     kept
 }
 
-fn forget_oldest(new: &Path) {
+fn forget_oldest() {
     let kept = kept();
     for old in &kept[..kept.len().saturating_sub(MOST)] {
-        if old.folder != new {
-            // There is one too many until the next time.
-            let _ = fs::remove_dir_all(&old.folder);
-        }
+        // There is one too many until the next time.
+        let _ = fs::remove_dir_all(&old.folder);
     }
 }

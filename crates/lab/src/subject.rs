@@ -3,11 +3,12 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use profiler_base::error::{Failure, bail};
+use profiler_run::args::AgentArgs;
+
 use super::agent::Agent;
 use super::installs::Installs;
 use crate::prepare;
-use profiler_base::error::{Failure, bail};
-use profiler_run::args::AgentArgs;
 
 /// What installs the hooks that are measured.
 #[derive(Debug, Clone, PartialEq, Eq)]

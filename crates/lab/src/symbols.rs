@@ -4,11 +4,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use glob::Pattern;
 
-use super::bpf_lines::BpfLines;
-use super::plan::CountedHandler;
 use profiler_base::text::listed;
 use profiler_kernel::hooks::{BPF, Hooks};
 use profiler_kernel::names::{address_of, is_function, is_padding, lines_of};
+
+use super::bpf_lines::BpfLines;
+use super::plan::CountedHandler;
 
 /// A function, or a part of one that the compiler has put elsewhere (`.cold`).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,17 +5,17 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::agent::Agent;
-use super::job::Job;
-use super::plan::Length;
-use super::session::Session;
-use super::subject::{self, Subject};
-use super::{Options, builds, has_cost, private_folder, run_with_progress};
 use profiler_base::error::{Failure, bail, exit};
 use profiler_base::progress::Progress;
 use profiler_export::tax::Column;
 use profiler_load::BuiltinKind;
 use profiler_run::args::TaxArgs;
+
+use super::agent::Agent;
+use super::plan::{Job, Length};
+use super::session::Session;
+use super::subject::{self, Subject};
+use super::{Options, builds, has_cost, private_folder, run_with_progress};
 
 /// Counted runs of a program.
 const RUNS: u64 = 20;

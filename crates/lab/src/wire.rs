@@ -6,12 +6,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::installs::Installs;
-use super::plan::RunSpec;
 use profiler_base::error::Failure;
 use profiler_kernel::host::HostFacts;
 use profiler_kernel::module::ModuleFacts;
 use profiler_load::LoadRun;
+
+use super::installs::Installs;
+use super::plan::RunSpec;
 
 /// The item of fw_cfg that holds the jobs.
 pub(super) const JOBS: &str = "opt/profiler/jobs";
@@ -53,8 +54,6 @@ pub(super) enum Job {
     Measure {
         /// What is loaded.
         install: Install,
-        /// The last module.
-        module: String,
         /// What is measured.
         run: RunSpec,
     },
@@ -111,7 +110,7 @@ pub(super) struct ModuleFile {
 }
 
 /// What came of a job.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::EnumTryAs)]
 pub(super) enum Answer {
     /// The guest is up. Attached are the kernel's symbols.
     Booted(Box<HostFacts>),

@@ -1,8 +1,8 @@
 //! A QEMU plugin that counts the instructions of a kernel module's functions from outside of the guest.
 //!
 //! `profiler lab` loads it into QEMU. [`api`] is QEMU's interface, [`arch`] the architecture, [`symbols`] the guest's
-//! functions, [`count`] says to which function and caller each instruction belongs, [`report`] writes it down, by
-//! [`files`]. This file joins them: it sees each block when it is translated, and each of the kernel's when it runs.
+//! functions, [`count`] says to which function and caller each instruction belongs, [`report`] writes it down.
+//! This file joins them: it sees each block when it is translated, and each of the kernel's when it runs.
 //!
 //! Until the guest asks for it by a NOP (request 1) nothing is counted and no code is changed; request 2 writes the counts
 //! and ends the count. With request 3 a load begins an operation, with 4 it has ended the last. Translating all code anew
@@ -15,7 +15,6 @@ mod api;
 mod arch;
 mod arm64;
 mod count;
-mod files;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod report;
@@ -24,6 +23,7 @@ mod x86;
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -161,7 +161,7 @@ impl Plugin {
         if self.counter.take().is_some() {
             return self.fail("it was asked to begin a second count while one was under way");
         }
-        let text = match files::read(&self.symbols) {
+        let text = match fs::read_to_string(&self.symbols) {
             Ok(text) => text,
             Err(error) => return self.fail(&error.to_string()),
         };
@@ -200,9 +200,8 @@ impl Plugin {
 
     fn fail(&self, error: &str) {
         say(error);
-        // The guest reads it; without the file it sees that there are no counts.
-        let file = files::create(&self.counts.with_extension("error"));
-        let _ = file.and_then(|mut file| file.write_all(error.as_bytes()));
+        // Without the file the reader sees that there are no counts.
+        let _ = fs::write(self.counts.with_extension("error"), error);
     }
 }
 

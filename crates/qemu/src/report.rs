@@ -1,12 +1,11 @@
-//! The file of counts, which `profiler` reads: see `profiler::lab::counts` for its form.
+//! The file of counts, which `profiler` reads: `crates/lab/src/counts.rs` has its form.
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::Path;
 
 use crate::count::{Beside, Calls, Code, Counter, Node, ROOT};
-use crate::files;
 use crate::symbols::Function;
 
 /// Writes all counts to `path`, which is complete or not there.
@@ -49,7 +48,7 @@ fn write_all(counter: &Counter, path: &Path) -> io::Result<()> {
         distribution(&counter.within),
         [counter.beside.half_iterations / 2, counter.elsewhere],
     );
-    let mut file = files::create(path)?;
+    let mut file = File::create(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }

@@ -56,41 +56,32 @@ pub(crate) struct Symbols {
     entry_text: Range<u64>,
     /// Where the CPU goes by a vector.
     vectors: HashMap<u64, Interrupt>,
-    /// Where modules that are watched lie, and their names.
+    /// Where modules that are watched lie, if that is known, and their names.
     modules: Vec<(Range<u64>, String)>,
+    /// Names of other functions that are watched.
+    named: Vec<String>,
     /// Functions from here on were added.
     given: usize,
 }
 
-/// What a request says.
-struct Request {
-    /// Names of modules whose functions are watched.
-    modules: Vec<String>,
-    /// Names of other functions that are watched.
-    named: Vec<String>,
-    symbols: Symbols,
-}
-
-impl Request {
-    /// Reads a line; `None` if it is not a line of a request.
-    fn line(&mut self, line: &str) -> Option<()> {
+impl Symbols {
+    /// Reads a line of a request; `None` if it is none.
+    fn read(&mut self, line: &str) -> Option<()> {
         let mut words = line.split_ascii_whitespace();
         let (Some(first), Some(second)) = (words.next(), words.next()) else { return Some(()) };
         match first {
             "module" => {
-                self.modules.push(second.to_owned());
                 let address = words.next().and_then(|word| u64::from_str_radix(word, 16).ok());
                 let bytes = words.next().and_then(|word| word.parse().ok());
-                if let (Some(address), Some(bytes)) = (address, bytes) {
-                    let range = address..address.saturating_add(bytes);
-                    self.symbols.modules.push((range, second.to_owned()));
-                }
+                let begin = address.unwrap_or_default();
+                let range = begin..begin.saturating_add(bytes.unwrap_or_default());
+                self.modules.push((range, second.to_owned()));
             }
             "function" => self.named.push(second.to_owned()),
             "vector" => {
                 let address = u64::from_str_radix(words.next()?, 16).ok()?;
-                let interrupt = (self.symbols.arch.vector)(second.parse().ok()?);
-                self.symbols.vectors.extend(interrupt.map(|interrupt| (address, interrupt)));
+                let interrupt = (self.arch.vector)(second.parse().ok()?);
+                self.vectors.extend(interrupt.map(|interrupt| (address, interrupt)));
             }
             _ => {
                 let address = u64::from_str_radix(first, 16).ok()?;
@@ -98,15 +89,15 @@ impl Request {
                 let module = words.next().unwrap_or("").trim_matches(['[', ']']).to_owned();
                 let kernel = module.is_empty();
                 if kernel && name == arch::ENTRY_TEXT[0] {
-                    self.symbols.entry_text.start = address;
+                    self.entry_text.start = address;
                 } else if kernel && name == arch::ENTRY_TEXT[1] {
-                    self.symbols.entry_text.end = address;
+                    self.entry_text.end = address;
                 } else if matches!(second, "t" | "T" | "w" | "W")
                     // Of arm64: whether code or data follows.
                     && !(name.starts_with('$') || kernel && is_bound(name))
                 {
                     let name = name.to_owned();
-                    self.symbols.functions.push(Function { address, name, module });
+                    self.functions.push(Function { address, name, module });
                 }
             }
         }
@@ -121,26 +112,22 @@ impl Request {
 /// of `/proc/kallsyms`.
 ///
 /// # Errors
-/// If there is no function, or none of those to watch.
+/// If a line is none of these, or there is none of the functions to watch.
 pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> {
-    let symbols = Symbols {
+    let mut symbols = Symbols {
         arch,
         functions: Vec::new(),
         places: Vec::new(),
         entry_text: 0..0,
         vectors: HashMap::new(),
         modules: Vec::new(),
+        named: Vec::new(),
         given: 0,
     };
-    let mut request = Request { modules: Vec::new(), named: Vec::new(), symbols };
     for line in text.lines() {
-        request.line(line).ok_or_else(|| format!("not a line of /proc/kallsyms: {line}"))?;
+        symbols.read(line).ok_or_else(|| format!("not a line of /proc/kallsyms: {line}"))?;
     }
-    let Request { modules, named, mut symbols } = request;
-    let functions = &mut symbols.functions;
-    if functions.iter().all(|function| function.address == 0) {
-        return Err("the addresses of /proc/kallsyms are hidden: kernel.kptr_restrict".to_owned());
-    }
+    let Symbols { functions, modules, named, .. } = &mut symbols;
     // A function of the kernel that is counted as one of a module is the module's.
     functions.sort_by_key(|function| (function.address, function.module.is_empty()));
     functions.dedup_by_key(|function| function.address);
@@ -154,7 +141,8 @@ pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> 
     let places = (0..).zip(&*functions).map(|(index, function)| {
         let name = function.own_name();
         let of = function.split_from().and_then(|name| whole.get(&name));
-        let watched = (!function.module.is_empty() && modules.contains(&function.module))
+        let watched = (!function.module.is_empty()
+            && modules.iter().any(|(_, name)| *name == function.module))
             || named.contains(&function.name);
         (
             function.address,
@@ -169,12 +157,10 @@ pub(crate) fn parse(text: &str, arch: &'static Arch) -> Result<Symbols, String> 
         )
     });
     symbols.places = places.collect();
-    let asked = !modules.is_empty() || !named.is_empty();
-    if asked && !symbols.places.iter().any(|(_, place)| place.watched) {
-        return Err(format!(
-            "no function of {} is in /proc/kallsyms",
-            modules.iter().chain(&named).cloned().collect::<Vec<_>>().join(", ")
-        ));
+    let asked = symbols.modules.iter().map(|(_, name)| name).chain(&symbols.named);
+    let asked: Vec<&str> = asked.map(String::as_str).collect();
+    if !asked.is_empty() && !symbols.places.iter().any(|(_, place)| place.watched) {
+        return Err(format!("no function of {} is in /proc/kallsyms", asked.join(", ")));
     }
     symbols.given = symbols.functions.len();
     Ok(symbols)

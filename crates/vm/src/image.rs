@@ -11,8 +11,9 @@ use std::sync::{Mutex, PoisonError};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl::get_dumpable;
 
-use crate::Arch;
 use profiler_system::files::failed;
+
+use crate::Arch;
 
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -69,7 +70,7 @@ impl KernelImage {
         let most = 256 * 512 + 512;
         file.take(most).read_to_end(&mut head).map_err(failed("read", path))?;
         let (release, arch) = if is_arm64(&head) {
-            (banner(&read(&absolute)?), Arch::Arm64)
+            (banner(&read(&absolute)?).map(str::to_owned), Arch::Arm64)
         } else {
             (release(&head), Arch::X86_64)
         };
@@ -158,13 +159,18 @@ fn largest_btf(image: &[u8]) -> Option<&[u8]> {
     found.max_by_key(|btf| btf.len())
 }
 
-/// The release in the version banner of an unpacked kernel.
-fn banner(image: &[u8]) -> Option<String> {
+/// The release in the version banner of an unpacked kernel: `linux_banner` of init/version.c.
+pub fn banner(image: &[u8]) -> Option<&str> {
     const BEFORE: &[u8] = b"Linux version ";
-    let at = memchr::memmem::find(image, BEFORE)? + BEFORE.len();
-    let text = image.get(at..)?.split(|byte| *byte == b' ').next()?;
-    let release = std::str::from_utf8(text).ok().filter(|text| text.len() < 64)?;
-    (!release.contains(['/', '\n', '='])).then(|| release.to_owned())
+    /// Bytes of a release, and the space after it: `__NEW_UTS_LEN` of linux/utsname.h.
+    const MOST: usize = 65;
+    memchr::memmem::find_iter(image, BEFORE).find_map(|at| {
+        let text = &image[at + BEFORE.len()..];
+        let end = text.iter().take(MOST).position(|byte| *byte == b' ')?;
+        let release = std::str::from_utf8(&text[..end]).ok()?;
+        let is_one = release.starts_with(|c: char| c.is_ascii_digit());
+        (is_one && !release.contains(['/', '\n', '='])).then_some(release)
+    })
 }
 
 fn u16_at(image: &[u8], at: usize) -> Option<u16> {

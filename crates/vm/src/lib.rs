@@ -4,12 +4,11 @@
 
 mod arch;
 mod console;
-mod cpu;
 pub mod debian;
 mod image;
 
 pub use arch::{Accel, Arch};
 pub use console::{Trouble, is_fault, is_trouble};
-pub use image::KernelImage;
 #[cfg(feature = "fuzzing")]
 pub use image::fuzzing;
+pub use image::{KernelImage, banner};

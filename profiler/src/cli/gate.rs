@@ -14,7 +14,7 @@ Exit codes: 0 pass, 10 fail, 11 inconclusive, 12 not comparable, 13 too few runs
 Examples:
   # two builds of a driver: all is chosen, measured in VMs, decided and explained
   profiler gate base.ko head.ko
-  # what that would do, and how long it would take
+  # what that would do
   profiler gate --baseline base.ko --candidate head.ko --plan
   # two versions of an agent, by its BPF programs
   profiler gate --kernel 6.1 'run: ./agent-1.4' 'run: ./agent-1.5' --agent-file agent.yaml
@@ -121,7 +121,7 @@ pub struct BuildsArgs {
     /// Handler to judge, by name or glob (repeatable) [default: the functions that the driver gives to the kernel].
     #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB", requires = "compared")]
     pub handlers: Vec<glob::Pattern>,
-    /// Print what would be measured, and how long it would take, and measure nothing.
+    /// Print what would be measured, and measure nothing.
     #[arg(long, requires = "compared")]
     pub plan: bool,
     /// Leave out the loads that run no function that differs between the builds. Builds whose code and data are equal pass

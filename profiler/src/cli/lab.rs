@@ -68,7 +68,7 @@ pub struct LabArgs {
     /// processes or mounts].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub operations: Option<u64>,
-    /// Length of a run on the guest's clock, in place of a number of operations.
+    /// Length of a run with probes on the guest's clock, in place of a number of operations.
     #[arg(long, short, value_parser = length, conflicts_with = "operations")]
     pub duration: Option<Duration>,
     /// Operations per second of each built-in load, such as 97/s [default: as fast as possible].

@@ -38,7 +38,7 @@ pub fn run(args: &GateArgs) -> Result<(), Failure> {
     let release = if release_builds(args).is_empty() { read(&args.release)? } else { Vec::new() };
     let evidence = match judged {
         Judged::Recordings(files) => Some(of_recordings(&args.sides, &files, rule)?),
-        Judged::Builds(files) => of_builds(args, &files, rule, &release)?,
+        Judged::Builds(files) => of_builds(args, &files, rule)?,
     };
     let Some((outputs, mut evidence)) = outputs.zip(evidence) else { return Ok(()) };
     if !release.is_empty() {
@@ -116,13 +116,8 @@ fn of_runs(args: &SidesArgs, runs: [Vec<Run>; 2], rule: Rule) -> Evidence {
     Evidence { runs, allowed, independent, rule, ..Evidence::default() }
 }
 
-/// Measures two builds, which recordings of the `release` may be beside; `None` if what that takes was printed alone.
-fn of_builds(
-    args: &GateArgs,
-    files: &Files,
-    rule: Rule,
-    release: &[Run],
-) -> Result<Option<Evidence>, Failure> {
+/// Measures two builds; `None` if what that takes was printed alone.
+fn of_builds(args: &GateArgs, files: &Files, rule: Rule) -> Result<Option<Evidence>, Failure> {
     let options = options(args, files)?;
     let changed = options.changed();
     if let Some(evidence) = options.equal(changed.as_ref(), &rule) {
@@ -133,7 +128,6 @@ fn of_builds(
         return to_stdout(&(conclusion(report.outcome, &report.summary) + "\n")).map(|()| None);
     }
     let planned = Planned::of(options, changed)?;
-    planned.check_release(release)?;
     let plan = planned.text();
     if args.builds.plan {
         return to_stdout(&plan).map(|()| None);

@@ -101,10 +101,9 @@ impl Changed {
 
     fn of(base: &Build, candidate: &Build) -> Self {
         let [mut functions, mut once, mut data]: [BTreeSet<&str>; 3] = Default::default();
-        let mut data_of: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         let mut calls: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (name, item) in base.items.iter().chain(&candidate.items) {
-            data_of.entry(name).or_default().extend(item.uses.iter().map(String::as_str));
+        let items = || base.items.iter().chain(&candidate.items);
+        for (name, item) in items() {
             if !item.is_code {
                 data.insert(name.as_str());
             } else if item.is_once {
@@ -115,20 +114,25 @@ impl Changed {
                 calls.entry(plain(name).to_owned()).or_default().extend(names);
             }
         }
-        data_of.values_mut().for_each(|uses| uses.retain(|name| data.contains(name)));
-        // Data that refers to data that differs differs, and so does what refers to it.
-        let differs = |name: &&str| {
-            reachable([*name], &data_of).into_iter().any(|name| {
-                let [was, is] = [base, candidate].map(|of| Some(&of.items.get(name)?.digest));
-                was != is
-            })
+        let [mut data_of, mut users]: [BTreeMap<&str, BTreeSet<&str>>; 2] = Default::default();
+        for (name, item) in items() {
+            for used in item.uses.iter().filter(|used| data.contains(used.as_str())) {
+                data_of.entry(name).or_default().insert(used);
+                users.entry(used).or_default().insert(name);
+            }
+        }
+        let is_other = |name: &&str| {
+            let [was, is] = [base, candidate].map(|of| Some(&of.items.get(*name)?.digest));
+            was != is
         };
-        let used = reachable(functions.iter().flat_map(|name| &data_of[name]).copied(), &data_of);
-        let changed = functions.iter().filter(|name| differs(name));
+        // Data that refers to data that differs differs, and so does what refers to it.
+        let all = functions.iter().chain(&once).chain(&data).copied();
+        let differing = reachable(all.filter(is_other), &users);
+        let used = reachable(functions.iter().copied(), &data_of);
         Self {
-            functions: changed.map(|name| plain(name).to_owned()).collect(),
+            functions: functions.intersection(&differing).map(|it| plain(it).to_owned()).collect(),
             rest: base.nameless != candidate.nameless
-                || once.iter().chain(data.difference(&used)).any(differs),
+                || once.iter().chain(data.difference(&used)).any(|it| differing.contains(it)),
             calls,
         }
     }
@@ -158,6 +162,7 @@ fn plain(name: &str) -> &str {
 /// A file's pieces.
 #[derive(Debug, Default)]
 pub(super) struct Build {
+    /// By name, and by digest those without a name that others refer to.
     items: BTreeMap<String, Item>,
     /// Functions whose address is stored in data or taken by code.
     pub(super) given_away: BTreeSet<String>,
@@ -169,7 +174,7 @@ pub(super) struct Build {
 #[derive(Debug, Clone, Default)]
 struct Item {
     digest: String,
-    /// The names that it refers to.
+    /// The pieces that it refers to.
     uses: BTreeSet<String>,
     /// Those of code that it goes to.
     calls: BTreeSet<String>,
@@ -215,6 +220,7 @@ struct Section<'a> {
 
 struct Reader<'a> {
     sections: BTreeMap<usize, Section<'a>>,
+    /// Pieces without a name that others refer to.
     known: RefCell<BTreeMap<Place, Item>>,
 }
 
@@ -393,7 +399,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What lies at a place, and in `uses` the names that stand for it.
+    /// What lies at a place, and in `uses` the piece that it is in. One without a name may be a table that many refer to, with a name
+    /// for each of them: so its names are kept once.
     fn word(&self, (number, at): Place, uses: &mut BTreeSet<String>, depth: usize) -> String {
         let Some(section) = self.sections.get(&number) else { return format!("{number}+{at}") };
         if section.is_strings {
@@ -406,20 +413,28 @@ impl Reader<'_> {
                 format!("{name}+{}", at - begin)
             }
             Some((&begin, (end, None))) if at < *end && depth < DEEPEST => {
-                let item = self.item((number, begin), depth + 1);
-                uses.extend(item.uses);
-                format!("{}+{}", item.digest, at - begin)
+                let digest = self.nameless((number, begin), depth + 1);
+                uses.insert(digest.clone());
+                format!("{digest}+{}", at - begin)
             }
             _ => format!("{}+{at}", section.name),
         }
     }
 
-    fn item(&self, place: Place, depth: usize) -> Item {
+    /// The digest of a piece without a name that another refers to.
+    fn nameless(&self, place: Place, depth: usize) -> String {
         if let Some(known) = self.known.borrow().get(&place) {
-            return known.clone();
+            return known.digest.clone();
         }
         // One that refers to itself.
         self.known.borrow_mut().insert(place, Item::default());
+        let item = self.item(place, depth);
+        let digest = item.digest.clone();
+        self.known.borrow_mut().insert(place, item);
+        digest
+    }
+
+    fn item(&self, place: Place, depth: usize) -> Item {
         let (section, begin) = (&self.sections[&place.0], place.1);
         let (end, bytes, fixes) = section.piece(begin);
         let mut bytes = bytes.to_vec();
@@ -443,7 +458,6 @@ impl Reader<'_> {
         }
         let hash = Sha256::new().chain_update(&words).chain_update([0]).chain_update(bytes);
         item.digest = format!("{:x}", hash.finalize());
-        self.known.borrow_mut().insert(place, item.clone());
         item
     }
 
@@ -478,6 +492,9 @@ impl Reader<'_> {
         nameless.retain(|place| !self.known.borrow().contains_key(place));
         build.nameless = nameless.into_iter().map(|place| self.item(place, 0).digest).collect();
         build.nameless.sort();
+        let known = self.known.take().into_values();
+        let known = known.map(|it| (it.digest.clone(), Item { is_code: false, ..it }));
+        build.items.extend(known);
         build
     }
 
@@ -728,6 +745,8 @@ mod tests {
             &[(0, PC, "leaf", 0), (4, PC, "(new)", 0)][..],
         );
         let new = |bytes: &'static [u8]| (".altinstr_replacement", "(new)", bytes, &[][..]);
+        let build = Build::parse(&file(&base)).unwrap();
+        assert_eq!(build.items["switch"].uses.len(), 1, "the table, and not what is in it");
         let alternative =
             |bytes| changed(&[RET, OTHER, entry, new(&[0x90])], &[OTHER, RET, entry, new(bytes)]);
         assert!(alternative(&[0x90]).is_nothing());

@@ -2,20 +2,11 @@
 
 mod rounds;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use profiler_system::find_program;
-
-use super::changed::Changed;
-use super::installs::Installs;
-use super::registered::Registered;
-use super::session::{Reach, Session};
-use super::subject::Subject;
-use super::{KernelBuilds, builds, cache, private_folder, snapshots};
-use crate::prepare::{self, changed_defaults};
-use profiler_base::error::{Failure, bail, exit};
+use profiler_base::error::{Failure, exit};
 use profiler_base::progress::Progress;
 use profiler_base::text::{listed, phrases};
 use profiler_export::verdict::{Evidence, LeftOut};
@@ -23,8 +14,16 @@ use profiler_kernel::hooks::Hook;
 use profiler_load::PrivateFolder;
 use profiler_load::profile::{Library, LoadProfile};
 use profiler_recording::unlike::What;
-use profiler_recording::{Meter, Recording, Series, Tool};
+use profiler_recording::{Recording, Series};
+use profiler_system::find_program;
 use profiler_verdict::{HookReport, Rule, Run};
+
+use crate::changed::Changed;
+use crate::prepare::{self, changed_defaults};
+use crate::registered::Registered;
+use crate::session::{Reach, Session};
+use crate::subject::Subject;
+use crate::{KernelBuilds, builds, cache, private_folder, snapshots};
 use rounds::Rounds;
 
 /// Two builds to compare.
@@ -133,10 +132,8 @@ pub struct Planned {
     /// Removed with it, and what is in it: the builds, the program, the VMs' files.
     _folder: PrivateFolder,
     benches: Vec<KernelBuilds>,
-    /// For each kernel, if there is a cache.
-    cached: Vec<Cached>,
-    /// Why there is none, where one was asked for.
-    no_cache: Option<String>,
+    /// For each kernel, if a cache was asked for; or why there is none.
+    cached: Result<Vec<Cached>, String>,
     /// The release and the candidate, if that is a build.
     beside_release: Option<Box<Planned>>,
 }
@@ -181,15 +178,12 @@ impl Planned {
             measured,
             _folder: folder,
             benches,
-            cached: Vec::new(),
-            no_cache: None,
+            cached: Ok(Vec::new()),
             beside_release,
         };
         if let Some(folder) = &planned.options.cache {
-            match planned.cached(folder) {
-                Ok(cached) => planned.cached = cached,
-                Err(error) => planned.no_cache = Some(format!("{}: {error}", folder.display())),
-            }
+            let cached = planned.cached(folder);
+            planned.cached = cached.map_err(|error| format!("{}: {error}", folder.display()));
         }
         Ok(planned)
     }
@@ -202,6 +196,11 @@ impl Planned {
             Ok(Cached { runs: cache::find(&file), file })
         });
         cached.collect()
+    }
+
+    /// The cache's for a kernel, if there is one.
+    fn cached_of(&self, number: usize) -> Option<&Cached> {
+        self.cached.as_ref().ok()?.get(number)
     }
 
     /// What the baseline's runs on a kernel depend on.
@@ -222,16 +221,15 @@ impl Planned {
         (self.benches.len() > 1).then(|| &*self.benches[number].kernel.release)
     }
 
-    /// What will be measured, and how long that takes, for a reader.
+    /// What will be measured, for a reader.
     pub fn text(&self) -> String {
         let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
-        let cached = self.cached.iter().filter(|cached| cached.runs.is_some()).count();
+        let cached = self.cached.iter().flatten().filter(|cached| cached.runs.is_some()).count();
         let kept = snapshots::kept();
         let releases: Vec<&str> = kept.iter().map(|kept| &*kept.release).collect();
         let snapshots = kernels.iter().filter(|release| releases.contains(release)).count();
-        let boot = kept.iter().rev().find_map(|kept| kept.boot);
         let lab = &self.options.lab;
-        let mut text = self.measured.text(&kernels, cached, snapshots, lab.jobs(), boot);
+        let mut text = self.measured.text(&kernels, cached, snapshots);
         let defaults: Vec<String> = self.options.changed_defaults().into_values().collect();
         if !defaults.is_empty() {
             text.push_str(&format!("defaults  {}\n", phrases(&defaults)));
@@ -247,31 +245,13 @@ impl Planned {
         if let Some(words) = self.words() {
             text.push_str(&format!("changed   {words}\n"));
         }
-        if let Some(why) = &self.no_cache {
+        if let Err(why) = &self.cached {
             text.push_str(&format!("cache     none: {why}\n"));
         }
         if let Some(beside) = &self.beside_release {
             text.push_str(&format!("beside the release, in addition\n{}", beside.text()));
         }
         text
-    }
-
-    /// Whether runs of another plan's baseline are runs of this one's.
-    fn has_baseline_of(&self, other: &Self) -> bool {
-        let keys = [self, other].map(|of| {
-            let keys = (0..of.benches.len()).map(|number| of.key(number));
-            keys.collect::<Result<Vec<_>, _>>().ok()
-        });
-        keys[0].is_some() && keys[0] == keys[1]
-    }
-
-    /// What differs between the builds, if general loads that call nothing of it are left out.
-    fn changed_alone(&self, rule: &Rule) -> Option<&Changed> {
-        self.changed.as_ref().filter(|changed| {
-            self.measured != self.session
-                && !changed.functions.is_empty()
-                && !self.options.needs_all(rule)
-        })
     }
 
     /// What differs between the builds, and what is left out therefore.
@@ -299,17 +279,14 @@ impl Planned {
     /// # Errors
     /// If a VM fails, or recordings cannot be written; what there is is written.
     pub fn measure(&self, rule: Rule, progress: &mut Progress) -> Result<Evidence, Failure> {
-        let (mut evidence, [baseline, candidate]) =
-            self.measure_but(Default::default(), rule, progress)?;
+        let (mut evidence, candidate) = self.measure_but(Vec::new(), rule, progress)?;
         if let Some(beside) = &self.beside_release {
             progress.say("beside the release");
-            // A release that is the baseline was measured.
-            let release = if beside.has_baseline_of(self) { baseline } else { Vec::new() };
             let rule = evidence.rule.beside_release();
             // A hook that one of the builds lacks is not turned on in the other.
             let [own, other] = [self, beside].map(|of| &of.options.lab.params[1]);
             let candidate = if own == other { candidate } else { Vec::new() };
-            match beside.measure_but([release, candidate], rule, progress) {
+            match beside.measure_but(candidate, rule, progress) {
                 Ok((of_release, _)) => evidence.release = Some(Box::new(of_release)),
                 // What was measured before is judged.
                 Err(failure) if failure.code == exit::LAB_FAILED => {
@@ -322,39 +299,32 @@ impl Planned {
         Ok(evidence)
     }
 
-    /// Measures what is not `known` of both builds; with what is known then: all runs with all handlers.
+    /// Measures what is not `known` of the candidate, and the baseline; with what is known then: all runs with all handlers.
     fn measure_but(
         &self,
-        known: [Vec<Recording>; 2],
+        known: Vec<Recording>,
         rule: Rule,
         progress: &mut Progress,
-    ) -> Result<(Evidence, [Vec<Recording>; 2]), Failure> {
-        let mut rounds = Rounds::new(self, rule, known, progress);
+    ) -> Result<(Evidence, Vec<Recording>), Failure> {
+        let mut rounds = Rounds::new(self, rule, [Vec::new(), known], progress);
         let measured = rounds.all();
         if let Some(out) = &self.options.out {
             keep(out, &self.benches, &rounds.runs)?;
         }
         measured?;
-        let Rounds { rule, reach, registered, alike, failed, runs, known, .. } = rounds;
+        let Rounds { rule, reach, registered, failed, runs, known: [_, known], .. } = rounds;
         let kernels: Vec<Option<&str>> = (0..reach.len()).map(|at| self.kernel(at)).collect();
         let mut left_out = left_out(reach.into_iter().zip(kernels), registered.as_ref());
         left_out.failed.extend(failed.into_values().map(|failure| failure.message));
         if !self.session.has_general() {
             left_out.not_judged.push("general operations, as --handler names handlers".to_owned());
         }
-        let changed = self.words().map(|words| match alike.is_empty() {
-            true => words,
-            false => format!(
-                "{words}; under {} the baseline alone, which calls nothing of that there",
-                listed(&Vec::from_iter(alike))
-            ),
-        });
-        let no_cache = self.no_cache.as_ref();
+        let no_cache = self.cached.as_ref().err();
         let evidence = Evidence {
             runs,
             allowed: self.options.allowed(),
             rule,
-            changed,
+            changed: self.words(),
             defaults: Some(self.options.changed_defaults().into_values().collect()),
             registered,
             left_out: Some(left_out),
@@ -367,32 +337,13 @@ impl Planned {
 
     /// Keeps the baseline's runs for the next candidate. Without a place for them the gate goes on.
     fn remember(&self, number: usize, baseline: &[Recording], progress: &mut Progress) {
-        let Some(cached) = self.cached.get(number) else { return };
+        let Some(cached) = self.cached_of(number) else { return };
         if cached.runs.as_ref().is_some_and(|runs| runs.len() == baseline.len()) {
             return;
         }
         if let Err(failure) = cache::keep(&cached.file, baseline) {
             progress.say(&format!("the baseline's runs are not kept: {}", failure.message));
         }
-    }
-
-    /// Refuses recordings that what is measured could not be compared with.
-    ///
-    /// # Errors
-    /// With what they differ in.
-    pub fn check_release(&self, release: &[Run]) -> Result<(), Failure> {
-        let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
-        let module = self.benches.first().map_or("", |bench| &bench.builds[0].name);
-        let params = &self.options.lab.params[1];
-        for Run { name, recording } in release {
-            if let Some(why) = unlike(recording, &kernels, module, params) {
-                bail!(
-                    NOT_COMPARABLE,
-                    "not comparable with the release {name}: {why}; measure the release anew, or name its .ko"
-                );
-            }
-        }
-        Ok(())
     }
 }
 
@@ -416,46 +367,13 @@ fn left_out<'a>(
     left_out
 }
 
-/// In what a release's recording differs from what is to be measured.
-fn unlike(of: &Recording, kernels: &[&str], module: &str, params: &str) -> Option<String> {
-    let kernel = of.host.kernel_release.as_deref().unwrap_or("unknown");
-    let facts = of.modules.first();
-    let name = facts.map_or("none", |facts| &facts.name);
-    let given = facts.and_then(|facts| facts.given.as_deref());
-    let (version, this) = (&of.tool.version, Tool::this().version);
-    if of.meter != Meter::Exact {
-        Some("its instructions were not counted".to_owned())
-    } else if *version != this {
-        Some(format!("it was measured by version {version} of the program, and this is {this}"))
-    } else if !kernels.contains(&kernel) {
-        Some(format!("it was measured on Linux {kernel}"))
-    } else if name != module {
-        Some(format!("it is of the module {name}"))
-    } else {
-        match given {
-            None if Installs::is_name(name) => None,
-            None => Some("it does not say with which parameters its module was loaded".to_owned()),
-            Some(given) if words(given) != words(params) => Some(format!(
-                "its module was loaded with `{given}`, and the candidate is with `{params}`"
-            )),
-            Some(_) => None,
-        }
-    }
-}
-
-fn words(params: &str) -> BTreeSet<&str> {
-    params.split_ascii_whitespace().collect()
-}
-
 /// Reads both builds and all load profiles.
 fn choose(options: &Options) -> Result<Session, Failure> {
     let subjects = options.lab.subjects.iter().flatten();
     let (mut names, mut found) = (Vec::new(), Vec::new());
     for file in subjects.filter_map(Subject::module) {
         names.push(prepare::inspect(file)?.name);
-        found.push(Registered::read(file).map_err(|why| {
-            Failure::new(exit::BAD_INPUT, format!("cannot read {}: {why}", file.display()))
-        })?);
+        found.push(Registered::read(file)?);
     }
     let listed = Library::of_user(&[]).list()?;
     let profiles: Vec<LoadProfile> = listed
@@ -495,9 +413,6 @@ fn keep(out: &Path, benches: &[KernelBuilds], sides: &[Vec<Run>; 2]) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use profiler_kernel::module::ModuleFacts;
-    use profiler_recording::CallTree;
-    use profiler_tests::recording::runs;
 
     #[test]
     fn a_kernel_without_a_judged_handler_is_named_and_one_without_hooks_keeps_its_handlers() {
@@ -513,29 +428,5 @@ mod tests {
         // The only kernel's lines are all there are.
         assert_eq!(found.failed, ["arm64: no load reached a handler often enough to judge it"]);
         assert_eq!(left_out([(on_arm64(), None)].into_iter(), None).unreached, ["f on arm64"]);
-    }
-
-    #[test]
-    fn a_release_that_cannot_be_compared_is_refused_before_anything_is_measured() {
-        let mut release = runs(&[CallTree::default()]).remove(0);
-        release.tool = Tool::this();
-        release.host.kernel_release = Some("6.1".to_owned());
-        let given = Some("a=1 b=2".to_owned());
-        release.modules =
-            vec![ModuleFacts { name: "d".to_owned(), given, ..ModuleFacts::default() }];
-        let why = |of: &Recording, params| unlike(of, &["6.1"], "d", params);
-        assert_eq!(why(&release, "b=2 a=1"), None);
-        let refused = |change: fn(&mut Recording)| {
-            let mut release = release.clone();
-            change(&mut release);
-            why(&release, "b=2 a=1").unwrap()
-        };
-        assert!(refused(|of| of.meter = Meter::Probes).contains("not counted"));
-        assert!(refused(|of| of.tool.version = "0.0.1".to_owned()).contains("by version 0.0.1 of"));
-        assert!(refused(|of| of.host.kernel_release = None).contains("on Linux unknown"));
-        assert!(refused(|of| of.modules[0].given = None).contains("with which parameters"));
-        assert!(refused(|of| of.modules[0].name = "e".to_owned()).contains("of the module e"));
-        let other = why(&release, "a=1").unwrap();
-        assert_eq!(other, "its module was loaded with `a=1 b=2`, and the candidate is with `a=1`");
     }
 }

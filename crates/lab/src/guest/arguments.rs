@@ -1,12 +1,13 @@
 //! Arguments that the kernel has booted with, and its functions that call security modules.
 
+use profiler_base::error::{Failure, exit};
+use profiler_kernel::hooks::Hooks;
+use profiler_kernel::module::ModuleFacts;
+
 use super::audit;
 use super::log::Log;
 use crate::installs::Installs;
 use crate::wire::Agent;
-use profiler_base::error::{Failure, exit};
-use profiler_kernel::hooks::Hooks;
-use profiler_kernel::module::ModuleFacts;
 
 /// What names of these functions begin with (security/security.c).
 const PREFIX: &str = "security_";

@@ -7,13 +7,14 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use super::{agent, internal};
-use crate::installs::Installs;
-use crate::wire::Agent;
 use profiler_base::error::{Failure, exit};
 use profiler_kernel::hooks::{Hook, HookKind, Hooks};
 use profiler_kernel::module::ModuleFacts;
 use profiler_kernel::names::{is_function, lines_of};
+
+use super::{agent, internal};
+use crate::installs::Installs;
+use crate::wire::Agent;
 
 /// Where programs tell syslog something: syslog(3).
 const SYSLOG: &str = "/dev/log";

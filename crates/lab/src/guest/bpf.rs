@@ -7,14 +7,15 @@ use std::path::Path;
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, Register};
 
-use crate::bpf_lines::{BpfLines, cut};
-use crate::wire::BPF_LINES;
 use profiler_base::text::listed;
 use profiler_kernel::btf::Btf;
 use profiler_kernel::hooks::BPF;
 use profiler_kernel::module::ModuleFacts;
 use profiler_kernel::names::lines_of;
 use profiler_probe::{self as probe, LoadedProgram, btf_bytes, loaded_programs};
+
+use crate::bpf_lines::{BpfLines, cut};
+use crate::wire::BPF_LINES;
 
 /// Prefix of the functions of BPF programs in `/proc/kallsyms`. A tag of 16 digits follows, which changes with the code.
 const PREFIX: &str = "bpf_prog_";

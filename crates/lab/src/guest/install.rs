@@ -7,15 +7,16 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, delete_module, init_module};
 
+use profiler_base::error::{Failure, exit};
+use profiler_base::text::last_lines;
+use profiler_kernel::module::{self, ModuleFacts};
+
 use super::channel::Channel;
 use super::kallsyms::Kallsyms;
 use super::log::Log;
 use super::{agent, arguments, audit, bpf, internal, load_module, object, placement};
 use crate::installs::Installs;
 use crate::wire::{Agent, Answer, Install, ModuleFile};
-use profiler_base::error::{Failure, exit};
-use profiler_base::text::last_lines;
-use profiler_kernel::module::{self, ModuleFacts};
 
 /// Attempts to unload a module that is still in use.
 const REMOVE_ATTEMPTS: u32 = 50;

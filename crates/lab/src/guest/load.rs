@@ -1,18 +1,17 @@
 //! Loads whose operations the emulator counts.
 
-use std::time::Duration;
-
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 
-use super::load_module;
-use crate::plan::{Length, RunSpec};
 use profiler_base::emulator::Counting;
 use profiler_base::error::{Failure, exit};
-use profiler_base::stop::{StopReason, StopSignal};
+use profiler_base::stop::StopSignal;
 use profiler_load::builtin::Remover;
 use profiler_load::{
     BuiltinKind, BuiltinLoad, LoadOutcome, LoadRun, LoadSpec, LoadUser, ProfilerProgram,
 };
+
+use super::load_module;
+use crate::plan::RunSpec;
 
 /// The program in the guest, and one that does nothing: what a large one does before it ends would take most of an `execve`'s
 /// operation, and vary with the memory that is free.
@@ -38,12 +37,13 @@ pub(super) fn count(spec: &RunSpec) -> Result<Vec<LoadRun>, Failure> {
                 Failure::new(exit::LOAD_FAILED, text)
             })?;
     }
-    side_by_side(spec, spec.length.part(WARMUP_PART));
+    side_by_side(spec, spec.length.part(WARMUP_PART).operations());
+    let operations = spec.length.operations();
     let counting = Counting::begin();
-    let outcomes = side_by_side(spec, spec.length);
+    let outcomes = side_by_side(spec, operations);
     drop(counting);
     let runs = spec.loads.iter().zip(outcomes).map(|(kind, outcome)| {
-        let mut of_load = load(spec, spec.length, *kind).describe();
+        let mut of_load = load(spec, operations, *kind).describe();
         if let LoadSpec::Builtin { user: as_user, .. } = &mut of_load {
             *as_user = (!needs_root).then(|| user.name.clone());
         }
@@ -52,11 +52,7 @@ pub(super) fn count(spec: &RunSpec) -> Result<Vec<LoadRun>, Failure> {
     Ok(runs.collect())
 }
 
-fn load(spec: &RunSpec, length: Length, kind: BuiltinKind) -> BuiltinLoad {
-    let operations = match length {
-        Length::Operations(count) => Some(count),
-        Length::Time(_) => None,
-    };
+fn load(spec: &RunSpec, operations: Option<u64>, kind: BuiltinKind) -> BuiltinLoad {
     let program = if kind == BuiltinKind::Execve { NOTHING } else { PROGRAM };
     BuiltinLoad {
         workers: spec.workers,
@@ -71,12 +67,9 @@ fn load(spec: &RunSpec, length: Length, kind: BuiltinKind) -> BuiltinLoad {
 }
 
 /// Runs all loads; one alone in this thread, so that no other wakes up meanwhile.
-fn side_by_side(spec: &RunSpec, length: Length) -> Vec<LoadOutcome> {
+fn side_by_side(spec: &RunSpec, operations: Option<u64>) -> Vec<LoadOutcome> {
     let stop = StopSignal::new();
-    if let Length::Time(time) = length {
-        stop_after(stop.clone(), time);
-    }
-    let run = |kind: &BuiltinKind| load(spec, length, *kind).run(&stop);
+    let run = |kind: &BuiltinKind| load(spec, operations, *kind).run(&stop);
     match spec.loads.as_slice() {
         [kind] => vec![run(kind)],
         kinds => std::thread::scope(|scope| {
@@ -88,11 +81,4 @@ fn side_by_side(spec: &RunSpec, length: Length) -> Vec<LoadOutcome> {
             outcomes.collect()
         }),
     }
-}
-
-fn stop_after(stop: StopSignal, time: Duration) {
-    std::thread::spawn(move || {
-        std::thread::sleep(time);
-        stop.stop(StopReason::Duration);
-    });
 }

@@ -24,6 +24,12 @@ use nix::errno::Errno;
 use nix::sys::mman::{MlockAllFlags, mlockall, munlockall};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
+
+use profiler_base::error::{Failure, exit};
+use profiler_base::progress::Progress;
+use profiler_kernel::{host, module};
+use profiler_run::Run;
+use profiler_run::args::RunArgs;
 use profiler_vm::{Trouble, is_fault};
 
 use super::plan::{Length, RunSpec};
@@ -31,11 +37,6 @@ use super::wire::{Answer, Job, REPORT_LINES, THREE_DIGITS};
 use channel::Channel;
 use kallsyms::Kallsyms;
 use log::Log;
-use profiler_base::error::{Failure, exit};
-use profiler_base::progress::Progress;
-use profiler_kernel::{host, module};
-use profiler_run::Run;
-use profiler_run::args::RunArgs;
 
 /// The argument that makes this program the first process of a guest.
 pub(super) const ARGUMENT: &str = "__lab-guest";
@@ -142,8 +143,9 @@ fn do_job(
         Job::Install(install) => install::install(install, channel, kallsyms),
         Job::Place(number) => install::place(*number).map(|()| (Answer::Placed, Vec::new())),
         Job::Count(..) => Err(internal("the process that makes the load's operations has ended")),
-        Job::Measure { install, module, run } => {
+        Job::Measure { install, run } => {
             install::install(install, channel, kallsyms)?;
+            let module = install.modules.last().map_or("", |module| &module.name);
             let recording = measure(module, run)?;
             install::remove(module)?;
             Ok((Answer::Measured, recording))
@@ -168,9 +170,9 @@ fn measure(name: &str, spec: &RunSpec) -> Result<Vec<u8>, Failure> {
 
 /// What is measured, as `profiler run` would.
 pub fn run_args(module: &str, spec: &RunSpec) -> RunArgs {
-    let (operations, duration) = match spec.length {
-        Length::Operations(count) => (Some(count), None),
-        Length::Time(time) => (None, Some(time)),
+    let duration = match spec.length {
+        Length::Operations(_) => None,
+        Length::Time(time) => Some(time),
     };
     RunArgs {
         module: Some(module.to_owned()),
@@ -180,7 +182,7 @@ pub fn run_args(module: &str, spec: &RunSpec) -> RunArgs {
         workers: Some(spec.workers),
         backend: spec.backend,
         rate: spec.rate,
-        operations,
+        operations: spec.length.operations(),
         duration,
         ..RunArgs::default()
     }

@@ -7,10 +7,11 @@ use aya::programs::{Program, ProgramError};
 use aya::{Btf, Ebpf};
 use object::read::{File, Object as _, ObjectSection as _, ObjectSymbol as _};
 
-use super::agent;
-use crate::wire::Agent;
 use profiler_base::error::{Failure, exit};
 use profiler_base::text::last_lines;
+
+use super::agent;
+use crate::wire::Agent;
 
 /// What may be the reason.
 const LIBBPF: &str = "(what only libbpf does, such as tables of programs with initial values, takes a loader: `run: COMMAND`)";

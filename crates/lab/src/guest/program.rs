@@ -6,14 +6,15 @@ use std::time::Instant;
 
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-use super::agent;
-use super::channel::Channel;
-use super::load::WARMUP_PART;
-use crate::plan::{Length, RunSpec};
-use crate::wire::Agent;
 use profiler_base::emulator::{self, Counting};
 use profiler_base::error::{Failure, exit};
 use profiler_load::{LoadOutcome, LoadRun, LoadSpec, LoadStatus};
+
+use super::agent;
+use super::channel::Channel;
+use super::load::WARMUP_PART;
+use crate::plan::RunSpec;
+use crate::wire::Agent;
 
 /// What it prints.
 const OUTPUT: &str = "/run/program";
@@ -38,10 +39,8 @@ fn redirect() -> std::io::Result<()> {
 }
 
 fn count(run: &RunSpec, program: &Agent) -> Result<Vec<LoadRun>, Failure> {
-    let lengths = [run.length, run.length.part(WARMUP_PART)];
-    let [Length::Operations(times), Length::Operations(warmup)] = lengths else {
-        return Err(failed(program, "it runs for a number of times"));
-    };
+    let lengths = [run.length.part(WARMUP_PART), run.length];
+    let [warmup, times] = lengths.map(|length| length.operations().unwrap_or_default());
     (0..warmup).try_for_each(|_| once(program))?;
     let started = Instant::now();
     let counting = Counting::begin();

@@ -1,4 +1,4 @@
-//! Kernels in a cache of the user's, to boot in a lab: fetched by apt or added from packages, found by version, removed.
+//! Kernels to boot in a lab: on this machine, or in a cache of the user's, fetched by apt or added from packages, found by version, removed.
 
 #[cfg(test)]
 mod tests;
@@ -8,12 +8,12 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use profiler_vm::debian::{self, Apt, Partial, Unpacked, is_of, numbers};
-use profiler_vm::{Arch, KernelImage};
 
 use profiler_base::error::{Failure, exit};
 use profiler_base::terminal::say;
 use profiler_load::{make_private, refuse_changeable, user_cache};
+use profiler_vm::debian::{self, Apt, Partial, Unpacked, is_of, numbers};
+use profiler_vm::{Arch, KernelImage};
 
 /// What an error of [`debian`] is, with its remedy.
 fn failure(error: io::Error) -> Failure {
@@ -200,4 +200,63 @@ fn choose<'a>(releases: &'a [String], version: &str) -> Result<&'a String, Failu
         );
         Failure::new(exit::USAGE, text)
     })
+}
+
+/// The kernel that `given` names: a file, a folder, a version in /boot, or the newest of a version that was fetched.
+///
+/// # Errors
+/// If there is none.
+pub fn find(given: &str) -> Result<KernelImage, Failure> {
+    find_in(Path::new("/"), Cache::of_user, given)
+}
+
+fn find_in(
+    root: &Path,
+    cache: impl FnOnce() -> Result<Cache, Failure>,
+    given: &str,
+) -> Result<KernelImage, Failure> {
+    let path = Path::new(given);
+    let installed = root.join("boot").join(format!("vmlinuz-{given}"));
+    let file = if path.is_dir() {
+        match images_in(&path.join("boot")).as_slice() {
+            [image] => image.clone(),
+            images => {
+                return Err(cannot_measure(format!(
+                    "{given} holds {} files boot/vmlinuz-*: give the vmlinuz itself with --kernel",
+                    images.len()
+                )));
+            }
+        }
+    } else if path.exists() {
+        path.to_owned()
+    } else if !given.contains('/') && installed.exists() {
+        installed
+    } else {
+        let cache = cache().map_err(|failure| cannot_measure(failure.message))?;
+        cache.newest(given).ok_or_else(|| not_found(root, given))?.image()
+    };
+    KernelImage::open(&file).map_err(|error| cannot_measure(error.to_string()))
+}
+
+fn cannot_measure(text: String) -> Failure {
+    Failure::new(exit::CANNOT_MEASURE, text)
+}
+
+fn not_found(root: &Path, given: &str) -> Failure {
+    let images = images_in(&root.join("boot"));
+    let versions =
+        images.iter().filter_map(|path| path.file_name()?.to_str()?.strip_prefix("vmlinuz-"));
+    let versions: Vec<&str> = versions.collect();
+    let installed = if versions.is_empty() { "none".to_owned() } else { versions.join(", ") };
+    cannot_measure(format!(
+        "no kernel `{given}`: there is no such file or folder, and no /boot/vmlinuz-{given} \
+         (installed: {installed}); `profiler kernels fetch {given}` fetches Debian's, and `profiler kernels \
+         add` takes packages of others; or unpack them and give the folder with --kernel"
+    ))
+}
+
+/// Kernels in a folder, sorted by name.
+fn images_in(folder: &Path) -> Vec<PathBuf> {
+    let folder = glob::Pattern::escape(&folder.to_string_lossy());
+    glob::glob(&format!("{folder}/vmlinuz-*")).into_iter().flatten().flatten().collect()
 }

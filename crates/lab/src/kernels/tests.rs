@@ -107,3 +107,57 @@ fn all_of_a_version_are_removed_or_none() {
     assert!(!cache.folder.join("6.1.0-9-amd64").exists());
     assert!(!cache.folder.join(".partial").exists());
 }
+
+fn tree(releases: &[&str]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir_all(root.path().join("boot")).unwrap();
+    for release in releases {
+        let file = root.path().join("boot").join(format!("vmlinuz-{release}"));
+        fs::write(file, image(release)).unwrap();
+        fs::create_dir_all(root.path().join("lib/modules").join(release)).unwrap();
+    }
+    root
+}
+
+fn find_without(root: &Path, given: &str) -> Result<KernelImage, Failure> {
+    let none = tempfile::tempdir().unwrap();
+    find_in(root, || Ok(Cache::at(none.path().into())), given)
+}
+
+#[test]
+fn a_version_a_folder_and_a_file_are_kernels() {
+    let root = tree(&["6.1.0-9-amd64"]);
+    let of_version = find_without(root.path(), "6.1.0-9-amd64").unwrap();
+    assert_eq!(of_version.release, "6.1.0-9-amd64");
+    let folder = root.path().to_str().unwrap();
+    assert_eq!(find_without(Path::new("/"), folder).unwrap(), of_version);
+    let file = of_version.path.to_str().unwrap();
+    assert_eq!(find_without(Path::new("/"), file).unwrap(), of_version);
+}
+
+#[test]
+fn a_version_that_was_fetched_is_a_kernel() {
+    let cached = tree(&["6.1.0-9-amd64"]);
+    let folder = cached.path().parent().unwrap().join("none");
+    fs::write(cached.path().join("packages.txt"), "linux-image-6.1.0-9-amd64=6.1.9-1\n").unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(cached.path(), cache.path().join("6.1.0-9-amd64")).unwrap();
+    let find = |given: &str| find_in(&folder, || Ok(Cache::at(cache.path().into())), given);
+    assert_eq!(find("6.1").unwrap().release, "6.1.0-9-amd64");
+    assert!(find("6.12").unwrap_err().message.contains("no kernel `6.12`"));
+    // One in /boot needs no cache, whatever that is.
+    let installed = find_in(cached.path(), || unreachable!(), "6.1.0-9-amd64");
+    assert_eq!(installed.unwrap().release, "6.1.0-9-amd64");
+}
+
+#[test]
+fn what_is_missing_is_named_with_its_remedy() {
+    let root = tree(&["6.1.0-9-amd64", "6.12.9"]);
+    let error = |given: &str| find_without(root.path(), given).unwrap_err().to_string();
+    let none = error("5.10");
+    assert!(none.contains("no kernel `5.10`") && none.contains("`profiler kernels add`"), "{none}");
+    assert!(none.contains("`profiler kernels fetch 5.10`"), "{none}");
+    assert!(none.contains("installed: 6.1.0-9-amd64, 6.12.9"), "{none}");
+    let several = error(root.path().to_str().unwrap());
+    assert!(several.contains("holds 2 files boot/vmlinuz-*"), "{several}");
+}

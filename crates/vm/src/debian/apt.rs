@@ -8,9 +8,10 @@ use std::process::Command;
 
 use nix::unistd::{Uid, User, geteuid};
 
+use profiler_system::files::{create_dir, failed, write};
+
 use super::command::output;
 use crate::Arch;
-use profiler_system::files::{create_dir, failed, write};
 
 /// apt with lists and downloads of its own.
 #[derive(Debug)]

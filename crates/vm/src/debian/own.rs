@@ -6,11 +6,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use profiler_system::files::{copy, create_dir, failed, remove_dir};
+
 use super::command::output;
 use super::partial::Partial;
 use super::unpacked::{ADDED, Unpacked, place};
 use crate::image::{self, KernelImage};
-use profiler_system::files::{copy, create_dir, failed, remove_dir};
 
 /// Folders where packages have a kernel's image and modules, what is before the release in their names, and where Debian's have them.
 const PLACES: [(&str, &str, &str); 3] =

@@ -5,9 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::command::output;
 use profiler_system::durable;
 use profiler_system::files::{create_dir, failed, remove_dir};
+
+use super::command::output;
 
 /// Packages on their way to a folder. They are in a folder beside it, which the next one empties if this process is
 /// killed, so there must be only one at a time; dropped before [`place`](Self::place), it leaves nothing.

@@ -6,10 +6,11 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::command::output;
-use super::partial::Partial;
 use profiler_system::files::{create_dir, failed, read, write};
 use profiler_system::search_path;
+
+use super::command::output;
+use super::partial::Partial;
 
 /// The packages a kernel was unpacked from; written last, so its presence means complete.
 const STAMP: &str = "packages.txt";

@@ -157,7 +157,7 @@ mod tests {
         assert_eq!((one.run.length, one.cost), (Length::Operations(5), false));
         let two = options(
             "--baseline a.ko --candidate b.ko -H x --builtin bind --module-params m=1 \
-             --candidate-params c=2 --duration 3s",
+             --candidate-params c=2 --duration 3s --meter probes",
         )
         .unwrap();
         assert_eq!(two.subjects, [vec![module("a.ko")], vec![module("b.ko")]]);

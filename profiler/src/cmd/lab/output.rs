@@ -8,7 +8,7 @@ use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, bail};
 use profiler_export::{self as export, Unit};
 use profiler_lab::subject::Build;
-use profiler_lab::{KernelBuilds, Measured, table};
+use profiler_lab::{KernelBuilds, Measured};
 use profiler_recording::{Recording, Series};
 
 /// The requested files of each kernel and side, opened before anything is measured.
@@ -73,15 +73,10 @@ impl Outputs {
 
 /// The tables of a build's runs.
 fn printed(series: &Series, build: &Build) -> String {
-    let width = stdout_width();
     let mut text = format!("{} {}", build.given, build.params).trim_end().to_owned();
     if !series.label.is_empty() {
         text = format!("{}: {text}", series.label);
     }
     text.push('\n');
-    text.push_str(&export::table(&series.runs, Unit::Auto, width));
-    if let Some(costs) = table::costs(&series.runs, width) {
-        text.push_str(&format!("\n{costs}"));
-    }
-    text + "\n"
+    text + &export::table(&series.runs, Unit::Auto, stdout_width()) + "\n"
 }
