@@ -2,16 +2,15 @@
 //! page; exporters write what programs read. None does I/O.
 
 mod bmf;
-mod books;
 pub mod cell;
 pub mod compare;
 mod csv;
-mod curve;
 pub mod document;
 pub mod explain;
 mod facts;
 pub mod gate;
 pub mod grid;
+mod handlers;
 mod hgrm;
 mod hlog;
 pub mod html;
@@ -21,8 +20,6 @@ pub mod list;
 pub mod load_profiles;
 mod loads;
 mod markdown;
-mod recording;
-mod repeats;
 mod series;
 pub mod slope;
 mod style;

@@ -19,8 +19,8 @@ pub(super) fn notes(runs: &[Recording]) -> Vec<Note> {
     no_hit(idle).into_iter().chain(left_out(left)).collect()
 }
 
-/// Whether a handler has a row in the table of several runs.
-pub(super) fn is_shown(handler: &HandlerRecording, runs: &[Recording]) -> bool {
+/// Whether a handler has a row.
+fn is_shown(handler: &HandlerRecording, runs: &[Recording]) -> bool {
     let mut shown = runs.iter().flat_map(Recording::shown);
     shown.any(|other| other.name == handler.name && other.module == handler.module)
 }
