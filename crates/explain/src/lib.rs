@@ -18,9 +18,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
-pub use cause::Cause;
+pub use cause::{Cause, Changed, Root, roots};
 use profiler_recording::{Meter, Recording};
-pub use select::alone;
 pub use select::explain;
 
 /// Runs that are summed.

@@ -1,10 +1,13 @@
 //! What is shown, whatever the medium: a view makes a [`Document`] of recordings or of a report, and a renderer prints it, or
 //! writes it as Markdown or as a page.
 
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Width, presets};
 use serde::Serialize;
 
 use super::cell::clean;
-use super::grid;
+
+/// Minimum width of a column of names with figures beside it: in a narrower terminal lines overflow.
+const NAME_COLUMNS: u16 = 20;
 
 /// A view. Its texts may hold anything: a renderer replaces what would steer the reader's program.
 #[derive(Debug, Default, Serialize)]
@@ -180,14 +183,37 @@ impl Table {
         self.rows.is_empty() && self.folded.is_empty()
     }
 
-    /// As text, all rows together.
+    /// As text, all rows together, fitted to a terminal of that many columns; `None` never wraps.
     pub fn text(&self, width: Option<u16>) -> String {
-        let head: Vec<&str> = self.head.iter().map(String::as_str).collect();
-        let rows = self.rows.iter().chain(&self.folded).map(Row::indented);
-        match self.layout {
-            Layout::Words => grid::words(&head, rows, width),
-            Layout::Figures | Layout::Tree => grid::figures(&head, rows, width) + "\n",
+        let is_of_words = self.layout == Layout::Words;
+        let mut grid = comfy_table::Table::new();
+        // No borders, and a rule below the header.
+        let rule = LineStyle::none().fill('-').junction(' ');
+        grid.load_style(presets::NOTHING.header_separator(rule));
+        grid.set_header(&self.head);
+        grid.add_rows(self.rows.iter().chain(&self.folded).map(Row::indented));
+        if let Some(width) = width {
+            grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
         }
+        let last = self.head.len().saturating_sub(1);
+        for (number, column) in grid.column_iter_mut().enumerate() {
+            column.set_padding((0, if is_of_words { 2 } else { 1 }));
+            if !is_of_words && number > 0 {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+            match (is_of_words, number) {
+                (false, 0) => {
+                    let least = ColumnConstraint::LowerBoundary(Width::Fixed(NAME_COLUMNS));
+                    column.set_constraint(least);
+                }
+                // It takes the rest of the terminal's width.
+                (true, number) if number == last => {}
+                _ => {
+                    column.set_constraint(ColumnConstraint::ContentWidth);
+                }
+            }
+        }
+        grid.lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }
 }
 

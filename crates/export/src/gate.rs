@@ -3,12 +3,12 @@
 use quick_junit::{TestCase, TestCaseStatus};
 
 use super::compare;
-use super::document::{Document, Note, Row, Table, or_dash};
+use super::document::{Document, Note, Row, Table};
 use super::junit;
-use super::verdict::GateReport;
+use super::verdict::{Cause, GateReport};
 use profiler_base::text::{listed, phrases, plural};
 use profiler_recording::Meter;
-use profiler_verdict::{FEWER, Line, Outcome, Statistic, Verdict, quantity};
+use profiler_verdict::{FEWER, Line, Outcome, Statistic, Verdict};
 
 const NOT_JUDGED: &str =
     "not judged (too few calls, beside other threads, not readable, or not asked for)";
@@ -116,7 +116,7 @@ impl Point {
             Level::Warning => junit::undecided(),
             Level::Notice => TestCaseStatus::skipped(),
         };
-        junit::case(suite, &self.note.what, status, &self.note.words, "")
+        junit::case(suite, &self.note.what, status, &self.note.words)
     }
 }
 
@@ -213,17 +213,17 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
             _ => TestCaseStatus::skipped(),
         };
         let (suite, name) = (line.subject(), line.figure());
-        junit::case(&suite, &name, status, &with_causes(report, line), &runs_behind(line))
+        junit::case(&suite, &name, status, &with_causes(report, line))
     });
     let mut cases: Vec<TestCase> = cases.collect();
     cases.extend(beside_release(report).map(|point| point.case("release")));
     cases.extend(left_out(report).into_iter().map(|point| point.case("gate")));
     if report.is_of_equal() {
         let status = TestCaseStatus::success();
-        cases.push(junit::case("gate", "pass", status, "", &report.summary));
+        cases.push(junit::case("gate", "pass", status, &report.summary));
     } else if report.is_refused() || cases.is_empty() {
         let outcome = report.outcome.to_string();
-        cases.push(junit::case("gate", &outcome, junit::undecided(), &report.summary, ""));
+        cases.push(junit::case("gate", &outcome, junit::undecided(), &report.summary));
     }
     junit::document("profiler gate", cases)
 }
@@ -245,8 +245,8 @@ pub fn annotations(report: &GateReport) -> String {
 fn with_causes(report: &GateReport, line: &Line) -> String {
     let causes = report.causes.iter();
     let causes = causes.filter(|cause| line.verdict == Verdict::Fail && cause.explains(line));
-    let causes = causes.map(|cause| cause.of_handler(&line.handler).words());
-    std::iter::once(line.evidence.clone()).chain(causes).collect::<Vec<_>>().join("; ")
+    let words = causes.map(Cause::words);
+    std::iter::once(line.evidence.clone()).chain(words).collect::<Vec<_>>().join("; ")
 }
 
 /// Escapes the message of a workflow command, which ends with its line and in which `%` starts an escape.
@@ -277,17 +277,6 @@ fn rule(report: &GateReport) -> String {
         report.confidence * 100.0,
         if counted { format!("; {of_counts}") } else { String::new() }
     )
-}
-
-fn runs_behind(line: &Line) -> String {
-    let Some(change) = line.change.as_ref().filter(|_| line.statistic.is_some()) else {
-        return String::new();
-    };
-    let [base, candidate] = [&change.base_runs, &change.candidate_runs].map(|runs| {
-        let shown = runs.iter().map(|run| or_dash(run.map(|value| quantity(value, change))));
-        shown.collect::<Vec<_>>().join(", ")
-    });
-    format!("{}\nbaseline runs: {base}\ncandidate runs: {candidate}", line.evidence)
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ pub mod document;
 pub mod explain;
 mod facts;
 pub mod gate;
-pub mod grid;
 mod handlers;
 mod hgrm;
 mod hlog;
@@ -43,7 +42,6 @@ use profiler_recording::{Recording, Series};
     Eq,
     strum::VariantArray,
     strum::VariantNames,
-    strum::IntoStaticStr,
     strum::Display,
     strum::EnumString,
 )]
@@ -74,11 +72,6 @@ impl Format {
     /// All formats.
     pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
     /// The format of the extension of `path`.
     pub fn of_file(path: &Path) -> Option<Self> {
         of_extension(path)
@@ -104,7 +97,7 @@ impl Format {
 
     /// All names, for messages.
     pub fn names() -> String {
-        Self::ALL.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ")
+        <Self as strum::VariantNames>::VARIANTS.join(", ")
     }
 }
 
@@ -172,8 +165,8 @@ mod tests {
     #[test]
     fn names_and_extensions_are_of_one_format_each() {
         for &format in Format::ALL {
-            assert_eq!(format.name().parse(), Ok(format));
-            let path = format!("x.{}", format.name());
+            assert_eq!(format.to_string().parse(), Ok(format));
+            let path = format!("x.{format}");
             assert_eq!(Format::of_file(Path::new(&path)), Some(format));
         }
         let short = ["x.txt", "x.md", "x.HTM"].map(|path| Format::of_file(Path::new(path)));

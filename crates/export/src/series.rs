@@ -37,10 +37,7 @@ pub(super) fn of_subjects(
     let meter = runs.first().map_or(Meter::Probes, |run| run.meter);
     Document {
         title: subject_of(meter)[0].to_owned(),
-        facts: match runs {
-            [run] => facts::of(run, style.unit),
-            _ => facts::of_several(runs, style.unit, !several),
-        },
+        facts: facts::of(runs, style.unit, several),
         tables,
         sections: sections.collect(),
         notes: notes(runs, several),

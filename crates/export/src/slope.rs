@@ -162,7 +162,6 @@ fn span(figures: &[f64]) -> f64 {
 
 impl SlopeReport {
     /// The report of the runs of a baseline and of a candidate, which may be none.
-    #[must_use]
     pub fn of(
         [baseline, candidate]: [&[Recording]; 2],
         load: BuiltinKind,
@@ -207,7 +206,6 @@ impl SlopeReport {
     }
 
     /// Names of those that take more than they may.
-    #[must_use]
     pub fn failed(&self) -> Vec<&str> {
         self.handlers.iter().filter(|it| it.fails).map(|it| it.handler.as_str()).collect()
     }
@@ -257,7 +255,6 @@ fn figure(run: &Recording, name: &str) -> Option<f64> {
 }
 
 /// The view of `report`.
-#[must_use]
 pub fn document(report: &SlopeReport) -> Document {
     let two = report.handlers.iter().any(|it| it.candidate.is_some());
     let words = format!("instructions of a call by {}, under {}", report.dimension, report.load);

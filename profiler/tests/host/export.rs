@@ -204,7 +204,7 @@ fn report_in_each_format() {
     let file = path.to_str().unwrap();
     for &format in Format::ALL {
         let expected = format.render(&Series::new("", vec![sample()]), Unit::Us, None);
-        let printed = profiler(&["report", file, "--unit", "us", "--format", format.name()]);
+        let printed = profiler(&["report", file, "--unit", "us", "--format", &format.to_string()]);
         assert!(printed.status.success(), "{printed:?}");
         assert_eq!(printed.stdout, expected, "{format}");
         let out = folder.path().join(format!("out.{format}"));

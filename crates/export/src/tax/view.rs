@@ -12,7 +12,6 @@ const FUNCTIONS: usize = 5;
 const LEAST: f64 = 0.05;
 
 /// The view of `report`.
-#[must_use]
 pub fn document(report: &TaxReport) -> Document {
     let words = "instructions of an operation in system calls, without a subject, and how many more with each";
     let splits = (0..report.subjects.len()).filter_map(|at| split(report, at));
