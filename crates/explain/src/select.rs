@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use strsim::jaro_winkler;
 
-use super::difference::explained;
-use super::tree::{Details, Tree, handlers, trees, unique};
-use super::{Explained, Function, NamedRuns};
 use profiler_base::error::{Failure, bail};
 use profiler_base::text::{listed, nearest};
 use profiler_recording::Meter;
 use profiler_recording::call_tree::{MOST, TreeFunction};
+
+use super::difference::explained;
+use super::tree::{Details, Tree, handlers, trees, unique};
+use super::{Explained, Function, NamedRuns};
 
 /// Explains `handler`, or every handler, in one recording or by what differs in a second. Returns that, with notes for the reader.
 ///

@@ -5,10 +5,11 @@ use std::slice;
 
 use proptest::prelude::*;
 
-use super::*;
 use profiler_base::error::Failure;
 use profiler_recording::call_tree::{CallTree, TreeFunction, TreeNode};
 use profiler_tests::recording::{drawn, drawn_place, index, runs};
+
+use super::*;
 
 /// What explain says of recordings with one run each.
 pub(crate) fn of_trees(

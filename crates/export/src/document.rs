@@ -185,7 +185,6 @@ impl Table {
 
     /// As text, all rows together, fitted to a terminal of that many columns; `None` never wraps.
     pub fn text(&self, width: Option<u16>) -> String {
-        let is_of_words = self.layout == Layout::Words;
         let mut grid = comfy_table::Table::new();
         // No borders, and a rule below the header.
         let rule = LineStyle::none().fill('-').junction(' ');
@@ -197,20 +196,19 @@ impl Table {
         }
         let last = self.head.len().saturating_sub(1);
         for (number, column) in grid.column_iter_mut().enumerate() {
-            column.set_padding((0, if is_of_words { 2 } else { 1 }));
-            if !is_of_words && number > 0 {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-            match (is_of_words, number) {
-                (false, 0) => {
-                    let least = ColumnConstraint::LowerBoundary(Width::Fixed(NAME_COLUMNS));
-                    column.set_constraint(least);
+            let least = ColumnConstraint::LowerBoundary(Width::Fixed(NAME_COLUMNS));
+            let (space, alignment, constraint) = match (self.layout, number) {
+                // The last takes the rest of the terminal's width.
+                (Layout::Words, number) if number == last => (2, CellAlignment::Left, None),
+                (Layout::Words, _) => {
+                    (2, CellAlignment::Left, Some(ColumnConstraint::ContentWidth))
                 }
-                // It takes the rest of the terminal's width.
-                (true, number) if number == last => {}
-                _ => {
-                    column.set_constraint(ColumnConstraint::ContentWidth);
-                }
+                (_, 0) => (1, CellAlignment::Left, Some(least)),
+                _ => (1, CellAlignment::Right, Some(ColumnConstraint::ContentWidth)),
+            };
+            column.set_padding((0, space)).set_cell_alignment(alignment);
+            if let Some(constraint) = constraint {
+                column.set_constraint(constraint);
             }
         }
         grid.lines().map(|line| format!("{}\n", line.trim_end())).collect()

@@ -1,12 +1,13 @@
 //! What was measured, and how: the facts of recordings.
 
-use super::cell::{Unit, bytes};
-use super::document::Note;
 use profiler_base::text::{listed, plural};
 use profiler_kernel::host::HostFacts;
 use profiler_kernel::module::ModuleFacts;
 use profiler_load::{LoadRun, LoadStatus, StopReason};
 use profiler_recording::{Meter, Recording, Source};
+
+use super::cell::{Unit, bytes};
+use super::document::Note;
 
 /// Runs that have a fact of their own.
 const NAMED: usize = 20;

@@ -2,13 +2,14 @@
 
 use quick_junit::{TestCase, TestCaseStatus};
 
+use profiler_base::text::{listed, phrases, plural};
+use profiler_recording::Meter;
+use profiler_verdict::{FEWER, Line, Outcome, Statistic, Verdict};
+
 use super::compare;
 use super::document::{Document, Note, Row, Table};
 use super::junit;
 use super::verdict::{Cause, GateReport};
-use profiler_base::text::{listed, phrases, plural};
-use profiler_recording::Meter;
-use profiler_verdict::{FEWER, Line, Outcome, Statistic, Verdict};
 
 const NOT_JUDGED: &str =
     "not judged (too few calls, beside other threads, not readable, or not asked for)";

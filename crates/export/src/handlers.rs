@@ -4,12 +4,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::cell::{clean, full_name};
-use super::document::{Table, or_dash};
-use super::style::{Samples, Style};
 use profiler_base::stats::mean;
 use profiler_recording::measure::Losses;
 use profiler_recording::{Backend, HandlerRecording, Recording};
+
+use super::cell::{clean, full_name};
+use super::document::{Table, or_dash};
+use super::style::{Samples, Style};
 
 /// What is below the books on a page.
 const NOTE: &str = "carried in + entries = count + in flight + lost. Calls that the kernel missed were never seen by the probes.";
@@ -166,8 +167,9 @@ pub(super) fn books(runs: &[Recording], subjects: &[Subject<'_>]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use profiler_recording::{Clock, HistogramLayout, Meter};
+
+    use super::*;
 
     #[test]
     fn names_that_look_alike_are_two_handlers() {

@@ -1,7 +1,8 @@
 //! HdrHistogram's percentile distribution as text, for its plotters.
 
-use super::cell::{Unit, clean, full_name};
 use profiler_recording::{HandlerRecording, Meter, Recording};
+
+use super::cell::{Unit, clean, full_name};
 
 /// Steps in each half of the distance to 100 %, the default of other implementations.
 const STEPS: u32 = 5;

@@ -1,7 +1,6 @@
 //! What is shown of recordings and reports, in all formats: views make a `Document`, which is printed or written as Markdown or a
 //! page; exporters write what programs read. None does I/O.
 
-mod bmf;
 pub mod cell;
 pub mod compare;
 mod csv;
@@ -13,7 +12,6 @@ mod handlers;
 mod hgrm;
 mod hlog;
 pub mod html;
-pub mod json;
 mod junit;
 pub mod list;
 pub mod load_profiles;
@@ -29,9 +27,9 @@ pub mod verdict;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-pub use cell::Unit;
-
 use profiler_recording::{Recording, Series};
+
+pub use cell::Unit;
 
 /// Formats.
 #[derive(
@@ -64,8 +62,6 @@ pub enum Format {
     /// One page with plots.
     #[strum(serialize = "htm", to_string = "html")]
     Html,
-    /// Bencher's metrics.
-    Bmf,
 }
 
 impl Format {
@@ -91,7 +87,6 @@ impl Format {
             Self::Hlog => hlog::hlog(runs),
             Self::Hgrm => hgrm::hgrm(runs, unit),
             Self::Html => html::page(runs),
-            Self::Bmf => bmf::bmf(runs),
         }
     }
 
@@ -153,7 +148,7 @@ mod tests {
         let parse = |text: &str| text.parse::<Export>().map(|export| (export.format, export.path));
         assert_eq!(parse("hlog=a.txt"), Ok((Format::Hlog, "a.txt".into())));
         assert_eq!(parse("out/a=b.CSV"), Ok((Format::Csv, "out/a=b.CSV".into())));
-        assert_eq!(parse("bmf=-"), Ok((Format::Bmf, "-".into())));
+        assert_eq!(parse("hgrm=-"), Ok((Format::Hgrm, "-".into())));
         assert_eq!(parse("x.md"), Ok((Format::Markdown, "x.md".into())));
         let message = |text: &str| parse(text).expect_err("refused").to_string();
         assert!(message("result").contains("write FORMAT=FILE, with one of table, markdown"));

@@ -2,27 +2,24 @@
 
 use std::collections::HashSet;
 
-use super::document::{Document, Note, Table};
-use super::handlers::{self, Subject, subjects};
-use super::style::{Style, subject_of};
-use super::{Unit, facts, loads, unseen};
 use profiler_base::text::plural;
 use profiler_recording::{Meter, Recording};
 
+use super::document::{Document, Note, Table};
+use super::handlers::{self, subjects};
+use super::style::{Style, subject_of};
+use super::{Unit, facts, loads, unseen};
+
 /// The view of the only run, of the parts of one, or of all runs together: medians and spreads.
 pub(super) fn document(runs: &[Recording], unit: Unit, wide: bool) -> Document {
-    of_subjects(runs, &subjects(runs), unit, wide)
-}
-
-/// As [`document`], of runs whose handlers were collected.
-pub(super) fn of_subjects(
-    runs: &[Recording],
-    subjects: &[Subject<'_>],
-    unit: Unit,
-    wide: bool,
-) -> Document {
     let several = runs.len() > 1 && !are_parts(runs);
-    let style = Style { unit: self::unit(unit, runs), wide, several };
+    // That of all runs, so that a column can be compared by eye.
+    let unit = match runs.iter().all(|run| run.handlers.is_empty()) {
+        true => unit.for_operations(runs),
+        false => unit.for_handlers(runs),
+    };
+    let style = Style { unit, wide, several };
+    let subjects = &subjects(runs);
     let operations = loads::operations(runs, style);
     let mut tables = vec![handlers::figures(runs, subjects, style)];
     let mut books = Table::default();
@@ -65,14 +62,6 @@ fn notes(runs: &[Recording], several: bool) -> Vec<Note> {
         _ => Note::new("warning", format!("{}: {text}", of.join(", "))),
     });
     unseen::notes(runs).into_iter().chain(warnings).collect()
-}
-
-/// The unit that suits the handlers of all runs, so that a column can be compared by eye; without handlers, the operations.
-fn unit(unit: Unit, runs: &[Recording]) -> Unit {
-    match runs.first() {
-        Some(first) if first.handlers.is_empty() => unit.for_operations(runs),
-        _ => unit.for_handlers(runs),
-    }
 }
 
 /// Whether each has the name of a part, and none has another's.

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::document::{Document, Note, Table, or_dash};
 use profiler_load::{BuiltinKind, Points};
 use profiler_recording::{Clock, Meter, Recording, Tool};
 use profiler_verdict::{Limit, Measured, Rule, Statistic, load_of, operation_of};
+
+use super::document::{Document, Note, Table, or_dash};
 
 /// What the field `schema` says.
 pub const SLOPE_SCHEMA: &str = "profiler/slope";
@@ -310,8 +311,9 @@ fn table(report: &SlopeReport, two: bool) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use profiler_recording::{HandlerRecording, SeriesPosition};
+
+    use super::*;
 
     #[test]
     fn growth_is_told_from_the_last_two_steps() {

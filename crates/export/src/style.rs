@@ -1,9 +1,10 @@
 //! How figures of recordings are shown.
 
-use super::cell::Unit;
-use super::document::or_dash;
 use profiler_base::stats::{median, spread};
 use profiler_recording::Meter;
+
+use super::cell::Unit;
+use super::document::or_dash;
 
 /// How figures are shown.
 #[derive(Debug, Clone, Copy)]

@@ -12,6 +12,7 @@ use serde::Serialize;
 use profiler_explain::Function;
 use profiler_kernel::hooks::{HookKind, ProbeState};
 use profiler_recording::{DriverCost, Recording, Tool};
+
 pub use view::document;
 
 /// What the field `schema` says.

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::document::Note;
 use profiler_base::text::{listed, plural};
 use profiler_kernel::target::LeftOut;
 use profiler_recording::{HandlerRecording, Recording};
+
+use super::document::Note;
 
 /// A note on handlers without a hit in any run, and one for each reason why functions were left out.
 pub(super) fn notes(runs: &[Recording]) -> Vec<Note> {

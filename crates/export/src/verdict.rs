@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use causes::{Cause, Changed, Reached};
 use profiler_base::text::{listed, plural};
 use profiler_recording::unlike::What;
 use profiler_recording::{Clock, Meter, Tool};
@@ -17,6 +16,8 @@ use profiler_verdict::{
     self as verdict, CONFIDENCE, ChangeRecord, DesignKind, Gate, HookReport, Line, Outcome, Part,
     Rule, Run, Sides, Verdict, load_of,
 };
+
+pub use causes::{Cause, Changed, Reached};
 
 /// The field `schema` of a stored comparison.
 pub const COMPARE_SCHEMA: &str = "profiler/compare";
@@ -122,17 +123,12 @@ impl PartRecord {
 }
 
 fn hosts(runs: &[&Run]) -> Option<usize> {
-    if runs.iter().all(|run| run.recording.sources.is_empty()) {
-        return None;
-    }
-    let mut boots = BTreeSet::new();
-    for Run { recording, .. } in runs {
-        match recording.sources.as_slice() {
-            [] => boots.extend([recording.host.boot_id.as_deref()]),
-            sources => boots.extend(sources.iter().map(|source| source.boot_id.as_deref())),
-        }
-    }
-    Some(boots.len())
+    let is_merged = runs.iter().any(|run| !run.recording.sources.is_empty());
+    let boots = runs.iter().flat_map(|Run { recording, .. }| {
+        let own = recording.sources.is_empty().then_some(&recording.host.boot_id);
+        own.into_iter().chain(recording.sources.iter().map(|source| &source.boot_id))
+    });
+    is_merged.then(|| boots.collect::<BTreeSet<_>>().len())
 }
 
 /// The result of a gate.

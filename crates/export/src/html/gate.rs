@@ -1,13 +1,14 @@
 //! The page of a gate: the decision and its reasons, what changed by how much, and the runs of the handlers that are not simply
 //! passed.
 
+use profiler_verdict::{ChangeRecord, Line, Statistic, Verdict, figure, signed};
+
 use super::drawing::{Axis, INK, Plot, series};
 use super::plot;
 use crate::cell::clean;
 use crate::document::{Document, Figure, Row, Table, or_dash};
 use crate::gate;
 use crate::verdict::GateReport;
-use profiler_verdict::{ChangeRecord, Line, Statistic, Verdict, figure, signed};
 
 /// Percent below which a figure that passed did not change.
 const LEAST: f64 = 0.05;

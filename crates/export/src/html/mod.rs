@@ -11,9 +11,10 @@ mod runs;
 
 use minijinja::{AutoEscape, Environment, Value, context, escape_formatter};
 
+use profiler_recording::Recording;
+
 use super::cell::clean;
 use super::document::Document;
-use profiler_recording::Recording;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");

@@ -2,10 +2,11 @@
 //!
 //! Each function returns `None` where there is nothing to draw.
 
-use super::drawing::{self, Axis, Curve, Plot, series};
-use crate::handlers::Subject;
 use profiler_base::stats::median;
 use profiler_recording::{HandlerRecording, Meter};
+
+use super::drawing::{self, Axis, Curve, Plot, series};
+use crate::handlers::Subject;
 
 /// Most bars of a histogram.
 const MAX_BARS: u64 = 60;

@@ -1,6 +1,9 @@
 //! The page of one recording, or of several runs of one thing: medians over the runs, which are never pooled, each figure by run, and
 //! what `profiler explain` says of one recording.
 
+use profiler_explain::{Explained, Function, NamedRuns, explain};
+use profiler_recording::{HandlerRecording, Meter, Recording};
+
 use super::plot;
 use crate::cell::Unit;
 use crate::document::{Document, Figure, Note, Table};
@@ -8,12 +11,10 @@ use crate::explain::{Shown, tree};
 use crate::handlers::{Subject, subjects};
 use crate::series;
 use crate::style::subject_of;
-use profiler_explain::{Explained, Function, NamedRuns, explain};
-use profiler_recording::{HandlerRecording, Meter, Recording};
 
 /// Functions below this percentage of the handler's instructions are summed, and so are those that many calls deep:
 /// browsers have a limit of their own for elements within each other.
-const SHOWN: Shown = Shown { depth: 100, min_share: 0.1, width: None };
+const SHOWN: Shown = Shown { depth: Some(100), min_share: 0.1, width: None };
 
 const OF_TREE: &str = "Calls, and instructions with and without those of what a function called, per call of the handler; largest first. \
                        Functions below 0.1 % are summed. A click on a function unfolds it; `profiler explain` has source lines, and the \
@@ -21,8 +22,8 @@ const OF_TREE: &str = "Calls, and instructions with and without those of what a 
 
 /// The view of `runs`, with plots and call trees.
 pub(super) fn document(runs: &[Recording]) -> Document {
+    let mut document = series::document(runs, Unit::Auto, true);
     let subjects = subjects(runs);
-    let mut document = series::of_subjects(runs, &subjects, Unit::Auto, true);
     let meter = runs.first().map_or(Meter::Probes, |run| run.meter);
     let medians = if runs.len() > 1 { "; medians over the runs" } else { "" };
     let caption = format!(

@@ -1,8 +1,9 @@
 //! The view of a tax report: a table of operations and subjects, and where each subject's dearest operations spend it.
 
+use profiler_base::text::listed;
+
 use super::{FunctionTax, SubjectRecord, Tax, TaxReport};
 use crate::document::{Document, Layout, Note, Row, Table, or_dash};
-use profiler_base::text::listed;
 
 /// Operations of each subject that are split, and functions of each of these that have a row.
 const OPERATIONS: usize = 3;

@@ -1,6 +1,5 @@
 //! What a gate says of operations: of their cost around the handlers, and of budgets on it.
 
-use super::*;
 use profiler_base::error::exit;
 use profiler_load::BuiltinKind;
 use profiler_recording::measure::Losses;
@@ -9,6 +8,8 @@ use profiler_recording::{
     Percentile, SeriesPosition,
 };
 use profiler_tests::recording::{drawn, runs};
+
+use super::*;
 
 /// Two boots of 4 v 4 runs in turns: one handler that takes 9 instructions on both sides, and an operation of which the driver
 /// takes 6,972 in the baseline and `more` beyond that in the candidate.
