@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use strsim::jaro_winkler;
-
 use profiler_base::error::{Failure, bail};
 use profiler_base::text::{listed, nearest};
 use profiler_recording::Meter;
@@ -133,8 +131,8 @@ fn chosen(recordings: &[NamedRuns<'_>], name: Option<&str>) -> Result<Vec<Functi
     if !named.is_empty() {
         return Ok(named);
     }
-    let near = nearest(name, functions(recordings).map(|function| function.name.clone()));
-    let hint = match near.filter(|near| jaro_winkler(near, name) > 0.8) {
+    let names = functions(recordings).map(|function| function.name.clone());
+    let hint = match nearest(name, names) {
         Some(near) => format!("did you mean {near}?"),
         None => {
             handlers.dedup();

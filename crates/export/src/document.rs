@@ -42,11 +42,9 @@ pub struct Note {
 /// A drawing.
 #[derive(Debug, Serialize)]
 pub struct Figure {
-    /// For readers who do not see it.
-    pub label: String,
     /// The drawing.
     pub svg: String,
-    /// What is below it.
+    /// What is below it, and read to those who do not see it.
     pub caption: String,
     /// Whether it takes the width of the page.
     pub wide: bool,
@@ -149,12 +147,8 @@ impl Note {
 
 impl Figure {
     /// None where nothing is drawn.
-    pub(super) fn of(
-        svg: Option<String>,
-        label: String,
-        caption: impl Into<String>,
-    ) -> Option<Self> {
-        svg.map(|svg| Self { label, svg, caption: caption.into(), wide: false })
+    pub(super) fn of(svg: Option<String>, caption: impl Into<String>) -> Option<Self> {
+        svg.map(|svg| Self { svg, caption: caption.into(), wide: false })
     }
 }
 

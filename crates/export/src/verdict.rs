@@ -370,8 +370,8 @@ impl GateReport {
         let Some(HookReport { hooks, unreached, .. }) = &self.registered else {
             return String::new();
         };
-        let operations = self.lines.iter().filter_map(|line| load_of(&line.handler));
-        let operations = operations.collect::<BTreeSet<_>>().len();
+        let (_, operations) = self.subjects(|_| true);
+        let operations = operations.len();
         let reached = hooks - unreached.len().min(*hooks);
         format!(
             "{reached} of {hooks} hook{} reached, {operations} operation{}; ",

@@ -78,8 +78,8 @@ impl Axis {
         } else {
             let ten = 10_f64.powf(((to - from) / most).log10().floor());
             let mut steps = [1.0, 2.0, 5.0].map(|of| of * ten).into_iter();
-            let step = steps.find(|step| step * most * 1.000_001 >= to - from);
-            let step = step.unwrap_or(10.0 * ten);
+            let step =
+                steps.find(|step| step * most * 1.000_001 >= to - from).unwrap_or(10.0 * ten);
             ((from / step).ceil() as i64..=(to / step).floor() as i64)
                 .map(|number| number as f64 * step)
                 .collect()

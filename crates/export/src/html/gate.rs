@@ -87,8 +87,7 @@ fn subjects(report: &GateReport) -> Vec<Subject<'_>> {
 /// The report as a page.
 pub fn page(report: &GateReport) -> Vec<u8> {
     let subjects = subjects(report);
-    let label = "change of each handler and operation in percent".to_owned();
-    let changes = Figure::of(changes(&subjects), label, CAPTION);
+    let changes = Figure::of(changes(&subjects), CAPTION);
     let undecided = subjects.iter().filter(|subject| !subject.is_passed());
     let mut document = gate::document(report);
     document.plots.extend(changes.map(|it| Figure { wide: true, ..it }));
@@ -187,8 +186,7 @@ fn section(subject: &Subject<'_>) -> Document {
             runs.iter().enumerate().filter_map(|(run, figure)| Some((run, (*figure)?))).collect()
         });
         let svg = plot::runs_of([("baseline", base), ("candidate", candidate)], first.meter);
-        let label = format!("{statistic} of {} in each run", subject.name);
-        Figure::of(svg, label, format!("{statistic} in each run"))
+        Figure::of(svg, format!("{statistic} in each run"))
     });
     Document {
         title: subject.name.clone(),

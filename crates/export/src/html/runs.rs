@@ -29,8 +29,7 @@ pub(super) fn document(runs: &[Recording]) -> Document {
     let caption = format!(
         "From TP50 to TP99 of each handler, with ticks at TP90 and TP95; the dot is the average{medians}"
     );
-    let label = "TP50 to TP99 and average of all handlers".to_owned();
-    let overview = Figure::of(plot::overview(&subjects, meter), label, caption);
+    let overview = Figure::of(plot::overview(&subjects, meter), caption);
     document.plots.extend(overview.map(|it| Figure { wide: true, ..it }));
     let name = if runs.len() == 1 { "this recording" } else { "these runs" };
     let named = NamedRuns { name: name.to_owned(), runs: runs.iter().collect() };
@@ -70,11 +69,8 @@ fn section(runs: &[Recording], subject: &Subject<'_>, meter: Meter) -> Document 
             drawn.push((percentiles, format!("{what} by percentile, a curve for each run")));
         }
     }
-    let title = subject.name.clone();
-    let plots = drawn
-        .into_iter()
-        .filter_map(|(svg, words)| Figure::of(svg, format!("{words}, of {title}"), words));
-    Document { plots: plots.collect(), lead, title, ..Document::default() }
+    let plots = drawn.into_iter().filter_map(|(svg, words)| Figure::of(svg, words));
+    Document { plots: plots.collect(), lead, title: subject.name.clone(), ..Document::default() }
 }
 
 fn every_call(value: f64, meter: Meter) -> String {
