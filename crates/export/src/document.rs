@@ -37,6 +37,21 @@ pub struct Note {
     pub what: String,
     /// The text.
     pub words: String,
+    /// How much it matters.
+    #[serde(skip)]
+    pub level: Level,
+}
+
+/// How much a note matters, by the words of GitHub's annotations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "lowercase")]
+pub enum Level {
+    /// It failed, or became slower.
+    Error,
+    /// It is undecided.
+    Warning,
+    /// All else.
+    Notice,
 }
 
 /// A drawing.
@@ -134,7 +149,11 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
 
 impl Note {
     pub(super) fn new(what: impl Into<String>, words: impl Into<String>) -> Self {
-        Self { what: what.into(), words: words.into() }
+        Self { what: what.into(), words: words.into(), level: Level::Notice }
+    }
+
+    pub(super) fn at(self, level: Level) -> Self {
+        Self { level, ..self }
     }
 
     fn text(&self) -> String {
