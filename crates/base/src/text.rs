@@ -28,9 +28,10 @@ fn joined<S: AsRef<str>>(names: &[S], by: &str) -> String {
     }
 }
 
-/// The name that is most like `wanted`.
+/// The name that is most like `wanted`, if one is like it.
 pub fn nearest(wanted: &str, names: impl Iterator<Item = String>) -> Option<String> {
-    names.max_by(|a, b| jaro_winkler(a, wanted).total_cmp(&jaro_winkler(b, wanted)))
+    let near = names.max_by(|a, b| jaro_winkler(a, wanted).total_cmp(&jaro_winkler(b, wanted)));
+    near.filter(|near| jaro_winkler(near, wanted) > 0.8)
 }
 
 /// The last lines of a text.

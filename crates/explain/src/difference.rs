@@ -24,21 +24,16 @@ pub(super) fn change(calls: &[u64], totals: impl Fn(usize) -> u64) -> Exact {
 /// Splits what differs, and puts all in order.
 pub(super) fn explained(tree: &Tree) -> Explained {
     let calls: Vec<u64> = tree.branches[0].figures.iter().map(|figures| figures.calls).collect();
-    let (mut lines, numbers) = lines(tree, &calls);
+    let Lines { all: mut lines, numbers, .. } = lines(tree, &calls);
     let mut own = vec![(0_i128, 0_i128); tree.branches.len()];
-    let mut spent: Vec<Vec<(usize, [u64; 2])>> = vec![Vec::new(); lines.len()];
+    // By line, what each branch spends on it in each recording.
+    let mut spent: Vec<BTreeMap<usize, [u64; 2]>> = vec![BTreeMap::new(); lines.len()];
     for (at, branch) in tree.branches.iter().enumerate() {
         for (recording, places) in branch.places.iter().enumerate() {
             for (place, count) in places {
-                let Some(&line) = numbers[recording].get(place) else { continue };
-                let spent = &mut spent[line];
-                if spent.last().is_none_or(|(branch, _)| *branch != at) {
-                    spent.push((at, [0; 2]));
-                }
-                if let Some((_, counts)) = spent.last_mut() {
-                    counts[recording] += count;
-                }
-                let line = &mut lines[line];
+                let Some(&number) = numbers[recording].get(place) else { continue };
+                spent[number].entry(at).or_default()[recording] += count;
+                let line = &mut lines[number];
                 line.within[recording].insert(branch.function.clone());
                 line.instructions[recording] += count;
             }
@@ -64,7 +59,12 @@ pub(super) fn explained(tree: &Tree) -> Explained {
 }
 
 /// Splits the difference of one line into change and what moved, and adds both to the functions in `own`.
-fn split(line: &mut Line, spent: &[(usize, [u64; 2])], calls: &[u64], own: &mut [(i128, i128)]) {
+fn split(
+    line: &mut Line,
+    spent: &BTreeMap<usize, [u64; 2]>,
+    calls: &[u64],
+    own: &mut [(i128, i128)],
+) {
     let instructions = line.instructions.clone();
     line.change = change(calls, |recording| instructions[recording]);
     let mut differ: Vec<(usize, i128)> = spent
@@ -85,7 +85,13 @@ fn split(line: &mut Line, spent: &[(usize, [u64; 2])], calls: &[u64], own: &mut 
 }
 
 /// The lines of all recordings, and their indexes by the places of each recording.
-fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<SourceLine, usize>>) {
+struct Lines<'a> {
+    tree: &'a Tree,
+    all: Vec<Line>,
+    numbers: Vec<BTreeMap<SourceLine, usize>>,
+}
+
+fn lines<'a>(tree: &'a Tree, calls: &[u64]) -> Lines<'a> {
     type Totals = Vec<BTreeMap<u64, u64>>;
     let mut groups: BTreeMap<(Function, Option<String>), Totals> = BTreeMap::new();
     let mut wholes: BTreeSet<&SourceLine> = BTreeSet::new();
@@ -107,25 +113,16 @@ fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<SourceLine, usi
         let first = totals.iter().filter_map(|totals| totals.keys().next()).min().copied();
         (function.module.clone(), file.clone(), first)
     });
-    let (mut lines, mut numbers) = (Vec::new(), vec![BTreeMap::new(); calls.len()]);
-    let mut push = |function: &Function, file: &Option<String>, at: Vec<Option<u64>>, whole| {
-        let mut text = None;
-        for (recording, at) in at.iter().enumerate().filter(|(_, at)| whole || at.is_some()) {
-            let place = place(function, file, *at);
-            text = tree.texts[recording].get(&place).cloned().or(text);
-            numbers[recording].insert(place, lines.len());
-        }
-        let full = file.as_ref().map(|file| tree.files.get(file).unwrap_or(file).clone());
-        lines.push(Line { text, ..empty(function, full, at) });
-    };
-    wholes.into_iter().for_each(|p| push(&p.function, &p.file, vec![None; calls.len()], true));
+    let numbers = vec![BTreeMap::new(); calls.len()];
+    let mut lines = Lines { tree, all: Vec::new(), numbers };
+    wholes.into_iter().for_each(|p| lines.push(&p.function, &p.file, vec![None; calls.len()]));
     let mut expected = (&None, &None, 0);
     for ((function, file), totals) in &groups {
         if file.is_none() || (&function.module, file) != (expected.0, expected.1) {
             expected = (&function.module, file, 0);
         }
         if calls.len() < 2 {
-            totals[0].keys().for_each(|at| push(function, file, vec![Some(*at)], false));
+            totals[0].keys().for_each(|at| lines.push(function, file, vec![Some(*at)]));
             continue;
         }
         let costs = [0, 1].map(|recording| -> Vec<align::Cost> {
@@ -143,25 +140,36 @@ fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<SourceLine, usi
             if let (Some(a), Some(b)) = (a, b) {
                 expected.2 = align::shift(a, b);
             }
-            push(function, file, vec![a, b], false);
+            lines.push(function, file, vec![a, b]);
         }
     }
-    (lines, numbers)
+    lines
+}
+
+impl Lines<'_> {
+    /// Adds a line, which is at these places in the recordings; a whole function at none.
+    fn push(&mut self, function: &Function, file: &Option<String>, at: Vec<Option<u64>>) {
+        let is_whole = at.iter().all(Option::is_none);
+        let mut text = None;
+        for (recording, at) in at.iter().enumerate().filter(|(_, at)| is_whole || at.is_some()) {
+            let place = place(function, file, *at);
+            text = self.tree.texts[recording].get(&place).cloned().or(text);
+            self.numbers[recording].insert(place, self.all.len());
+        }
+        self.all.push(Line {
+            function: function.clone(),
+            file: file.as_ref().map(|file| self.tree.files.get(file).unwrap_or(file).clone()),
+            within: vec![BTreeSet::new(); at.len()],
+            instructions: vec![0; at.len()],
+            at,
+            text,
+            ..Line::default()
+        });
+    }
 }
 
 fn place(function: &Function, file: &Option<String>, at: Option<u64>) -> SourceLine {
     SourceLine { function: function.clone(), file: file.clone(), at }
-}
-
-fn empty(function: &Function, file: Option<String>, at: Vec<Option<u64>>) -> Line {
-    Line {
-        function: function.clone(),
-        file,
-        within: vec![BTreeSet::new(); at.len()],
-        instructions: vec![0; at.len()],
-        at,
-        ..Line::default()
-    }
 }
 
 /// The branches as nodes, in order.

@@ -18,9 +18,9 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
-pub use cause::Cause;
 use profiler_recording::{Meter, Recording};
-pub use select::alone;
+
+pub use cause::{Cause, Changed, Root, roots};
 pub use select::explain;
 
 /// Runs that are summed.

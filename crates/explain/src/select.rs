@@ -2,18 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use strsim::jaro_winkler;
+use profiler_base::error::{Failure, bail};
+use profiler_base::text::{listed, nearest};
+use profiler_recording::Meter;
+use profiler_recording::call_tree::{MOST, TreeFunction};
 
 use super::difference::explained;
 use super::tree::{Details, Tree, handlers, trees, unique};
 use super::{Explained, Function, NamedRuns};
-use profiler_base::error::{Failure, bail};
-use profiler_base::text::listed;
-use profiler_recording::Meter;
-use profiler_recording::call_tree::{MOST, TreeFunction};
-
-/// Most similar names that an error suggests.
-const SUGGESTIONS: usize = 5;
 
 /// Explains `handler`, or every handler, in one recording or by what differs in a second. Returns that, with notes for the reader.
 ///
@@ -64,7 +60,7 @@ pub fn explain(
 }
 
 /// The handlers that only one of two recordings has: the number of that recording, and what their calls consist of.
-pub fn alone(recordings: &[NamedRuns<'_>; 2]) -> Vec<(usize, Explained)> {
+pub(super) fn alone(recordings: &[NamedRuns<'_>; 2]) -> Vec<(usize, Explained)> {
     let details = Details::of(recordings);
     let mut found = Vec::new();
     let all = recordings.each_ref().map(handlers);
@@ -135,16 +131,14 @@ fn chosen(recordings: &[NamedRuns<'_>], name: Option<&str>) -> Result<Vec<Functi
     if !named.is_empty() {
         return Ok(named);
     }
-    let names: BTreeSet<&str> = functions(recordings).map(|function| &*function.name).collect();
-    let mut near: Vec<&str> = names.into_iter().filter(|it| jaro_winkler(it, name) > 0.8).collect();
-    near.sort_by(|a, b| jaro_winkler(b, name).total_cmp(&jaro_winkler(a, name)));
-    near.truncate(SUGGESTIONS);
-    let hint = if near.is_empty() {
-        handlers.dedup();
-        let handlers: Vec<String> = handlers.iter().map(ToString::to_string).collect();
-        format!("its handlers are {}", listed(&handlers))
-    } else {
-        format!("did you mean {}?", near.join(", "))
+    let names = functions(recordings).map(|function| function.name.clone());
+    let hint = match nearest(name, names) {
+        Some(near) => format!("did you mean {near}?"),
+        None => {
+            handlers.dedup();
+            let handlers: Vec<String> = handlers.iter().map(ToString::to_string).collect();
+            format!("its handlers are {}", listed(&handlers))
+        }
     };
     let recordings: Vec<&str> = recordings.iter().map(|recording| &*recording.name).collect();
     bail!(NO_TARGET, "no function `{name}` was called in {}: {hint}", recordings.join(" and "))

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::{Figures, Function, NamedRuns};
 use profiler_kernel::hooks::BPF;
 use profiler_recording::Meter;
 use profiler_recording::call_tree::{CallTree, TreePlace};
+
+use super::{Figures, Function, NamedRuns};
 
 /// Where instructions lie in the source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,22 +49,17 @@ fn unit(name: &str, module: Option<&String>) -> Function {
     Function { name: program.unwrap_or_default().to_owned(), module: module.cloned() }
 }
 
-/// What places in a module or BPF program are known by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Detail {
-    Lines,
-    Offsets,
-    Whole,
-}
-
-/// What places in each [`unit`] are known by, the same in all recordings.
+/// Of each [`unit`] whether recordings that saw places of it have their lines: all, none, or only some have.
 #[derive(Debug)]
-pub(super) struct Details(BTreeMap<Function, Detail>);
+pub(super) struct Details(BTreeMap<Function, BTreeSet<bool>>);
+
+const LINES: [bool; 1] = [true];
+const OFFSETS: [bool; 1] = [false];
+const SOME: [bool; 2] = [false, true];
 
 impl Details {
-    /// Lines if each recording that saw places of the unit has them.
     pub(super) fn of(recordings: &[NamedRuns<'_>]) -> Self {
-        let mut found: BTreeMap<Function, Detail> = BTreeMap::new();
+        let mut found: BTreeMap<Function, BTreeSet<bool>> = BTreeMap::new();
         for recording in recordings {
             let mut has_lines: BTreeMap<Function, bool> = BTreeMap::new();
             for tree in trees(recording) {
@@ -76,11 +72,7 @@ impl Details {
                 }
             }
             for (unit, has_lines) in has_lines {
-                let detail = if has_lines { Detail::Lines } else { Detail::Offsets };
-                let known = found.entry(unit).or_insert(detail);
-                if *known != detail {
-                    *known = Detail::Whole;
-                }
+                found.entry(unit).or_default().insert(has_lines);
             }
         }
         Self(found)
@@ -88,32 +80,31 @@ impl Details {
 
     /// Modules and BPF programs whose lines one recording has and the other has not.
     pub(super) fn partial(&self) -> Vec<&str> {
-        self.units(Detail::Whole)
-            .map(|unit| match (unit.name.as_str(), &unit.module) {
-                ("", Some(module)) => module,
-                ("", None) => "the kernel image",
-                (program, _) => program,
-            })
-            .collect()
+        let units = self.0.iter().filter(|(_, known)| known.iter().eq(&SOME));
+        let names = units.map(|(unit, _)| match (unit.name.as_str(), &unit.module) {
+            ("", Some(module)) => module,
+            ("", None) => "the kernel image",
+            (program, _) => program,
+        });
+        names.collect()
     }
 
     /// Modules without source lines, and BPF programs without.
     pub(super) fn without_lines(&self) -> [Vec<&str>; 2] {
+        let units = self.0.iter().filter(|(_, known)| known.iter().eq(&OFFSETS));
         let (modules, programs): (Vec<&Function>, Vec<_>) =
-            self.units(Detail::Offsets).partition(|unit| unit.name.is_empty());
+            units.map(|(unit, _)| unit).partition(|unit| unit.name.is_empty());
         let modules = modules.into_iter().filter_map(|unit| unit.module.as_deref());
         [modules.collect(), programs.into_iter().map(|unit| unit.name.as_str()).collect()]
     }
 
-    fn units(&self, wanted: Detail) -> impl Iterator<Item = &Function> {
-        self.0.iter().filter(move |(_, detail)| **detail == wanted).map(|(unit, _)| unit)
-    }
-
+    /// Where instructions of `of` lie, as far as all recordings know: a line, an offset, or the whole function.
     fn place(&self, of: &Function, place: &TreePlace) -> SourceLine {
         let whole = SourceLine { function: of.clone(), file: None, at: None };
         let module = of.module.as_ref();
-        match (self.0.get(&unit(&of.name, module)), place) {
-            (Some(Detail::Lines), TreePlace { file: Some(file), line: Some(line), .. }) => {
+        let known = self.0.get(&unit(&of.name, module)).into_iter().flatten();
+        match place {
+            TreePlace { file: Some(file), line: Some(line), .. } if known.clone().eq(&LINES) => {
                 let source = place.function.as_deref();
                 SourceLine {
                     function: source.map_or(whole.function, |name| Function::of(name, module)),
@@ -121,7 +112,7 @@ impl Details {
                     at: Some(u64::from(*line)),
                 }
             }
-            (Some(Detail::Offsets), _) => SourceLine { at: place.offset, ..whole },
+            _ if known.eq(&OFFSETS) => SourceLine { at: place.offset, ..whole },
             _ => whole,
         }
     }

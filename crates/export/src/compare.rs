@@ -1,19 +1,20 @@
 //! The view of a comparison.
 
-use super::document::{Document, Note, Table, or_dash};
-use super::verdict::{CompareReport, PartRecord, SideRecord};
 use profiler_base::text::plural;
 use profiler_verdict::{ChangeRecord, Statistic, figure};
+
+use super::document::{Document, Note, Table, or_dash};
+use super::verdict::{CompareReport, PartRecord, SideRecord};
 
 /// The view of `report`.
 pub fn document(report: &CompareReport) -> Document {
     let is_counted = !report.changes.is_empty()
         && report.changes.iter().all(|change| change.placements.is_some());
-    let mut head =
-        vec!["handler", "figure", "baseline", "candidate", "change", "percent", "95 % bounds", "p"];
-    if is_counted {
+    let mut head = vec!["handler", "figure", "baseline", "candidate", "change", "percent"];
+    match is_counted {
         // Counted calls have no p-value.
-        head.splice(6.., ["placements"]);
+        true => head.push("placements"),
+        false => head.extend(["95 % bounds", "p"]),
     }
     let columns = head.len();
     let rows = report.changes.iter().map(|it| cells(it).into_iter().take(columns).collect());

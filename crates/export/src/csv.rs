@@ -1,7 +1,8 @@
 //! CSV for spreadsheets and scripts: one row per handler and run, units in the header.
 
-use super::cell::clean;
 use profiler_recording::{HandlerRecording, Meter, Recording};
+
+use super::cell::clean;
 
 /// What a row is of.
 struct Row<'a> {

@@ -1,10 +1,13 @@
 //! What is shown, whatever the medium: a view makes a [`Document`] of recordings or of a report, and a renderer prints it, or
 //! writes it as Markdown or as a page.
 
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Width, presets};
 use serde::Serialize;
 
 use super::cell::clean;
-use super::grid;
+
+/// Minimum width of a column of names with figures beside it: in a narrower terminal lines overflow.
+const NAME_COLUMNS: u16 = 20;
 
 /// A view. Its texts may hold anything: a renderer replaces what would steer the reader's program.
 #[derive(Debug, Default, Serialize)]
@@ -34,16 +37,29 @@ pub struct Note {
     pub what: String,
     /// The text.
     pub words: String,
+    /// How much it matters.
+    #[serde(skip)]
+    pub level: Level,
+}
+
+/// How much a note matters, by the words of GitHub's annotations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "lowercase")]
+pub enum Level {
+    /// It failed, or became slower.
+    Error,
+    /// It is undecided.
+    Warning,
+    /// All else.
+    Notice,
 }
 
 /// A drawing.
 #[derive(Debug, Serialize)]
 pub struct Figure {
-    /// For readers who do not see it.
-    pub label: String,
     /// The drawing.
     pub svg: String,
-    /// What is below it.
+    /// What is below it, and read to those who do not see it.
     pub caption: String,
     /// Whether it takes the width of the page.
     pub wide: bool,
@@ -133,7 +149,11 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
 
 impl Note {
     pub(super) fn new(what: impl Into<String>, words: impl Into<String>) -> Self {
-        Self { what: what.into(), words: words.into() }
+        Self { what: what.into(), words: words.into(), level: Level::Notice }
+    }
+
+    pub(super) fn at(self, level: Level) -> Self {
+        Self { level, ..self }
     }
 
     fn text(&self) -> String {
@@ -146,12 +166,8 @@ impl Note {
 
 impl Figure {
     /// None where nothing is drawn.
-    pub(super) fn of(
-        svg: Option<String>,
-        label: String,
-        caption: impl Into<String>,
-    ) -> Option<Self> {
-        svg.map(|svg| Self { label, svg, caption: caption.into(), wide: false })
+    pub(super) fn of(svg: Option<String>, caption: impl Into<String>) -> Option<Self> {
+        svg.map(|svg| Self { svg, caption: caption.into(), wide: false })
     }
 }
 
@@ -180,14 +196,35 @@ impl Table {
         self.rows.is_empty() && self.folded.is_empty()
     }
 
-    /// As text, all rows together.
+    /// As text, all rows together, fitted to a terminal of that many columns; `None` never wraps.
     pub fn text(&self, width: Option<u16>) -> String {
-        let head: Vec<&str> = self.head.iter().map(String::as_str).collect();
-        let rows = self.rows.iter().chain(&self.folded).map(Row::indented);
-        match self.layout {
-            Layout::Words => grid::words(&head, rows, width),
-            Layout::Figures | Layout::Tree => grid::figures(&head, rows, width) + "\n",
+        let mut grid = comfy_table::Table::new();
+        // No borders, and a rule below the header.
+        let rule = LineStyle::none().fill('-').junction(' ');
+        grid.load_style(presets::NOTHING.header_separator(rule));
+        grid.set_header(&self.head);
+        grid.add_rows(self.rows.iter().chain(&self.folded).map(Row::indented));
+        if let Some(width) = width {
+            grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
         }
+        let last = self.head.len().saturating_sub(1);
+        for (number, column) in grid.column_iter_mut().enumerate() {
+            let least = ColumnConstraint::LowerBoundary(Width::Fixed(NAME_COLUMNS));
+            let (space, alignment, constraint) = match (self.layout, number) {
+                // The last takes the rest of the terminal's width.
+                (Layout::Words, number) if number == last => (2, CellAlignment::Left, None),
+                (Layout::Words, _) => {
+                    (2, CellAlignment::Left, Some(ColumnConstraint::ContentWidth))
+                }
+                (_, 0) => (1, CellAlignment::Left, Some(least)),
+                _ => (1, CellAlignment::Right, Some(ColumnConstraint::ContentWidth)),
+            };
+            column.set_padding((0, space)).set_cell_alignment(alignment);
+            if let Some(constraint) = constraint {
+                column.set_constraint(constraint);
+            }
+        }
+        grid.lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }
 }
 

@@ -1,44 +1,55 @@
 //! What was measured, and how: the facts of recordings.
 
-use super::cell::{Unit, bytes};
-use super::document::Note;
 use profiler_base::text::{listed, plural};
 use profiler_kernel::host::HostFacts;
 use profiler_kernel::module::ModuleFacts;
 use profiler_load::{LoadRun, LoadStatus, StopReason};
 use profiler_recording::{Meter, Recording, Source};
 
+use super::cell::{Unit, bytes};
+use super::document::Note;
+
 /// Runs that have a fact of their own.
 const NAMED: usize = 20;
 
-/// Facts that differ from run to run.
-const OF_EACH_RUN: [&str; 4] = ["window", "sum of", "load", "histograms"];
-
 const MEDIANS: &str = "medians over the runs, max is the largest; spread is the largest less the smallest over the median";
 
-/// What several runs, or the parts of one, have in common, and a fact for each.
-pub(super) fn of_several(runs: &[Recording], unit: Unit, are_parts: bool) -> Vec<Note> {
+/// The facts of the only run, or what several runs or the parts of one have in common, and a fact for each.
+pub(super) fn of(runs: &[Recording], unit: Unit, several: bool) -> Vec<Note> {
     let Some(first) = runs.first() else { return Vec::new() };
-    let mut all = of(first, unit);
-    all.retain(|fact| match fact.what.as_str() {
-        "sum of" => are_parts,
-        what => !OF_EACH_RUN.contains(&what),
-    });
-    let unit = all.pop();
-    // What happened in a part is nowhere else.
-    let named = if are_parts { runs.len() } else { NAMED };
-    for (run, number) in runs.iter().take(named).zip(1..) {
-        let label = if are_parts { "part".to_owned() } else { format!("run {number}") };
-        all.push(Note::new(label, describe(run)));
+    let mut facts = common(first);
+    let sources = (!several && !first.sources.is_empty()).then(|| sum_of(&first.sources));
+    match runs {
+        [run] => {
+            let began = format!("{} from {:.0}", seconds(run.window_ns), run.started);
+            let interrupted = if run.interrupted { ", interrupted" } else { "" };
+            facts.push(Note::new("window", began + &warmup(run) + interrupted));
+            facts.extend(sources);
+            facts.extend(run.loads.iter().map(|load| Note::new("load", describe_load(load))));
+            facts.push(Note::new("histograms", histograms(run)));
+        }
+        _ => {
+            facts.extend(sources);
+            // What happened in a part is nowhere else.
+            let named = if several { NAMED } else { runs.len() };
+            for (run, number) in runs.iter().take(named).zip(1..) {
+                let label = if several { format!("run {number}") } else { "part".to_owned() };
+                facts.push(Note::new(label, describe(run)));
+            }
+            if runs.len() > named {
+                facts.push(Note::new("runs", format!("{} more", runs.len() - named)));
+            }
+        }
     }
-    if runs.len() > named {
-        all.push(Note::new("runs", format!("{} more", runs.len() - named)));
-    }
-    all.extend(unit.map(|unit| match unit.words.split_once(';') {
-        Some((name, _)) if !are_parts => Note::new("unit", format!("{name}; {MEDIANS}")),
-        _ => unit,
-    }));
-    all
+    let unit = match unit {
+        Unit::Auto | Unit::Ns => "nanoseconds",
+        Unit::Us => "microseconds",
+        Unit::Ms => "milliseconds",
+        Unit::Instructions => "instructions, those of interrupts left out",
+    };
+    let figures = if several { MEDIANS } else { "average and max are exact" };
+    facts.push(Note::new("unit", format!("{unit}; {figures}")));
+    facts
 }
 
 /// A run, or a part of one: its window, its place, how it ended, and its loads.
@@ -64,34 +75,17 @@ fn warmup(run: &Recording) -> String {
     }
 }
 
-/// The facts of a recording; the unit is the last.
-pub(super) fn of(recording: &Recording, unit: Unit) -> Vec<Note> {
+/// What measured, and where.
+fn common(recording: &Recording) -> Vec<Note> {
     let host = &recording.host;
     let mut kernel = format!("{} {}", known(&host.kernel_release), host.arch);
     if let Some(model) = &host.preemption {
         kernel.push_str(&format!(", preemption {model}"));
     }
-    let began = format!("{} from {:.0}", seconds(recording.window_ns), recording.started);
-    let interrupted = if recording.interrupted { ", interrupted" } else { "" };
-    let layout = &recording.histogram;
-    let digits = layout.precision_digits;
-    let histogram = match recording.meter {
-        Meter::Exact => format!(
-            "{digits} significant digits, {} to {} instructions",
-            layout.lowest_ns, layout.highest_ns
-        ),
-        Meter::Probes => format!(
-            "{digits} significant digits, {} ns to {}, {} in the kernel",
-            layout.lowest_ns,
-            seconds(layout.highest_ns),
-            bytes(layout.kernel_memory_bytes)
-        ),
-    };
     let clock = match &host.clock_source {
         Some(source) => format!("{} ({source})", recording.clock),
         None => recording.clock.to_string(),
     };
-
     let mut facts = vec![
         Note::new("profiler", &recording.tool.version),
         Note::new("backend", measured_by(recording)),
@@ -101,20 +95,21 @@ pub(super) fn of(recording: &Recording, unit: Unit) -> Vec<Note> {
     ];
     let modules = recording.modules.iter();
     facts.extend(modules.map(|module| Note::new("module", describe_module(module))));
-    facts.push(Note::new("window", began + &warmup(recording) + interrupted));
-    if !recording.sources.is_empty() {
-        facts.push(Note::new("sum of", describe_sources(&recording.sources)));
-    }
-    facts.extend(recording.loads.iter().map(|load| Note::new("load", describe_load(load))));
-    facts.push(Note::new("histograms", histogram));
-    let unit = match unit {
-        Unit::Auto | Unit::Ns => "nanoseconds",
-        Unit::Us => "microseconds",
-        Unit::Ms => "milliseconds",
-        Unit::Instructions => "instructions, those of interrupts left out",
-    };
-    facts.push(Note::new("unit", format!("{unit}; average and max are exact")));
     facts
+}
+
+fn histograms(recording: &Recording) -> String {
+    let layout = &recording.histogram;
+    let digits = format!("{} significant digits", layout.precision_digits);
+    let (lowest, highest) = (layout.lowest_ns, layout.highest_ns);
+    match recording.meter {
+        Meter::Exact => format!("{digits}, {lowest} to {highest} instructions"),
+        Meter::Probes => format!(
+            "{digits}, {lowest} ns to {}, {} in the kernel",
+            seconds(highest),
+            bytes(layout.kernel_memory_bytes)
+        ),
+    }
 }
 
 fn known(fact: &Option<String>) -> &str {
@@ -146,9 +141,9 @@ fn measured_by(recording: &Recording) -> String {
     }
 }
 
-fn describe_sources(sources: &[Source]) -> String {
+fn sum_of(sources: &[Source]) -> Note {
     let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
-    format!("{} run{}: {}", names.len(), plural(names.len()), listed(&names))
+    Note::new("sum of", format!("{} run{}: {}", names.len(), plural(names.len()), listed(&names)))
 }
 
 fn describe_module(module: &ModuleFacts) -> String {

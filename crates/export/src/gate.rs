@@ -2,13 +2,14 @@
 
 use quick_junit::{TestCase, TestCaseStatus};
 
-use super::compare;
-use super::document::{Document, Note, Row, Table, or_dash};
-use super::junit;
-use super::verdict::GateReport;
 use profiler_base::text::{listed, phrases, plural};
 use profiler_recording::Meter;
-use profiler_verdict::{FEWER, Line, Outcome, Statistic, Verdict, quantity};
+use profiler_verdict::{FEWER, Line, Outcome, Statistic, Verdict};
+
+use super::compare;
+use super::document::{Document, Level, Note, Row, Table};
+use super::junit;
+use super::verdict::{Cause, GateReport};
 
 const NOT_JUDGED: &str =
     "not judged (too few calls, beside other threads, not readable, or not asked for)";
@@ -29,7 +30,7 @@ pub fn document(report: &GateReport) -> Document {
         points.extend(beside_release(report).chain(left_out(report)));
         points
     };
-    notes.extend(points.into_iter().map(|point| point.note));
+    notes.extend(points);
     Document {
         title: format!("Handler latency gate: {}", report.outcome),
         outcome: report.outcome.to_string(),
@@ -84,73 +85,50 @@ pub fn conclusion(outcome: Outcome, sentence: &str) -> String {
     format!("gate: {lead}{}", sentence.strip_prefix(&lead).unwrap_or(sentence))
 }
 
-/// How much a point matters, by the words of GitHub's annotations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
-#[strum(serialize_all = "lowercase")]
-enum Level {
-    /// It failed, or became slower.
-    Error,
-    /// It is undecided.
-    Warning,
-    Notice,
+fn undecided(words: &String) -> Note {
+    Note::new("undecided", words).at(Level::Warning)
 }
 
-/// A line that a reader has to know.
-struct Point {
-    level: Level,
-    note: Note,
-}
-
-impl Point {
-    fn new(level: Level, what: impl Into<String>, words: impl Into<String>) -> Self {
-        Self { level, note: Note::new(what, words) }
-    }
-
-    fn undecided(words: &String) -> Self {
-        Self::new(Level::Warning, "undecided", words)
-    }
-
-    fn case(self, suite: &str) -> TestCase {
-        let status = match self.level {
-            Level::Error => junit::failed(),
-            Level::Warning => junit::undecided(),
-            Level::Notice => TestCaseStatus::skipped(),
-        };
-        junit::case(suite, &self.note.what, status, &self.note.words, "")
-    }
+/// A case of what a reader has to know.
+fn case(suite: &str, note: &Note) -> TestCase {
+    let status = match note.level {
+        Level::Error => junit::failed(),
+        Level::Warning => junit::undecided(),
+        Level::Notice => TestCaseStatus::skipped(),
+    };
+    junit::case(suite, &note.what, status, &note.words)
 }
 
 /// What the builds register that differs, module parameters whose defaults do, and what became slower or faster, each cause once.
-fn builds(report: &GateReport) -> Vec<Point> {
+fn builds(report: &GateReport) -> Vec<Note> {
     let mut points = Vec::new();
     if let Some(registered) = &report.registered {
         let differences = registered.differences();
-        points
-            .extend(differences.map(|(what, hook)| Point::new(Level::Notice, what, hook.clone())));
-        points.extend(registered.undecided.iter().map(Point::undecided));
+        points.extend(differences.map(|(what, hook)| Note::new(what, hook.clone())));
+        points.extend(registered.undecided.iter().map(undecided));
     }
     if !report.defaults.is_empty() {
-        points.push(Point::new(Level::Notice, "parameters", phrases(&report.defaults)));
+        points.push(Note::new("parameters", phrases(&report.defaults)));
     }
     points.extend(report.causes.iter().map(|cause| match cause.is_slower() {
-        true => Point::new(Level::Error, "slower", cause.words()),
-        false => Point::new(Level::Notice, "faster", cause.words()),
+        true => Note::new("slower", cause.words()).at(Level::Error),
+        false => Note::new("faster", cause.words()),
     }));
     points
 }
 
 /// What the candidate is beside the release, as far as that matters.
-fn beside_release(report: &GateReport) -> impl Iterator<Item = Point> {
+fn beside_release(report: &GateReport) -> impl Iterator<Item = Note> {
     let points = report.release.iter().flat_map(|release| points(release));
-    points.filter(|point| point.level != Level::Notice).map(|mut point| {
-        let than_or_beside = if point.note.what == "slower" { "than" } else { "beside" };
-        point.note.what += &format!(" {than_or_beside} the release");
-        point
+    points.filter(|note| note.level != Level::Notice).map(|mut note| {
+        let than_or_beside = if note.what == "slower" { "than" } else { "beside" };
+        note.what += &format!(" {than_or_beside} the release");
+        note
     })
 }
 
 /// What changed and why, what is undecided, and what was not judged.
-fn points(report: &GateReport) -> Vec<Point> {
+fn points(report: &GateReport) -> Vec<Note> {
     let mut points = builds(report);
     for line in &report.lines {
         // A cause says what calls take, and not how often something happens.
@@ -167,25 +145,25 @@ fn points(report: &GateReport) -> Vec<Point> {
             _ => continue,
         };
         let words = format!("{} {}: {}", line.subject(), line.figure(), line.evidence);
-        points.push(Point::new(level, what, words));
+        points.push(Note::new(what, words).at(level));
     }
     points.extend(beside_release(report));
     if let (Some(words), false) = (&report.changed, report.is_of_equal()) {
-        points.push(Point::new(Level::Notice, "changed", words));
+        points.push(Note::new("changed", words));
     }
     if let Some(registered) = report.registered.as_ref().filter(|it| !it.unknown.is_empty()) {
-        points.push(Point::new(Level::Notice, "not known", registered.unknown.join("; ")));
+        points.push(Note::new("not known", registered.unknown.join("; ")));
     }
     points.extend(left_out(report));
     points
 }
 
 /// What was not judged; of recordings, hooks that no load reached.
-fn left_out(report: &GateReport) -> Vec<Point> {
+fn left_out(report: &GateReport) -> Vec<Note> {
     let mut points = Vec::new();
     let hooks = report.registered.as_ref().map(|registered| &registered.unreached);
     let chosen = report.left_out.as_ref();
-    points.extend(chosen.iter().flat_map(|of| &of.failed).map(Point::undecided));
+    points.extend(chosen.iter().flat_map(|of| &of.failed).map(undecided));
     let unreached = chosen.map(|of| &of.unreached).or(hooks);
     if let Some(unreached) = unreached.filter(|unreached| !unreached.is_empty()) {
         let count = unreached.len();
@@ -195,10 +173,10 @@ fn left_out(report: &GateReport) -> Vec<Point> {
             None => format!("function{} (which of them are hooks is not known)", plural(count)),
         };
         let words = format!("{count} {what}: {}", listed(unreached));
-        points.push(Point::new(Level::Notice, "no load reached", words));
+        points.push(Note::new("no load reached", words));
     }
     if let Some(of) = chosen.filter(|of| !of.not_judged.is_empty()) {
-        points.push(Point::new(Level::Notice, NOT_JUDGED, of.not_judged.join("; ")));
+        points.push(Note::new(NOT_JUDGED, of.not_judged.join("; ")));
     }
     points
 }
@@ -213,17 +191,17 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
             _ => TestCaseStatus::skipped(),
         };
         let (suite, name) = (line.subject(), line.figure());
-        junit::case(&suite, &name, status, &with_causes(report, line), &runs_behind(line))
+        junit::case(&suite, &name, status, &with_causes(report, line))
     });
     let mut cases: Vec<TestCase> = cases.collect();
-    cases.extend(beside_release(report).map(|point| point.case("release")));
-    cases.extend(left_out(report).into_iter().map(|point| point.case("gate")));
+    cases.extend(beside_release(report).map(|note| case("release", &note)));
+    cases.extend(left_out(report).iter().map(|note| case("gate", note)));
     if report.is_of_equal() {
         let status = TestCaseStatus::success();
-        cases.push(junit::case("gate", "pass", status, "", &report.summary));
+        cases.push(junit::case("gate", "pass", status, &report.summary));
     } else if report.is_refused() || cases.is_empty() {
         let outcome = report.outcome.to_string();
-        cases.push(junit::case("gate", &outcome, junit::undecided(), &report.summary, ""));
+        cases.push(junit::case("gate", &outcome, junit::undecided(), &report.summary));
     }
     junit::document("profiler gate", cases)
 }
@@ -231,12 +209,11 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
 /// Workflow commands of GitHub Actions, one per line: errors for what fails or made handlers slower and for a refusal, warnings for
 /// what is undecided, notices for the rest.
 pub fn annotations(report: &GateReport) -> String {
-    let refusal = report
-        .is_refused()
-        .then(|| Point::new(Level::Error, report.outcome.to_string(), &report.summary));
-    let annotations = refusal.into_iter().chain(points(report)).map(|Point { level, note }| {
+    let refusal = Note::new(report.outcome.to_string(), &report.summary).at(Level::Error);
+    let refusal = report.is_refused().then_some(refusal);
+    let annotations = refusal.into_iter().chain(points(report)).map(|note| {
         let title = escape_property(&format!("latency gate: {}", note.what));
-        format!("::{level} title={title}::{}\n", escape_data(&note.words))
+        format!("::{} title={title}::{}\n", note.level, escape_data(&note.words))
     });
     annotations.collect()
 }
@@ -245,8 +222,8 @@ pub fn annotations(report: &GateReport) -> String {
 fn with_causes(report: &GateReport, line: &Line) -> String {
     let causes = report.causes.iter();
     let causes = causes.filter(|cause| line.verdict == Verdict::Fail && cause.explains(line));
-    let causes = causes.map(|cause| cause.of_handler(&line.handler).words());
-    std::iter::once(line.evidence.clone()).chain(causes).collect::<Vec<_>>().join("; ")
+    let words = causes.map(Cause::words);
+    std::iter::once(line.evidence.clone()).chain(words).collect::<Vec<_>>().join("; ")
 }
 
 /// Escapes the message of a workflow command, which ends with its line and in which `%` starts an escape.
@@ -277,17 +254,6 @@ fn rule(report: &GateReport) -> String {
         report.confidence * 100.0,
         if counted { format!("; {of_counts}") } else { String::new() }
     )
-}
-
-fn runs_behind(line: &Line) -> String {
-    let Some(change) = line.change.as_ref().filter(|_| line.statistic.is_some()) else {
-        return String::new();
-    };
-    let [base, candidate] = [&change.base_runs, &change.candidate_runs].map(|runs| {
-        let shown = runs.iter().map(|run| or_dash(run.map(|value| quantity(value, change))));
-        shown.collect::<Vec<_>>().join(", ")
-    });
-    format!("{}\nbaseline runs: {base}\ncandidate runs: {candidate}", line.evidence)
 }
 
 #[cfg(test)]

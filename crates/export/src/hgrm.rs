@@ -1,9 +1,8 @@
 //! HdrHistogram's percentile distribution as text, for its plotters.
 
-use std::fmt::{self, Write as _};
+use profiler_recording::{HandlerRecording, Meter, Recording};
 
 use super::cell::{Unit, clean, full_name};
-use profiler_recording::{HandlerRecording, Meter, Recording};
 
 /// Steps in each half of the distance to 100 %, the default of other implementations.
 const STEPS: u32 = 5;
@@ -23,56 +22,40 @@ pub(super) fn hgrm(runs: &[Recording], unit: Unit) -> Vec<u8> {
             if !text.is_empty() {
                 text.push('\n');
             }
-            // Writing to a String cannot fail.
-            let _ = section(&mut text, &run, recording, handler, unit);
+            text += &section(&run, recording, handler, unit);
         }
     }
     text.into_bytes()
 }
 
-fn section(
-    text: &mut String,
-    run: &str,
-    recording: &Recording,
-    handler: &HandlerRecording,
-    unit: Unit,
-) -> fmt::Result {
+fn section(run: &str, recording: &Recording, handler: &HandlerRecording, unit: Unit) -> String {
     let name = full_name(recording, handler);
     let losses = &handler.losses;
-    writeln!(
-        text,
-        "#[{run}Handler = {}, Unit = {unit}, Clock = {}]",
+    let mut text = format!(
+        "#[{run}Handler = {}, Unit = {unit}, Clock = {}]\n#[Calls not measured = {}, In flight = {}, Over range = {}]\n",
         clean(&name),
-        recording.clock
-    )?;
-    writeln!(
-        text,
-        "#[Calls not measured = {}, In flight = {}, Over range = {}]",
+        recording.clock,
         losses.unmeasured(),
         losses.in_flight,
         losses.over_range
-    )?;
+    );
     let histogram = match handler.histogram.decode(&recording.histogram) {
         Ok(histogram) => histogram,
-        Err(error) => return writeln!(text, "#[{}]", clean(&error)),
+        Err(error) => return format!("{text}#[{}]\n", clean(&error)),
     };
     // The format has three decimals in any unit.
     let scale = 10_f64.powi(unit.places() as i32);
-    writeln!(
-        text,
-        "{:>12} {:>14} {:>10} {:>14}\n",
-        "Value", "Percentile", "TotalCount", "1/(1-Percentile)"
-    )?;
+    text += "       Value     Percentile TotalCount 1/(1-Percentile)\n\n";
     let mut seen = 0_u64;
     for step in histogram.iter_quantiles(STEPS) {
         seen = seen.saturating_add(step.count_since_last_iteration());
         let value = step.value_iterated_to();
         // The last bucket may reach beyond the longest call.
-        let value = handler.max_ns.map_or(value, |max| value.min(max)) as f64;
+        let value = handler.max_ns.map_or(value, |max| value.min(max)) as f64 / scale;
         let quantile = step.quantile_iterated_to();
-        write!(text, "{:>12.3} {quantile:>14.12} {seen:>10}", value / scale)?;
+        text += &format!("{value:>12.3} {quantile:>14.12} {seen:>10}");
         if quantile < 1.0 {
-            write!(text, " {:>14.2}", 1.0 / (1.0 - quantile))?;
+            text += &format!(" {:>14.2}", 1.0 / (1.0 - quantile));
         }
         text.push('\n');
     }
@@ -80,17 +63,13 @@ fn section(
         (2 * 10_u64.pow(u32::from(recording.histogram.precision_digits))).next_power_of_two();
     let buckets = (histogram.distinct_values() as u64 / (sub_buckets / 2)).saturating_sub(1);
     let deviation = if handler.count == 0 { 0.0 } else { histogram.stdev() };
-    writeln!(
-        text,
-        "#[Mean    = {:>12.3}, StdDeviation   = {:>12.3}]",
-        handler.mean_ns().unwrap_or(0.0) / scale,
-        deviation / scale
-    )?;
-    writeln!(
-        text,
-        "#[Max     = {:>12.3}, Total count    = {:>12}]",
-        handler.max_ns.unwrap_or(0) as f64 / scale,
-        handler.count
-    )?;
-    writeln!(text, "#[Buckets = {buckets:>12}, SubBuckets     = {sub_buckets:>12}]")
+    let [mean, deviation, max] =
+        [handler.mean_ns().unwrap_or(0.0), deviation, handler.max_ns.unwrap_or(0) as f64]
+            .map(|ns| ns / scale);
+    let count = handler.count;
+    text + &format!(
+        "#[Mean    = {mean:>12.3}, StdDeviation   = {deviation:>12.3}]\n\
+         #[Max     = {max:>12.3}, Total count    = {count:>12}]\n\
+         #[Buckets = {buckets:>12}, SubBuckets     = {sub_buckets:>12}]\n"
+    )
 }

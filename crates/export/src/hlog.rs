@@ -5,8 +5,9 @@ use std::time::{Duration, SystemTime};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
-use super::cell::{clean, full_name};
 use profiler_recording::{HandlerRecording, Recording};
+
+use super::cell::{clean, full_name};
 
 /// The log's field for the maximum is in microseconds; the histograms are in nanoseconds.
 const MAX_VALUE_DIVISOR: f64 = 1e3;

@@ -1,28 +1,22 @@
 //! What is shown of recordings and reports, in all formats: views make a `Document`, which is printed or written as Markdown or a
 //! page; exporters write what programs read. None does I/O.
 
-mod bmf;
-mod books;
 pub mod cell;
 pub mod compare;
 mod csv;
-mod curve;
 pub mod document;
 pub mod explain;
 mod facts;
 pub mod gate;
-pub mod grid;
+mod handlers;
 mod hgrm;
 mod hlog;
 pub mod html;
-pub mod json;
 mod junit;
 pub mod list;
 pub mod load_profiles;
 mod loads;
 mod markdown;
-mod recording;
-mod repeats;
 mod series;
 pub mod slope;
 mod style;
@@ -33,9 +27,9 @@ pub mod verdict;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-pub use cell::Unit;
-
 use profiler_recording::{Recording, Series};
+
+pub use cell::Unit;
 
 /// Formats.
 #[derive(
@@ -46,7 +40,6 @@ use profiler_recording::{Recording, Series};
     Eq,
     strum::VariantArray,
     strum::VariantNames,
-    strum::IntoStaticStr,
     strum::Display,
     strum::EnumString,
 )]
@@ -69,18 +62,11 @@ pub enum Format {
     /// One page with plots.
     #[strum(serialize = "htm", to_string = "html")]
     Html,
-    /// Bencher's metrics.
-    Bmf,
 }
 
 impl Format {
     /// All formats.
     pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
 
     /// The format of the extension of `path`.
     pub fn of_file(path: &Path) -> Option<Self> {
@@ -101,13 +87,12 @@ impl Format {
             Self::Hlog => hlog::hlog(runs),
             Self::Hgrm => hgrm::hgrm(runs, unit),
             Self::Html => html::page(runs),
-            Self::Bmf => bmf::bmf(runs),
         }
     }
 
     /// All names, for messages.
     pub fn names() -> String {
-        Self::ALL.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ")
+        <Self as strum::VariantNames>::VARIANTS.join(", ")
     }
 }
 
@@ -163,7 +148,7 @@ mod tests {
         let parse = |text: &str| text.parse::<Export>().map(|export| (export.format, export.path));
         assert_eq!(parse("hlog=a.txt"), Ok((Format::Hlog, "a.txt".into())));
         assert_eq!(parse("out/a=b.CSV"), Ok((Format::Csv, "out/a=b.CSV".into())));
-        assert_eq!(parse("bmf=-"), Ok((Format::Bmf, "-".into())));
+        assert_eq!(parse("hgrm=-"), Ok((Format::Hgrm, "-".into())));
         assert_eq!(parse("x.md"), Ok((Format::Markdown, "x.md".into())));
         let message = |text: &str| parse(text).expect_err("refused").to_string();
         assert!(message("result").contains("write FORMAT=FILE, with one of table, markdown"));
@@ -175,8 +160,8 @@ mod tests {
     #[test]
     fn names_and_extensions_are_of_one_format_each() {
         for &format in Format::ALL {
-            assert_eq!(format.name().parse(), Ok(format));
-            let path = format!("x.{}", format.name());
+            assert_eq!(format.to_string().parse(), Ok(format));
+            let path = format!("x.{format}");
             assert_eq!(Format::of_file(Path::new(&path)), Some(format));
         }
         let short = ["x.txt", "x.md", "x.HTM"].map(|path| Format::of_file(Path::new(path)));

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use super::document::{Document, Note, Table, or_dash};
 use profiler_base::text::plural;
 use profiler_kernel::hooks::{Hooks, ProbeState};
 use profiler_kernel::target::{Function, Target};
+
+use super::document::{Document, Note, Table, or_dash};
 
 /// The functions.
 pub fn functions(functions: &[Function]) -> Document {

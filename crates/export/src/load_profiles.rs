@@ -1,7 +1,8 @@
 //! The list of load profiles.
 
-use super::document::{Table, or_dash};
 use profiler_load::profile::{Listed, LoadProfile, Origin};
+
+use super::document::{Table, or_dash};
 
 /// The list; `width` is the terminal's, in columns.
 pub fn table(listed: &[Listed], width: Option<u16>) -> String {

@@ -1,10 +1,11 @@
 //! Latencies of the loads' operations: the table below that of the handlers.
 
-use super::document::Table;
-use super::style::{Samples, Style};
 use profiler_base::stats::median;
 use profiler_load::{LoadRun, LoadSpec, OperationTimes};
 use profiler_recording::Recording;
+
+use super::document::Table;
+use super::style::{Samples, Style};
 
 /// The operations of a load: each kind of latency with its name, and the CPU time that all have in common.
 fn of_load(load: &LoadRun) -> Vec<(String, &OperationTimes, Option<f64>)> {

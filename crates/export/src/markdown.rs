@@ -11,7 +11,7 @@ impl Document {
         let mut blocks = vec![self.head()];
         blocks.extend(self.tables.iter().map(|table| table_of(table, &table.rows)));
         blocks.extend(sections.into_iter().map(Self::markdown));
-        let notes = self.notes.iter().map(|Note { what, words }| match what.as_str() {
+        let notes = self.notes.iter().map(|Note { what, words, .. }| match what.as_str() {
             "" => format!("  {}\n", plain(words)),
             _ => format!("- **{what}**: {}\n", plain(words)),
         });
@@ -22,7 +22,7 @@ impl Document {
             fold(&of.title, &of.tables.iter().map(|it| table_of(it, &it.rows)).collect::<String>())
         }));
         let facts = self.facts.iter();
-        let facts = facts.map(|Note { what, words }| format!("- {what}: {}\n", plain(words)));
+        let facts = facts.map(|Note { what, words, .. }| format!("- {what}: {}\n", plain(words)));
         blocks.push(fold("How it was measured", &facts.collect::<String>()));
         blocks.retain(|block| !block.is_empty());
         blocks.join("\n")

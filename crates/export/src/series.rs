@@ -2,44 +2,66 @@
 
 use std::collections::HashSet;
 
-use super::document::{Document, Table};
-use super::style::{Style, subject_of};
-use super::{Unit, books, facts, loads, recording, repeats};
+use profiler_base::text::plural;
 use profiler_recording::{Meter, Recording};
+
+use super::document::{Document, Note, Table};
+use super::handlers::{self, subjects};
+use super::style::{Style, subject_of};
+use super::{Unit, facts, loads, unseen};
 
 /// The view of the only run, of the parts of one, or of all runs together: medians and spreads.
 pub(super) fn document(runs: &[Recording], unit: Unit, wide: bool) -> Document {
     let several = runs.len() > 1 && !are_parts(runs);
-    let style = Style { unit: self::unit(unit, runs), wide, several };
-    let operations = loads::operations(runs, style);
-    let (tables, books, notes) = if several {
-        let books = if wide { repeats::books(runs) } else { Table::default() };
-        (vec![repeats::handlers(runs, style)], books, repeats::notes(runs))
-    } else {
-        (recording::tables(runs, style), books::table(runs), recording::notes(runs))
+    // That of all runs, so that a column can be compared by eye.
+    let unit = match runs.iter().all(|run| run.handlers.is_empty()) {
+        true => unit.for_operations(runs),
+        false => unit.for_handlers(runs),
     };
+    let style = Style { unit, wide, several };
+    let subjects = &subjects(runs);
+    let operations = loads::operations(runs, style);
+    let mut tables = vec![handlers::figures(runs, subjects, style)];
+    let mut books = Table::default();
+    if !several {
+        tables.push(handlers::own(subjects, style));
+    }
+    if wide || !several {
+        books = handlers::books(runs, subjects);
+    }
     let sections = [("Books", books), ("Operations of the loads", operations)];
     let sections = sections.into_iter().filter_map(|(title, it)| Document::of_table(title, it));
     let meter = runs.first().map_or(Meter::Probes, |run| run.meter);
     Document {
         title: subject_of(meter)[0].to_owned(),
-        facts: match runs {
-            [run] => facts::of(run, style.unit),
-            _ => facts::of_several(runs, style.unit, !several),
-        },
+        facts: facts::of(runs, style.unit, several),
         tables,
         sections: sections.collect(),
-        notes,
+        notes: notes(runs, several),
         ..Document::default()
     }
 }
 
-/// The unit that suits the handlers of all runs, so that a column can be compared by eye; without handlers, the operations.
-pub(super) fn unit(unit: Unit, runs: &[Recording]) -> Unit {
-    match runs.first() {
-        Some(first) if first.handlers.is_empty() => unit.for_operations(runs),
-        _ => unit.for_handlers(runs),
+/// What no run has called, and each warning once, with the runs or parts that have it.
+fn notes(runs: &[Recording], several: bool) -> Vec<Note> {
+    let mut found: Vec<(&str, Vec<String>)> = Vec::new();
+    for (number, run) in (1..).zip(runs) {
+        let name = run.part().filter(|_| !several).map_or(number.to_string(), str::to_owned);
+        for warning in &run.warnings {
+            match found.iter_mut().find(|(text, _)| *text == warning.text) {
+                Some((_, of)) => of.push(name.clone()),
+                None => found.push((&warning.text, vec![name.clone()])),
+            }
+        }
     }
+    let warnings = found.into_iter().map(|(text, of)| match of.len() {
+        all if all == runs.len() => Note::new("warning", text),
+        some if several => {
+            Note::new("warning", format!("run{} {}: {text}", plural(some), of.join(", ")))
+        }
+        _ => Note::new("warning", format!("{}: {text}", of.join(", "))),
+    });
+    unseen::notes(runs).into_iter().chain(warnings).collect()
 }
 
 /// Whether each has the name of a part, and none has another's.

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::document::{Document, Note, Table, or_dash};
 use profiler_load::{BuiltinKind, Points};
 use profiler_recording::{Clock, Meter, Recording, Tool};
 use profiler_verdict::{Limit, Measured, Rule, Statistic, load_of, operation_of};
+
+use super::document::{Document, Note, Table, or_dash};
 
 /// What the field `schema` says.
 pub const SLOPE_SCHEMA: &str = "profiler/slope";
@@ -162,7 +163,6 @@ fn span(figures: &[f64]) -> f64 {
 
 impl SlopeReport {
     /// The report of the runs of a baseline and of a candidate, which may be none.
-    #[must_use]
     pub fn of(
         [baseline, candidate]: [&[Recording]; 2],
         load: BuiltinKind,
@@ -207,7 +207,6 @@ impl SlopeReport {
     }
 
     /// Names of those that take more than they may.
-    #[must_use]
     pub fn failed(&self) -> Vec<&str> {
         self.handlers.iter().filter(|it| it.fails).map(|it| it.handler.as_str()).collect()
     }
@@ -257,7 +256,6 @@ fn figure(run: &Recording, name: &str) -> Option<f64> {
 }
 
 /// The view of `report`.
-#[must_use]
 pub fn document(report: &SlopeReport) -> Document {
     let two = report.handlers.iter().any(|it| it.candidate.is_some());
     let words = format!("instructions of a call by {}, under {}", report.dimension, report.load);
@@ -313,8 +311,9 @@ fn table(report: &SlopeReport, two: bool) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use profiler_recording::{HandlerRecording, SeriesPosition};
+
+    use super::*;
 
     #[test]
     fn growth_is_told_from_the_last_two_steps() {

@@ -1,9 +1,10 @@
-//! What views of recordings have in common: rows by handler, and how figures are shown.
+//! How figures of recordings are shown.
 
-use super::cell::{Unit, clean, full_name};
-use super::document::{Table, or_dash};
 use profiler_base::stats::{median, spread};
-use profiler_recording::{HandlerRecording, Meter, Recording};
+use profiler_recording::Meter;
+
+use super::cell::Unit;
+use super::document::or_dash;
 
 /// How figures are shown.
 #[derive(Debug, Clone, Copy)]
@@ -80,11 +81,6 @@ impl Samples {
         }
     }
 
-    pub(super) fn add_handler(&mut self, style: Style, of: &HandlerRecording) {
-        let figures = (of.count, of.mean_ns(), of.max_ns);
-        self.add(style, figures, |share| of.quantile_ns(share));
-    }
-
     /// The number of calls, of several runs after that of the runs.
     pub(super) fn counts(&self, style: Style) -> Vec<String> {
         let runs = style.spread(|| self.counts.len().to_string());
@@ -111,20 +107,6 @@ impl Samples {
 
 fn apart(values: &[f64]) -> String {
     or_dash(spread(values).map(|share| format!("{:.2}%", share * 100.0)))
-}
-
-/// A row for each handler of each run, with what `cells` makes of it; `None` is left out.
-pub(super) fn by_handler(
-    runs: &[Recording],
-    head: Vec<String>,
-    cells: impl Fn(&Recording, &HandlerRecording) -> Option<Vec<String>>,
-) -> Table {
-    let all = runs.iter().flat_map(|run| run.shown().map(move |handler| (run, handler)));
-    let rows = all.filter_map(|(run, handler)| {
-        let name = clean(&full_name(run, handler)).into_owned();
-        Some([vec![name], cells(run, handler)?].concat())
-    });
-    Table::figures(head, rows)
 }
 
 /// What figures of this meter are, in titles and in plots' names.

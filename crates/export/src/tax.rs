@@ -12,6 +12,7 @@ use serde::Serialize;
 use profiler_explain::Function;
 use profiler_kernel::hooks::{HookKind, ProbeState};
 use profiler_recording::{DriverCost, Recording, Tool};
+
 pub use view::document;
 
 /// What the field `schema` says.
@@ -127,7 +128,6 @@ pub struct FunctionTax {
 
 impl TaxReport {
     /// The report of these columns, with the loads in this order; an operation that was counted with no subject is left out.
-    #[must_use]
     pub fn of(columns: &[Column], loads: &[String]) -> Self {
         let mut all = columns.iter().flat_map(|column| &column.runs);
         let kernel = all.next().and_then(|run| run.host.kernel_release.clone());
@@ -152,7 +152,6 @@ impl TaxReport {
     }
 
     /// Subjects none of whose functions ran in any operation, by their labels.
-    #[must_use]
     pub fn unreached(&self) -> Vec<&str> {
         let ran = |at: usize| {
             let mut taxes = self.operations.iter().filter_map(|it| it.with.get(at)?.as_ref());

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::document::Note;
 use profiler_base::text::{listed, plural};
 use profiler_kernel::target::LeftOut;
 use profiler_recording::{HandlerRecording, Recording};
+
+use super::document::Note;
 
 /// A note on handlers without a hit in any run, and one for each reason why functions were left out.
 pub(super) fn notes(runs: &[Recording]) -> Vec<Note> {
@@ -19,8 +20,8 @@ pub(super) fn notes(runs: &[Recording]) -> Vec<Note> {
     no_hit(idle).into_iter().chain(left_out(left)).collect()
 }
 
-/// Whether a handler has a row in the table of several runs.
-pub(super) fn is_shown(handler: &HandlerRecording, runs: &[Recording]) -> bool {
+/// Whether a handler has a row.
+fn is_shown(handler: &HandlerRecording, runs: &[Recording]) -> bool {
     let mut shown = runs.iter().flat_map(Recording::shown);
     shown.any(|other| other.name == handler.name && other.module == handler.module)
 }

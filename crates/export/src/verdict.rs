@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use causes::{Cause, Changed, Reached};
 use profiler_base::text::{listed, plural};
 use profiler_recording::unlike::What;
 use profiler_recording::{Clock, Meter, Tool};
@@ -17,6 +16,8 @@ use profiler_verdict::{
     self as verdict, CONFIDENCE, ChangeRecord, DesignKind, Gate, HookReport, Line, Outcome, Part,
     Rule, Run, Sides, Verdict, load_of,
 };
+
+pub use causes::{Cause, Changed, Reached};
 
 /// The field `schema` of a stored comparison.
 pub const COMPARE_SCHEMA: &str = "profiler/compare";
@@ -122,17 +123,12 @@ impl PartRecord {
 }
 
 fn hosts(runs: &[&Run]) -> Option<usize> {
-    if runs.iter().all(|run| run.recording.sources.is_empty()) {
-        return None;
-    }
-    let mut boots = BTreeSet::new();
-    for Run { recording, .. } in runs {
-        match recording.sources.as_slice() {
-            [] => boots.extend([recording.host.boot_id.as_deref()]),
-            sources => boots.extend(sources.iter().map(|source| source.boot_id.as_deref())),
-        }
-    }
-    Some(boots.len())
+    let is_merged = runs.iter().any(|run| !run.recording.sources.is_empty());
+    let boots = runs.iter().flat_map(|Run { recording, .. }| {
+        let own = recording.sources.is_empty().then_some(&recording.host.boot_id);
+        own.into_iter().chain(recording.sources.iter().map(|source| &source.boot_id))
+    });
+    is_merged.then(|| boots.collect::<BTreeSet<_>>().len())
 }
 
 /// The result of a gate.
@@ -299,41 +295,27 @@ impl GateReport {
 
     /// The outcome in a sentence: as in the report's text.
     pub fn sentence(&self) -> String {
-        match self.left_out {
-            Some(_) => self.headline(),
-            None if self.is_refused() => self.with_release(&self.summary),
-            None => self.with_release(&(self.coverage() + &self.summary)),
-        }
-    }
-
-    /// The outcome in a line for a reader.
-    pub fn headline(&self) -> String {
-        self.with_release(&self.own_headline())
-    }
-
-    fn with_release(&self, own: &str) -> String {
+        let own = match self.left_out {
+            None if !self.is_refused() => self.coverage() + &self.summary,
+            _ => self.headline(),
+        };
         match &self.release {
-            Some(release) => format!("{own}; beside the release: {}", release.own_headline()),
-            None => own.to_owned(),
+            Some(release) => format!("{own}; beside the release: {}", release.headline()),
+            None => own,
         }
     }
 
-    fn own_headline(&self) -> String {
+    /// The outcome in a line for a reader, of what was measured itself.
+    fn headline(&self) -> String {
         if self.is_refused() || self.is_of_equal() {
             return self.summary.clone();
         }
-        let kinds: [fn(&Line) -> bool; 3] = [
-            |line| line.verdict == Verdict::Fail && !line.is_of_calls(),
-            |line| line.improved,
-            Line::is_undecided,
-        ];
-        let handlers = |is: fn(&Line) -> bool| {
-            let of_handlers = self.lines.iter().filter(|line| load_of(&line.handler).is_none());
-            of_handlers.filter(|line| is(line)).map(Line::subject).collect::<BTreeSet<_>>().len()
-        };
-        let judged = handlers(|_| true);
-        let more_often = handlers(|line| line.verdict == Verdict::Fail && line.is_of_calls());
-        let [slower, faster, undecided] = kinds.map(handlers);
+        let (judged, _) = self.subjects(|_| true);
+        let (more_often, _) = self.subjects(|it| it.verdict == Verdict::Fail && it.is_of_calls());
+        let (slower, slower_loads) =
+            self.subjects(|it| it.verdict == Verdict::Fail && !it.is_of_calls());
+        let (faster, faster_loads) = self.subjects(|line| line.improved);
+        let (undecided, undecided_loads) = self.subjects(Line::is_undecided);
         let mut text = self.coverage();
         text += &match slower {
             _ if judged == 0 => "no load reached a handler".to_owned(),
@@ -344,25 +326,43 @@ impl GateReport {
             [(more_often, "called more often"), (faster, "faster"), (undecided, "undecided")]
         {
             if count > 0 {
-                text.push_str(&format!(", {count} {what}"));
+                text += &format!(", {count} {what}");
             }
         }
         if judged > 0 {
-            text.push_str(&format!(", of {judged}"));
+            text += &format!(", of {judged}");
         }
         let where_slower = match slower {
             0 => "became slower: the cost lies around the handlers",
             _ => "became slower, too",
         };
-        for (is, what) in kinds.iter().zip([where_slower, "became faster", "is undecided"]) {
-            let lines = self.lines.iter().filter(|line| line.budget.is_none() && is(line));
-            let loads: BTreeSet<&str> = lines.filter_map(|line| load_of(&line.handler)).collect();
+        for (loads, what) in [
+            (slower_loads, where_slower),
+            (faster_loads, "became faster"),
+            (undecided_loads, "is undecided"),
+        ] {
             if !loads.is_empty() {
-                let loads = listed(&Vec::from_iter(loads));
-                text.push_str(&format!("; an operation of {loads} {what}"));
+                text += &format!("; an operation of {} {what}", listed(&loads));
             }
         }
         text
+    }
+
+    /// How many handlers, and which loads by their operations, have such a line; of operations no budget counts.
+    fn subjects(&self, is: fn(&Line) -> bool) -> (usize, Vec<&str>) {
+        let (mut handlers, mut loads) = (BTreeSet::new(), BTreeSet::new());
+        for line in self.lines.iter().filter(|line| is(line)) {
+            match load_of(&line.handler) {
+                None => {
+                    handlers.insert(line.subject());
+                }
+                Some(load) if line.budget.is_none() => {
+                    loads.insert(load);
+                }
+                Some(_) => {}
+            }
+        }
+        (handlers.len(), Vec::from_iter(loads))
     }
 
     /// How many hooks were reached and operations judged, for the headline; empty where hooks are not known.
@@ -370,8 +370,8 @@ impl GateReport {
         let Some(HookReport { hooks, unreached, .. }) = &self.registered else {
             return String::new();
         };
-        let operations = self.lines.iter().filter_map(|line| load_of(&line.handler));
-        let operations = operations.collect::<BTreeSet<_>>().len();
+        let (_, operations) = self.subjects(|_| true);
+        let operations = operations.len();
         let reached = hooks - unreached.len().min(*hooks);
         format!(
             "{reached} of {hooks} hook{} reached, {operations} operation{}; ",

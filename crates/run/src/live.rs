@@ -2,10 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use comfy_table::Row;
-
-use profiler_export::cell::clean;
-use profiler_export::grid;
+use profiler_export::Unit;
+use profiler_export::document::{Table, or_dash};
 use profiler_probe::Drained;
 use profiler_probe::recorder::{HandlerStats, Recorder};
 
@@ -41,30 +39,31 @@ impl Live {
         let room = lines.saturating_sub(3).max(1);
         let handlers = recorder.handlers();
         let rows = handlers.iter().zip(&self.rates).take(room);
-        let mut text = grid::figures(&header, rows.map(|(of, rate)| row(of, *rate)), None);
+        let rows = rows.map(|(of, rate)| row(of, *rate));
+        let mut text = Table::figures(header, rows).text(None);
         if handlers.len() > room {
-            text.push_str(&format!("\nand {} more handlers", handlers.len() - room));
+            text.push_str(&format!("and {} more handlers", handlers.len() - room));
         }
-        text
+        text.trim_end().to_owned()
     }
 }
 
-fn row(of: &HandlerStats, rate: f64) -> Row {
+fn row(of: &HandlerStats, rate: f64) -> Vec<String> {
     let losses = of.losses();
     let (durations, _) = of.measure.durations.without(losses.doubtful);
-    Row::from([
-        clean(&of.measure.target.label()).into_owned(),
+    vec![
+        of.measure.target.label(),
         format!("{rate:.0}"),
         durations.len().to_string(),
         micros(durations.quantile_ns(0.5)),
         micros(durations.quantile_ns(0.99)),
         micros(durations.max_ns()),
         losses.unmeasured().to_string(),
-    ])
+    ]
 }
 
 fn micros(ns: Option<u64>) -> String {
-    ns.map_or("-".to_owned(), |ns| format!("{}.{:03}", ns / 1000, ns % 1000))
+    or_dash(ns.map(|ns| Unit::Us.exact(ns)))
 }
 
 #[cfg(test)]

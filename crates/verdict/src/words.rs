@@ -25,14 +25,6 @@ pub(super) fn numbers(record: &ChangeRecord) -> String {
     format!("{base} to {candidate} {what}")
 }
 
-/// A value of the figure that changed, in its unit.
-pub fn quantity(value: f64, change: &ChangeRecord) -> String {
-    match change.statistic.is_cost() {
-        true => figure(value, change.meter()),
-        false => format!("{} {}", grouped(value), change.unit),
-    }
-}
-
 /// Before the evidence for a handler that is called less often.
 pub const FEWER: &str = "fewer: ";
 

@@ -4,8 +4,9 @@ use super::{data_to_stdout, save, sides::Files, stdout_width, to_stdout};
 use crate::cli::compare::{CompareArgs, Format};
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, exit};
+use profiler_export::compare;
 use profiler_export::verdict::CompareReport;
-use profiler_export::{compare, json::indented};
+use profiler_recording::json::indented;
 use profiler_verdict::Sides;
 
 /// See the [command line](CompareArgs).

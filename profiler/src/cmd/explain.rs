@@ -94,7 +94,7 @@ fn deliver(
     let (handlers, more) = explain(recordings, handler)?;
     notes.extend(more);
     let shown = Shown {
-        depth: args.depth.map_or(usize::MAX, |depth| depth as usize),
+        depth: args.depth.map(|depth| depth as usize),
         min_share: args.min_share.unwrap_or(if args.candidate.is_some() { 0.0 } else { 0.1 }),
         width: if output.is_none() { stdout_width() } else { None },
     };

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use profiler_vm::debian::{Unpacked, is_of};
 use serde::Serialize;
 
-use super::{grid, show};
+use super::show;
 use crate::cli::kernels::KernelsAction;
 use profiler_base::error::Failure;
 use profiler_base::terminal::say;
 use profiler_export::cell::bytes;
+use profiler_export::document::Table;
 use profiler_lab::kernels::Cache;
 use profiler_lab::snapshots;
 
@@ -65,7 +66,8 @@ fn list(cache: &Cache, json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     let header = ["version", "release", "headers", "size", "snapshots"];
-    show(json, &listed, |width| grid(&header, listed.iter().map(Listed::row), width))
+    let table = Table::words(header, listed.iter().map(Listed::row));
+    show(json, &listed, |width| table.text(width))
 }
 
 /// A kernel of the list.

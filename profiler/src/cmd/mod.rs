@@ -8,9 +8,8 @@ use serde::Serialize;
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, exit};
 use profiler_base::terminal::{clean_lines, say, write};
-use profiler_export::grid::words as grid;
-use profiler_export::json::indented;
 use profiler_probe::keeper;
+use profiler_recording::json::indented;
 
 mod sides;
 

@@ -1,6 +1,5 @@
 //! The status of a running daemon, for people and scripts.
 
-use comfy_table::Row;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +7,7 @@ use super::state::{Build, HandlerSum, Intervals, Module, NotMeasured, Own, Phase
 use profiler_base::stats::mean;
 use profiler_base::text::plural;
 use profiler_export::cell::{Unit, bytes, clean};
-use profiler_export::grid;
+use profiler_export::document::{Table, or_dash};
 use profiler_recording::measure::HandlerMeasure;
 
 const HANDLER_COLUMNS: [&str; 8] =
@@ -96,13 +95,14 @@ impl Status {
     /// As tables.
     pub fn text(&self) -> String {
         let header = ["module", "phase", "build", "handlers", "shed", "missing"];
-        let mut text = grid::figures(&header, self.modules.iter().map(ModuleStatus::row), None);
+        let rows = self.modules.iter().map(ModuleStatus::row);
+        let mut text = Table::figures(header, rows).text(None);
         for module in &self.modules {
             if let Some(reason) = &module.reason {
-                text.push_str(&format!("\n{}: {}", module.module, clean(reason)));
+                text.push_str(&format!("{}: {}\n", module.module, clean(reason)));
             }
             for (name, why) in &module.missing {
-                text.push_str(&format!("\n{}: {}: {}", module.module, clean(name), clean(why)));
+                text.push_str(&format!("{}: {}: {}\n", module.module, clean(name), clean(why)));
             }
         }
         let books = format!(
@@ -117,9 +117,10 @@ impl Status {
         );
         let rows = self.handlers.iter().map(HandlerStatus::row);
         if !self.handlers.is_empty() {
-            text.push_str(&format!("\n\n{}", grid::figures(&HANDLER_COLUMNS, rows, None)));
+            text += "\n";
+            text += &Table::figures(HANDLER_COLUMNS, rows).text(None);
         }
-        format!("{text}\n\n{books}")
+        format!("{text}\n{books}")
     }
 }
 
@@ -150,15 +151,15 @@ impl ModuleStatus {
         }
     }
 
-    fn row(&self) -> Row {
-        Row::from([
-            clean(&self.module).into_owned(),
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.module.clone(),
             self.phase.clone(),
             self.build.as_deref().map_or("-", short).to_owned(),
             self.handlers.to_string(),
             self.shed.to_string(),
             self.missing.len().to_string(),
-        ])
+        ]
     }
 }
 
@@ -179,18 +180,18 @@ impl HandlerStatus {
         }
     }
 
-    fn row(&self) -> Row {
+    fn row(&self) -> Vec<String> {
         let rate = if self.shed { "shed".to_owned() } else { format!("{:.1}", self.calls_per_s) };
-        Row::from([
-            clean(&self.handler).into_owned(),
+        vec![
+            self.handler.clone(),
             short(&self.build).to_owned(),
             self.calls.to_string(),
             rate,
-            self.average_ns.map_or("-".to_owned(), |ns| Unit::Us.average(ns)),
-            self.tp99_ns.map_or("-".to_owned(), |ns| Unit::Us.exact(ns)),
-            self.max_ns.map_or("-".to_owned(), |ns| Unit::Us.exact(ns)),
+            or_dash(self.average_ns.map(|ns| Unit::Us.average(ns))),
+            or_dash(self.tp99_ns.map(|ns| Unit::Us.exact(ns))),
+            or_dash(self.max_ns.map(|ns| Unit::Us.exact(ns))),
             self.lost.to_string(),
-        ])
+        ]
     }
 }
 

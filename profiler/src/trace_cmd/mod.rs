@@ -8,16 +8,15 @@ use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::Path;
 
-use comfy_table::Row;
 use profiler_common::bucket::HIGHEST_NS;
 
 use collect::{Collector, Function};
 use line::COMMA;
 use profiler_base::error::{Failure, bail};
 use profiler_base::stats::at_rank;
-use profiler_base::terminal::clean;
 use profiler_base::text::plural;
-use profiler_export::{cell::full_name, grid};
+use profiler_export::cell::full_name;
+use profiler_export::document::{Table, or_dash};
 use profiler_kernel::host::HostFacts;
 use profiler_kernel::module::ModuleFacts;
 use profiler_recording::warning::{Warning, WarningRecord};
@@ -93,15 +92,15 @@ impl Import {
     /// them. `width` is the terminal's, in columns; `None` never wraps.
     pub fn percentiles(&self, width: Option<u16>) -> String {
         let rows = self.recording.handlers.iter().zip(&self.values).map(|(handler, values)| {
-            let name = clean(&full_name(&self.recording, handler)).into_owned();
-            let [tp90, tp95, tp99] = [90, 95, 99].map(|percent| {
-                percentile(values, percent).map_or("-".to_owned(), |ns| format!("{:.4}", ns / 1e3))
-            });
-            Row::from([name, tp90, tp95, tp99])
+            let mut cells = vec![full_name(&self.recording, handler)];
+            cells.extend([90, 95, 99].map(|percent| {
+                or_dash(percentile(values, percent).map(|ns| format!("{:.4}", ns / 1e3)))
+            }));
+            cells
         });
-        let grid = grid::figures(&["handler", "TP90", "TP95", "TP99"], rows, width);
+        let table = Table::figures(["handler", "TP90", "TP95", "TP99"], rows).text(width);
         format!(
-            "percentiles of the values themselves, interpolated linearly between the two nearest\n\n{grid}\n"
+            "percentiles of the values themselves, interpolated linearly between the two nearest\n\n{table}"
         )
     }
 }

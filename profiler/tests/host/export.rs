@@ -12,7 +12,6 @@ use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use nix::sys::stat::Mode;
 use profiler_export::{Format, Unit};
 use profiler_recording::{HandlerRecording, Meter, Recording, Series};
-use serde_json::{Value, json};
 
 use crate::common::{handler, measure, names, sample};
 use crate::program::profiler;
@@ -102,49 +101,6 @@ fn csv_of_a_series_has_the_rows_of_each_run() {
     assert_eq!(runs, ["1", "1", "1", "2", "2", "2"]);
 }
 
-/// Two runs, of which the second's calls take 2 more and one handler is called there alone.
-fn tracked(meter: Meter) -> [Recording; 2] {
-    let busy = |more: u64| (0..10_000).map(|n| 60 + n % 40 + more).collect::<Vec<u64>>();
-    [0_u64, 2].map(|more| {
-        let mut recording = sample();
-        recording.meter = meter;
-        let late: &[u64] = if more > 0 { &[7; 50] } else { &[] };
-        recording.handlers =
-            vec![handler(&measure("a", &busy(more))), handler(&measure("b,\"", late))];
-        recording
-    })
-}
-
-fn tracked_text(format: Format, runs: &[Recording]) -> String {
-    text_of(format, Series::new("", runs.to_vec()))
-}
-
-/// As <https://bencher.dev/bmf.json> has it: objects of objects of numbers with these names alone.
-#[test]
-fn bencher_gets_a_measure_for_each_figure() {
-    let json: Value =
-        serde_json::from_str(&tracked_text(Format::Bmf, &tracked(Meter::Probes))).unwrap();
-    let of = |value: f64, lower: f64, upper: f64| json!({ "value": value, "lower_value": lower, "upper_value": upper });
-    assert_eq!(json["a"]["avg-ns"], of(80.5, 79.5, 81.5));
-    assert_eq!(json["a"]["tp99-ns"], of(100.0, 99.0, 101.0));
-    assert_eq!(json["b,\""]["tp50-ns"], json!({ "value": 7.0 }), "one run has no bounds");
-    let measures = json["a"].as_object().unwrap().len();
-    assert_eq!((json.as_object().unwrap().len(), measures), (2, 5));
-    let exact = tracked_text(Format::Bmf, &tracked(Meter::Exact)[..1]);
-    let exact: Value = serde_json::from_str(&exact).unwrap();
-    assert_eq!(
-        exact,
-        json!({ "a": {
-            "avg-instructions": { "value": 79.5 },
-            "tp50-instructions": { "value": 79.0 },
-            "tp90-instructions": { "value": 95.0 },
-            "tp95-instructions": { "value": 97.0 },
-            "tp99-instructions": { "value": 99.0 },
-        }}),
-        "a handler without a call has no figure"
-    );
-}
-
 #[test]
 fn percentile_distribution() {
     let mut recording = sample();
@@ -204,7 +160,7 @@ fn report_in_each_format() {
     let file = path.to_str().unwrap();
     for &format in Format::ALL {
         let expected = format.render(&Series::new("", vec![sample()]), Unit::Us, None);
-        let printed = profiler(&["report", file, "--unit", "us", "--format", format.name()]);
+        let printed = profiler(&["report", file, "--unit", "us", "--format", &format.to_string()]);
         assert!(printed.status.success(), "{printed:?}");
         assert_eq!(printed.stdout, expected, "{format}");
         let out = folder.path().join(format!("out.{format}"));

@@ -28,7 +28,8 @@ fn parsed(format: Format, bytes: &[u8]) -> Value {
     let file = folder.path().join("export");
     std::fs::write(&file, bytes).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host/read.py");
-    let output = Command::new(python).arg(script).arg(format.name()).arg(&file).output().unwrap();
+    let output =
+        Command::new(python).arg(script).arg(format.to_string()).arg(&file).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }

@@ -1,8 +1,9 @@
 //! Folded stacks: a line for each function under its callers, with its own figure.
 
+use profiler_explain::{Explained, Function};
+
 use super::ExplainReport;
 use crate::cell::clean;
-use profiler_explain::{Explained, Function};
 
 /// All stacks. Of two recordings the baseline's figures are scaled to the candidate's calls, so that the two of a line
 /// can be compared; with equal calls they are what was counted.

@@ -9,6 +9,8 @@ mod view;
 
 use std::path::Path;
 
+use profiler_recording::json::indented;
+
 pub use json::{EXPLAIN_SCHEMA, EXPLAIN_VERSION, ExplainReport, RecordingRecord};
 pub use notes::notes;
 pub(super) use view::tree;
@@ -37,20 +39,14 @@ impl Format {
 }
 
 /// What tables show.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Shown {
-    /// Calls within each other that are shown, from the handler down.
-    pub depth: usize,
+    /// Calls within each other that are shown, from the handler down; `None` is all.
+    pub depth: Option<usize>,
     /// Percent of the handler's total that a function has to take, or to differ by, to be shown.
     pub min_share: f64,
     /// Columns of the terminal; `None` never wraps.
     pub width: Option<u16>,
-}
-
-impl Default for Shown {
-    fn default() -> Self {
-        Self { depth: usize::MAX, min_share: 0.0, width: None }
-    }
 }
 
 /// The report in a format; `shown` is for tables alone.
@@ -58,7 +54,7 @@ pub fn render(report: &ExplainReport, format: Format, shown: Shown) -> Vec<u8> {
     match format {
         Format::Table => view::document(report, shown).text(shown.width).into_bytes(),
         Format::Markdown => view::document(report, shown).markdown().into_bytes(),
-        Format::Json => super::json::indented(report),
+        Format::Json => indented(report),
         Format::Folded => folded::folded(report).into_bytes(),
     }
 }

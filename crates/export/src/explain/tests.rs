@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::*;
 use profiler_explain::{NamedRuns, explain};
 use profiler_recording::Meter;
 use profiler_tests::recording::{drawn, runs};
+
+use super::*;
 
 const BASE: &str = "
 connect_handler 10 10=40 11=30 12=20 14=70 20=20
@@ -67,10 +68,10 @@ fn rows_that_are_not_shown_are_summed() {
     for trees in [&[BASE][..], &[BASE, CANDIDATE]] {
         let report = report(trees);
         let of = &report.handlers[0];
-        let nothing = Shown { depth: 0, ..Shown::default() };
+        let nothing = Shown { depth: Some(0), ..Shown::default() };
         assert_eq!(view::rows(of, nothing).len(), 2);
         for (depth, min_share) in [(0, 0.0), (1, 0.0), (9, 1.0), (9, 20.0), (9, 100.0), (1, 20.0)] {
-            let shown = Shown { depth, min_share, width: None };
+            let shown = Shown { depth: Some(depth), min_share, width: None };
             let rows = view::rows(of, shown);
             let count: usize = rows.iter().map(|row| row.others.max(1)).sum();
             assert_eq!(count, of.nodes.len(), "{depth} {min_share}");

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{ExplainReport, Shown};
-use crate::document::{self, Document, Layout, Note, Table};
 use profiler_base::text::{listed, plural};
 use profiler_explain::{Exact, Explained, Fate, Figures, Function, Line, Node, SourceFunction};
+
+use super::{ExplainReport, Shown};
+use crate::document::{self, Document, Layout, Note, Table};
 
 /// Most lines of the table of source lines.
 const MOST_LINES: usize = 20;
@@ -71,7 +72,8 @@ pub(super) fn rows(of: &Explained, shown: Shown) -> Vec<Row> {
         let top = hidden.is_none_or(|depth| node.depth <= depth);
         if top {
             let is_small = (node.weight as f64) < least || (two && node.weight == 0);
-            let is_hidden = node.depth > shown.depth || (node.depth > 0 && is_small);
+            let is_hidden =
+                shown.depth.is_some_and(|depth| node.depth > depth) || (node.depth > 0 && is_small);
             hidden = is_hidden.then_some(node.depth);
             while open.len() > node.depth {
                 rows.extend(open.pop().flatten());

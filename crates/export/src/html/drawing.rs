@@ -40,29 +40,28 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Runs by their numbers, from 1 to `last`.
-    pub(super) fn runs(last: usize) -> Self {
-        Self {
-            range: [0.5, last as f64 + 0.5],
-            is_logarithmic: false,
-            what: "run",
-            labels: last.min(12),
-            format: |x| x.to_string(),
-        }
-    }
-
     /// A linear one with nothing below it.
-    pub(super) fn unnamed(range: [f64; 2], labels: usize, format: fn(f64) -> String) -> Self {
+    pub(super) fn linear(range: [f64; 2], labels: usize, format: fn(f64) -> String) -> Self {
         Self { range, is_logarithmic: false, what: "", labels, format }
     }
 
     /// Where `value` is, from 0 to 1.
-    fn share(&self, value: f64) -> f64 {
+    pub(super) fn share(&self, value: f64) -> f64 {
         let [from, to] = self.range;
         if self.is_logarithmic {
             (value / from).ln() / (to / from).ln()
         } else {
             (value - from) / (to - from)
+        }
+    }
+
+    /// The value at a share of it.
+    pub(super) fn value(&self, share: f64) -> f64 {
+        let [from, to] = self.range;
+        if self.is_logarithmic {
+            from * (to / from).powf(share)
+        } else {
+            from + (to - from) * share
         }
     }
 
@@ -79,8 +78,8 @@ impl Axis {
         } else {
             let ten = 10_f64.powf(((to - from) / most).log10().floor());
             let mut steps = [1.0, 2.0, 5.0].map(|of| of * ten).into_iter();
-            let step = steps.find(|step| step * most * 1.000_001 >= to - from);
-            let step = step.unwrap_or(10.0 * ten);
+            let step =
+                steps.find(|step| step * most * 1.000_001 >= to - from).unwrap_or(10.0 * ten);
             ((from / step).ceil() as i64..=(to / step).floor() as i64)
                 .map(|number| number as f64 * step)
                 .collect()
@@ -109,7 +108,7 @@ impl Plot {
     /// A plot with a name at the left of each of so many rows, and room at their right; the middle of the first row is at 0.5.
     pub(super) fn of_rows(rows: usize, right: f64, x: Axis) -> Self {
         let size = [WIDTH, ROW * rows as f64 + 2.0 * MARGIN + AXIS];
-        let y = Axis::unnamed([rows as f64, 0.0], 0, |_| String::new());
+        let y = Axis::linear([rows as f64, 0.0], 0, |_| String::new());
         Self::framed(size, [NAMES, right], x, y)
     }
 
@@ -230,7 +229,7 @@ pub(super) fn curves(curves: &[Curve], x: Axis, format: fn(f64) -> String) -> Op
         let low = (low - edge).max(0.0);
         [low, low + (high + edge - low) * room]
     };
-    let mut plot = Plot::new(x, Axis { range, is_logarithmic, what: "", labels: 6, format });
+    let mut plot = Plot::new(x, Axis { is_logarithmic, ..Axis::linear(range, 6, format) });
     for curve in curves {
         plot.line(&curve.points, series(curve.colour), 2);
     }

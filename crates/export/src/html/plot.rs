@@ -1,98 +1,126 @@
-//! The plots of one handler, as SVG.
+//! What is drawn of handlers, as SVG.
 //!
 //! Each function returns `None` where there is nothing to draw.
 
+use profiler_base::stats::median;
+use profiler_recording::{HandlerRecording, Meter};
+
 use super::drawing::{self, Axis, Curve, Plot, series};
-use crate::curve::{self, percentile, percentile_points};
-use profiler_recording::{Bucket, HandlerRecording, Meter};
+use crate::handlers::Subject;
 
 /// Most bars of a histogram.
-const MAX_BARS: usize = 60;
+const MAX_BARS: u64 = 60;
+/// Most points of a curve: more would share its pixels.
+const MAX_POINTS: usize = 600;
+
+/// How the figures of this meter are read best; instructions have their unit on the axis.
+pub(super) fn label(meter: Meter) -> fn(f64) -> String {
+    match meter {
+        Meter::Probes => duration,
+        Meter::Exact => |instructions| format!("{instructions:.0}"),
+    }
+}
+
+/// A duration in the unit that suits it.
+fn duration(ns: f64) -> String {
+    let (value, unit) = match ns {
+        ..1e3 => (ns, "ns"),
+        ..1e6 => (ns / 1e3, "us"),
+        ..1e9 => (ns / 1e6, "ms"),
+        _ => (ns / 1e9, "s"),
+    };
+    let digits = if value < 10.0 && value.fract() > 0.04 { 1 } else { 0 };
+    format!("{value:.digits$} {unit}")
+}
+
+/// What these figures are.
+pub(super) const fn what(meter: Meter) -> &'static str {
+    match meter {
+        Meter::Probes => "duration",
+        Meter::Exact => "instructions",
+    }
+}
 
 /// Latency by percentile, a curve for each of these; the lower axis is logarithmic in the share of the calls that took longer.
 pub(super) fn percentiles(handlers: &[&HandlerRecording], meter: Meter) -> Option<String> {
     let points = handlers.iter().map(|handler| percentile_points(handler));
     let curves: Vec<Curve> = points.map(|points| Curve { name: "", colour: 0, points }).collect();
-    let nines = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x).fold(1.0, f64::max);
+    let most = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x).fold(1.0, f64::max);
     let axis = Axis {
-        range: [0.0, nines],
-        is_logarithmic: false,
         what: match meter {
             Meter::Probes => "percentile",
             Meter::Exact => "percentile of the instructions of a call",
         },
-        labels: nines.ceil() as usize,
-        format: percentile,
+        ..Axis::linear([0.0, most], most.ceil() as usize, percentile)
     };
-    drawing::curves(&curves, axis, curve::label(meter))
+    drawing::curves(&curves, axis, label(meter))
+}
+
+/// The share of the calls that took no longer, as its number of nines, and the duration in nanoseconds, at least 1. Empty without a
+/// call.
+fn percentile_points(handler: &HandlerRecording) -> Vec<(f64, f64)> {
+    let nines = |calls: f64| -(1.0 - calls / handler.count as f64).log10();
+    let mut points = Vec::new();
+    let mut below = 0_u64;
+    for bucket in &handler.histogram.buckets {
+        let value = bucket.to_ns.min(handler.max_ns.unwrap_or(bucket.to_ns)).max(1) as f64;
+        points.push((nines(below as f64), value));
+        below += bucket.count;
+        // 100 % has no finite number of nines: half a call less.
+        points.push((nines((below as f64).min(handler.count as f64 - 0.5)), value));
+    }
+    let (every, last) = (points.len().div_ceil(MAX_POINTS), points.len().saturating_sub(1));
+    // The tail matters most and has few points.
+    let is_kept = |at: usize, nines: f64| at.is_multiple_of(every) || nines > 2.0 || at == last;
+    let kept = points.into_iter().enumerate().filter(|(at, (nines, _))| is_kept(*at, *nines));
+    kept.map(|(_, point)| point).collect()
+}
+
+/// The percentile of a number of nines, with as many decimals as it needs.
+fn percentile(nines: f64) -> String {
+    let share = (1.0 - 10_f64.powf(-nines)) * 100.0;
+    let decimals = ((nines - 1e-6).ceil() as usize).saturating_sub(2);
+    format!("{share:.decimals$} %")
 }
 
 /// Share of the calls by duration; the axis is logarithmic where the durations span a decade.
 pub(super) fn histogram(handler: &HandlerRecording, meter: Meter) -> Option<String> {
-    let bars = Bars::over(handler.min_ns?.max(1), handler.max_ns?.max(1));
-    let shares = bars.shares(handler);
+    let (x, bars) = bars(handler.min_ns?.max(1), handler.max_ns?.max(1), meter);
+    let mut shares = vec![0.0; bars];
+    for bucket in &handler.histogram.buckets {
+        // A bucket counts where its middle lies.
+        let to = bucket.to_ns.min(handler.max_ns?);
+        let from = bucket.from_ns.max(handler.min_ns?).min(to);
+        let middle = ((from as f64 + to as f64) / 2.0).max(1.0);
+        let bar = (x.share(middle).max(0.0) * bars as f64) as usize;
+        shares[bar.min(bars - 1)] += bucket.count as f64 / handler.count as f64 * 100.0;
+    }
     let top = shares.iter().copied().fold(0.0, f64::max) * 1.05;
-    let x = Axis {
-        range: [bars.edge(0), bars.edge(bars.number)],
-        is_logarithmic: bars.logarithmic,
-        what: curve::what(meter),
-        labels: 6,
-        format: curve::label(meter),
-    };
-    let mut plot = Plot::new(x, Axis::unnamed([0.0, top], 6, |y| format!("{y:.1} %")));
-    for (bar, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
-        plot.bar((bars.edge(bar), 0.0), (bars.edge(bar + 1), *share), series(0), 0.5);
+    let edges: Vec<f64> = (0..=bars).map(|bar| x.value(bar as f64 / bars as f64)).collect();
+    let mut plot = Plot::new(x, Axis::linear([0.0, top], 6, |y| format!("{y:.1} %")));
+    for (edges, share) in edges.windows(2).zip(shares).filter(|(_, share)| *share > 0.0) {
+        plot.bar((edges[0], 0.0), (edges[1], share), series(0), 0.5);
     }
     Some(plot.svg())
 }
 
-/// The bars of a histogram.
-struct Bars {
-    low: f64,
-    /// Width of a bar in nanoseconds, or the factor from one edge to the next.
-    step: f64,
-    logarithmic: bool,
-    number: usize,
-}
-
-impl Bars {
-    /// No bar is narrower than a nanosecond, because durations are whole nanoseconds.
-    fn over(shortest: u64, longest: u64) -> Self {
-        if longest / shortest < 10 {
-            let width = (longest - shortest + 1).div_ceil(MAX_BARS as u64).max(1);
-            let number = (longest - shortest + 1).div_ceil(width) as usize;
-            let low = shortest as f64 - 0.5;
-            return Self { low, step: width as f64, logarithmic: false, number };
-        }
-        let low = (shortest as f64 - 0.5).max(0.5);
-        let decades = (longest as f64 + 0.5) / low;
-        let narrowest = ((low + 1.0) / low).ln();
-        let number = ((decades.ln() / narrowest) as usize).clamp(1, MAX_BARS);
-        Self { low, step: decades.powf(1.0 / number as f64), logarithmic: true, number }
-    }
-
-    fn edge(&self, bar: usize) -> f64 {
-        if self.logarithmic {
-            self.low * self.step.powi(bar as i32)
-        } else {
-            self.low + self.step * bar as f64
-        }
-    }
-
-    /// Percentage of the handler's calls in each bar; a bucket counts where its middle lies.
-    fn shares(&self, handler: &HandlerRecording) -> Vec<f64> {
-        let mut shares = vec![0.0; self.number];
-        for bucket in &handler.histogram.buckets {
-            let middle = middle(bucket, handler);
-            let bar = match self.logarithmic {
-                true => (middle / self.low).ln() / self.step.ln(),
-                false => (middle - self.low) / self.step,
-            };
-            let bar = (bar.max(0.0) as usize).min(self.number - 1);
-            shares[bar] += bucket.count as f64 / handler.count as f64 * 100.0;
-        }
-        shares
-    }
+/// The axis of a histogram, and the number of its bars. No bar is narrower than a nanosecond, because durations are whole nanoseconds.
+fn bars(shortest: u64, longest: u64, meter: Meter) -> (Axis, usize) {
+    let from = (shortest as f64 - 0.5).max(0.5);
+    let all = longest - shortest + 1;
+    let width = all.div_ceil(MAX_BARS);
+    let is_logarithmic = longest / shortest >= 10;
+    let (to, bars) = if is_logarithmic {
+        let to = longest as f64 + 0.5;
+        let narrowest = ((from + 1.0) / from).ln();
+        (to, (((to / from).ln() / narrowest) as u64).clamp(1, MAX_BARS))
+    } else {
+        let bars = all.div_ceil(width);
+        (from + (bars * width) as f64, bars)
+    };
+    let axis =
+        Axis { is_logarithmic, what: what(meter), ..Axis::linear([from, to], 6, label(meter)) };
+    (axis, bars as usize)
 }
 
 /// Figures of each run of a handler, where several have them.
@@ -120,11 +148,45 @@ pub(super) fn runs_of<const N: usize>(figures: [ByRun; N], meter: Meter) -> Opti
         let points = runs.into_iter().map(|(run, figure)| ((run + 1) as f64, figure.max(1.0)));
         Curve { name, colour, points: points.collect() }
     });
-    drawing::curves(&Vec::from_iter(curves), Axis::runs(last), curve::label(meter))
+    let range = [0.5, last as f64 + 0.5];
+    let axis = Axis { what: "run", ..Axis::linear(range, last.min(12), |x| x.to_string()) };
+    drawing::curves(&Vec::from_iter(curves), axis, label(meter))
 }
 
-fn middle(bucket: &Bucket, handler: &HandlerRecording) -> f64 {
-    let to = bucket.to_ns.min(handler.max_ns.unwrap_or(bucket.to_ns));
-    let from = bucket.from_ns.max(handler.min_ns.unwrap_or(bucket.from_ns)).min(to);
-    ((from as f64 + to as f64) / 2.0).max(1.0)
+/// From TP50 to TP99 of each handler, with its average; of several runs their medians. Nothing if there are fewer than two.
+pub(super) fn overview(subjects: &[Subject<'_>], meter: Meter) -> Option<String> {
+    let all = subjects.iter().filter_map(|subject| Some((&*subject.name, extent(subject)?)));
+    let all: Vec<(&str, [f64; 5])> = all.collect();
+    if all.len() < 2 {
+        return None;
+    }
+    let values = all.iter().flat_map(|(_, extent)| *extent);
+    let range = [values.clone().fold(f64::MAX, f64::min) / 1.2, values.fold(1.0, f64::max) * 1.2];
+    let axis =
+        Axis { is_logarithmic: true, what: what(meter), ..Axis::linear(range, 8, label(meter)) };
+    let mut plot = Plot::of_rows(all.len(), 20.0, axis);
+    for (number, (name, [average, percentiles @ ..])) in all.into_iter().enumerate() {
+        plot.row(number, name, "");
+        let (y, colour) = (number as f64 + 0.5, series(0));
+        plot.line(&[(percentiles[0], y), (percentiles[3], y)], colour, 2);
+        for tick in percentiles {
+            plot.line(&[(tick, y - 0.13), (tick, y + 0.13)], colour, 2);
+        }
+        plot.dot((average, y), colour);
+    }
+    Some(plot.svg())
+}
+
+/// The average, TP50, TP90, TP95 and TP99. The axis is logarithmic: nothing is below 1.
+fn extent(subject: &Subject<'_>) -> Option<[f64; 5]> {
+    let (mut means, mut quantiles) =
+        (Vec::new(), [0.5, 0.9, 0.95, 0.99].map(|of| (of, Vec::new())));
+    for (_, handler) in subject.called() {
+        means.extend(handler.mean_ns());
+        for (quantile, values) in &mut quantiles {
+            values.extend(handler.quantile_ns(*quantile).map(|value| value as f64));
+        }
+    }
+    let [tp50, tp90, tp95, tp99] = quantiles.map(|(_, values)| median(&values));
+    Some([median(&means)?, tp50?, tp90?, tp95?, tp99?].map(|figure| figure.max(1.0)))
 }

@@ -1,10 +1,10 @@
 use profiler_kernel::hooks::{Hook, Hooks};
 use profiler_kernel::module::ModuleFacts;
 use profiler_recording::SeriesPosition;
+use profiler_recording::loads::BuiltinKind;
 use profiler_tests::recording::{drawn, runs};
 
 use super::*;
-use profiler_recording::loads::BuiltinKind;
 
 /// Runs of a load: one of an operation, and one of eleven, which took so much of an operation with the subject.
 fn pair(

@@ -1,8 +1,9 @@
 //! The view of a tax report: a table of operations and subjects, and where each subject's dearest operations spend it.
 
+use profiler_base::text::listed;
+
 use super::{FunctionTax, SubjectRecord, Tax, TaxReport};
 use crate::document::{Document, Layout, Note, Row, Table, or_dash};
-use profiler_base::text::listed;
 
 /// Operations of each subject that are split, and functions of each of these that have a row.
 const OPERATIONS: usize = 3;
@@ -12,7 +13,6 @@ const FUNCTIONS: usize = 5;
 const LEAST: f64 = 0.05;
 
 /// The view of `report`.
-#[must_use]
 pub fn document(report: &TaxReport) -> Document {
     let words = "instructions of an operation in system calls, without a subject, and how many more with each";
     let splits = (0..report.subjects.len()).filter_map(|at| split(report, at));

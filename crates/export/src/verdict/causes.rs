@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use profiler_explain::{self as explain, Explained, NamedRuns, explain};
+pub use profiler_explain::Changed;
+use profiler_explain::{self as explain, NamedRuns, Root, roots};
 use profiler_verdict::{Gate, Line, Part, Run, Side, Statistic, Verdict, load_of, subject};
 
 /// Callees and lines that are named.
@@ -44,15 +45,6 @@ pub struct Cause {
     pub reaches: Vec<Reached>,
 }
 
-/// A function or line, and its part of the change.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Changed {
-    /// Its name, or file and line.
-    pub what: String,
-    /// Instructions that a call takes more.
-    pub instructions: f64,
-}
-
 /// A handler or operation that a cause changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reached {
@@ -85,7 +77,6 @@ type Changing = (Option<Side>, explain::Function);
 type Parts = BTreeMap<Changing, Added>;
 
 /// What a function adds.
-#[derive(Debug, Clone)]
 struct Added {
     /// To a call of it.
     cause: explain::Cause,
@@ -95,8 +86,7 @@ struct Added {
 
 /// The causes of what is beyond a limit, what became slower first; none where calls have no tree.
 pub(super) fn causes(gate: &Gate<'_>) -> Vec<Cause> {
-    type Found = (Added, Vec<Reached>);
-    let mut found: BTreeMap<(Option<&str>, Changing), Found> = BTreeMap::new();
+    let mut found: BTreeMap<(Option<&str>, Changing), Cause> = BTreeMap::new();
     if !gate.lines.iter().any(is_beyond) {
         return Vec::new();
     }
@@ -105,27 +95,25 @@ pub(super) fn causes(gate: &Gate<'_>) -> Vec<Cause> {
     for part in &gate.parts {
         let kernel = part.kernel().filter(|_| kernels.len() > 1);
         for (line, parts, around) in of_part(gate, part) {
-            for (function, added) in parts {
-                let reached = reached(line, added.instructions, around);
-                let (most, all) =
-                    found.entry((kernel, function)).or_insert_with(|| (added.clone(), Vec::new()));
-                if added.cause.total().abs() > most.cause.total().abs() {
-                    *most = added;
+            for (changing, Added { cause, instructions }) in parts {
+                let cause = Cause::of(kernel, changing.0, cause);
+                let known = found.entry((kernel, changing)).or_insert_with(|| cause.clone());
+                if cause.instructions.abs() > known.instructions.abs() {
+                    let reaches = std::mem::take(&mut known.reaches);
+                    *known = Cause { reaches, ..cause };
                 }
-                all.extend(reached);
+                known.reaches.extend(reached(line, instructions, around));
             }
         }
     }
-    let mut causes: Vec<Cause> =
-        found.into_iter().map(|((kernel, of), found)| Cause::of(kernel, of.0, found)).collect();
-    causes.retain(|cause| cause.reaches.iter().any(|reached| reached.is_beyond));
-    let mut causes = causes.into_iter().fold(Vec::new(), |mut different: Vec<Cause>, cause| {
-        match different.iter_mut().find(|other| other.is_same(&cause)) {
+    let mut causes: Vec<Cause> = Vec::new();
+    for mut cause in found.into_values().filter(|it| it.reaches.iter().any(|it| it.is_beyond)) {
+        cause.sort();
+        match causes.iter_mut().find(|other| other.is_same(&cause)) {
             Some(other) => other.join(cause),
-            None => different.push(cause),
+            None => causes.push(cause),
         }
-        different
-    });
+    }
     causes.sort_by(|a, b| b.weight().total_cmp(&a.weight()));
     causes
 }
@@ -134,18 +122,6 @@ fn is_beyond(line: &Line) -> bool {
     line.budget.is_none()
         && (line.verdict == Verdict::Fail || line.improved)
         && line.statistic.is_none_or(Statistic::is_of_tree)
-}
-
-/// The line that stands for a handler or operation: one that is beyond its limit, the average, or the first.
-fn line<'a>(gate: &'a Gate<'_>, part: &Part<'_>, handler: &str) -> Option<&'a Line> {
-    let lines = gate.lines.iter().filter(|line| {
-        line.part == part.name
-            && line.handler == handler
-            && line.budget.is_none()
-            && line.statistic.is_some_and(Statistic::is_of_tree)
-            && line.change.is_some()
-    });
-    lines.min_by_key(|line| line.rank())
 }
 
 fn reached(line: &Line, instructions: f64, around: Option<f64>) -> Option<Reached> {
@@ -163,42 +139,46 @@ fn reached(line: &Line, instructions: f64, around: Option<f64>) -> Option<Reache
     })
 }
 
+/// The handlers and operations of a part that changed, each by the line that stands for it: one that is beyond its limit, the average,
+/// or the first.
+fn changed<'a>(gate: &'a Gate<'_>, part: &Part<'_>) -> Vec<&'a Line> {
+    let is_of_tree = |line: &&Line| {
+        line.part == part.name
+            && line.budget.is_none()
+            && line.statistic.is_some_and(Statistic::is_of_tree)
+            && line.change.is_some()
+    };
+    let mut lines: Vec<&Line> = gate.lines.iter().filter(is_of_tree).collect();
+    lines.sort_by_key(|line| line.rank());
+    let differ = lines
+        .iter()
+        .filter(|line| line.change.as_ref().is_some_and(|change| change.change != Some(0.0)));
+    let mut left: BTreeSet<&str> = differ.map(|line| &*line.handler).collect();
+    lines.retain(|line| left.remove(&*line.handler));
+    lines
+}
+
 /// The line of each handler and operation of a part that changed, the functions that changed it, and what of an operation lies around
 /// handlers.
 fn of_part<'a>(gate: &'a Gate<'_>, part: &Part<'_>) -> Vec<(&'a Line, Parts, Option<f64>)> {
-    let is_counted =
-        part.base.iter().chain(&part.candidate).all(|run| run.recording.call_tree.is_some());
-    let mut handlers: Vec<&String> = Vec::new();
-    for line in gate.lines.iter().filter(|line| line.part == part.name) {
-        let differs = line.change.as_ref().is_some_and(|change| change.change != Some(0.0));
-        if differs && !handlers.contains(&&line.handler) {
-            handlers.push(&line.handler);
-        }
-    }
-    if !is_counted || handlers.is_empty() {
+    let mut runs = part.base.iter().chain(&part.candidate);
+    let lines = changed(gate, part);
+    if lines.is_empty() || !runs.all(|run| run.recording.call_tree.is_some()) {
         return Vec::new();
     }
     let sides =
         [recording(Side::Baseline, &part.base), recording(Side::Candidate, &part.candidate)];
-    let mut roots: Vec<Root> = Vec::new();
-    if handlers.iter().any(|handler| load_of(handler).is_some()) {
-        let both = explain(&sides, None).map(|(roots, _)| roots).unwrap_or_default();
-        roots.extend(both.into_iter().map(|of| Root { only_in: None, of }));
-        roots.extend(explain::alone(&sides).into_iter().map(|(at, of)| {
-            let side = if at == 0 { Side::Baseline } else { Side::Candidate };
-            Root { only_in: Some(side), of }
-        }));
-    }
-    let found = handlers.into_iter().filter_map(|handler| {
-        let line = line(gate, part, handler)?;
-        if load_of(handler).is_some() {
-            let (parts, around) = operation(part, line, &roots)?;
-            return Some((line, parts, around));
-        }
-        let (roots, _) = explain(&sides, Some(handler)).ok()?;
-        let roots = roots.into_iter().map(|of| Root { only_in: None, of });
-        let roots: Vec<Root> = roots.collect();
-        Some((line, parts(&roots, |root| (root.calls(), f64::INFINITY)), None))
+    let has_operations = lines.iter().any(|line| load_of(&line.handler).is_some());
+    let all = if has_operations { roots(&sides, None) } else { Vec::new() };
+    let found = lines.into_iter().filter_map(|line| {
+        let (parts, around) = match load_of(&line.handler) {
+            Some(load) => operation(part, line, load, &all)?,
+            None => {
+                let of_it = roots(&sides, Some(&line.handler));
+                (parts(&of_it, |root| (root.calls, f64::INFINITY)), None)
+            }
+        };
+        Some((line, parts, around))
     });
     found.collect()
 }
@@ -208,24 +188,29 @@ fn recording<'a>(side: Side, runs: &[&'a Run]) -> NamedRuns<'a> {
 }
 
 /// Of all handlers that ran in an operation, if they explain what changed in handlers; and what changed around these.
-fn operation(part: &Part<'_>, line: &Line, roots: &[Root]) -> Option<(Parts, Option<f64>)> {
+fn operation(
+    part: &Part<'_>,
+    line: &Line,
+    load: &str,
+    roots: &[Root],
+) -> Option<(Parts, Option<f64>)> {
     let change = line.change.as_ref()?.change?;
-    let [base, candidate] = [&part.base, &part.candidate].map(|runs| {
+    // Operations, and what of one lies within handlers.
+    let sides = [&part.base, &part.candidate].map(|runs| {
         let costs = runs.iter().flat_map(|run| &run.recording.driver_costs);
-        let costs = costs.filter(|cost| load_of(&line.handler) == Some(cost.load.name()));
+        let costs = costs.filter(|cost| cost.load.name() == load);
         let operations = costs.clone().map(|cost| cost.operations as f64).sum::<f64>();
         let within = costs.map(|cost| Some(cost.within? * cost.operations as f64));
         (operations, within.sum::<Option<f64>>().map(|sum| sum / operations))
     });
-    let within = base.1.zip(candidate.1).map(|(base, candidate)| candidate - base);
-    let mut parts = parts(roots, |root| {
-        let (operations, most) = match root.only_in {
-            None => (candidate.0, None),
-            Some(Side::Baseline) => base,
-            Some(Side::Candidate) => candidate,
-        };
-        (operations, most.map_or(f64::INFINITY, |most| most / EXPLAINED))
+    let mut parts = parts(roots, |root| match root.only_in {
+        None => (sides[1].0, f64::INFINITY),
+        Some(side) => {
+            let (operations, within) = sides[side];
+            (operations, within.map_or(f64::INFINITY, |within| within / EXPLAINED))
+        }
     });
+    let within = sides[0].1.zip(sides[1].1).map(|(base, candidate)| candidate - base);
     // A tail is not made of averages.
     let within = within.filter(|_| line.statistic == Some(Statistic::Avg));
     let sum: f64 = parts.values().map(|added| added.instructions).sum();
@@ -242,12 +227,13 @@ fn parts(roots: &[Root], per_and_most: impl Fn(&Root) -> (f64, f64)) -> Parts {
     let mut parts = Parts::new();
     for root in roots {
         let (per, most) = per_and_most(root);
-        let share = root.calls() / per.max(1.0);
-        for cause in root.causes() {
-            let instructions = cause.total() * cause.calls * share;
+        let only_in = root.only_in.map(|at| [Side::Baseline, Side::Candidate][at]);
+        for cause in &root.causes {
+            let instructions = cause.total() * cause.calls * root.calls / per.max(1.0);
             if instructions.abs() <= most {
-                let key = (root.only_in, cause.function.clone());
-                let added = parts.entry(key).or_insert(Added { cause, instructions: 0.0 });
+                let added = parts
+                    .entry((only_in, cause.function.clone()))
+                    .or_insert_with(|| Added { cause: cause.clone(), instructions: 0.0 });
                 added.instructions += instructions;
             }
         }
@@ -258,76 +244,45 @@ fn parts(roots: &[Root], per_and_most: impl Fn(&Root) -> (f64, f64)) -> Parts {
     parts
 }
 
-/// A handler that differs.
-struct Root {
-    /// The build that alone has it.
-    only_in: Option<Side>,
-    of: Explained,
-}
-
-impl Root {
-    /// Calls in the candidate, or in the build that has it.
-    fn calls(&self) -> f64 {
-        self.of.calls.last().copied().unwrap_or_default() as f64
-    }
-
-    fn causes(&self) -> Vec<explain::Cause> {
-        match self.only_in {
-            None => self.of.causes(),
-            Some(Side::Baseline) => vec![self.of.whole(-1.0)],
-            Some(Side::Candidate) => vec![self.of.whole(1.0)],
-        }
-    }
-}
-
 impl Cause {
-    fn of(
-        kernel: Option<&str>,
-        only_in: Option<Side>,
-        (added, mut reaches): (Added, Vec<Reached>),
-    ) -> Self {
-        let cause = added.cause;
-        let callees = cause.callees.iter().map(|(callee, by)| (callee.name.clone(), *by));
-        let lines = cause.lines.iter().map(|(file, at, by)| (format!("{file}:{at}"), *by));
-        reaches.sort_by_key(|reached| (!reached.is_beyond, load_of(&reached.handler).is_some()));
+    fn of(kernel: Option<&str>, only_in: Option<Side>, of: explain::Cause) -> Self {
         Self {
-            function: cause.function.name.clone(),
+            instructions: of.total(),
+            function: of.function.name,
             also: Vec::new(),
-            module: cause.function.module.clone(),
+            module: of.function.module,
             kernel: kernel.map(str::to_owned),
             only_in,
-            instructions: cause.total(),
-            own: cause.own,
-            callees: by_size(callees),
-            lines: by_size(lines),
-            reaches,
+            own: of.own,
+            callees: of.callees,
+            lines: of.lines,
+            reaches: Vec::new(),
         }
     }
 
     /// Whether calls of another function take as much more, by the same callees and lines: so it is with code that both contain.
     fn is_same(&self, other: &Self) -> bool {
+        let parts = self.parts();
         (&self.kernel, &self.module, self.only_in) == (&other.kernel, &other.module, other.only_in)
-            && equal(self.instructions, other.instructions)
-            && equal(self.own, other.own)
-            && !(self.callees.is_empty() && self.lines.is_empty())
-            && all_equal(&self.callees, &other.callees)
-            && all_equal(&self.lines, &other.lines)
+            && (self.own - other.own).abs() < 0.05
+            && !parts.is_empty()
+            && parts == other.parts()
+    }
+
+    fn parts(&self) -> Vec<String> {
+        let parts = self.callees.iter().chain(&self.lines);
+        parts.map(|part| format!("{} {:.1}", part.what, part.instructions)).collect()
+    }
+
+    /// Puts first what is beyond a limit, and handlers before operations.
+    fn sort(&mut self) {
+        self.reaches.sort_by_key(|it| (!it.is_beyond, load_of(&it.handler).is_some()));
     }
 
     /// How much of what is beyond a limit it makes.
     fn weight(&self) -> f64 {
         let beyond = self.reaches.iter().filter(|reached| reached.is_beyond);
         beyond.map(|reached| reached.instructions).sum()
-    }
-
-    /// What it says of one of its handlers: that first, and no other handler.
-    pub fn of_handler(&self, handler: &str) -> Self {
-        let mut cause = self.clone();
-        if let Some(at) = cause.also.iter().position(|function| function == handler) {
-            std::mem::swap(&mut cause.function, &mut cause.also[at]);
-        }
-        cause.reaches.retain(|it| it.handler == handler || load_of(&it.handler).is_some());
-        cause
     }
 
     /// Adds a function that changed in the same way.
@@ -341,7 +296,7 @@ impl Cause {
                 None => self.reaches.push(reached),
             }
         }
-        self.reaches.sort_by_key(|it| (!it.is_beyond, load_of(&it.handler).is_some()));
+        self.sort();
     }
 
     /// Whether calls take more.
@@ -418,26 +373,6 @@ impl Cause {
     }
 }
 
-fn equal(a: f64, b: f64) -> bool {
-    (a - b).abs() < 0.05
-}
-
-fn all_equal(a: &[Changed], b: &[Changed]) -> bool {
-    let mut pairs = a.iter().zip(b);
-    a.len() == b.len()
-        && pairs.all(|(a, b)| a.what == b.what && equal(a.instructions, b.instructions))
-}
-
-/// What changed most first.
-fn by_size(changed: impl Iterator<Item = (String, f64)>) -> Vec<Changed> {
-    let mut all: Vec<Changed> =
-        changed.map(|(what, instructions)| Changed { what, instructions }).collect();
-    all.sort_by(|a, b| {
-        b.instructions.abs().total_cmp(&a.instructions.abs()).then_with(|| a.what.cmp(&b.what))
-    });
-    all
-}
-
 /// The first of `all`, and how many more there are.
 fn most(mut all: Vec<String>) -> Vec<String> {
     let more = all.len().saturating_sub(MOST);
@@ -503,8 +438,5 @@ mod tests {
                         one +14.00 % (100.0 to 114.0), two +14.00 % (100.0 to 114.0), operation of connect +14.00 % (100.0 to 114.0)";
         assert_eq!(one.words(), expected);
         assert_eq!(one.reaches[2].instructions, 28.0);
-        let of_two = one.of_handler("two").words();
-        assert!(of_two.starts_with("two, one take 17.0"), "{of_two}");
-        assert!(of_two.ends_with("; reaches two +14.00 % (100.0 to 114.0), operation of connect +14.00 % (100.0 to 114.0)"), "{of_two}");
     }
 }

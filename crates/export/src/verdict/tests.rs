@@ -1,15 +1,15 @@
 //! What a gate says of operations: of their cost around the handlers, and of budgets on it.
 
-use std::collections::HashMap;
+use profiler_base::error::exit;
+use profiler_load::BuiltinKind;
+use profiler_recording::measure::Losses;
+use profiler_recording::{
+    CallTree, Distribution, DriverCost, HandlerRecording, HistogramLayout, OperationPercentile,
+    Percentile, SeriesPosition,
+};
+use profiler_tests::recording::{drawn, runs};
 
 use super::*;
-use profiler_base::error::exit;
-use profiler_lab::counts::{Calls, Counts, Function};
-use profiler_lab::exact;
-use profiler_lab::plan::CountedHandler;
-use profiler_load::BuiltinKind;
-use profiler_recording::{CallTree, DriverCost, OperationPercentile, Percentile, SeriesPosition};
-use profiler_tests::recording::{drawn, runs};
 
 /// Two boots of 4 v 4 runs in turns: one handler that takes 9 instructions on both sides, and an operation of which the driver
 /// takes 6,972 in the baseline and `more` beyond that in the candidate.
@@ -19,29 +19,29 @@ fn sides(more: f64) -> [Vec<Run>; 2] {
 
 /// The same with these calls and iterations of a handler in each run.
 fn sides_of(more: f64, [of_base, of_candidate]: [(u64, u64); 2]) -> [Vec<Run>; 2] {
-    let counted = |(calls, iterations): (u64, u64)| {
-        let name = "connect_handler".to_owned();
-        let function = Function { address: 1, name, module: Some("d".to_owned()) };
-        let each = vec![(9, calls)];
-        let (entered, ended, own) = (calls, calls, each.clone());
-        let calls = Calls { entered, ended, iterations, own, inclusive: each, ..Calls::default() };
-        Counts {
-            functions: HashMap::from([(1, function)]),
-            calls: HashMap::from([(1, calls)]),
-            ..Counts::default()
+    let counted = |(calls, repeated): (u64, u64)| {
+        let instructions = (calls > 0).then_some(9);
+        HandlerRecording {
+            name: "connect_handler".to_owned(),
+            module: Some("d".to_owned()),
+            by_glob: true,
+            count: calls,
+            sum_ns: 9 * calls,
+            min_ns: instructions,
+            max_ns: instructions,
+            own_instructions: Some(9 * calls),
+            repeated: Some(repeated),
+            ordering: Some(0),
+            losses: Losses { entries: calls, exits: calls, ..Losses::default() },
+            histogram: Distribution::of_durations(&[(9, calls)], &HistogramLayout::of_digits(3)),
+            ..HandlerRecording::default()
         }
-    };
-    let handler = CountedHandler {
-        name: "connect_handler".to_owned(),
-        module: Some("d".to_owned()),
-        by_glob: true,
-        address: 1,
     };
     let run = |boot: u32, order: u32, more: f64, of: (u64, u64)| {
         let mut recording = runs(&[CallTree::default()]).remove(0);
-        let (lines, symbols) = Default::default();
-        let handlers = vec![handler.clone()];
-        exact::fill(&mut recording, &counted(of), handlers, &lines, &symbols).unwrap();
+        recording.handlers.push(counted(of));
+        recording.warn();
+        recording.check().unwrap();
         recording.place = Some(SeriesPosition { boot, order, part: None });
         recording.host.boot_id = Some(format!("boot-{boot}"));
         recording.started += jiff::SignedDuration::from_secs(i64::from(boot * 100 + order));
@@ -85,7 +85,7 @@ fn line<'a>(report: &'a GateReport, figure: &str) -> &'a Line {
 fn an_operation_is_judged_though_no_handler_differs() {
     let same = report(0.0, None);
     assert_eq!((same.outcome, line(&same, "avg").verdict), (Outcome::Pass, Verdict::Pass));
-    assert_eq!(same.headline(), "no handler became slower, of 1");
+    assert_eq!(same.sentence(), "no handler became slower, of 1");
 
     // 0.5 % of 6,972 are 35.
     assert_eq!(report(30.0, None).outcome, Outcome::Pass);
@@ -95,7 +95,7 @@ fn an_operation_is_judged_though_no_handler_differs() {
         slower.lines.iter().filter(|line| line.handler == "connect_handler").collect();
     assert!(of_handler.iter().all(|line| line.verdict == Verdict::Pass), "{of_handler:#?}");
     assert_eq!(
-        slower.headline(),
+        slower.sentence(),
         "no handler became slower, of 1; an operation of connect became slower: the cost lies around the handlers"
     );
     let evidence = &line(&slower, "avg").evidence;
@@ -103,7 +103,7 @@ fn an_operation_is_judged_though_no_handler_differs() {
         evidence.starts_with("+0.86 % (6972.1 instructions to 7032.1 instructions)"),
         "{evidence}"
     );
-    assert!(report(-60.0, None).headline().ends_with("; an operation of connect became faster"));
+    assert!(report(-60.0, None).sentence().ends_with("; an operation of connect became faster"));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_handler_that_fires_more_often_fails_and_one_that_fires_less_is_said() {
     let twice = of(300, 600);
     let expected = (Verdict::Fail, "300 to 600 calls in each of 2 placements, limit +4");
     assert_eq!(words(&twice, "connect_handler", "count"), expected);
-    assert_eq!(twice.headline(), "no handler became slower, 1 called more often, of 1");
+    assert_eq!(twice.sentence(), "no handler became slower, 1 called more often, of 1");
     assert!(crate::gate::text(&twice, None).contains("fail: connect_handler count: 300 to 600"));
     // What an operation puts off may be done after the run.
     for (base, candidate) in [(1_000, 1_001), (60, 64), (1_000, 1_010), (300, 300)] {
@@ -202,7 +202,7 @@ fn operations_are_no_pass_where_no_handler_ran() {
     let none = judged(&none);
     assert_eq!(line(&none, "avg").verdict, Verdict::Pass);
     assert_eq!((none.outcome, none.exit_code), (Outcome::Inconclusive, exit::INCONCLUSIVE));
-    assert_eq!(none.headline(), "no load reached a handler");
+    assert_eq!(none.sentence(), "no load reached a handler");
     // What failed is a failure.
     let mut slower = sides(60.0);
     slower.iter_mut().flatten().for_each(|run| run.recording.handlers.clear());
@@ -266,7 +266,7 @@ fn what_builds_register_is_in_the_verdict() {
     let some = of(|_| (), &rule);
     assert_eq!(some.outcome, Outcome::Pass);
     let headline = "3 of 4 hooks reached, 1 operation; no handler became slower, of 1";
-    assert_eq!(some.headline(), headline);
+    assert_eq!(some.sentence(), headline);
     let strict = Rule { require_reached: true, ..Rule::default() };
     assert_eq!(of(|_| (), &strict).outcome, Outcome::Fail);
     assert_eq!(of(|it| it.unreached.clear(), &strict).outcome, Outcome::Pass);

@@ -10,8 +10,9 @@ use crate::cmd::{data_to_stdout, stdout_width, to_stdout};
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, exit};
 use profiler_export::verdict::GateReport;
-use profiler_export::{gate as export, html, json::indented};
+use profiler_export::{gate as export, html};
 use profiler_recording::Series;
+use profiler_recording::json::indented;
 use profiler_verdict::{Outcome, Run};
 
 type Render = fn(&GateReport) -> Vec<u8>;

@@ -1,3 +1,0 @@
-//! Reports as JSON.
-
-pub use profiler_recording::json::indented;
