@@ -158,7 +158,7 @@ pub struct ListArgs {
     /// Names or globs; a name in the source also finds the compiler's variants of the function. Of hooks:
     /// of a handler or of the place.
     #[arg(value_name = "PATTERN")]
-    pub patterns: Vec<String>,
+    pub patterns: Vec<glob::Pattern>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

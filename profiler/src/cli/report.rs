@@ -38,5 +38,5 @@ pub struct ReportArgs {
     pub run: Option<usize>,
     /// Only these handlers, by name or glob (repeatable).
     #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB")]
-    pub handlers: Vec<String>,
+    pub handlers: Vec<glob::Pattern>,
 }

@@ -19,12 +19,6 @@ use profiler_verdict::{HookReport, Rule, Run};
 
 use output::Outputs;
 
-/// What is judged.
-enum Judged {
-    Recordings(Files),
-    Builds(Files),
-}
-
 /// See the [command line](GateArgs). All outputs are written whatever the outcome, except the new
 /// baseline, which needs a pass.
 ///
@@ -33,12 +27,12 @@ enum Judged {
 /// an output cannot be written.
 pub fn run(args: &GateArgs) -> Result<(), Failure> {
     let rule = rule(args)?;
-    let judged = judged(args, &rule)?;
+    let (files, are_builds) = judged(args, &rule)?;
     let outputs = (!args.builds.plan).then(|| Outputs::open(args)).transpose()?;
     let release = if release_builds(args).is_empty() { read(&args.release)? } else { Vec::new() };
-    let evidence = match judged {
-        Judged::Recordings(files) => Some(of_recordings(&args.sides, &files, rule)?),
-        Judged::Builds(files) => of_builds(args, &files, rule, &release)?,
+    let evidence = match are_builds {
+        true => of_builds(args, &files, rule, &release)?,
+        false => Some(of_recordings(&args.sides, &files, rule)?),
     };
     let Some((outputs, mut evidence)) = outputs.zip(evidence) else { return Ok(()) };
     if !release.is_empty() {
@@ -69,14 +63,15 @@ fn rule(args: &GateArgs) -> Result<Rule, Failure> {
     })
 }
 
-/// What is named by the arguments.
-fn judged(args: &GateArgs, rule: &Rule) -> Result<Judged, Failure> {
+/// What is named by the arguments, and whether that is builds rather than recordings.
+fn judged(args: &GateArgs, rule: &Rule) -> Result<(Files, bool), Failure> {
     let BuildsArgs { old, new, .. } = &args.builds;
     if !old.is_empty() {
-        return Ok(Judged::Builds(Files { base: old.clone(), candidate: new.clone() }));
+        return Ok((Files { base: old.clone(), candidate: new.clone() }, true));
     }
     let files = Files::of(&args.sides, rule.budgets.is_empty())?;
-    match (files.are_builds()?, args.builds.option()) {
+    let are_builds = files.are_builds()?;
+    match (are_builds, args.builds.option()) {
         (false, Some(option)) => bail!(
             USAGE,
             "{option} is for two builds: name .ko files or `run: COMMAND` in place of recordings"
@@ -85,12 +80,11 @@ fn judged(args: &GateArgs, rule: &Rule) -> Result<Judged, Failure> {
             USAGE,
             "the release is a build, and what is judged are recordings: name recordings of the release"
         ),
-        (false, None) => Ok(Judged::Recordings(files)),
         (true, _) if files.base.is_empty() => bail!(
             USAGE,
             "a build is judged beside another: name the baseline's .ko file, --, and the candidate's"
         ),
-        (true, _) => Ok(Judged::Builds(files)),
+        _ => Ok((files, are_builds)),
     }
 }
 

@@ -68,12 +68,6 @@ fn kernel(release: &str, try_backend: TryBackend) -> (tempfile::TempDir, Machine
     write(root, "proc/sys/kernel/osrelease", format!("{release}\n"));
     write(root, "proc/sys/kernel/arch", "x86_64\n");
     write(root, "proc/self/status", "Name:\tprofiler\nCapEff:\t000001ffffffffff\n");
-    write(
-        root,
-        "proc/self/limits",
-        "Limit  Soft Limit  Hard Limit  Units\nMax locked memory  65536  65536  bytes\n",
-    );
-    write(root, "proc/filesystems", "nodev\tproc\nnodev\ttracefs\n");
     write(root, "proc/modules", "driver 65536 0 - Live 0x0000000000000000 (OE)\n");
     write(
         root,
@@ -112,7 +106,6 @@ fn a_good_kernel() {
     let (vmlinux, driver) = btf(true);
     write(root, "sys/kernel/btf/vmlinux", vmlinux);
     write(root, "sys/kernel/btf/driver", driver);
-    write(root, "sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
     let report = look(&machine, Some("driver"));
     assert!(report.can_measure);
     insta::assert_snapshot!("good-module", table(&report, None));
@@ -169,7 +162,6 @@ fn a_process_without_privileges() {
     let root = folder.path();
     write(root, "sys/kernel/btf/vmlinux", btf(true).0);
     write(root, "proc/self/status", "CapEff:\t0000000000000000\n");
-    write(root, "sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
     let report = look(&machine, None);
     assert!(!report.can_measure);
     insta::assert_snapshot!("unprivileged", table(&report, None));

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
 use tracing::warn;
 
 use super::status::Status;
@@ -28,9 +27,6 @@ const LOCK: &str = "serve.lock";
 
 /// Longest request, in bytes.
 const MOST_BYTES: u64 = 4096;
-
-/// How long a client may take to send its request, and to read the answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the daemon may take to answer: probes on hundreds of handlers take a while.
 const PATIENCE_OF_CLIENT: Duration = Duration::from_secs(180);
@@ -129,7 +125,7 @@ impl Lock {
             return Err(unusable(&path)(error));
         }
         let listener = UnixListener::bind(&path).map_err(unusable(&path))?;
-        // Until here the folder's mode keeps others out.
+        // Nobody else can connect; until here the folder's mode keeps others out.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(unusable(&path))?;
         tokio::spawn(serve(listener, questions));
         Ok(())
@@ -145,7 +141,7 @@ impl Drop for Lock {
 async fn serve(listener: UnixListener, questions: mpsc::Sender<Question>) {
     loop {
         match listener.accept().await {
-            // A task each, so that a silent client does not block others. All are root's.
+            // A task each, so that a silent client does not block others.
             Ok((stream, _)) => {
                 let questions = questions.clone();
                 tokio::spawn(async move {
@@ -166,14 +162,10 @@ async fn answer(
     mut stream: tokio::net::UnixStream,
     questions: &mpsc::Sender<Question>,
 ) -> io::Result<()> {
-    let peer = stream.peer_cred()?.uid();
-    if peer != 0 && peer != nix::unistd::geteuid().as_raw() {
-        return Err(io::Error::other(format!("user {peer} is not root")));
-    }
     let (reader, mut writer) = stream.split();
     let mut line = String::new();
     let mut reader = tokio::io::BufReader::new(reader.take(MOST_BYTES));
-    timeout(PATIENCE, reader.read_line(&mut line)).await??;
+    reader.read_line(&mut line).await?;
     let answer = match serde_json::from_str(&line) {
         Err(error) => {
             let message =
@@ -187,7 +179,7 @@ async fn answer(
         }
     };
     let line = serde_json::to_string(&answer)? + "\n";
-    timeout(PATIENCE, writer.write_all(line.as_bytes())).await?
+    writer.write_all(line.as_bytes()).await
 }
 
 /// Asks the daemon whose socket is in `folder`.
@@ -222,7 +214,6 @@ fn converse<T: DeserializeOwned>(
     request: &Request,
 ) -> io::Result<Result<T, Failure>> {
     stream.set_read_timeout(Some(PATIENCE_OF_CLIENT))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all((serde_json::to_string(request)? + "\n").as_bytes())?;
     let mut line = String::new();
     if BufReader::new(stream).read_line(&mut line)? == 0 {

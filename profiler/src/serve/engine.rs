@@ -14,13 +14,12 @@ use super::config::Config;
 use super::control::{Answer, Question, Released, Request};
 use super::costs::Costs;
 use super::modules::Event;
-use super::notify::Notifier;
-use super::own;
 use super::state::{Module, Own, Pushes, State};
 use super::status::Status;
 use super::store::Store;
 use super::system;
 use super::task::{Shared, Task};
+use super::{notify, own};
 use profiler_base::error::{Failure, bail, exit};
 use profiler_kernel::host;
 use profiler_kernel::module::references;
@@ -41,7 +40,6 @@ pub(super) struct Engine {
     tasks: Vec<Task>,
     shared: Shared,
     state: watch::Sender<Arc<State>>,
-    notifier: Notifier,
     /// Pushes to the collector, if there is one.
     pushes: Option<watch::Receiver<Pushes>>,
     next_drain: Instant,
@@ -61,7 +59,6 @@ impl Engine {
         config: Config,
         file: PathBuf,
         store: Store,
-        notifier: Notifier,
         pushes: Option<watch::Receiver<Pushes>>,
     ) -> Self {
         let (now, at) = (Instant::now(), Timestamp::now());
@@ -72,7 +69,6 @@ impl Engine {
         Self {
             file,
             tasks: config.modules.iter().cloned().map(Task::new).collect(),
-            notifier,
             pushes,
             next_drain: now + DRAIN_EVERY,
             next_interval: now + config.interval,
@@ -103,7 +99,7 @@ impl Engine {
         let mut terminate = listen(SignalKind::terminate())?;
         let mut interrupt = listen(SignalKind::interrupt())?;
         self.look_at_all();
-        self.notifier.ready(&self.in_words());
+        notify::ready(&self.in_words());
         let result = loop {
             tokio::select! {
                 () = sleep_until(self.due().into()) => self.on_time(),
@@ -128,17 +124,15 @@ impl Engine {
                     let _ = answer.send(self.answer(&request));
                 }
                 _ = hang_up.recv() => {
-                    self.notifier.reloading();
+                    notify::reloading();
                     self.read_again();
-                    self.notifier.ready(&self.in_words());
+                    notify::ready(&self.in_words());
                 }
                 _ = terminate.recv() => break Ok("SIGTERM"),
                 _ = interrupt.recv() => break Ok("SIGINT"),
             }
         };
-        self.notifier.stopping();
-        // The kernel takes long to remove many probes, and systemd may not wait for that: store first.
-        self.each_task(Task::store_so_far);
+        notify::stopping();
         self.each_task(|task, shared| drop(task.end(shared)));
         self.shared.store.end();
         self.publish();
@@ -173,7 +167,7 @@ impl Engine {
         if drains {
             self.next_drain = Instant::now() + DRAIN_EVERY;
             self.keep_budgets();
-            self.notifier.alive(&self.in_words(), !self.tasks.iter().any(Task::is_failing));
+            notify::alive(&self.in_words(), !self.tasks.iter().any(Task::is_failing));
         }
         self.publish();
     }
@@ -341,7 +335,6 @@ mod tests {
     use super::super::state::{Build, Intervals, MAX_BUILDS, Phase};
     use super::super::task::Stage;
     use super::*;
-    use profiler_recording::Recording;
 
     /// Calls of its first handler.
     fn calls(build: &Build) -> u64 {
@@ -354,7 +347,7 @@ mod tests {
         let folder = folder.join("store");
         config.store = config::Store { folder, max_bytes: 1 << 20, min_free_bytes: 0 };
         let store = Store::open(config.store.clone()).unwrap();
-        Engine::new(config, file, store, Notifier::default(), None)
+        Engine::new(config, file, store, None)
     }
 
     /// One that measures `driver`, whose handler `busy` has so many calls at each drain.
@@ -482,26 +475,6 @@ mod tests {
         let state = engine.states().borrow().clone();
         assert_eq!((state.own.intervals.on_disk, state.own.intervals.lost), (2, 0));
         assert_eq!(calls(&state.builds[0]), 18);
-    }
-
-    /// The kernel may take long to take the probes off, and systemd ends who takes too long.
-    #[test]
-    fn what_is_measured_is_on_disk_before_the_probes_are_off() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut engine = engine_with(folder.path(), &[5, 6, 7]);
-        let on_disk = || {
-            let store = folder.path().join("store/driver-aa");
-            let files = std::fs::read_dir(store).unwrap().map(|file| file.unwrap().path());
-            files.map(|file| Recording::read(&file).unwrap().handlers[0].count).collect::<Vec<_>>()
-        };
-        engine.tasks[0].store_so_far(&mut engine.shared);
-        assert_eq!(on_disk(), [5]);
-        engine.tasks[0].end(&mut engine.shared);
-        assert_eq!(on_disk(), [11]);
-        engine.publish();
-        let state = engine.states().borrow().clone();
-        assert_eq!(calls(&state.builds[0]), 11);
-        assert_eq!((state.own.intervals.on_disk, state.own.intervals.lost), (1, 0));
     }
 
     #[test]

@@ -5,12 +5,12 @@
 //! | `engine` | what happens when: drains, intervals, signals, requests |
 //! | `task` | one module as a state machine |
 //! | `modules` | the kernel's events about modules |
-//! | `attachment`, `account`, `coverage` | the probes on one load of a module, its intervals, its books, and when a handler had probes |
+//! | `attachment`, `account` | the probes on one load of a module, its intervals and its books |
 //! | `store`, `ledger` | completed intervals on disk, and what a kill takes of them |
 //! | `control`, `status` | the local socket, and what it answers |
 //! | [`budget`], `costs` | which handlers cost too much, and what a hit costs |
-//! | [`expose`], [`otlp`] | metrics and recordings over HTTP, pushes to a collector |
-//! | [`rights`], [`notify`], [`logs`], [`own`] | what it may do, systemd, its log, what it takes itself |
+//! | [`expose`], [`otlp`], `message` | metrics and recordings over HTTP, pushes to a collector, and protobuf for both |
+//! | [`rights`], `notify`, [`logs`], [`own`] | what it may do, systemd, its log, what it takes itself |
 //! | [`config`], [`state`] | what the daemon shall do, and all that it knows |
 
 mod account;
@@ -19,13 +19,13 @@ pub mod budget;
 pub mod config;
 pub mod control;
 mod costs;
-mod coverage;
 mod engine;
 pub mod expose;
 mod ledger;
 pub mod logs;
+mod message;
 mod modules;
-pub mod notify;
+mod notify;
 pub mod otlp;
 pub mod own;
 pub mod rights;
@@ -45,7 +45,6 @@ use tracing::info;
 use config::Config;
 use control::Lock;
 use engine::Engine;
-use notify::Notifier;
 use profiler_base::error::{Failure, exit};
 use profiler_recording::Backend;
 use rights::Exec;
@@ -63,7 +62,6 @@ const QUESTIONS: usize = 8;
 pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
     let lock = Lock::take(Path::new(control::FOLDER))?;
     let store = Store::open(config.store.clone())?;
-    let notifier = Notifier::from_env().map_err(system("cannot reach systemd's NOTIFY_SOCKET"))?;
     let listener = config.listen.map(listen).transpose()?;
     for line in rights::drop_rights(exec(&config))? {
         info!("{line}");
@@ -81,7 +79,7 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
         let otlp = config.otlp.clone();
         let (counts, pushes) = watch::channel(Pushes::default());
         let pushes = otlp.is_some().then_some(pushes);
-        let mut engine = Engine::new(config, file, store, notifier, pushes);
+        let mut engine = Engine::new(config, file, store, pushes);
         if let Some(listener) = listener {
             let listener = tokio::net::TcpListener::from_std(listener);
             let listener = listener.map_err(system("cannot listen for scrapes"))?;

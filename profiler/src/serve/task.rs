@@ -299,18 +299,6 @@ impl Task {
         }
     }
 
-    /// Stores the interval so far, to be replaced by the finished one.
-    pub(super) fn store_so_far(&mut self, shared: &mut Shared) {
-        let Stage::Measuring(attachment, _) = &mut self.stage else { return };
-        let drained = shared.drain(attachment, true);
-        let Build { module, id, .. } = &attachment.build;
-        match drained {
-            Ok(()) => shared.store.put_ahead(module, id, &attachment.interval()),
-            // `end` reports what is lost.
-            Err(error) => warn!("module {module} cannot be read: {error}"),
-        }
-    }
-
     /// Takes the probes off, and stores the last interval. Returns the load that was measured, and its last figures; `None` if
     /// nothing was measured.
     pub(super) fn end(&mut self, shared: &mut Shared) -> Option<(u64, Released)> {
@@ -382,12 +370,11 @@ impl Task {
     /// daemon's own time, as a share of a CPU.
     pub(super) fn keep_budget(&mut self, now: Instant, part: f64, shared: &mut Shared) {
         let Stage::Measuring(attachment, _) = &mut self.stage else { return };
-        let (Some((_, budget)), Some(rates)) = (&mut self.budget, attachment.rates_to_decide())
-        else {
-            return;
-        };
-        let rates: Vec<_> = rates.iter().map(|(name, rate)| (name.as_str(), *rate)).collect();
+        let Some((_, budget)) = &mut self.budget else { return };
+        let rates: Vec<(&str, f64)> = attachment.rates().collect();
         let actions = budget.decide(now, &rates, part, shared.config.limit());
+        let mut names = rates.iter().map(|(name, _)| *name);
+        let all_shed = names.all(|name| budget.shed().any(|shed| shed == name));
         let (mut is_done, mut takes_up) = (true, false);
         let module = &self.config.name;
         for action in &actions {
@@ -412,10 +399,8 @@ impl Task {
         if is_done {
             return;
         }
-        let mut names = rates.iter().map(|(name, _)| *name);
-        let all_shed = !takes_up && names.all(|name| budget.shed().any(|shed| shed == name));
         let Some((load, _)) = self.end(shared) else { return };
-        if all_shed {
+        if all_shed && !takes_up {
             // Attaching tries all of them again: not at once.
             self.wait_for_trial(load, now);
         } else {

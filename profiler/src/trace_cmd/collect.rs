@@ -52,10 +52,11 @@ impl Collector {
     /// Takes the next line; only the last one of a text may lack its end.
     pub(super) fn line(&mut self, line: &[u8]) {
         self.lines += 1;
-        let mut parsed = parse(line);
+        let line = String::from_utf8_lossy(line);
+        let mut parsed = parse(&line);
         let is_whole = self.printers.is_empty()
-            || line.ends_with(b"\n")
-            || line.starts_with(b"#")
+            || line.ends_with('\n')
+            || line.starts_with('#')
             || line.trim_ascii().is_empty();
         if !is_whole && matches!(parsed, Line::Faulty(..) | Line::Other) {
             parsed = Line::Faulty("line that is cut off (copy the file again)", None);
@@ -63,11 +64,11 @@ impl Collector {
         match parsed {
             Line::Row(row, time_ns, by) => {
                 self.printers.insert(by);
-                match (time_ns, self.times_ns) {
-                    (None, _) => self.fault("row without a time, so that window and calls/s mean nothing (set funcgraph-abstime)"),
-                    (Some(ns), None) => self.times_ns = Some((ns, ns)),
-                    (Some(ns), Some((first, last))) => {
-                        self.times_ns = Some((first.min(ns), last.max(ns)))
+                match time_ns {
+                    None => self.fault("row without a time, so that window and calls/s mean nothing (set funcgraph-abstime)"),
+                    Some(ns) => {
+                        let (first, last) = self.times_ns.unwrap_or((ns, ns));
+                        self.times_ns = Some((first.min(ns), last.max(ns)));
                     }
                 }
                 self.row(row);
@@ -76,7 +77,7 @@ impl Collector {
                 match count {
                     Some(count) => self.lost_records = self.lost_records.saturating_add(count),
                     None => {
-                        self.fault("place where the tracer lost records, how many is not known")
+                        self.fault("place where the tracer lost records, how many is not known");
                     }
                 }
                 // The next return may be of a call that is not in the text. The kernel checks that, and names the function.

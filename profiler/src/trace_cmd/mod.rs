@@ -127,18 +127,6 @@ fn scan(
     let mut input = BufReader::with_capacity(MAX_LINE, input);
     let (mut line, mut bytes) = (Vec::new(), 0);
     while !collector.faults.contains_key(COMMA) {
-        let buffered = match input.fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            buffered => buffered?,
-        };
-        if let Some(end) = memchr::memchr(b'\n', buffered) {
-            collector.line(&buffered[..=end]);
-            input.consume(end + 1);
-            bytes += end as u64 + 1;
-            progress(bytes);
-            continue;
-        }
-        // It goes on in the next part of the input, or ends without an end.
         line.clear();
         let read = input.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)?;
         if read == 0 {

@@ -20,10 +20,10 @@ use super::super::state::{Build, Module, Phase, State};
 use super::accept::Format;
 use profiler_recording::Series;
 
-/// Connections at a time. For one more, the one that has waited longest for its client gives way.
+/// Connections at a time. For one more, the oldest gives way.
 pub const CONNECTIONS: usize = 64;
-/// Time that a connection has for its client even if others wait for a place.
-const TURN: Duration = Duration::from_millis(100);
+/// Time that a connection has even if others wait for a place.
+const TURN: Duration = Duration::from_millis(500);
 /// Recordings that are being read at a time: they are large. More get 503.
 const RECORDINGS: usize = 4;
 
@@ -36,8 +36,8 @@ const HEAD_TIME: Duration = Duration::from_secs(5);
 const CONNECTION_TIME: Duration = Duration::from_secs(30);
 /// Size of a request's head.
 const HEAD_BYTES: usize = 16 << 10;
-/// Pause after an error of `accept`, such as too many open files, which would repeat at once.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Pause of what would repeat at once: an error of `accept`, such as too many open files, or a look for a place.
+const PAUSE: Duration = Duration::from_millis(10);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const INDEX: &str = "\
@@ -54,52 +54,34 @@ pub async fn serve(listener: TcpListener, state: watch::Receiver<Arc<State>>) {
     let mut connections = Vec::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
+            tokio::time::sleep(PAUSE).await;
             continue;
         };
         make_room(&mut connections).await;
-        let (waiting, seen) = watch::channel(Some((For::Request, Instant::now())));
-        let task = tokio::spawn(connection(stream, Arc::clone(&server), waiting));
-        connections.push((seen, task.abort_handle()));
+        let task = tokio::spawn(connection(stream, Arc::clone(&server)));
+        connections.push((Instant::now(), task.abort_handle()));
     }
 }
-
-/// What a connection waits for its client to do. The first gives way first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum For {
-    Request,
-    Reading,
-}
-
-/// Since when it waits for that; `None` while the answer is made.
-type Waiting = Option<(For, Instant)>;
 
 /// Waits until there is a place. New connections wait in the kernel's queue meanwhile, in order: a client that connects
 /// faster than others keeps none of them out.
-async fn make_room(connections: &mut Vec<(watch::Receiver<Waiting>, AbortHandle)>) {
+async fn make_room(connections: &mut Vec<(Instant, AbortHandle)>) {
     loop {
         connections.retain(|(_, task)| !task.is_finished());
-        if connections.len() < CONNECTIONS {
-            return;
+        match connections.first() {
+            Some((since, oldest)) if connections.len() >= CONNECTIONS => {
+                if since.elapsed() >= TURN {
+                    oldest.abort();
+                }
+            }
+            _ => return,
         }
-        let overdue = connections.iter().filter_map(|(waiting, task)| {
-            let (what, since) = (*waiting.borrow())?;
-            (since.elapsed() >= TURN).then_some((what, since, task))
-        });
-        if let Some((_, _, task)) = overdue.min_by_key(|(what, since, _)| (*what, *since)) {
-            task.abort();
-        }
-        tokio::time::sleep(TURN / 20).await;
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
-async fn connection(stream: TcpStream, server: Arc<Server>, waiting: watch::Sender<Waiting>) {
-    let answer = service_fn(async |request| {
-        waiting.send_replace(None);
-        let answer = server.answer(&request).await;
-        waiting.send_replace(Some((For::Reading, Instant::now())));
-        Ok::<_, Infallible>(answer)
-    });
+async fn connection(stream: TcpStream, server: Arc<Server>) {
+    let answer = service_fn(async |request| Ok::<_, Infallible>(server.answer(&request).await));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
