@@ -27,8 +27,6 @@ pub struct CompletionsArgs {
 
 const MAN_EXAMPLES: &str = "\
 Examples:
-  # read one page now
-  profiler man run | man -l -
   # one file per subcommand, where man looks for them
   profiler man --dir /usr/local/share/man/man1";
 
@@ -36,10 +34,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = MAN_EXAMPLES)]
 pub struct ManArgs {
-    /// The page of this subcommand [default: the program's].
-    #[arg(conflicts_with = "dir")]
-    pub command: Option<String>,
-    /// Write all pages to this folder.
+    /// Write all pages to this folder [default: print the program's].
     #[arg(long)]
     pub dir: Option<PathBuf>,
 }

@@ -4,7 +4,7 @@ mod output;
 
 use std::path::PathBuf;
 
-use super::sides::{Files, check_parameters, is_build, read};
+use super::sides::{self, Files, check_parameters, is_build, read};
 use super::to_stdout;
 use crate::cli::compare::SidesArgs;
 use crate::cli::gate::{BuildsArgs, GateArgs};
@@ -31,8 +31,8 @@ pub fn run(args: &GateArgs) -> Result<(), Failure> {
     let outputs = (!args.builds.plan).then(|| Outputs::open(args)).transpose()?;
     let release = if release_builds(args).is_empty() { read(&args.release)? } else { Vec::new() };
     let evidence = match are_builds {
-        true => of_builds(args, &files, rule, &release)?,
-        false => Some(of_recordings(&args.sides, &files, rule)?),
+        true => of_builds(args, files, rule, &release)?,
+        false => Some(of_recordings(&args.sides, files, rule)?),
     };
     let Some((outputs, mut evidence)) = outputs.zip(evidence) else { return Ok(()) };
     if !release.is_empty() {
@@ -64,13 +64,13 @@ fn rule(args: &GateArgs) -> Result<Rule, Failure> {
 }
 
 /// What is named by the arguments, and whether that is builds rather than recordings.
-fn judged(args: &GateArgs, rule: &Rule) -> Result<(Files, bool), Failure> {
+fn judged<'a>(args: &'a GateArgs, rule: &Rule) -> Result<(Files<'a>, bool), Failure> {
     let BuildsArgs { old, new, .. } = &args.builds;
     if !old.is_empty() {
-        return Ok((Files { base: old.clone(), candidate: new.clone() }, true));
+        return Ok(([old, new], true));
     }
-    let files = Files::of(&args.sides, rule.budgets.is_empty())?;
-    let are_builds = files.are_builds()?;
+    let files = sides::files(&args.sides, rule.budgets.is_empty())?;
+    let are_builds = sides::are_builds(files)?;
     match (are_builds, args.builds.option()) {
         (false, Some(option)) => bail!(
             USAGE,
@@ -80,7 +80,7 @@ fn judged(args: &GateArgs, rule: &Rule) -> Result<(Files, bool), Failure> {
             USAGE,
             "the release is a build, and what is judged are recordings: name recordings of the release"
         ),
-        (true, _) if files.base.is_empty() => bail!(
+        (true, _) if files[0].is_empty() => bail!(
             USAGE,
             "a build is judged beside another: name the baseline's .ko file, --, and the candidate's"
         ),
@@ -94,14 +94,14 @@ fn release_builds(args: &GateArgs) -> &[PathBuf] {
 }
 
 /// Reads recordings.
-fn of_recordings(args: &SidesArgs, files: &Files, rule: Rule) -> Result<Evidence, Failure> {
-    let (base, candidate) = files.read()?;
+fn of_recordings(args: &SidesArgs, files: Files<'_>, rule: Rule) -> Result<Evidence, Failure> {
+    let runs = sides::read_sides(files)?;
     let [old, new] =
-        [&base, &candidate].map(|runs| runs.iter().map(|run| &run.recording).collect::<Vec<_>>());
+        runs.each_ref().map(|runs| runs.iter().map(|run| &run.recording).collect::<Vec<_>>());
     // Of several kernels each has its own.
     let registered = HookReport::of(&old, &new, &rule, &|_| true, &|_| None)
         .filter(|registered| !registered.is_same() || rule.require_reached);
-    Ok(Evidence { registered, ..of_runs(args, [base, candidate], rule) })
+    Ok(Evidence { registered, ..of_runs(args, runs, rule) })
 }
 
 /// What is known of recordings by themselves.
@@ -113,7 +113,7 @@ fn of_runs(args: &SidesArgs, runs: [Vec<Run>; 2], rule: Rule) -> Evidence {
 /// Measures two builds, which recordings of the `release` may be beside; `None` if what that takes was printed alone.
 fn of_builds(
     args: &GateArgs,
-    files: &Files,
+    files: Files<'_>,
     rule: Rule,
     release: &[Run],
 ) -> Result<Option<Evidence>, Failure> {
@@ -137,9 +137,9 @@ fn of_builds(
     planned.measure(rule, &mut progress).map(Some)
 }
 
-fn options(args: &GateArgs, files: &Files) -> Result<Options, Failure> {
+fn options(args: &GateArgs, files: Files<'_>) -> Result<Options, Failure> {
     let BuildsArgs { guests, module_params, baseline_params, candidate_params, .. } = &args.builds;
-    let given = lab::Options::given([&files.base, &files.candidate], guests)?;
+    let given = lab::Options::given(files, guests)?;
     let lab = lab::Options { kernels: args.builds.kernel.clone(), ..given };
     check_parameters(&lab, module_params, [baseline_params, candidate_params])?;
     let release = Subject::all(release_builds(args), &guests.agent.agent_file)?;

@@ -29,9 +29,6 @@ const AGE: Duration = Duration::from_secs(9);
 /// Shortest time over which calls per second are computed.
 const SHORTEST_RATE: Duration = Duration::from_secs(5);
 
-/// A wall clock that differs from the monotonic one by more than this was stepped.
-const STEP: SignedDuration = SignedDuration::from_secs(1);
-
 /// The probes on one load of a module.
 pub(super) struct Attachment {
     session: Box<dyn Session>,
@@ -364,15 +361,6 @@ impl Attachment {
         }
         let ended =
             Timestamp::now() - SignedDuration::try_from(self.until.elapsed()).unwrap_or_default();
-        if let Some(stepped) =
-            stepped(self.started, ended, self.until.saturating_duration_since(self.began))
-        {
-            warn!(
-                "the wall clock was stepped by {stepped:#} during an interval of {}: its length is right, its \
-                 start is as the clock was then",
-                self.build.module
-            );
-        }
         (self.started, self.began) = (ended, self.until);
         interval
     }
@@ -454,13 +442,6 @@ impl Handler {
 /// A handler of a module that had no probes, because of the budget.
 fn shed_one(module: &str, name: &str) -> LeftOut {
     LeftOut { name: name.to_owned(), module: Some(module.to_owned()), reason: SHED.to_owned() }
-}
-
-/// By how much the wall clock was stepped in an interval of this length by the monotonic clock, if it was.
-fn stepped(started: Timestamp, ended: Timestamp, length: Duration) -> Option<SignedDuration> {
-    let length = SignedDuration::try_from(length).unwrap_or_default();
-    let stepped = ended.duration_since(started) - length;
-    (stepped.abs() > STEP).then_some(stepped)
 }
 
 /// Its build id, else its `srcversion`, else nothing.
@@ -737,13 +718,6 @@ pub(super) mod tests {
 
     #[test]
     fn a_step_of_the_wall_clock_is_no_time() {
-        let start: Timestamp = "2026-11-23T00:00:00Z".parse().unwrap();
-        let minute = Duration::from_secs(60);
-        let after = |seconds: i64| start + SignedDuration::from_secs(seconds);
-        let step = |seconds| stepped(start, after(seconds), minute).map(|step| step.as_secs());
-        assert_eq!([59, 60, 61].map(step), [None; 3], "clocks are slewed, and rounded");
-        assert_eq!(step(3660), Some(3600));
-        assert_eq!(step(-3540), Some(-3600));
         // The interval after a step has the length of the monotonic clock, and the next begins where it ended.
         let mut attached = attachment("aa", drains(&[5, 6], 9));
         attached.started -= SignedDuration::from_hours(1);

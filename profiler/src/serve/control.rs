@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
@@ -80,25 +80,17 @@ fn unusable(path: &Path) -> impl Fn(io::Error) -> Failure {
     }
 }
 
-/// The lock that only one daemon holds; the kernel releases it when the process ends.
-#[derive(Debug)]
-pub(super) struct Lock {
-    _file: Flock<fs::File>,
-    folder: PathBuf,
-}
-
-impl Lock {
-    /// Takes it.
-    ///
-    /// # Errors
-    /// If another daemon has it, or others than root could change the folder.
-    pub(super) fn take(folder: &Path) -> Result<Self, Failure> {
-        make_private(folder).map_err(unusable(folder))?;
-        let path = folder.join(LOCK);
-        let mut options = fs::OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).open(&path);
-        let locked = Flock::lock(file.map_err(unusable(&path))?, FlockArg::LockExclusiveNonblock);
-        let mut file = locked.map_err(|(file, _)| {
+/// Takes the lock that only one daemon holds; the kernel releases it when the process ends.
+///
+/// # Errors
+/// If another daemon has it, or others than root could change the folder.
+pub(super) fn lock(folder: &Path) -> Result<Flock<fs::File>, Failure> {
+    make_private(folder).map_err(unusable(folder))?;
+    let path = folder.join(LOCK);
+    let mut options = fs::OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false).open(&path);
+    let locked = Flock::lock(file.map_err(unusable(&path))?, FlockArg::LockExclusiveNonblock);
+    let mut file = locked.map_err(|(file, _)| {
             let mut owner = String::new();
             let _ = file.take(20).read_to_string(&mut owner);
             let owner = owner.trim();
@@ -107,35 +99,28 @@ impl Lock {
             );
             Failure::new(exit::CANNOT_MEASURE, text)
         })?;
-        file.set_len(0).map_err(unusable(&path))?;
-        writeln!(file, "{}", std::process::id()).map_err(unusable(&path))?;
-        Ok(Self { _file: file, folder: folder.to_owned() })
-    }
-
-    /// Answers requests from now on. To be called within a runtime.
-    ///
-    /// # Errors
-    /// If the socket cannot be made.
-    pub(super) fn listen(&self, questions: mpsc::Sender<Question>) -> Result<(), Failure> {
-        let path = self.folder.join(SOCKET);
-        // A killed daemon leaves its socket; we hold the lock.
-        if let Err(error) = fs::remove_file(&path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            return Err(unusable(&path)(error));
-        }
-        let listener = UnixListener::bind(&path).map_err(unusable(&path))?;
-        // Nobody else can connect; until here the folder's mode keeps others out.
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(unusable(&path))?;
-        tokio::spawn(serve(listener, questions));
-        Ok(())
-    }
+    file.set_len(0).map_err(unusable(&path))?;
+    writeln!(file, "{}", std::process::id()).map_err(unusable(&path))?;
+    Ok(file)
 }
 
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(self.folder.join(SOCKET));
+/// Answers requests from now on. To be called within a runtime, with the lock.
+///
+/// # Errors
+/// If the socket cannot be made.
+pub(super) fn listen(folder: &Path, questions: mpsc::Sender<Question>) -> Result<(), Failure> {
+    let path = folder.join(SOCKET);
+    // An earlier daemon leaves its socket.
+    if let Err(error) = fs::remove_file(&path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(unusable(&path)(error));
     }
+    let listener = UnixListener::bind(&path).map_err(unusable(&path))?;
+    // Nobody else can connect; until here the folder's mode keeps others out.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(unusable(&path))?;
+    tokio::spawn(serve(listener, questions));
+    Ok(())
 }
 
 async fn serve(listener: UnixListener, questions: mpsc::Sender<Question>) {
@@ -230,14 +215,14 @@ mod tests {
     fn a_second_daemon_is_refused_and_named() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("run");
-        let lock = Lock::take(&folder).unwrap();
-        let error = Lock::take(&folder).unwrap_err().to_string();
+        let held = lock(&folder).unwrap();
+        let error = lock(&folder).unwrap_err().to_string();
         assert!(
             error.contains(&format!("runs already (process {})", std::process::id())),
             "{error}"
         );
-        drop(lock);
-        Lock::take(&folder).unwrap();
+        drop(held);
+        lock(&folder).unwrap();
     }
 
     #[test]
@@ -249,9 +234,9 @@ mod tests {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.unwrap();
-        let lock = Lock::take(&folder).unwrap();
+        let _lock = lock(&folder).unwrap();
         let (sender, mut questions) = mpsc::channel(1);
-        runtime.block_on(async { lock.listen(sender) }).unwrap();
+        runtime.block_on(async { listen(&folder, sender) }).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&folder.join(SOCKET))), (0o700, 0o600));
         runtime.spawn(async move {
@@ -276,7 +261,7 @@ mod tests {
             assert!(line.is_empty() || line.contains("does not know this request"), "{line}");
         }
         assert!(release("again").is_ok());
-        drop(lock);
+        drop(runtime);
         assert_eq!(asked(), Err(exit::NO_TARGET));
     }
 }

@@ -27,9 +27,6 @@ use profiler_kernel::module::references;
 /// Longest time between two drains, in which no CPU can fill the kernel's 32-bit counters. The budget is decided as often.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
 
-/// Minimum interval between drains triggered by status requests. A client that asks less often gets all calls that had ended by then.
-const DRAIN_FOR_STATUS: Duration = Duration::from_millis(500);
-
 /// How long the kernel may hold a module after its probes are off.
 const MODULE_RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -44,13 +41,11 @@ pub(super) struct Engine {
     pushes: Option<watch::Receiver<Pushes>>,
     next_drain: Instant,
     next_interval: Instant,
-    /// When a request for the status last drained.
-    last_asked: Option<Instant>,
-    /// CPU time of drains and intervals, for the budget. Excludes status requests, so that a client cannot trigger shedding,
-    /// and attaching, which shedding does not save.
+    /// CPU time of drains and intervals since the budget was decided. Excludes status requests, so that a client cannot trigger
+    /// shedding, and attaching, which shedding does not save.
     measuring_ns: u64,
-    /// When the budget was decided last, and `measuring_ns` then.
-    decided: (Instant, u64),
+    /// When the budget was decided last.
+    decided: Instant,
 }
 
 impl Engine {
@@ -72,9 +67,8 @@ impl Engine {
             pushes,
             next_drain: now + DRAIN_EVERY,
             next_interval: now + config.interval,
-            last_asked: None,
             measuring_ns: 0,
-            decided: (now, 0),
+            decided: now,
             shared: Shared { config, host: host::collect(), costs: Costs::default(), store, own },
             state,
         }
@@ -180,9 +174,9 @@ impl Engine {
     /// Applies the budget. Each handler, measured or shed, bears an equal part of the daemon's time for measuring.
     fn keep_budgets(&mut self) {
         let now = Instant::now();
-        let (before, taken_before) = std::mem::replace(&mut self.decided, (now, self.measuring_ns));
+        let before = std::mem::replace(&mut self.decided, now);
         let elapsed = now.saturating_duration_since(before).max(Duration::from_millis(1));
-        let taken = Duration::from_nanos(self.measuring_ns.saturating_sub(taken_before));
+        let taken = Duration::from_nanos(std::mem::take(&mut self.measuring_ns));
         let handlers: usize = self.tasks.iter().map(Task::budgeted).sum();
         let part = taken.div_duration_f64(elapsed) / handlers.max(1) as f64;
         self.each_task(|task, shared| task.keep_budget(now, part, shared));
@@ -216,11 +210,8 @@ impl Engine {
 
     fn answer(&mut self, request: &Request) -> Result<Answer, Failure> {
         let (Request::Release(module) | Request::Resume(module)) = request else {
-            if self.last_asked.is_none_or(|last| last.elapsed() >= DRAIN_FOR_STATUS) {
-                self.drain_all(false);
-                self.publish();
-                self.last_asked = Some(Instant::now());
-            }
+            self.drain_all(false);
+            self.publish();
             return Ok(Answer::Status(Status::of(&self.state.borrow())));
         };
         let Some(at) = self.index(&module.replace('-', "_")) else {
@@ -478,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_right_after_a_drain_gets_the_calls_since_then() {
+    fn who_asks_gets_the_calls_since_the_last_drain() {
         let folder = tempfile::tempdir().unwrap();
         let mut engine = engine_with(folder.path(), &[5, 6, 7]);
         engine.drain_all(false);
@@ -487,8 +478,6 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(calls(&mut engine), 11);
-        assert_eq!(calls(&mut engine), 11, "no second drain at once");
-        engine.last_asked = engine.last_asked.map(|last| last - DRAIN_FOR_STATUS);
         assert_eq!(calls(&mut engine), 18);
     }
 
@@ -548,7 +537,6 @@ mod tests {
         spin();
         engine.next_drain = Instant::now();
         engine.on_time();
-        assert!(engine.measuring_ns > 0);
         engine.keep_budgets();
         assert_eq!((engine.shared.own.shed, engine.tasks[0].phase()), (0, Phase::Measuring));
         // The time of measuring does.

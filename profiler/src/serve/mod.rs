@@ -43,7 +43,6 @@ use tokio::sync::{mpsc, watch};
 use tracing::info;
 
 use config::Config;
-use control::Lock;
 use engine::Engine;
 use profiler_base::error::{Failure, exit};
 use profiler_recording::Backend;
@@ -60,7 +59,8 @@ const QUESTIONS: usize = 8;
 /// # Errors
 /// If it cannot start or go on. What was measured until then is stored.
 pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
-    let lock = Lock::take(Path::new(control::FOLDER))?;
+    let folder = Path::new(control::FOLDER);
+    let _lock = control::lock(folder)?;
     let store = Store::open(config.store.clone())?;
     let listener = config.listen.map(listen).transpose()?;
     for line in rights::drop_rights(exec(&config))? {
@@ -75,7 +75,7 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
     let ended = runtime.block_on(async {
         let events = modules::events().map_err(system("cannot listen to the kernel's events"))?;
         let (sender, questions) = mpsc::channel(QUESTIONS);
-        lock.listen(sender)?;
+        control::listen(folder, sender)?;
         let otlp = config.otlp.clone();
         let (counts, pushes) = watch::channel(Pushes::default());
         let pushes = otlp.is_some().then_some(pushes);

@@ -120,7 +120,7 @@ impl Store {
 
     /// Notes on disk what would be lost with this process: the intervals that wait, and `under_way` more, which are being
     /// written to the file of the last number.
-    fn note(&mut self, under_way: u64) {
+    fn note(&self, under_way: u64) {
         let waiting = self.intervals().waiting + under_way;
         self.ledger.write(Entry { closed: self.last, waiting, under_way });
     }

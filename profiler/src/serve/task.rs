@@ -277,8 +277,11 @@ impl Task {
     /// Drains, and ends the interval if it `closes`.
     pub(super) fn drain(&mut self, closes: bool, shared: &mut Shared) {
         let Stage::Measuring(attachment, failing) = &mut self.stage else { return };
-        let Err(error) = shared.drain(attachment, closes) else {
+        let began = Instant::now();
+        let Err(error) = attachment.drain(closes) else {
             *failing = None;
+            shared.own.drains += 1;
+            shared.own.drain_ns += nanoseconds(began.elapsed());
             if closes {
                 let interval = attachment.close();
                 let Build { module, id, .. } = &attachment.build;
@@ -422,16 +425,6 @@ impl Task {
             let shed = budget.shed().map(|name| (name.to_owned(), NotMeasured::Shed));
             build.not_measured.extend(shed);
         }
-    }
-}
-
-impl Shared {
-    fn drain(&mut self, attachment: &mut Attachment, fully: bool) -> Result<(), ProbeError> {
-        let began = Instant::now();
-        attachment.drain(fully)?;
-        self.own.drains += 1;
-        self.own.drain_ns += nanoseconds(began.elapsed());
-        Ok(())
     }
 }
 

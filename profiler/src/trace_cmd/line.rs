@@ -44,8 +44,6 @@ pub(super) enum Line<'a> {
     Row(Row<'a>, Option<u64>, &'static str),
     /// Lost records, with their number if it is known.
     Lost(Option<u64>),
-    /// The number of CPUs in a report's head.
-    Cpus(u32),
     /// A function_graph line that cannot be used, and the function of a call if at least that can be read.
     Faulty(Fault, Option<&'a str>),
     /// Anything else: headers, comments, other events.
@@ -88,9 +86,6 @@ pub(super) fn parse(line: &str) -> Line<'_> {
 
 /// A line that is about the trace.
 fn about_the_trace(line: &str) -> Option<Line<'_>> {
-    if let Some(cpus) = line.strip_prefix("cpus=") {
-        return cpus.parse().ok().map(Line::Cpus);
-    }
     if let Some(counts) = line.strip_prefix("# entries-in-buffer/entries-written: ") {
         let (kept, written) = counts.split_once(' ')?.0.split_once('/')?;
         let lost: u64 = written.parse::<u64>().ok()?.checked_sub(kept.parse().ok()?)?;
@@ -205,9 +200,9 @@ fn row<'a>(
 
 /// Splits `text` after the function's name, and its module if there is one.
 fn name(text: &str) -> Option<(&str, &str)> {
-    let mut end = text.find(ends_a_name).unwrap_or(text.len());
+    let mut end = symbol_len(text);
     if let Some(module) = text[end..].strip_prefix(" [")
-        && let Some(length @ 1..) = module.find(ends_a_name)
+        && let length @ 1.. = symbol_len(module)
         && module[length..].starts_with(']')
     {
         end += length + 3;
@@ -215,10 +210,17 @@ fn name(text: &str) -> Option<(&str, &str)> {
     (1..=MAX_NAME).contains(&end).then(|| text.split_at(end))
 }
 
-/// Whether it ends a symbol in a trace, or does not print.
-fn ends_a_name(c: char) -> bool {
-    !c.is_ascii_graphic()
-        || matches!(c, '(' | ')' | '{' | '}' | '[' | ']' | ';' | ',' | '|' | '/' | '"' | '`')
+fn symbol_len(text: &str) -> usize {
+    text.bytes().position(ends_a_name).unwrap_or(text.len())
+}
+
+/// Whether a byte ends a symbol in a trace, or does not print.
+fn ends_a_name(byte: u8) -> bool {
+    !byte.is_ascii_graphic()
+        || matches!(
+            byte,
+            b'(' | b')' | b'{' | b'}' | b'[' | b']' | b';' | b',' | b'|' | b'/' | b'"' | b'`'
+        )
 }
 
 /// The nanoseconds of `[MARK] NUMBER us`, where the mark is the tracer's for long calls; `None` if there is only blank.
@@ -280,13 +282,17 @@ fn task(head: &str) -> Option<Owner> {
 /// The first word, and what stands behind it.
 fn first_word(text: &str) -> (&str, &str) {
     let text = text.trim_ascii_start();
-    text.split_at(text.find(' ').unwrap_or(text.len()))
+    text.split_at(text.bytes().position(is_space).unwrap_or(text.len()))
 }
 
 /// What stands before the last word, and that.
 fn last_word(text: &str) -> (&str, &str) {
     let text = text.trim_ascii_end();
-    text.split_at(text.rfind(' ').map_or(0, |space| space + 1))
+    text.split_at(text.bytes().rposition(is_space).map_or(0, |space| space + 1))
+}
+
+fn is_space(byte: u8) -> bool {
+    byte == b' '
 }
 
 #[cfg(test)]
@@ -512,8 +518,7 @@ mod tests {
     #[test]
     fn lines_around() {
         let table = [
-            ("cpus=8", Line::Cpus(8)),
-            ("cpus=many", Line::Other),
+            ("cpus=8", Line::Other),
             ("CPU:3 [LOST 17 EVENTS]", Line::Lost(Some(17))),
             ("CPU:3 [LOST EVENTS]", Line::Lost(None)),
             ("CPU:3 [17 EVENTS DROPPED]", Line::Lost(Some(17))),

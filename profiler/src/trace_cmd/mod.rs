@@ -18,7 +18,6 @@ use profiler_base::stats::at_rank;
 use profiler_base::terminal::clean;
 use profiler_base::text::plural;
 use profiler_export::{cell::full_name, grid};
-use profiler_kernel::host::HostFacts;
 use profiler_kernel::module::ModuleFacts;
 use profiler_recording::warning::{Warning, WarningRecord};
 use profiler_recording::{
@@ -155,7 +154,6 @@ fn recording(of: &Collector, functions: &[Function]) -> Recording {
     Recording {
         imported: Some(of.printers.iter().copied().collect::<Vec<_>>().join(" and ")),
         window_ns: Some(last_ns - first_ns).filter(|ns| *ns > 0).unwrap_or(NO_WINDOW_NS),
-        host: HostFacts { cpus_online: of.cpus, ..HostFacts::default() },
         modules: modules.map(|name| ModuleFacts { name, ..ModuleFacts::default() }).collect(),
         ..Recording::new(started, Clock::Wall, Meter::Probes, HistogramLayout::of_digits(3))
     }
