@@ -191,7 +191,7 @@ impl Engine {
         }
         if closes {
             // No further interval of a build that is gone would write these.
-            self.shared.store.write_pending();
+            let _ = self.shared.store.write_pending();
             let (now, every) = (Instant::now(), self.shared.config.interval);
             // After the machine slept there is one interval, not one for each that was missed.
             let next = self.next_interval + every;
@@ -230,23 +230,9 @@ impl Engine {
         Ok(Answer::Released(Released { references, ..released }))
     }
 
-    /// Keeps intervals where `config` has them.
-    fn store_as(&mut self, config: &Config) -> Result<(), Failure> {
-        let Shared { store, config: old, .. } = &mut self.shared;
-        if config.store.folder != old.store.folder {
-            let before = std::mem::replace(store, Store::open(config.store.clone())?);
-            store.take_over(before);
-        } else if config.store != old.store {
-            // A second store in the same folder would count what this one holds in memory as lost.
-            store.set_bounds(config.store.clone());
-        }
-        Ok(())
-    }
-
     /// Reads the configuration again. Modules whose entry stays the same keep their probes and counts.
     fn read_again(&mut self) {
-        let read = Config::read(&self.file);
-        let config = match read.and_then(|config| self.store_as(&config).map(|()| config)) {
+        let config = match Config::read(&self.file) {
             Ok(config) => config,
             Err(error) => {
                 error!("{error}: the configuration stays as it was");
@@ -254,9 +240,13 @@ impl Engine {
             }
         };
         let old = &self.shared.config;
-        if config.listen != old.listen || config.otlp != old.otlp {
-            warn!("`listen` and `otlp` are read when the daemon starts: restart it for these");
+        let is_elsewhere = config.store.folder != old.store.folder;
+        if config.listen != old.listen || config.otlp != old.otlp || is_elsewhere {
+            warn!(
+                "`listen`, `otlp` and the store's `folder` are read when the daemon starts: restart it for these"
+            );
         }
+        self.shared.store.set_bounds(config.store.max_bytes, config.store.min_free_bytes);
         let kept = config.precision == self.shared.config.precision;
         let mut old = std::mem::take(&mut self.tasks);
         for module in &config.modules {
@@ -373,10 +363,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut engine = engine_with(folder.path(), &[5, 6]);
         let with = |engine: &mut Engine, min_free_bytes| {
-            let store = config::Store { min_free_bytes, ..engine.shared.config.store.clone() };
-            let config = Config { store, ..engine.shared.config.clone() };
-            engine.store_as(&config).unwrap();
-            engine.shared.config = config;
+            engine.shared.store.set_bounds(1 << 20, min_free_bytes);
         };
         with(&mut engine, 1 << 60);
         engine.drain_all(true);

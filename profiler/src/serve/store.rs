@@ -118,16 +118,17 @@ impl Store {
         error!("lost {lost} interval{} {which}: {why}", plural(lost));
     }
 
-    /// Notes on disk what would be lost with this process: the intervals that wait, and `under_way` more, which are being
-    /// written to the file of the last number.
+    /// Notes on disk what would be lost with this process: the intervals that wait, of which `under_way` are being written to the
+    /// file of the last number.
     fn note(&self, under_way: u64) {
-        let waiting = self.intervals().waiting + under_way;
+        let waiting = self.intervals().waiting;
         self.ledger.write(Entry { closed: self.last, waiting, under_way });
     }
 
-    /// Goes on in the same folder with other bounds.
-    pub(super) fn set_bounds(&mut self, config: config::Store) {
-        (self.config, self.is_full) = (config, false);
+    /// Goes on with other bounds.
+    pub(super) fn set_bounds(&mut self, max_bytes: u64, min_free_bytes: u64) {
+        (self.config.max_bytes, self.config.min_free_bytes) = (max_bytes, min_free_bytes);
+        self.is_full = false;
     }
 
     /// Counts a file that was there before.
@@ -154,22 +155,6 @@ impl Store {
         Intervals { on_disk: self.files.len() as u64, waiting, ..self.counts }
     }
 
-    /// Takes over what waits for another folder.
-    pub(super) fn take_over(&mut self, mut other: Self) {
-        let pending = std::mem::take(&mut other.pending);
-        // Nothing of these can be lost there any more.
-        other.note(0);
-        self.counts.removed = other.counts.removed;
-        self.counts.lost += other.counts.lost;
-        for mut pending in pending {
-            // As many numbers as intervals: the ledger never has more that wait than were closed.
-            self.last += pending.intervals;
-            pending.number = self.last;
-            self.pending.push(pending);
-        }
-        self.note(0);
-    }
-
     /// Writes a completed interval of a build, with those before it that could not be written.
     pub(super) fn put(&mut self, module: &str, build: &str, interval: Recording) {
         let build = folder_name(module, build);
@@ -187,31 +172,14 @@ impl Store {
                 ),
             }
         }
-        self.note(new.intervals);
-        let build = new.build.clone();
-        match self.write_or_keep(new) {
-            Ok(()) => self.write_pending(),
-            Err(error) => {
-                warn!(
-                    "an interval of {build} could not be written, and is kept in memory: {error}"
-                );
-                self.bound_pending();
-                self.note(0);
-            }
+        let (build, intervals) = (new.build.clone(), new.intervals);
+        self.pending.push(new);
+        self.note(intervals);
+        if let Err(error) = self.write_pending() {
+            warn!("an interval of {build} could not be written, and is kept in memory: {error}");
+            self.bound_pending();
+            self.note(0);
         }
-    }
-
-    /// Writes a sum of intervals, or has it wait.
-    fn write_or_keep(&mut self, sum: Pending) -> Result<(), String> {
-        let written = self.write(&sum.build, &sum.sum, sum.number);
-        match &written {
-            Ok(()) if sum.intervals > 1 => {
-                info!("{} intervals of {} are on disk, as one", sum.intervals, sum.build);
-            }
-            Ok(()) => {}
-            Err(_) => self.pending.push(sum),
-        }
-        written
     }
 
     /// Drops the oldest sums where more wait than memory is meant for.
@@ -225,17 +193,30 @@ impl Store {
     }
 
     /// Writes what waits, including builds that are no longer measured.
-    pub(super) fn write_pending(&mut self) {
+    ///
+    /// # Errors
+    /// Why the last one still waits.
+    pub(super) fn write_pending(&mut self) -> Result<(), String> {
+        let mut last = Ok(());
         for pending in std::mem::take(&mut self.pending) {
-            // What cannot be written still waits.
-            let _ = self.write_or_keep(pending);
+            let Pending { build, sum, intervals, number } = &pending;
+            last = self.write(build, sum, *number);
+            match &last {
+                Ok(()) if *intervals > 1 => {
+                    info!("{intervals} intervals of {build} are on disk, as one")
+                }
+                Ok(()) => {}
+                Err(_) => self.pending.push(pending),
+            }
         }
         self.note(0);
+        last
     }
 
-    /// The daemon ends: logs what cannot be written, which is lost.
+    /// The daemon ends: logs what is lost.
     pub(super) fn end(&mut self) {
-        self.write_pending();
+        // What cannot be written is lost.
+        let _ = self.write_pending();
         for Pending { build, intervals, .. } in std::mem::take(&mut self.pending) {
             self.lose(intervals, &format!("of {build}"), "it could not be written");
         }
@@ -488,22 +469,6 @@ mod tests {
         store.end();
         let Intervals { waiting, lost, .. } = store.intervals();
         assert_eq!((waiting, lost), (0, 1), "what cannot be written in the end is lost");
-    }
-
-    #[test]
-    fn what_waits_is_known_by_the_next_daemon_also_from_another_folder() {
-        let folder = folder();
-        let [one, other] = ["one", "other"].map(|name| full(&folder.path().join(name)));
-        for config in [&one, &other] {
-            fs::create_dir(config.folder.parent().unwrap()).unwrap();
-        }
-        let mut store = Store::open(one).unwrap();
-        (1..=3).for_each(|n| store.put("driver", "aa", interval(10, n)));
-        let mut next = Store::open(other.clone()).unwrap();
-        next.take_over(store);
-        // Killed.
-        drop(next);
-        assert_eq!(Store::open(other).unwrap().intervals().lost, 3);
     }
 
     fn full(folder: &Path) -> config::Store {
