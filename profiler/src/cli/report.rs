@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::by_name;
 use profiler_export::{Format, Unit};
+
+use super::by_name;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,12 +1,13 @@
 //! `profiler compare`: what differs between two sets of runs.
 
-use super::{data_to_stdout, save, sides, stdout_width, to_stdout};
-use crate::cli::compare::{CompareArgs, Format};
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, exit};
 use profiler_export::verdict::CompareReport;
 use profiler_export::{compare, json::indented};
 use profiler_verdict::Sides;
+
+use super::{data_to_stdout, save, sides, stdout_width, to_stdout};
+use crate::cli::compare::{CompareArgs, Format};
 
 /// See the [command line](CompareArgs).
 ///

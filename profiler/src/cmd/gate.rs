@@ -4,10 +4,6 @@ mod output;
 
 use std::path::PathBuf;
 
-use super::sides::{self, Files, check_parameters, is_build, read};
-use super::to_stdout;
-use crate::cli::compare::SidesArgs;
-use crate::cli::gate::{BuildsArgs, GateArgs};
 use profiler_base::error::{Failure, bail};
 use profiler_base::progress::Progress;
 use profiler_export::gate::conclusion;
@@ -17,6 +13,10 @@ use profiler_lab::gate::{Options, Planned};
 use profiler_lab::subject::Subject;
 use profiler_verdict::{HookReport, Rule, Run};
 
+use super::sides::{self, Files, check_parameters, is_build, read};
+use super::to_stdout;
+use crate::cli::compare::SidesArgs;
+use crate::cli::gate::{BuildsArgs, GateArgs};
 use output::Outputs;
 
 /// See the [command line](GateArgs). All outputs are written whatever the outcome, except the new

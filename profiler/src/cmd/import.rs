@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::{data_to_stdout, stdout_width};
-use crate::cli::TraceCmdArgs;
-use crate::trace_cmd::Import;
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::Failure;
 use profiler_base::progress::Progress;
 use profiler_export::{Unit, table};
+
+use super::{data_to_stdout, stdout_width};
+use crate::cli::TraceCmdArgs;
+use crate::trace_cmd::Import;
 
 /// Prints the table and the percentiles of a file of function_graph text, and writes its recording.
 ///

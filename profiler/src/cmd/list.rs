@@ -4,8 +4,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::show;
-use crate::cli::ListArgs;
 use profiler_base::error::{Failure, exit};
 use profiler_base::progress::Progress;
 use profiler_export::list::{self, BpfFunction};
@@ -15,6 +13,9 @@ use profiler_lab as lab;
 use profiler_lab::agent::Agent;
 use profiler_lab::subject::{Subject, agent_beside};
 use profiler_probe::resolve_programs;
+
+use super::show;
+use crate::cli::ListArgs;
 
 /// Prints the functions that match.
 ///

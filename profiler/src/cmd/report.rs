@@ -3,12 +3,13 @@
 use std::io::Write;
 use std::path::Path;
 
-use crate::cli::report::ReportArgs;
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, bail, exit};
 use profiler_base::terminal::write;
 use profiler_export::Format;
 use profiler_recording::Series;
+
+use crate::cli::report::ReportArgs;
 
 /// Writes the report to `out`, fitted to a terminal of `width` columns, or atomically to the file of `--output`.
 ///

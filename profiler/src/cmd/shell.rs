@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use super::data_to_stdout;
-use crate::cli::shell::{CompletionsArgs, ManArgs, completions as script, man_pages};
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, exit};
+
+use super::data_to_stdout;
+use crate::cli::shell::{CompletionsArgs, ManArgs, completions as script, man_pages};
 
 /// Prints the completions for a shell.
 ///

@@ -5,11 +5,12 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::slice;
 
-use crate::cli::compare::SidesArgs;
 use profiler_base::error::{Failure, bail};
 use profiler_lab::{self as lab, subject};
 use profiler_recording::Series;
 use profiler_verdict::Run;
+
+use crate::cli::compare::SidesArgs;
 
 /// Files of the baseline and of the candidate.
 pub(super) type Files<'a> = [&'a [PathBuf]; 2];

@@ -1,10 +1,11 @@
 //! What each backend needs of the machine.
 
-use super::{Answer, BackendReport, Check, CheckId, HandlerReport};
 use profiler_kernel::target::Function;
 use profiler_probe::Options;
 use profiler_probe::select::{Choice, select};
 use profiler_recording::Backend;
+
+use super::{Answer, BackendReport, Check, CheckId, HandlerReport};
 
 /// What a run needs with any backend.
 const RUN: [CheckId; 3] = [CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPerfmon];

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::Machine;
 use profiler_kernel::btf::Btf;
 use profiler_kernel::privileges;
 use profiler_kernel::target::KernelFiles;
 use profiler_recording::Backend;
+
+use super::Machine;
 
 /// What is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
@@ -176,9 +177,6 @@ fn tried_backends(machine: &Machine, before: &[Check], functions: Option<&Btf>) 
                 return id.unknown(format!("not tried without {}", missing.join(", ")), None);
             }
             match (machine.try_backend)(backend, functions) {
-                Ok(()) if id == CheckId::BpfTracing => {
-                    id.yes(format!("{yes}{}", bpf_programs(functions)))
-                }
                 Ok(()) => id.yes(yes),
                 // Several lines of the verifier do not fit in a table.
                 Err(refusal) => id.no(
@@ -188,18 +186,6 @@ fn tried_backends(machine: &Machine, before: &[Check], functions: Option<&Btf>) 
             }
         })
         .collect()
-}
-
-/// Which BPF programs a kernel with tracing programs can measure, by the member that came with tracing programs on those
-/// (6.8, commit 19bfcdf9498a).
-fn bpf_programs(types: Option<&Btf>) -> &'static str {
-    match types.and_then(|types| types.has_member("bpf_prog_aux", "attach_tracing_prog")) {
-        Some(true) => "; run --bpf-prog measures BPF programs, too",
-        Some(false) => {
-            "; run --bpf-prog measures BPF programs, too, but for those of type tracing (from Linux 6.8 on)"
-        }
-        None => "",
-    }
 }
 
 const FORBIDDEN: &str = "the capabilities are there and the kernel still forbids it: a container, a \

@@ -1,8 +1,9 @@
 //! What was found, as text.
 
-use super::Report;
 use profiler_export::document::{Document, Table, or_dash};
 use profiler_kernel::hooks::ProbeState;
+
+use super::Report;
 
 /// The tables for people; `width` is the terminal's, in columns.
 pub fn text(report: &Report, width: Option<u16>) -> String {

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use profiler_tests::btf::Builder;
+
 use super::*;
 use crate::doctor::table::text as table;
-use profiler_tests::btf::Builder;
 
 fn write(root: &Path, path: &str, text: impl AsRef<[u8]>) {
     let path = root.join(path);

@@ -8,10 +8,6 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use tracing::{info, warn};
 
-use super::account::Account;
-use super::budget::{Action, Budget};
-use super::config;
-use super::state::{Build, HandlerSum, NotMeasured, partly};
 use profiler_base::stats::nanoseconds;
 use profiler_base::text::{listed, plural};
 use profiler_kernel::host::HostFacts;
@@ -22,6 +18,11 @@ use profiler_recording::measure::{HandlerMeasure, Losses};
 use profiler_recording::unlike::{Difference, Use, differences};
 use profiler_recording::warning::{Handlers, SHED, Warning, WarningRecord};
 use profiler_recording::{Backend, Clock, HandlerRecording, HistogramLayout, Meter, Recording};
+
+use super::account::Account;
+use super::budget::{Action, Budget};
+use super::config;
+use super::state::{Build, HandlerSum, NotMeasured, partly};
 
 /// How long a call whose entry was skipped may still be under way: see [`Account::add`].
 const AGE: Duration = Duration::from_secs(9);

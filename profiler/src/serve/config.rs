@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 
-use super::otlp::Collector;
 use profiler_base::error::Failure;
 use profiler_base::text::duration;
 use profiler_base::toml_file::{self, BadToml};
 use profiler_probe::Precision;
 use profiler_recording::Backend;
 use profiler_verdict::parse_share;
+
+use super::otlp::Collector;
 
 /// Time between two intervals' ends.
 const INTERVAL: Duration = Duration::from_secs(60);

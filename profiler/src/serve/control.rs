@@ -15,9 +15,10 @@ use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
-use super::status::Status;
 use profiler_base::error::{Failure, bail, exit};
 use profiler_load::make_private;
+
+use super::status::Status;
 
 /// Where the daemon's socket and its lock are.
 pub const FOLDER: &str = "/run/profiler";

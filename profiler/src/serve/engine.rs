@@ -10,6 +10,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 use tracing::{error, info, warn};
 
+use profiler_base::error::{Failure, bail, exit};
+use profiler_kernel::host;
+use profiler_kernel::module::references;
+
 use super::config::Config;
 use super::control::{Answer, Question, Released, Request};
 use super::costs::Costs;
@@ -20,9 +24,6 @@ use super::store::Store;
 use super::system;
 use super::task::{Shared, Task};
 use super::{notify, own};
-use profiler_base::error::{Failure, bail, exit};
-use profiler_kernel::host;
-use profiler_kernel::module::references;
 
 /// Longest time between two drains, in which no CPU can fill the kernel's 32-bit counters. The budget is decided as often.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
@@ -44,8 +45,6 @@ pub(super) struct Engine {
     /// CPU time of drains and intervals since the budget was decided. Excludes status requests, so that a client cannot trigger
     /// shedding, and attaching, which shedding does not save.
     measuring_ns: u64,
-    /// When the budget was decided last.
-    decided: Instant,
 }
 
 impl Engine {
@@ -68,7 +67,6 @@ impl Engine {
             next_drain: now + DRAIN_EVERY,
             next_interval: now + config.interval,
             measuring_ns: 0,
-            decided: now,
             shared: Shared { config, host: host::collect(), costs: Costs::default(), store, own },
             state,
         }
@@ -174,11 +172,9 @@ impl Engine {
     /// Applies the budget. Each handler, measured or shed, bears an equal part of the daemon's time for measuring.
     fn keep_budgets(&mut self) {
         let now = Instant::now();
-        let before = std::mem::replace(&mut self.decided, now);
-        let elapsed = now.saturating_duration_since(before).max(Duration::from_millis(1));
         let taken = Duration::from_nanos(std::mem::take(&mut self.measuring_ns));
         let handlers: usize = self.tasks.iter().map(Task::budgeted).sum();
-        let part = taken.div_duration_f64(elapsed) / handlers.max(1) as f64;
+        let part = taken.div_duration_f64(DRAIN_EVERY) / handlers.max(1) as f64;
         self.each_task(|task, shared| task.keep_budget(now, part, shared));
     }
 

@@ -8,26 +8,26 @@
 //! | `attachment`, `account` | the probes on one load of a module, its intervals and its books |
 //! | `store`, `ledger` | completed intervals on disk, and what a kill takes of them |
 //! | `control`, `status` | the local socket, and what it answers |
-//! | [`budget`], `costs` | which handlers cost too much, and what a hit costs |
+//! | `budget`, `costs` | which handlers cost too much, and what a hit costs |
 //! | [`expose`], [`otlp`], `message` | metrics and recordings over HTTP, pushes to a collector, and protobuf for both |
-//! | [`rights`], `notify`, [`logs`], [`own`] | what it may do, systemd, its log, what it takes itself |
+//! | [`rights`], `notify`, `logs`, `own` | what it may do, systemd, its log, what it takes itself |
 //! | [`config`], [`state`] | what the daemon shall do, and all that it knows |
 
 mod account;
 mod attachment;
-pub mod budget;
+mod budget;
 pub mod config;
 pub mod control;
 mod costs;
 mod engine;
 pub mod expose;
 mod ledger;
-pub mod logs;
+pub(crate) mod logs;
 mod message;
 mod modules;
 mod notify;
 pub mod otlp;
-pub mod own;
+mod own;
 pub mod rights;
 pub mod state;
 pub mod status;
@@ -42,10 +42,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tracing::info;
 
-use config::Config;
-use engine::Engine;
 use profiler_base::error::{Failure, exit};
 use profiler_recording::Backend;
+
+use config::Config;
+use engine::Engine;
 use rights::Exec;
 use state::Pushes;
 use store::Store;

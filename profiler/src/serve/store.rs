@@ -10,15 +10,16 @@ use jiff::civil::DateTime;
 use nix::sys::statvfs::statvfs;
 use tracing::{error, info, warn};
 
-use super::config;
-use super::ledger::{self, Entry, Ledger};
-use super::state::Intervals;
 use profiler_base::atomic_file::{self, OutputFile};
 use profiler_base::error::{Failure, exit};
 use profiler_base::text::plural;
 use profiler_load::make_private;
 use profiler_recording::unlike::What;
 use profiler_recording::{Merge, Recording};
+
+use super::config;
+use super::ledger::{self, Entry, Ledger};
+use super::state::Intervals;
 
 /// Sums that are kept in memory while they cannot be written, over all builds.
 const MOST_PENDING: usize = 16;

@@ -4,6 +4,13 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
+use profiler_base::error::{Failure, bail};
+use profiler_base::stats::nanoseconds;
+use profiler_base::text::plural;
+use profiler_kernel::host::HostFacts;
+use profiler_probe::ProbeError;
+use profiler_recording::Backend;
+
 use super::attachment::Attachment;
 use super::budget::{Action, Budget, FIRST_WAIT, LONGEST_WAIT, percent};
 use super::config::{self, Config};
@@ -12,12 +19,6 @@ use super::costs::Costs;
 use super::modules::Presence;
 use super::state::{Build, MAX_BUILDS, NotMeasured, Own, Phase};
 use super::store::Store;
-use profiler_base::error::{Failure, bail};
-use profiler_base::stats::nanoseconds;
-use profiler_base::text::plural;
-use profiler_kernel::host::HostFacts;
-use profiler_probe::ProbeError;
-use profiler_recording::Backend;
 
 /// How long drains may fail before the probes are taken off: the kernel's counters would overflow.
 const LONGEST_FAILURE: Duration = Duration::from_secs(60);
@@ -222,19 +223,15 @@ impl Task {
             // It was replaced meanwhile: the next look finds out what it is now.
             _ if !is_same => self.stage = Stage::waiting(None),
             Ok(attachment) => {
-                self.find_budget(&attachment, shared);
+                let id = &attachment.build.id;
+                // A build that comes again keeps its budget.
+                if self.budget.as_ref().is_none_or(|(known, _)| known != id) {
+                    let cost = shared.costs.dearest(attachment.backends(), precision);
+                    self.budget = cost.map(|cost| (id.clone(), Budget::new(cost)));
+                }
                 self.begin(attachment);
             }
             Err(why) => self.refuse(load, why.to_string()),
-        }
-    }
-
-    /// A build that comes again keeps its budget.
-    fn find_budget(&mut self, attachment: &Attachment, shared: &mut Shared) {
-        let id = &attachment.build.id;
-        if self.budget.as_ref().is_none_or(|(known, _)| known != id) {
-            let cost = shared.costs.dearest(attachment.backends(), shared.config.precision);
-            self.budget = cost.map(|cost| (id.clone(), Budget::new(cost)));
         }
     }
 

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use foldhash::HashMap;
 
-use super::line::{Fault, Line, Owner, Row, parse};
 use profiler_recording::{Backend, HandlerRecording};
+
+use super::line::{Fault, Line, Owner, Row, parse};
 
 /// Different durations that are kept, over all functions; as many more are kept to the precision of the recording's
 /// histograms. 60 MB at most: a published measurement of 90 seconds has about 1,500 of each function, as the text has three

@@ -9,20 +9,21 @@ use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::Path;
 
 use comfy_table::Row;
-use profiler_common::bucket::HIGHEST_NS;
 
-use collect::{Collector, Function};
-use line::COMMA;
 use profiler_base::error::{Failure, bail};
 use profiler_base::stats::at_rank;
 use profiler_base::terminal::clean;
 use profiler_base::text::plural;
+use profiler_common::bucket::HIGHEST_NS;
 use profiler_export::{cell::full_name, grid};
 use profiler_kernel::module::ModuleFacts;
 use profiler_recording::warning::{Warning, WarningRecord};
 use profiler_recording::{
     Clock, Distribution, HandlerRecording, HistogramLayout, Meter, Recording,
 };
+
+use collect::{Collector, Function};
+use line::COMMA;
 
 /// Longest line that is parsed.
 const MAX_LINE: usize = 256 << 10;

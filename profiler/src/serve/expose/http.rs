@@ -16,9 +16,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use profiler_recording::Series;
+
 use super::super::state::{Module, Phase, State};
 use super::accept::Format;
-use profiler_recording::Series;
 
 /// Connections at a time. For one more, the oldest gives way.
 pub const CONNECTIONS: usize = 64;

@@ -3,11 +3,12 @@
 
 use prost::encoding;
 
+use profiler_base::stats::Durations;
+
 use super::super::message::Message;
 use super::super::state::State;
 use super::durations::{BOUNDS_NS, Native, SCHEMA, ZERO_THRESHOLD, classic, native};
 use super::family::{Family, Kind, Point, Value, families, seconds};
-use profiler_base::stats::Durations;
 
 /// All families that have points.
 pub(super) fn render(state: &State) -> Vec<u8> {
