@@ -93,7 +93,6 @@ fn release_builds(args: &GateArgs) -> &[PathBuf] {
     if args.release.iter().all(|file| is_build(file)) { &args.release } else { &[] }
 }
 
-/// Reads recordings.
 fn of_recordings(args: &SidesArgs, files: Files<'_>, rule: Rule) -> Result<Evidence, Failure> {
     let runs = sides::read_sides(files)?;
     let [old, new] =

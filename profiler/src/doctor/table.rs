@@ -75,7 +75,6 @@ fn own_probes(report: &Report) -> Option<Document> {
     Document::of_table("", Table::words(head, rows))
 }
 
-/// What to do.
 fn remedies(report: &Report) -> Option<Document> {
     // One backend is enough: what the others lack is then no obstacle.
     let heading = if report.can_measure { "for other backends:" } else { "to measure:" };

@@ -33,7 +33,6 @@ const SHORTEST_RATE: Duration = Duration::from_secs(5);
 /// The probes on one load of a module.
 pub(super) struct Attachment {
     session: Box<dyn Session>,
-    /// The number of that load.
     pub(super) load: u64,
     /// Its build, to whose sums it adds. The frame has the facts that each interval begins with.
     pub(super) build: Build,
@@ -49,7 +48,6 @@ pub(super) struct Attachment {
     rated: Instant,
 }
 
-/// One handler.
 struct Handler {
     name: String,
     /// Of the interval so far.
@@ -216,7 +214,6 @@ impl Attachment {
         }
     }
 
-    /// The handlers, in words.
     pub(super) fn names(&self) -> Vec<String> {
         self.handlers.iter().map(|handler| handler.name.clone()).collect()
     }

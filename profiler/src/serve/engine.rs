@@ -31,7 +31,6 @@ const DRAIN_EVERY: Duration = Duration::from_secs(10);
 /// How long the kernel may hold a module after its probes are off.
 const MODULE_RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The engine of the daemon.
 pub(super) struct Engine {
     /// The configuration, which SIGHUP reads again.
     file: PathBuf,
@@ -262,7 +261,6 @@ impl Engine {
         self.look_at_all();
     }
 
-    /// Publishes the state.
     fn publish(&mut self) {
         let builds = self.tasks.iter().filter_map(Task::attachment).map(|of| &of.build);
         let measured = self.tasks.iter().filter(|task| task.attachment().is_some());

@@ -1,5 +1,6 @@
 //! Collects lines: matches nested calls, groups durations by function and counts losses.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use foldhash::HashMap;
@@ -52,7 +53,9 @@ impl Collector {
     /// Takes the next line; only the last one of a text may lack its end.
     pub(super) fn line(&mut self, line: &[u8]) {
         self.lines += 1;
-        let line = String::from_utf8_lossy(line);
+        // Most lines are UTF-8, which is faster to check than to look for what is not.
+        let line =
+            str::from_utf8(line).map_or_else(|_| String::from_utf8_lossy(line), Cow::Borrowed);
         let mut parsed = parse(&line);
         let is_whole = self.printers.is_empty()
             || line.ends_with('\n')
