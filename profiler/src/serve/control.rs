@@ -19,12 +19,14 @@ use profiler_base::error::{Failure, bail, exit};
 use profiler_load::make_private;
 
 use super::status::Status;
+use super::unusable;
 
 /// Where the daemon's socket and its lock are.
 pub const FOLDER: &str = "/run/profiler";
 
 const SOCKET: &str = "serve.sock";
 const LOCK: &str = "serve.lock";
+const SOCKET_USE: &str = "the daemon's socket";
 
 /// Longest request, in bytes.
 const MOST_BYTES: u64 = 4096;
@@ -70,27 +72,17 @@ pub struct Released {
 /// A request, and where its answer goes.
 pub(super) type Question = (Request, oneshot::Sender<Result<Answer, Failure>>);
 
-/// The daemon's socket needs this file or folder.
-fn unusable(path: &Path) -> impl Fn(io::Error) -> Failure {
-    move |source| {
-        let text = format!(
-            "cannot use {} for the daemon's socket: {source}: it has to be a folder of root's on this machine",
-            path.display()
-        );
-        Failure::new(exit::BAD_OUTPUT, text)
-    }
-}
-
 /// Takes the lock that only one daemon holds; the kernel releases it when the process ends.
 ///
 /// # Errors
 /// If another daemon has it, or others than root could change the folder.
 pub(super) fn lock(folder: &Path) -> Result<Flock<fs::File>, Failure> {
-    make_private(folder).map_err(unusable(folder))?;
+    make_private(folder).map_err(unusable(folder, SOCKET_USE))?;
     let path = folder.join(LOCK);
     let mut options = fs::OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).open(&path);
-    let locked = Flock::lock(file.map_err(unusable(&path))?, FlockArg::LockExclusiveNonblock);
+    let locked =
+        Flock::lock(file.map_err(unusable(&path, SOCKET_USE))?, FlockArg::LockExclusiveNonblock);
     let mut file = locked.map_err(|(file, _)| {
             let mut owner = String::new();
             let _ = file.take(20).read_to_string(&mut owner);
@@ -100,8 +92,8 @@ pub(super) fn lock(folder: &Path) -> Result<Flock<fs::File>, Failure> {
             );
             Failure::new(exit::CANNOT_MEASURE, text)
         })?;
-    file.set_len(0).map_err(unusable(&path))?;
-    writeln!(file, "{}", std::process::id()).map_err(unusable(&path))?;
+    file.set_len(0).map_err(unusable(&path, SOCKET_USE))?;
+    writeln!(file, "{}", std::process::id()).map_err(unusable(&path, SOCKET_USE))?;
     Ok(file)
 }
 
@@ -115,11 +107,12 @@ pub(super) fn listen(folder: &Path, questions: mpsc::Sender<Question>) -> Result
     if let Err(error) = fs::remove_file(&path)
         && error.kind() != io::ErrorKind::NotFound
     {
-        return Err(unusable(&path)(error));
+        return Err(unusable(&path, SOCKET_USE)(error));
     }
-    let listener = UnixListener::bind(&path).map_err(unusable(&path))?;
+    let listener = UnixListener::bind(&path).map_err(unusable(&path, SOCKET_USE))?;
     // Nobody else can connect; until here the folder's mode keeps others out.
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(unusable(&path))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+        .map_err(unusable(&path, SOCKET_USE))?;
     tokio::spawn(serve(listener, questions));
     Ok(())
 }

@@ -112,6 +112,17 @@ fn system(doing: &'static str) -> impl Fn(io::Error) -> Failure {
     }
 }
 
+/// What is in a folder of the daemon's cannot be used for this.
+fn unusable(path: &Path, what: &'static str) -> impl Fn(io::Error) -> Failure {
+    move |error| {
+        let text = format!(
+            "cannot use {} for {what}: {error}: it has to be root's, and nobody else may be able to change it",
+            path.display()
+        );
+        Failure::new(exit::BAD_OUTPUT, text)
+    }
+}
+
 /// Before rights are dropped: a port below 1024 takes one.
 fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     let bound = TcpListener::bind(address);

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use jiff::civil::DateTime;
 use nix::sys::statvfs::statvfs;
 use tracing::{error, info, warn};
 
 use profiler_base::atomic_file::{self, OutputFile};
-use profiler_base::error::{Failure, exit};
+use profiler_base::error::Failure;
 use profiler_base::text::plural;
 use profiler_load::make_private;
 use profiler_recording::unlike::What;
@@ -20,6 +20,7 @@ use profiler_recording::{Merge, Recording};
 use super::config;
 use super::ledger::{self, Entry, Ledger};
 use super::state::Intervals;
+use super::unusable;
 
 /// Sums that are kept in memory while they cannot be written, over all builds.
 const MOST_PENDING: usize = 16;
@@ -66,7 +67,7 @@ impl Store {
     /// If others could change where it is or what is in it, or it cannot be made or read.
     pub(super) fn open(config: config::Store) -> Result<Self, Failure> {
         let path = config.folder.clone();
-        make_private(&path).map_err(unusable(&path))?;
+        make_private(&path).map_err(unusable(&path, "intervals"))?;
         let (ledger, before) = Ledger::open(&path);
         let mut store = Self {
             config,
@@ -77,8 +78,8 @@ impl Store {
             last: 0,
             is_full: false,
         };
-        for entry in fs::read_dir(&path).map_err(unusable(&path))? {
-            let folder = entry.map_err(unusable(&path))?.path();
+        for entry in fs::read_dir(&path).map_err(unusable(&path, "intervals"))? {
+            let folder = entry.map_err(unusable(&path, "intervals"))?.path();
             if folder.ends_with(ledger::NAME) {
                 continue;
             }
@@ -87,7 +88,7 @@ impl Store {
                 continue;
             }
             atomic_file::remove_stale(&folder);
-            for entry in fs::read_dir(&folder).map_err(unusable(&path))?.flatten() {
+            for entry in fs::read_dir(&folder).map_err(unusable(&path, "intervals"))?.flatten() {
                 store.add(entry.path());
             }
         }
@@ -285,17 +286,6 @@ impl Store {
     }
 }
 
-/// No intervals can be kept in a folder.
-fn unusable(folder: &Path) -> impl Fn(io::Error) -> Failure {
-    move |source| {
-        let text = format!(
-            "cannot keep intervals in {}: {source}: name a folder of root's that nobody else can write to",
-            folder.display()
-        );
-        Failure::new(exit::BAD_OUTPUT, text)
-    }
-}
-
 /// The name of a build's folder.
 fn folder_name(module: &str, build: &str) -> String {
     let id: String = build.chars().filter(char::is_ascii_alphanumeric).collect();
@@ -326,6 +316,7 @@ fn number(name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::path::Path;
 
     use super::super::attachment::tests::{attachment, drains};
     use super::*;

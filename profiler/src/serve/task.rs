@@ -373,9 +373,7 @@ impl Task {
         let Some((_, budget)) = &mut self.budget else { return };
         let rates: Vec<(&str, f64)> = attachment.rates().collect();
         let actions = budget.decide(now, &rates, part, shared.config.limit());
-        let mut names = rates.iter().map(|(name, _)| *name);
-        let all_shed = names.all(|name| budget.shed().any(|shed| shed == name));
-        let (mut is_done, mut takes_up) = (true, false);
+        let mut is_done = true;
         let module = &self.config.name;
         for action in &actions {
             match action {
@@ -387,7 +385,6 @@ impl Task {
                     );
                 }
                 Action::TakeUp(name) => {
-                    takes_up = true;
                     info!("handler {name} of {module} is measured again, on trial");
                 }
             }
@@ -399,8 +396,10 @@ impl Task {
         if is_done {
             return;
         }
+        let is_shed = |name: &String| budget.shed().any(|shed| shed == name);
+        let all_shed = attachment.names().iter().all(is_shed);
         let Some((load, _)) = self.end(shared) else { return };
-        if all_shed && !takes_up {
+        if all_shed {
             // Attaching tries all of them again: not at once.
             self.wait_for_trial(load, now);
         } else {
