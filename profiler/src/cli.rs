@@ -187,9 +187,6 @@ pub struct TraceCmdArgs {
     /// Write the recording to this file (`-` is standard output): `report`, `compare` and `merge` read it.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// No progress on standard error.
-    #[arg(long, short)]
-    pub quiet: bool,
 }
 
 const COST_EXAMPLES: &str = "\

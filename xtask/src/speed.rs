@@ -43,7 +43,7 @@ pub(crate) fn import(profiler: &Path, megabytes: u64) -> Result<String> {
     let [ours, theirs] = ["import.json", "script.json"].map(|name| folder.join(name));
     let took = folder.join("took");
     let source = paths::root().join("xtask/src/speed/script.py");
-    let import_args = ["import", "trace-cmd", "--quiet", "--json"].map(OsStr::new);
+    let import_args = ["import", "trace-cmd", "--json"].map(OsStr::new);
     let import_args = [&import_args[..], &[ours.as_ref(), trace.as_ref()]].concat();
     let script_args = [source.as_ref(), trace.as_ref(), theirs.as_ref()];
     let (mut import, mut kib, mut script) = (f64::MAX, 0_f64, f64::MAX);

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::Failure;
-use profiler_base::progress::Progress;
 use profiler_export::{Unit, table};
 
 use super::{data_to_stdout, stdout_width};
@@ -23,13 +22,7 @@ pub fn trace_cmd(args: &TraceCmdArgs) -> Result<(), Failure> {
     let path = if is_stdin { Path::new("/dev/stdin") } else { &args.file };
     let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
     let mut input = File::open(path).map_err(Failure::cannot_read(path))?;
-    let metadata = input.metadata().map_err(Failure::cannot_read(path))?;
-    let size = metadata.is_file().then_some(metadata.len());
-    let mut progress = Progress::new(args.quiet);
-    progress.begin_bytes("importing", size);
-    let import = Import::read(&mut input, &name, &mut |bytes| progress.at_count(bytes));
-    progress.end();
-    let import = import?;
+    let import = Import::read(&mut input, &name)?;
 
     if !json.as_ref().is_some_and(OutputFile::is_stdout) {
         let width = stdout_width();

@@ -40,19 +40,15 @@ pub struct Import {
 }
 
 impl Import {
-    /// Reads `input` to its end. `file` is its name in messages; `progress` is called with the bytes read so far.
+    /// Reads `input` to its end. `file` is its name in messages.
     ///
     /// Memory stays below 100 MB whatever the input is.
     ///
     /// # Errors
     /// If it cannot be read, has a decimal comma, or has no call.
-    pub fn read(
-        input: &mut dyn Read,
-        file: &str,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<Self, Failure> {
+    pub fn read(input: &mut dyn Read, file: &str) -> Result<Self, Failure> {
         let mut collector = Collector::default();
-        scan(input, &mut collector, progress).map_err(Failure::cannot_read(Path::new(file)))?;
+        scan(input, &mut collector).map_err(Failure::cannot_read(Path::new(file)))?;
         if let Some((_, line)) = collector.faults.get(COMMA) {
             bail!(
                 BAD_INPUT,
@@ -119,28 +115,22 @@ fn percentile(values: &[(u64, u64)], percent: u8) -> Option<f64> {
 }
 
 /// Passes each line of `input` to `collector`; stops early at a decimal comma.
-fn scan(
-    input: &mut dyn Read,
-    collector: &mut Collector,
-    progress: &mut dyn FnMut(u64),
-) -> io::Result<()> {
+fn scan(input: &mut dyn Read, collector: &mut Collector) -> io::Result<()> {
     let mut input = BufReader::with_capacity(MAX_LINE, input);
-    let (mut line, mut bytes) = (Vec::new(), 0);
+    let mut line = Vec::new();
     while !collector.faults.contains_key(COMMA) {
         line.clear();
         let read = input.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)?;
         if read == 0 {
             break;
         }
-        bytes += read as u64;
         if read == MAX_LINE && !line.ends_with(b"\n") {
-            bytes += input.skip_until(b'\n')? as u64;
+            input.skip_until(b'\n')?;
             collector.lines += 1;
             collector.fault("line longer than 256 KiB");
         } else {
             collector.line(&line);
         }
-        progress(bytes);
     }
     Ok(())
 }
@@ -206,7 +196,7 @@ mod tests {
     }
 
     fn import(input: &mut dyn Read) -> Result<Import, Failure> {
-        Import::read(input, "it", &mut |_| ())
+        Import::read(input, "it")
     }
 
     #[test]
@@ -214,9 +204,8 @@ mod tests {
         let good = b" 0)   0.5 us    |  a();\n";
         let text = [&good[..], &b"x".repeat(3 * MAX_LINE), b"\n", good, &b"y".repeat(MAX_LINE + 1)]
             .concat();
-        let mut bytes = 0;
-        let import = Import::read(&mut &text[..], "it", &mut |read| bytes = read).unwrap();
-        assert_eq!((import.recording.calls(), bytes), (2, text.len() as u64));
+        let import = import(&mut &text[..]).unwrap();
+        assert_eq!(import.recording.calls(), 2);
         let said = &import.recording.warnings[0].text;
         assert!(said.contains("2 x line longer than 256 KiB, first in line 2"), "{said}");
     }
