@@ -1,12 +1,11 @@
 //! `profiler completions` and `profiler man`, generated from the command line's definition.
 
-use std::path::Path;
-
-use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, exit};
 
 use super::data_to_stdout;
-use crate::cli::shell::{CompletionsArgs, ManArgs, completions as script, man_pages};
+use crate::cli::shell::{
+    CompletionsArgs, ManArgs, completions as script, man_page, write_man_pages,
+};
 
 /// Prints the completions for a shell.
 ///
@@ -21,14 +20,11 @@ pub fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
 /// # Errors
 /// If the output cannot be written.
 pub fn man(args: &ManArgs) -> Result<(), Failure> {
-    let pages =
-        man_pages().map_err(|error| Failure::new(exit::INTERNAL, format!("the pages: {error}")))?;
-    if let Some(dir) = &args.dir {
-        for (name, page) in &pages {
-            let path = dir.join(Path::new(name).with_extension("1"));
-            OutputFile::open(&path)?.commit(page)?;
+    match &args.dir {
+        Some(dir) => write_man_pages(dir).map_err(Failure::cannot_write(dir)),
+        None => {
+            let page = man_page().map_err(|why| Failure::new(exit::INTERNAL, why.to_string()))?;
+            data_to_stdout(&page)
         }
-        return Ok(());
     }
-    pages.first().map_or(Ok(()), |(_, page)| data_to_stdout(page))
 }
