@@ -158,7 +158,7 @@ pub struct ListArgs {
     /// Names or globs; a name in the source also finds the compiler's variants of the function. Of hooks:
     /// of a handler or of the place.
     #[arg(value_name = "PATTERN")]
-    pub patterns: Vec<String>,
+    pub patterns: Vec<glob::Pattern>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -187,9 +187,6 @@ pub struct TraceCmdArgs {
     /// Write the recording to this file (`-` is standard output): `report`, `compare` and `merge` read it.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// No progress on standard error.
-    #[arg(long, short)]
-    pub quiet: bool,
 }
 
 const COST_EXAMPLES: &str = "\

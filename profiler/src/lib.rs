@@ -8,7 +8,5 @@ pub mod cli;
 pub mod cmd;
 pub mod cost;
 pub mod doctor;
-#[cfg(test)]
-mod schema;
 pub mod serve;
 pub mod trace_cmd;

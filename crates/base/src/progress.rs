@@ -52,15 +52,6 @@ impl Progress {
         self.begin_as(what, length.map(millis), template);
     }
 
-    /// Begins a bar over the bytes of a file, on a terminal; `None` is a stream without known end.
-    pub fn begin_bytes(&mut self, what: &'static str, bytes: Option<u64>) {
-        let template = match bytes {
-            Some(_) => "{msg} {bar:40} {binary_bytes} of {binary_total_bytes}, {eta} left",
-            None => "{msg} {spinner} {binary_bytes} {elapsed}",
-        };
-        self.begin_as(what, bytes, template);
-    }
-
     /// Begins a bar over a number of steps, on a terminal.
     pub fn begin_steps(&mut self, what: &'static str, steps: u64) {
         self.begin_as(what, Some(steps), "{msg} {bar:40} {pos} of {len}, {elapsed}");
@@ -85,7 +76,7 @@ impl Progress {
         self.at_count(millis(elapsed));
     }
 
-    /// Moves the bar to a number of bytes or steps since its start.
+    /// Moves the bar to a number of steps since its start.
     pub fn at_count(&self, count: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(count);

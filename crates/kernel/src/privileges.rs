@@ -42,12 +42,6 @@ pub fn capabilities(status: &str) -> Option<Vec<(&'static str, bool, &'static st
     Some(held.to_vec())
 }
 
-/// Whether `status` has `CAP_SYS_RESOURCE`: the process may raise its resource limits.
-pub fn may_raise_limits(status: &str) -> bool {
-    const SYS_RESOURCE: u32 = 24;
-    effective(status).is_some_and(|bits| bits & (1 << SYS_RESOURCE) != 0)
-}
-
 fn effective(status: &str) -> Option<u64> {
     let bits = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(bits.trim(), 16).ok()
@@ -84,8 +78,6 @@ mod tests {
         let held: Vec<(&str, bool)> =
             capabilities(status).unwrap().into_iter().map(|(name, held, _)| (name, held)).collect();
         assert_eq!(held, [("CAP_SYS_ADMIN", false), ("CAP_BPF", true), ("CAP_PERFMON", false)]);
-        assert!(!may_raise_limits(status));
-        assert!(may_raise_limits("CapEff:\t0000000001000000\n"));
         assert_eq!(capabilities("nothing"), None);
     }
 

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::by_name;
 use profiler_export::{Format, Unit};
+
+use super::by_name;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,5 +39,5 @@ pub struct ReportArgs {
     pub run: Option<usize>,
     /// Only these handlers, by name or glob (repeatable).
     #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB")]
-    pub handlers: Vec<String>,
+    pub handlers: Vec<glob::Pattern>,
 }

@@ -1,9 +1,9 @@
 //! Arguments of `profiler completions` and `profiler man`, and what these print.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, CommandFactory as _};
+use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
@@ -27,8 +27,6 @@ pub struct CompletionsArgs {
 
 const MAN_EXAMPLES: &str = "\
 Examples:
-  # read one page now
-  profiler man run | man -l -
   # one file per subcommand, where man looks for them
   profiler man --dir /usr/local/share/man/man1";
 
@@ -36,10 +34,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = MAN_EXAMPLES)]
 pub struct ManArgs {
-    /// The page of this subcommand [default: the program's].
-    #[arg(conflicts_with = "dir")]
-    pub command: Option<String>,
-    /// Write all pages to this folder.
+    /// Write all pages to this folder [default: print the program's].
     #[arg(long)]
     pub dir: Option<PathBuf>,
 }
@@ -51,24 +46,22 @@ pub fn completions(shell: Shell) -> Vec<u8> {
     bytes
 }
 
-/// All man pages with their names.
+/// The program's man page.
 ///
 /// # Errors
-/// If a page cannot be made.
-pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
+/// If it cannot be made.
+pub fn man_page() -> io::Result<Vec<u8>> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
-    let mut pages = Vec::new();
-    collect(&command, "profiler", &mut pages)?;
-    Ok(pages)
+    let mut page = Vec::new();
+    Man::new(command).render(&mut page)?;
+    Ok(page)
 }
 
-fn collect(command: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
-    let mut page = Vec::new();
-    Man::new(command.clone()).render(&mut page)?;
-    pages.push((name.to_owned(), page));
-    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-        collect(sub, &format!("{name}-{}", sub.get_name()), pages)?;
-    }
-    Ok(())
+/// Writes all man pages to a folder.
+///
+/// # Errors
+/// If one cannot be written.
+pub fn write_man_pages(folder: &Path) -> io::Result<()> {
+    clap_mangen::generate_to(Cli::command(), folder)
 }

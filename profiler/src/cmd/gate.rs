@@ -4,10 +4,6 @@ mod output;
 
 use std::path::PathBuf;
 
-use super::sides::{Files, check_parameters, is_build, read};
-use super::to_stdout;
-use crate::cli::compare::SidesArgs;
-use crate::cli::gate::{BuildsArgs, GateArgs};
 use profiler_base::error::{Failure, bail};
 use profiler_base::progress::Progress;
 use profiler_export::gate::conclusion;
@@ -17,13 +13,11 @@ use profiler_lab::gate::{Options, Planned};
 use profiler_lab::subject::Subject;
 use profiler_verdict::{HookReport, Rule, Run};
 
+use super::sides::{self, Files, check_parameters, is_build, read};
+use super::to_stdout;
+use crate::cli::compare::SidesArgs;
+use crate::cli::gate::{BuildsArgs, GateArgs};
 use output::Outputs;
-
-/// What is judged.
-enum Judged {
-    Recordings(Files),
-    Builds(Files),
-}
 
 /// See the [command line](GateArgs). All outputs are written whatever the outcome, except the new
 /// baseline, which needs a pass.
@@ -33,12 +27,12 @@ enum Judged {
 /// an output cannot be written.
 pub fn run(args: &GateArgs) -> Result<(), Failure> {
     let rule = rule(args)?;
-    let judged = judged(args, &rule)?;
+    let (files, are_builds) = judged(args, &rule)?;
     let outputs = (!args.builds.plan).then(|| Outputs::open(args)).transpose()?;
     let release = if release_builds(args).is_empty() { read(&args.release)? } else { Vec::new() };
-    let evidence = match judged {
-        Judged::Recordings(files) => Some(of_recordings(&args.sides, &files, rule)?),
-        Judged::Builds(files) => of_builds(args, &files, rule)?,
+    let evidence = match are_builds {
+        true => of_builds(args, files, rule)?,
+        false => Some(of_recordings(&args.sides, files, rule)?),
     };
     let Some((outputs, mut evidence)) = outputs.zip(evidence) else { return Ok(()) };
     if !release.is_empty() {
@@ -69,14 +63,15 @@ fn rule(args: &GateArgs) -> Result<Rule, Failure> {
     })
 }
 
-/// What is named by the arguments.
-fn judged(args: &GateArgs, rule: &Rule) -> Result<Judged, Failure> {
+/// What is named by the arguments, and whether that is builds rather than recordings.
+fn judged<'a>(args: &'a GateArgs, rule: &Rule) -> Result<(Files<'a>, bool), Failure> {
     let BuildsArgs { old, new, .. } = &args.builds;
     if !old.is_empty() {
-        return Ok(Judged::Builds(Files { base: old.clone(), candidate: new.clone() }));
+        return Ok(([old, new], true));
     }
-    let files = Files::of(&args.sides, rule.budgets.is_empty())?;
-    match (files.are_builds()?, args.builds.option()) {
+    let files = sides::files(&args.sides, rule.budgets.is_empty())?;
+    let are_builds = sides::are_builds(files)?;
+    match (are_builds, args.builds.option()) {
         (false, Some(option)) => bail!(
             USAGE,
             "{option} is for two builds: name .ko files or `run: COMMAND` in place of recordings"
@@ -85,12 +80,11 @@ fn judged(args: &GateArgs, rule: &Rule) -> Result<Judged, Failure> {
             USAGE,
             "the release is a build, and what is judged are recordings: name recordings of the release"
         ),
-        (false, None) => Ok(Judged::Recordings(files)),
-        (true, _) if files.base.is_empty() => bail!(
+        (true, _) if files[0].is_empty() => bail!(
             USAGE,
             "a build is judged beside another: name the baseline's .ko file, --, and the candidate's"
         ),
-        (true, _) => Ok(Judged::Builds(files)),
+        _ => Ok((files, are_builds)),
     }
 }
 
@@ -99,15 +93,14 @@ fn release_builds(args: &GateArgs) -> &[PathBuf] {
     if args.release.iter().all(|file| is_build(file)) { &args.release } else { &[] }
 }
 
-/// Reads recordings.
-fn of_recordings(args: &SidesArgs, files: &Files, rule: Rule) -> Result<Evidence, Failure> {
-    let (base, candidate) = files.read()?;
+fn of_recordings(args: &SidesArgs, files: Files<'_>, rule: Rule) -> Result<Evidence, Failure> {
+    let runs = sides::read_sides(files)?;
     let [old, new] =
-        [&base, &candidate].map(|runs| runs.iter().map(|run| &run.recording).collect::<Vec<_>>());
+        runs.each_ref().map(|runs| runs.iter().map(|run| &run.recording).collect::<Vec<_>>());
     // Of several kernels each has its own.
     let registered = HookReport::of(&old, &new, &rule, &|_| true, &|_| None)
         .filter(|registered| !registered.is_same() || rule.require_reached);
-    Ok(Evidence { registered, ..of_runs(args, [base, candidate], rule) })
+    Ok(Evidence { registered, ..of_runs(args, runs, rule) })
 }
 
 /// What is known of recordings by themselves.
@@ -117,7 +110,7 @@ fn of_runs(args: &SidesArgs, runs: [Vec<Run>; 2], rule: Rule) -> Evidence {
 }
 
 /// Measures two builds; `None` if what that takes was printed alone.
-fn of_builds(args: &GateArgs, files: &Files, rule: Rule) -> Result<Option<Evidence>, Failure> {
+fn of_builds(args: &GateArgs, files: Files<'_>, rule: Rule) -> Result<Option<Evidence>, Failure> {
     let options = options(args, files)?;
     let changed = options.changed();
     if let Some(evidence) = options.equal(changed.as_ref(), &rule) {
@@ -137,9 +130,9 @@ fn of_builds(args: &GateArgs, files: &Files, rule: Rule) -> Result<Option<Eviden
     planned.measure(rule, &mut progress).map(Some)
 }
 
-fn options(args: &GateArgs, files: &Files) -> Result<Options, Failure> {
+fn options(args: &GateArgs, files: Files<'_>) -> Result<Options, Failure> {
     let BuildsArgs { guests, module_params, baseline_params, candidate_params, .. } = &args.builds;
-    let given = lab::Options::given([&files.base, &files.candidate], guests)?;
+    let given = lab::Options::given(files, guests)?;
     let lab = lab::Options { kernels: args.builds.kernel.clone(), ..given };
     check_parameters(&lab, module_params, [baseline_params, candidate_params])?;
     let release = Subject::all(release_builds(args), &guests.agent.agent_file)?;

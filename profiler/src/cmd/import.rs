@@ -1,16 +1,15 @@
 //! `profiler import`: latencies that another tool recorded, as a recording.
 
 use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
+
+use profiler_base::atomic_file::OutputFile;
+use profiler_base::error::Failure;
+use profiler_export::{Unit, table};
 
 use super::{data_to_stdout, stdout_width};
 use crate::cli::TraceCmdArgs;
 use crate::trace_cmd::Import;
-use profiler_base::atomic_file::OutputFile;
-use profiler_base::error::Failure;
-use profiler_base::progress::Progress;
-use profiler_export::{Unit, table};
 
 /// Prints the table and the percentiles of a file of function_graph text, and writes its recording.
 ///
@@ -19,21 +18,11 @@ use profiler_export::{Unit, table};
 /// error.
 pub fn trace_cmd(args: &TraceCmdArgs) -> Result<(), Failure> {
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
-    let stdin = args.file == Path::new("-");
-    let name = if stdin { "standard input".to_owned() } else { args.file.display().to_string() };
-    let (mut input, size): (Box<dyn Read>, _) = if stdin {
-        (Box::new(io::stdin().lock()), None)
-    } else {
-        let file = File::open(&args.file).map_err(Failure::cannot_read(&args.file))?;
-        let metadata = file.metadata().map_err(Failure::cannot_read(&args.file))?;
-        let size = metadata.is_file().then_some(metadata.len());
-        (Box::new(file), size)
-    };
-    let mut progress = Progress::new(args.quiet);
-    progress.begin_bytes("importing", size);
-    let import = Import::read(&mut *input, &name, &mut |bytes| progress.at_count(bytes));
-    progress.end();
-    let import = import?;
+    let is_stdin = args.file == Path::new("-");
+    let path = if is_stdin { Path::new("/dev/stdin") } else { &args.file };
+    let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
+    let mut input = File::open(path).map_err(Failure::cannot_read(path))?;
+    let import = Import::read(&mut input, &name)?;
 
     if !json.as_ref().is_some_and(OutputFile::is_stdout) {
         let width = stdout_width();

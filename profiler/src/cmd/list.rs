@@ -4,8 +4,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::show;
-use crate::cli::ListArgs;
 use profiler_base::error::{Failure, exit};
 use profiler_base::progress::Progress;
 use profiler_export::list::{self, BpfFunction};
@@ -15,6 +13,9 @@ use profiler_lab as lab;
 use profiler_lab::agent::Agent;
 use profiler_lab::subject::{Subject, agent_beside};
 use profiler_probe::resolve_programs;
+
+use super::show;
+use crate::cli::ListArgs;
 
 /// Prints the functions that match.
 ///
@@ -34,18 +35,19 @@ pub fn run(args: &ListArgs) -> Result<(), Failure> {
         let text = "--kernel, --module-params and --agent are for a driver that is loaded in a VM: name its .ko file with --module";
         return Err(Failure::new(exit::USAGE, text));
     }
+    let patterns: Vec<String> = args.patterns.iter().map(ToString::to_string).collect();
     if args.bpf_prog {
-        return programs(args);
+        return programs(args, &patterns);
     }
     super::restore_tracefs();
-    let functions = KernelFiles::default().functions(args.module.as_deref(), &args.patterns)?;
+    let functions = KernelFiles::default().functions(args.module.as_deref(), &patterns)?;
     show(args.json, &functions, |width| list::functions(&functions).text(width))
 }
 
 /// Prints the functions of BPF programs.
-fn programs(args: &ListArgs) -> Result<(), Failure> {
+fn programs(args: &ListArgs, patterns: &[String]) -> Result<(), Failure> {
     let all = ["*".to_owned()];
-    let patterns = if args.patterns.is_empty() { &all[..] } else { &args.patterns };
+    let patterns = if patterns.is_empty() { &all[..] } else { patterns };
     let found = resolve_programs(patterns)?.targets;
     let functions: Vec<BpfFunction> = found.iter().map(BpfFunction::of).collect();
     show(args.json, &functions, |width| list::programs(&functions).text(width))
@@ -54,11 +56,11 @@ fn programs(args: &ListArgs) -> Result<(), Failure> {
 /// Prints what a subject registers, with the agent that a driver needs.
 fn hooks(args: &ListArgs, subject: Subject, agent: Option<Agent>) -> Result<(), Failure> {
     subject.check_parameters(&args.module_params)?;
-    let patterns = super::globs(&args.patterns)?;
     let mut progress = Progress::new(false);
     let params = &args.module_params;
     let mut found = lab::hooks::of_subject(subject, &args.kernel, params, agent, &mut progress)?;
     for (_, hooks) in &mut found {
+        let patterns = &args.patterns;
         hooks.list.retain(|hook| patterns.is_empty() || patterns.iter().any(|it| hook.matches(it)));
     }
     let by_release: BTreeMap<&String, &Hooks> =

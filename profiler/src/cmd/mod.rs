@@ -68,15 +68,6 @@ pub fn stdout_width() -> Option<u16> {
     terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0)
 }
 
-/// These globs.
-fn globs(patterns: &[String]) -> Result<Vec<glob::Pattern>, Failure> {
-    let globs = patterns.iter().map(|text| {
-        glob::Pattern::new(text)
-            .map_err(|error| Failure::new(exit::USAGE, format!("invalid glob `{text}`: {error}")))
-    });
-    globs.collect()
-}
-
 /// Restores what a killed profiler had changed in tracefs, and reports it.
 fn restore_tracefs() {
     match keeper::put_back(Path::new("/")) {

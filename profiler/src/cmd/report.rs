@@ -3,12 +3,13 @@
 use std::io::Write;
 use std::path::Path;
 
-use crate::cli::report::ReportArgs;
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, bail, exit};
 use profiler_base::terminal::write;
 use profiler_export::Format;
 use profiler_recording::Series;
+
+use crate::cli::report::ReportArgs;
 
 /// Writes the report to `out`, fitted to a terminal of `width` columns, or atomically to the file of `--output`.
 ///
@@ -54,8 +55,8 @@ fn read(file: &Path, args: &ReportArgs) -> Result<Series, Failure> {
             bail!(USAGE, "{} has no run {number}: give 1 to {all}", file.display());
         }
     }
-    let patterns = super::globs(&args.handlers)?;
-    for pattern in &patterns {
+    let patterns = &args.handlers;
+    for pattern in patterns {
         if !series.runs.iter().flat_map(|run| &run.handlers).any(|h| pattern.matches(&h.name)) {
             bail!(NO_TARGET, "{} has no handler `{pattern}`: its table lists them", file.display());
         }

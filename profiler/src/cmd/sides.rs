@@ -5,82 +5,75 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::slice;
 
-use crate::cli::compare::SidesArgs;
 use profiler_base::error::{Failure, bail};
 use profiler_lab::{self as lab, subject};
 use profiler_recording::Series;
 use profiler_verdict::Run;
 
+use crate::cli::compare::SidesArgs;
+
 /// Files of the baseline and of the candidate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Files {
-    /// Files of the baseline.
-    pub(super) base: Vec<PathBuf>,
-    /// Files of the candidate.
-    pub(super) candidate: Vec<PathBuf>,
+pub(super) type Files<'a> = [&'a [PathBuf]; 2];
+
+/// From the arguments `BASE... -- CANDIDATE...`, or two files.
+///
+/// # Errors
+/// If a side has no file.
+pub(super) fn files(args: &SidesArgs, base_needed: bool) -> Result<Files<'_>, Failure> {
+    let mut files = args.base.iter().chain(&args.candidate);
+    if let Some(option) = files.find(|file| file.to_string_lossy().starts_with("--")) {
+        let option = option.display();
+        bail!(USAGE, "what follows `--` are files of the candidate: write {option} before it");
+    }
+    match (args.base.as_slice(), args.candidate.as_slice()) {
+        ([base, candidate], []) => Ok([slice::from_ref(base), slice::from_ref(candidate)]),
+        (_, []) => bail!(
+            USAGE,
+            "no candidate: write the files of the baseline, then --, then those of the candidate; or measure two \
+             builds of a driver with `profiler gate --baseline BASE.ko --candidate HEAD.ko`"
+        ),
+        ([], _) if base_needed => bail!(
+            USAGE,
+            "no baseline: write the files of the baseline, then --, then those of the candidate"
+        ),
+        (base, candidate) => Ok([base, candidate]),
+    }
 }
 
-impl Files {
-    /// From the arguments `BASE... -- CANDIDATE...`, or two files.
-    ///
-    /// # Errors
-    /// If a side has no file.
-    pub(super) fn of(args: &SidesArgs, base_needed: bool) -> Result<Self, Failure> {
-        let mut files = args.base.iter().chain(&args.candidate);
-        if let Some(option) = files.find(|file| file.to_string_lossy().starts_with("--")) {
-            let option = option.display();
-            bail!(USAGE, "what follows `--` are files of the candidate: write {option} before it");
-        }
-        let (base, candidate) = match (args.base.as_slice(), args.candidate.as_slice()) {
-            ([base, candidate], []) => (slice::from_ref(base), slice::from_ref(candidate)),
-            (_, []) => bail!(
-                USAGE,
-                "no candidate: write the files of the baseline, then --, then those of the candidate; or measure two \
-                 builds of a driver with `profiler gate --baseline BASE.ko --candidate HEAD.ko`"
-            ),
-            ([], _) if base_needed => bail!(
-                USAGE,
-                "no baseline: write the files of the baseline, then --, then those of the candidate"
-            ),
-            sides => sides,
-        };
-        Ok(Self { base: base.to_vec(), candidate: candidate.to_vec() })
+/// Whether they are builds to measure, drivers or commands: by content, or by name if there is no such file.
+///
+/// # Errors
+/// If some are and others are not.
+pub(super) fn are_builds(files: Files<'_>) -> Result<bool, Failure> {
+    let (builds, others): (Vec<&PathBuf>, Vec<_>) =
+        files.into_iter().flatten().partition(|path| is_build(path));
+    match (builds.first(), others.first()) {
+        (Some(build), Some(other)) => bail!(
+            USAGE,
+            "{} is a build and {} is none: name builds alone, or recordings alone",
+            build.display(),
+            other.display()
+        ),
+        (build, _) => Ok(build.is_some()),
     }
+}
 
-    /// Whether they are builds to measure, drivers or commands: by content, or by name if there is no such file.
-    ///
-    /// # Errors
-    /// If some are and others are not.
-    pub(super) fn are_builds(&self) -> Result<bool, Failure> {
-        let mut files = self.base.iter().chain(&self.candidate);
-        match (files.clone().find(|path| is_build(path)), files.find(|path| !is_build(path))) {
-            (Some(build), Some(other)) => bail!(
-                USAGE,
-                "{} is a build and {} is none: name builds alone, or recordings alone",
-                build.display(),
-                other.display()
-            ),
-            (build, _) => Ok(build.is_some()),
-        }
+/// The runs of both sides.
+///
+/// # Errors
+/// If a file is missing or not a valid recording.
+pub(super) fn read_sides([base, candidate]: Files<'_>) -> Result<[Vec<Run>; 2], Failure> {
+    if let Some(missing) = base.iter().find(|it| it.as_os_str() != "-" && !it.exists()) {
+        let missing = missing.display();
+        bail!(
+            BAD_INPUT,
+            "the baseline {missing} does not exist: measure the accepted driver with `profiler lab --json FILE` or \
+             `profiler run --json FILE`, and keep that file"
+        );
     }
-
-    /// The runs of both sides.
-    ///
-    /// # Errors
-    /// If a file is missing or not a valid recording.
-    pub(super) fn read(&self) -> Result<(Vec<Run>, Vec<Run>), Failure> {
-        if let Some(missing) = self.base.iter().find(|it| it.as_os_str() != "-" && !it.exists()) {
-            let missing = missing.display();
-            bail!(
-                BAD_INPUT,
-                "the baseline {missing} does not exist: measure the accepted driver with `profiler lab --json FILE` or \
-                 `profiler run --json FILE`, and keep that file"
-            );
-        }
-        let base = read(&self.base)
-            .map_err(|error| Failure::new(error.code, format!("bad baseline: {error}")))?;
-        Ok((base, read(&self.candidate)?))
-    }
+    let base =
+        read(base).map_err(|error| Failure::new(error.code, format!("bad baseline: {error}")))?;
+    Ok([base, read(candidate)?])
 }
 
 /// Whether it is a build to measure: a driver's file, or `run: COMMAND`.

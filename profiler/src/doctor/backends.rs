@@ -1,39 +1,31 @@
 //! What each backend needs of the machine.
 
-use super::{Answer, BackendReport, Check, CheckId, HandlerReport};
 use profiler_kernel::target::Function;
 use profiler_probe::Options;
 use profiler_probe::select::{Choice, select};
 use profiler_recording::Backend;
 
-/// What every backend of BPF programs needs.
-const BPF: [CheckId; 3] = [CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPerfmon];
+use super::{Answer, BackendReport, Check, CheckId, HandlerReport};
 
-/// The checks that must hold for any function, and besides for one of a module.
-fn needs(backend: Backend) -> (Vec<CheckId>, &'static [CheckId]) {
-    let module_btf = &[CheckId::ModuleBtfSupport, CheckId::Module, CheckId::ModuleBtf];
-    let module = &[CheckId::Module];
-    match backend {
-        Backend::Fsession => (bpf([CheckId::KernelBtf, CheckId::BpfSession]), module_btf),
-        Backend::Fentry => (bpf([CheckId::KernelBtf, CheckId::BpfTracing]), module_btf),
-        Backend::KprobeSession => (bpf([CheckId::KernelBtf, CheckId::ProbeSession]), module),
-        Backend::FunctionGraph => (vec![CheckId::Tracefs, CheckId::FunctionGraph], module),
-        // Without BTF nothing shows which functions of a module run inside kprobes.
-        Backend::Kprobe => (bpf([CheckId::Tracefs, CheckId::BpfKprobe]), module_btf),
-    }
-}
-
-/// What one of BPF programs needs, with its `own`.
-fn bpf(own: [CheckId; 2]) -> Vec<CheckId> {
-    [&BPF[..], &own[..]].concat()
-}
+/// What a run needs with any backend.
+const RUN: [CheckId; 3] = [CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPerfmon];
+const OF_MODULE: [CheckId; 1] = [CheckId::Module];
+const BTF_OF_MODULE: [CheckId; 3] =
+    [CheckId::ModuleBtfSupport, CheckId::Module, CheckId::ModuleBtf];
 
 /// Whether a backend works, given what was found. Checks that were not made do not count.
 pub(super) fn report(backend: Backend, checks: &[Check]) -> BackendReport {
-    let (mut needs, in_modules) = needs(backend);
-    let kernel_functions = answer(&needs, checks);
-    needs.extend(in_modules);
-    BackendReport { backend, kernel_functions, module_functions: answer(&needs, checks) }
+    let (own, in_modules) = match backend {
+        Backend::Fsession => ([CheckId::KernelBtf, CheckId::BpfSession], &BTF_OF_MODULE[..]),
+        Backend::Fentry => ([CheckId::KernelBtf, CheckId::BpfTracing], &BTF_OF_MODULE[..]),
+        Backend::KprobeSession => ([CheckId::KernelBtf, CheckId::ProbeSession], &OF_MODULE[..]),
+        Backend::FunctionGraph => ([CheckId::Tracefs, CheckId::FunctionGraph], &OF_MODULE[..]),
+        // Without BTF nothing shows which functions of a module run inside kprobes.
+        Backend::Kprobe => ([CheckId::Tracefs, CheckId::BpfKprobe], &BTF_OF_MODULE[..]),
+    };
+    let kernel_functions = answer(&[&RUN[..], &own].concat(), checks);
+    let module_functions = answer(&[&RUN[..], &own, in_modules].concat(), checks);
+    BackendReport { backend, kernel_functions, module_functions }
 }
 
 fn answer(needs: &[CheckId], checks: &[Check]) -> Answer {

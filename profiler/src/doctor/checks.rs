@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::Machine;
 use profiler_kernel::btf::Btf;
-use profiler_kernel::host::read_fact;
 use profiler_kernel::privileges;
 use profiler_kernel::target::KernelFiles;
 use profiler_recording::Backend;
+
+use super::Machine;
 
 /// What is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
@@ -56,12 +56,6 @@ pub enum CheckId {
     /// The list of traceable functions.
     #[strum(serialize = "tracefs")]
     Tracefs,
-    /// Kernel lockdown.
-    #[strum(serialize = "open to tracing (lockdown)")]
-    Lockdown,
-    /// Limit of locked memory, which old kernels charge maps to.
-    #[strum(serialize = "locked memory")]
-    Memlock,
 }
 
 /// An answer.
@@ -131,8 +125,6 @@ pub(super) fn all(machine: &Machine, module: Option<&str>) -> Vec<Check> {
     let mut checks = capabilities(&status);
     let functions = Btf::of(None, &folder);
     checks.push(kernel_btf(&folder, &functions));
-    // Before backends are tried, which raises the limit.
-    let locked_memory = memlock(root, &status);
     let tried = tried_backends(machine, &checks, functions.as_deref().ok());
     checks.extend(tried);
     let support = module_btf_support(&folder);
@@ -142,8 +134,6 @@ pub(super) fn all(machine: &Machine, module: Option<&str>) -> Vec<Check> {
         checks.extend(module_checks(root, &folder, module, supported));
     }
     checks.push(tracefs(root));
-    checks.push(lockdown(root));
-    checks.push(locked_memory);
     checks
 }
 
@@ -187,9 +177,6 @@ fn tried_backends(machine: &Machine, before: &[Check], functions: Option<&Btf>) 
                 return id.unknown(format!("not tried without {}", missing.join(", ")), None);
             }
             match (machine.try_backend)(backend, functions) {
-                Ok(()) if id == CheckId::BpfTracing => {
-                    id.yes(format!("{yes}{}", bpf_programs(functions)))
-                }
                 Ok(()) => id.yes(yes),
                 // Several lines of the verifier do not fit in a table.
                 Err(refusal) => id.no(
@@ -201,21 +188,9 @@ fn tried_backends(machine: &Machine, before: &[Check], functions: Option<&Btf>) 
         .collect()
 }
 
-/// Which BPF programs a kernel with tracing programs can measure, by the member that came with tracing programs on those
-/// (6.8, commit 19bfcdf9498a).
-fn bpf_programs(types: Option<&Btf>) -> &'static str {
-    match types.and_then(|types| types.has_member("bpf_prog_aux", "attach_tracing_prog")) {
-        Some(true) => "; run --bpf-prog measures BPF programs, too",
-        Some(false) => {
-            "; run --bpf-prog measures BPF programs, too, but for those of type tracing (from Linux 6.8 on)"
-        }
-        None => "",
-    }
-}
-
 const FORBIDDEN: &str = "the capabilities are there and the kernel still forbids it: a container, a \
-                         seccomp filter or a security module does so; measure outside it, or in a \
-                         virtual machine";
+                         seccomp filter, a security module or lockdown=confidentiality does so; measure \
+                         outside it, or in a virtual machine";
 
 /// Which kernels run tracing programs on functions. Direct calls came to arm64 with 6.4 (commit 2aa6ac03516d).
 const FENTRY_KERNEL: &str = "a kernel of 5.5 or later (on arm64 of 6.4 or later) built with CONFIG_BPF_JIT, \
@@ -278,9 +253,6 @@ fn module_btf_support(folder: &Path) -> Check {
     match Btf::of(None, folder).ok().and_then(|types| types.has_member("module", "btf_data")) {
         Some(true) => id.yes("the kernel keeps it, and no loaded module has any"),
         Some(false) => id.no("this kernel does not keep BTF of modules", remedy),
-        None if folder.join("vmlinux").exists() => {
-            id.no("this kernel knows no modules, or its BTF does not describe them", remedy)
-        }
         None => id.unknown("only the kernel's own BTF could show it", Some(remedy)),
     }
 }
@@ -320,8 +292,7 @@ fn module_checks(root: &Path, folder: &Path, module: &str, supported: bool) -> [
 
 fn tracefs(root: &Path) -> Check {
     let id = CheckId::Tracefs;
-    let places = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
-    for place in places {
+    for place in ["sys/kernel/tracing", "sys/kernel/debug/tracing"] {
         match fs::File::open(root.join(place).join("available_filter_functions")) {
             Ok(_) => return id.yes(format!("at /{place}: names that cannot be traced are known")),
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -330,55 +301,10 @@ fn tracefs(root: &Path) -> Check {
             Err(_) => {}
         }
     }
-    if places.iter().any(|place| root.join(place).join("current_tracer").exists()) {
-        return id.no(
-            "it lists no functions: the kernel has no dynamic function tracing",
-            format!("use a kernel built with CONFIG_DYNAMIC_FTRACE=y: {GOOD_KERNEL}"),
-        );
-    }
-    let filesystems = fs::read_to_string(root.join("proc/filesystems")).unwrap_or_default();
-    if filesystems.split_whitespace().any(|word| word == "tracefs") {
-        id.no("it is not mounted", "mount -t tracefs nodev /sys/kernel/tracing")
-    } else {
-        id.no(
-            "this kernel has none",
-            format!("use a kernel built with CONFIG_FTRACE=y: {GOOD_KERNEL}"),
-        )
-    }
-}
-
-fn lockdown(root: &Path) -> Check {
-    let id = CheckId::Lockdown;
-    let Some(text) = read_fact(&root.join("sys/kernel/security/lockdown")) else {
-        return id.yes("this kernel has no lockdown, or securityfs is not mounted");
-    };
-    let mode = text.split(['[', ']']).nth(1).unwrap_or(&text);
-    match mode {
-        "none" => id.yes("lockdown: none"),
-        "integrity" => id.yes("lockdown: integrity, which leaves tracing open"),
-        _ => id.no(
-            format!("lockdown: {mode}, which closes tracefs and reading of kernel memory"),
-            "boot without lockdown=confidentiality (Secure Boot alone sets integrity)",
+    id.no(
+        "it is not mounted, or lists no functions",
+        format!(
+            "mount -t tracefs nodev /sys/kernel/tracing, or use a kernel built with CONFIG_DYNAMIC_FTRACE=y: {GOOD_KERNEL}"
         ),
-    }
-}
-
-/// Maps are charged to memory control groups since 5.11.
-fn memlock(root: &Path, status: &str) -> Check {
-    let id = CheckId::Memlock;
-    let limits = fs::read_to_string(root.join("proc/self/limits")).unwrap_or_default();
-    let hard = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max locked memory"))
-        .and_then(|rest| rest.split_whitespace().nth(1));
-    let may_raise = privileges::may_raise_limits(status);
-    match hard {
-        Some("unlimited") => id.yes("unlimited"),
-        _ if may_raise => id.yes("this process may raise the limit, and does where it must"),
-        Some(hard) => id.no(
-            format!("at most {hard} bytes, which kernels before 5.11 charge BPF maps to"),
-            "ulimit -l unlimited, as root (not needed on 5.11 and later)",
-        ),
-        None => id.unknown("/proc/self/limits does not show it", None),
-    }
+    )
 }

@@ -1,8 +1,9 @@
 //! What was found, as text.
 
-use super::{CheckId, Report};
 use profiler_export::document::{Document, Table, or_dash};
 use profiler_kernel::hooks::ProbeState;
+
+use super::Report;
 
 /// The tables for people; `width` is the terminal's, in columns.
 pub fn text(report: &Report, width: Option<u16>) -> String {
@@ -13,8 +14,8 @@ pub fn text(report: &Report, width: Option<u16>) -> String {
     });
     let checks = Table::words(["check", "", "found"], rows);
     let tables = [Document::of_table("", checks), Document::of_table("", backends(report))];
-    let of_module = [handlers(report), own_probes(report)];
-    let sections = tables.into_iter().chain(of_module).flatten().chain(remedies(report)).collect();
+    let others = [handlers(report), own_probes(report), remedies(report)];
+    let sections = tables.into_iter().chain(others).flatten().collect();
     let lead = vec![format!("kernel {kernel} {}", report.arch)];
     Document { lead, sections, ..Document::default() }.text(width)
 }
@@ -74,20 +75,12 @@ fn own_probes(report: &Report) -> Option<Document> {
     Document::of_table("", Table::words(head, rows))
 }
 
-/// What to do, first where it keeps a backend from working.
-fn remedies(report: &Report) -> impl Iterator<Item = Document> {
-    let answers =
-        report.backends.iter().flat_map(|of| [&of.kernel_functions, &of.module_functions]);
-    let blocking: Vec<&CheckId> = answers.flat_map(|answer| &answer.because_of).collect();
+fn remedies(report: &Report) -> Option<Document> {
     // One backend is enough: what the others lack is then no obstacle.
     let heading = if report.can_measure { "for other backends:" } else { "to measure:" };
-    let sections = [(heading, true), ("not needed to measure:", false)].map(|(heading, wanted)| {
-        let checks = report.checks.iter().filter(|check| blocking.contains(&&check.id) == wanted);
-        let mut lines = vec![heading.to_owned()];
-        lines.extend(checks.filter_map(|check| {
-            check.remedy.as_ref().map(|remedy| format!("  {}: {remedy}", check.title))
-        }));
-        (lines.len() > 1).then(|| Document::of_lines(lines))
-    });
-    sections.into_iter().flatten()
+    let mut lines = vec![heading.to_owned()];
+    lines.extend(report.checks.iter().filter_map(|check| {
+        check.remedy.as_ref().map(|remedy| format!("  {}: {remedy}", check.title))
+    }));
+    (lines.len() > 1).then(|| Document::of_lines(lines))
 }

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use profiler_tests::btf::Builder;
+
 use super::*;
 use crate::doctor::table::text as table;
-use profiler_tests::btf::Builder;
 
 fn write(root: &Path, path: &str, text: impl AsRef<[u8]>) {
     let path = root.join(path);
@@ -68,12 +69,6 @@ fn kernel(release: &str, try_backend: TryBackend) -> (tempfile::TempDir, Machine
     write(root, "proc/sys/kernel/osrelease", format!("{release}\n"));
     write(root, "proc/sys/kernel/arch", "x86_64\n");
     write(root, "proc/self/status", "Name:\tprofiler\nCapEff:\t000001ffffffffff\n");
-    write(
-        root,
-        "proc/self/limits",
-        "Limit  Soft Limit  Hard Limit  Units\nMax locked memory  65536  65536  bytes\n",
-    );
-    write(root, "proc/filesystems", "nodev\tproc\nnodev\ttracefs\n");
     write(root, "proc/modules", "driver 65536 0 - Live 0x0000000000000000 (OE)\n");
     write(
         root,
@@ -112,7 +107,6 @@ fn a_good_kernel() {
     let (vmlinux, driver) = btf(true);
     write(root, "sys/kernel/btf/vmlinux", vmlinux);
     write(root, "sys/kernel/btf/driver", driver);
-    write(root, "sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
     let report = look(&machine, Some("driver"));
     assert!(report.can_measure);
     insta::assert_snapshot!("good-module", table(&report, None));
@@ -169,7 +163,6 @@ fn a_process_without_privileges() {
     let root = folder.path();
     write(root, "sys/kernel/btf/vmlinux", btf(true).0);
     write(root, "proc/self/status", "CapEff:\t0000000000000000\n");
-    write(root, "sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
     let report = look(&machine, None);
     assert!(!report.can_measure);
     insta::assert_snapshot!("unprivileged", table(&report, None));

@@ -8,11 +8,6 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use tracing::{info, warn};
 
-use super::account::Account;
-use super::budget::{Action, Budget};
-use super::config;
-use super::coverage::{Coverage, partly};
-use super::state::{Build, HandlerSum, NotMeasured};
 use profiler_base::stats::nanoseconds;
 use profiler_base::text::{listed, plural};
 use profiler_kernel::host::HostFacts;
@@ -24,20 +19,20 @@ use profiler_recording::unlike::{Difference, Use, differences};
 use profiler_recording::warning::{Handlers, SHED, Warning, WarningRecord};
 use profiler_recording::{Backend, Clock, HandlerRecording, HistogramLayout, Meter, Recording};
 
+use super::account::Account;
+use super::budget::{Action, Budget};
+use super::config;
+use super::state::{Build, HandlerSum, NotMeasured, partly};
+
 /// How long a call whose entry was skipped may still be under way: see [`Account::add`].
 const AGE: Duration = Duration::from_secs(9);
 
-/// Shortest time over which calls per second are computed: for display, and for the budget.
-const SHORTEST_RATE: Duration = Duration::from_millis(500);
-const SHORTEST_DECISION: Duration = Duration::from_secs(5);
-
-/// A wall clock that differs from the monotonic one by more than this was stepped.
-const STEP: SignedDuration = SignedDuration::from_secs(1);
+/// Shortest time over which calls per second are computed.
+const SHORTEST_RATE: Duration = Duration::from_secs(5);
 
 /// The probes on one load of a module.
 pub(super) struct Attachment {
     session: Box<dyn Session>,
-    /// The number of that load.
     pub(super) load: u64,
     /// Its build, to whose sums it adds. The frame has the facts that each interval begins with.
     pub(super) build: Build,
@@ -49,27 +44,24 @@ pub(super) struct Attachment {
     until: Instant,
     /// When skipped entries were last forgotten.
     aged: Instant,
-    /// Until when calls are counted in the last decision about the budget.
-    decided: Instant,
-    /// Until when calls are counted in the rates that are shown.
+    /// Until when calls are counted in the rates.
     rated: Instant,
 }
 
-/// One handler.
 struct Handler {
     name: String,
     /// Of the interval so far.
     measure: HandlerMeasure,
     account: Account,
-    /// When it had probes.
-    coverage: Coverage,
+    /// Since when it has probes, or until when that time was counted; `None` while it is shed.
+    since: Option<Instant>,
+    /// Time with probes in the interval so far, in nanoseconds.
+    covered_ns: u64,
     /// Its index among those of the build, and the losses of the build's intervals before.
     sum: usize,
     before: Losses,
-    /// Calls since they were shown as a rate.
+    /// Calls since the last rate.
     unrated: u64,
-    /// Calls since the budget was decided.
-    undecided: u64,
 }
 
 impl Attachment {
@@ -159,11 +151,11 @@ impl Attachment {
                 name,
                 measure: empty(precision.durations()),
                 account: Account::begin(first),
-                coverage: Coverage::begin(began),
+                since: Some(began),
+                covered_ns: 0,
                 sum: sums.len(),
                 before: Losses::default(),
                 unrated: 0,
-                undecided: 0,
             });
             let sum = HandlerSum::new(empty(precision.growing_durations()));
             sums.push(HandlerSum { calls_per_s: Some(0.0), ..sum });
@@ -196,7 +188,6 @@ impl Attachment {
             began,
             until: began,
             aged: began,
-            decided: began,
             rated: began,
         })
     }
@@ -223,7 +214,6 @@ impl Attachment {
         }
     }
 
-    /// The handlers, in words.
     pub(super) fn names(&self) -> Vec<String> {
         self.handlers.iter().map(|handler| handler.name.clone()).collect()
     }
@@ -235,7 +225,7 @@ impl Attachment {
 
     /// Handlers that have probes.
     pub(super) fn measured(&self) -> usize {
-        self.handlers.iter().filter(|handler| handler.coverage.is_on()).count()
+        self.handlers.iter().filter(|handler| handler.since.is_some()).count()
     }
 
     /// Handlers of the build that are shed.
@@ -243,19 +233,10 @@ impl Attachment {
         self.build.not_measured.values().filter(|why| **why == NotMeasured::Shed).count()
     }
 
-    /// Calls per second of each handler with probes since the last call of this function; `None` if that is too short.
-    pub(super) fn rates_to_decide(&mut self) -> Option<Vec<(String, f64)>> {
-        let time = self.until.saturating_duration_since(self.decided);
-        if time < SHORTEST_DECISION {
-            return None;
-        }
-        self.decided = self.until;
-        let rates = self.handlers.iter_mut().filter_map(|handler| {
-            let calls = std::mem::take(&mut handler.undecided);
-            let rate = calls as f64 / time.as_secs_f64();
-            handler.coverage.is_on().then(|| (handler.name.clone(), rate))
-        });
-        Some(rates.collect())
+    /// Calls per second of each handler with probes.
+    pub(super) fn rates(&self) -> impl Iterator<Item = (&str, f64)> {
+        let sums = self.handlers.iter().map(|handler| &self.build.handlers[handler.sum]);
+        sums.filter_map(|sum| Some((sum.name.as_str(), sum.calls_per_s?)))
     }
 
     /// Takes the probes off a handler at this time, or puts them back. `false` if that takes attaching anew.
@@ -266,14 +247,16 @@ impl Attachment {
         let (Action::Shed(name, _) | Action::TakeUp(name)) = action;
         let index = self.handlers.iter().position(|handler| handler.name == *name);
         let Some(index) = index else { return Ok(false) };
-        let coverage = &mut self.handlers[index].coverage;
+        let handler = &mut self.handlers[index];
+        let sum = &mut self.build.handlers[handler.sum];
         match action {
             Action::Shed(..) if self.session.pause(index)? => {
-                coverage.off(at);
+                handler.cover(at, sum);
+                (handler.since, sum.calls_per_s) = (None, None);
                 self.build.not_measured.insert(name.clone(), NotMeasured::Shed);
             }
             Action::TakeUp(_) if self.session.resume(index)? => {
-                coverage.on(at);
+                (handler.since, sum.calls_per_s) = (Some(at), Some(0.0));
                 self.build.not_measured.remove(name);
             }
             _ => return Ok(false),
@@ -349,10 +332,10 @@ impl Attachment {
             if ages {
                 handler.account.age();
             }
-            sum.covered_ns += handler.coverage.advance(until);
+            handler.cover(until, sum);
             if is_rated {
                 let rate = std::mem::take(&mut handler.unrated) as f64 / time.as_secs_f64();
-                sum.calls_per_s = handler.coverage.is_on().then_some(rate);
+                sum.calls_per_s = handler.since.map(|_| rate);
             }
         }
         if is_rated {
@@ -366,7 +349,7 @@ impl Attachment {
     pub(super) fn close(&mut self) -> Recording {
         let interval = self.interval();
         for handler in &mut self.handlers {
-            handler.coverage.interval_ns = 0;
+            handler.covered_ns = 0;
             // Cannot overflow u64 in practice.
             let sum = handler.before.checked_add(&handler.measure.losses);
             handler.before = sum.unwrap_or(handler.before);
@@ -376,32 +359,23 @@ impl Attachment {
         }
         let ended =
             Timestamp::now() - SignedDuration::try_from(self.until.elapsed()).unwrap_or_default();
-        if let Some(stepped) =
-            stepped(self.started, ended, self.until.saturating_duration_since(self.began))
-        {
-            warn!(
-                "the wall clock was stepped by {stepped:#} during an interval of {}: its length is right, its \
-                 start is as the clock was then",
-                self.build.module
-            );
-        }
         (self.started, self.began) = (ended, self.until);
         interval
     }
 
     /// The interval so far as a recording, with its warnings: handlers that had no probes in it are left out.
-    pub(super) fn interval(&self) -> Recording {
+    fn interval(&self) -> Recording {
         let length = self.until.saturating_duration_since(self.began);
         let window_ns = nanoseconds(length).max(1);
         let mut interval =
             Recording { started: self.started, window_ns, ..self.build.frame.clone() };
         let mut covered = Vec::new();
-        for Handler { name, measure, coverage, .. } in &self.handlers {
+        for Handler { name, measure, since, covered_ns, .. } in &self.handlers {
             let stored = HandlerRecording::from_measure(measure);
-            if coverage.interval_ns == 0 && !coverage.is_on() && stored.is_idle() {
+            if *covered_ns == 0 && since.is_none() && stored.is_idle() {
                 interval.left_out.push(shed_one(&self.build.module, name));
             } else {
-                covered.push((name.as_str(), coverage.interval_ns));
+                covered.push((name.as_str(), *covered_ns));
                 interval.handlers.push(stored);
             }
         }
@@ -436,10 +410,19 @@ impl Attachment {
 }
 
 impl Handler {
+    /// Counts the time with probes until `at`.
+    fn cover(&mut self, at: Instant, sum: &mut HandlerSum) {
+        if let Some(since) = &mut self.since {
+            let more_ns = nanoseconds(at.saturating_duration_since(*since));
+            self.covered_ns += more_ns;
+            sum.covered_ns += more_ns;
+            *since = at.max(*since);
+        }
+    }
+
     /// Adds a drain to its interval and to its sum.
     fn add(&mut self, drained: &mut Drained, sum: &mut HandlerSum, is_last: bool) {
         self.unrated += drained.durations.len();
-        self.undecided += drained.durations.len();
         self.account.add(drained);
         self.measure.durations += &drained.durations;
         self.measure.losses = self.account.losses(&self.measure.durations, is_last);
@@ -454,16 +437,9 @@ impl Handler {
     }
 }
 
-/// A handler of a module that had no probes, for the budget.
+/// A handler of a module that had no probes, because of the budget.
 fn shed_one(module: &str, name: &str) -> LeftOut {
     LeftOut { name: name.to_owned(), module: Some(module.to_owned()), reason: SHED.to_owned() }
-}
-
-/// By how much the wall clock was stepped in an interval of this length by the monotonic clock, if it was.
-fn stepped(started: Timestamp, ended: Timestamp, length: Duration) -> Option<SignedDuration> {
-    let length = SignedDuration::try_from(length).unwrap_or_default();
-    let stepped = ended.duration_since(started) - length;
-    (stepped.abs() > STEP).then_some(stepped)
 }
 
 /// Its build id, else its `srcversion`, else nothing.
@@ -740,13 +716,6 @@ pub(super) mod tests {
 
     #[test]
     fn a_step_of_the_wall_clock_is_no_time() {
-        let start: Timestamp = "2026-11-23T00:00:00Z".parse().unwrap();
-        let minute = Duration::from_secs(60);
-        let after = |seconds: i64| start + SignedDuration::from_secs(seconds);
-        let step = |seconds| stepped(start, after(seconds), minute).map(|step| step.as_secs());
-        assert_eq!([59, 60, 61].map(step), [None; 3], "clocks are slewed, and rounded");
-        assert_eq!(step(3660), Some(3600));
-        assert_eq!(step(-3540), Some(-3600));
         // The interval after a step has the length of the monotonic clock, and the next begins where it ended.
         let mut attached = attachment("aa", drains(&[5, 6], 9));
         attached.started -= SignedDuration::from_hours(1);

@@ -8,17 +8,17 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How long a handler stays shed before it is tried again; each failed trial doubles it.
-pub const FIRST_WAIT: Duration = Duration::from_secs(60);
+pub(super) const FIRST_WAIT: Duration = Duration::from_secs(60);
 
 /// The longest that it doubles to.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// Share of the limit that a handler may be expected to take when it is taken up again: one at the limit itself would be shed
 /// and taken up in turns.
 const ROOM: f64 = 0.8;
 
 /// A share of one CPU in words: `0.1%`.
-pub fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     // Rates are not known to four digits; rounding hides that 0.1 is no binary fraction.
     let percent = format!("{:.4}", share * 100.0);
     format!("{}%", percent.trim_end_matches('0').trim_end_matches('.'))
@@ -31,7 +31,7 @@ fn positive(number: f64) -> f64 {
 
 /// A change of what is measured.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Action {
+pub(super) enum Action {
     /// Take its probes off: its overhead, as a share of one CPU.
     Shed(String, f64),
     /// Put them back.
@@ -40,7 +40,7 @@ pub enum Action {
 
 /// Decides which handlers are measured.
 #[derive(Debug)]
-pub struct Budget {
+pub(super) struct Budget {
     cost_s: f64,
     /// Handlers that were shed at some time.
     known: BTreeMap<String, Known>,
@@ -61,22 +61,22 @@ struct Known {
 
 impl Budget {
     /// A budget where a hit costs `cost_ns` nanoseconds of CPU time.
-    pub fn new(cost_ns: f64) -> Self {
+    pub(super) fn new(cost_ns: f64) -> Self {
         Self { cost_s: positive(cost_ns) / 1e9, known: BTreeMap::new(), overhead: 0.0 }
     }
 
     /// Cost of all probes by the rates of the last decision, as a share of one CPU.
-    pub const fn overhead(&self) -> f64 {
+    pub(super) const fn overhead(&self) -> f64 {
         self.overhead
     }
 
     /// Handlers that are shed now, by name.
-    pub fn shed(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn shed(&self) -> impl Iterator<Item = &str> {
         self.known.iter().filter(|(_, known)| known.is_shed).map(|(name, _)| name.as_str())
     }
 
     /// When the first of the shed handlers is tried again at the latest; `None` if none is shed.
-    pub fn next_trial(&self) -> Option<Instant> {
+    pub(super) fn next_trial(&self) -> Option<Instant> {
         let shed = self.known.values().filter(|known| known.is_shed);
         shed.map(|known| known.since + known.wait).min()
     }
@@ -88,7 +88,7 @@ impl Budget {
     /// Sheds all handlers whose probes alone cost more than the limit, the costliest first; else at most one that exceeds it
     /// by its part of the daemon's own time, as the next decision shows what that saves. A shed handler is tried again after
     /// its wait, the cheapest first and one a decision; one that fits by its rate when it was shed waits [`FIRST_WAIT`] at most.
-    pub fn decide(
+    pub(super) fn decide(
         &mut self,
         now: Instant,
         rates: &[(&str, f64)],

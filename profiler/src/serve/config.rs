@@ -1,20 +1,21 @@
 //! `serve.toml`: what the daemon measures, how, and where it goes.
 
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error as _};
-use toml::Spanned;
 
-use super::otlp::Collector;
 use profiler_base::error::Failure;
 use profiler_base::text::duration;
-use profiler_base::toml_file::{self, BadToml, Mistake};
+use profiler_base::toml_file::{self, BadToml};
 use profiler_probe::Precision;
 use profiler_recording::Backend;
 use profiler_verdict::parse_share;
+
+use super::otlp::Collector;
 
 /// Time between two intervals' ends.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -27,7 +28,7 @@ const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::f
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
     /// The modules, in order; each name once.
-    #[serde(rename = "module")]
+    #[serde(rename = "module", deserialize_with = "modules")]
     pub modules: Vec<Module>,
     /// Resolution of all histograms.
     #[serde(deserialize_with = "precision")]
@@ -54,6 +55,7 @@ pub struct Module {
     #[serde(deserialize_with = "name_of_module")]
     pub name: String,
     /// Names or globs of handlers.
+    #[serde(deserialize_with = "patterns")]
     pub handlers: Vec<String>,
     /// The only backend to use; `None`: the best for each handler.
     #[serde(default, deserialize_with = "backend")]
@@ -129,55 +131,19 @@ impl Config {
     /// # Errors
     /// As [`Config::read`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, BadToml> {
-        let origin = path.display().to_string();
-        let config = toml_file::parse(text, &origin, Ok)?;
-        toml_file::parse(text, &origin, Names::check)?;
-        Ok(config)
+        toml_file::parse(text, &path.display().to_string(), |config: Self| {
+            match config.modules.is_empty() {
+                true => {
+                    Err((0..0, "there is no [[module]] with a `name` and `handlers`".to_owned()))
+                }
+                false => Ok(config),
+            }
+        })
     }
 
     /// Largest cost of a handler's probes, as a share of one CPU; without a limit the overhead is still shown.
     pub(super) fn limit(&self) -> f64 {
         self.budget.max_overhead.unwrap_or(f64::MAX)
-    }
-}
-
-/// The names in a configuration, and where they are.
-#[derive(serde::Deserialize)]
-struct Names {
-    #[serde(default)]
-    module: Vec<NamesOfModule>,
-}
-
-#[derive(serde::Deserialize)]
-struct NamesOfModule {
-    name: Spanned<String>,
-    handlers: Spanned<Vec<Spanned<String>>>,
-}
-
-impl Names {
-    fn check(self) -> Result<(), Mistake> {
-        if self.module.is_empty() {
-            return Err((0..0, "there is no [[module]] with a `name` and `handlers`".to_owned()));
-        }
-        let mut known = Vec::new();
-        for NamesOfModule { name, handlers } in &self.module {
-            let module = name.get_ref().replace('-', "_");
-            if known.contains(&module) {
-                let text = format!("module `{module}` is named twice: put its handlers together");
-                return Err((name.span(), text));
-            }
-            known.push(module);
-            if handlers.get_ref().is_empty() {
-                return Err((handlers.span(), "name at least one handler, or a glob".to_owned()));
-            }
-            for handler in handlers.get_ref() {
-                if let Err(error) = glob::Pattern::new(handler.get_ref()) {
-                    let text = format!("invalid pattern `{}`: {}", handler.get_ref(), error.msg);
-                    return Err((handler.span(), text));
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -202,6 +168,30 @@ parsed! {
     backend -> Option<Backend>: |text: &str| text.parse().map(Some);
     folder -> PathBuf: absolute;
     share_of_a_cpu -> Option<f64>: share;
+}
+
+fn modules<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<Module>, D::Error> {
+    let modules: Vec<Module> = Vec::deserialize(value)?;
+    let mut known = HashSet::new();
+    if let Some(Module { name, .. }) = modules.iter().find(|module| !known.insert(&module.name)) {
+        let text = format!("module `{name}` is named twice: put its handlers together");
+        return Err(D::Error::custom(text));
+    }
+    Ok(modules)
+}
+
+fn patterns<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D::Error> {
+    let patterns: Vec<String> = Vec::deserialize(value)?;
+    if patterns.is_empty() {
+        return Err(D::Error::custom("name at least one handler, or a glob"));
+    }
+    for pattern in &patterns {
+        if let Err(error) = glob::Pattern::new(pattern) {
+            let text = format!("invalid pattern `{pattern}`: {}", error.msg);
+            return Err(D::Error::custom(text));
+        }
+    }
+    Ok(patterns)
 }
 
 fn precision<'de, D: Deserializer<'de>>(value: D) -> Result<Precision, D::Error> {
@@ -331,7 +321,7 @@ mod tests {
             ("listen = \"9560\"\n{ONE}", "serve.toml:1:10: invalid address `9560`"),
             ("{ONE}backends = \"kprobe\"\n", "serve.toml:4:1: unknown field `backends`"),
             ("{ONE}backend = \"kprobes\"\n", "serve.toml:4:11: there is no such backend"),
-            ("{ONE}{ONE}", "serve.toml:5:8: module `hids_driver` is named twice"),
+            ("{ONE}{ONE}", "serve.toml:1:1: module `hids_driver` is named twice"),
             ("{ONE}[store]\nfolder = \"here\"\n", "serve.toml:5:10: folder has to be a path"),
             ("{ONE}[store]\nmax-byte = 1\n", "serve.toml:5:1: unknown field `max-byte`"),
             ("{ONE}[budget]\nmax-overhead = \"0%\"\n", "serve.toml:5:16: max-overhead has to be"),
@@ -346,7 +336,7 @@ mod tests {
                 "serve.toml:2:8: `../x` cannot be",
             ),
             ("[[module]]\nname = \"x\"\nhandlers = []\n", "serve.toml:3:12: name at least one"),
-            ("[[module]]\nname = \"x\"\nhandlers = [\"a[\"]\n", "serve.toml:3:13: invalid pattern"),
+            ("[[module]]\nname = \"x\"\nhandlers = [\"a[\"]\n", "serve.toml:3:12: invalid pattern"),
         ] {
             let error = parse(&text.replace("{ONE}", ONE)).expect_err(text);
             assert!(error.starts_with(start), "{error}\n  and not {start}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
@@ -13,24 +13,23 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
 use tracing::warn;
 
-use super::status::Status;
 use profiler_base::error::{Failure, bail, exit};
 use profiler_load::make_private;
+
+use super::status::Status;
+use super::unusable;
 
 /// Where the daemon's socket and its lock are.
 pub const FOLDER: &str = "/run/profiler";
 
 const SOCKET: &str = "serve.sock";
 const LOCK: &str = "serve.lock";
+const SOCKET_USE: &str = "the daemon's socket";
 
 /// Longest request, in bytes.
 const MOST_BYTES: u64 = 4096;
-
-/// How long a client may take to send its request, and to read the answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the daemon may take to answer: probes on hundreds of handlers take a while.
 const PATIENCE_OF_CLIENT: Duration = Duration::from_secs(180);
@@ -73,36 +72,18 @@ pub struct Released {
 /// A request, and where its answer goes.
 pub(super) type Question = (Request, oneshot::Sender<Result<Answer, Failure>>);
 
-/// The daemon's socket needs this file or folder.
-fn unusable(path: &Path) -> impl Fn(io::Error) -> Failure {
-    move |source| {
-        let text = format!(
-            "cannot use {} for the daemon's socket: {source}: it has to be a folder of root's on this machine",
-            path.display()
-        );
-        Failure::new(exit::BAD_OUTPUT, text)
-    }
-}
-
-/// The lock that only one daemon holds; the kernel releases it when the process ends.
-#[derive(Debug)]
-pub(super) struct Lock {
-    _file: Flock<fs::File>,
-    folder: PathBuf,
-}
-
-impl Lock {
-    /// Takes it.
-    ///
-    /// # Errors
-    /// If another daemon has it, or others than root could change the folder.
-    pub(super) fn take(folder: &Path) -> Result<Self, Failure> {
-        make_private(folder).map_err(unusable(folder))?;
-        let path = folder.join(LOCK);
-        let mut options = fs::OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).open(&path);
-        let locked = Flock::lock(file.map_err(unusable(&path))?, FlockArg::LockExclusiveNonblock);
-        let mut file = locked.map_err(|(file, _)| {
+/// Takes the lock that only one daemon holds; the kernel releases it when the process ends.
+///
+/// # Errors
+/// If another daemon has it, or others than root could change the folder.
+pub(super) fn lock(folder: &Path) -> Result<Flock<fs::File>, Failure> {
+    make_private(folder).map_err(unusable(folder, SOCKET_USE))?;
+    let path = folder.join(LOCK);
+    let mut options = fs::OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false).open(&path);
+    let locked =
+        Flock::lock(file.map_err(unusable(&path, SOCKET_USE))?, FlockArg::LockExclusiveNonblock);
+    let mut file = locked.map_err(|(file, _)| {
             let mut owner = String::new();
             let _ = file.take(20).read_to_string(&mut owner);
             let owner = owner.trim();
@@ -111,41 +92,35 @@ impl Lock {
             );
             Failure::new(exit::CANNOT_MEASURE, text)
         })?;
-        file.set_len(0).map_err(unusable(&path))?;
-        writeln!(file, "{}", std::process::id()).map_err(unusable(&path))?;
-        Ok(Self { _file: file, folder: folder.to_owned() })
-    }
-
-    /// Answers requests from now on. To be called within a runtime.
-    ///
-    /// # Errors
-    /// If the socket cannot be made.
-    pub(super) fn listen(&self, questions: mpsc::Sender<Question>) -> Result<(), Failure> {
-        let path = self.folder.join(SOCKET);
-        // A killed daemon leaves its socket; we hold the lock.
-        if let Err(error) = fs::remove_file(&path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            return Err(unusable(&path)(error));
-        }
-        let listener = UnixListener::bind(&path).map_err(unusable(&path))?;
-        // Until here the folder's mode keeps others out.
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(unusable(&path))?;
-        tokio::spawn(serve(listener, questions));
-        Ok(())
-    }
+    file.set_len(0).map_err(unusable(&path, SOCKET_USE))?;
+    writeln!(file, "{}", std::process::id()).map_err(unusable(&path, SOCKET_USE))?;
+    Ok(file)
 }
 
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(self.folder.join(SOCKET));
+/// Answers requests from now on. To be called within a runtime, with the lock.
+///
+/// # Errors
+/// If the socket cannot be made.
+pub(super) fn listen(folder: &Path, questions: mpsc::Sender<Question>) -> Result<(), Failure> {
+    let path = folder.join(SOCKET);
+    // An earlier daemon leaves its socket.
+    if let Err(error) = fs::remove_file(&path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(unusable(&path, SOCKET_USE)(error));
     }
+    let listener = UnixListener::bind(&path).map_err(unusable(&path, SOCKET_USE))?;
+    // Nobody else can connect; until here the folder's mode keeps others out.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+        .map_err(unusable(&path, SOCKET_USE))?;
+    tokio::spawn(serve(listener, questions));
+    Ok(())
 }
 
 async fn serve(listener: UnixListener, questions: mpsc::Sender<Question>) {
     loop {
         match listener.accept().await {
-            // A task each, so that a silent client does not block others. All are root's.
+            // A task each, so that a silent client does not block others.
             Ok((stream, _)) => {
                 let questions = questions.clone();
                 tokio::spawn(async move {
@@ -166,14 +141,10 @@ async fn answer(
     mut stream: tokio::net::UnixStream,
     questions: &mpsc::Sender<Question>,
 ) -> io::Result<()> {
-    let peer = stream.peer_cred()?.uid();
-    if peer != 0 && peer != nix::unistd::geteuid().as_raw() {
-        return Err(io::Error::other(format!("user {peer} is not root")));
-    }
     let (reader, mut writer) = stream.split();
     let mut line = String::new();
     let mut reader = tokio::io::BufReader::new(reader.take(MOST_BYTES));
-    timeout(PATIENCE, reader.read_line(&mut line)).await??;
+    reader.read_line(&mut line).await?;
     let answer = match serde_json::from_str(&line) {
         Err(error) => {
             let message =
@@ -187,7 +158,7 @@ async fn answer(
         }
     };
     let line = serde_json::to_string(&answer)? + "\n";
-    timeout(PATIENCE, writer.write_all(line.as_bytes())).await?
+    writer.write_all(line.as_bytes()).await
 }
 
 /// Asks the daemon whose socket is in `folder`.
@@ -222,7 +193,6 @@ fn converse<T: DeserializeOwned>(
     request: &Request,
 ) -> io::Result<Result<T, Failure>> {
     stream.set_read_timeout(Some(PATIENCE_OF_CLIENT))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all((serde_json::to_string(request)? + "\n").as_bytes())?;
     let mut line = String::new();
     if BufReader::new(stream).read_line(&mut line)? == 0 {
@@ -239,14 +209,14 @@ mod tests {
     fn a_second_daemon_is_refused_and_named() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("run");
-        let lock = Lock::take(&folder).unwrap();
-        let error = Lock::take(&folder).unwrap_err().to_string();
+        let held = lock(&folder).unwrap();
+        let error = lock(&folder).unwrap_err().to_string();
         assert!(
             error.contains(&format!("runs already (process {})", std::process::id())),
             "{error}"
         );
-        drop(lock);
-        Lock::take(&folder).unwrap();
+        drop(held);
+        lock(&folder).unwrap();
     }
 
     #[test]
@@ -258,9 +228,9 @@ mod tests {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.unwrap();
-        let lock = Lock::take(&folder).unwrap();
+        let _lock = lock(&folder).unwrap();
         let (sender, mut questions) = mpsc::channel(1);
-        runtime.block_on(async { lock.listen(sender) }).unwrap();
+        runtime.block_on(async { listen(&folder, sender) }).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&folder.join(SOCKET))), (0o700, 0o600));
         runtime.spawn(async move {
@@ -285,7 +255,7 @@ mod tests {
             assert!(line.is_empty() || line.contains("does not know this request"), "{line}");
         }
         assert!(release("again").is_ok());
-        drop(lock);
+        drop(runtime);
         assert_eq!(asked(), Err(exit::NO_TARGET));
     }
 }

@@ -10,49 +10,40 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 use tracing::{error, info, warn};
 
+use profiler_base::error::{Failure, bail, exit};
+use profiler_kernel::host;
+use profiler_kernel::module::references;
+
 use super::config::Config;
 use super::control::{Answer, Question, Released, Request};
 use super::costs::Costs;
 use super::modules::Event;
-use super::notify::Notifier;
-use super::own;
 use super::state::{Module, Own, Pushes, State};
 use super::status::Status;
 use super::store::Store;
 use super::system;
 use super::task::{Shared, Task};
-use profiler_base::error::{Failure, bail, exit};
-use profiler_kernel::host;
-use profiler_kernel::module::references;
+use super::{notify, own};
 
 /// Longest time between two drains, in which no CPU can fill the kernel's 32-bit counters. The budget is decided as often.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
 
-/// Minimum interval between drains triggered by status requests. A client that asks less often gets all calls that had ended by then.
-const DRAIN_FOR_STATUS: Duration = Duration::from_millis(500);
-
 /// How long the kernel may hold a module after its probes are off.
 const MODULE_RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The engine of the daemon.
 pub(super) struct Engine {
     /// The configuration, which SIGHUP reads again.
     file: PathBuf,
     tasks: Vec<Task>,
     shared: Shared,
     state: watch::Sender<Arc<State>>,
-    notifier: Notifier,
     /// Pushes to the collector, if there is one.
     pushes: Option<watch::Receiver<Pushes>>,
     next_drain: Instant,
     next_interval: Instant,
-    /// When a request for the status last drained.
-    last_asked: Option<Instant>,
-    /// CPU time of drains and intervals, for the budget. Excludes status requests, so that a client cannot trigger shedding,
-    /// and attaching, which shedding does not save.
+    /// CPU time of drains and intervals since the budget was decided. Excludes status requests, so that a client cannot trigger
+    /// shedding, and attaching, which shedding does not save.
     measuring_ns: u64,
-    /// When the budget was decided last, and `measuring_ns` then.
-    decided: (Instant, u64),
 }
 
 impl Engine {
@@ -61,7 +52,6 @@ impl Engine {
         config: Config,
         file: PathBuf,
         store: Store,
-        notifier: Notifier,
         pushes: Option<watch::Receiver<Pushes>>,
     ) -> Self {
         let (now, at) = (Instant::now(), Timestamp::now());
@@ -72,13 +62,10 @@ impl Engine {
         Self {
             file,
             tasks: config.modules.iter().cloned().map(Task::new).collect(),
-            notifier,
             pushes,
             next_drain: now + DRAIN_EVERY,
             next_interval: now + config.interval,
-            last_asked: None,
             measuring_ns: 0,
-            decided: (now, 0),
             shared: Shared { config, host: host::collect(), costs: Costs::default(), store, own },
             state,
         }
@@ -103,7 +90,7 @@ impl Engine {
         let mut terminate = listen(SignalKind::terminate())?;
         let mut interrupt = listen(SignalKind::interrupt())?;
         self.look_at_all();
-        self.notifier.ready(&self.in_words());
+        notify::ready(&self.in_words());
         let result = loop {
             tokio::select! {
                 () = sleep_until(self.due().into()) => self.on_time(),
@@ -128,17 +115,15 @@ impl Engine {
                     let _ = answer.send(self.answer(&request));
                 }
                 _ = hang_up.recv() => {
-                    self.notifier.reloading();
+                    notify::reloading();
                     self.read_again();
-                    self.notifier.ready(&self.in_words());
+                    notify::ready(&self.in_words());
                 }
                 _ = terminate.recv() => break Ok("SIGTERM"),
                 _ = interrupt.recv() => break Ok("SIGINT"),
             }
         };
-        self.notifier.stopping();
-        // The kernel takes long to remove many probes, and systemd may not wait for that: store first.
-        self.each_task(Task::store_so_far);
+        notify::stopping();
         self.each_task(|task, shared| drop(task.end(shared)));
         self.shared.store.end();
         self.publish();
@@ -173,7 +158,7 @@ impl Engine {
         if drains {
             self.next_drain = Instant::now() + DRAIN_EVERY;
             self.keep_budgets();
-            self.notifier.alive(&self.in_words(), !self.tasks.iter().any(Task::is_failing));
+            notify::alive(&self.in_words(), !self.tasks.iter().any(Task::is_failing));
         }
         self.publish();
     }
@@ -186,11 +171,9 @@ impl Engine {
     /// Applies the budget. Each handler, measured or shed, bears an equal part of the daemon's time for measuring.
     fn keep_budgets(&mut self) {
         let now = Instant::now();
-        let (before, taken_before) = std::mem::replace(&mut self.decided, (now, self.measuring_ns));
-        let elapsed = now.saturating_duration_since(before).max(Duration::from_millis(1));
-        let taken = Duration::from_nanos(self.measuring_ns.saturating_sub(taken_before));
+        let taken = Duration::from_nanos(std::mem::take(&mut self.measuring_ns));
         let handlers: usize = self.tasks.iter().map(Task::budgeted).sum();
-        let part = taken.div_duration_f64(elapsed) / handlers.max(1) as f64;
+        let part = taken.div_duration_f64(DRAIN_EVERY) / handlers.max(1) as f64;
         self.each_task(|task, shared| task.keep_budget(now, part, shared));
     }
 
@@ -203,7 +186,7 @@ impl Engine {
         }
         if closes {
             // No further interval of a build that is gone would write these.
-            self.shared.store.write_pending();
+            let _ = self.shared.store.write_pending();
             let (now, every) = (Instant::now(), self.shared.config.interval);
             // After the machine slept there is one interval, not one for each that was missed.
             let next = self.next_interval + every;
@@ -222,11 +205,8 @@ impl Engine {
 
     fn answer(&mut self, request: &Request) -> Result<Answer, Failure> {
         let (Request::Release(module) | Request::Resume(module)) = request else {
-            if self.last_asked.is_none_or(|last| last.elapsed() >= DRAIN_FOR_STATUS) {
-                self.drain_all(false);
-                self.publish();
-                self.last_asked = Some(Instant::now());
-            }
+            self.drain_all(false);
+            self.publish();
             return Ok(Answer::Status(Status::of(&self.state.borrow())));
         };
         let Some(at) = self.index(&module.replace('-', "_")) else {
@@ -245,23 +225,9 @@ impl Engine {
         Ok(Answer::Released(Released { references, ..released }))
     }
 
-    /// Keeps intervals where `config` has them.
-    fn store_as(&mut self, config: &Config) -> Result<(), Failure> {
-        let Shared { store, config: old, .. } = &mut self.shared;
-        if config.store.folder != old.store.folder {
-            let before = std::mem::replace(store, Store::open(config.store.clone())?);
-            store.take_over(before);
-        } else if config.store != old.store {
-            // A second store in the same folder would count what this one holds in memory as lost.
-            store.set_bounds(config.store.clone());
-        }
-        Ok(())
-    }
-
     /// Reads the configuration again. Modules whose entry stays the same keep their probes and counts.
     fn read_again(&mut self) {
-        let read = Config::read(&self.file);
-        let config = match read.and_then(|config| self.store_as(&config).map(|()| config)) {
+        let config = match Config::read(&self.file) {
             Ok(config) => config,
             Err(error) => {
                 error!("{error}: the configuration stays as it was");
@@ -269,9 +235,13 @@ impl Engine {
             }
         };
         let old = &self.shared.config;
-        if config.listen != old.listen || config.otlp != old.otlp {
-            warn!("`listen` and `otlp` are read when the daemon starts: restart it for these");
+        let is_elsewhere = config.store.folder != old.store.folder;
+        if config.listen != old.listen || config.otlp != old.otlp || is_elsewhere {
+            warn!(
+                "`listen`, `otlp` and the store's `folder` are read when the daemon starts: restart it for these"
+            );
         }
+        self.shared.store.set_bounds(config.store.max_bytes, config.store.min_free_bytes);
         let kept = config.precision == self.shared.config.precision;
         let mut old = std::mem::take(&mut self.tasks);
         for module in &config.modules {
@@ -291,7 +261,6 @@ impl Engine {
         self.look_at_all();
     }
 
-    /// Publishes the state.
     fn publish(&mut self) {
         let builds = self.tasks.iter().filter_map(Task::attachment).map(|of| &of.build);
         let measured = self.tasks.iter().filter(|task| task.attachment().is_some());
@@ -341,7 +310,6 @@ mod tests {
     use super::super::state::{Build, Intervals, MAX_BUILDS, Phase};
     use super::super::task::Stage;
     use super::*;
-    use profiler_recording::Recording;
 
     /// Calls of its first handler.
     fn calls(build: &Build) -> u64 {
@@ -354,7 +322,7 @@ mod tests {
         let folder = folder.join("store");
         config.store = config::Store { folder, max_bytes: 1 << 20, min_free_bytes: 0 };
         let store = Store::open(config.store.clone()).unwrap();
-        Engine::new(config, file, store, Notifier::default(), None)
+        Engine::new(config, file, store, None)
     }
 
     /// One that measures `driver`, whose handler `busy` has so many calls at each drain.
@@ -389,10 +357,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut engine = engine_with(folder.path(), &[5, 6]);
         let with = |engine: &mut Engine, min_free_bytes| {
-            let store = config::Store { min_free_bytes, ..engine.shared.config.store.clone() };
-            let config = Config { store, ..engine.shared.config.clone() };
-            engine.store_as(&config).unwrap();
-            engine.shared.config = config;
+            engine.shared.store.set_bounds(1 << 20, min_free_bytes);
         };
         with(&mut engine, 1 << 60);
         engine.drain_all(true);
@@ -484,28 +449,8 @@ mod tests {
         assert_eq!(calls(&state.builds[0]), 18);
     }
 
-    /// The kernel may take long to take the probes off, and systemd ends who takes too long.
     #[test]
-    fn what_is_measured_is_on_disk_before_the_probes_are_off() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut engine = engine_with(folder.path(), &[5, 6, 7]);
-        let on_disk = || {
-            let store = folder.path().join("store/driver-aa");
-            let files = std::fs::read_dir(store).unwrap().map(|file| file.unwrap().path());
-            files.map(|file| Recording::read(&file).unwrap().handlers[0].count).collect::<Vec<_>>()
-        };
-        engine.tasks[0].store_so_far(&mut engine.shared);
-        assert_eq!(on_disk(), [5]);
-        engine.tasks[0].end(&mut engine.shared);
-        assert_eq!(on_disk(), [11]);
-        engine.publish();
-        let state = engine.states().borrow().clone();
-        assert_eq!(calls(&state.builds[0]), 11);
-        assert_eq!((state.own.intervals.on_disk, state.own.intervals.lost), (1, 0));
-    }
-
-    #[test]
-    fn who_asks_right_after_a_drain_gets_the_calls_since_then() {
+    fn who_asks_gets_the_calls_since_the_last_drain() {
         let folder = tempfile::tempdir().unwrap();
         let mut engine = engine_with(folder.path(), &[5, 6, 7]);
         engine.drain_all(false);
@@ -514,8 +459,6 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(calls(&mut engine), 11);
-        assert_eq!(calls(&mut engine), 11, "no second drain at once");
-        engine.last_asked = engine.last_asked.map(|last| last - DRAIN_FOR_STATUS);
         assert_eq!(calls(&mut engine), 18);
     }
 
@@ -575,7 +518,6 @@ mod tests {
         spin();
         engine.next_drain = Instant::now();
         engine.on_time();
-        assert!(engine.measuring_ns > 0);
         engine.keep_budgets();
         assert_eq!((engine.shared.own.shed, engine.tasks[0].phase()), (0, Phase::Measuring));
         // The time of measuring does.

@@ -15,7 +15,7 @@ use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 ///
 /// # Errors
 /// When this process logs already.
-pub fn init_logs() -> Result<(), TryInitError> {
+pub(crate) fn init_logs() -> Result<(), TryInitError> {
     let subscriber = tracing_subscriber::registry().with(LevelFilter::INFO);
     let stream = std::env::var("JOURNAL_STREAM").ok();
     let journal = is_journal(stream.as_deref(), io::stderr()).then(journal);

@@ -5,29 +5,29 @@
 //! | `engine` | what happens when: drains, intervals, signals, requests |
 //! | `task` | one module as a state machine |
 //! | `modules` | the kernel's events about modules |
-//! | `attachment`, `account`, `coverage` | the probes on one load of a module, its intervals, its books, and when a handler had probes |
+//! | `attachment`, `account` | the probes on one load of a module, its intervals and its books |
 //! | `store`, `ledger` | completed intervals on disk, and what a kill takes of them |
 //! | `control`, `status` | the local socket, and what it answers |
-//! | [`budget`], `costs` | which handlers cost too much, and what a hit costs |
-//! | [`expose`], [`otlp`] | metrics and recordings over HTTP, pushes to a collector |
-//! | [`rights`], [`notify`], [`logs`], [`own`] | what it may do, systemd, its log, what it takes itself |
+//! | `budget`, `costs` | which handlers cost too much, and what a hit costs |
+//! | [`expose`], [`otlp`], `message` | metrics and recordings over HTTP, pushes to a collector, and protobuf for both |
+//! | [`rights`], `notify`, `logs`, `own` | what it may do, systemd, its log, what it takes itself |
 //! | [`config`], [`state`] | what the daemon shall do, and all that it knows |
 
 mod account;
 mod attachment;
-pub mod budget;
+mod budget;
 pub mod config;
 pub mod control;
 mod costs;
-mod coverage;
 mod engine;
 pub mod expose;
 mod ledger;
-pub mod logs;
+pub(crate) mod logs;
+mod message;
 mod modules;
-pub mod notify;
+mod notify;
 pub mod otlp;
-pub mod own;
+mod own;
 pub mod rights;
 pub mod state;
 pub mod status;
@@ -42,12 +42,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tracing::info;
 
-use config::Config;
-use control::Lock;
-use engine::Engine;
-use notify::Notifier;
 use profiler_base::error::{Failure, exit};
 use profiler_recording::Backend;
+
+use config::Config;
+use engine::Engine;
 use rights::Exec;
 use state::Pushes;
 use store::Store;
@@ -61,9 +60,9 @@ const QUESTIONS: usize = 8;
 /// # Errors
 /// If it cannot start or go on. What was measured until then is stored.
 pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
-    let lock = Lock::take(Path::new(control::FOLDER))?;
+    let folder = Path::new(control::FOLDER);
+    let _lock = control::lock(folder)?;
     let store = Store::open(config.store.clone())?;
-    let notifier = Notifier::from_env().map_err(system("cannot reach systemd's NOTIFY_SOCKET"))?;
     let listener = config.listen.map(listen).transpose()?;
     for line in rights::drop_rights(exec(&config))? {
         info!("{line}");
@@ -77,11 +76,11 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
     let ended = runtime.block_on(async {
         let events = modules::events().map_err(system("cannot listen to the kernel's events"))?;
         let (sender, questions) = mpsc::channel(QUESTIONS);
-        lock.listen(sender)?;
+        control::listen(folder, sender)?;
         let otlp = config.otlp.clone();
         let (counts, pushes) = watch::channel(Pushes::default());
         let pushes = otlp.is_some().then_some(pushes);
-        let mut engine = Engine::new(config, file, store, notifier, pushes);
+        let mut engine = Engine::new(config, file, store, pushes);
         if let Some(listener) = listener {
             let listener = tokio::net::TcpListener::from_std(listener);
             let listener = listener.map_err(system("cannot listen for scrapes"))?;
@@ -110,6 +109,17 @@ fn system(doing: &'static str) -> impl Fn(io::Error) -> Failure {
             "{doing}: {error}: look at the limits on files and threads (LimitNOFILE, TasksMax) and at what the unit forbids"
         );
         Failure::new(exit::INTERNAL, text)
+    }
+}
+
+/// What is in a folder of the daemon's cannot be used for this.
+fn unusable(path: &Path, what: &'static str) -> impl Fn(io::Error) -> Failure {
+    move |error| {
+        let text = format!(
+            "cannot use {} for {what}: {error}: it has to be root's, and nobody else may be able to change it",
+            path.display()
+        );
+        Failure::new(exit::BAD_OUTPUT, text)
     }
 }
 

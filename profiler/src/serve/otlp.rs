@@ -1,7 +1,8 @@
 //! Pushes all metrics to an OpenTelemetry collector, by OTLP over HTTP.
 //!
-//! `opentelemetry-otlp` 0.33 exports only what its own SDK has aggregated, so the messages are made here, of the types of
-//! the protocol's crate. There is no TLS: push to a collector or agent on the same host, which forwards.
+//! `opentelemetry-otlp` 0.33 exports only what its own SDK has aggregated, so the messages are made here. Numbers of fields are
+//! those of `opentelemetry/proto/metrics/v1/metrics.proto` and its neighbours (github.com/open-telemetry/opentelemetry-proto).
+//! There is no TLS: push to a collector or agent on the same host, which forwards.
 
 use std::error::Error;
 use std::str::FromStr;
@@ -13,19 +14,11 @@ use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use opentelemetry_proto::tonic::collector::metrics::v1::{
-    ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
-};
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
-use opentelemetry_proto::tonic::metrics::v1::{
-    AggregationTemporality, ExponentialHistogram, ExponentialHistogramDataPoint, Gauge, Metric,
-    NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, exponential_histogram_data_point::Buckets,
-    metric, number_data_point,
-};
-use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message as _;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+
+use profiler_base::stats::Durations;
 
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -33,6 +26,7 @@ pub mod fuzzing;
 use super::expose::{
     Family, Kind, Native, Point, SCHEMA, Value, ZERO_THRESHOLD, families, native, seconds,
 };
+use super::message::Message;
 use super::state::{Pushes, State};
 
 /// Where metrics are pushed to when no path is given.
@@ -42,6 +36,8 @@ const PORT: u16 = 4318;
 pub(super) const PUSH_TIME: Duration = Duration::from_secs(10);
 /// Most that is read of an answer.
 const ANSWER_BYTES: usize = 64 << 10;
+/// `AGGREGATION_TEMPORALITY_CUMULATIVE`
+const CUMULATIVE: u64 = 2;
 
 /// A collector: `http://HOST[:4318][/v1/metrics]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +90,7 @@ pub async fn push(
         // Or until the engine ends.
         let ended = tokio::time::timeout(every, state.wait_for(|_| false)).await.is_ok();
         let latest = Arc::clone(&state.borrow());
-        let body = request(&latest, host.trim()).encode_to_vec();
+        let body = request(&latest, host.trim());
         let outcome = tokio::time::timeout(PUSH_TIME, send(&collector, body)).await;
         let outcome = outcome.unwrap_or_else(|_| Err("no answer in 10 s".into()));
         let outcome = outcome.map_err(|why| why.to_string());
@@ -137,8 +133,21 @@ fn log(logged: &mut Option<String>, to: &Collector, outcome: &Result<Refused, St
     }
 }
 
-/// The points that were refused of a push that was taken.
-type Refused = ExportMetricsPartialSuccess;
+/// `ExportMetricsServiceResponse`
+#[derive(Clone, PartialEq, prost::Message)]
+struct Taken {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<Refused>,
+}
+
+/// `ExportMetricsPartialSuccess`: the points that were refused of a push that was taken.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Refused {
+    #[prost(int64, tag = "1")]
+    rejected_data_points: i64,
+    #[prost(string, tag = "2")]
+    error_message: String,
+}
 
 /// Sends one request on a connection of its own.
 ///
@@ -168,136 +177,47 @@ fn judge(status: StatusCode, body: &[u8]) -> Result<Refused, String> {
     if !status.is_success() {
         return Err(format!("it answers {status}"));
     }
-    let answer = ExportMetricsServiceResponse::decode(body).unwrap_or_default();
-    let mut refused = answer.partial_success.unwrap_or_default();
+    let taken = Taken::decode(body).unwrap_or_default();
+    let mut refused = taken.partial_success.unwrap_or_default();
     refused.error_message = refused.error_message.chars().take(200).collect();
     Ok(refused)
 }
 
-/// The push of a state; `host` is the name of this host.
-pub fn request(state: &State, host: &str) -> ExportMetricsServiceRequest {
-    let metrics = families(state).filter_map(|(family, points)| metric(family, &points, state));
+/// The push of a state, an `ExportMetricsServiceRequest`; `host` is the name of this host.
+pub fn request(state: &State, host: &str) -> Vec<u8> {
+    let version = env!("CARGO_PKG_VERSION");
     let resource = [
         ("service.name", "profiler"),
-        ("service.version", env!("CARGO_PKG_VERSION")),
+        ("service.version", version),
         // One daemon runs on a host.
         ("service.instance.id", host),
         ("host.name", host),
         ("os.type", "linux"),
     ];
-    let scope = InstrumentationScope {
-        name: "profiler".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..InstrumentationScope::default()
-    };
-    ExportMetricsServiceRequest {
-        resource_metrics: vec![ResourceMetrics {
-            resource: Some(Resource {
-                attributes: resource.map(|(key, value)| attribute(key, value)).to_vec(),
-                ..Resource::default()
-            }),
-            scope_metrics: vec![ScopeMetrics {
-                scope: Some(scope),
-                metrics: metrics.collect(),
-                ..ScopeMetrics::default()
-            }],
-            ..ResourceMetrics::default()
-        }],
-    }
+    let resource = Message::default().messages(1, resource.map(attribute));
+    let scope = Message::default().text(1, "profiler").text(2, version);
+    let metrics = families(state).filter_map(|(family, points)| metric(family, &points, state));
+    let of_scope = Message::default().message(1, scope).messages(2, metrics);
+    let of_resource = Message::default().message(1, resource).message(2, of_scope);
+    Message::default().message(1, of_resource).0
 }
 
-/// Start and time of a point, in nanoseconds since the epoch. A clock that was set back must not end a series before it began.
-fn times(point: &Point<'_>, state: &State) -> (u64, u64) {
-    let start = epoch_ns(point.since.unwrap_or(state.since));
-    (start, epoch_ns(state.at).max(start))
-}
-
-fn epoch_ns(at: jiff::Timestamp) -> u64 {
-    u64::try_from(at.as_nanosecond()).unwrap_or(0)
-}
-
-fn metric(family: &Family, points: &[Point<'_>], state: &State) -> Option<Metric> {
+fn metric(family: &Family, points: &[Point<'_>], state: &State) -> Option<Message> {
     let (name, unit) = family.otlp?;
-    let cumulative = AggregationTemporality::Cumulative.into();
-    let numbers = points.iter().map(|point| number(family, point, state));
-    let data = match family.kind {
-        Kind::Counter => metric::Data::Sum(Sum {
-            data_points: numbers.collect(),
-            aggregation_temporality: cumulative,
-            is_monotonic: true,
-        }),
-        Kind::Histogram => metric::Data::ExponentialHistogram(ExponentialHistogram {
-            data_points: points
-                .iter()
-                .filter_map(|point| durations(family, point, state))
-                .collect(),
-            aggregation_temporality: cumulative,
-        }),
-        Kind::Gauge => metric::Data::Gauge(Gauge { data_points: numbers.collect() }),
-    };
-    Some(Metric {
-        name: name.to_owned(),
-        description: family.help.to_owned(),
-        unit: unit.to_owned(),
-        data: Some(data),
-        ..Metric::default()
+    let points = points.iter().map(|point| data_point(family, point, state));
+    let data = Message::default().messages(1, points);
+    let metric = Message::default().text(1, name).text(2, family.help).text(3, unit);
+    Some(match family.kind {
+        Kind::Gauge => metric.message(5, data),
+        // It only grows.
+        Kind::Counter => metric.message(7, data.number(2, CUMULATIVE).number(3, 1)),
+        Kind::Histogram => metric.message(10, data.number(2, CUMULATIVE)),
     })
 }
 
-fn number(family: &Family, point: &Point<'_>, state: &State) -> NumberDataPoint {
-    let value = match point.value {
-        Value::Count(count) => {
-            number_data_point::Value::AsInt(i64::try_from(count).unwrap_or(i64::MAX))
-        }
-        Value::Real(value) => number_data_point::Value::AsDouble(value),
-        Value::Durations(of) => number_data_point::Value::AsDouble(seconds(of.sum_ns())),
-    };
-    let (start, time_unix_nano) = times(point, state);
-    NumberDataPoint {
-        attributes: attributes(family, point),
-        // A gauge has no start.
-        start_time_unix_nano: if family.kind == Kind::Counter { start } else { 0 },
-        time_unix_nano,
-        value: Some(value),
-        ..NumberDataPoint::default()
-    }
-}
-
-fn durations(
-    family: &Family,
-    point: &Point<'_>,
-    state: &State,
-) -> Option<ExponentialHistogramDataPoint> {
-    let Value::Durations(durations) = point.value else { return None };
-    let Native { zero, buckets } = native(durations);
-    let positive = buckets.first().map(|&(first, _)| {
-        let mut bucket_counts = Vec::new();
-        for &(index, count) in &buckets {
-            bucket_counts.resize(usize::try_from(index - first).unwrap_or(0), 0);
-            bucket_counts.push(count);
-        }
-        // A bucket's index is that of its lower bound here, and of its upper bound in Prometheus.
-        Buckets { offset: first - 1, bucket_counts }
-    });
-    let (start_time_unix_nano, time_unix_nano) = times(point, state);
-    Some(ExponentialHistogramDataPoint {
-        attributes: attributes(family, point),
-        start_time_unix_nano,
-        time_unix_nano,
-        count: durations.len(),
-        sum: Some(seconds(durations.sum_ns())),
-        scale: SCHEMA,
-        zero_count: zero,
-        positive,
-        min: durations.min_ns().map(seconds),
-        max: durations.max_ns().map(seconds),
-        zero_threshold: ZERO_THRESHOLD,
-        ..ExponentialHistogramDataPoint::default()
-    })
-}
-
-/// Attributes of points rather than of the resource: a daemon has several builds, and storages make labels only of these.
-fn attributes(family: &Family, point: &Point<'_>) -> Vec<KeyValue> {
+/// Attributes are those of points rather than of the resource: a daemon has several builds, and storages make labels only
+/// of these.
+fn data_point(family: &Family, point: &Point<'_>, state: &State) -> Message {
     let names = family.labels.iter().map(|label| match *label {
         "module" => "profiler.module.name",
         "build" => "profiler.module.build_id",
@@ -308,14 +228,45 @@ fn attributes(family: &Family, point: &Point<'_>) -> Vec<KeyValue> {
         "result" => "profiler.push.result",
         other => other,
     });
-    names.zip(&point.labels).map(|(name, value)| attribute(name, value)).collect()
+    let attributes = names.zip(point.labels.iter().copied()).map(attribute);
+    let start = epoch_ns(point.since.unwrap_or(state.since));
+    // A clock that was set back must not end a series before it began.
+    let times = Message::default().fixed(2, start).fixed(3, epoch_ns(state.at).max(start));
+    match point.value {
+        Value::Count(count) => times.fixed(6, count).messages(7, attributes),
+        Value::Real(value) => times.double(4, value).messages(7, attributes),
+        Value::Durations(durations) => histogram(durations, times.messages(1, attributes)),
+    }
 }
 
-fn attribute(key: &str, value: &str) -> KeyValue {
-    let value = any_value::Value::StringValue(value.to_owned());
-    KeyValue {
-        key: key.to_owned(),
-        value: Some(AnyValue { value: Some(value) }),
-        ..KeyValue::default()
+fn epoch_ns(at: jiff::Timestamp) -> u64 {
+    u64::try_from(at.as_nanosecond()).unwrap_or(0)
+}
+
+/// Completes the point of a histogram.
+fn histogram(durations: &Durations, mut point: Message) -> Message {
+    let Native { zero, buckets } = native(durations);
+    if let Some(&(first, _)) = buckets.first() {
+        let mut counts = Vec::new();
+        for (index, count) in buckets {
+            counts.resize(usize::try_from(index - first).unwrap_or(0), 0);
+            counts.push(count);
+        }
+        // A bucket's index is that of its lower bound here, and of its upper bound in Prometheus.
+        let offset = i64::from(first) - 1;
+        point = point.message(8, Message::default().signed(1, offset).numbers(2, &counts));
     }
+    if let (Some(min), Some(max)) = (durations.min_ns(), durations.max_ns()) {
+        point = point.double(12, seconds(min)).double(13, seconds(max));
+    }
+    point
+        .fixed(4, durations.len())
+        .double(5, seconds(durations.sum_ns()))
+        .signed(6, SCHEMA.into())
+        .fixed(7, zero)
+        .double(14, ZERO_THRESHOLD)
+}
+
+fn attribute((key, value): (&str, &str)) -> Message {
+    Message::default().text(1, key).message(2, Message::default().text(1, value))
 }

@@ -10,7 +10,7 @@ use procfs::process::Process;
 use profiler_base::stats::nanoseconds;
 
 /// CPU time of all threads of this process since it began, in nanoseconds; 0 if the system does not say.
-pub fn cpu_ns() -> u64 {
+pub(super) fn cpu_ns() -> u64 {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return 0 };
     let taken = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
     u64::try_from(taken).unwrap_or(0) * 1000
@@ -18,14 +18,14 @@ pub fn cpu_ns() -> u64 {
 
 /// CPU time of the calling thread, in nanoseconds; 0 if the system does not say. Work for clients, such as scrapes, is in
 /// other threads.
-pub fn thread_cpu_ns() -> u64 {
+pub(super) fn thread_cpu_ns() -> u64 {
     let taken =
         clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from);
     nanoseconds(taken)
 }
 
 /// Resident memory of this process that is not shared with files (`RssAnon`), in bytes; 0 if the system does not say.
-pub fn memory_bytes() -> u64 {
+pub(super) fn memory_bytes() -> u64 {
     let status = Process::myself().and_then(|process| process.status());
     status.ok().and_then(|status| status.rssanon).unwrap_or(0) * 1024
 }

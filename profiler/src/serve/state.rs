@@ -7,13 +7,15 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::coverage::partly;
 use profiler_recording::measure::{HandlerMeasure, Losses};
-use profiler_recording::warning::{SHED, WarningRecord};
+use profiler_recording::warning::{Handlers, SHED, Warning, WarningRecord};
 use profiler_recording::{HandlerRecording, Recording};
 
 /// Builds of a module that are kept: those that were attached to last. Bounds memory, and the number of series.
 pub const MAX_BUILDS: usize = 4;
+
+/// Shorter gaps in a handler's time with probes are attach latency; they are not reported.
+const WORTH_NS: u64 = 1_000_000;
 
 /// The daemon's state at one moment.
 #[derive(Debug, Clone)]
@@ -192,4 +194,35 @@ pub struct Pushes {
     pub failed: u64,
     /// Data points that it refused in pushes that it took.
     pub rejected_points: u64,
+}
+
+/// The warning about handlers that had probes for less than the window, if any. Each comes with its time, in nanoseconds.
+pub(super) fn partly<'a>(
+    handlers: impl Iterator<Item = (&'a str, u64)>,
+    window_ns: u64,
+) -> Option<Warning> {
+    let (mut names, mut words) = (Vec::new(), Vec::new());
+    for (name, covered_ns) in handlers {
+        if covered_ns.saturating_add(WORTH_NS) < window_ns {
+            let [covered, window] = [covered_ns, window_ns].map(|ns| ns as f64 / 1e9);
+            words.push(format!("{name} {covered:.1} s of {window:.1} s"));
+            names.push(name.to_owned());
+        }
+    }
+    (!names.is_empty()).then(|| Warning::PartlyMeasured(Handlers(names), words.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_with_less_than_the_window_are_named() {
+        let covered = [("a", 60_000_000_000), ("b", 12_000_000_000), ("c", 0)];
+        let warning = partly(covered.into_iter(), 60_000_000_000);
+        let expected = "b 12.0 s of 60.0 s, c 0.0 s of 60.0 s".to_owned();
+        let handlers = Handlers(vec!["b".to_owned(), "c".to_owned()]);
+        assert_eq!(warning, Some(Warning::PartlyMeasured(handlers, expected)));
+        assert_eq!(partly(covered[..1].iter().copied(), 60_000_000_000), None);
+    }
 }

@@ -4,6 +4,13 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
+use profiler_base::error::{Failure, bail};
+use profiler_base::stats::nanoseconds;
+use profiler_base::text::plural;
+use profiler_kernel::host::HostFacts;
+use profiler_probe::ProbeError;
+use profiler_recording::Backend;
+
 use super::attachment::Attachment;
 use super::budget::{Action, Budget, FIRST_WAIT, LONGEST_WAIT, percent};
 use super::config::{self, Config};
@@ -12,12 +19,6 @@ use super::costs::Costs;
 use super::modules::Presence;
 use super::state::{Build, MAX_BUILDS, NotMeasured, Own, Phase};
 use super::store::Store;
-use profiler_base::error::{Failure, bail};
-use profiler_base::stats::nanoseconds;
-use profiler_base::text::plural;
-use profiler_kernel::host::HostFacts;
-use profiler_probe::ProbeError;
-use profiler_recording::Backend;
 
 /// How long drains may fail before the probes are taken off: the kernel's counters would overflow.
 const LONGEST_FAILURE: Duration = Duration::from_secs(60);
@@ -222,19 +223,15 @@ impl Task {
             // It was replaced meanwhile: the next look finds out what it is now.
             _ if !is_same => self.stage = Stage::waiting(None),
             Ok(attachment) => {
-                self.find_budget(&attachment, shared);
+                let id = &attachment.build.id;
+                // A build that comes again keeps its budget.
+                if self.budget.as_ref().is_none_or(|(known, _)| known != id) {
+                    let cost = shared.costs.dearest(attachment.backends(), precision);
+                    self.budget = cost.map(|cost| (id.clone(), Budget::new(cost)));
+                }
                 self.begin(attachment);
             }
             Err(why) => self.refuse(load, why.to_string()),
-        }
-    }
-
-    /// A build that comes again keeps its budget.
-    fn find_budget(&mut self, attachment: &Attachment, shared: &mut Shared) {
-        let id = &attachment.build.id;
-        if self.budget.as_ref().is_none_or(|(known, _)| known != id) {
-            let cost = shared.costs.dearest(attachment.backends(), shared.config.precision);
-            self.budget = cost.map(|cost| (id.clone(), Budget::new(cost)));
         }
     }
 
@@ -277,8 +274,11 @@ impl Task {
     /// Drains, and ends the interval if it `closes`.
     pub(super) fn drain(&mut self, closes: bool, shared: &mut Shared) {
         let Stage::Measuring(attachment, failing) = &mut self.stage else { return };
-        let Err(error) = shared.drain(attachment, closes) else {
+        let began = Instant::now();
+        let Err(error) = attachment.drain(closes) else {
             *failing = None;
+            shared.own.drains += 1;
+            shared.own.drain_ns += nanoseconds(began.elapsed());
             if closes {
                 let interval = attachment.close();
                 let Build { module, id, .. } = &attachment.build;
@@ -296,18 +296,6 @@ impl Task {
             && let Some((load, _)) = self.end(shared)
         {
             self.refuse(load, error.to_string());
-        }
-    }
-
-    /// Stores the interval so far, to be replaced by the finished one.
-    pub(super) fn store_so_far(&mut self, shared: &mut Shared) {
-        let Stage::Measuring(attachment, _) = &mut self.stage else { return };
-        let drained = shared.drain(attachment, true);
-        let Build { module, id, .. } = &attachment.build;
-        match drained {
-            Ok(()) => shared.store.put_ahead(module, id, &attachment.interval()),
-            // `end` reports what is lost.
-            Err(error) => warn!("module {module} cannot be read: {error}"),
         }
     }
 
@@ -382,13 +370,10 @@ impl Task {
     /// daemon's own time, as a share of a CPU.
     pub(super) fn keep_budget(&mut self, now: Instant, part: f64, shared: &mut Shared) {
         let Stage::Measuring(attachment, _) = &mut self.stage else { return };
-        let (Some((_, budget)), Some(rates)) = (&mut self.budget, attachment.rates_to_decide())
-        else {
-            return;
-        };
-        let rates: Vec<_> = rates.iter().map(|(name, rate)| (name.as_str(), *rate)).collect();
+        let Some((_, budget)) = &mut self.budget else { return };
+        let rates: Vec<(&str, f64)> = attachment.rates().collect();
         let actions = budget.decide(now, &rates, part, shared.config.limit());
-        let (mut is_done, mut takes_up) = (true, false);
+        let mut is_done = true;
         let module = &self.config.name;
         for action in &actions {
             match action {
@@ -400,7 +385,6 @@ impl Task {
                     );
                 }
                 Action::TakeUp(name) => {
-                    takes_up = true;
                     info!("handler {name} of {module} is measured again, on trial");
                 }
             }
@@ -412,8 +396,8 @@ impl Task {
         if is_done {
             return;
         }
-        let mut names = rates.iter().map(|(name, _)| *name);
-        let all_shed = !takes_up && names.all(|name| budget.shed().any(|shed| shed == name));
+        let is_shed = |name: &String| budget.shed().any(|shed| shed == name);
+        let all_shed = attachment.names().iter().all(is_shed);
         let Some((load, _)) = self.end(shared) else { return };
         if all_shed {
             // Attaching tries all of them again: not at once.
@@ -437,16 +421,6 @@ impl Task {
             let shed = budget.shed().map(|name| (name.to_owned(), NotMeasured::Shed));
             build.not_measured.extend(shed);
         }
-    }
-}
-
-impl Shared {
-    fn drain(&mut self, attachment: &mut Attachment, fully: bool) -> Result<(), ProbeError> {
-        let began = Instant::now();
-        attachment.drain(fully)?;
-        self.own.drains += 1;
-        self.own.drain_ns += nanoseconds(began.elapsed());
-        Ok(())
     }
 }
 

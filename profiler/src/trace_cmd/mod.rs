@@ -8,21 +8,20 @@ use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::Path;
 
-use profiler_common::bucket::HIGHEST_NS;
-
-use collect::{Collector, Function};
-use line::COMMA;
 use profiler_base::error::{Failure, bail};
 use profiler_base::stats::at_rank;
 use profiler_base::text::plural;
+use profiler_common::bucket::HIGHEST_NS;
 use profiler_export::cell::full_name;
 use profiler_export::document::{Table, or_dash};
-use profiler_kernel::host::HostFacts;
 use profiler_kernel::module::ModuleFacts;
 use profiler_recording::warning::{Warning, WarningRecord};
 use profiler_recording::{
     Clock, Distribution, HandlerRecording, HistogramLayout, Meter, Recording,
 };
+
+use collect::{Collector, Function};
+use line::COMMA;
 
 /// Longest line that is parsed.
 const MAX_LINE: usize = 256 << 10;
@@ -39,19 +38,15 @@ pub struct Import {
 }
 
 impl Import {
-    /// Reads `input` to its end. `file` is its name in messages; `progress` is called with the bytes read so far.
+    /// Reads `input` to its end. `file` is its name in messages.
     ///
     /// Memory stays below 100 MB whatever the input is.
     ///
     /// # Errors
     /// If it cannot be read, has a decimal comma, or has no call.
-    pub fn read(
-        input: &mut dyn Read,
-        file: &str,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<Self, Failure> {
+    pub fn read(input: &mut dyn Read, file: &str) -> Result<Self, Failure> {
         let mut collector = Collector::default();
-        scan(input, &mut collector, progress).map_err(Failure::cannot_read(Path::new(file)))?;
+        scan(input, &mut collector).map_err(Failure::cannot_read(Path::new(file)))?;
         if let Some((_, line)) = collector.faults.get(COMMA) {
             bail!(
                 BAD_INPUT,
@@ -118,40 +113,22 @@ fn percentile(values: &[(u64, u64)], percent: u8) -> Option<f64> {
 }
 
 /// Passes each line of `input` to `collector`; stops early at a decimal comma.
-fn scan(
-    input: &mut dyn Read,
-    collector: &mut Collector,
-    progress: &mut dyn FnMut(u64),
-) -> io::Result<()> {
+fn scan(input: &mut dyn Read, collector: &mut Collector) -> io::Result<()> {
     let mut input = BufReader::with_capacity(MAX_LINE, input);
-    let (mut line, mut bytes) = (Vec::new(), 0);
+    let mut line = Vec::new();
     while !collector.faults.contains_key(COMMA) {
-        let buffered = match input.fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            buffered => buffered?,
-        };
-        if let Some(end) = memchr::memchr(b'\n', buffered) {
-            collector.line(&buffered[..=end]);
-            input.consume(end + 1);
-            bytes += end as u64 + 1;
-            progress(bytes);
-            continue;
-        }
-        // It goes on in the next part of the input, or ends without an end.
         line.clear();
         let read = input.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)?;
         if read == 0 {
             break;
         }
-        bytes += read as u64;
         if read == MAX_LINE && !line.ends_with(b"\n") {
-            bytes += input.skip_until(b'\n')? as u64;
+            input.skip_until(b'\n')?;
             collector.lines += 1;
             collector.fault("line longer than 256 KiB");
         } else {
             collector.line(&line);
         }
-        progress(bytes);
     }
     Ok(())
 }
@@ -166,7 +143,6 @@ fn recording(of: &Collector, functions: &[Function]) -> Recording {
     Recording {
         imported: Some(of.printers.iter().copied().collect::<Vec<_>>().join(" and ")),
         window_ns: Some(last_ns - first_ns).filter(|ns| *ns > 0).unwrap_or(NO_WINDOW_NS),
-        host: HostFacts { cpus_online: of.cpus, ..HostFacts::default() },
         modules: modules.map(|name| ModuleFacts { name, ..ModuleFacts::default() }).collect(),
         ..Recording::new(started, Clock::Wall, Meter::Probes, HistogramLayout::of_digits(3))
     }
@@ -218,7 +194,7 @@ mod tests {
     }
 
     fn import(input: &mut dyn Read) -> Result<Import, Failure> {
-        Import::read(input, "it", &mut |_| ())
+        Import::read(input, "it")
     }
 
     #[test]
@@ -226,9 +202,8 @@ mod tests {
         let good = b" 0)   0.5 us    |  a();\n";
         let text = [&good[..], &b"x".repeat(3 * MAX_LINE), b"\n", good, &b"y".repeat(MAX_LINE + 1)]
             .concat();
-        let mut bytes = 0;
-        let import = Import::read(&mut &text[..], "it", &mut |read| bytes = read).unwrap();
-        assert_eq!((import.recording.calls(), bytes), (2, text.len() as u64));
+        let import = import(&mut &text[..]).unwrap();
+        assert_eq!(import.recording.calls(), 2);
         let said = &import.recording.warnings[0].text;
         assert!(said.contains("2 x line longer than 256 KiB, first in line 2"), "{said}");
     }

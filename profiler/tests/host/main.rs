@@ -31,6 +31,7 @@ mod program;
 mod readers;
 mod report;
 mod run;
+mod schema;
 mod serve_docs;
 mod serve_http;
 mod serve_metrics;

@@ -156,11 +156,10 @@ fn doctor_prints_what_it_printed() {
     assert_eq!(printed, before, "if it is right, copy {} to {}", found.display(), wanted.display());
 }
 
-/// Without what is installed on this machine, the limit of locked memory, which is that of the test's own
-/// process and was raised if another test has attached probes, numbers that differ between builds or by the tests before, and
-/// the widths of columns.
+/// Without what is installed on this machine, numbers that differ between builds or by the tests before, and the widths of
+/// columns.
 fn of_the_kernel(text: &str, series: &str) -> String {
-    let installed = ["LTP", "QEMU", "not needed to measure", "locked memory"];
+    let installed = ["LTP", "QEMU"];
     let is_rule = |line: &str| line.bytes().all(|byte| b"- ".contains(&byte));
     let lines = text.lines().filter(|line| {
         !is_rule(line) && !installed.iter().any(|name| line.trim_start().starts_with(name))

@@ -520,21 +520,21 @@ fn a_second_daemon_is_refused() {
 #[ignore = "VM 6.1: not about the kernel"]
 fn a_full_disk_is_said_and_what_was_measured_is_written_later() {
     testbed::load();
-    let daemon = Daemon::start("\"testbed_inner\"", "1h");
-    daemon.wait_measuring();
     let disk = folder();
     testbed::run(
         Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=1m,mode=755", "none"])
             .arg(disk.path()),
     );
-    let text = fs::read_to_string(daemon.folder.path().join("serve.toml")).unwrap();
-    let store = daemon.folder.path().join("store");
-    let text = text.replace(&format!("{store:?}"), &format!("{:?}", disk.path().join("store")));
-    let file = daemon.folder.path().join("serve.toml");
-    fs::write(&file, text.replace("\"1h\"", "\"2s\"")).unwrap();
+    let folder = folder();
+    configure(folder.path(), &module(NAME, "\"testbed_inner\""), "2s");
+    let file = folder.path().join("serve.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let [store, on_disk] = [&folder, &disk].map(|of| format!("{:?}", of.path().join("store")));
+    fs::write(&file, text.replace(&store, &on_disk)).unwrap();
     fs::write(disk.path().join("full"), vec![0; 2 << 20]).unwrap_err();
-    daemon.program.signal(Signal::SIGHUP);
+    let daemon = Daemon::again(folder);
+    daemon.wait_measuring();
     testbed::trigger("nested 40");
     eventually("it is not said", || {
         daemon.log().contains("could not be written, and is kept in memory")

@@ -51,10 +51,8 @@ const HOST: &str = "host";
 /// The place of builds.
 const BUILD: &str = "build";
 
-/// Size of the imported trace, and how many times as fast as the script the import must be at least: `cargo xtask bench --import` asks
-/// for more of a release.
+/// Size of the imported trace.
 const MEGABYTES: u64 = 64;
-const RATIO: f64 = 3.0;
 
 /// Programs lie at the same addresses in each process. The emulator translates code for an address: with random ones, all that
 /// a process runs, and its start takes four times as long. The lab has it, too; [`AS_USUAL`] does without.
@@ -131,7 +129,7 @@ pub(crate) fn run(wanted: &TestArgs) -> Result<bool> {
     if let Some(tested) = report.step(BUILD, "tests", built) {
         if on_host {
             report.step("object", "is that of its sources", ebpf::check());
-            let figures = speed::import(&tested.profiler, MEGABYTES, RATIO);
+            let figures = speed::import(&tested.profiler, MEGABYTES);
             if let Some(figures) = report.step("speed", "import", figures) {
                 println!("speed: import: {figures}");
             }

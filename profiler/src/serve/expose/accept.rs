@@ -21,31 +21,21 @@ impl Format {
         }
     }
 
-    /// The format that an `Accept` header prefers; the first of equals, and text if it names none of ours.
+    /// The first format of ours that an `Accept` header names, as scrapers list what they prefer first; text if it names none.
     pub fn of(accept: &str) -> Self {
-        let ranges = accept.split(',').filter_map(range_of);
-        let first = (0.0, Self::Text);
-        ranges.fold(first, |best, range| if range.0 > best.0 { range } else { best }).1
+        accept.split(',').find_map(named).unwrap_or(Self::Text)
     }
 }
 
-/// The quality and the format of a media range; `None` if we do not have it.
-fn range_of(range: &str) -> Option<(f64, Format)> {
+/// The format of a media range; `None` if we do not have it.
+fn named(range: &str) -> Option<Format> {
     let range = range.to_ascii_lowercase();
     let mut parts = range.split(';').map(str::trim);
-    let media = parts.next()?;
-    let (mut quality, mut encoding) = (1.0, "");
-    for (name, value) in parts.filter_map(|part| part.split_once('=')) {
-        let value = value.trim().trim_matches('"');
-        match name.trim() {
-            "q" => quality = value.parse().ok().filter(|q| (0.0..=1.0).contains(q))?,
-            "encoding" => encoding = value,
-            _ => {}
+    match parts.next()? {
+        "application/vnd.google.protobuf" => {
+            parts.any(|part| part == "encoding=delimited").then_some(Format::Protobuf)
         }
-    }
-    match (media, encoding) {
-        ("application/vnd.google.protobuf", "delimited") => Some((quality, Format::Protobuf)),
-        ("text/plain" | "text/*" | "*/*", _) => Some((quality, Format::Text)),
+        "text/plain" | "text/*" | "*/*" => Some(Format::Text),
         _ => None,
     }
 }
@@ -73,11 +63,8 @@ mod tests {
             ("*/*", Format::Text),
             ("application/json", Format::Text),
             (&format!("{protobuf};q=0.9, text/plain; q=0.8"), Format::Protobuf),
-            (&format!("{protobuf};q=0.7, text/plain; q=0.8"), Format::Text),
-            ("Application/Vnd.Google.Protobuf; Encoding=\"delimited\"; Q=0.2", Format::Protobuf),
-            (&format!("{protobuf};q=0"), Format::Text),
-            (&format!("{protobuf};q=nan"), Format::Text),
-            (&format!("{protobuf};q=17"), Format::Text),
+            (&format!("text/plain; q=0.8, {protobuf};q=0.7"), Format::Text),
+            ("Application/Vnd.Google.Protobuf; Encoding=delimited; Q=0.2", Format::Protobuf),
             ("application/vnd.google.protobuf", Format::Text),
             (
                 "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text",

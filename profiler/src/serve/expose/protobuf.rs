@@ -3,42 +3,12 @@
 
 use prost::encoding;
 
+use profiler_base::stats::Durations;
+
+use super::super::message::Message;
 use super::super::state::State;
 use super::durations::{BOUNDS_NS, Native, SCHEMA, ZERO_THRESHOLD, classic, native};
 use super::family::{Family, Kind, Point, Value, families, seconds};
-use profiler_base::stats::Durations;
-
-/// A message's fields so far.
-#[derive(Default)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn bytes(mut self, field: u32, value: &[u8]) -> Self {
-        encoding::encode_key(field, encoding::WireType::LengthDelimited, &mut self.0);
-        encoding::encode_varint(value.len() as u64, &mut self.0);
-        self.0.extend(value);
-        self
-    }
-
-    fn messages(self, field: u32, all: impl IntoIterator<Item = Self>) -> Self {
-        all.into_iter().fold(self, |message, inner| message.bytes(field, &inner.0))
-    }
-
-    fn number(mut self, field: u32, value: u64) -> Self {
-        encoding::uint64::encode(field, &value, &mut self.0);
-        self
-    }
-
-    fn signed(mut self, field: u32, value: i64) -> Self {
-        encoding::sint64::encode(field, &value, &mut self.0);
-        self
-    }
-
-    fn double(mut self, field: u32, value: f64) -> Self {
-        encoding::double::encode(field, &value, &mut self.0);
-        self
-    }
-}
 
 /// All families that have points.
 pub(super) fn render(state: &State) -> Vec<u8> {
@@ -51,12 +21,12 @@ pub(super) fn render(state: &State) -> Vec<u8> {
             Kind::Histogram => (4, 7),
         };
         let message = Message::default()
-            .bytes(1, family.name.as_bytes())
-            .bytes(2, family.help.as_bytes())
+            .text(1, family.name)
+            .text(2, family.help)
             .number(3, kind)
             .messages(4, points.iter().map(|point| metric(family, point, field)));
         let message = match family.unit() {
-            Some(unit) => message.bytes(5, unit.as_bytes()),
+            Some(unit) => message.text(5, unit),
             None => message,
         };
         encoding::encode_varint(message.0.len() as u64, &mut bytes);
@@ -67,15 +37,13 @@ pub(super) fn render(state: &State) -> Vec<u8> {
 
 fn metric(family: &Family, point: &Point<'_>, field: u32) -> Message {
     let labels = family.labels.iter().zip(&point.labels);
-    let labels = labels.map(|(name, value)| {
-        Message::default().bytes(1, name.as_bytes()).bytes(2, value.as_bytes())
-    });
+    let labels = labels.map(|(name, value)| Message::default().text(1, name).text(2, value));
     let value = match point.value {
         Value::Durations(durations) => histogram(durations),
         Value::Count(count) => Message::default().double(1, count as f64),
         Value::Real(value) => Message::default().double(1, value),
     };
-    Message::default().messages(1, labels).bytes(field, &value.0)
+    Message::default().messages(1, labels).message(field, value)
 }
 
 /// Both classic and native: the scraper takes what it wants.
