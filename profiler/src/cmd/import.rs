@@ -1,6 +1,7 @@
 //! `profiler import`: latencies that another tool recorded, as a recording.
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use profiler_base::atomic_file::OutputFile;
@@ -19,10 +20,12 @@ use crate::trace_cmd::Import;
 pub fn trace_cmd(args: &TraceCmdArgs) -> Result<(), Failure> {
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let is_stdin = args.file == Path::new("-");
-    let path = if is_stdin { Path::new("/dev/stdin") } else { &args.file };
-    let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
-    let mut input = File::open(path).map_err(Failure::cannot_read(path))?;
-    let import = Import::read(&mut input, &name)?;
+    let import = if is_stdin {
+        Import::read(&mut io::stdin().lock(), "standard input")?
+    } else {
+        let mut file = File::open(&args.file).map_err(Failure::cannot_read(&args.file))?;
+        Import::read(&mut file, &args.file.display().to_string())?
+    };
 
     if !json.as_ref().is_some_and(OutputFile::is_stdout) {
         let width = stdout_width();

@@ -27,8 +27,9 @@ use super::state::{Build, HandlerSum, NotMeasured, partly};
 /// How long a call whose entry was skipped may still be under way: see [`Account::add`].
 const AGE: Duration = Duration::from_secs(9);
 
-/// Shortest time over which calls per second are computed.
-const SHORTEST_RATE: Duration = Duration::from_secs(5);
+/// Shortest time over which calls per second are computed: for display, and for the budget.
+const SHORTEST_RATE: Duration = Duration::from_millis(500);
+const SHORTEST_DECISION: Duration = Duration::from_secs(5);
 
 /// The probes on one load of a module.
 pub(super) struct Attachment {
@@ -44,7 +45,9 @@ pub(super) struct Attachment {
     until: Instant,
     /// When skipped entries were last forgotten.
     aged: Instant,
-    /// Until when calls are counted in the rates.
+    /// Until when calls are counted in the last decision about the budget.
+    decided: Instant,
+    /// Until when calls are counted in the rates that are shown.
     rated: Instant,
 }
 
@@ -60,8 +63,10 @@ struct Handler {
     /// Its index among those of the build, and the losses of the build's intervals before.
     sum: usize,
     before: Losses,
-    /// Calls since the last rate.
+    /// Calls since they were shown as a rate.
     unrated: u64,
+    /// Calls since the budget was decided.
+    undecided: u64,
 }
 
 impl Attachment {
@@ -156,6 +161,7 @@ impl Attachment {
                 sum: sums.len(),
                 before: Losses::default(),
                 unrated: 0,
+                undecided: 0,
             });
             let sum = HandlerSum::new(empty(precision.growing_durations()));
             sums.push(HandlerSum { calls_per_s: Some(0.0), ..sum });
@@ -188,6 +194,7 @@ impl Attachment {
             began,
             until: began,
             aged: began,
+            decided: began,
             rated: began,
         })
     }
@@ -233,10 +240,19 @@ impl Attachment {
         self.build.not_measured.values().filter(|why| **why == NotMeasured::Shed).count()
     }
 
-    /// Calls per second of each handler with probes.
-    pub(super) fn rates(&self) -> impl Iterator<Item = (&str, f64)> {
-        let sums = self.handlers.iter().map(|handler| &self.build.handlers[handler.sum]);
-        sums.filter_map(|sum| Some((sum.name.as_str(), sum.calls_per_s?)))
+    /// Calls per second of each handler with probes since the last call of this function; `None` if that is too short.
+    pub(super) fn rates_to_decide(&mut self) -> Option<Vec<(String, f64)>> {
+        let time = self.until.saturating_duration_since(self.decided);
+        if time < SHORTEST_DECISION {
+            return None;
+        }
+        self.decided = self.until;
+        let rates = self.handlers.iter_mut().filter_map(|handler| {
+            let calls = std::mem::take(&mut handler.undecided);
+            let rate = calls as f64 / time.as_secs_f64();
+            handler.since.is_some().then(|| (handler.name.clone(), rate))
+        });
+        Some(rates.collect())
     }
 
     /// Takes the probes off a handler at this time, or puts them back. `false` if that takes attaching anew.
@@ -423,6 +439,7 @@ impl Handler {
     /// Adds a drain to its interval and to its sum.
     fn add(&mut self, drained: &mut Drained, sum: &mut HandlerSum, is_last: bool) {
         self.unrated += drained.durations.len();
+        self.undecided += drained.durations.len();
         self.account.add(drained);
         self.measure.durations += &drained.durations;
         self.measure.losses = self.account.losses(&self.measure.durations, is_last);

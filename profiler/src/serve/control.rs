@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 use tracing::warn;
 
 use profiler_base::error::{Failure, bail, exit};
@@ -30,6 +31,9 @@ const SOCKET_USE: &str = "the daemon's socket";
 
 /// Longest request, in bytes.
 const MOST_BYTES: u64 = 4096;
+
+/// How long a client may take to send its request, and to read the answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the daemon may take to answer: probes on hundreds of handlers take a while.
 const PATIENCE_OF_CLIENT: Duration = Duration::from_secs(180);
@@ -110,7 +114,7 @@ pub(super) fn listen(folder: &Path, questions: mpsc::Sender<Question>) -> Result
         return Err(unusable(&path, SOCKET_USE)(error));
     }
     let listener = UnixListener::bind(&path).map_err(unusable(&path, SOCKET_USE))?;
-    // Nobody else can connect; until here the folder's mode keeps others out.
+    // Nobody else can connect; who did before is asked for.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
         .map_err(unusable(&path, SOCKET_USE))?;
     tokio::spawn(serve(listener, questions));
@@ -141,10 +145,14 @@ async fn answer(
     mut stream: tokio::net::UnixStream,
     questions: &mpsc::Sender<Question>,
 ) -> io::Result<()> {
+    let peer = stream.peer_cred()?.uid();
+    if peer != 0 && peer != nix::unistd::geteuid().as_raw() {
+        return Err(io::Error::other(format!("user {peer} is not root")));
+    }
     let (reader, mut writer) = stream.split();
     let mut line = String::new();
     let mut reader = tokio::io::BufReader::new(reader.take(MOST_BYTES));
-    reader.read_line(&mut line).await?;
+    timeout(PATIENCE, reader.read_line(&mut line)).await??;
     let answer = match serde_json::from_str(&line) {
         Err(error) => {
             let message =
@@ -158,7 +166,7 @@ async fn answer(
         }
     };
     let line = serde_json::to_string(&answer)? + "\n";
-    writer.write_all(line.as_bytes()).await
+    timeout(PATIENCE, writer.write_all(line.as_bytes())).await?
 }
 
 /// Asks the daemon whose socket is in `folder`.

@@ -18,12 +18,13 @@ use super::config::Config;
 use super::control::{Answer, Question, Released, Request};
 use super::costs::Costs;
 use super::modules::Event;
+use super::notify::Notifier;
+use super::own;
 use super::state::{Module, Own, Pushes, State};
 use super::status::Status;
 use super::store::Store;
 use super::system;
 use super::task::{Shared, Task};
-use super::{notify, own};
 
 /// Longest time between two drains, in which no CPU can fill the kernel's 32-bit counters. The budget is decided as often.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
@@ -37,13 +38,16 @@ pub(super) struct Engine {
     tasks: Vec<Task>,
     shared: Shared,
     state: watch::Sender<Arc<State>>,
+    notifier: Notifier,
     /// Pushes to the collector, if there is one.
     pushes: Option<watch::Receiver<Pushes>>,
     next_drain: Instant,
     next_interval: Instant,
-    /// CPU time of drains and intervals since the budget was decided. Excludes status requests, so that a client cannot trigger
+    /// CPU time of drains and intervals, for the budget. Excludes status requests, so that a client cannot trigger
     /// shedding, and attaching, which shedding does not save.
     measuring_ns: u64,
+    /// When the budget was decided last, and `measuring_ns` then.
+    decided: (Instant, u64),
 }
 
 impl Engine {
@@ -52,6 +56,7 @@ impl Engine {
         config: Config,
         file: PathBuf,
         store: Store,
+        notifier: Notifier,
         pushes: Option<watch::Receiver<Pushes>>,
     ) -> Self {
         let (now, at) = (Instant::now(), Timestamp::now());
@@ -62,10 +67,12 @@ impl Engine {
         Self {
             file,
             tasks: config.modules.iter().cloned().map(Task::new).collect(),
+            notifier,
             pushes,
             next_drain: now + DRAIN_EVERY,
             next_interval: now + config.interval,
             measuring_ns: 0,
+            decided: (now, 0),
             shared: Shared { config, host: host::collect(), costs: Costs::default(), store, own },
             state,
         }
@@ -90,7 +97,7 @@ impl Engine {
         let mut terminate = listen(SignalKind::terminate())?;
         let mut interrupt = listen(SignalKind::interrupt())?;
         self.look_at_all();
-        notify::ready(&self.in_words());
+        self.notifier.ready(&self.in_words());
         let result = loop {
             tokio::select! {
                 () = sleep_until(self.due().into()) => self.on_time(),
@@ -115,15 +122,15 @@ impl Engine {
                     let _ = answer.send(self.answer(&request));
                 }
                 _ = hang_up.recv() => {
-                    notify::reloading();
+                    self.notifier.reloading();
                     self.read_again();
-                    notify::ready(&self.in_words());
+                    self.notifier.ready(&self.in_words());
                 }
                 _ = terminate.recv() => break Ok("SIGTERM"),
                 _ = interrupt.recv() => break Ok("SIGINT"),
             }
         };
-        notify::stopping();
+        self.notifier.stopping();
         self.each_task(|task, shared| drop(task.end(shared)));
         self.shared.store.end();
         self.publish();
@@ -158,7 +165,7 @@ impl Engine {
         if drains {
             self.next_drain = Instant::now() + DRAIN_EVERY;
             self.keep_budgets();
-            notify::alive(&self.in_words(), !self.tasks.iter().any(Task::is_failing));
+            self.notifier.alive(&self.in_words(), !self.tasks.iter().any(Task::is_failing));
         }
         self.publish();
     }
@@ -171,9 +178,11 @@ impl Engine {
     /// Applies the budget. Each handler, measured or shed, bears an equal part of the daemon's time for measuring.
     fn keep_budgets(&mut self) {
         let now = Instant::now();
-        let taken = Duration::from_nanos(std::mem::take(&mut self.measuring_ns));
+        let (before, taken_before) = std::mem::replace(&mut self.decided, (now, self.measuring_ns));
+        let elapsed = now.saturating_duration_since(before).max(Duration::from_millis(1));
+        let taken = Duration::from_nanos(self.measuring_ns.saturating_sub(taken_before));
         let handlers: usize = self.tasks.iter().map(Task::budgeted).sum();
-        let part = taken.div_duration_f64(DRAIN_EVERY) / handlers.max(1) as f64;
+        let part = taken.div_duration_f64(elapsed) / handlers.max(1) as f64;
         self.each_task(|task, shared| task.keep_budget(now, part, shared));
     }
 
@@ -186,7 +195,7 @@ impl Engine {
         }
         if closes {
             // No further interval of a build that is gone would write these.
-            let _ = self.shared.store.write_pending();
+            self.shared.store.write_pending();
             let (now, every) = (Instant::now(), self.shared.config.interval);
             // After the machine slept there is one interval, not one for each that was missed.
             let next = self.next_interval + every;
@@ -227,7 +236,7 @@ impl Engine {
 
     /// Reads the configuration again. Modules whose entry stays the same keep their probes and counts.
     fn read_again(&mut self) {
-        let config = match Config::read(&self.file) {
+        let mut config = match Config::read(&self.file) {
             Ok(config) => config,
             Err(error) => {
                 error!("{error}: the configuration stays as it was");
@@ -240,6 +249,10 @@ impl Engine {
             warn!(
                 "`listen`, `otlp` and the store's `folder` are read when the daemon starts: restart it for these"
             );
+        }
+        if is_elsewhere {
+            // The bounds are of that folder; what is kept in the old one stays.
+            config.store = old.store.clone();
         }
         self.shared.store.set_bounds(config.store.max_bytes, config.store.min_free_bytes);
         let kept = config.precision == self.shared.config.precision;
@@ -322,7 +335,7 @@ mod tests {
         let folder = folder.join("store");
         config.store = config::Store { folder, max_bytes: 1 << 20, min_free_bytes: 0 };
         let store = Store::open(config.store.clone()).unwrap();
-        Engine::new(config, file, store, None)
+        Engine::new(config, file, store, Notifier::default(), None)
     }
 
     /// One that measures `driver`, whose handler `busy` has so many calls at each drain.
@@ -518,6 +531,7 @@ mod tests {
         spin();
         engine.next_drain = Instant::now();
         engine.on_time();
+        assert!(engine.measuring_ns > 0);
         engine.keep_budgets();
         assert_eq!((engine.shared.own.shed, engine.tasks[0].phase()), (0, Phase::Measuring));
         // The time of measuring does.

@@ -24,9 +24,13 @@ pub(super) struct Entry {
     pub(super) under_way: u64,
 }
 
-/// The file, unless it cannot be used.
+/// The file.
 #[derive(Debug)]
-pub(super) struct Ledger(Option<File>);
+pub(super) struct Ledger {
+    file: Option<File>,
+    written: Entry,
+    is_broken: bool,
+}
 
 impl Ledger {
     /// The file in this folder, and its content; a new or damaged one counts nothing.
@@ -43,18 +47,24 @@ impl Ledger {
         });
         let file = file.ok();
         let entry = file.as_ref().and_then(read).unwrap_or_default();
-        (Self(file), entry)
+        (Self { file, written: entry, is_broken: false }, entry)
     }
 
     /// Replaces the content, also for after a loss of power.
-    pub(super) fn write(&self, Entry { closed, waiting, under_way }: Entry) {
-        let Some(file) = &self.0 else { return };
+    pub(super) fn write(&mut self, entry: Entry) {
+        let Some(file) = self.file.as_ref().filter(|_| entry != self.written) else { return };
+        let Entry { closed, waiting, under_way } = entry;
         let text = format!("{closed:020} {waiting:020} {under_way:020}\n");
         let written = file.write_all_at(text.as_bytes(), 0).and_then(|()| file.sync_data());
-        if let Err(error) = written {
-            warn!(
-                "cannot write {NAME} beside the intervals: {error}: what SIGKILL takes now will not be reported"
-            );
+        match written {
+            Ok(()) => (self.written, self.is_broken) = (entry, false),
+            Err(error) if !self.is_broken => {
+                self.is_broken = true;
+                warn!(
+                    "cannot write {NAME} beside the intervals: {error}: what SIGKILL takes now will not be reported"
+                );
+            }
+            Err(_) => {}
         }
     }
 }
@@ -76,7 +86,7 @@ mod tests {
     #[test]
     fn what_was_written_last_is_read_and_nonsense_counts_as_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let (ledger, entry) = Ledger::open(folder.path());
+        let (mut ledger, entry) = Ledger::open(folder.path());
         assert_eq!(entry, Entry::default());
         let last = Entry { closed: u64::MAX - 1, waiting: 3, under_way: 2 };
         ledger.write(Entry { closed: 7, waiting: 0, under_way: 0 });

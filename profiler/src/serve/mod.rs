@@ -47,6 +47,7 @@ use profiler_recording::Backend;
 
 use config::Config;
 use engine::Engine;
+use notify::Notifier;
 use rights::Exec;
 use state::Pushes;
 use store::Store;
@@ -63,6 +64,7 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
     let folder = Path::new(control::FOLDER);
     let _lock = control::lock(folder)?;
     let store = Store::open(config.store.clone())?;
+    let notifier = Notifier::from_env().map_err(system("cannot reach systemd's NOTIFY_SOCKET"))?;
     let listener = config.listen.map(listen).transpose()?;
     for line in rights::drop_rights(exec(&config))? {
         info!("{line}");
@@ -80,7 +82,7 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
         let otlp = config.otlp.clone();
         let (counts, pushes) = watch::channel(Pushes::default());
         let pushes = otlp.is_some().then_some(pushes);
-        let mut engine = Engine::new(config, file, store, pushes);
+        let mut engine = Engine::new(config, file, store, notifier, pushes);
         if let Some(listener) = listener {
             let listener = tokio::net::TcpListener::from_std(listener);
             let listener = listener.map_err(system("cannot listen for scrapes"))?;

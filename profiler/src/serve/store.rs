@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
+use std::path::Path;
+use std::rc::Rc;
 
 use jiff::civil::DateTime;
 use nix::sys::statvfs::statvfs;
@@ -35,9 +36,8 @@ const START: &str = "%Y%m%dT%H%M%S.%6fZ";
 #[derive(Debug)]
 pub(super) struct Store {
     config: config::Store,
-    /// Recordings and their bytes, by number, which counts the intervals of this folder from 1 in the order in which they were
-    /// closed; of several, the last.
-    files: BTreeMap<u64, (PathBuf, u64)>,
+    /// By number, which counts the intervals of this folder from 1 in the order in which they were closed; of several, the last.
+    files: BTreeMap<u64, Stored>,
     /// Sums of intervals that could not be written, the oldest first; one a build, unless its intervals do not add up.
     pending: Vec<Pending>,
     ledger: Ledger,
@@ -47,6 +47,15 @@ pub(super) struct Store {
     last: u64,
     /// Whether it was logged that old intervals are removed for new ones.
     is_full: bool,
+}
+
+/// A recording in the folder.
+#[derive(Debug)]
+struct Stored {
+    /// That of its build, which all files there share: there may be 100,000.
+    folder: Rc<Path>,
+    name: Box<str>,
+    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -88,8 +97,9 @@ impl Store {
                 continue;
             }
             atomic_file::remove_stale(&folder);
+            let folder: Rc<Path> = folder.into();
             for entry in fs::read_dir(&folder).map_err(unusable(&path, "intervals"))?.flatten() {
-                store.add(entry.path());
+                store.add(&folder, &entry.path());
             }
         }
         let highest = store.files.last_key_value().map_or(0, |(number, _)| *number);
@@ -122,7 +132,7 @@ impl Store {
 
     /// Notes on disk what would be lost with this process: the intervals that wait, of which `under_way` are being written to the
     /// file of the last number.
-    fn note(&self, under_way: u64) {
+    fn note(&mut self, under_way: u64) {
         let waiting = self.intervals().waiting;
         self.ledger.write(Entry { closed: self.last, waiting, under_way });
     }
@@ -134,16 +144,17 @@ impl Store {
     }
 
     /// Counts a file that was there before.
-    fn add(&mut self, path: PathBuf) {
+    fn add(&mut self, folder: &Rc<Path>, path: &Path) {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let facts = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file);
+        let facts = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file);
         match number(name).zip(facts) {
             Some((number, _)) if self.files.contains_key(&number) => {
                 warn!("ignoring {}: another interval has its number", path.display());
             }
             Some((number, facts)) => {
-                self.counts.bytes += facts.len();
-                self.files.insert(number, (path, facts.len()));
+                let (folder, bytes) = (Rc::clone(folder), facts.len());
+                self.counts.bytes += bytes;
+                self.files.insert(number, Stored { folder, name: name.into(), bytes });
             }
             // A temporary file that another program writes.
             None if name.starts_with('.') => {}
@@ -174,14 +185,35 @@ impl Store {
                 ),
             }
         }
-        let (build, intervals) = (new.build.clone(), new.intervals);
+        let build = new.build.clone();
         self.pending.push(new);
-        self.note(intervals);
-        if let Err(error) = self.write_pending() {
-            warn!("an interval of {build} could not be written, and is kept in memory: {error}");
-            self.bound_pending();
-            self.note(0);
+        self.note(self.pending.last().map_or(0, |new| new.intervals));
+        match self.write_last() {
+            // There may be room for others, too.
+            Ok(()) => self.write_pending(),
+            Err(error) => {
+                warn!(
+                    "an interval of {build} could not be written, and is kept in memory: {error}"
+                );
+                self.bound_pending();
+                self.note(0);
+            }
         }
+    }
+
+    /// Writes the sum that waits last, or has it wait on.
+    fn write_last(&mut self) -> Result<(), String> {
+        let Some(sum) = self.pending.pop() else { return Ok(()) };
+        let Pending { build, intervals, .. } = &sum;
+        let written = self.write(build, &sum.sum, sum.number);
+        match &written {
+            Ok(()) if *intervals > 1 => {
+                info!("{intervals} intervals of {build} are on disk, as one")
+            }
+            Ok(()) => {}
+            Err(_) => self.pending.push(sum),
+        }
+        written
     }
 
     /// Drops the oldest sums where more wait than memory is meant for.
@@ -195,30 +227,18 @@ impl Store {
     }
 
     /// Writes what waits, including builds that are no longer measured.
-    ///
-    /// # Errors
-    /// Why the last one still waits.
-    pub(super) fn write_pending(&mut self) -> Result<(), String> {
-        let mut last = Ok(());
+    pub(super) fn write_pending(&mut self) {
         for pending in std::mem::take(&mut self.pending) {
-            let Pending { build, sum, intervals, number } = &pending;
-            last = self.write(build, sum, *number);
-            match &last {
-                Ok(()) if *intervals > 1 => {
-                    info!("{intervals} intervals of {build} are on disk, as one")
-                }
-                Ok(()) => {}
-                Err(_) => self.pending.push(pending),
-            }
+            self.pending.push(pending);
+            // What cannot be written still waits.
+            let _ = self.write_last();
         }
         self.note(0);
-        last
     }
 
     /// The daemon ends: logs what is lost.
     pub(super) fn end(&mut self) {
-        // What cannot be written is lost.
-        let _ = self.write_pending();
+        self.write_pending();
         for Pending { build, intervals, .. } in std::mem::take(&mut self.pending) {
             self.lose(intervals, &format!("of {build}"), "it could not be written");
         }
@@ -248,11 +268,12 @@ impl Store {
             let synced = made.and_then(|()| fs::File::open(&folder)?.sync_all());
             synced.map_err(|error| error.to_string())?;
         }
-        let path = of_build.join(format!("{}-{number}.json", recording.started.strftime(START)));
-        let written = OutputFile::open(&path).and_then(|output| output.commit(&text));
-        written.map_err(|error| error.to_string())?;
+        let name = format!("{}-{number}.json", recording.started.strftime(START));
+        let output = OutputFile::open(&of_build.join(&name));
+        output.and_then(|it| it.commit(&text)).map_err(|error| error.to_string())?;
         self.counts.bytes += bytes;
-        self.files.insert(number, (path, bytes));
+        let (folder, name) = (of_build.into(), name.into());
+        self.files.insert(number, Stored { folder, name, bytes });
         Ok(())
     }
 
@@ -262,17 +283,18 @@ impl Store {
         while self.counts.bytes + bytes > self.config.max_bytes
             && let Some(oldest) = self.files.first_entry()
         {
-            let (path, length) = oldest.get();
-            if let Err(error) = fs::remove_file(path)
+            let Stored { folder, name, bytes } = oldest.get();
+            let path = folder.join(&**name);
+            if let Err(error) = fs::remove_file(&path)
                 && error.kind() != io::ErrorKind::NotFound
             {
                 warn!("cannot remove {}: {error}", path.display());
                 break;
             }
-            self.counts.bytes -= length;
+            self.counts.bytes -= bytes;
             removed += 1;
             // Fails if there are others in it.
-            let _ = path.parent().map(fs::remove_dir);
+            let _ = fs::remove_dir(folder);
             oldest.remove();
         }
         self.counts.removed += removed;
@@ -342,7 +364,7 @@ mod tests {
     fn an_interval_is_written_without_reading_the_folder() {
         const FOLDER: &str = "PROFILER_TEST_STORE";
         if let Some(folder) = std::env::var_os(FOLDER) {
-            let folder = PathBuf::from(folder);
+            let folder = std::path::PathBuf::from(folder);
             let mut store = Store::open(config(&folder, 1 << 20)).unwrap();
             store.put("m", "aa", interval(1, 0));
             fs::create_dir(folder.join("marker")).unwrap();

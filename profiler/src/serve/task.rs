@@ -370,8 +370,11 @@ impl Task {
     /// daemon's own time, as a share of a CPU.
     pub(super) fn keep_budget(&mut self, now: Instant, part: f64, shared: &mut Shared) {
         let Stage::Measuring(attachment, _) = &mut self.stage else { return };
-        let Some((_, budget)) = &mut self.budget else { return };
-        let rates: Vec<(&str, f64)> = attachment.rates().collect();
+        let (Some((_, budget)), Some(rates)) = (&mut self.budget, attachment.rates_to_decide())
+        else {
+            return;
+        };
+        let rates: Vec<_> = rates.iter().map(|(name, rate)| (name.as_str(), *rate)).collect();
         let actions = budget.decide(now, &rates, part, shared.config.limit());
         let mut is_done = true;
         let module = &self.config.name;
@@ -396,8 +399,9 @@ impl Task {
         if is_done {
             return;
         }
-        let is_shed = |name: &String| budget.shed().any(|shed| shed == name);
-        let all_shed = attachment.names().iter().all(is_shed);
+        let takes_up = actions.iter().any(|action| matches!(action, Action::TakeUp(_)));
+        let mut names = rates.iter().map(|(name, _)| *name);
+        let all_shed = !takes_up && names.all(|name| budget.shed().any(|shed| shed == name));
         let Some((load, _)) = self.end(shared) else { return };
         if all_shed {
             // Attaching tries all of them again: not at once.

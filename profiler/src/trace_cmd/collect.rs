@@ -41,6 +41,7 @@ pub(super) struct Collector {
     distinct: usize,
     pub(super) lines: u64,
     pub(super) printers: BTreeSet<&'static str>,
+    pub(super) cpus: Option<u32>,
     /// First and last time of a row, in nanoseconds.
     pub(super) times_ns: Option<(u64, u64)>,
     /// What cannot be used: how often, and the first line, from 1.
@@ -88,6 +89,7 @@ impl Collector {
                 let gone = self.stacks.extract_if(|owner, _| matches!(owner, Owner::Task(_)));
                 gone.flat_map(|(_, stack)| stack).for_each(|(_, frame)| lose(functions, frame));
             }
+            Line::Cpus(cpus) => self.cpus = Some(cpus),
             Line::Faulty(fault, name) => {
                 self.fault(fault);
                 let id = name.and_then(|name| self.id(name));

@@ -6,6 +6,8 @@
 
 /// Longest function name with its module: the kernel's own limit (`KSYM_NAME_LEN`).
 const MAX_NAME: usize = 512;
+/// Most columns that are looked at: the kernel prints six, and a command's name may have bars.
+const MAX_COLUMNS: usize = 9;
 /// Fewest spaces that mean "no duration" in the kernel's text.
 const BLANK_DURATION: usize = 10;
 /// Events of function_graph in trace-cmd's text, with their colon.
@@ -42,6 +44,8 @@ const KERNEL: &str = "ftrace";
 pub(super) enum Line<'a> {
     /// A call, or one end of one, the time of that in nanoseconds of the trace's clock, and who printed it.
     Row(Row<'a>, Option<u64>, &'static str),
+    /// How many CPUs were traced.
+    Cpus(u32),
     /// Lost records, with their number if it is known.
     Lost(Option<u64>),
     /// A function_graph line that cannot be used, and the function of a call if at least that can be read.
@@ -86,6 +90,9 @@ pub(super) fn parse(line: &str) -> Line<'_> {
 
 /// A line that is about the trace.
 fn about_the_trace(line: &str) -> Option<Line<'_>> {
+    if let Some(cpus) = line.strip_prefix("cpus=") {
+        return cpus.parse().ok().map(Line::Cpus);
+    }
     if let Some(counts) = line.strip_prefix("# entries-in-buffer/entries-written: ") {
         let (kept, written) = counts.split_once(' ')?.0.split_once('/')?;
         let lost: u64 = written.parse::<u64>().ok()?.checked_sub(kept.parse().ok()?)?;
@@ -132,7 +139,7 @@ fn columns<'a>(line: &'a str, event: Option<Event<'a>>) -> Line<'a> {
     let body = event.as_ref().map_or(line, |event| event.body);
     let mut time_ns = event.as_ref().and_then(|event| seconds(event.time));
     let (mut cpu, mut has_duration, mut end) = (None, false, 0);
-    for mut column in body.split('|') {
+    for mut column in body.split('|').take(MAX_COLUMNS) {
         end += column.len() + 1;
         let (word, rest) = first_word(column);
         if let Some(number) = word.strip_suffix(')').and_then(decimal) {
@@ -282,17 +289,13 @@ fn task(head: &str) -> Option<Owner> {
 /// The first word, and what stands behind it.
 fn first_word(text: &str) -> (&str, &str) {
     let text = text.trim_ascii_start();
-    text.split_at(text.bytes().position(is_space).unwrap_or(text.len()))
+    text.split_at(text.find(' ').unwrap_or(text.len()))
 }
 
 /// What stands before the last word, and that.
 fn last_word(text: &str) -> (&str, &str) {
     let text = text.trim_ascii_end();
-    text.split_at(text.bytes().rposition(is_space).map_or(0, |space| space + 1))
-}
-
-fn is_space(byte: u8) -> bool {
-    byte == b' '
+    text.split_at(text.rfind(' ').map_or(0, |space| space + 1))
 }
 
 #[cfg(test)]
@@ -518,7 +521,8 @@ mod tests {
     #[test]
     fn lines_around() {
         let table = [
-            ("cpus=8", Line::Other),
+            ("cpus=8", Line::Cpus(8)),
+            ("cpus=many", Line::Other),
             ("CPU:3 [LOST 17 EVENTS]", Line::Lost(Some(17))),
             ("CPU:3 [LOST EVENTS]", Line::Lost(None)),
             ("CPU:3 [17 EVENTS DROPPED]", Line::Lost(Some(17))),

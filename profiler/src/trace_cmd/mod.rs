@@ -14,6 +14,7 @@ use profiler_base::text::plural;
 use profiler_common::bucket::HIGHEST_NS;
 use profiler_export::cell::full_name;
 use profiler_export::document::{Table, or_dash};
+use profiler_kernel::host::HostFacts;
 use profiler_kernel::module::ModuleFacts;
 use profiler_recording::warning::{Warning, WarningRecord};
 use profiler_recording::{
@@ -143,6 +144,7 @@ fn recording(of: &Collector, functions: &[Function]) -> Recording {
     Recording {
         imported: Some(of.printers.iter().copied().collect::<Vec<_>>().join(" and ")),
         window_ns: Some(last_ns - first_ns).filter(|ns| *ns > 0).unwrap_or(NO_WINDOW_NS),
+        host: HostFacts { cpus_online: of.cpus, ..HostFacts::default() },
         modules: modules.map(|name| ModuleFacts { name, ..ModuleFacts::default() }).collect(),
         ..Recording::new(started, Clock::Wall, Meter::Probes, HistogramLayout::of_digits(3))
     }

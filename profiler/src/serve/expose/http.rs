@@ -7,24 +7,25 @@ use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
 
+use super::super::state::{Build, Module, Phase, State};
+use super::accept::Format;
 use profiler_recording::Series;
 
-use super::super::state::{Module, Phase, State};
-use super::accept::Format;
-
-/// Connections at a time. For one more, the oldest gives way.
+/// Connections at a time. For one more, the one that has waited longest for its client gives way.
 pub const CONNECTIONS: usize = 64;
-/// Time that a connection has even if others wait for a place.
-const TURN: Duration = Duration::from_millis(500);
+/// Time that a connection has for its client even if others wait for a place.
+const TURN: Duration = Duration::from_millis(100);
+/// Recordings that are being read at a time: they are large. More get 503.
+const RECORDINGS: usize = 4;
 
 /// How old the state may be for `/healthz`. The engine sends one after each drain, and at least every minute.
 const FRESH: Duration = Duration::from_secs(180);
@@ -35,8 +36,8 @@ const HEAD_TIME: Duration = Duration::from_secs(5);
 const CONNECTION_TIME: Duration = Duration::from_secs(30);
 /// Size of a request's head.
 const HEAD_BYTES: usize = 16 << 10;
-/// Pause of what would repeat at once: an error of `accept`, such as too many open files, or a look for a place.
-const PAUSE: Duration = Duration::from_millis(10);
+/// Pause after an error of `accept`, such as too many open files, which would repeat at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const INDEX: &str = "\
@@ -53,34 +54,52 @@ pub async fn serve(listener: TcpListener, state: watch::Receiver<Arc<State>>) {
     let mut connections = Vec::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         make_room(&mut connections).await;
-        let task = tokio::spawn(connection(stream, Arc::clone(&server)));
-        connections.push((Instant::now(), task.abort_handle()));
+        let (waiting, seen) = watch::channel(Some((For::Request, Instant::now())));
+        let task = tokio::spawn(connection(stream, Arc::clone(&server), waiting));
+        connections.push((seen, task.abort_handle()));
     }
 }
+
+/// What a connection waits for its client to do. The first gives way first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum For {
+    Request,
+    Reading,
+}
+
+/// Since when it waits for that; `None` while the answer is made.
+type Waiting = Option<(For, Instant)>;
 
 /// Waits until there is a place. New connections wait in the kernel's queue meanwhile, in order: a client that connects
 /// faster than others keeps none of them out.
-async fn make_room(connections: &mut Vec<(Instant, AbortHandle)>) {
+async fn make_room(connections: &mut Vec<(watch::Receiver<Waiting>, AbortHandle)>) {
     loop {
         connections.retain(|(_, task)| !task.is_finished());
-        match connections.first() {
-            Some((since, oldest)) if connections.len() >= CONNECTIONS => {
-                if since.elapsed() >= TURN {
-                    oldest.abort();
-                }
-            }
-            _ => return,
+        if connections.len() < CONNECTIONS {
+            return;
         }
-        tokio::time::sleep(PAUSE).await;
+        let overdue = connections.iter().filter_map(|(waiting, task)| {
+            let (what, since) = (*waiting.borrow())?;
+            (since.elapsed() >= TURN).then_some((what, since, task))
+        });
+        if let Some((_, _, task)) = overdue.min_by_key(|(what, since, _)| (*what, *since)) {
+            task.abort();
+        }
+        tokio::time::sleep(TURN / 20).await;
     }
 }
 
-async fn connection(stream: TcpStream, server: Arc<Server>) {
-    let answer = service_fn(async |request| Ok::<_, Infallible>(server.answer(&request).await));
+async fn connection(stream: TcpStream, server: Arc<Server>, waiting: watch::Sender<Waiting>) {
+    let answer = service_fn(async |request| {
+        waiting.send_replace(None);
+        let answer = server.answer(&request).await;
+        waiting.send_replace(Some((For::Reading, Instant::now())));
+        Ok::<_, Infallible>(answer)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
@@ -97,25 +116,29 @@ struct Server {
     state: watch::Receiver<Arc<State>>,
     /// Held while a body is made: one at a time.
     rendered: tokio::sync::Mutex<Rendered>,
+    recordings: Arc<Semaphore>,
 }
 
-/// Pages of one state, which all who ask for one share: they are large.
+/// Metrics of one state.
 #[derive(Default)]
 struct Rendered {
     of: Weak<State>,
-    bodies: HashMap<Page, Bytes>,
+    bodies: HashMap<Format, Bytes>,
 }
 
-#[derive(PartialEq, Eq, Hash)]
-enum Page {
-    Metrics(Format),
-    /// Of these builds, by their place in the state.
-    Recording(Vec<usize>),
+/// A recording; the next reader is let in when this one has it, or is gone.
+struct Held(Vec<u8>, #[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl Server {
     fn new(state: watch::Receiver<Arc<State>>) -> Self {
-        Self { state, rendered: tokio::sync::Mutex::default() }
+        let recordings = Arc::new(Semaphore::new(RECORDINGS));
+        Self { state, rendered: tokio::sync::Mutex::default(), recordings }
     }
 
     async fn answer(&self, request: &Request<Incoming>) -> Answer {
@@ -139,40 +162,41 @@ impl Server {
         }
     }
 
+    /// The metrics of the latest state, made once: requests that come meanwhile wait for it.
     async fn metrics(&self, format: Format) -> Answer {
+        let mut rendered = self.rendered.lock().await;
         let state = Arc::clone(&self.state.borrow());
-        let body = self.body(&state, Page::Metrics(format), || super::metrics(&state, format));
-        answer(StatusCode::OK, format.content_type(), body.await)
+        if !std::ptr::eq(rendered.of.as_ptr(), &raw const *state) {
+            *rendered = Rendered { of: Arc::downgrade(&state), bodies: HashMap::new() };
+        }
+        let body = rendered.bodies.entry(format);
+        let body = body.or_insert_with(|| super::metrics(&state, format).into());
+        answer(StatusCode::OK, format.content_type(), body.clone())
     }
 
     async fn recording(&self, query: &str) -> Answer {
+        let Ok(permit) = Arc::clone(&self.recordings).try_acquire_owned() else {
+            let why = "others read recordings now: try again\n";
+            let mut answer = text(StatusCode::SERVICE_UNAVAILABLE, why);
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            return answer;
+        };
+        let _one_at_a_time = self.rendered.lock().await;
         let state = Arc::clone(&self.state.borrow());
-        let places = match select(&state, query) {
-            Ok(places) => places,
+        let runs: Vec<_> = match select(&state, query) {
+            Ok(builds) => builds.into_iter().map(Build::recording).collect(),
             Err((status, why)) => return text(status, why),
         };
-        let body = self.body(&state, Page::Recording(places.clone()), || {
-            let runs: Vec<_> = places.iter().map(|at| state.builds[*at].recording()).collect();
-            match runs.as_slice() {
-                [one] => one.to_json(),
-                _ => Series::new("", runs).to_json(),
-            }
-        });
-        answer(StatusCode::OK, "application/json", body.await)
-    }
-
-    /// A page of a state, made once: requests that come meanwhile wait for it.
-    async fn body(&self, state: &Arc<State>, page: Page, make: impl FnOnce() -> Vec<u8>) -> Bytes {
-        let mut rendered = self.rendered.lock().await;
-        if !std::ptr::eq(rendered.of.as_ptr(), &raw const **state) {
-            *rendered = Rendered { of: Arc::downgrade(state), bodies: HashMap::new() };
-        }
-        rendered.bodies.entry(page).or_insert_with(|| make().into()).clone()
+        let body = match runs.as_slice() {
+            [one] => one.to_json(),
+            _ => Series::new("", runs).to_json(),
+        };
+        answer(StatusCode::OK, "application/json", Bytes::from_owner(Held(body, permit)))
     }
 }
 
 /// The builds that a query asks for, of those that were measured; else why there are none.
-fn select(state: &State, query: &str) -> Result<Vec<usize>, (StatusCode, String)> {
+fn select<'a>(state: &'a State, query: &str) -> Result<Vec<&'a Build>, (StatusCode, String)> {
     let (mut module, mut id) = (None, None);
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match name.as_ref() {
@@ -185,14 +209,14 @@ fn select(state: &State, query: &str) -> Result<Vec<usize>, (StatusCode, String)
         }
     }
     // A build without a drain has no recording yet.
-    let measured = state.builds.iter().enumerate().filter(|(_, of)| of.frame.window_ns > 0);
-    let asked = measured.clone().filter(|(_, build)| {
+    let measured = state.builds.iter().filter(|build| build.frame.window_ns > 0);
+    let asked = measured.clone().filter(|build| {
         module.as_ref().is_none_or(|module| *module == build.module)
             && id.as_ref().is_none_or(|id| *id == build.id)
     });
-    let builds: Vec<usize> = asked.map(|(at, _)| at).collect();
+    let builds: Vec<&Build> = asked.collect();
     if builds.is_empty() {
-        let known = measured.map(|(_, of)| format!("  module={} build={}\n", of.module, of.id));
+        let known = measured.map(|of| format!("  module={} build={}\n", of.module, of.id));
         let known: String = known.collect();
         let why = format!("no such build was measured; measured are:\n{known}");
         return Err((StatusCode::NOT_FOUND, why));
@@ -275,16 +299,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_recording_is_made_once_for_all_who_ask() {
+    async fn few_recordings_are_read_at_a_time() {
         let mut build = attachment("aa", Vec::new()).build;
         build.frame.window_ns = 1;
         let state = State { builds: vec![build], ..state(&[]) };
         let (_sender, receiver) = watch::channel(Arc::new(state));
         let server = Server::new(receiver);
-        let first = body(server.recording("build=aa").await).await;
-        assert!(first.starts_with(b"{") && first.ends_with(b"}\n"));
-        assert_eq!(body(server.recording("").await).await.as_ptr(), first.as_ptr());
-        assert_eq!(server.recording("build=bb").await.status(), StatusCode::NOT_FOUND);
+        let mut read = Vec::new();
+        for _ in 0..RECORDINGS {
+            read.push(server.recording("build=aa").await);
+        }
+        assert!(read.iter().all(|answer| answer.status() == StatusCode::OK));
+        let refused = server.recording("").await;
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(refused.headers().contains_key(RETRY_AFTER));
+        let whole = body(read.pop().unwrap()).await;
+        assert!(whole.starts_with(b"{") && whole.ends_with(b"}\n"));
+        assert_eq!(server.recording("").await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        drop(whole);
+        assert_eq!(server.recording("").await.status(), StatusCode::OK);
     }
 
     #[test]
