@@ -14,7 +14,7 @@ pub fn functions(functions: &[Function]) -> Document {
     let described = functions.iter().filter(|function| function.btf).count();
     let mut notes =
         vec![format!("{count} function{}, {described} of them described by BTF", plural(count))];
-    if functions.iter().any(|function| function.address.is_none()) {
+    if functions.iter().any(|function| function.target.address == 0) {
         notes.push(
             "the kernel hides addresses from this process: run as root to see them".to_owned(),
         );
@@ -84,23 +84,22 @@ pub fn hooks(hooks: &Hooks) -> Document {
 }
 
 fn row(function: &Function) -> Vec<String> {
-    let what = match (&function.prototype, &function.variant) {
+    let target = &function.target;
+    let what = match (&target.prototype, &function.variant) {
         (Some(prototype), _) => Some(match &function.taken_for {
             Some(namesake) => format!("{prototype} (no fentry: {namesake} has this name, too)"),
             None => prototype.clone(),
         }),
-        (None, Some(variant)) => Some(format!("({variant} of {})", function.source_name())),
-        (None, None) if function.same_name > 1 => Some(match function.duplicate_index {
-            Some(number) => {
-                format!("(`{}#{number}` of {} of this name)", function.name, function.same_name)
-            }
-            None => format!("({} functions have this name)", function.same_name),
-        }),
+        (None, Some(variant)) => Some(format!("({variant} of {})", target.source_name())),
+        (None, None) if target.duplicate_index.is_some() => {
+            Some(format!("(`{}` of {} of this name)", target.label(), function.same_name))
+        }
         (None, None) => None,
     };
+    let address = (target.address != 0).then(|| format!("{:016x}", target.address));
     vec![
-        function.name.clone(),
-        or_dash(function.address.map(|address| format!("{address:016x}"))),
+        target.name.clone(),
+        or_dash(address),
         or_dash(function.size_bytes.map(|bytes| bytes.to_string())),
         or_dash(function.traceable.map(yes_no)),
         yes_no(function.btf),
@@ -112,28 +111,31 @@ fn row(function: &Function) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn function(name: &str) -> Function {
-        Function { btf: false, prototype: None, ..profiler_tests::function(name) }
+    fn function(name: &str, change: impl FnOnce(&mut Function)) -> Function {
+        let mut function = Function { btf: false, ..profiler_tests::function(name) };
+        function.target.prototype = None;
+        change(&mut function);
+        function
     }
 
     #[test]
     fn each_kind_of_function_has_its_line() {
+        let twin = |number, address| {
+            function("twice_handler", |of| {
+                of.same_name = 2;
+                (of.target.duplicate_index, of.target.address) = (Some(number), address);
+            })
+        };
         let functions = [
-            Function {
-                btf: true,
-                prototype: Some("int bind_handler(struct pt_regs *regs)".to_owned()),
-                ..function("bind_handler")
-            },
-            Function { size_bytes: None, traceable: None, ..function("asm_handler") },
-            Function { variant: Some("isra".to_owned()), ..function("split_handler.isra.0") },
-            Function { same_name: 2, duplicate_index: Some(1), ..function("twice_handler") },
-            Function {
-                same_name: 2,
-                duplicate_index: Some(2),
-                address: Some(0xffff_ffff_c000_2000),
-                ..function("twice_handler")
-            },
-            Function { address: None, traceable: Some(false), ..function("dark_handler") },
+            function("bind_handler", |of| {
+                of.btf = true;
+                of.target.prototype = Some("int bind_handler(struct pt_regs *regs)".to_owned());
+            }),
+            function("asm_handler", |of| (of.size_bytes, of.traceable) = (None, None)),
+            function("split_handler.isra.0", |of| of.variant = Some("isra".to_owned())),
+            twin(1, 0xffff_ffff_c000_1000),
+            twin(2, 0xffff_ffff_c000_2000),
+            function("dark_handler", |of| (of.target.address, of.traceable) = (0, Some(false))),
         ];
         insta::assert_snapshot!(super::functions(&functions).text(None));
     }

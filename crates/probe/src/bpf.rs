@@ -28,7 +28,7 @@ use profiler_common::{
 use super::{
     Attached, Books, Drained, OTHER_FILES, Options, Pair, ProbeError, Refused, Session, calibrate,
     counters::{self, Layout, Record},
-    errno::Doing as _,
+    errno::{Doing as _, ENOTSUPP, in_words},
     kprobe_event::{self, Counted},
     left_over,
     memory::{Available, Maps},
@@ -143,17 +143,15 @@ impl Loader {
     /// Makes a handler's maps and loads its programs; they are not attached yet.
     ///
     /// # Errors
-    /// [`ProbeError::Refused`] when the kernel refuses a program of this handler; others are not about it.
+    /// [`ProbeError::Handler`] when this handler cannot be measured; others are not about it.
     fn load(&self, number: usize, target: &Target) -> Result<Probed, ProbeError> {
         let Self { template, set, displaced, parameters, .. } = self;
         let (maps, code) =
             template.instantiate(number as u64, parameters, displaced, &set.kinds)?;
         let module = self.modules.get(&target.module).and_then(Option::as_ref);
         let opened = target.program.map(sys::program).transpose();
-        let program = opened.map_err(|error| ProbeError::Handler {
-            doing: "opening the BPF program (was it unloaded meanwhile?)",
-            handler: target.name.clone(),
-            error,
+        let program = opened.map_err(|error| {
+            failed(target, "opening the BPF program (was it unloaded meanwhile?)", &error)
         })?;
         // Without an object the kernel looks in its image.
         let of_module = module.filter(|_| target.module.is_some()).map(|(_, fd)| fd);
@@ -201,7 +199,7 @@ impl BpfSession {
         for (number, target) in targets.iter().enumerate() {
             match loader.load(number, target) {
                 Ok(loaded) => probed.push(loaded),
-                Err(error @ ProbeError::Refused { .. }) => refused.push((number, error)),
+                Err(error @ ProbeError::Handler { .. }) => refused.push((number, error)),
                 Err(error) => return Err(error),
             }
         }
@@ -247,7 +245,7 @@ impl BpfSession {
                     Side::Exit => "attaching the exit probe",
                     Side::Both => "attaching the probe",
                 };
-                refused.push((probed.number, probed.failed(doing, error)));
+                refused.push((probed.number, failed(&probed.target, doing, &error)));
                 false
             });
         }
@@ -390,7 +388,7 @@ impl BpfSession {
         for program in &probed.programs {
             let missed = program
                 .missed(books.entries, events)
-                .map_err(|error| probed.failed("asking for missed calls", error))?;
+                .map_err(|error| failed(&probed.target, "asking for missed calls", &error))?;
             books.missed_unknown |= missed.is_none();
             let missed = missed.unwrap_or(0);
             match program.kind.side {
@@ -470,9 +468,9 @@ impl BpfSession {
                     }
                     durations.record_bucket(value, count)
                 };
-                recorded.map_err(|error| {
-                    probed.failed("reading the histogram", io::Error::other(error.to_string()))
-                })?;
+                recorded
+                    .map_err(|error| io::Error::other(error.to_string()))
+                    .doing("reading the histogram")?;
             }
             durations.add_exact(found.sum, min, max, found.over_range);
         }
@@ -605,7 +603,7 @@ impl Session for BpfSession {
             let Err(error) = program.attach(&probed.target) else { continue };
             let is_once =
                 program.kind.attach_type.is_tracing() && error.raw_os_error() == Some(libc::ENOENT);
-            let failed = probed.failed("putting the probe back", error);
+            let failed = failed(&probed.target, "putting the probe back", &error);
             self.take_off(place..place + 1);
             return if is_once { Ok(false) } else { Err(failed) };
         }
@@ -622,10 +620,15 @@ impl Session for BpfSession {
     }
 }
 
-impl Probed {
-    fn failed(&self, doing: &'static str, error: io::Error) -> ProbeError {
-        ProbeError::Handler { doing, handler: self.target.name.clone(), error }
-    }
+/// What was tried for a handler, and what the system said.
+fn failed(target: &Target, doing: &str, error: &io::Error) -> ProbeError {
+    let (handler, words) = (target.name.clone(), in_words(error));
+    let hint = match error.raw_os_error() {
+        Some(ENOTSUPP) => "; a function may have more arguments than a trampoline takes",
+        _ => "",
+    };
+    let text = format!("{doing} for handler {handler}: {words}");
+    ProbeError::Handler { handler, text, reason: format!("{doing}: {words}{hint}") }
 }
 
 impl Program {

@@ -171,10 +171,13 @@ pub(super) fn load(
             traced,
         })
     });
-    loaded.map_err(|refused| ProbeError::Refused {
-        program: kind.side.word(),
+    loaded.map_err(|refused| ProbeError::Handler {
         handler: handler.to_owned(),
-        refused,
+        text: format!(
+            "the kernel refused the {} program of handler {handler}: {refused}",
+            kind.side.word()
+        ),
+        reason: format!("the kernel refused the {} program: {}", kind.side.word(), refused.short()),
     })
 }
 

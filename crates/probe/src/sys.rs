@@ -46,11 +46,28 @@ impl AttachType {
 /// Why the kernel refused a program, with the verifier's words.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{}", super::errno::in_words(error), if log.is_empty() { String::new() } else { format!("; the verifier said:\n{log}") })]
-pub struct LoadRefused {
+pub(super) struct LoadRefused {
     /// What the call returned.
-    pub error: io::Error,
+    pub(super) error: io::Error,
     /// The verifier's log; empty when it had nothing to say.
-    pub log: String,
+    pub(super) log: String,
+}
+
+impl LoadRefused {
+    /// The same in a line.
+    pub(super) fn short(&self) -> String {
+        let words = super::errno::in_words(&self.error);
+        let mut log = self.log.lines().map(str::trim);
+        match log.rfind(|line| !line.is_empty() && !line.starts_with("processed ")) {
+            None => words,
+            // `bpf_check_attach_target()` in kernel/bpf/verifier.c
+            Some(last @ "Cannot recursively attach") => format!(
+                "{words}: {last} (it is a tracing program, and before Linux 6.8, commit 19bfcdf9498a, no other \
+                 attaches to one)"
+            ),
+            Some(last) => format!("{words}: {last}"),
+        }
+    }
 }
 
 /// Length of `struct bpf_link_info` once links report misses: its longest part, that of kprobes by perf events, has

@@ -11,17 +11,22 @@ use profiler_recording::Backend;
 
 /// A function of a module: every backend reaches it.
 pub fn function(name: &str) -> Function {
-    Function {
+    let target = Target {
         name: name.to_owned(),
         module: Some("driver".to_owned()),
-        address: Some(0xffff_ffff_c000_1000),
+        address: 0xffff_ffff_c000_1000,
+        btf_id: Some(7),
+        has_btf: true,
+        prototype: Some(format!("int {name}(struct pt_regs *regs)")),
+        ..Target::default()
+    };
+    Function {
+        target,
         size_bytes: Some(64),
         traceable: Some(true),
         btf: true,
-        prototype: Some(format!("int {name}(struct pt_regs *regs)")),
         variant: None,
         same_name: 1,
-        duplicate_index: None,
         taken_for: None,
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn choose(
     reports: &[BackendReport],
     checks: &[Check],
 ) -> HandlerReport {
-    let name = function.name.clone();
+    let name = function.target.name.clone();
     if let Some(obstacle) = function.obstacle() {
         return HandlerReport { name, backend: None, obstacle: Some(obstacle.to_owned()) };
     }
@@ -65,7 +65,7 @@ pub(super) fn choose(
         let missing = report.module_functions.titles(checks);
         (!missing.is_empty()).then(|| format!("needs {}", missing.join(" and ")))
     };
-    let Choice { backend, obstacles } = select(function, Options::default(), refusal, Vec::new());
+    let Choice { backend, obstacles } = select(&function.target, Options::default(), refusal);
     let obstacles: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
     HandlerReport { name, backend, obstacle: (!obstacles.is_empty()).then(|| obstacles.join("; ")) }
 }

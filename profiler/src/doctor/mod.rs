@@ -122,7 +122,9 @@ pub fn examine(machine: &Machine, module: Option<&str>, handlers: &[String]) -> 
                     // The rest of a function that stands in the list itself.
                     .filter(|function| {
                         function.variant.is_none()
-                            || !functions.iter().any(|other| other.name == function.source_name())
+                            || !functions
+                                .iter()
+                                .any(|other| other.target.name == function.target.source_name())
                     })
                     .map(|function| backends::choose(function, &backends, &checks))
                     .collect();

@@ -357,12 +357,12 @@ fn functions_are_listed_with_what_is_known() {
     let line = |f: &Function| {
         format!(
             "{} {:?} {:?} {:?} {} {:?} {:?} {}",
-            f.name,
-            f.address.map(|address| address & 0xff_ffff),
+            f.target.name,
+            Some(f.target.address & 0xff_ffff),
             f.size_bytes,
             f.traceable,
             f.btf,
-            f.prototype,
+            f.target.prototype,
             f.variant,
             f.same_name
         )
@@ -370,7 +370,7 @@ fn functions_are_listed_with_what_is_known() {
     insta::assert_snapshot!(all.iter().map(line).collect::<Vec<_>>().join("\n"));
     let names = |pattern: &str| -> Vec<String> {
         let found = files.functions(Some("driver"), &[pattern.to_owned()]).unwrap();
-        found.into_iter().map(|function| function.name).collect()
+        found.into_iter().map(|function| function.target.name).collect()
     };
     assert_eq!(names("connect_handler"), ["connect_handler", "connect_handler.cold"]);
     assert_eq!(names("split_handler"), ["split_handler.constprop.1", "split_handler.isra.0"]);
@@ -389,7 +389,7 @@ fn hidden_addresses_are_left_out() {
     let (root, files) = machine();
     write(root.path(), "proc/kallsyms", "0000000000000000 t bind_handler\t[driver]\n");
     let function = &files.functions(Some("driver"), &[]).unwrap()[0];
-    assert_eq!((function.address, function.size_bytes), (None, None));
+    assert_eq!((function.target.address, function.size_bytes), (0, None));
     assert_eq!(serde_json::to_value(function).unwrap()["address"], serde_json::Value::Null);
 }
 

@@ -104,8 +104,8 @@ fn symbols(target: &Target) -> Vec<u64> {
     let mut addresses: Vec<u64> = found
         .unwrap_or_default()
         .iter()
-        .filter(|function| function.name == target.name)
-        .filter_map(|function| function.address)
+        .filter(|function| function.target.name == target.name && function.target.address != 0)
+        .map(|function| function.target.address)
         .collect();
     addresses.sort_unstable();
     addresses

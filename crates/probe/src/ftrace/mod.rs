@@ -102,13 +102,16 @@ impl FtraceSession {
         let (mut traced, mut places, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         let found = filter::places(&top, targets)?;
         for (number, (target, place)) in targets.iter().zip(found).enumerate() {
-            let handler = target.name.clone();
             match place {
                 Ok(place) => {
                     traced.push(target.clone());
                     places.push(place);
                 }
-                Err(why) => refused.push((number, ProbeError::Untraceable { handler, why })),
+                Err(why) => {
+                    let (handler, reason) = (target.name.clone(), why.to_owned());
+                    let text = format!("handler {handler} cannot be traced: {why}");
+                    refused.push((number, ProbeError::Handler { handler, text, reason }));
+                }
             }
         }
         if traced.is_empty() {
