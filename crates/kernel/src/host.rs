@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -170,6 +170,15 @@ fn preemption(debugfs: Option<&str>, build: Option<&str>) -> Option<String> {
     let words: Vec<&str> = build?.split_ascii_whitespace().collect();
     let models = [("PREEMPT_RT", "rt"), ("PREEMPT", "full")];
     models.into_iter().find(|(word, _)| words.contains(word)).map(|(_, model)| model.to_owned())
+}
+
+/// The numbers of the CPUs in a state, such as `online` or `possible`.
+///
+/// # Errors
+/// If the kernel does not say.
+pub fn cpus(state: &str) -> io::Result<Vec<u32>> {
+    let list = fs::read_to_string(Path::new("/sys/devices/system/cpu").join(state))?;
+    Ok(numbers(&list))
 }
 
 /// Mount point of control groups version 2, if mounted.

@@ -22,7 +22,7 @@ use std::{
 use aya::maps::{HashMap as BpfHashMap, Map, MapData, MapError};
 use profiler_common::{
     bucket::lowest_value,
-    layout::{DISPLACED_MAX, Extremes, NESTED_MAX, PHASES, RecordHead, SLOTS_MAX, Slot},
+    layout::{DISPLACED_MAX, PHASES, RecordHead, SLOTS_MAX, Slot},
 };
 
 use super::{
@@ -31,7 +31,7 @@ use super::{
     errno::{Doing as _, ENOTSUPP, in_words},
     kprobe_event::{self, Counted},
     left_over,
-    memory::{Available, Maps},
+    memory::Available,
     missed::{self, HookCount},
     object::{self, Instance, Parameters, Template},
     programs::{self, Hook, Kind, Set, Side, Starts},
@@ -117,12 +117,11 @@ impl Loader {
         let (possible, online) = cpus()?;
         let handlers = targets.len().max(options.room_for) as u64;
         let layout = Layout::new(possible, online, precision);
-        let maps = Maps { handlers, layout };
         if let Some(available) = Available::read() {
-            maps.check(&available)?;
+            available.check(&layout, handlers)?;
         }
         // Only now: whether the kernel takes a value is tried with one of that size.
-        let layout = maps.layout.that_fits();
+        let layout = layout.that_fits();
         let displaced = template.make_displaced()?;
         let traces = set.kinds.iter().any(|kind| kind.attach_type.is_tracing());
         let modules = if traces { btf_objects(targets)? } else { HashMap::new() };
@@ -417,7 +416,7 @@ impl BpfSession {
     }
 
     /// The sum of the closed phase's records of all CPUs: durations, and calls that left before they had entered. Records with
-    /// anything in them are added to `touched`.
+    /// anything in them are among the `touched`.
     fn read_records<'a>(
         &self,
         probed: &'a Probed,
@@ -443,9 +442,6 @@ impl BpfSession {
                 counts.len()
             };
             let counts = counts.get(..used).unwrap_or(counts);
-            if words.iter().take(head.len() + used).all(|word| word.load(Relaxed) == 0) {
-                continue;
-            }
             touched.extend([head, counts]);
             backwards += found.backwards;
             // The longest first, so that the histogram grows once.
@@ -692,19 +688,16 @@ const FILES_OF_A_HANDLER: usize = 8;
 
 /// The highest possible CPU number, plus one; and the numbers of those that are online.
 fn cpus() -> Result<(u32, Vec<u32>), ProbeError> {
-    let possible = cpus_that_are("possible")?.into_iter().max().map_or(1, |highest| highest + 1);
+    const COUNTING: &str = "counting the CPUs";
+    let possible = host::cpus("possible").doing(COUNTING)?;
+    let possible = possible.into_iter().max().map_or(1, |highest| highest + 1);
     if possible as usize > SLOTS_MAX {
         return Err(ProbeError::Other(format!(
-            "counting the CPUs: this machine may have {possible}, and {SLOTS_MAX} is the most that can \
+            "{COUNTING}: this machine may have {possible}, and {SLOTS_MAX} is the most that can \
              be measured"
         )));
     }
-    Ok((possible, cpus_that_are("online")?))
-}
-
-fn cpus_that_are(state: &str) -> Result<Vec<u32>, ProbeError> {
-    let list = std::fs::read_to_string(format!("/sys/devices/system/cpu/{state}"));
-    list.map(|list| profiler_base::text::numbers(&list)).doing("counting the CPUs")
+    Ok((possible, host::cpus("online").doing(COUNTING)?))
 }
 
 /// BTF objects of the modules that hold the targets (not of BPF programs), with their ids. That of the kernel image is
@@ -759,22 +752,14 @@ struct Head {
 
 impl Head {
     fn of(words: &[AtomicU64]) -> Self {
-        let word = |offset: usize| words.get(offset / 8).map_or(0, |word| word.load(Relaxed));
-        let nested = (0..NESTED_MAX)
-            .map(|at| offset_of!(RecordHead, nested) + at * size_of::<Extremes>())
-            .map(|at| (at + offset_of!(Extremes, not_min), at + offset_of!(Extremes, max)));
-        let lowest = (offset_of!(RecordHead, not_min), offset_of!(RecordHead, max));
-        let (mut not_min, mut max) = (0, 0);
-        for (not_min_at, max_at) in std::iter::once(lowest).chain(nested) {
-            (not_min, max) = (not_min.max(word(not_min_at)), max.max(word(max_at)));
+        const WORDS: usize = size_of::<RecordHead>() / 8;
+        let words: [u64; WORDS] =
+            std::array::from_fn(|at| words.get(at).map_or(0, |word| word.load(Relaxed)));
+        let [sum, mut not_min, mut max, over_range, backwards, _depth, nested @ ..] = words;
+        for extremes in nested.chunks_exact(2) {
+            (not_min, max) = (not_min.max(extremes[0]), max.max(extremes[1]));
         }
-        Self {
-            sum: word(offset_of!(RecordHead, sum)),
-            min: !not_min,
-            max,
-            over_range: word(offset_of!(RecordHead, over_range)),
-            backwards: word(offset_of!(RecordHead, backwards)),
-        }
+        Self { sum, min: !not_min, max, over_range, backwards }
     }
 }
 

@@ -3,7 +3,7 @@
 //! A backend is used if this kernel takes its programs, which is tried and never guessed from a
 //! version number, and if it can reach the function.
 
-use std::{cell::OnceCell, collections::BTreeMap, fmt, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 use profiler_kernel::{
     btf::{BTF_FOLDER, Btf},
@@ -40,15 +40,14 @@ impl fmt::Display for Obstacle {
 /// What this kernel can do: each backend is tried once, when first asked for.
 #[derive(Default)]
 pub struct Features {
-    functions: OnceCell<Option<Arc<Btf>>>,
     tried: BTreeMap<Backend, Option<String>>,
 }
 
 impl Features {
     /// Why the kernel does not take a backend's programs.
     pub fn refusal(&mut self, backend: Backend) -> Option<String> {
-        let functions = self.functions.get_or_init(|| Btf::of(None, Path::new(BTF_FOLDER)).ok());
         let tried = self.tried.entry(backend).or_insert_with(|| {
+            let functions = Btf::of(None, Path::new(BTF_FOLDER)).ok();
             feature::try_backend(backend, functions.as_deref()).err().map(|refusal| refusal.what)
         });
         tried.clone()

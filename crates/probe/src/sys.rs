@@ -291,11 +291,12 @@ pub(super) fn has_exchange() -> bool {
     load_plain(bpf_prog_type::BPF_PROG_TYPE_SOCKET_FILTER, &instructions).is_ok()
 }
 
-/// Writes one element; `value` must be as long as the map's values.
+/// Writes the first element; `value` must be as long as the map's values.
 ///
 /// # Errors
 /// What the kernel said.
-pub(super) fn map_update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
+pub(super) fn map_update(map: BorrowedFd<'_>, value: &[u8]) -> io::Result<()> {
+    let key = 0_u32;
     let mut attr: bpf_attr = zeroed();
     attr.__bindgen_anon_2.map_fd = fd_number(map);
     attr.__bindgen_anon_2.key = address(&key);
@@ -544,15 +545,6 @@ fn loaded_program(fd: BorrowedFd<'_>) -> io::Result<LoadedProgram> {
     Ok(LoadedProgram { id: raw.id, name, functions, btf: raw.btf_id, types, images, lines })
 }
 
-/// Has the kernel count and time the runs of BPF programs until this is closed (kernel 5.8, commit d46edd671a14).
-///
-/// # Errors
-/// What the kernel said.
-pub(super) fn enable_stats() -> io::Result<OwnedFd> {
-    // All zeroes are `BPF_STATS_RUN_TIME`.
-    bpf_fd(bpf_cmd::BPF_ENABLE_STATS, &mut zeroed())
-}
-
 /// Runs of a program while they were counted, and the nanoseconds that they took.
 ///
 /// # Errors
@@ -632,7 +624,7 @@ impl GracePeriod {
     /// Waits; where the kernel has no memory for that, longer than a program takes that is not preempted.
     pub(super) fn wait(&self) {
         let map = fd_number(self.map.as_fd()).to_ne_bytes();
-        if map_update(self.array.as_fd(), 0, &map).is_err() {
+        if map_update(self.array.as_fd(), &map).is_err() {
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
     }
