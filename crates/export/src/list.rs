@@ -9,7 +9,7 @@ use profiler_kernel::target::{Function, Target};
 
 /// The functions.
 pub fn functions(functions: &[Function]) -> Document {
-    let head = ["function", "address", "bytes", "traceable", "BTF", "prototype"];
+    let head = ["function", "address", "traceable", "BTF", "note"];
     let count = functions.len();
     let described = functions.iter().filter(|function| function.btf).count();
     let mut notes =
@@ -85,14 +85,11 @@ pub fn hooks(hooks: &Hooks) -> Document {
 
 fn row(function: &Function) -> Vec<String> {
     let target = &function.target;
-    let what = match (&target.prototype, &function.variant) {
-        (Some(prototype), _) => Some(match &function.taken_for {
-            Some(namesake) => format!("{prototype} (no fentry: {namesake} has this name, too)"),
-            None => prototype.clone(),
-        }),
-        (None, Some(variant)) => Some(format!("({variant} of {})", target.source_name())),
+    let note = match (&function.taken_for, &function.variant) {
+        (Some(namesake), _) => Some(format!("no fentry: {namesake} has this name, too")),
+        (None, Some(variant)) => Some(format!("{variant} of {}", target.source_name())),
         (None, None) if target.duplicate_index.is_some() => {
-            Some(format!("(`{}` of {} of this name)", target.label(), function.same_name))
+            Some(format!("`{}` of {} of this name", target.label(), function.same_name))
         }
         (None, None) => None,
     };
@@ -100,10 +97,9 @@ fn row(function: &Function) -> Vec<String> {
     vec![
         target.name.clone(),
         or_dash(address),
-        or_dash(function.size_bytes.map(|bytes| bytes.to_string())),
         or_dash(function.traceable.map(yes_no)),
         yes_no(function.btf),
-        or_dash(what),
+        or_dash(note),
     ]
 }
 
@@ -113,7 +109,6 @@ mod tests {
 
     fn function(name: &str, change: impl FnOnce(&mut Function)) -> Function {
         let mut function = Function { btf: false, ..profiler_tests::function(name) };
-        function.target.prototype = None;
         change(&mut function);
         function
     }
@@ -127,11 +122,9 @@ mod tests {
             })
         };
         let functions = [
-            function("bind_handler", |of| {
-                of.btf = true;
-                of.target.prototype = Some("int bind_handler(struct pt_regs *regs)".to_owned());
-            }),
-            function("asm_handler", |of| (of.size_bytes, of.traceable) = (None, None)),
+            function("bind_handler", |of| of.btf = true),
+            function("taken", |of| of.taken_for = Some("a function of `other`".to_owned())),
+            function("asm_handler", |of| of.traceable = None),
             function("split_handler.isra.0", |of| of.variant = Some("isra".to_owned())),
             twin(1, 0xffff_ffff_c000_1000),
             twin(2, 0xffff_ffff_c000_2000),

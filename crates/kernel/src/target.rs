@@ -41,8 +41,9 @@ pub struct Target {
     /// Whether there is BTF of its module (or of vmlinux), which may not describe the function.
     #[serde(skip)]
     pub has_btf: bool,
-    /// Its prototype in C, from BTF.
-    pub prototype: Option<String>,
+    /// Name of the struct that its first argument points to, from BTF.
+    #[serde(skip)]
+    pub argument: Option<String>,
     /// Another symbol of this name, in the kernel image or another module.
     #[serde(skip)]
     pub namesake: Option<Namesake>,
@@ -555,6 +556,7 @@ impl Scope<'_> {
         let count = self.count(name, addresses);
         // BTF identifies functions by name alone.
         let btf_id = self.ids(name).first().copied().filter(|_| count == 1);
+        let argument = self.btf.as_ref().zip(btf_id).and_then(|(btf, id)| btf.first_argument(id));
         Target {
             name: name.to_owned(),
             module: self.module.clone(),
@@ -562,7 +564,7 @@ impl Scope<'_> {
             duplicate_index: (count > 1).then_some(at + 1),
             btf_id,
             has_btf: self.btf.is_some(),
-            prototype: self.btf.as_ref().zip(btf_id).and_then(|(btf, id)| btf.prototype(id)),
+            argument: argument.map(str::to_owned),
             ..Target::default()
         }
     }

@@ -91,33 +91,26 @@ pub(super) fn obstacle(target: &Target, backend: Backend, options: Options) -> O
     }
 }
 
-/// Why a kprobe would count nothing there, judged by the function's prototype: a handler of a
-/// kprobe or kretprobe is called while that is being handled, and then the kernel skips every other
-/// kprobe on the CPU (`kprobe_running()`; Documentation/trace/kprobes.rst). What such a handler calls in
-/// turn does not show this way: there `Probes::drain` ends the run.
+/// Why a kprobe would count nothing there, judged by the function's first argument: a handler of a kprobe or kretprobe is
+/// called while that is being handled, and then the kernel skips every other kprobe on the CPU (`kprobe_running()`;
+/// Documentation/trace/kprobes.rst). What such a handler calls in turn does not show this way: there `Probes::drain` ends
+/// the run.
 fn inside_kprobe(target: &Target) -> Option<String> {
-    let Some(prototype) = &target.prototype else {
+    if target.btf_id.is_none() {
         // Functions of the kernel are no handlers of kprobes.
         return target.module.is_some().then(|| {
             "without BTF nothing tells whether it runs inside a kprobe, where the kernel skips every other \
              one: use function-graph (--force measures it all the same)"
                 .to_owned()
         });
-    };
-    let kind = called_by_kprobes(prototype)?;
+    }
+    let argument = target.argument.as_deref();
+    let kind = argument.filter(|name| ["kprobe", "kretprobe_instance"].contains(name))?;
     Some(format!(
-        "it takes a `{kind}`, so it runs inside a kprobe, where the kernel skips every other kprobe: \
+        "it takes a `struct {kind} *`, so it runs inside a kprobe, where the kernel skips every other kprobe: \
          this one would count nothing; use {} (--force measures it all the same)",
         if btf_obstacle(target).is_none() { "fentry" } else { "function-graph" }
     ))
-}
-
-/// What a handler of a kprobe or kretprobe is given first, if a prototype is that of one.
-fn called_by_kprobes(prototype: &str) -> Option<&'static str> {
-    let first = prototype.split_once('(')?.1;
-    ["struct kretprobe_instance *", "struct kprobe *"]
-        .into_iter()
-        .find(|kind| first.starts_with(kind))
 }
 
 /// Whether a backend names a function by its id in BTF.
@@ -220,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_btf_does_not_lead_to_gets_the_next_backend_and_the_reason() {
-        let undescribed = Target { btf_id: None, prototype: None, ..function("asm") };
+        let undescribed = Target { btf_id: None, argument: None, ..function("asm") };
         let variant = function("split.isra.0");
         let twice = Target { duplicate_index: Some(2), ..function("twice") };
         let namesake =
@@ -248,9 +241,8 @@ mod tests {
     #[test]
     fn a_kprobe_is_refused_where_it_would_count_nothing_unless_forced() {
         let kprobe = [Backend::Kprobe];
-        let prototype = Some("int pre(struct kprobe *p, struct pt_regs *regs)".to_owned());
-        let handler = Target { prototype, ..function("pre") };
-        let unknown = Target { btf_id: None, prototype: None, ..function("unknown") };
+        let handler = Target { argument: Some("kprobe".to_owned()), ..function("pre") };
+        let unknown = Target { btf_id: None, argument: None, ..function("unknown") };
         assert_eq!(on(&kprobe, &function("f"), false).backend, Some(Backend::Kprobe));
         let refused = refused_on(&kprobe, &handler);
         assert!(

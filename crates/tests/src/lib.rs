@@ -17,12 +17,11 @@ pub fn function(name: &str) -> Function {
         address: 0xffff_ffff_c000_1000,
         btf_id: Some(7),
         has_btf: true,
-        prototype: Some(format!("int {name}(struct pt_regs *regs)")),
+        argument: Some("pt_regs".to_owned()),
         ..Target::default()
     };
     Function {
         target,
-        size_bytes: Some(64),
         traceable: Some(true),
         btf: true,
         variant: None,

@@ -11,8 +11,6 @@ pub struct Function {
     /// As it would be measured.
     #[serde(flatten)]
     pub target: Target,
-    /// Bytes up to the next symbol, with the padding between; `None` where no function follows.
-    pub size_bytes: Option<u64>,
     /// Whether ftrace can trace it; `None` where tracefs cannot be read.
     pub traceable: Option<bool>,
     /// Whether BTF describes it, as fentry needs.
@@ -48,8 +46,6 @@ impl KernelFiles {
     ) -> Result<Vec<Function>, Failure> {
         let scope = self.scope(module, None)?;
         let globs = patterns.iter().map(|pattern| glob(pattern)).collect::<Result<Vec<_>, _>>()?;
-        let mut starts: Vec<u64> = scope.symbols.values().flatten().copied().collect();
-        starts.sort_unstable();
         let mut matched = vec![false; globs.len()];
         let mut functions: Vec<Function> = Vec::new();
         for (name, addresses) in &scope.symbols {
@@ -61,7 +57,7 @@ impl KernelFiles {
                 }
             }
             if wanted {
-                functions.extend(scope.functions_named(name, addresses, &starts));
+                functions.extend(scope.functions_named(name, addresses));
             }
         }
         scope.find_namesakes(functions.iter_mut().map(|function| &mut function.target).collect());
@@ -87,17 +83,11 @@ pub(super) fn parts_of(name: &str) -> (&str, Option<&str>) {
 }
 
 impl Scope<'_> {
-    /// All functions of one name; `starts`, those of all functions, is sorted.
-    fn functions_named(
-        &self,
-        name: &str,
-        addresses: &[u64],
-        starts: &[u64],
-    ) -> impl Iterator<Item = Function> {
+    /// All functions of one name.
+    fn functions_named(&self, name: &str, addresses: &[u64]) -> impl Iterator<Item = Function> {
         (0..addresses.len()).map(move |at| {
             let target = self.target(name, addresses, at);
             Function {
-                size_bytes: size(target.address, starts),
                 traceable: self.known_traceable(name),
                 btf: !self.ids(name).is_empty(),
                 variant: target.variant(),
@@ -116,15 +106,4 @@ pub(super) fn variant(suffix: &str) -> String {
         .filter(|part| !part.is_empty() && !part.bytes().all(|byte| byte.is_ascii_digit()))
         .collect();
     if kinds.is_empty() { suffix.to_owned() } else { kinds.join(".") }
-}
-
-/// Bytes from a function to the next one of the same module; `starts` is sorted. `None` if the gap is so large that the
-/// next function must be in another section.
-fn size(address: u64, starts: &[u64]) -> Option<u64> {
-    const LARGEST: u64 = 1 << 16;
-    if address == 0 {
-        return None;
-    }
-    let next = *starts.get(starts.partition_point(|&start| start <= address))?;
-    (next - address < LARGEST).then_some(next - address)
 }

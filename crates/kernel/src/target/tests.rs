@@ -356,13 +356,12 @@ fn functions_are_listed_with_what_is_known() {
     let all = files.functions(Some("driver"), &[]).unwrap();
     let line = |f: &Function| {
         format!(
-            "{} {:?} {:?} {:?} {} {:?} {:?} {}",
+            "{} {:x} {:?} {} {:?} {:?} {}",
             f.target.name,
-            Some(f.target.address & 0xff_ffff),
-            f.size_bytes,
+            f.target.address,
             f.traceable,
             f.btf,
-            f.target.prototype,
+            f.target.argument,
             f.variant,
             f.same_name
         )
@@ -389,7 +388,7 @@ fn hidden_addresses_are_left_out() {
     let (root, files) = machine();
     write(root.path(), "proc/kallsyms", "0000000000000000 t bind_handler\t[driver]\n");
     let function = &files.functions(Some("driver"), &[]).unwrap()[0];
-    assert_eq!((function.target.address, function.size_bytes), (0, None));
+    assert_eq!(function.target.address, 0);
     assert_eq!(serde_json::to_value(function).unwrap()["address"], serde_json::Value::Null);
 }
 
