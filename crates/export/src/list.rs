@@ -5,16 +5,16 @@ use serde::Serialize;
 use super::document::{Document, Note, Table, or_dash};
 use profiler_base::text::plural;
 use profiler_kernel::hooks::{Hooks, ProbeState};
-use profiler_kernel::target::{Function, Target};
+use profiler_kernel::target::Target;
 
 /// The functions.
-pub fn functions(functions: &[Function]) -> Document {
+pub fn functions(functions: &[Target]) -> Document {
     let head = ["function", "address", "traceable", "BTF", "note"];
     let count = functions.len();
-    let described = functions.iter().filter(|function| function.btf).count();
+    let described = functions.iter().filter(|function| function.btf_id.is_some()).count();
     let mut notes =
         vec![format!("{count} function{}, {described} of them described by BTF", plural(count))];
-    if functions.iter().any(|function| function.target.address == 0) {
+    if functions.iter().any(|function| function.address == 0) {
         notes.push(
             "the kernel hides addresses from this process: run as root to see them".to_owned(),
         );
@@ -83,13 +83,12 @@ pub fn hooks(hooks: &Hooks) -> Document {
     Document { tables, notes, ..Document::default() }
 }
 
-fn row(function: &Function) -> Vec<String> {
-    let target = &function.target;
-    let note = match (&function.taken_for, &function.variant) {
+fn row(target: &Target) -> Vec<String> {
+    let note = match (&target.taken_for, target.variant()) {
         (Some(namesake), _) => Some(format!("no fentry: {namesake} has this name, too")),
         (None, Some(variant)) => Some(format!("{variant} of {}", target.source_name())),
         (None, None) if target.duplicate_index.is_some() => {
-            Some(format!("`{}` of {} of this name", target.label(), function.same_name))
+            Some(format!("one of several of this name: `{}`", target.label()))
         }
         (None, None) => None,
     };
@@ -97,8 +96,8 @@ fn row(function: &Function) -> Vec<String> {
     vec![
         target.name.clone(),
         or_dash(address),
-        or_dash(function.traceable.map(yes_no)),
-        yes_no(function.btf),
+        or_dash(target.traceable.map(yes_no)),
+        yes_no(target.btf_id.is_some()),
         or_dash(note),
     ]
 }
@@ -107,28 +106,22 @@ fn row(function: &Function) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn function(name: &str, change: impl FnOnce(&mut Function)) -> Function {
-        let mut function = Function { btf: false, ..profiler_tests::function(name) };
-        change(&mut function);
-        function
+    fn function(name: &str) -> Target {
+        Target { btf_id: None, ..profiler_tests::function(name) }
     }
 
     #[test]
     fn each_kind_of_function_has_its_line() {
-        let twin = |number, address| {
-            function("twice_handler", |of| {
-                of.same_name = 2;
-                (of.target.duplicate_index, of.target.address) = (Some(number), address);
-            })
-        };
+        let other = Some("a function of `other`".to_owned());
+        let twin = |number| Target { duplicate_index: Some(number), ..function("twice_handler") };
         let functions = [
-            function("bind_handler", |of| of.btf = true),
-            function("taken", |of| of.taken_for = Some("a function of `other`".to_owned())),
-            function("asm_handler", |of| of.traceable = None),
-            function("split_handler.isra.0", |of| of.variant = Some("isra".to_owned())),
-            twin(1, 0xffff_ffff_c000_1000),
-            twin(2, 0xffff_ffff_c000_2000),
-            function("dark_handler", |of| (of.target.address, of.traceable) = (0, Some(false))),
+            Target { btf_id: Some(7), ..function("bind_handler") },
+            Target { taken_for: other, ..function("taken") },
+            Target { traceable: None, ..function("asm_handler") },
+            function("split_handler.isra.0"),
+            twin(1),
+            Target { address: 0xffff_ffff_c000_2000, ..twin(2) },
+            Target { address: 0, traceable: Some(false), ..function("dark_handler") },
         ];
         insta::assert_snapshot!(super::functions(&functions).text(None));
     }

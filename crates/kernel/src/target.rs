@@ -18,8 +18,6 @@ use profiler_base::error::{Failure, exit};
 
 mod list;
 
-pub use list::Function;
-
 /// A resolved function: one symbol of one module (or of the kernel itself).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Target {
@@ -35,8 +33,8 @@ pub struct Target {
     #[serde(rename = "twin", skip_serializing_if = "Option::is_none")]
     pub duplicate_index: Option<usize>,
     /// Type id of the function in the BTF of its module (or of vmlinux), which backends on the trampoline need; `None`
-    /// without BTF or if that does not describe the function.
-    #[serde(skip)]
+    /// without BTF or if that does not describe the function alone.
+    #[serde(rename = "btf", serialize_with = "is_some")]
     pub btf_id: Option<u32>,
     /// Whether there is BTF of its module (or of vmlinux), which may not describe the function.
     #[serde(skip)]
@@ -44,24 +42,20 @@ pub struct Target {
     /// Name of the struct that its first argument points to, from BTF.
     #[serde(skip)]
     pub argument: Option<String>,
-    /// Another symbol of this name, in the kernel image or another module.
+    /// Whether ftrace can trace it; `None` where tracefs cannot be read, or nobody asked.
+    pub traceable: Option<bool>,
+    /// Where another symbol of this name is, in the kernel image or another module.
     #[serde(skip)]
-    pub namesake: Option<Namesake>,
+    pub namesake: Option<String>,
+    /// The same if a program attached by BTF would attach to that symbol instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_for: Option<String>,
     /// Matched by a glob, not given by name: left out if it cannot be measured.
     #[serde(skip)]
     pub by_glob: bool,
     /// Id of the loaded BPF program whose function it is, and whose BTF `btf_id` is of.
     #[serde(skip)]
     pub program: Option<u32>,
-}
-
-/// A symbol of the same name as a function, elsewhere.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Namesake {
-    /// A description of where it is.
-    pub place: String,
-    /// Whether a program attached by BTF would attach to that symbol instead.
-    pub taken_by_btf: bool,
 }
 
 /// The functions that names and globs resolve to.
@@ -130,19 +124,22 @@ impl Target {
 
     /// The name in the source, without the compiler's suffixes.
     pub fn source_name(&self) -> &str {
-        list::parts_of(&self.name).0
+        self.name.split('.').next().unwrap_or(&self.name)
     }
 
-    /// The compiler's suffix, such as `isra`, `constprop`, `part` or `cold`.
-    pub fn variant(&self) -> Option<String> {
-        list::parts_of(&self.name).1.map(list::variant)
+    /// The compiler's suffix, such as `isra.0` or `cold`.
+    pub fn variant(&self) -> Option<&str> {
+        self.name.split_once('.').map(|(_, suffix)| suffix)
     }
 
-    /// Where the other symbol of this name is to which a program attached by BTF would attach instead.
-    pub fn taken_for(&self) -> Option<&str> {
-        let namesake = self.namesake.as_ref().filter(|namesake| namesake.taken_by_btf)?;
-        Some(&namesake.place)
+    /// Why it cannot be probed; `None` if it can.
+    pub fn obstacle(&self) -> Option<&'static str> {
+        unprobeable(&self.name, self.traceable)
     }
+}
+
+fn is_some<S: serde::Serializer>(id: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bool(id.is_some())
 }
 
 fn hexadecimal<S: serde::Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::Error> {
@@ -611,7 +608,8 @@ impl Scope<'_> {
         let module = self.module.as_deref();
         let names: HashSet<&str> = targets.iter().map(|target| target.name.as_str()).collect();
         let mut passed = HashSet::<&str>::default();
-        let mut found: HashMap<&str, Namesake> = HashMap::new();
+        // Where it is, and whether BTF leads there.
+        let mut found: HashMap<&str, (String, bool)> = HashMap::new();
         for (_, kind, name, place) in lines_of(&self.kallsyms) {
             if !names.contains(name) || place.is_some_and(|place| NO_MODULES.contains(&place)) {
                 continue;
@@ -623,16 +621,19 @@ impl Scope<'_> {
                 let taken_by_btf = !passed.contains(name);
                 found.entry(name).or_insert_with(|| {
                     let what = if is_function(kind) { "a function" } else { "a variable" };
-                    Namesake { place: format!("{what} of {}", self::place(place)), taken_by_btf }
+                    (format!("{what} of {}", self::place(place)), taken_by_btf)
                 });
             }
         }
-        let any_first = found.values().any(|namesake| namesake.taken_by_btf);
+        let any_first = found.values().any(|(_, taken_by_btf)| *taken_by_btf);
         if any_first && module.is_some() && self.files.looks_in_the_module() {
-            found.values_mut().for_each(|namesake| namesake.taken_by_btf = false);
+            found.values_mut().for_each(|(_, taken_by_btf)| *taken_by_btf = false);
         }
         for target in targets {
-            target.namesake = found.get(target.name.as_str()).cloned();
+            if let Some((place, taken_by_btf)) = found.get(target.name.as_str()) {
+                target.namesake = Some(place.clone());
+                target.taken_for = taken_by_btf.then(|| place.clone());
+            }
         }
     }
 }

@@ -134,7 +134,7 @@ fn btf_obstacle(target: &Target) -> Option<String> {
         return Some(SAME_NAME.to_owned());
     }
     match &target.module {
-        _ if target.btf_id.is_some() => target.taken_for().map(by_name_alone),
+        _ if target.btf_id.is_some() => target.taken_for.as_deref().map(by_name_alone),
         Some(module) if !target.has_btf => Some(no_module_btf(module)),
         _ => Some(UNDESCRIBED.to_owned()),
     }
@@ -144,8 +144,7 @@ fn btf_obstacle(target: &Target) -> Option<String> {
 fn address_obstacle(target: &Target) -> Option<String> {
     let namesake = target.namesake.as_ref().filter(|_| target.address == 0)?;
     Some(format!(
-        "its address is hidden, and {} has this name, too: sysctl kernel.kptr_restrict=1",
-        namesake.place
+        "its address is hidden, and {namesake} has this name, too: sysctl kernel.kptr_restrict=1"
     ))
 }
 
@@ -181,10 +180,8 @@ fn no_module_btf(module: &str) -> String {
 mod tests {
     use super::*;
 
-    use profiler_kernel::target::Namesake;
-
     fn function(name: &str) -> Target {
-        profiler_tests::function(name).target
+        profiler_tests::function(name)
     }
 
     /// On a kernel that takes programs of these alone.
@@ -216,9 +213,8 @@ mod tests {
         let undescribed = Target { btf_id: None, argument: None, ..function("asm") };
         let variant = function("split.isra.0");
         let twice = Target { duplicate_index: Some(2), ..function("twice") };
-        let namesake =
-            Some(Namesake { place: "a function of `other`".to_owned(), taken_by_btf: true });
-        let taken = Target { namesake, ..function("taken") };
+        let taken_for = Some("a function of `other`".to_owned());
+        let taken = Target { taken_for, ..function("taken") };
         let without = Target { has_btf: false, ..undescribed.clone() };
         for (target, why) in [
             (undescribed, "mark it `noinline __used` and rebuild"),

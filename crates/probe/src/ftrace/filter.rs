@@ -103,8 +103,8 @@ fn symbols(target: &Target) -> Vec<u64> {
     let mut addresses: Vec<u64> = found
         .unwrap_or_default()
         .iter()
-        .filter(|function| function.target.name == target.name && function.target.address != 0)
-        .map(|function| function.target.address)
+        .filter(|function| function.name == target.name && function.address != 0)
+        .map(|function| function.address)
         .collect();
     addresses.sort_unstable();
     addresses
