@@ -704,18 +704,16 @@ type BtfObjects = HashMap<Option<String>, Option<(u32, OwnedFd)>>;
 
 fn btf_objects(targets: &[Target]) -> Result<BtfObjects, ProbeError> {
     let mut objects = HashMap::new();
-    for target in targets {
-        if target.program.is_some() || objects.contains_key(&target.module) {
+    for target in targets.iter().filter(|target| target.program.is_none()) {
+        if objects.contains_key(&target.module) {
             continue;
         }
-        let object = match target.module.as_deref() {
-            None => sys::kernel_btf("vmlinux").ok().flatten(),
-            Some(module) => {
-                let found = sys::kernel_btf(module).doing("listing the kernel's BTF")?;
-                Some(found.ok_or_else(|| ProbeError::ModuleGone { module: module.to_owned() })?)
-            }
-        };
-        objects.insert(target.module.clone(), object);
+        let name = target.module.as_deref().unwrap_or("vmlinux");
+        let found = sys::kernel_btf(name).doing("listing the kernel's BTF")?;
+        if let (None, Some(module)) = (&found, target.module.clone()) {
+            return Err(ProbeError::ModuleGone { module });
+        }
+        objects.insert(target.module.clone(), found);
     }
     Ok(objects)
 }

@@ -277,12 +277,7 @@ fn clock(journal: &mut Journal, place: &Folder) -> Result<bool, ProbeError> {
         .is_some_and(|source| COHERENT.contains(&source.as_str()));
     let clocks = place.read(FILE)?;
     let was = clocks.split(['[', ']']).nth(1).unwrap_or("local").to_owned();
-    let has_mono = clocks.split([' ', '[', ']']).any(|clock| clock == "mono");
-    let wanted = match coherent {
-        true => "local",
-        false if has_mono => "mono",
-        false => "global",
-    };
+    let wanted = if coherent { "local" } else { "mono" };
     if was != wanted {
         journal.set(place.path(FILE), &was, wanted)?;
     }
