@@ -16,10 +16,11 @@ use std::{
             fence,
         },
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use aya::maps::{HashMap as BpfHashMap, Map, MapData, MapError};
+use nix::time::{ClockId, clock_gettime};
 use profiler_common::{
     bucket::lowest_value,
     layout::{DISPLACED_MAX, PHASES, RecordHead, SLOTS_MAX, Slot},
@@ -30,7 +31,6 @@ use super::{
     counters::{self, Layout, Record},
     errno::{Doing as _, ENOTSUPP, in_words},
     kprobe_event::{self, Counted},
-    left_over,
     memory::Available,
     missed::{self, HookCount},
     object::{self, Instance, Parameters, Template},
@@ -316,13 +316,16 @@ impl BpfSession {
         let mut found = self.displaced_keys()?;
         // Only where the kernel has skipped runs are there starts that are left over.
         let has_skipped = self.probed.iter().any(|probed| probed.books.missed > 0);
-        if has_skipped && left_over::is_crowded(found.len(), DISPLACED_MAX) {
-            let now = left_over::now_ns();
+        if has_skipped && found.len() > DISPLACED_MAX as usize / 2 {
+            // By the clock of starts. If it cannot be read, no start is left over.
+            let now =
+                clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
+            let old = now.saturating_sub(OLD).as_nanos();
             let Self { displaced, probed, .. } = self;
             found.retain(|key| {
                 // If it is no longer there, the call has left since.
                 let start = displaced.get(key, 0);
-                let is_swept = start.is_ok_and(|[start, _]| left_over::is_left_over(start, now))
+                let is_swept = start.is_ok_and(|[start, _]| u128::from(start) < old)
                     && displaced.remove(key).is_ok();
                 if is_swept
                     && let Some(of) = probed.iter_mut().find(|of| of.number as u64 == key[1])
@@ -679,6 +682,10 @@ fn entries(slots: &[Slot]) -> u64 {
 fn slots(layout: &Layout, maps: &Instance) -> Vec<Slot> {
     layout.slots_of(maps.value.words()).map(counters::slot).collect()
 }
+
+/// Age from which a start counts as left over, once the map is crowded: in long runs those whose exit program the kernel skipped
+/// would fill it. An older call that is still under way becomes lost, and its exit unpaired.
+const OLD: Duration = Duration::from_secs(10);
 
 /// Maps, programs and links of a handler, and some to spare.
 const FILES_OF_A_HANDLER: usize = 8;

@@ -11,7 +11,6 @@ pub mod ftrace;
 pub mod hit_cost;
 pub mod keeper;
 mod kprobe_event;
-mod left_over;
 mod life;
 mod loaded;
 mod memory;

@@ -134,11 +134,6 @@ pub(super) fn attach(kind: &Kind, program: &OwnedFd, target: &Target) -> io::Res
             sys::attach_tracing(program).map(Hook::Link)
         }
         // Where the address is hidden, the kernel looks the name up.
-        AttachType::KprobeSession if target.address == 0 && target.duplicate_index.is_some() => {
-            Err(io::Error::other(
-                "its address is hidden, and others have its name: sysctl kernel.kptr_restrict=1",
-            ))
-        }
         AttachType::KprobeSession => {
             sys::attach_session(program, &target.name, target.address).map(Hook::Multi)
         }

@@ -142,10 +142,15 @@ fn btf_obstacle(target: &Target) -> Option<String> {
 
 /// Why a backend that takes its address, or else its name, cannot measure it; `None` if it can.
 fn address_obstacle(target: &Target) -> Option<String> {
-    let namesake = target.namesake.as_ref().filter(|_| target.address == 0)?;
-    Some(format!(
-        "its address is hidden, and {namesake} has this name, too: sysctl kernel.kptr_restrict=1"
-    ))
+    let other = match &target.namesake {
+        _ if target.duplicate_index.is_some() => "another function",
+        namesake => namesake.as_deref()?,
+    };
+    (target.address == 0).then(|| {
+        format!(
+            "its address is hidden, and {other} has this name, too: sysctl kernel.kptr_restrict=1"
+        )
+    })
 }
 
 const SAME_NAME: &str = "several functions have this name, and BTF cannot tell them apart";
