@@ -12,9 +12,10 @@ use object::read::elf::NoteIterator;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use profiler_base::error::{Failure, exit};
+
 use crate::hooks::Hooks;
 use crate::host::{read_bytes, read_dir_facts, read_fact};
-use profiler_base::error::{Failure, exit};
 
 /// Build and parameters of a measured module.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

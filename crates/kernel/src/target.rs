@@ -12,9 +12,10 @@ use foldhash::HashSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use profiler_base::error::{Failure, exit};
+
 use crate::btf::Btf;
 use crate::names::{self, Names, is_function, lines_of};
-use profiler_base::error::{Failure, exit};
 
 mod list;
 

@@ -21,10 +21,19 @@ use std::{
 
 use aya::maps::{HashMap as BpfHashMap, Map, MapData, MapError};
 use nix::time::{ClockId, clock_gettime};
+
+use profiler_base::limits;
+use profiler_base::stats::Durations;
 use profiler_common::{
     bucket::lowest_value,
     layout::{DISPLACED_MAX, PHASES, RecordHead, SLOTS_MAX, Slot},
 };
+use profiler_kernel::{
+    btf::{BTF_FOLDER, Btf},
+    host,
+    target::Target,
+};
+use profiler_recording::Backend;
 
 use super::{
     Attached, Books, Drained, OTHER_FILES, Options, Pair, ProbeError, Refused, Session, calibrate,
@@ -37,17 +46,9 @@ use super::{
     programs::{self, Hook, Kind, Set, Side, Starts},
     sys::{self, AttachType, GracePeriod},
 };
-use profiler_base::limits;
-use profiler_base::stats::Durations;
-use profiler_kernel::{
-    btf::{BTF_FOLDER, Btf},
-    host,
-    target::Target,
-};
-use profiler_recording::Backend;
 
 /// Probes of a BPF backend. They are removed when it is dropped, and when the process ends.
-pub struct BpfSession {
+pub(super) struct BpfSession {
     probed: Vec<Probed>,
     backend: Backend,
     starts: Starts,

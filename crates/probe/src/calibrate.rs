@@ -6,6 +6,8 @@
 
 use aya::maps::MapData;
 
+use profiler_kernel::target::Target;
+
 use super::{
     ProbeError, counters,
     errno::Doing as _,
@@ -13,7 +15,6 @@ use super::{
     programs::{self, Kind, Side},
     sys::{self, AttachType},
 };
-use profiler_kernel::target::Target;
 
 /// A system call that few processes make, and that this one makes for the purpose.
 const CALLED: &str =

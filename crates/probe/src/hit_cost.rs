@@ -6,10 +6,11 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 
-use super::errno::Doing as _;
-use super::{Options, ProbeError, Probes, Session as _, feature, sys, sys::AttachType};
 use profiler_kernel::target::{KernelFiles, Target};
 use profiler_recording::Backend;
+
+use super::errno::Doing as _;
+use super::{Options, ProbeError, Probes, Session as _, feature, sys, sys::AttachType};
 
 /// Adds one to a number; nothing else calls it (kernel 5.5, commit faeb2dce084a).
 const CALLED: &str = "bpf_fentry_test1";

@@ -1,7 +1,7 @@
 //! Probes on handlers: from resolved functions to histograms.
 
 pub mod account;
-pub mod bpf;
+mod bpf;
 mod calibrate;
 mod composite;
 mod counters;

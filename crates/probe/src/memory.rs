@@ -5,10 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
+use profiler_base::text::plural;
 use profiler_common::layout::DISPLACED_MAX;
 
 use super::{Precision, ProbeError, counters::Layout};
-use profiler_base::text::plural;
 
 /// Share of what is available that maps may take. The rest is for the histograms that the profiler itself
 /// keeps, for the load, and because part of what the kernel calls available are caches that it has to

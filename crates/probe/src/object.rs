@@ -8,7 +8,9 @@ use std::{
 
 use aya::maps::MapData;
 use aya_obj::{Object, generated::bpf_insn};
+
 use profiler_common::layout::{STACK_POINTERS, kfunc, names, operand};
+use profiler_kernel::btf::Btf;
 
 use super::{
     ProbeError,
@@ -17,7 +19,6 @@ use super::{
     programs::{Kind, Side},
     sys::{self, LoadRefused, Program, mapped::Mapped},
 };
-use profiler_kernel::btf::Btf;
 
 /// The object that this program was built with.
 static PREBUILT: &[u8] =

@@ -5,13 +5,14 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
+use profiler_kernel::target::Target;
+use profiler_recording::Backend;
+
 use super::{
     Pair, Precision,
     kprobe_event::Event,
     sys::{self, AttachType},
 };
-use profiler_kernel::target::Target;
-use profiler_recording::Backend;
 
 /// Which events of a call a program sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

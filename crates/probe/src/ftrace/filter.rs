@@ -8,10 +8,11 @@
 use std::collections::HashMap;
 use std::io;
 
+use profiler_kernel::target::{KernelFiles, Target};
+
 use super::journal::Journal;
 use super::tracefs::Folder;
 use crate::{ProbeError, errno::Doing as _};
-use profiler_kernel::target::{KernelFiles, Target};
 
 const FILTER: &str = "set_ftrace_filter";
 /// Functions that are traced with all that they call. There is one for all instances, and it takes names alone.

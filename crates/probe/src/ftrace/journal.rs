@@ -18,13 +18,14 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
+use profiler_kernel::host::read_fact;
+
 use super::tracefs::{self, CURRENT, TRACER};
 use crate::{
     ProbeError,
     errno::Doing as _,
     life::{Life, State},
 };
-use profiler_kernel::host::read_fact;
 
 /// Where the journal lies, below `/`.
 const FOLDER: &str = "run/profiler";

@@ -39,9 +39,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::Duration;
 
-use super::{Attached, Drained, Options, ProbeError, Session, Traced, errno::Doing as _};
 use profiler_kernel::target::Target;
 use profiler_recording::Backend;
+
+use super::{Attached, Drained, Options, ProbeError, Session, Traced, errno::Doing as _};
 
 pub(super) use journal::{patiently, recover};
 pub(super) use tracefs::PLACES;
@@ -75,7 +76,7 @@ pub(super) fn try_tracer() -> Result<(), ProbeError> {
 }
 
 /// Handlers traced by function_graph. Dropping it puts tracefs back as it was: when its buffers are closed, the fields are.
-pub struct FtraceSession {
+pub(super) struct FtraceSession {
     targets: Vec<Target>,
     /// A thread empties the buffers as long as this is there.
     stream: Arc<Mutex<Stream>>,

@@ -4,14 +4,15 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
+use profiler_base::limits;
+use profiler_kernel::host::{self, read_fact};
+use profiler_kernel::target::Target;
+
 use super::journal::{Journal, PATIENCE, patiently};
 use super::tracefs::{CURRENT, Folder, TRACER, stat};
 use super::{filter, users};
 use crate::life::Life;
 use crate::{OTHER_FILES, Options, ProbeError, errno::Doing as _};
-use profiler_base::limits;
-use profiler_kernel::host::{self, read_fact};
-use profiler_kernel::target::Target;
 
 /// All buffers together take at most this fraction of the machine's memory: 1 / 32.
 const MEMORY_SHARE: u64 = 32;

@@ -5,13 +5,14 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
+use profiler_base::error::Failure;
+
 use super::READING;
 use super::format::Layout;
 use super::page::{self, Event};
 use super::setup::Tracing;
 use super::tracefs::{Folder, stat};
 use crate::{Drained, ProbeError, Traced, errno::Doing as _};
-use profiler_base::error::Failure;
 
 /// Pages of one CPU that a round of the reader reads before it turns to the next CPU.
 const PAGES_A_ROUND: usize = 64;
