@@ -146,7 +146,7 @@ impl Probes {
             places.retain(|&at| candidates[at].backend.is_some());
             parts.extend(session.map(|session| Part { session, places }));
         }
-        Self::of(candidates, parts, options, keeper)
+        Self::of(candidates, options, keeper, parts)
     }
 
     /// The attached probes, without the targets that were left out.
@@ -155,9 +155,10 @@ impl Probes {
     /// If no backend takes a target that has to be measured, or any.
     fn of(
         candidates: Vec<Candidate<'_>>,
-        mut parts: Vec<Part>,
         Options { precision, force, .. }: Options,
+        // Dropped after the parts: the last argument goes first.
         _keeper: Option<Keeper>,
+        mut parts: Vec<Part>,
     ) -> Result<Self, ProbeError> {
         let of_programs = candidates.iter().any(|candidate| candidate.target.program.is_some());
         let (mut handlers, mut left_out, mut fell_back) = (Vec::new(), Vec::new(), Vec::new());
