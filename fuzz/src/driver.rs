@@ -29,7 +29,7 @@ pub fn btf(bytes: &[u8]) {
     btf.ids("connect");
     btf.has_member("sock", "sk");
     for id in 0..64 {
-        let _ = btf.prototype(id);
+        let _ = btf.first_argument(id);
     }
 }
 

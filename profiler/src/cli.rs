@@ -75,7 +75,7 @@ pub enum Command {
     Man(shell::ManArgs),
     /// Check what this machine can measure, and what to do where it cannot.
     Doctor(DoctorArgs),
-    /// List functions with address, size, prototype, and whether they can be traced.
+    /// List functions with their addresses, and whether they can be traced.
     List(ListArgs),
     /// Give a driver's .ko file the BTF that probes need, before it is loaded.
     Prepare(PrepareArgs),

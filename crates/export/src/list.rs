@@ -4,18 +4,18 @@ use serde::Serialize;
 
 use profiler_base::text::plural;
 use profiler_kernel::hooks::{Hooks, ProbeState};
-use profiler_kernel::target::{Function, Target};
+use profiler_kernel::target::Target;
 
 use super::document::{Document, Note, Table, or_dash};
 
 /// The functions.
-pub fn functions(functions: &[Function]) -> Document {
-    let head = ["function", "address", "bytes", "traceable", "BTF", "prototype"];
+pub fn functions(functions: &[Target]) -> Document {
+    let head = ["function", "address", "traceable", "BTF", "note"];
     let count = functions.len();
-    let described = functions.iter().filter(|function| function.btf).count();
+    let described = functions.iter().filter(|function| function.btf_id.is_some()).count();
     let mut notes =
         vec![format!("{count} function{}, {described} of them described by BTF", plural(count))];
-    if functions.iter().any(|function| function.address.is_none()) {
+    if functions.iter().any(|function| function.address == 0) {
         notes.push(
             "the kernel hides addresses from this process: run as root to see them".to_owned(),
         );
@@ -84,28 +84,22 @@ pub fn hooks(hooks: &Hooks) -> Document {
     Document { tables, notes, ..Document::default() }
 }
 
-fn row(function: &Function) -> Vec<String> {
-    let what = match (&function.prototype, &function.variant) {
-        (Some(prototype), _) => Some(match &function.taken_for {
-            Some(namesake) => format!("{prototype} (no fentry: {namesake} has this name, too)"),
-            None => prototype.clone(),
-        }),
-        (None, Some(variant)) => Some(format!("({variant} of {})", function.source_name())),
-        (None, None) if function.same_name > 1 => Some(match function.duplicate_index {
-            Some(number) => {
-                format!("(`{}#{number}` of {} of this name)", function.name, function.same_name)
-            }
-            None => format!("({} functions have this name)", function.same_name),
-        }),
+fn row(target: &Target) -> Vec<String> {
+    let note = match (&target.taken_for, target.variant()) {
+        (Some(namesake), _) => Some(format!("no fentry: {namesake} has this name, too")),
+        (None, Some(variant)) => Some(format!("{variant} of {}", target.source_name())),
+        (None, None) if target.duplicate_index.is_some() => {
+            Some(format!("one of several of this name: `{}`", target.label()))
+        }
         (None, None) => None,
     };
+    let address = (target.address != 0).then(|| format!("{:016x}", target.address));
     vec![
-        function.name.clone(),
-        or_dash(function.address.map(|address| format!("{address:016x}"))),
-        or_dash(function.size_bytes.map(|bytes| bytes.to_string())),
-        or_dash(function.traceable.map(yes_no)),
-        yes_no(function.btf),
-        or_dash(what),
+        target.name.clone(),
+        or_dash(address),
+        or_dash(target.traceable.map(yes_no)),
+        yes_no(target.btf_id.is_some()),
+        or_dash(note),
     ]
 }
 
@@ -113,28 +107,22 @@ fn row(function: &Function) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn function(name: &str) -> Function {
-        Function { btf: false, prototype: None, ..profiler_tests::function(name) }
+    fn function(name: &str) -> Target {
+        Target { btf_id: None, ..profiler_tests::function(name) }
     }
 
     #[test]
     fn each_kind_of_function_has_its_line() {
+        let other = Some("a function of `other`".to_owned());
+        let twin = |number| Target { duplicate_index: Some(number), ..function("twice_handler") };
         let functions = [
-            Function {
-                btf: true,
-                prototype: Some("int bind_handler(struct pt_regs *regs)".to_owned()),
-                ..function("bind_handler")
-            },
-            Function { size_bytes: None, traceable: None, ..function("asm_handler") },
-            Function { variant: Some("isra".to_owned()), ..function("split_handler.isra.0") },
-            Function { same_name: 2, duplicate_index: Some(1), ..function("twice_handler") },
-            Function {
-                same_name: 2,
-                duplicate_index: Some(2),
-                address: Some(0xffff_ffff_c000_2000),
-                ..function("twice_handler")
-            },
-            Function { address: None, traceable: Some(false), ..function("dark_handler") },
+            Target { btf_id: Some(7), ..function("bind_handler") },
+            Target { taken_for: other, ..function("taken") },
+            Target { traceable: None, ..function("asm_handler") },
+            function("split_handler.isra.0"),
+            twin(1),
+            Target { address: 0xffff_ffff_c000_2000, ..twin(2) },
+            Target { address: 0, traceable: Some(false), ..function("dark_handler") },
         ];
         insta::assert_snapshot!(super::functions(&functions).text(None));
     }

@@ -1,4 +1,4 @@
-//! The kernel's type information (BTF), also that of modules: functions by name, and any type by its id.
+//! The kernel's type information (BTF), also that of modules: functions and structures by name.
 //!
 //! A module's BTF is *split*: its type ids and string offsets continue those of vmlinux.
 //! aya-obj parses only complete BTF, so split BTF is parsed here. Format: Documentation/bpf/btf.rst.
@@ -102,7 +102,7 @@ impl Btf {
     }
 
     /// The same of functions or of structures.
-    pub(super) fn ids_of(&self, kind: u32, name: &str) -> &[u32] {
+    fn ids_of(&self, kind: u32, name: &str) -> &[u32] {
         let ids = self.named();
         let from = ids.partition_point(|&id| self.key(id) < (kind, name));
         let to = from + ids[from..].partition_point(|&id| self.key(id) == (kind, name));
@@ -121,6 +121,39 @@ impl Btf {
         self.string(header.name)
     }
 
+    /// The name of the struct that the first argument of the function with this id points to; `None` if it is no such pointer.
+    pub fn first_argument(&self, function: u32) -> Option<&str> {
+        let function = self.header(function).filter(|of| of.kind() == KIND_FUNC)?;
+        let types = self.header(function.third);
+        let types = types.filter(|of| of.kind() == KIND_FUNC_PROTO && of.members() > 0)?;
+        let pointer = self.header(word(types.rest, 4)?).filter(|of| of.kind() == KIND_PTR)?;
+        let pointed = self.header(pointer.third).filter(|of| of.kind() == KIND_STRUCT)?;
+        self.string(pointed.name)
+    }
+
+    /// Whether a struct has a direct member of this name; `None` if BTF does not describe the struct.
+    pub fn has_member(&self, structure: &str, member: &str) -> Option<bool> {
+        self.structures(structure).map(|it| it.offset(member).is_some()).reduce(|a, b| a || b)
+    }
+
+    /// The first struct of this name.
+    pub fn structure(&self, name: &str) -> Option<Structure<'_>> {
+        self.structures(name).next()
+    }
+
+    fn structures(&self, name: &str) -> impl Iterator<Item = Structure<'_>> {
+        self.ids_of(KIND_STRUCT, name).iter().filter_map(|id| {
+            let header = self.header(*id)?;
+            // In bits; with bit fields, the upper byte is their length.
+            let mask = if header.flag() { 0xff_ffff } else { u32::MAX };
+            let members = (0..header.members()).filter_map(|at| {
+                let bits = word(header.rest, at * 12 + 8)? & mask;
+                Some((self.string(word(header.rest, at * 12)?)?, u64::from(bits) / 8))
+            });
+            Some(Structure { size: header.third.into(), members: members.collect() })
+        })
+    }
+
     fn named(&self) -> &[u32] {
         self.named.get_or_init(|| {
             let kind = |id: u32| self.header(id).map_or(0, |header| header.kind());
@@ -136,7 +169,7 @@ impl Btf {
         self.header(id).map_or((0, ""), |of| (of.kind(), self.string(of.name).unwrap_or_default()))
     }
 
-    pub(super) fn header(&self, id: u32) -> Option<Header<'_>> {
+    fn header(&self, id: u32) -> Option<Header<'_>> {
         let Some(own) = id.checked_sub(self.first) else { return self.base.as_ref()?.header(id) };
         Header::at(&self.types, *self.places.get(own as usize)? as usize)
     }
@@ -151,13 +184,27 @@ impl Btf {
     }
 }
 
+/// A struct of C, in bytes.
+#[derive(Debug, Clone)]
+pub struct Structure<'a> {
+    pub(super) size: u64,
+    /// Its direct members by name, with their offsets.
+    pub(super) members: Vec<(&'a str, u64)>,
+}
+
+impl Structure<'_> {
+    pub(super) fn offset(&self, member: &str) -> Option<u64> {
+        self.members.iter().find_map(|(name, offset)| (*name == member).then_some(*offset))
+    }
+}
+
 /// A type's header of three words, and the bytes that follow it.
-pub(super) struct Header<'a> {
-    pub(super) name: u32,
+struct Header<'a> {
+    name: u32,
     info: u32,
     /// Size or type, by kind.
-    pub(super) third: u32,
-    pub(super) rest: &'a [u8],
+    third: u32,
+    rest: &'a [u8],
 }
 
 impl<'a> Header<'a> {
@@ -170,15 +217,15 @@ impl<'a> Header<'a> {
         })
     }
 
-    pub(super) fn kind(&self) -> u32 {
+    fn kind(&self) -> u32 {
         (self.info >> 24) & 0x1f
     }
 
-    pub(super) fn members(&self) -> usize {
+    fn members(&self) -> usize {
         (self.info & 0xffff) as usize
     }
 
-    pub(super) fn flag(&self) -> bool {
+    fn flag(&self) -> bool {
         self.info >> 31 != 0
     }
 }
@@ -206,12 +253,15 @@ fn unusable(text: String) -> Failure {
     Failure::new(exit::CANNOT_MEASURE, text)
 }
 
-pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
     array(bytes, at).map(u32::from_ne_bytes)
 }
 
-pub(super) const KIND_STRUCT: u32 = 4;
-pub(super) const KIND_FUNC: u32 = 12;
+// Kinds of include/uapi/linux/btf.h.
+const KIND_PTR: u32 = 2;
+const KIND_STRUCT: u32 = 4;
+const KIND_FUNC: u32 = 12;
+const KIND_FUNC_PROTO: u32 = 13;
 
 /// Bytes that follow a type's header, by kind; `None` for a kind this program does not know.
 fn rest_len(kind: u32, members: usize) -> Option<usize> {
@@ -323,7 +373,59 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_struct_that_a_first_argument_points_to() {
+        let mut base = Builder::base();
+        let int = base.int("int");
+        let probe = base.structure("kprobe", &["addr"]);
+        let regs = base.structure("pt_regs", &["ax"]);
+        let mut split = base.split();
+        let [to_probe, to_regs] = [probe, regs].map(|of| split.add("", kind::PTR, 0, of, &[]));
+        let handler = split.function("pre", int, &[("p", to_probe), ("regs", to_regs)]);
+        let plain = split.function("plain", int, &[("length", int), ("regs", to_regs)]);
+        let none = split.function("stop", 0, &[]);
+        let types = parse(&base.bytes(), &split.bytes()).unwrap();
+        assert_eq!(types.first_argument(handler), Some("kprobe"));
+        for other in [plain, none, to_probe, 0, u32::MAX] {
+            assert_eq!(types.first_argument(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn members_are_found() {
+        let mut base = Builder::base();
+        base.int("int");
+        base.structure("module", &["name", "btf_data"]);
+        let types = Btf::parse(&base.bytes(), Path::new("vmlinux"), None).unwrap();
+        assert_eq!(types.has_member("module", "btf_data"), Some(true));
+        assert_eq!(types.has_member("module", "btf"), Some(false));
+        assert_eq!(types.has_member("nothing", "btf"), None);
+    }
+
     proptest! {
+        #[test]
+        fn damaged_types_never_panic(
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+        ) {
+            let mut base = Builder::base();
+            let int = base.int("int");
+            let structure = base.structure("s", &["a", "b"]);
+            let pointer = base.add("", kind::PTR, 0, structure, &[]);
+            base.function("f", int, &[("x", pointer), ("y", int)]);
+            let mut bytes = base.bytes();
+            for (at, byte) in damage {
+                // The header stays, so that the types are reached.
+                let at = 24 + at.index(bytes.len() - 24);
+                bytes[at] = byte;
+            }
+            if let Ok(types) = Btf::parse(&bytes, Path::new("vmlinux"), None) {
+                for id in 0..32 {
+                    let _ = types.first_argument(id);
+                }
+                let _ = types.has_member("s", "a");
+            }
+        }
+
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let (base, _) = blobs();

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -86,10 +86,6 @@ pub fn collect_at(root: &Path) -> HostFacts {
 
 /// The beginning of a pseudo file.
 pub(super) fn read_bytes(path: &Path) -> Option<Vec<u8>> {
-    // A device or FIFO in place of the expected file must not block or stream without end.
-    if !fs::metadata(path).ok()?.is_file() {
-        return None;
-    }
     let mut bytes = Vec::new();
     fs::File::open(path).ok()?.take(MAX_FACT_BYTES).read_to_end(&mut bytes).ok()?;
     Some(bytes)
@@ -170,6 +166,15 @@ fn preemption(debugfs: Option<&str>, build: Option<&str>) -> Option<String> {
     let words: Vec<&str> = build?.split_ascii_whitespace().collect();
     let models = [("PREEMPT_RT", "rt"), ("PREEMPT", "full")];
     models.into_iter().find(|(word, _)| words.contains(word)).map(|(_, model)| model.to_owned())
+}
+
+/// The numbers of the CPUs in a state, such as `online` or `possible`.
+///
+/// # Errors
+/// If the kernel does not say.
+pub fn cpus(state: &str) -> io::Result<Vec<u32>> {
+    let list = fs::read_to_string(Path::new("/sys/devices/system/cpu").join(state))?;
+    Ok(numbers(&list))
 }
 
 /// Mount point of control groups version 2, if mounted.

@@ -6,5 +6,4 @@ pub mod host;
 pub mod module;
 pub mod names;
 pub mod privileges;
-pub mod prototype;
 pub mod target;

@@ -12,44 +12,51 @@ use foldhash::HashSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use profiler_base::error::{Failure, exit};
+
 use crate::btf::Btf;
 use crate::names::{self, Names, is_function, lines_of};
-use profiler_base::error::{Failure, exit};
 
 mod list;
 
-pub use list::Function;
-
 /// A resolved function: one symbol of one module (or of the kernel itself).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Target {
     /// Symbol name, as in `/proc/kallsyms`.
     pub name: String,
     /// Module that holds it; `None` is the kernel image.
     pub module: Option<String>,
-    /// Address at this boot; 0 where the kernel hides it (`kptr_restrict`).
+    /// Address at this boot; 0, and `null` in JSON, where the kernel hides it (`kptr_restrict`).
+    #[serde(serialize_with = "hexadecimal")]
     pub address: u64,
     /// 1-based index among the functions of this name in the same module, by address; `None` if the name is unique.
     /// With an index, only the address identifies the function.
+    #[serde(rename = "twin", skip_serializing_if = "Option::is_none")]
     pub duplicate_index: Option<usize>,
     /// Type id of the function in the BTF of its module (or of vmlinux), which backends on the trampoline need; `None`
-    /// without BTF or if that does not describe the function.
+    /// without BTF or if that does not describe the function alone.
+    #[serde(rename = "btf", serialize_with = "is_some")]
     pub btf_id: Option<u32>,
-    /// Another symbol of this name, in the kernel image or another module.
-    pub namesake: Option<Namesake>,
+    /// Whether there is BTF of its module (or of vmlinux), which may not describe the function.
+    #[serde(skip)]
+    pub has_btf: bool,
+    /// Name of the struct that its first argument points to, from BTF.
+    #[serde(skip)]
+    pub argument: Option<String>,
+    /// Whether ftrace can trace it; `None` where tracefs cannot be read, or nobody asked.
+    pub traceable: Option<bool>,
+    /// Where another symbol of this name is, in the kernel image or another module.
+    #[serde(skip)]
+    pub namesake: Option<String>,
+    /// The same if a program attached by BTF would attach to that symbol instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_for: Option<String>,
     /// Matched by a glob, not given by name: left out if it cannot be measured.
+    #[serde(skip)]
     pub by_glob: bool,
     /// Id of the loaded BPF program whose function it is, and whose BTF `btf_id` is of.
+    #[serde(skip)]
     pub program: Option<u32>,
-}
-
-/// A symbol of the same name as a function, elsewhere.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Namesake {
-    /// A description of where it is.
-    pub place: String,
-    /// Whether a program attached by BTF would attach to that symbol instead.
-    pub taken_by_btf: bool,
 }
 
 /// The functions that names and globs resolve to.
@@ -114,6 +121,32 @@ impl Target {
             Some(number) => format!("{}#{number}", self.name),
             None => self.name.clone(),
         }
+    }
+
+    /// The name in the source, without the compiler's suffixes.
+    pub fn source_name(&self) -> &str {
+        self.name.split('.').next().unwrap_or(&self.name)
+    }
+
+    /// The compiler's suffix, such as `isra.0` or `cold`.
+    pub fn variant(&self) -> Option<&str> {
+        self.name.split_once('.').map(|(_, suffix)| suffix)
+    }
+
+    /// Why it cannot be probed; `None` if it can.
+    pub fn obstacle(&self) -> Option<&'static str> {
+        unprobeable(&self.name, self.traceable)
+    }
+}
+
+fn is_some<S: serde::Serializer>(id: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bool(id.is_some())
+}
+
+fn hexadecimal<S: serde::Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    match address {
+        0 => serializer.serialize_none(),
+        _ => serializer.collect_str(&format_args!("{address:#018x}")),
     }
 }
 
@@ -278,11 +311,7 @@ impl KernelFiles {
         });
         let mut resolved = Resolved::merged(found.collect::<Result<_, _>>()?)?;
         let targets = &mut resolved.targets;
-        let namesakes =
-            scope.namesakes(targets.iter().map(|target| target.name.as_str()).collect());
-        for target in targets {
-            target.namesake = namesakes.get(&target.name).cloned();
-        }
+        scope.find_namesakes(targets.iter_mut().collect());
         Ok(resolved)
     }
 
@@ -493,10 +522,8 @@ impl Scope<'_> {
             }
             return Err(self.no_such_handler(name));
         };
-        let ids = self.ids(name);
-        // Two functions of one name may share one BTF entry.
-        let count = ids.len().max(addresses.len());
-        if ids.is_empty() && !self.is_traceable(name) {
+        let count = self.count(name, addresses);
+        if self.ids(name).is_empty() && !self.is_traceable(name) {
             return Err(not_traceable(name, module));
         }
         if number.is_none() && count != 1 {
@@ -506,23 +533,38 @@ impl Scope<'_> {
                 choices(name, addresses)
             )));
         }
-        let number = number.unwrap_or(1);
-        let Some(&address) = number.checked_sub(1).and_then(|place| addresses.get(place)) else {
+        let at = number.unwrap_or(1).wrapping_sub(1);
+        if at >= addresses.len() {
             return Err(wrong(format!(
                 "`{given}` is none of the functions called `{name}` in {}: there {}",
                 place(module),
                 choices(name, addresses)
             )));
-        };
-        Ok(Target {
+        }
+        Ok(self.target(name, addresses, at))
+    }
+
+    /// How many functions have a name: two may share one BTF entry.
+    fn count(&self, name: &str, addresses: &[u64]) -> usize {
+        self.ids(name).len().max(addresses.len())
+    }
+
+    /// The function at this index among the addresses of those of its name.
+    fn target(&self, name: &str, addresses: &[u64], at: usize) -> Target {
+        let count = self.count(name, addresses);
+        // BTF identifies functions by name alone.
+        let btf_id = self.ids(name).first().copied().filter(|_| count == 1);
+        let argument = self.btf.as_ref().zip(btf_id).and_then(|(btf, id)| btf.first_argument(id));
+        Target {
             name: name.to_owned(),
             module: self.module.clone(),
-            address,
-            // BTF identifies functions by name alone.
-            btf_id: ids.first().copied().filter(|_| count == 1),
-            duplicate_index: (count > 1).then_some(number),
+            address: addresses[at],
+            duplicate_index: (count > 1).then_some(at + 1),
+            btf_id,
+            has_btf: self.btf.is_some(),
+            argument: argument.map(str::to_owned),
             ..Target::default()
-        })
+        }
     }
 
     fn matching(&self, pattern: &str) -> Result<Resolved, Failure> {
@@ -537,15 +579,8 @@ impl Scope<'_> {
                 found.left_out.push(LeftOut { name, module, reason: reason.to_owned() });
                 continue;
             }
-            let ids = self.ids(name).len();
-            // A glob matches all functions of one name.
-            for number in 1..=addresses.len() {
-                let target = match addresses.len().max(ids) {
-                    1 => self.exact(name)?,
-                    _ => self.exact(&format!("{name}#{number}"))?,
-                };
-                found.targets.push(Target { by_glob: true, ..target });
-            }
+            let all = (0..addresses.len()).map(|at| self.target(name, addresses, at));
+            found.targets.extend(all.map(|target| Target { by_glob: true, ..target }));
         }
         if found.targets.is_empty() {
             let left_out = found.left_out.len();
@@ -566,33 +601,41 @@ impl Scope<'_> {
         ))
     }
 
-    /// For each of `names` the first symbol that is not a function of this module.
-    fn namesakes(&self, names: HashSet<&str>) -> HashMap<String, Namesake> {
+    /// Of each target the first symbol of its name that is not a function of this module.
+    fn find_namesakes(&self, targets: Vec<&mut Target>) {
         // Not modules: the kernel lists its trampolines and BPF programs under these names.
         const NO_MODULES: [&str; 4] =
             ["bpf", "__builtin__ftrace", "__builtin__kprobes", "__builtin__klp"];
         let module = self.module.as_deref();
+        let names: HashSet<&str> = targets.iter().map(|target| target.name.as_str()).collect();
         let mut passed = HashSet::<&str>::default();
-        let mut found: HashMap<String, Namesake> = HashMap::new();
+        // Where it is, and whether BTF leads there.
+        let mut found: HashMap<&str, (String, bool)> = HashMap::new();
         for (_, kind, name, place) in lines_of(&self.kallsyms) {
             if !names.contains(name) || place.is_some_and(|place| NO_MODULES.contains(&place)) {
                 continue;
             }
             if place == module && is_function(kind) {
                 passed.insert(name);
-            } else if !found.contains_key(name) {
-                let what = if is_function(kind) { "a function" } else { "a variable" };
-                let place = format!("{what} of {}", self::place(place));
+            } else {
                 // A look-up by name alone takes the first.
                 let taken_by_btf = !passed.contains(name);
-                found.insert(name.to_owned(), Namesake { place, taken_by_btf });
+                found.entry(name).or_insert_with(|| {
+                    let what = if is_function(kind) { "a function" } else { "a variable" };
+                    (format!("{what} of {}", self::place(place)), taken_by_btf)
+                });
             }
         }
-        let any_first = found.values().any(|namesake| namesake.taken_by_btf);
+        let any_first = found.values().any(|(_, taken_by_btf)| *taken_by_btf);
         if any_first && module.is_some() && self.files.looks_in_the_module() {
-            found.values_mut().for_each(|namesake| namesake.taken_by_btf = false);
+            found.values_mut().for_each(|(_, taken_by_btf)| *taken_by_btf = false);
         }
-        found
+        for target in targets {
+            if let Some((place, taken_by_btf)) = found.get(target.name.as_str()) {
+                target.namesake = Some(place.clone());
+                target.taken_for = taken_by_btf.then(|| place.clone());
+            }
+        }
     }
 }
 

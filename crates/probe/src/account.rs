@@ -1,7 +1,8 @@
 //! The books of one handler: from counters since its probes were attached to the losses of a window or an interval.
 
-use super::{Books, Drained};
 use profiler_recording::measure::Losses;
+
+use super::{Books, Drained};
 
 /// Calls and counters of a handler at a drain, since its probes were attached.
 #[derive(Debug, Clone, Copy, Default)]

@@ -16,29 +16,18 @@ use std::{
             fence,
         },
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use aya::maps::{HashMap as BpfHashMap, Map, MapData, MapError};
-use profiler_common::{
-    bucket::lowest_value,
-    layout::{DISPLACED_MAX, Extremes, NESTED_MAX, PHASES, RecordHead, SLOTS_MAX, Slot},
-};
+use nix::time::{ClockId, clock_gettime};
 
-use super::{
-    Attached, Books, Drained, OTHER_FILES, Options, Pair, ProbeError, Refused, Session, calibrate,
-    counters::{self, Layout, Record},
-    errno::Doing as _,
-    kprobe_event::{self, Counted},
-    left_over,
-    memory::{Available, Maps},
-    missed::{self, HookCount},
-    object::{self, Instance, Parameters, Template},
-    programs::{self, Hook, Kind, Set, Side, Starts},
-    sys::{self, AttachType, GracePeriod},
-};
 use profiler_base::limits;
 use profiler_base::stats::Durations;
+use profiler_common::{
+    bucket::lowest_value,
+    layout::{DISPLACED_MAX, PHASES, RecordHead, SLOTS_MAX, Slot},
+};
 use profiler_kernel::{
     btf::{BTF_FOLDER, Btf},
     host,
@@ -46,8 +35,20 @@ use profiler_kernel::{
 };
 use profiler_recording::Backend;
 
+use super::{
+    Attached, Books, Drained, OTHER_FILES, Options, Pair, ProbeError, Refused, Session, calibrate,
+    counters::{self, Layout, Record},
+    errno::{Doing as _, ENOTSUPP, in_words},
+    kprobe_event::{self, Counted},
+    memory::Available,
+    missed::{self, HookCount},
+    object::{self, Instance, Parameters, Template},
+    programs::{self, Hook, Kind, Set, Side, Starts},
+    sys::{self, AttachType, GracePeriod},
+};
+
 /// Probes of a BPF backend. They are removed when it is dropped, and when the process ends.
-pub struct BpfSession {
+pub(super) struct BpfSession {
     probed: Vec<Probed>,
     backend: Backend,
     starts: Starts,
@@ -117,12 +118,11 @@ impl Loader {
         let (possible, online) = cpus()?;
         let handlers = targets.len().max(options.room_for) as u64;
         let layout = Layout::new(possible, online, precision);
-        let maps = Maps { handlers, layout };
         if let Some(available) = Available::read() {
-            maps.check(&available)?;
+            available.check(&layout, handlers)?;
         }
         // Only now: whether the kernel takes a value is tried with one of that size.
-        let layout = maps.layout.that_fits();
+        let layout = layout.that_fits();
         let displaced = template.make_displaced()?;
         let traces = set.kinds.iter().any(|kind| kind.attach_type.is_tracing());
         let modules = if traces { btf_objects(targets)? } else { HashMap::new() };
@@ -143,17 +143,15 @@ impl Loader {
     /// Makes a handler's maps and loads its programs; they are not attached yet.
     ///
     /// # Errors
-    /// [`ProbeError::Refused`] when the kernel refuses a program of this handler; others are not about it.
+    /// [`ProbeError::Handler`] when this handler cannot be measured; others are not about it.
     fn load(&self, number: usize, target: &Target) -> Result<Probed, ProbeError> {
         let Self { template, set, displaced, parameters, .. } = self;
         let (maps, code) =
             template.instantiate(number as u64, parameters, displaced, &set.kinds)?;
         let module = self.modules.get(&target.module).and_then(Option::as_ref);
         let opened = target.program.map(sys::program).transpose();
-        let program = opened.map_err(|error| ProbeError::Handler {
-            doing: "opening the BPF program (was it unloaded meanwhile?)",
-            handler: target.name.clone(),
-            error,
+        let program = opened.map_err(|error| {
+            failed(target, "opening the BPF program (was it unloaded meanwhile?)", &error)
         })?;
         // Without an object the kernel looks in its image.
         let of_module = module.filter(|_| target.module.is_some()).map(|(_, fd)| fd);
@@ -201,7 +199,7 @@ impl BpfSession {
         for (number, target) in targets.iter().enumerate() {
             match loader.load(number, target) {
                 Ok(loaded) => probed.push(loaded),
-                Err(error @ ProbeError::Refused { .. }) => refused.push((number, error)),
+                Err(error @ ProbeError::Handler { .. }) => refused.push((number, error)),
                 Err(error) => return Err(error),
             }
         }
@@ -247,7 +245,7 @@ impl BpfSession {
                     Side::Exit => "attaching the exit probe",
                     Side::Both => "attaching the probe",
                 };
-                refused.push((probed.number, probed.failed(doing, error)));
+                refused.push((probed.number, failed(&probed.target, doing, &error)));
                 false
             });
         }
@@ -319,13 +317,16 @@ impl BpfSession {
         let mut found = self.displaced_keys()?;
         // Only where the kernel has skipped runs are there starts that are left over.
         let has_skipped = self.probed.iter().any(|probed| probed.books.missed > 0);
-        if has_skipped && left_over::is_crowded(found.len(), DISPLACED_MAX) {
-            let now = left_over::now_ns();
+        if has_skipped && found.len() > DISPLACED_MAX as usize / 2 {
+            // By the clock of starts. If it cannot be read, no start is left over.
+            let now =
+                clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
+            let old = now.saturating_sub(OLD).as_nanos();
             let Self { displaced, probed, .. } = self;
             found.retain(|key| {
                 // If it is no longer there, the call has left since.
                 let start = displaced.get(key, 0);
-                let is_swept = start.is_ok_and(|[start, _]| left_over::is_left_over(start, now))
+                let is_swept = start.is_ok_and(|[start, _]| u128::from(start) < old)
                     && displaced.remove(key).is_ok();
                 if is_swept
                     && let Some(of) = probed.iter_mut().find(|of| of.number as u64 == key[1])
@@ -390,7 +391,7 @@ impl BpfSession {
         for program in &probed.programs {
             let missed = program
                 .missed(books.entries, events)
-                .map_err(|error| probed.failed("asking for missed calls", error))?;
+                .map_err(|error| failed(&probed.target, "asking for missed calls", &error))?;
             books.missed_unknown |= missed.is_none();
             let missed = missed.unwrap_or(0);
             match program.kind.side {
@@ -419,7 +420,7 @@ impl BpfSession {
     }
 
     /// The sum of the closed phase's records of all CPUs: durations, and calls that left before they had entered. Records with
-    /// anything in them are added to `touched`.
+    /// anything in them are among the `touched`.
     fn read_records<'a>(
         &self,
         probed: &'a Probed,
@@ -445,9 +446,6 @@ impl BpfSession {
                 counts.len()
             };
             let counts = counts.get(..used).unwrap_or(counts);
-            if words.iter().take(head.len() + used).all(|word| word.load(Relaxed) == 0) {
-                continue;
-            }
             touched.extend([head, counts]);
             backwards += found.backwards;
             // The longest first, so that the histogram grows once.
@@ -470,9 +468,9 @@ impl BpfSession {
                     }
                     durations.record_bucket(value, count)
                 };
-                recorded.map_err(|error| {
-                    probed.failed("reading the histogram", io::Error::other(error.to_string()))
-                })?;
+                recorded
+                    .map_err(|error| io::Error::other(error.to_string()))
+                    .doing("reading the histogram")?;
             }
             durations.add_exact(found.sum, min, max, found.over_range);
         }
@@ -605,7 +603,7 @@ impl Session for BpfSession {
             let Err(error) = program.attach(&probed.target) else { continue };
             let is_once =
                 program.kind.attach_type.is_tracing() && error.raw_os_error() == Some(libc::ENOENT);
-            let failed = probed.failed("putting the probe back", error);
+            let failed = failed(&probed.target, "putting the probe back", &error);
             self.take_off(place..place + 1);
             return if is_once { Ok(false) } else { Err(failed) };
         }
@@ -622,10 +620,15 @@ impl Session for BpfSession {
     }
 }
 
-impl Probed {
-    fn failed(&self, doing: &'static str, error: io::Error) -> ProbeError {
-        ProbeError::Handler { doing, handler: self.target.name.clone(), error }
-    }
+/// What was tried for a handler, and what the system said.
+fn failed(target: &Target, doing: &str, error: &io::Error) -> ProbeError {
+    let (handler, words) = (target.name.clone(), in_words(error));
+    let hint = match error.raw_os_error() {
+        Some(ENOTSUPP) => "; a function may have more arguments than a trampoline takes",
+        _ => "",
+    };
+    let text = format!("{doing} for handler {handler}: {words}");
+    ProbeError::Handler { handler, text, reason: format!("{doing}: {words}{hint}") }
 }
 
 impl Program {
@@ -660,18 +663,15 @@ impl Program {
 /// shows, or earlier, which the frame shows, because entry programs write it before they count the call. Not so if it
 /// migrated or its start left the slot, which slots count, too.
 fn may_have_counted(starts: Starts, before: &[Slot], after: &[Slot]) -> Vec<bool> {
-    if before.len() != after.len() || starts == Starts::Map {
-        return vec![true; after.len()];
-    }
-    let slots = before.iter().zip(after);
-    if starts == Starts::Cookies {
-        return slots.map(|(old, new)| old.start != new.start).collect();
-    }
     let [old, new] = [before, after].map(|of| of.iter().map(|slot| slot.migrated).sum::<u64>());
-    if old != new || after.iter().any(|slot| slot.displaced > 0) {
+    if starts == Starts::Map || old != new || after.iter().any(|slot| slot.displaced > 0) {
         return vec![true; after.len()];
     }
-    slots.map(|(old, new)| old.frame != 0 || new.frame != 0 || old.entries != new.entries).collect()
+    let counted = before.iter().zip(after).map(|(old, new)| match starts {
+        Starts::Cookies => old.start != new.start,
+        _ => old.frame != 0 || new.frame != 0 || old.entries != new.entries,
+    });
+    counted.collect()
 }
 
 /// Calls that have entered on any CPU.
@@ -684,24 +684,25 @@ fn slots(layout: &Layout, maps: &Instance) -> Vec<Slot> {
     layout.slots_of(maps.value.words()).map(counters::slot).collect()
 }
 
+/// Age from which a start counts as left over, once the map is crowded: in long runs those whose exit program the kernel skipped
+/// would fill it. An older call that is still under way becomes lost, and its exit unpaired.
+const OLD: Duration = Duration::from_secs(10);
+
 /// Maps, programs and links of a handler, and some to spare.
 const FILES_OF_A_HANDLER: usize = 8;
 
 /// The highest possible CPU number, plus one; and the numbers of those that are online.
 fn cpus() -> Result<(u32, Vec<u32>), ProbeError> {
-    let possible = cpus_that_are("possible")?.into_iter().max().map_or(1, |highest| highest + 1);
+    const COUNTING: &str = "counting the CPUs";
+    let possible = host::cpus("possible").doing(COUNTING)?;
+    let possible = possible.into_iter().max().map_or(1, |highest| highest + 1);
     if possible as usize > SLOTS_MAX {
         return Err(ProbeError::Other(format!(
-            "counting the CPUs: this machine may have {possible}, and {SLOTS_MAX} is the most that can \
+            "{COUNTING}: this machine may have {possible}, and {SLOTS_MAX} is the most that can \
              be measured"
         )));
     }
-    Ok((possible, cpus_that_are("online")?))
-}
-
-fn cpus_that_are(state: &str) -> Result<Vec<u32>, ProbeError> {
-    let list = std::fs::read_to_string(format!("/sys/devices/system/cpu/{state}"));
-    list.map(|list| profiler_base::text::numbers(&list)).doing("counting the CPUs")
+    Ok((possible, host::cpus("online").doing(COUNTING)?))
 }
 
 /// BTF objects of the modules that hold the targets (not of BPF programs), with their ids. That of the kernel image is
@@ -711,18 +712,16 @@ type BtfObjects = HashMap<Option<String>, Option<(u32, OwnedFd)>>;
 
 fn btf_objects(targets: &[Target]) -> Result<BtfObjects, ProbeError> {
     let mut objects = HashMap::new();
-    for target in targets {
-        if target.program.is_some() || objects.contains_key(&target.module) {
+    for target in targets.iter().filter(|target| target.program.is_none()) {
+        if objects.contains_key(&target.module) {
             continue;
         }
-        let object = match target.module.as_deref() {
-            None => sys::kernel_btf("vmlinux").ok().flatten(),
-            Some(module) => {
-                let found = sys::kernel_btf(module).doing("listing the kernel's BTF")?;
-                Some(found.ok_or_else(|| ProbeError::ModuleGone { module: module.to_owned() })?)
-            }
-        };
-        objects.insert(target.module.clone(), object);
+        let name = target.module.as_deref().unwrap_or("vmlinux");
+        let found = sys::kernel_btf(name).doing("listing the kernel's BTF")?;
+        if let (None, Some(module)) = (&found, target.module.clone()) {
+            return Err(ProbeError::ModuleGone { module });
+        }
+        objects.insert(target.module.clone(), found);
     }
     Ok(objects)
 }
@@ -756,22 +755,14 @@ struct Head {
 
 impl Head {
     fn of(words: &[AtomicU64]) -> Self {
-        let word = |offset: usize| words.get(offset / 8).map_or(0, |word| word.load(Relaxed));
-        let nested = (0..NESTED_MAX)
-            .map(|at| offset_of!(RecordHead, nested) + at * size_of::<Extremes>())
-            .map(|at| (at + offset_of!(Extremes, not_min), at + offset_of!(Extremes, max)));
-        let lowest = (offset_of!(RecordHead, not_min), offset_of!(RecordHead, max));
-        let (mut not_min, mut max) = (0, 0);
-        for (not_min_at, max_at) in std::iter::once(lowest).chain(nested) {
-            (not_min, max) = (not_min.max(word(not_min_at)), max.max(word(max_at)));
+        const WORDS: usize = size_of::<RecordHead>() / 8;
+        let words: [u64; WORDS] =
+            std::array::from_fn(|at| words.get(at).map_or(0, |word| word.load(Relaxed)));
+        let [sum, mut not_min, mut max, over_range, backwards, _depth, nested @ ..] = words;
+        for extremes in nested.chunks_exact(2) {
+            (not_min, max) = (not_min.max(extremes[0]), max.max(extremes[1]));
         }
-        Self {
-            sum: word(offset_of!(RecordHead, sum)),
-            min: !not_min,
-            max,
-            over_range: word(offset_of!(RecordHead, over_range)),
-            backwards: word(offset_of!(RecordHead, backwards)),
-        }
+        Self { sum, min: !not_min, max, over_range, backwards }
     }
 }
 
@@ -810,7 +801,6 @@ mod tests {
         assert_eq!(read(Starts::Slots, &|before, _| before[2].frame = 8), "001", "entered before");
         assert_eq!(read(Starts::Slots, &|_, after| after[0].migrated += 1), "111");
         assert_eq!(read(Starts::Slots, &|_, after| after[0].displaced = 1), "111");
-        assert_eq!(may_have_counted(Starts::Slots, &[], &[Slot::default()]), [true]);
     }
 
     #[test]

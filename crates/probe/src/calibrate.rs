@@ -4,9 +4,9 @@
 //! an exit they compute it from the address of the registers; the distance differs between kernels. It is
 //! measured by a call of this process, which also shows that both probes fire.
 
-use std::{io, path::Path};
-
 use aya::maps::MapData;
+
+use profiler_kernel::target::Target;
 
 use super::{
     ProbeError, counters,
@@ -15,7 +15,6 @@ use super::{
     programs::{self, Kind, Side},
     sys::{self, AttachType},
 };
-use profiler_kernel::target::Target;
 
 /// A system call that few processes make, and that this one makes for the purpose.
 const CALLED: &str =
@@ -23,25 +22,6 @@ const CALLED: &str =
 
 /// Number of calls; all have to give the same distance.
 const CALLS: u32 = 3;
-
-/// The number of this process in the initial PID namespace, as programs see it.
-///
-/// # Errors
-/// When it is in another namespace, and the kernel does not report the number.
-pub(super) fn pid() -> io::Result<u32> {
-    let namespace = std::fs::read_link("/proc/self/ns/pid");
-    match namespace.is_ok_and(|namespace| !is_initial(&namespace)) {
-        true => sys::pid_outside(),
-        false => Ok(std::process::id()),
-    }
-}
-
-/// Whether a link of `/proc/PID/ns` is that of the PID namespace that the kernel has from its start: its
-/// number is fixed, `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`.
-fn is_initial(link: &Path) -> bool {
-    const INITIAL: u32 = 0xEFFF_FFFC;
-    link == Path::new(&format!("pid:[{INITIAL}]"))
-}
 
 /// The distance in bytes, from the registers up to the return address.
 ///
@@ -53,7 +33,8 @@ pub(super) fn exit_shift(
     parameters: &Parameters,
 ) -> Result<u64, ProbeError> {
     let target = Target { name: CALLED.to_owned(), module: None, address: 0, ..Target::default() };
-    let pid = pid().doing("asking for this process's number outside its PID namespace")?;
+    let pid =
+        sys::pid_outside().doing("asking for this process's number outside its PID namespace")?;
     let kinds = [("calibrate_leave", Side::Exit), ("calibrate_enter", Side::Entry)]
         .map(|(name, side)| Kind { side, name: name.to_owned(), attach_type: AttachType::Kprobe });
     let (instance, code) = template.instantiate(pid.into(), parameters, displaced, &kinds)?;
@@ -80,15 +61,4 @@ pub(super) fn exit_shift(
         found = Some(distance);
     }
     Ok(found.unwrap_or_default())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_initial_namespace_is_known_by_its_number() {
-        assert!(is_initial(Path::new("pid:[4026531836]")));
-        assert!(!is_initial(Path::new("pid:[4026532280]")));
-    }
 }

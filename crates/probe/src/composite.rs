@@ -2,16 +2,17 @@
 
 use std::time::Instant;
 
+use profiler_kernel::target::{KernelFiles, LeftOut, Target};
+use profiler_recording::Backend;
+
 use super::{
     Attached, Books, Drained, Options, Precision, ProbeError, Session, Traced,
     bpf::BpfSession,
-    errno::{self, Doing as _},
+    errno::Doing as _,
     ftrace::FtraceSession,
     keeper::Keeper,
-    select::{Choice, Features, Obstacle, needs_btf, select},
+    select::{Features, Obstacle, comes_into_question, obstacle},
 };
-use profiler_kernel::target::{KernelFiles, LeftOut, Target};
-use profiler_recording::Backend;
 
 /// Probes on handlers, each by the backend that suits it. They are gone when it is dropped.
 pub struct Probes {
@@ -57,67 +58,41 @@ pub struct FellBack {
     pub reason: String,
 }
 
-/// How backends are chosen for targets, before and while these are attached.
-struct Selection {
-    options: Options,
-    features: Features,
-}
-
 /// A target whose backend is being chosen. Without one it is left out.
 struct Candidate<'a> {
     target: &'a Target,
-    choice: Choice,
+    backend: Option<Backend>,
+    /// Why not one of those before.
+    obstacles: Vec<Obstacle>,
     /// The backends that refused it when they were attached.
     refused: Vec<Obstacle>,
 }
 
-impl Selection {
-    /// The best backend after those with obstacles.
-    ///
-    /// # Errors
-    /// If there is none for a target that has to be measured.
-    fn choose(&mut self, target: &Target, obstacles: Vec<Obstacle>) -> Result<Choice, ProbeError> {
-        let choice = select(target, self.options, |by| self.features.refusal(by), obstacles);
-        if choice.backend.is_none() && is_required(target) {
-            let name = target.label();
-            let lines: String =
-                choice.obstacles.iter().map(|found| format!("\n  {found}")).collect();
-            return Err(ProbeError::Other(format!("handler {name} cannot be measured:{lines}")));
-        }
-        Ok(choice)
-    }
-
-    /// Chooses the next backend for a candidate that `backend` refused.
+impl Candidate<'_> {
+    /// Gives it to the next backend, after one that refused it.
     ///
     /// # Errors
     /// The refusal, if no other backend may take it.
     fn refuse(
         &mut self,
-        candidate: &mut Candidate<'_>,
         backend: Backend,
         error: ProbeError,
+        options: Options,
     ) -> Result<(), ProbeError> {
-        let target = candidate.target;
+        let Target { name, module, .. } = self.target;
         // Where no probe of any kind can be placed, another backend does not help.
-        if is_required(target)
-            && (self.options.backend.is_some()
-                || !KernelFiles::default().is_traceable(target.module.as_deref(), &target.name))
+        if is_required(self.target)
+            && (options.backend.is_some()
+                || !KernelFiles::default().is_traceable(module.as_deref(), name))
         {
             return Err(error);
         }
-        let refused = Obstacle { backend, reason: reason(&error, backend) };
-        let mut obstacles = std::mem::take(&mut candidate.choice.obstacles);
-        obstacles.push(refused.clone());
-        candidate.refused.push(refused);
-        candidate.choice = self.choose(target, obstacles)?;
+        let refused = Obstacle { backend, reason: error.without_handler() };
+        self.obstacles.push(refused.clone());
+        self.refused.push(refused);
+        self.backend = None;
         Ok(())
     }
-}
-
-/// Indices of the candidates that a backend is to measure.
-fn places_of(backend: Backend, candidates: &[Candidate<'_>]) -> Vec<usize> {
-    let wanted = |at: &usize| candidates[*at].choice.backend == Some(backend);
-    (0..candidates.len()).filter(wanted).collect()
 }
 
 impl Probes {
@@ -128,17 +103,32 @@ impl Probes {
     /// When a target that was named cannot be measured, or not as wished; when another tool is on a
     /// handler. Nothing stays attached.
     pub fn attach(targets: &[Target], options: Options) -> Result<Self, ProbeError> {
-        let mut selection = Selection { options, features: Features::default() };
-        let mut candidates = Vec::with_capacity(targets.len());
-        for target in targets {
-            let choice = selection.choose(target, Vec::new())?;
-            candidates.push(Candidate { target, choice, refused: Vec::new() });
-        }
+        let mut features = Features::default();
+        let candidate = |target| Candidate {
+            target,
+            backend: None,
+            obstacles: Vec::new(),
+            refused: Vec::new(),
+        };
+        let mut candidates: Vec<Candidate<'_>> = targets.iter().map(candidate).collect();
         // Dropped after the parts, also by an error.
         let mut keeper = None;
         let mut parts = Vec::new();
         for &backend in Backend::ALL {
-            let mut places = places_of(backend, &candidates);
+            let mut places = Vec::new();
+            for (place, candidate) in candidates.iter_mut().enumerate() {
+                let target = candidate.target;
+                if candidate.backend.is_some() || !comes_into_question(target, backend, options) {
+                    continue;
+                }
+                let refusal = features.refusal(backend);
+                if let Some(reason) = refusal.or_else(|| obstacle(target, backend, options)) {
+                    candidate.obstacles.push(Obstacle { backend, reason });
+                } else {
+                    candidate.backend = Some(backend);
+                    places.push(place);
+                }
+            }
             if places.is_empty() {
                 continue;
             }
@@ -151,31 +141,40 @@ impl Probes {
             }
             let (session, refused) = attach_by(backend, &own, options)?;
             for (at, error) in refused {
-                selection.refuse(&mut candidates[places[at]], backend, error)?;
+                candidates[places[at]].refuse(backend, error, options)?;
             }
-            // Those that were refused now have another backend, or none.
-            places.retain(|&at| candidates[at].choice.backend == Some(backend));
+            places.retain(|&at| candidates[at].backend.is_some());
             parts.extend(session.map(|session| Part { session, places }));
         }
-        Self::of(candidates, parts, options, keeper)
+        Self::of(candidates, options, keeper, parts)
     }
 
     /// The attached probes, without the targets that were left out.
+    ///
+    /// # Errors
+    /// If no backend takes a target that has to be measured, or any.
     fn of(
         candidates: Vec<Candidate<'_>>,
-        mut parts: Vec<Part>,
         Options { precision, force, .. }: Options,
+        // Dropped after the parts: the last argument goes first.
         _keeper: Option<Keeper>,
+        mut parts: Vec<Part>,
     ) -> Result<Self, ProbeError> {
         let of_programs = candidates.iter().any(|candidate| candidate.target.program.is_some());
         let (mut handlers, mut left_out, mut fell_back) = (Vec::new(), Vec::new(), Vec::new());
         // Of each candidate, how many before it are measured.
         let mut places = Vec::with_capacity(candidates.len());
-        for Candidate { target, choice, refused } in candidates {
+        for Candidate { target, backend, obstacles, refused } in candidates {
             places.push(handlers.len());
-            let Some(backend) = choice.backend else {
+            let Some(backend) = backend else {
                 let (name, module) = (target.label(), target.module.clone());
-                left_out.push(LeftOut { name, module, reason: joined(&choice.obstacles) });
+                if is_required(target) {
+                    let lines: String =
+                        obstacles.iter().map(|found| format!("\n  {found}")).collect();
+                    let text = format!("handler {name} cannot be measured:{lines}");
+                    return Err(ProbeError::Other(text));
+                }
+                left_out.push(LeftOut { name, module, reason: joined(&obstacles) });
                 continue;
             };
             if !refused.is_empty() {
@@ -233,37 +232,6 @@ fn is_required(target: &Target) -> bool {
 
 fn joined(obstacles: &[Obstacle]) -> String {
     obstacles.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-}
-
-/// Why a backend does not measure a handler, without its name.
-fn reason(error: &ProbeError, backend: Backend) -> String {
-    match error {
-        ProbeError::Handler { doing, error, .. } => {
-            let unsupported = error.raw_os_error() == Some(errno::ENOTSUPP);
-            let hint = match unsupported && needs_btf(backend) {
-                true => "; a function may have more arguments than a trampoline takes",
-                false => "",
-            };
-            format!("{doing}: {}{hint}", errno::in_words(error))
-        }
-        ProbeError::Refused { program, refused, .. } => {
-            let mut log = refused.log.lines();
-            let last = log.rfind(|line| !line.trim().is_empty() && !line.starts_with("processed "));
-            let last = last.unwrap_or_default().trim();
-            let words = errno::in_words(&refused.error);
-            let separator = if last.is_empty() { "" } else { ": " };
-            // `bpf_check_attach_target()` in kernel/bpf/verifier.c
-            let hint = match last {
-                "Cannot recursively attach" => {
-                    " (it is a tracing program, and before Linux 6.8, commit 19bfcdf9498a, no other attaches to one)"
-                }
-                _ => "",
-            };
-            format!("the kernel refused the {program} program: {words}{separator}{last}{hint}")
-        }
-        ProbeError::Untraceable { why, .. } => (*why).to_owned(),
-        _ => error.to_string(),
-    }
 }
 
 /// Whether its changes outlive a killed process; BPF programs and their links do not.

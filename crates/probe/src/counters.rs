@@ -97,25 +97,17 @@ impl Layout {
 
     /// What the slots of a handler have as their record in a phase, by CPU. The same for all handlers.
     pub(super) fn places(&self, phase: u32) -> Vec<u64> {
-        let mut own = vec![None; self.slots()];
-        for (at, &cpu) in self.own.iter().enumerate() {
-            if let Some(place) = own.get_mut(cpu as usize) {
-                *place = Some(at);
-            }
-        }
-        own.into_iter().map(|own| self.place(own, phase)).collect()
-    }
-
-    /// The same for the CPU whose records are at `own` among those of CPUs with records of their own.
-    fn place(&self, own: Option<usize>, phase: u32) -> u64 {
         let record = |pair: usize| pair * PHASES as usize + phase as usize;
-        match own {
-            Some(at) if self.is_direct => {
-                (self.slots_bytes() + record(at) * self.record_bytes) as u64
+        let mut places = vec![LOOKED_UP | record(0) as u64; self.slots()];
+        for (at, &cpu) in self.own.iter().enumerate() {
+            if let Some(place) = places.get_mut(cpu as usize) {
+                *place = match self.is_direct {
+                    true => (self.slots_bytes() + record(at) * self.record_bytes) as u64,
+                    false => LOOKED_UP | record(at + 1) as u64,
+                };
             }
-            Some(at) => LOOKED_UP | record(at + 1) as u64,
-            None => LOOKED_UP | record(0) as u64,
         }
+        places
     }
 
     /// Has the programs of a handler count at `places`, which are those of a phase.

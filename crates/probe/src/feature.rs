@@ -5,15 +5,15 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
+use profiler_base::limits;
+use profiler_kernel::btf::Btf;
+use profiler_recording::Backend;
+
 use super::{
-    calibrate,
     errno::in_words,
     ftrace, kprobe_event,
     sys::{self, AttachType, Program},
 };
-use profiler_base::limits;
-use profiler_kernel::btf::Btf;
-use profiler_recording::Backend;
 
 /// Functions of the kernel image to try on, first choice first: the kernel's own test function is
 /// called by nothing else, and the others are in every kernel.
@@ -60,19 +60,13 @@ pub fn try_backend(backend: Backend, functions: Option<&Btf>) -> Result<(), Refu
         )
     });
     match backend {
-        Backend::Fsession => {
-            let functions = functions?;
-            try_tracing(functions, &[("fsession", AttachType::Fsession)])?;
-            session_calls(functions)
-        }
+        Backend::Fsession => try_tracing(functions?, &[("fsession", AttachType::Fsession)]),
         // A kernel may take a program and have no trampolines to attach it with.
         Backend::Fentry => {
             try_tracing(functions?, &[("fexit", AttachType::Fexit), ("fentry", AttachType::Fentry)])
         }
-        Backend::KprobeSession => {
-            try_session()?;
-            session_calls(functions?)
-        }
+        // Its programs call functions of the kernel, by their ids in BTF.
+        Backend::KprobeSession => functions.and_then(|_| try_session()),
         Backend::FunctionGraph => ftrace::try_tracer().map_err(Refusal::lacking),
         Backend::Kprobe => {
             known_outside()?;
@@ -85,20 +79,10 @@ pub fn try_backend(backend: Backend, functions: Option<&Btf>) -> Result<(), Refu
 /// Programs that are given registers are calibrated by calls of this process, which they have to
 /// distinguish from others.
 fn known_outside() -> Result<(), Refusal> {
-    calibrate::pid().map(drop).map_err(|error| {
-        let doing = "this process is in a PID namespace (a container), and asking the kernel for its number \
-                     outside failed, by which the programs know it; run the profiler outside";
+    sys::pid_outside().map(drop).map_err(|error| {
+        let doing = "asking the kernel for the number of this process outside of PID namespaces, by which the \
+                     programs know it";
         Refusal::new(doing, &error, in_words(&error))
-    })
-}
-
-/// Functions of the kernel that give a call its cookie.
-fn session_calls(functions: &Btf) -> Result<(), Refusal> {
-    let missing = ["bpf_session_is_return", "bpf_session_cookie"]
-        .into_iter()
-        .find(|name| functions.ids(name).len() != 1);
-    missing.map_or(Ok(()), |name| {
-        Err(Refusal::lacking(format!("the kernel's BTF describes no {name}")))
     })
 }
 

@@ -6,10 +6,11 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 
-use super::errno::Doing as _;
-use super::{Options, ProbeError, Probes, Session as _, feature, sys, sys::AttachType};
 use profiler_kernel::target::{KernelFiles, Target};
 use profiler_recording::Backend;
+
+use super::errno::Doing as _;
+use super::{Options, ProbeError, Probes, Session as _, feature, sys, sys::AttachType};
 
 /// Adds one to a number; nothing else calls it (kernel 5.5, commit faeb2dce084a).
 const CALLED: &str = "bpf_fentry_test1";
@@ -39,7 +40,11 @@ const LEAST: f64 = 20.0;
 /// # Errors
 /// When the kernel does not have the function, the backend cannot measure it, or the cost is lost in noise.
 pub fn measure(backend: Backend, options: Options) -> Result<f64, ProbeError> {
-    let target = called()?;
+    let found = KernelFiles::default().resolve(None, &[CALLED.to_owned()]);
+    let found = found.map_err(std::io::Error::other).doing(
+        "looking for the kernel's function for tests, on which the cost of a hit is measured",
+    )?;
+    let target = &found.targets[0];
     let caller = feature::load("fentry", AttachType::Fentry, target.btf_id.unwrap_or_default())
         .map_err(|refusal| std::io::Error::other(refusal.what))
         .doing("loading the program that has the kernel call its test functions")?;
@@ -50,7 +55,7 @@ pub fn measure(backend: Backend, options: Options) -> Result<f64, ProbeError> {
     );
     for _ in 0..ROUNDS {
         without = without.min(fastest(&caller, BATCHES / 2)?);
-        let (took, seen) = with_probes(&caller, &target, options)?;
+        let (took, seen) = with_probes(&caller, target, options)?;
         if seen < MADE - MADE / ONE_MISSED_OF {
             failed = format!("of {MADE} calls of {CALLED}, {seen} were measured");
         } else {
@@ -89,16 +94,4 @@ fn with_probes(
     let fastest = fastest(caller, BATCHES)?;
     let seen = session.drain()?.iter().map(|drained| drained.durations.len()).sum();
     Ok((fastest, seen))
-}
-
-fn called() -> Result<Target, ProbeError> {
-    let found = KernelFiles::default().resolve(None, &[CALLED.to_owned()]);
-    let found = found.map_err(std::io::Error::other);
-    found
-        .and_then(|found| {
-            found.targets.into_iter().next().ok_or(std::io::ErrorKind::NotFound.into())
-        })
-        .doing(
-            "looking for the kernel's function for tests, on which the cost of a hit is measured",
-        )
 }

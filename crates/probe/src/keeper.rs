@@ -32,29 +32,21 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The same for a profiler whose end cannot be seen: `/proc` is that of another PID namespace.
 const PATIENCE_UNSEEN: Duration = Duration::from_secs(2);
 
-/// What became of that which killed profilers had left in tracefs.
-#[derive(Debug)]
-pub struct PutBack {
-    /// What was put back, and what could not be; empty if there was nothing.
-    pub text: String,
-    /// Whether nothing is left.
-    pub is_all: bool,
-}
-
-/// Undoes what profilers that were killed have left in tracefs; what those that live have changed stays.
-/// Safe to be called by several processes at once.
+/// Undoes what profilers that were killed have left in tracefs; what those that live have changed stays. Returns what was put
+/// back, in words. Safe to be called by several processes at once.
 ///
 /// # Errors
-/// When there is a journal that cannot be read.
-pub fn put_back(root: &Path) -> io::Result<PutBack> {
+/// The same with what could not be put back.
+pub fn put_back(root: &Path) -> Result<String, String> {
     const LEFT: &str =
         "kprobe events of a killed profiler are left: others use them, or tracefs is read-only";
     let events = (!kprobe_event::remove_leftovers()).then(|| LEFT.to_owned());
-    let journal = ftrace::recover(root)?;
+    let journal = ftrace::recover(root);
+    let journal = journal.map_err(|error| format!("tracefs cannot be put back: {error}"))?;
     let is_all = events.is_none() && journal.as_ref().is_none_or(|found| found.failed.is_empty());
     let parts: Vec<String> =
         journal.map(|found| found.to_string()).into_iter().chain(events).collect();
-    Ok(PutBack { text: parts.join("; "), is_all })
+    if is_all { Ok(parts.join("; ")) } else { Err(parts.join("; ")) }
 }
 
 /// A keeper of this process. Dropping it ends the keeper and waits for its end.
@@ -118,7 +110,7 @@ fn keep(profiler: Option<OsString>) -> i32 {
     let root = Path::new("/");
     let patience = if profiler.state(root) == State::Unknown { PATIENCE_UNSEEN } else { PATIENCE };
     // What cannot be put back stays in the journal, and the next start says so.
-    let done = once_gone(&profiler, root, patience, || put_back(root).is_ok_and(|put| put.is_all));
+    let done = once_gone(&profiler, root, patience, || put_back(root).is_ok());
     if done { 0 } else { 1 }
 }
 

@@ -14,12 +14,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_kernel::target::Target;
+
 use super::{
     ftrace::{self, patiently},
     life::{self, Life},
     sys::perf,
 };
-use profiler_kernel::target::Target;
 
 /// Group of all our events.
 const GROUP: &str = "profiler";

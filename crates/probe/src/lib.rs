@@ -1,7 +1,7 @@
 //! Probes on handlers: from resolved functions to histograms.
 
 pub mod account;
-pub mod bpf;
+mod bpf;
 mod calibrate;
 mod composite;
 mod counters;
@@ -11,7 +11,6 @@ pub mod ftrace;
 pub mod hit_cost;
 pub mod keeper;
 mod kprobe_event;
-mod left_over;
 mod life;
 mod loaded;
 mod memory;
@@ -32,7 +31,7 @@ use profiler_base::error::{Failure, exit};
 use profiler_base::stats::Durations;
 use profiler_kernel::target::{LeftOut, Target};
 use profiler_recording::{Backend, CallTree};
-pub use sys::{JitedLine, LoadRefused, LoadedProgram, btf_bytes, loaded_programs};
+pub use sys::{JitedLine, LoadedProgram, btf_bytes, loaded_programs};
 
 /// Resolution of durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString, strum::VariantNames)]
@@ -133,33 +132,15 @@ pub struct Options {
 /// Why probes could not be attached or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// A call on behalf of one handler failed.
-    #[error("{doing} for handler {handler}: {}", errno::in_words(error))]
+    /// It cannot be done for one handler.
+    #[error("{text}")]
     Handler {
-        /// What was tried.
-        doing: &'static str,
         /// The handler.
         handler: String,
-        /// What the system said.
-        error: std::io::Error,
-    },
-    /// The kernel refused a program.
-    #[error("the kernel refused the {program} program of handler {handler}: {refused}")]
-    Refused {
-        /// Entry or exit.
-        program: &'static str,
-        /// The handler.
-        handler: String,
-        /// What the kernel said.
-        refused: LoadRefused,
-    },
-    /// ftrace cannot trace a handler.
-    #[error("handler {handler} cannot be traced: {why}")]
-    Untraceable {
-        /// The handler.
-        handler: String,
-        /// The reason, and what to do.
-        why: &'static str,
+        /// What was tried for it, and what the system said.
+        text: String,
+        /// The same in short, without the handler.
+        reason: String,
     },
     /// Their maps would take more memory than there is to spare.
     #[error("{text}")]
@@ -200,6 +181,14 @@ impl From<ProbeError> for Failure {
 }
 
 impl ProbeError {
+    /// What is said of a handler that was left out because of this.
+    fn without_handler(self) -> String {
+        match self {
+            Self::Handler { reason, .. } => reason,
+            _ => self.to_string(),
+        }
+    }
+
     /// The error where all handlers were left out, if any were.
     pub fn all_left_out(left_out: &[LeftOut]) -> Option<Self> {
         let first = left_out.first()?;

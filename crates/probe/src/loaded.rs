@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
-use super::sys::{self, LoadedProgram};
+use aya::sys::{Stats, enable_stats};
+
 use profiler_base::error::{Failure, exit};
 use profiler_base::text::listed;
 use profiler_kernel::{
@@ -16,6 +17,8 @@ use profiler_kernel::{
     names::BPF,
     target::{Resolved, Target, also, glob, is_glob, nearest},
 };
+
+use super::sys::{self, LoadedProgram};
 
 /// The kernel's name for a subprogram without BTF.
 const NAMELESS: &str = "F";
@@ -184,7 +187,7 @@ impl Programs {
     }
 }
 
-/// The kernel's own statistics of programs that no probe measures. The kernel keeps them while this lives.
+/// The kernel's own statistics of programs that no probe measures. The kernel keeps them while this lives (from 5.8, commit d46edd671a14).
 #[derive(Debug)]
 pub struct RunStats {
     _enabled: OwnedFd,
@@ -204,7 +207,7 @@ impl RunStats {
         if ids.is_empty() {
             return Ok(None);
         }
-        let _enabled = sys::enable_stats()?;
+        let _enabled = enable_stats(Stats::RunTime).map_err(|error| error.io_error)?;
         let programs = ids.into_iter().map(|(name, id)| {
             let program = sys::program(id)?;
             let before = sys::run_stats(program.as_fd())?;

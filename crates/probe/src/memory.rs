@@ -5,10 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
+use profiler_base::text::plural;
 use profiler_common::layout::DISPLACED_MAX;
 
 use super::{Precision, ProbeError, counters::Layout};
-use profiler_base::text::plural;
 
 /// Share of what is available that maps may take. The rest is for the histograms that the profiler itself
 /// keeps, for the load, and because part of what the kernel calls available are caches that it has to
@@ -18,57 +18,15 @@ const SHARE: (u64, u64) = (3, 4);
 /// Bytes of the map that all handlers share, with an estimate of what the kernel adds to the elements of hash maps.
 const SHARED: u64 = DISPLACED_MAX as u64 * 80;
 
-/// The maps of one session.
-#[derive(Debug, Clone)]
-pub(super) struct Maps {
-    pub(super) handlers: u64,
-    pub(super) layout: Layout,
-}
-
-impl Maps {
-    /// Bytes of all maps.
-    fn bytes(&self) -> u64 {
-        self.handlers * self.layout.bytes() + SHARED
+impl Layout {
+    /// Bytes of all maps of so many handlers.
+    fn bytes_of(&self, handlers: u64) -> u64 {
+        handlers * self.bytes() + SHARED
     }
 
     /// How many handlers fit into so many bytes.
     fn that_fit(&self, bytes: u64) -> u64 {
-        bytes.saturating_sub(SHARED) / self.layout.bytes()
-    }
-
-    /// Compares the maps with the available memory.
-    ///
-    /// # Errors
-    /// If they need more than may be taken of it.
-    pub(super) fn check(&self, available: &Available) -> Result<(), ProbeError> {
-        let may_take = available.bytes / SHARE.1 * SHARE.0;
-        if self.bytes() <= may_take {
-            return Ok(());
-        }
-        let has_three = self.layout.precision == Precision::Three;
-        let Layout { possible, own, .. } = &self.layout;
-        let layout = Layout::new(*possible, own.clone(), Precision::Two);
-        let coarser = Self { layout, ..*self };
-        let fit = match has_three {
-            true => format!("{} fit with 3 digits, and ", self.that_fit(may_take)),
-            false => String::new(),
-        };
-        let text = format!(
-            "histograms of {} handler{} need {} of kernel memory for {} CPUs with {} digits, and {} may be taken: \
-             three quarters of the {} that {} leaves, the rest being for the load and for the profiler itself; {fit}{} \
-             with --precision 2: name fewer at a time, free memory, or boot with fewer CPUs (nr_cpus=)",
-            self.handlers,
-            plural(self.handlers),
-            mebibytes(self.bytes()),
-            own.len(),
-            self.layout.precision.digits(),
-            mebibytes(may_take),
-            mebibytes(available.bytes),
-            available.source.display(),
-            coarser.that_fit(may_take)
-        );
-        let fits_with_two_digits = has_three && coarser.bytes() <= may_take;
-        Err(ProbeError::Memory { text, fits_with_two_digits })
+        bytes.saturating_sub(SHARED) / self.bytes()
     }
 }
 
@@ -80,6 +38,39 @@ pub(super) struct Available {
 }
 
 impl Available {
+    /// Compares the maps of so many handlers with it.
+    ///
+    /// # Errors
+    /// If they need more than may be taken of it.
+    pub(super) fn check(&self, layout: &Layout, handlers: u64) -> Result<(), ProbeError> {
+        let may_take = self.bytes / SHARE.1 * SHARE.0;
+        let needed = layout.bytes_of(handlers);
+        if needed <= may_take {
+            return Ok(());
+        }
+        let has_three = layout.precision == Precision::Three;
+        let coarser = Layout::new(layout.possible, layout.own.clone(), Precision::Two);
+        let fit = match has_three {
+            true => format!("{} fit with 3 digits, and ", layout.that_fit(may_take)),
+            false => String::new(),
+        };
+        let text = format!(
+            "histograms of {handlers} handler{} need {} of kernel memory for {} CPUs with {} digits, and {} may be \
+             taken: three quarters of the {} that {} leaves, the rest being for the load and for the profiler \
+             itself; {fit}{} with --precision 2: name fewer at a time, free memory, or boot with fewer CPUs (nr_cpus=)",
+            plural(handlers),
+            mebibytes(needed),
+            layout.own.len(),
+            layout.precision.digits(),
+            mebibytes(may_take),
+            mebibytes(self.bytes),
+            self.source.display(),
+            coarser.that_fit(may_take)
+        );
+        let fits_with_two_digits = has_three && coarser.bytes_of(handlers) <= may_take;
+        Err(ProbeError::Memory { text, fits_with_two_digits })
+    }
+
     /// The least of what the machine has and what the control groups (of version 2) of this process may
     /// take; `None` where nothing says so.
     pub(super) fn read() -> Option<Self> {
@@ -134,9 +125,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn maps(handlers: u64, cpus: u32, precision: Precision) -> Maps {
-        let layout = Layout::new(240, (0..cpus).collect(), precision);
-        Maps { handlers, layout }
+    fn layout(cpus: u32, precision: Precision) -> Layout {
+        Layout::new(240, (0..cpus).collect(), precision)
     }
 
     fn available(mebibytes: u64) -> Available {
@@ -145,8 +135,8 @@ mod tests {
 
     #[test]
     fn a_handler_takes_what_the_docs_say() {
-        let kib = |maps: Maps| maps.layout.bytes() / 1024;
-        let a_cpu = |precision| kib(maps(1, 2, precision)) - kib(maps(1, 1, precision));
+        let kib = |cpus, precision| layout(cpus, precision).bytes() / 1024;
+        let a_cpu = |precision| kib(2, precision) - kib(1, precision);
         let text = format!(
             "per handler {} KiB ({} KiB with `--precision 2`) for each CPU that is online at the start, as much again",
             a_cpu(Precision::Three),
@@ -156,13 +146,16 @@ mod tests {
         let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(page.contains(&text), "docs/durations.md has to say: {text}");
         let slots = 256 * 64 / 1024;
-        assert_eq!(kib(maps(1, 9, Precision::Three)) - slots, 2162);
+        assert_eq!(kib(9, Precision::Three) - slots, 2162);
     }
 
     #[test]
     fn what_does_not_fit_is_refused_with_what_would() {
-        assert!(maps(10, 240, Precision::Three).check(&available(1024)).is_ok());
-        let refused = maps(10, 240, Precision::Three).check(&available(512)).unwrap_err();
+        let check = |mebibytes, handlers, cpus, precision| {
+            available(mebibytes).check(&layout(cpus, precision), handlers)
+        };
+        assert!(check(1024, 10, 240, Precision::Three).is_ok());
+        let refused = check(512, 10, 240, Precision::Three).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "histograms of 10 handlers need 510.4 MiB of kernel memory for 240 CPUs with 3 digits, and \
@@ -170,27 +163,25 @@ mod tests {
              for the load and for the profiler itself; 7 fit with 3 digits, and 53 with --precision 2: name fewer \
              at a time, free memory, or boot with fewer CPUs (nr_cpus=)"
         );
-        let refused = maps(512, 128, Precision::Three).check(&available(1024)).unwrap_err();
+        let refused = check(1024, 512, 128, Precision::Three).unwrap_err();
         let text = refused.to_string();
         assert!(text.contains("512 handlers need 13"), "{text}");
         assert!(
             text.contains("; 28 fit with 3 digits, and 200 with --precision 2: name"),
             "{text}"
         );
-        let refused = maps(512, 128, Precision::Two).check(&available(1024)).unwrap_err();
+        let refused = check(1024, 512, 128, Precision::Two).unwrap_err();
         assert!(refused.to_string().contains("; 200 with --precision 2: name"), "{refused}");
     }
 
     #[test]
     fn as_many_as_are_said_to_fit_do() {
         for precision in [Precision::Two, Precision::Three] {
-            let layout = Layout::new(240, (0..64).collect(), precision);
-            let all = Maps { handlers: 512, layout };
+            let layout = layout(64, precision);
             let bytes = 700 * MIB;
-            let fit = all.that_fit(bytes);
-            let with = |handlers| Maps { handlers, ..all.clone() };
-            assert!(with(fit).bytes() <= bytes);
-            assert!(with(fit + 1).bytes() > bytes);
+            let fit = layout.that_fit(bytes);
+            assert!(layout.bytes_of(fit) <= bytes);
+            assert!(layout.bytes_of(fit + 1) > bytes);
         }
     }
 

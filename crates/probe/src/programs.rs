@@ -5,13 +5,14 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
+use profiler_kernel::target::Target;
+use profiler_recording::Backend;
+
 use super::{
     Pair, Precision,
     kprobe_event::Event,
     sys::{self, AttachType},
 };
-use profiler_kernel::target::Target;
-use profiler_recording::Backend;
 
 /// Which events of a call a program sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,26 +74,31 @@ impl Set {
     pub(super) fn of(backend: Backend, precision: Precision, pair: Pair, kernel: Kernel) -> Self {
         use AttachType as A;
         use Backend as B;
-        let measures = pair == Pair::Measuring;
+        use Pair as P;
         let starts = match backend {
             B::Fsession | B::KprobeSession => Starts::Cookies,
-            _ if kernel.exchanges || !measures => Starts::Slots,
+            _ if kernel.exchanges || pair != P::Measuring => Starts::Slots,
             _ => Starts::Map,
         };
-        let [leave, enter] = match (backend, starts) {
-            _ if !measures => Self::idle(backend, pair),
-            (B::Fsession, _) => ["fsession", ""],
-            (B::KprobeSession, _) => ["ksession", ""],
-            (B::Kprobe, Starts::Map) => ["hashed_regs_leave", "hashed_regs_enter"],
-            (B::Kprobe, _) => ["regs_leave", "regs_enter"],
-            (_, Starts::Map) => ["hashed_leave", "hashed_enter"],
+        let [leave, enter] = match (pair, backend, starts) {
+            (P::Empty, B::Fsession, _) => ["empty_enter", ""],
+            (P::Empty, B::Fentry | B::FunctionGraph, _) => ["empty_leave", "empty_enter"],
+            (P::Empty, ..) => ["regs_empty", "regs_empty"],
+            (P::Clock, B::Fsession, _) => ["clock_enter", ""],
+            (P::Clock, B::Fentry | B::FunctionGraph, _) => ["clock_leave", "clock_enter"],
+            (P::Clock, ..) => ["regs_clock", "regs_clock"],
+            (_, B::Fsession, _) => ["fsession", ""],
+            (_, B::KprobeSession, _) => ["ksession", ""],
+            (_, B::Kprobe, Starts::Map) => ["hashed_regs_leave", "hashed_regs_enter"],
+            (_, B::Kprobe, _) => ["regs_leave", "regs_enter"],
+            (.., Starts::Map) => ["hashed_leave", "hashed_enter"],
             _ if kernel.preempts => ["preempted_leave", "enter"],
             _ => ["leave", "enter"],
         };
         let enter = enter.to_owned();
-        let leave = match measures {
-            true => format!("{leave}_{}", precision.digits()),
-            false => leave.to_owned(),
+        let leave = match pair {
+            P::Measuring => format!("{leave}_{}", precision.digits()),
+            P::Empty | P::Clock => leave.to_owned(),
         };
         let kinds = match backend {
             B::Fsession => vec![(Side::Both, leave, A::Fsession)],
@@ -105,19 +111,6 @@ impl Set {
         let kinds = kinds.into_iter();
         let kinds = kinds.map(|(side, name, attach_type)| Kind { side, name, attach_type });
         Self { kinds: kinds.collect(), starts }
-    }
-
-    /// Names of the programs at exit and entry that measure nothing.
-    fn idle(backend: Backend, pair: Pair) -> [&'static str; 2] {
-        let reads = pair == Pair::Clock;
-        match backend {
-            Backend::Fsession if reads => ["clock_enter"; 2],
-            Backend::Fsession => ["empty_enter"; 2],
-            Backend::Fentry | Backend::FunctionGraph if reads => ["clock_leave", "clock_enter"],
-            Backend::Fentry | Backend::FunctionGraph => ["empty_leave", "empty_enter"],
-            _ if reads => ["regs_clock"; 2],
-            _ => ["regs_empty"; 2],
-        }
     }
 }
 
@@ -142,11 +135,6 @@ pub(super) fn attach(kind: &Kind, program: &OwnedFd, target: &Target) -> io::Res
             sys::attach_tracing(program).map(Hook::Link)
         }
         // Where the address is hidden, the kernel looks the name up.
-        AttachType::KprobeSession if target.address == 0 && target.duplicate_index.is_some() => {
-            Err(io::Error::other(
-                "its address is hidden, and others have its name: sysctl kernel.kptr_restrict=1",
-            ))
-        }
         AttachType::KprobeSession => {
             sys::attach_session(program, &target.name, target.address).map(Hook::Multi)
         }

@@ -1,10 +1,11 @@
 //! Adds up what is drained from a session over one measured window.
 
-use super::account::Reading;
-use super::{Drained, Precision};
 use profiler_kernel::target::Target;
 use profiler_recording::Backend;
 use profiler_recording::measure::{HandlerMeasure, Losses};
+
+use super::account::Reading;
+use super::{Drained, Precision};
 
 /// The sum of all drains of a window, a handler at a time.
 #[derive(Debug, Clone)]

@@ -3,14 +3,15 @@
 //! A backend is used if this kernel takes its programs, which is tried and never guessed from a
 //! version number, and if it can reach the function.
 
-use std::{cell::OnceCell, collections::BTreeMap, fmt, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fmt, path::Path};
 
-use super::{Options, feature};
 use profiler_kernel::{
     btf::{BTF_FOLDER, Btf},
-    target::{Function, Target},
+    target::Target,
 };
 use profiler_recording::Backend;
+
+use super::{Options, feature};
 
 /// The backend that will measure a handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,66 +40,32 @@ impl fmt::Display for Obstacle {
 /// What this kernel can do: each backend is tried once, when first asked for.
 #[derive(Default)]
 pub struct Features {
-    functions: OnceCell<Option<Arc<Btf>>>,
     tried: BTreeMap<Backend, Option<String>>,
 }
 
 impl Features {
     /// Why the kernel does not take a backend's programs.
     pub fn refusal(&mut self, backend: Backend) -> Option<String> {
-        let functions = self.functions.get_or_init(|| Btf::of(None, Path::new(BTF_FOLDER)).ok());
         let tried = self.tried.entry(backend).or_insert_with(|| {
+            let functions = Btf::of(None, Path::new(BTF_FOLDER)).ok();
             feature::try_backend(backend, functions.as_deref()).err().map(|refusal| refusal.what)
         });
         tried.clone()
     }
 }
 
-/// What decides which backends can measure a function.
-pub trait Subject {
-    /// Why a backend that names it by its id in BTF cannot measure it; `None` if it can.
-    fn btf_obstacle(&self) -> Option<String>;
-
-    /// Why a backend that takes its address, or else its name, cannot measure it; `None` if it can.
-    fn address_obstacle(&self) -> Option<String> {
-        None
-    }
-
-    /// Its prototype in C, from BTF.
-    fn prototype(&self) -> Option<String>;
-
-    /// Whether a module holds it: functions of the kernel are no handlers of kprobes.
-    fn is_of_module(&self) -> bool;
-
-    /// Whether a BPF program holds it.
-    fn is_of_program(&self) -> bool {
-        false
-    }
-}
-
-/// The best backend for a function among those behind the last one of `obstacles`, and why none of those before
-/// it, as `options` have it; `refusal` is why the kernel takes no programs of a backend.
+/// The best backend for a function, and why none of those before it, as `options` have it; `refusal` is why the kernel
+/// takes no programs of a backend.
 pub fn select(
-    subject: &impl Subject,
+    target: &Target,
     options: Options,
     mut refusal: impl FnMut(Backend) -> Option<String>,
-    mut obstacles: Vec<Obstacle>,
 ) -> Choice {
-    let tried = obstacles.last().map(|obstacle| obstacle.backend);
-    for backend in Backend::ALL.iter().copied().filter(|&backend| Some(backend) > tried) {
-        let is_beside = subject.is_of_program() && !needs_btf(backend);
-        if options.backend.map_or(is_beside, |wanted| wanted != backend) {
-            continue;
-        }
-        let found = refusal(backend).or_else(|| match backend {
-            Backend::Fsession | Backend::Fentry => subject.btf_obstacle(),
-            _ if subject.is_of_program() => Some(PROGRAM.to_owned()),
-            Backend::KprobeSession => subject.address_obstacle(),
-            Backend::FunctionGraph => None,
-            Backend::Kprobe if options.force => None,
-            Backend::Kprobe => inside_kprobe(subject),
-        });
-        match found {
+    let mut obstacles = Vec::new();
+    for &backend in
+        Backend::ALL.iter().filter(|&&backend| comes_into_question(target, backend, options))
+    {
+        match refusal(backend).or_else(|| obstacle(target, backend, options)) {
             None => return Choice { backend: Some(backend), obstacles },
             Some(reason) => obstacles.push(Obstacle { backend, reason }),
         }
@@ -106,32 +73,44 @@ pub fn select(
     Choice { backend: None, obstacles }
 }
 
-/// Why a kprobe would count nothing there, judged by the function's prototype: a handler of a
-/// kprobe or kretprobe is called while that is being handled, and then the kernel skips every other
-/// kprobe on the CPU (`kprobe_running()`; Documentation/trace/kprobes.rst). What such a handler calls in
-/// turn does not show this way: there `Probes::drain` ends the run.
-fn inside_kprobe(subject: &impl Subject) -> Option<String> {
-    let Some(prototype) = subject.prototype() else {
-        return subject.is_of_module().then(|| {
+/// Whether a backend is the one wanted, or without one, whether it may reach a function of this kind.
+pub(super) fn comes_into_question(target: &Target, backend: Backend, options: Options) -> bool {
+    let may_reach = needs_btf(backend) || target.program.is_none();
+    options.backend.map_or(may_reach, |wanted| wanted == backend)
+}
+
+/// Why a backend cannot measure a function on a kernel that takes its programs.
+pub(super) fn obstacle(target: &Target, backend: Backend, options: Options) -> Option<String> {
+    match backend {
+        Backend::Fsession | Backend::Fentry => btf_obstacle(target),
+        _ if target.program.is_some() => Some(PROGRAM.to_owned()),
+        Backend::KprobeSession => address_obstacle(target),
+        Backend::FunctionGraph => None,
+        Backend::Kprobe if options.force => None,
+        Backend::Kprobe => inside_kprobe(target),
+    }
+}
+
+/// Why a kprobe would count nothing there, judged by the function's first argument: a handler of a kprobe or kretprobe is
+/// called while that is being handled, and then the kernel skips every other kprobe on the CPU (`kprobe_running()`;
+/// Documentation/trace/kprobes.rst). What such a handler calls in turn does not show this way: there `Probes::drain` ends
+/// the run.
+fn inside_kprobe(target: &Target) -> Option<String> {
+    if target.btf_id.is_none() {
+        // Functions of the kernel are no handlers of kprobes.
+        return target.module.is_some().then(|| {
             "without BTF nothing tells whether it runs inside a kprobe, where the kernel skips every other \
              one: use function-graph (--force measures it all the same)"
                 .to_owned()
         });
-    };
-    let kind = called_by_kprobes(&prototype)?;
+    }
+    let argument = target.argument.as_deref();
+    let kind = argument.filter(|name| ["kprobe", "kretprobe_instance"].contains(name))?;
     Some(format!(
-        "it takes a `{kind}`, so it runs inside a kprobe, where the kernel skips every other kprobe: \
+        "it takes a `struct {kind} *`, so it runs inside a kprobe, where the kernel skips every other kprobe: \
          this one would count nothing; use {} (--force measures it all the same)",
-        if subject.btf_obstacle().is_none() { "fentry" } else { "function-graph" }
+        if btf_obstacle(target).is_none() { "fentry" } else { "function-graph" }
     ))
-}
-
-/// What a handler of a kprobe or kretprobe is given first, if a prototype is that of one.
-fn called_by_kprobes(prototype: &str) -> Option<&'static str> {
-    let first = prototype.split_once('(')?.1;
-    ["struct kretprobe_instance *", "struct kprobe *"]
-        .into_iter()
-        .find(|kind| first.starts_with(kind))
 }
 
 /// Whether a backend names a function by its id in BTF.
@@ -139,68 +118,39 @@ pub fn needs_btf(backend: Backend) -> bool {
     matches!(backend, Backend::Fsession | Backend::Fentry)
 }
 
-impl Subject for Target {
-    fn btf_obstacle(&self) -> Option<String> {
-        if self.program.is_some() {
-            return self.btf_id.is_none().then(|| NO_PROGRAM_BTF.to_owned());
-        }
-        if self.duplicate_index.is_some() {
-            return Some(SAME_NAME.to_owned());
-        }
-        if self.btf_id.is_none() {
-            return Some(match &self.module {
-                Some(module) if !Path::new(BTF_FOLDER).join(module).exists() => {
-                    no_module_btf(module)
-                }
-                _ => UNDESCRIBED.to_owned(),
-            });
-        }
-        let taken = self.namesake.as_ref().filter(|namesake| namesake.taken_by_btf);
-        taken.map(|namesake| by_name_alone(&namesake.place))
+/// Why a backend that names a function by its id in BTF cannot measure it; `None` if it can.
+fn btf_obstacle(target: &Target) -> Option<String> {
+    if target.program.is_some() {
+        return target.btf_id.is_none().then(|| NO_PROGRAM_BTF.to_owned());
     }
-
-    fn address_obstacle(&self) -> Option<String> {
-        let namesake = self.namesake.as_ref().filter(|_| self.address == 0)?;
-        Some(format!(
-            "its address is hidden, and {} has this name, too: sysctl kernel.kptr_restrict=1",
-            namesake.place
-        ))
+    if let Some(variant) = target.variant() {
+        return Some(format!(
+            "a .{variant} variant made by the compiler, which BTF does not describe: mark \
+             {} `noinline __used`, or build it with -fno-ipa-sra -fno-ipa-cp",
+            target.source_name()
+        ));
     }
-
-    fn prototype(&self) -> Option<String> {
-        Btf::of(self.module.as_deref(), Path::new(BTF_FOLDER)).ok()?.prototype(self.btf_id?)
+    if target.duplicate_index.is_some() {
+        return Some(SAME_NAME.to_owned());
     }
-
-    fn is_of_module(&self) -> bool {
-        self.module.is_some()
-    }
-
-    fn is_of_program(&self) -> bool {
-        self.program.is_some()
+    match &target.module {
+        _ if target.btf_id.is_some() => target.taken_for.as_deref().map(by_name_alone),
+        Some(module) if !target.has_btf => Some(no_module_btf(module)),
+        _ => Some(UNDESCRIBED.to_owned()),
     }
 }
 
-impl Subject for Function {
-    fn btf_obstacle(&self) -> Option<String> {
-        match &self.variant {
-            Some(variant) => Some(format!(
-                "a .{variant} variant made by the compiler, which BTF does not describe: mark \
-                 {} `noinline __used`, or build it with -fno-ipa-sra -fno-ipa-cp",
-                self.source_name()
-            )),
-            None if self.same_name > 1 => Some(SAME_NAME.to_owned()),
-            None if self.btf => self.taken_for.as_deref().map(by_name_alone),
-            None => Some(UNDESCRIBED.to_owned()),
-        }
-    }
-
-    fn prototype(&self) -> Option<String> {
-        self.prototype.clone()
-    }
-
-    fn is_of_module(&self) -> bool {
-        self.module.is_some()
-    }
+/// Why a backend that takes its address, or else its name, cannot measure it; `None` if it can.
+fn address_obstacle(target: &Target) -> Option<String> {
+    let other = match &target.namesake {
+        _ if target.duplicate_index.is_some() => "another function",
+        namesake => namesake.as_deref()?,
+    };
+    (target.address == 0).then(|| {
+        format!(
+            "its address is hidden, and {other} has this name, too: sysctl kernel.kptr_restrict=1"
+        )
+    })
 }
 
 const SAME_NAME: &str = "several functions have this name, and BTF cannot tell them apart";
@@ -235,20 +185,19 @@ fn no_module_btf(module: &str) -> String {
 mod tests {
     use super::*;
 
-    fn function(name: &str) -> Function {
+    fn function(name: &str) -> Target {
         profiler_tests::function(name)
     }
 
     /// On a kernel that takes programs of these alone.
-    fn on(takes: &[Backend], function: &Function, force: bool) -> Choice {
+    fn on(takes: &[Backend], target: &Target, force: bool) -> Choice {
         let refusal = |backend| (!takes.contains(&backend)).then(|| "refused".to_owned());
-        let options = Options { force, ..Options::default() };
-        select(function, options, refusal, Vec::new())
+        select(target, Options { force, ..Options::default() }, refusal)
     }
 
     /// Why the last backend is refused on one that takes programs of these alone, and no other takes the function.
-    fn refused_on(takes: &[Backend], function: &Function) -> String {
-        let mut choice = on(takes, function, false);
+    fn refused_on(takes: &[Backend], target: &Target) -> String {
+        let mut choice = on(takes, target, false);
         assert_eq!(choice.backend, None);
         choice.obstacles.remove(choice.obstacles.len() - 1).reason
     }
@@ -266,13 +215,15 @@ mod tests {
 
     #[test]
     fn what_btf_does_not_lead_to_gets_the_next_backend_and_the_reason() {
-        let undescribed = Function { btf: false, prototype: None, ..function("asm") };
-        let variant = Function { variant: Some("isra".to_owned()), ..function("split.isra.0") };
-        let twice = Function { same_name: 2, ..function("twice") };
-        let taken =
-            Function { taken_for: Some("a function of `other`".to_owned()), ..function("taken") };
-        for (function, why) in [
+        let undescribed = Target { btf_id: None, argument: None, ..function("asm") };
+        let variant = function("split.isra.0");
+        let twice = Target { duplicate_index: Some(2), ..function("twice") };
+        let taken_for = Some("a function of `other`".to_owned());
+        let taken = Target { taken_for, ..function("taken") };
+        let without = Target { has_btf: false, ..undescribed.clone() };
+        for (target, why) in [
             (undescribed, "mark it `noinline __used` and rebuild"),
+            (without, "module `driver` has no BTF"),
             (variant, "mark split `noinline __used`, or build it with -fno-ipa-sra"),
             (twice, "several functions have this name"),
             (
@@ -280,8 +231,8 @@ mod tests {
                 "a function of `other` has this name, too, and this kernel would attach to that",
             ),
         ] {
-            let choice = on(Backend::ALL, &function, false);
-            assert_eq!(choice.backend, Some(Backend::KprobeSession), "{}", function.name);
+            let choice = on(Backend::ALL, &target, false);
+            assert_eq!(choice.backend, Some(Backend::KprobeSession), "{}", target.name);
             for obstacle in &choice.obstacles {
                 assert!(obstacle.reason.contains(why), "{obstacle}");
             }
@@ -291,11 +242,8 @@ mod tests {
     #[test]
     fn a_kprobe_is_refused_where_it_would_count_nothing_unless_forced() {
         let kprobe = [Backend::Kprobe];
-        let handler = Function {
-            prototype: Some("int pre(struct kprobe *p, struct pt_regs *regs)".to_owned()),
-            ..function("pre")
-        };
-        let unknown = Function { btf: false, prototype: None, ..function("unknown") };
+        let handler = Target { argument: Some("kprobe".to_owned()), ..function("pre") };
+        let unknown = Target { btf_id: None, argument: None, ..function("unknown") };
         assert_eq!(on(&kprobe, &function("f"), false).backend, Some(Backend::Kprobe));
         let refused = refused_on(&kprobe, &handler);
         assert!(
@@ -308,7 +256,7 @@ mod tests {
             "{refused}"
         );
         assert_eq!(on(&kprobe, &handler, true).backend, Some(Backend::Kprobe));
-        let of_the_kernel = Function { module: None, ..unknown };
+        let of_the_kernel = Target { module: None, ..unknown };
         assert_eq!(on(&kprobe, &of_the_kernel, false).backend, Some(Backend::Kprobe));
     }
 
@@ -318,7 +266,7 @@ mod tests {
         let without = Target { btf_id: None, ..program.clone() };
         let select = |target: &Target, backend| {
             let options = Options { backend, force: true, ..Options::default() };
-            super::select(target, options, |_| None, Vec::new())
+            super::select(target, options, |_| None)
         };
         assert_eq!(select(&program, None).backend, Some(Backend::Fsession));
         let Choice { backend, obstacles } = select(&without, None);

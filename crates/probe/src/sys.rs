@@ -46,11 +46,28 @@ impl AttachType {
 /// Why the kernel refused a program, with the verifier's words.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{}", super::errno::in_words(error), if log.is_empty() { String::new() } else { format!("; the verifier said:\n{log}") })]
-pub struct LoadRefused {
+pub(super) struct LoadRefused {
     /// What the call returned.
-    pub error: io::Error,
+    pub(super) error: io::Error,
     /// The verifier's log; empty when it had nothing to say.
-    pub log: String,
+    pub(super) log: String,
+}
+
+impl LoadRefused {
+    /// The same in a line.
+    pub(super) fn short(&self) -> String {
+        let words = super::errno::in_words(&self.error);
+        let mut log = self.log.lines().map(str::trim);
+        match log.rfind(|line| !line.is_empty() && !line.starts_with("processed ")) {
+            None => words,
+            // `bpf_check_attach_target()` in kernel/bpf/verifier.c
+            Some(last @ "Cannot recursively attach") => format!(
+                "{words}: {last} (it is a tracing program, and before Linux 6.8, commit 19bfcdf9498a, no other \
+                 attaches to one)"
+            ),
+            Some(last) => format!("{words}: {last}"),
+        }
+    }
 }
 
 /// Length of `struct bpf_link_info` once links report misses: its longest part, that of kprobes by perf events, has
@@ -274,11 +291,12 @@ pub(super) fn has_exchange() -> bool {
     load_plain(bpf_prog_type::BPF_PROG_TYPE_SOCKET_FILTER, &instructions).is_ok()
 }
 
-/// Writes one element; `value` must be as long as the map's values.
+/// Writes the first element; `value` must be as long as the map's values.
 ///
 /// # Errors
 /// What the kernel said.
-pub(super) fn map_update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
+pub(super) fn map_update(map: BorrowedFd<'_>, value: &[u8]) -> io::Result<()> {
+    let key = 0_u32;
     let mut attr: bpf_attr = zeroed();
     attr.__bindgen_anon_2.map_fd = fd_number(map);
     attr.__bindgen_anon_2.key = address(&key);
@@ -527,15 +545,6 @@ fn loaded_program(fd: BorrowedFd<'_>) -> io::Result<LoadedProgram> {
     Ok(LoadedProgram { id: raw.id, name, functions, btf: raw.btf_id, types, images, lines })
 }
 
-/// Has the kernel count and time the runs of BPF programs until this is closed (kernel 5.8, commit d46edd671a14).
-///
-/// # Errors
-/// What the kernel said.
-pub(super) fn enable_stats() -> io::Result<OwnedFd> {
-    // All zeroes are `BPF_STATS_RUN_TIME`.
-    bpf_fd(bpf_cmd::BPF_ENABLE_STATS, &mut zeroed())
-}
-
 /// Runs of a program while they were counted, and the nanoseconds that they took.
 ///
 /// # Errors
@@ -615,7 +624,7 @@ impl GracePeriod {
     /// Waits; where the kernel has no memory for that, longer than a program takes that is not preempted.
     pub(super) fn wait(&self) {
         let map = fd_number(self.map.as_fd()).to_ne_bytes();
-        if map_update(self.array.as_fd(), 0, &map).is_err() {
+        if map_update(self.array.as_fd(), &map).is_err() {
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
     }

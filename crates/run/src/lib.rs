@@ -261,9 +261,7 @@ fn shared((handler, prog_id): &(String, u32)) -> WarningRecord {
 /// Why probes on `targets` were refused.
 fn refused(targets: &[Target], error: ProbeError) -> Failure {
     let refused = match &error {
-        ProbeError::Handler { handler, .. }
-        | ProbeError::Refused { handler, .. }
-        | ProbeError::Untraceable { handler, .. } => {
+        ProbeError::Handler { handler, .. } => {
             targets.iter().find(|target| target.name == *handler)
         }
         _ => None,

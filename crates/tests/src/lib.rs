@@ -4,25 +4,22 @@
 pub mod btf;
 pub mod recording;
 
-use profiler_kernel::target::{Function, Target};
+use profiler_kernel::target::Target;
 use profiler_probe::recorder::Recorder;
 use profiler_probe::{Books, Drained, Precision};
 use profiler_recording::Backend;
 
 /// A function of a module: every backend reaches it.
-pub fn function(name: &str) -> Function {
-    Function {
+pub fn function(name: &str) -> Target {
+    Target {
         name: name.to_owned(),
         module: Some("driver".to_owned()),
-        address: Some(0xffff_ffff_c000_1000),
-        size_bytes: Some(64),
+        address: 0xffff_ffff_c000_1000,
+        btf_id: Some(7),
+        has_btf: true,
+        argument: Some("pt_regs".to_owned()),
         traceable: Some(true),
-        btf: true,
-        prototype: Some(format!("int {name}(struct pt_regs *regs)")),
-        variant: None,
-        same_name: 1,
-        duplicate_index: None,
-        taken_for: None,
+        ..Target::default()
     }
 }
 

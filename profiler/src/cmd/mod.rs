@@ -71,10 +71,7 @@ pub fn stdout_width() -> Option<u16> {
 /// Restores what a killed profiler had changed in tracefs, and reports it.
 fn restore_tracefs() {
     match keeper::put_back(Path::new("/")) {
-        Ok(done) if done.text.is_empty() => {}
-        Ok(done) => say(&done.text),
-        Err(error) => {
-            say(&format!("warning: tracefs was not restored after an earlier run: {error}"));
-        }
+        Ok(done) if done.is_empty() => {}
+        Ok(done) | Err(done) => say(&done),
     }
 }

@@ -14,15 +14,10 @@ pub fn run() -> Result<(), Failure> {
     if !nix::unistd::geteuid().is_root() {
         bail!(CANNOT_MEASURE, "only root can put tracefs back: run this as root");
     }
-    let done = match keeper::put_back(Path::new("/")) {
-        Ok(done) => done,
-        Err(error) => bail!(CANNOT_MEASURE, "tracefs cannot be put back: {error}"),
-    };
-    if !done.is_all {
-        bail!(CANNOT_MEASURE, "{}", done.text);
-    }
-    if !done.text.is_empty() {
-        say(&done.text);
+    match keeper::put_back(Path::new("/")) {
+        Err(left) => bail!(CANNOT_MEASURE, "{left}"),
+        Ok(done) if done.is_empty() => {}
+        Ok(done) => say(&done),
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What each backend needs of the machine.
 
-use profiler_kernel::target::Function;
+use profiler_kernel::target::Target;
 use profiler_probe::Options;
 use profiler_probe::select::{Choice, select};
 use profiler_recording::Backend;
@@ -44,7 +44,7 @@ impl Answer {
 
 /// The best backend for a function of a module, and why not a better one.
 pub(super) fn choose(
-    function: &Function,
+    function: &Target,
     reports: &[BackendReport],
     checks: &[Check],
 ) -> HandlerReport {
@@ -57,7 +57,7 @@ pub(super) fn choose(
         let missing = report.module_functions.titles(checks);
         (!missing.is_empty()).then(|| format!("needs {}", missing.join(" and ")))
     };
-    let Choice { backend, obstacles } = select(function, Options::default(), refusal, Vec::new());
+    let Choice { backend, obstacles } = select(function, Options::default(), refusal);
     let obstacles: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
     HandlerReport { name, backend, obstacle: (!obstacles.is_empty()).then(|| obstacles.join("; ")) }
 }

@@ -121,7 +121,7 @@ pub fn examine(machine: &Machine, module: Option<&str>, handlers: &[String]) -> 
                     .iter()
                     // The rest of a function that stands in the list itself.
                     .filter(|function| {
-                        function.variant.is_none()
+                        function.variant().is_none()
                             || !functions.iter().any(|other| other.name == function.source_name())
                     })
                     .map(|function| backends::choose(function, &backends, &checks))

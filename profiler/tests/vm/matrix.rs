@@ -72,7 +72,7 @@ fn found(target: &Target) -> (Vec<Backend>, Option<Backend>) {
     let mut features = Features::default();
     let mut chosen = |backend| {
         let options = Options { backend, ..Options::default() };
-        let choice = select(target, options, |backend| features.refusal(backend), Vec::new());
+        let choice = select(target, options, |backend| features.refusal(backend));
         if choice.backend.is_none() {
             println!("{}: {:?}", target.name, choice.obstacles);
         }

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use crate::target::KernelFiles;
 use profiler_base::bytes::array;
+
+use crate::target::KernelFiles;
 
 /// The kernel's memory: an ELF core file with a segment for each range of addresses.
 pub(super) struct Kcore {

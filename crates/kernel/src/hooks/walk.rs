@@ -5,9 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use super::{BPF, Hook, HookKind, ProbeState, Read};
-use crate::btf::Btf;
+use crate::btf::{Btf, Structure};
 use crate::names::{Names, is_function, lines_of};
-use crate::prototype::Structure;
 
 /// Most entries that are read of a list: it may change while it is read, and a guest may make a circle.
 pub(super) const MOST: usize = 1 << 12;

@@ -15,15 +15,16 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
+use profiler_base::error::Failure;
+use profiler_kernel::target::KernelFiles;
+use profiler_recording::call_tree::{CallTree, TreeFunction, TreeNode};
+
 use super::filter::CALL_SITE;
 use super::page::Event;
 use super::pairing::Tally;
 use super::stream::{Look, Sink};
 use super::waiting::{Seen, Waiting};
 use crate::{Drained, Precision, Traced};
-use profiler_base::error::Failure;
-use profiler_kernel::target::KernelFiles;
-use profiler_recording::call_tree::{CallTree, TreeFunction, TreeNode};
 
 /// Most calls that are kept at a time, within all of the handler's that are not counted yet: 128 MiB of them. One of the handler's that
 /// makes more is cut, and lost.

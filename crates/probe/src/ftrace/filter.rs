@@ -8,10 +8,11 @@
 use std::collections::HashMap;
 use std::io;
 
+use profiler_kernel::target::{KernelFiles, Target};
+
 use super::journal::Journal;
 use super::tracefs::Folder;
 use crate::{ProbeError, errno::Doing as _};
-use profiler_kernel::target::{KernelFiles, Target};
 
 const FILTER: &str = "set_ftrace_filter";
 /// Functions that are traced with all that they call. There is one for all instances, and it takes names alone.
@@ -46,12 +47,12 @@ pub(super) fn set(
     places: &[usize],
 ) -> Result<(), ProbeError> {
     let places: Vec<String> = places.iter().map(usize::to_string).collect();
-    let text = fill(journal, place, FILTER, &places.join("\n"))?;
-    let mut is: Vec<Name<'_>> = text.lines().filter_map(name).collect();
     let mut wanted: Vec<Name<'_>> = targets.iter().map(name_of).collect();
-    is.sort_unstable();
     wanted.sort_unstable();
-    is_limited(is == wanted, place, FILTER)
+    limit(journal, place, FILTER, &places.join("\n"), |mut is| {
+        is.sort_unstable();
+        is == wanted
+    })
 }
 
 /// Limits the tracer to what runs within the handlers. Functions of the same name are traced, too; their addresses tell
@@ -65,27 +66,26 @@ pub(super) fn within(
     targets: &[Target],
 ) -> Result<(), ProbeError> {
     let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
-    let text = fill(journal, top, GRAPH, &names.join("\n"))?;
-    let is: Vec<Name<'_>> = text.lines().filter_map(name).collect();
-    is_limited(targets.iter().all(|target| is.contains(&name_of(target))), top, GRAPH)
+    limit(journal, top, GRAPH, &names.join("\n"), |is| {
+        targets.iter().all(|target| is.contains(&name_of(target)))
+    })
 }
 
-/// Fills a list, which is empty; returns what the kernel made of it.
-fn fill(
+/// Fills a list, which is empty, and checks what the kernel made of it: with an empty list the tracer traces everything, with
+/// a wrong one other functions.
+fn limit(
     journal: &mut Journal,
     folder: &Folder,
     list: &str,
     text: &str,
-) -> Result<String, ProbeError> {
+    is_right: impl FnOnce(Vec<Name<'_>>) -> bool,
+) -> Result<(), ProbeError> {
     journal.set(folder.path(list), "", text)?;
-    folder.read(list)
-}
-
-/// With an empty list the tracer traces everything; with a wrong one, other functions.
-fn is_limited(is: bool, folder: &Folder, list: &str) -> Result<(), ProbeError> {
+    if is_right(folder.read(list)?.lines().filter_map(name).collect()) {
+        return Ok(());
+    }
     let what = "it is not what was set: was a module loaded or unloaded meanwhile?";
-    let limited = if is { Ok(()) } else { Err(io::Error::other(what)) };
-    limited.doing(&folder.doing("limiting the tracer by", list))
+    Err(io::Error::other(what)).doing(&folder.doing("limiting the tracer by", list))
 }
 
 /// Places of the handlers in the kernel's list, counted from 1, or why one cannot be traced.
@@ -104,8 +104,8 @@ fn symbols(target: &Target) -> Vec<u64> {
     let mut addresses: Vec<u64> = found
         .unwrap_or_default()
         .iter()
-        .filter(|function| function.name == target.name)
-        .filter_map(|function| function.address)
+        .filter(|function| function.name == target.name && function.address != 0)
+        .map(|function| function.address)
         .collect();
     addresses.sort_unstable();
     addresses

@@ -83,32 +83,21 @@ impl Layout {
 }
 
 /// A file of fields.
-struct Format {
-    file: String,
-    id: Option<u64>,
-    fields: Vec<(String, Field)>,
+struct Format<'a> {
+    file: &'a str,
+    text: String,
 }
 
-impl Format {
+impl<'a> Format<'a> {
     fn read(
-        file: &str,
+        file: &'a str,
         read: &dyn Fn(&str) -> Result<String, ProbeError>,
     ) -> Result<Self, ProbeError> {
-        let mut format = Self { file: file.to_owned(), id: None, fields: Vec::new() };
-        for line in read(file)?.lines().map(str::trim) {
-            if let Some(id) = line.strip_prefix("ID:") {
-                format.id = id.trim().parse().ok();
-            } else if let Some(field) = line.strip_prefix("field:") {
-                format.fields.push(field_of(field).ok_or_else(|| {
-                    format.wrong(&format!("it has a field without name, offset or size: `{line}`"))
-                })?);
-            }
-        }
-        Ok(format)
+        Ok(Self { file, text: read(file)? })
     }
 
     fn find(&self, name: &str) -> Option<Field> {
-        self.fields.iter().find(|(known, _)| known == name).map(|(_, field)| *field)
+        self.text.lines().find_map(|line| field_of(line.trim().strip_prefix("field:")?, name))
     }
 
     fn field(&self, name: &str) -> Result<Field, ProbeError> {
@@ -116,8 +105,9 @@ impl Format {
     }
 
     fn event(&self) -> Result<EventFormat, ProbeError> {
+        let id = self.text.lines().find_map(|line| line.strip_prefix("ID:")?.trim().parse().ok());
         Ok(EventFormat {
-            id: self.id.ok_or_else(|| self.lacks("an ID"))?,
+            id: id.ok_or_else(|| self.lacks("an ID"))?,
             func: self.field("func")?,
             depth: self.field("depth")?,
             overrun: self.find("overrun"),
@@ -126,32 +116,21 @@ impl Format {
     }
 
     fn lacks(&self, what: &str) -> ProbeError {
-        self.wrong(&format!("it has not {what}"))
-    }
-
-    fn wrong(&self, what: &str) -> ProbeError {
         ProbeError::Other(format!(
-            "cannot make sense of events/{} of tracefs: {what}; please report it with that file",
+            "cannot make sense of events/{} of tracefs: it has not {what}; please report it with that file",
             self.file
         ))
     }
 }
 
-/// `unsigned long func; offset:8; size:8; signed:0;`, with tabs between
-fn field_of(text: &str) -> Option<(String, Field)> {
-    let mut parts = text.split(';').map(str::trim);
-    let declaration = parts.next()?;
-    let name = declaration.split_whitespace().next_back()?;
-    let name = name.split('[').next()?.trim_start_matches('*');
-    let (mut offset, mut size) = (None, None);
-    for part in parts {
-        match part.split_once(':') {
-            Some(("offset", number)) => offset = number.parse().ok(),
-            Some(("size", number)) => size = number.parse().ok(),
-            _ => {}
-        }
-    }
-    let (offset, size): (usize, usize) = (offset?, size?);
+/// The field of this name, if it is that of a line without its beginning:
+/// `unsigned long func; offset:8; size:8; signed:0;`, with tabs between.
+fn field_of(line: &str, name: &str) -> Option<Field> {
+    let mut parts = line.split(';').map(str::trim);
+    let declared = parts.next()?.split_whitespace().next_back()?;
+    let mut number = |of: &str| parts.next()?.strip_prefix(of)?.parse().ok();
+    let (offset, size): (usize, usize) = (number("offset:")?, number("size:")?);
     // What lies further cannot be of an event; sums of these must not overflow.
-    (offset <= 1 << 16 && size <= 1 << 24).then(|| (name.to_owned(), Field { offset, size }))
+    let is_it = declared.split('[').next()?.trim_start_matches('*') == name;
+    (is_it && offset <= 1 << 16 && size <= 1 << 24).then_some(Field { offset, size })
 }

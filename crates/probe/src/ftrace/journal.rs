@@ -18,13 +18,14 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
+use profiler_kernel::host::read_fact;
+
 use super::tracefs::{self, CURRENT, TRACER};
 use crate::{
     ProbeError,
     errno::Doing as _,
     life::{Life, State},
 };
-use profiler_kernel::host::read_fact;
 
 /// Where the journal lies, below `/`.
 const FOLDER: &str = "run/profiler";
@@ -34,7 +35,7 @@ const FILE: &str = "ftrace.journal";
 const USING: &str = "using the journal of changes /run/profiler/ftrace.journal";
 
 /// How long the kernel may be busy when a change is undone.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long to wait for a process to end, or to undo what another one has left. An ending process closes its
 /// descriptors one after another, and each perf event waits for a grace period.
@@ -82,7 +83,6 @@ impl fmt::Display for Recovered {
 #[derive(Debug)]
 pub(super) struct Journal {
     file: Flock<File>,
-    owner: Line,
     changes: Vec<Line>,
 }
 
@@ -97,7 +97,7 @@ impl Journal {
         let file = options().create(true).open(folder.join(FILE)).doing(USING)?;
         let mut file = match lock(file, root).doing(USING)? {
             Ok(file) => file,
-            Err(file) => return Err(running(owner(&file))),
+            Err(owner) => return Err(running(owner)),
         };
         let recovered = undo_stale(&mut file, root).doing(USING)?;
         if let Some(Recovered { failed, .. }) = &recovered
@@ -107,7 +107,7 @@ impl Journal {
         }
         let owner = Line::Owner { life: Life::this(root), boot: boot(root) };
         append(&mut file, &owner).doing(USING)?;
-        Ok((Self { file, owner, changes: Vec::new() }, recovered))
+        Ok((Self { file, changes: Vec::new() }, recovered))
     }
 
     /// Sets a file to a value, and notes that it has to return to `was`.
@@ -133,26 +133,20 @@ impl Journal {
         self.changes.push(line);
         Ok(())
     }
-
-    /// Undoes all changes. Those that cannot be undone stay in the journal, for the next start.
-    ///
-    /// # Errors
-    /// What could not be undone.
-    pub(super) fn undo(&mut self) -> Result<(), ProbeError> {
-        let changes = std::mem::take(&mut self.changes);
-        let (_, failed) = undo_all(&changes);
-        if !failed.is_empty() {
-            return Err(not_restored(&failed));
-        }
-        clear(&mut self.file).and_then(|()| append(&mut self.file, &self.owner)).doing(USING)
-    }
 }
 
 impl Drop for Journal {
+    /// Undoes all changes. Those that cannot be undone stay in the journal, for the next start.
     fn drop(&mut self) {
-        if !self.changes.is_empty()
-            && let Err(error) = self.undo()
-        {
+        if self.changes.is_empty() {
+            return;
+        }
+        let (_, failed) = undo_all(&self.changes);
+        let undone = match failed.as_slice() {
+            [] => clear(&mut self.file).doing(USING),
+            _ => Err(not_restored(&failed)),
+        };
+        if let Err(error) = undone {
             profiler_base::terminal::say(&format!("warning: {error}"));
         }
     }
@@ -188,9 +182,9 @@ fn options() -> OpenOptions {
     options
 }
 
-/// The file with a lock, or without where another process traces. Who is about to end, or undoes what one
+/// The file with a lock, or who holds it where another process traces. Who is about to end, or undoes what one
 /// that is gone has left, is waited for.
-fn lock(mut file: File, root: &Path) -> io::Result<Result<Flock<File>, File>> {
+fn lock(mut file: File, root: &Path) -> io::Result<Result<Flock<File>, Option<Life>>> {
     let patience = Instant::now() + PATIENCE_FOR_OTHERS;
     loop {
         file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -198,17 +192,14 @@ fn lock(mut file: File, root: &Path) -> io::Result<Result<Flock<File>, File>> {
             Err((file, Errno::EWOULDBLOCK)) => file,
             Err((_, errno)) => return Err(errno.into()),
         };
-        if owner_stays(&file, root) || Instant::now() >= patience {
-            return Ok(Err(file));
+        // A journal without an owner is about to have one, or none any more.
+        let owner = owner(&file);
+        let stays = |life: Life| matches!(life.state(root), State::Lives | State::Unknown);
+        if owner.is_some_and(stays) || Instant::now() >= patience {
+            return Ok(Err(owner));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-}
-
-/// Whether the process whose changes these are may still be there, and is not about to end. A journal without one is
-/// about to have one, or none any more.
-fn owner_stays(file: &File, root: &Path) -> bool {
-    owner(file).is_some_and(|life| matches!(life.state(root), State::Lives | State::Unknown))
 }
 
 fn lines(mut file: &File) -> Vec<Line> {

@@ -38,9 +38,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::Duration;
 
-use super::{Attached, Drained, Options, ProbeError, Session, Traced, errno::Doing as _};
 use profiler_kernel::target::Target;
 use profiler_recording::Backend;
+
+use super::{Attached, Drained, Options, ProbeError, Session, Traced, errno::Doing as _};
 
 pub(super) use journal::{patiently, recover};
 pub(super) use tracefs::PLACES;
@@ -74,7 +75,7 @@ pub(super) fn try_tracer() -> Result<(), ProbeError> {
 }
 
 /// Handlers traced by function_graph. Dropping it puts tracefs back as it was: when its buffers are closed, the fields are.
-pub struct FtraceSession {
+pub(super) struct FtraceSession {
     targets: Vec<Target>,
     /// A thread empties the buffers as long as this is there.
     stream: Arc<Mutex<Stream>>,
@@ -101,13 +102,16 @@ impl FtraceSession {
         let (mut traced, mut places, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         let found = filter::places(&top, targets)?;
         for (number, (target, place)) in targets.iter().zip(found).enumerate() {
-            let handler = target.name.clone();
             match place {
                 Ok(place) => {
                     traced.push(target.clone());
                     places.push(place);
                 }
-                Err(why) => refused.push((number, ProbeError::Untraceable { handler, why })),
+                Err(why) => {
+                    let (handler, reason) = (target.name.clone(), why.to_owned());
+                    let text = format!("handler {handler} cannot be traced: {why}");
+                    refused.push((number, ProbeError::Handler { handler, text, reason }));
+                }
             }
         }
         if traced.is_empty() {

@@ -1,7 +1,8 @@
 //! Events of one page of the ring buffer. Whatever the bytes are, it does not panic.
 
-use super::format::Layout;
 use profiler_base::bytes::array;
+
+use super::format::Layout;
 
 /// The bits of the length below flags, which say what the kernel's counters say, too.
 const COMMIT: u64 = (1 << 27) - 1;

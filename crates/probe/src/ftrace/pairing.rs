@@ -9,12 +9,13 @@ use std::fs;
 
 use foldhash::fast::FixedState;
 
+use profiler_base::stats::Durations;
+
 use super::filter::CALL_SITE;
 use super::page::{Event, Exit};
 use super::stream::{Look, Sink};
 use super::waiting::{IDLE, Seen, Waiting};
 use crate::{Books, Drained, Precision};
-use profiler_base::stats::Durations;
 
 /// What was counted of one handler.
 pub(super) struct Tally {

@@ -2,16 +2,17 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
-use super::journal::Journal;
+use profiler_base::limits;
+use profiler_kernel::host::{self, read_fact};
+use profiler_kernel::target::Target;
+
+use super::journal::{Journal, PATIENCE, patiently};
 use super::tracefs::{CURRENT, Folder, TRACER, stat};
 use super::{filter, users};
 use crate::life::Life;
 use crate::{OTHER_FILES, Options, ProbeError, errno::Doing as _};
-use profiler_base::limits;
-use profiler_base::text::numbers;
-use profiler_kernel::host::read_fact;
-use profiler_kernel::target::Target;
 
 /// All buffers together take at most this fraction of the machine's memory: 1 / 32.
 const MEMORY_SHARE: u64 = 32;
@@ -59,7 +60,7 @@ pub(super) struct Tracing {
     /// Where the tracer runs.
     pub(super) place: Folder,
     /// The CPUs that have a buffer, and whether they run.
-    pub(super) cpus: Vec<(usize, bool)>,
+    pub(super) cpus: Vec<(u32, bool)>,
     /// Bytes of all buffers.
     pub(super) buffer_bytes: u64,
     /// Events and calls are timed by the same clock.
@@ -113,7 +114,7 @@ impl Tracing {
         let coherent = clock(&mut journal, &place)?;
         let buffer_bytes = buffer(&mut journal, &place, &cpus, options.trace_buffer_kib)?;
         set_if_there(&mut journal, &place, "tracing_on", "1")?;
-        let online = online();
+        let online = host::cpus("online").unwrap_or_default();
         let cpus = cpus.into_iter().map(|cpu| (cpu, online.contains(&cpu))).collect();
         Ok(Self { journal, place, cpus, buffer_bytes, coherent })
     }
@@ -150,7 +151,9 @@ fn instance(journal: &mut Journal, top: &Folder) -> Result<Option<Folder>, Probe
     {
         return Ok(Some(place));
     }
-    journal.undo()?;
+    // Its line stays in the journal, and says of nothing that it has to go.
+    let removed = patiently(Instant::now() + PATIENCE, &|| fs::remove_dir(&place.0));
+    removed.doing(&format!("removing {}", place.0.display()))?;
     Ok(None)
 }
 
@@ -199,14 +202,15 @@ fn check_alone(top: &Folder) -> Result<(), ProbeError> {
 fn check_free(top: &Folder) -> Result<(), ProbeError> {
     SHARED.iter().try_for_each(|(file, default)| expect(top, file, default))?;
     let mask = top.read_if_there("tracing_cpumask")?.unwrap_or_default();
-    if !mask.is_empty() && !online().into_iter().all(|cpu| covers(&mask, cpu)) {
+    let online = host::cpus("online").unwrap_or_default();
+    if !mask.is_empty() && !online.into_iter().all(|cpu| covers(&mask, cpu)) {
         let file = top.path("tracing_cpumask");
         let remedy = format!("write a mask of all CPUs to {}", file.display());
         return Err(is_set(&file, &mask, &remedy));
     }
     for cpu in cpus(top)? {
         let stats = top.read(&format!("per_cpu/cpu{cpu}/stats"))?;
-        if stat(&stats, "entries").is_some_and(|entries| entries > 0) {
+        if stat(&stats, "entries").is_some_and(|entries: u64| entries > 0) {
             let trace = top.path("trace");
             let remedy =
                 format!("save what is needed of it, then empty it: echo > {}", trace.display());
@@ -238,20 +242,15 @@ fn in_use(what: &str, remedy: &str) -> ProbeError {
     ))
 }
 
-fn online() -> Vec<usize> {
-    let list = read_fact(Path::new("/sys/devices/system/cpu/online")).unwrap_or_default();
-    numbers(&list).into_iter().map(|cpu| cpu as usize).collect()
-}
-
 /// Whether a mask of hexadecimal words, the highest first, has a CPU.
-fn covers(mask: &str, cpu: usize) -> bool {
+fn covers(mask: &str, cpu: u32) -> bool {
     let digits = mask.chars().rev().filter_map(|digit| digit.to_digit(16));
-    digits.skip(cpu / 4).take(1).any(|digit| digit >> (cpu % 4) & 1 == 1)
+    digits.skip(cpu as usize / 4).take(1).any(|digit| digit >> (cpu % 4) & 1 == 1)
 }
 
-fn cpus(place: &Folder) -> Result<Vec<usize>, ProbeError> {
+fn cpus(place: &Folder) -> Result<Vec<u32>, ProbeError> {
     let entries = fs::read_dir(place.path("per_cpu")).doing(&place.doing("reading", "per_cpu"))?;
-    let mut cpus: Vec<usize> = entries
+    let mut cpus: Vec<u32> = entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok())
         .collect();
@@ -279,12 +278,7 @@ fn clock(journal: &mut Journal, place: &Folder) -> Result<bool, ProbeError> {
         .is_some_and(|source| COHERENT.contains(&source.as_str()));
     let clocks = place.read(FILE)?;
     let was = clocks.split(['[', ']']).nth(1).unwrap_or("local").to_owned();
-    let has_mono = clocks.split([' ', '[', ']']).any(|clock| clock == "mono");
-    let wanted = match coherent {
-        true => "local",
-        false if has_mono => "mono",
-        false => "global",
-    };
+    let wanted = if coherent { "local" } else { "mono" };
     if was != wanted {
         journal.set(place.path(FILE), &was, wanted)?;
     }
@@ -295,13 +289,13 @@ fn clock(journal: &mut Journal, place: &Folder) -> Result<bool, ProbeError> {
 fn buffer(
     journal: &mut Journal,
     place: &Folder,
-    cpus: &[usize],
+    cpus: &[u32],
     asked: Option<u64>,
 ) -> Result<u64, ProbeError> {
     const FILE: &str = "buffer_size_kb";
     let wanted = asked.unwrap_or_else(|| {
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let total = stat(&meminfo, "MemTotal").unwrap_or(0);
+        let total: u64 = stat(&meminfo, "MemTotal").unwrap_or(0);
         (total / MEMORY_SHARE / cpus.len().max(1) as u64).clamp(BUFFER_LEAST_KIB, BUFFER_KIB)
     });
     // `X` is of CPUs whose buffers differ in size.

@@ -296,7 +296,7 @@ fn a_description_that_lacks_something_says_what() {
     assert!(text.contains("ftrace/funcgraph_entry/format") && text.contains("`func`"), "{text}");
     assert!(without("funcgraph_exit", "ID:").contains("an ID"));
     assert!(without("header_page", " data;").contains("events/header_page"));
-    assert!(without("funcgraph_exit", "offset:8;").contains("without"));
+    assert!(without("funcgraph_exit", "offset:8;").contains("`func`"));
 }
 
 const F: u64 = 0x1000;

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use crate::{ProbeError, errno::Doing as _};
 
@@ -93,7 +94,7 @@ pub(super) fn write(path: &Path, value: &str) -> io::Result<()> {
 }
 
 /// The counter `name` in lines of `name: value`.
-pub(super) fn stat(text: &str, name: &str) -> Option<u64> {
+pub(super) fn stat<T: FromStr>(text: &str, name: &str) -> Option<T> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     value.split_whitespace().next()?.parse().ok()
 }

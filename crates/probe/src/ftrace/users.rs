@@ -3,10 +3,11 @@
 use std::cell::LazyCell;
 use std::fs;
 
+use profiler_kernel::target::Target;
+
 use super::filter::{CALL_SITE, name, name_of};
 use super::tracefs::Folder;
 use crate::ProbeError;
-use profiler_kernel::target::Target;
 
 /// Functions that have users now, and how many.
 const ENABLED: &str = "enabled_functions";

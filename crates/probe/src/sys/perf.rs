@@ -10,8 +10,9 @@ use aya_obj::generated::{
     perf_type_id,
 };
 
+use profiler_kernel::host;
+
 use super::zeroed;
-use profiler_base::text::numbers;
 
 /// Runs a program at every hit of a trace event, on all CPUs, until the returned event is closed.
 ///
@@ -25,8 +26,10 @@ pub(crate) fn attach(event_id: u64, program: BorrowedFd<'_>) -> io::Result<Owned
     attributes.__bindgen_anon_1.sample_period = 1;
     // Every process, on the first CPU that runs: programs of a trace event run on all of them, wherever the
     // event was opened.
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let (pid, cpu, group) = (-1, first_cpu(&online), -1);
+    // Without a list CPU 0, which can hardly ever be taken offline.
+    let online = host::cpus("online").unwrap_or_default();
+    let cpu = online.first().map_or(0, |first| first.cast_signed());
+    let (pid, group) = (-1, -1);
     // SAFETY: the struct is live and of the size that it names; the rest are integers.
     let fd = unsafe {
         libc::syscall(
@@ -52,21 +55,4 @@ pub(crate) fn attach(event_id: u64, program: BorrowedFd<'_>) -> io::Result<Owned
         }
     }
     Ok(event)
-}
-
-/// The first CPU of a list such as `1-3,5`; 0, which can hardly ever be taken offline, if there is no list.
-fn first_cpu(list: &str) -> i32 {
-    numbers(list).first().map_or(0, |first| first.cast_signed())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::first_cpu;
-
-    #[test]
-    fn an_event_is_opened_on_a_cpu_that_is_online() {
-        for (list, cpu) in [("0-3\n", 0), ("1-3\n", 1), ("2,4-5\n", 2), ("17\n", 17), ("", 0)] {
-            assert_eq!(first_cpu(list), cpu, "{list:?}");
-        }
-    }
 }
