@@ -27,12 +27,13 @@ pub(super) fn handlers(runs: &[Recording], style: Style) -> Table {
     Table::figures(head, rows)
 }
 
-/// The books over all runs, of handlers whose sums fit.
+/// The books over all runs.
 pub(super) fn books(runs: &[Recording]) -> Table {
     let sums = subjects(runs).into_iter().filter_map(|Subject { name, runs }| {
-        let mut each = runs.iter().map(|(_, of)| of);
-        let way = each.clone().next()?.way();
-        Some((name, way, each.try_fold(Losses::default(), |sum, of| sum.checked_add(&of.losses))?))
+        let way = runs.first()?.1.way();
+        let mut sum = Losses::default();
+        runs.iter().for_each(|(_, of)| sum += of.losses);
+        Some((name, way, sum))
     });
     let sums: Vec<(String, String, Losses)> = sums.collect();
     let further = Losses::rare_names(sums.iter().map(|(.., losses)| losses));

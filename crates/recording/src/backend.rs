@@ -123,8 +123,3 @@ fn no_such_backend(_: &str) -> String {
     let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
     format!("there is no such backend: {}", names.join(", "))
 }
-
-/// How a handler was measured: by a backend, or exactly.
-pub(crate) fn way(backend: Option<Backend>) -> String {
-    backend.map_or(Meter::Exact.to_string(), |backend| backend.to_string())
-}

@@ -28,13 +28,12 @@ use std::collections::HashSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use backend::way;
 pub use backend::{Backend, Clock, Meter};
 pub use call_tree::CallTree;
 pub use distribution::{Bucket, Distribution, HistogramLayout};
 pub use merge::Merge;
 pub use read::MAX_FILE_BYTES;
-pub use series::{SERIES_SCHEMA, SERIES_VERSION, Series};
+pub use series::{SERIES_SCHEMA, Series};
 pub use source::Source;
 pub use tool::Tool;
 
@@ -50,7 +49,7 @@ const TIMESTAMP: &str = r"^-?\d{4,6}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?Z$
 
 /// What the field `schema` of every recording says.
 pub const SCHEMA: &str = "profiler/recording";
-/// Newest version of the format that this program reads, and the one that it writes.
+/// Newest version of the formats that this program reads, and the one that it writes.
 pub const VERSION: u32 = 1;
 
 /// One run: what was measured, how, and on what machine.
@@ -284,9 +283,9 @@ impl HandlerRecording {
         }
     }
 
-    /// How it was measured, in a word.
+    /// How it was measured, in a word: by a backend, or exactly.
     pub fn way(&self) -> String {
-        way(self.backend)
+        self.backend.map_or(Meter::Exact.to_string(), |backend| backend.to_string())
     }
 
     /// Whether nothing at all was seen of it: no call, and none that was lost.

@@ -7,11 +7,12 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::loads::{LoadRun, LoadStatus, TestRuns, mix_changes, tests_in_words};
-use super::{HistogramLayout, Meter, Recording, Source};
 use profiler_base::stop::StopReason;
 use profiler_base::terminal::clean;
 use profiler_kernel::module::{ModuleFacts, changed_default, names_given};
+
+use super::loads::{LoadRun, LoadStatus, TestRuns, mix_changes, tests_in_words};
+use super::{HistogramLayout, Meter, Recording, Source};
 
 /// How far two windows of the same length may be apart: timers are late, more so on a busy machine.
 const WINDOW_TOLERANCE: f64 = 0.05;
@@ -84,12 +85,13 @@ pub enum Use {
 impl Use {
     /// What has to be alike for this.
     pub fn demands(self) -> impl Iterator<Item = What> {
-        What::ALL.iter().copied().filter(move |what| match self {
-            // The module's build is what they are compared for.
-            Self::Comparison => *what != What::ModuleBuild,
-            // Which operations fail may be a matter of chance.
-            Self::Repetition => *what != What::Errors,
-            Self::Merge => !matches!(what, What::Window | What::Errors),
+        What::ALL.iter().copied().filter(move |what| match (self, what) {
+            // Which run has them may be a matter of chance: see `failing_otherwise`.
+            (_, What::Errors) => false,
+            // It is what they are compared for.
+            (Self::Comparison, What::ModuleBuild) => false,
+            (Self::Merge, What::Window) => false,
+            _ => true,
         })
     }
 }
@@ -127,7 +129,7 @@ impl What {
             // They run side by side: their order means nothing.
             Self::Load => differ_in(|of| sorted(of.loads.iter().map(|it| &it.spec), "; ")),
             Self::Tests => tests(first, second),
-            Self::Errors => errors([&[first], &[second]]),
+            Self::Errors => None,
             Self::Precision => differ_in(precision),
             Self::Window => windows(first, second),
             Self::Tool => differ_in(tool),
@@ -192,12 +194,10 @@ fn sorted(all: impl Iterator<Item = impl fmt::Display>, separator: &str) -> Stri
 
 /// A fact of the machine. Of merged recordings all that there are, because two sums of `various` machines need not be alike.
 fn each(fact: &Option<String>, sources: &[Source], of: fn(&Source) -> &Option<String>) -> String {
-    let mut all: Vec<&str> = sources.iter().filter_map(|source| of(source).as_deref()).collect();
-    all.sort_unstable();
-    all.dedup();
-    match all.as_slice() {
-        [] | [_] => known(fact).to_owned(),
-        several => several.join(" and "),
+    let all: BTreeSet<&str> = sources.iter().filter_map(|source| of(source).as_deref()).collect();
+    match all.len() {
+        ..2 => known(fact).to_owned(),
+        _ => Vec::from_iter(all).join(" and "),
     }
 }
 
@@ -237,9 +237,43 @@ pub fn differences(first: &Recording, second: &Recording, purpose: Use) -> Vec<D
         .collect()
 }
 
-/// In how many operations failed, or of which errors, over all runs of two sides.
-pub fn failing_otherwise(first: &[&Recording], second: &[&Recording]) -> Option<Difference> {
-    errors([first, second]).map(|[first, second]| Difference { what: What::Errors, first, second })
+/// Operations that failed in another share, or otherwise, over all runs of two sides.
+pub fn failing_otherwise(sides: [&[&Recording]; 2]) -> Option<Difference> {
+    // Counted runs repeat; others depend on what else the machine does.
+    let (share, few): (f64, f64) = match sides[0].first()?.meter {
+        Meter::Exact => (0.001, 1.0),
+        Meter::Probes => (0.01, 10.0),
+    };
+    let sides = sides.map(|runs| runs.iter().map(|run| run.loads_in_order()).collect::<Vec<_>>());
+    let mut pairs = Vec::new();
+    for (index, load) in sides[0].first()?.iter().enumerate() {
+        let loads = sides.each_ref().map(|runs| runs.iter().filter_map(move |run| run.get(index)));
+        let all = loads.clone().map(|runs| made(runs, None));
+        let kinds = loads.clone().into_iter().flatten().flat_map(|load| &load.outcome.errors);
+        for kind in kinds.map(|it| &*it.kind).collect::<BTreeSet<&str>>() {
+            let counts = loads.clone().map(|runs| made(runs, Some(kind)));
+            let shares = [0, 1].map(|side| counts[side] as f64 / all[side].max(1) as f64);
+            let few = few / all[0].min(all[1]).max(1) as f64;
+            // Both are quotients: allow for rounding.
+            if (shares[0] - shares[1]).abs() > share.max(few) * (1.0 + 1e-9) {
+                pairs.push([0, 1].map(|side| {
+                    let [count, all] = [counts[side], all[side]];
+                    format!("{count} of {all} operations fail with {kind} ({})", load.spec)
+                }));
+            }
+        }
+    }
+    joined(&pairs, ", ").map(|[first, second]| Difference { what: What::Errors, first, second })
+}
+
+/// How many operations were made, or failed with errors of a kind.
+fn made<'a>(runs: impl Iterator<Item = &'a &'a LoadRun>, kind: Option<&str>) -> u64 {
+    let counts = runs.flat_map(|LoadRun { outcome, .. }| {
+        let failed = outcome.errors.iter().filter(|it| kind.is_none_or(|kind| it.kind == kind));
+        let succeeded = outcome.operations.filter(|_| kind.is_none());
+        failed.map(|errors| errors.count).chain(succeeded)
+    });
+    counts.fold(0, u64::saturating_add)
 }
 
 /// Parameters that builds were given unlike, or programs that ran beside them: what differs by default is a difference of the builds.
@@ -366,46 +400,6 @@ fn backends(first: &Recording, second: &Recording) -> Option<[String; 2]> {
     joined(&pairs, ", ")
 }
 
-/// Operations that failed in another share, or otherwise, over all runs of two sides.
-fn errors(sides: [&[&Recording]; 2]) -> Option<[String; 2]> {
-    let mut pairs = Vec::new();
-    // Counted runs repeat; others depend on what else the machine does.
-    let (share, few): (f64, f64) = match sides[0].first()?.meter {
-        Meter::Exact => (0.001, 1.0),
-        Meter::Probes => (0.01, 10.0),
-    };
-    let sides = sides.map(|runs| runs.iter().map(|run| run.loads_in_order()).collect::<Vec<_>>());
-    for (index, load) in sides[0].first()?.iter().enumerate() {
-        let loads =
-            sides.each_ref().map(|runs| runs.iter().filter_map(move |loads| loads.get(index)));
-        let sum = |of: &dyn Fn(&LoadRun) -> u64| {
-            loads.clone().map(|runs| runs.fold(0, |sum: u64, load| sum.saturating_add(of(load))))
-        };
-        let all =
-            sum(&|load| failures(load, None).saturating_add(load.outcome.operations.unwrap_or(0)));
-        let kinds = loads.clone().into_iter().flatten().flat_map(|load| &load.outcome.errors);
-        for kind in kinds.map(|it| &*it.kind).collect::<BTreeSet<&str>>() {
-            let counts = sum(&|load| failures(load, Some(kind)));
-            let shares = [0, 1].map(|side| counts[side] as f64 / all[side].max(1) as f64);
-            let few = few / all[0].min(all[1]).max(1) as f64;
-            // Both are quotients: allow for rounding.
-            if (shares[0] - shares[1]).abs() > share.max(few) * (1.0 + 1e-9) {
-                pairs.push([0, 1].map(|side| {
-                    let [count, all] = [counts[side], all[side]];
-                    format!("{count} of {all} operations fail with {kind} ({})", load.spec)
-                }));
-            }
-        }
-    }
-    joined(&pairs, ", ")
-}
-
-/// How many operations failed, in all or with errors of a kind.
-fn failures(load: &LoadRun, kind: Option<&str>) -> u64 {
-    let errors = load.outcome.errors.iter().filter(|it| kind.is_none_or(|kind| it.kind == kind));
-    errors.fold(0, |sum, errors| sum.saturating_add(errors.count))
-}
-
 /// Tests of LTP that ended otherwise, or that ran in another share of the runs.
 fn tests(first: &Recording, second: &Recording) -> Option<[String; 2]> {
     let sides = [first, second].map(|recording| -> Vec<TestRuns> {
@@ -479,7 +473,8 @@ mod tests {
         assert!(!asks(Use::Merge, What::Window) && asks(Use::Repetition, What::Window));
         for &what in What::ALL {
             assert_eq!(asks(Use::Repetition, what), what != What::Errors);
-            assert_eq!(asks(Use::Comparison, what), what != What::ModuleBuild, "{what}");
+            let of_run = !matches!(what, What::ModuleBuild | What::Errors);
+            assert_eq!(asks(Use::Comparison, what), of_run, "{what}");
         }
     }
 }

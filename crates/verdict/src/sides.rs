@@ -273,20 +273,18 @@ fn add_unlike(found: &mut Unlike, Part { base, candidate, .. }: &Part<'_>, allow
     for side in [base, candidate] {
         pairs.extend(side.iter().skip(1).map(|other| (side[0], *other, Use::Repetition)));
     }
-    let mut failing_alike = true;
     for (first, other, purpose) in pairs {
         for difference in differences(&first.recording, &other.recording, purpose) {
             if !allowed.contains(&difference.what) {
-                failing_alike &= difference.what != What::Errors;
                 found.entry(of(&first.name, difference)).or_default().push(other.name.clone());
             }
         }
     }
-    // Which run has them may be a matter of chance.
-    if let (Some(first), true) = (base.first(), failing_alike && !allowed.contains(&What::Errors))
-        && let Some(difference) = failing_otherwise(&recordings(base), &recordings(candidate))
+    if let Some(difference) = failing_otherwise([&recordings(base), &recordings(candidate)])
+        && !allowed.contains(&What::Errors)
     {
-        let others = found.entry(of(&format!("all runs from {} on", first.name), difference));
+        let first = base.first().map_or("", |run| &run.name);
+        let others = found.entry(of(&format!("all runs from {first} on"), difference));
         others.or_default().extend(candidate.iter().map(|run| run.name.clone()));
     }
 }
