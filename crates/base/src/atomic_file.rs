@@ -1,7 +1,7 @@
 //! Atomic file replacement: write, sync, rename. Outputs are opened before anything is measured, which shows
 //! that they can be written.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -105,9 +105,8 @@ fn unwritable(path: &Path, error: &io::Error, remedy: &str) -> Failure {
 
 /// A file in `folder` that is to take the place of another there; the umask applies to `mode`.
 pub fn temporary(folder: &Path, mode: u32) -> io::Result<NamedTempFile> {
-    tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).make_in(folder, |name| {
-        OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(name)
-    })
+    let mode = Permissions::from_mode(mode);
+    tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).permissions(mode).tempfile_in(folder)
 }
 
 /// Removes temporary files that a killed program left in `folder`, which nobody else writes to.
@@ -122,25 +121,6 @@ pub fn remove_stale(folder: &Path) {
             let _ = fs::remove_file(entry.path());
         }
     }
-}
-
-/// Saves `bytes`, which could not be written where they should be, in the folder for temporary files;
-/// gives the new file. For what took long to measure.
-///
-/// # Errors
-/// If they cannot be written there either.
-pub fn rescue(bytes: &[u8]) -> Result<PathBuf, Failure> {
-    let folder = std::env::temp_dir();
-    rescue_in(&folder, bytes)
-        .map_err(|error| unwritable(&folder, &error, "free some space there, too"))
-}
-
-fn rescue_in(folder: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
-    let mut builder = tempfile::Builder::new();
-    let mut file = builder.prefix("profiler-rescued-").suffix(".json").tempfile_in(folder)?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    Ok(file.keep()?.1)
 }
 
 fn open_sink(path: &Path) -> io::Result<Sink> {

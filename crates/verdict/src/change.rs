@@ -1,10 +1,13 @@
 //! Changes of figures.
 
+use std::collections::HashSet;
+
+use profiler_base::stats::{self, Block, Change};
+use profiler_recording::loads::{BuiltinKind, LoadOutcome, LoadSpec, LoadStatus};
+use profiler_recording::{DriverCost, Meter, Percentile};
+
 use super::placement::{Figures, Pair, pairs, placed, placed_tail};
 use super::{Calls, ChangeRecord, Observed, Part, Run, Statistic};
-use profiler_base::stats::{self, Block, Bounds, Change};
-use profiler_recording::loads::{BuiltinKind, LoadOutcome, LoadSpec, LoadStatus};
-use profiler_recording::{DriverCost, HandlerRecording, Meter, Percentile};
 
 /// Confidence of each bound.
 pub const CONFIDENCE: f64 = 0.95;
@@ -25,24 +28,14 @@ pub fn load_of(handler: &str) -> Option<&str> {
 /// All figures of all handlers, in the order of the baseline's; handlers that only the candidate has
 /// come last, and after them what the driver costs an operation.
 pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
-    let (mut handlers, mut loads) = (Vec::new(), Vec::new());
-    for recording in part.runs().map(|run| &run.recording) {
-        for handler in &recording.handlers {
-            let key = (handler.module.as_deref(), handler.name.as_str());
-            if !handlers.contains(&key) {
-                handlers.push(key);
-            }
-        }
-        for cost in &recording.driver_costs {
-            if !loads.contains(&cost.load) {
-                loads.push(cost.load);
-            }
-        }
-    }
-    let of_handlers = handlers.iter().flat_map(|(module, name)| {
-        Statistic::ALL.map(|statistic| record(part, *module, name, statistic))
+    let (mut seen, mut seen_loads) = (HashSet::new(), HashSet::new());
+    let handlers = part.runs().flat_map(|run| &run.recording.handlers);
+    let handlers = handlers.map(|it| (it.module.as_deref(), &*it.name));
+    let of_handlers = handlers.filter(|key| seen.insert(*key)).flat_map(|(module, name)| {
+        Statistic::ALL.map(|statistic| record(part, module, name, statistic))
     });
-    let of_operations = loads.into_iter().flat_map(|load| {
+    let loads = part.runs().flat_map(|run| &run.recording.driver_costs).map(|cost| cost.load);
+    let of_operations = loads.filter(|load| seen_loads.insert(*load)).flat_map(|load| {
         OF_OPERATIONS.into_iter().filter_map(move |statistic| operation(part, load, statistic))
     });
     let all = of_handlers.chain(of_operations).chain(of_loads(part));
@@ -123,16 +116,10 @@ fn service_time(outcome: &LoadOutcome, statistic: Statistic) -> Option<(Observed
     Some((observed, times.count))
 }
 
-/// The share of a handler's calls that was lost.
-fn lost_share(handler: &HandlerRecording) -> f64 {
-    let lost = handler.losses.unmeasured() as f64;
-    if lost > 0.0 { lost / (lost + handler.count as f64) } else { 0.0 }
-}
-
 fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statistic) -> ChangeRecord {
     let [base_lost, candidate_lost_share] = [&part.base, &part.candidate].map(|runs| {
         let handlers = runs.iter().filter_map(|run| run.handler(module, name));
-        handlers.map(lost_share).fold(0.0, f64::max)
+        handlers.map(|handler| handler.losses.share(handler.count)).fold(0.0, f64::max)
     });
     let lost_share = base_lost.max(candidate_lost_share);
     let record = compared(part, name, statistic, None, &|run| {
@@ -250,7 +237,8 @@ fn compared(
     let [base_calls, candidate_calls] =
         sides.map(|runs| Calls::of(runs.iter().map(|run| Some((*run)?.0))));
     let resolutions = figures.iter().flatten().flatten().map(|observed| observed.resolution);
-    let known: Vec<f64> = base_runs.iter().flatten().copied().collect();
+    let [known, of_candidate] = [&base_runs, &candidate_runs]
+        .map(|runs| runs.iter().flatten().copied().collect::<Vec<f64>>());
     let differs = match part.meter() {
         Meter::Exact => as_tail.or_else(|| placed(&pairs(&part.design, &figures))),
         Meter::Probes => Some(sampled(&part.design.blocks(&base_runs, &candidate_runs))),
@@ -262,8 +250,8 @@ fn compared(
         statistic,
         unit: statistic.unit(part.meter()).to_owned(),
         placements: (part.meter() == Meter::Exact).then(|| part.design.placements()),
-        base: differs.base.or_else(|| alone(part, &base_runs)),
-        candidate: differs.candidate.or_else(|| alone(part, &candidate_runs)),
+        base: differs.base.or_else(|| Some(alone(part.meter(), &known)?.0)),
+        candidate: differs.candidate.or_else(|| Some(alone(part.meter(), &of_candidate)?.0)),
         resolution: resolutions.fold(0.0, f64::max),
         base_spread: stats::spread(&known),
         base_runs,
@@ -274,33 +262,30 @@ fn compared(
     }
 }
 
-/// The value of a side without the other.
-fn alone(part: &Part<'_>, runs: &[Option<f64>]) -> Option<f64> {
-    let known: Vec<f64> = runs.iter().flatten().copied().collect();
-    match part.meter() {
-        Meter::Exact => stats::median(&known),
-        Meter::Probes => stats::level(&known, CONFIDENCE).map(|(mean, _)| mean),
-    }
+/// The value of a side without the other, and its bounds: counted, and of one run, the value itself.
+pub(super) fn alone(meter: Meter, values: &[f64]) -> Option<(f64, [f64; 2])> {
+    let (value, bounds) = match meter {
+        Meter::Exact => (stats::median(values)?, None),
+        Meter::Probes => stats::level(values, CONFIDENCE)?,
+    };
+    Some((value, bounds.unwrap_or([value; 2])))
 }
 
 /// How samples differ, in a record that says nothing else.
 fn sampled(blocks: &[Block]) -> ChangeRecord {
     let change = stats::change(blocks, CONFIDENCE);
     let change = change.as_ref();
+    let relative = change.and_then(|change| change.relative);
     let test = stats::rank_test(blocks);
     ChangeRecord {
         base: change.map(|change| change.base),
         candidate: change.map(|change| change.candidate),
         change: change.map(Change::absolute),
-        change_bounds: scaled(change.and_then(|change| change.difference), 1.0),
+        change_bounds: change.and_then(|change| change.difference),
         percent: change.and_then(Change::share).map(|share| share * 100.0),
-        percent_bounds: scaled(change.and_then(|change| change.relative), 100.0),
+        percent_bounds: relative.map(|ends| ends.map(|share| share * 100.0)),
         p_slower: test.map(|test| test.slower),
         p_faster: test.map(|test| test.faster),
         ..ChangeRecord::default()
     }
-}
-
-fn scaled(bounds: Option<Bounds>, scale: f64) -> Option<[f64; 2]> {
-    bounds.map(|bounds| [bounds.lower * scale, bounds.upper * scale])
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::{Amount, Budget, Statistic, parse_share};
 use profiler_base::error::Failure;
-use profiler_base::toml_file::{self, BadToml};
+use profiler_base::toml_file;
 use profiler_recording::{Clock, Meter};
 
 /// Limit of a figure.
@@ -157,14 +157,14 @@ impl Rule {
     /// # Errors
     /// If it cannot be read or has a mistake, such as an unknown key; the error has line and column.
     pub fn read(path: &Path) -> Result<Self, Failure> {
-        Ok(Self::parse(&toml_file::read(path)?, path)?)
+        Self::parse(&toml_file::read(path)?, path)
     }
 
     /// Reads a rule from the text of a file; `path` is for messages.
     ///
     /// # Errors
     /// As [`Rule::read`].
-    pub fn parse(text: &str, path: &Path) -> Result<Self, BadToml> {
+    pub fn parse(text: &str, path: &Path) -> Result<Self, Failure> {
         toml_file::parse(text, &path.display().to_string(), Ok)
     }
 
