@@ -84,6 +84,7 @@ impl Meter {
     Deserialize,
     JsonSchema,
     strum::VariantArray,
+    strum::VariantNames,
     strum::IntoStaticStr,
     strum::Display,
     strum::EnumString,
@@ -120,6 +121,6 @@ impl Backend {
 }
 
 fn no_such_backend(_: &str) -> String {
-    let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
-    format!("there is no such backend: {}", names.join(", "))
+    let names = <Backend as strum::VariantNames>::VARIANTS.join(", ");
+    format!("there is no such backend: {names}")
 }

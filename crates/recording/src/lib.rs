@@ -25,6 +25,7 @@ pub mod warning;
 
 use std::collections::HashSet;
 
+use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -290,8 +291,7 @@ impl HandlerRecording {
 
     /// Whether nothing at all was seen of it: no call, and none that was lost.
     pub fn is_idle(&self) -> bool {
-        let Losses { carried_in, entries, exits, missed, overrun, .. } = self.losses;
-        [self.count, carried_in, entries, exits, missed, overrun] == [0; 6]
+        self.count == 0 && self.losses.is_idle()
     }
 
     /// Exact average in nanoseconds; `None` without a call.
@@ -361,9 +361,7 @@ impl Recording {
 
     /// Its loads in an order of their own: they run side by side, so that how they were given means nothing.
     pub fn loads_in_order(&self) -> Vec<&LoadRun> {
-        let mut loads: Vec<&LoadRun> = self.loads.iter().collect();
-        loads.sort_by_cached_key(|load| load.spec.to_string());
-        loads
+        self.loads.iter().sorted_by_cached_key(|load| load.spec.to_string()).collect()
     }
 
     /// Calls in the histograms of all handlers.
@@ -398,8 +396,6 @@ impl Recording {
 
     /// The backends in use, in the order of the handlers, each once.
     pub fn backends(&self) -> Vec<Backend> {
-        let mut seen = HashSet::new();
-        let backends = self.handlers.iter().filter_map(|handler| handler.backend);
-        backends.filter(|backend| seen.insert(*backend)).collect()
+        self.handlers.iter().filter_map(|handler| handler.backend).unique().collect()
     }
 }

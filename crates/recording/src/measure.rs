@@ -1,8 +1,8 @@
 //! What a probe session hands over: one histogram and one account of losses a handler.
 
-use std::collections::HashSet;
 use std::ops::AddAssign;
 
+use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +76,12 @@ impl Losses {
             .fold(skipped, u64::saturating_add)
     }
 
+    /// Whether nothing was seen of the handler: no call, and none that was lost.
+    pub fn is_idle(&self) -> bool {
+        let Self { carried_in, entries, exits, missed, overrun, .. } = *self;
+        [carried_in, entries, exits, missed, overrun] == [0; 5]
+    }
+
     /// Losses that most runs have none of, with their names: those that there are.
     pub(crate) fn rare(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         let all = [("doubtful", self.doubtful), ("backwards", self.backwards)];
@@ -84,8 +90,7 @@ impl Losses {
 
     /// Names of the [rare](Self::rare) losses that one of `all` has: a table has columns for these alone.
     pub fn rare_names<'a>(all: impl Iterator<Item = &'a Self>) -> Vec<&'static str> {
-        let mut seen = HashSet::new();
-        all.flat_map(Self::rare).map(|(name, _)| name).filter(|name| seen.insert(*name)).collect()
+        all.flat_map(Self::rare).map(|(name, _)| name).unique().collect()
     }
 
     /// The count of one of [`rare_names`](Self::rare_names).

@@ -7,6 +7,7 @@
 mod facts;
 mod loads;
 
+use itertools::Itertools as _;
 use sha2::{Digest as _, Sha256};
 
 use profiler_base::error::{Failure, bail, exit};
@@ -21,8 +22,8 @@ fn remedy(differences: &[Difference]) -> String {
     if let Some(never) = differences.iter().find(|difference| NEVER.contains(&difference.what)) {
         return format!(" (recordings of different {} never add up)", never.what);
     }
-    let whats: Vec<&str> = differences.iter().map(|difference| difference.what.name()).collect();
-    format!(", or, if the difference does not matter, add --allow-different {}", whats.join(","))
+    let whats = differences.iter().map(|difference| difference.what).format(",");
+    format!(", or, if the difference does not matter, add --allow-different {whats}")
 }
 
 /// A sum under way.
@@ -52,10 +53,10 @@ impl<'a> Merge<'a> {
         let mut found = differences(sum, &recording, Use::Merge);
         found.retain(|it| NEVER.contains(&it.what) || !self.allowed.contains(&it.what));
         if !found.is_empty() {
-            let listed = found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ");
             bail!(
                 NOT_COMPARABLE,
-                "{first} and {name} cannot be merged:\n  {listed}\nmeasure both alike{}",
+                "{first} and {name} cannot be merged:\n  {}\nmeasure both alike{}",
+                found.iter().format("\n  "),
                 remedy(&found)
             );
         }

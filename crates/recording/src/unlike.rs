@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -106,7 +107,7 @@ impl What {
     }
 
     /// Both values in words where they differ.
-    fn difference(self, first: &Recording, second: &Recording) -> Option<[String; 2]> {
+    fn difference(self, first: &Recording, second: &Recording, of: Use) -> Option<[String; 2]> {
         let differ_in = |words: fn(&Recording) -> String| differ(words(first), words(second));
         match self {
             Self::Clock => differ_in(clock),
@@ -117,15 +118,16 @@ impl What {
                 differ(machine(first) + &of_first, machine(second) + &of_second)
             }
             Self::Mitigations => {
-                maps(&first.host.mitigations, &second.host.mitigations, "no such line")
+                let sides = [&first.host.mitigations, &second.host.mitigations];
+                maps(sides, "no such line", |_| true)
             }
             Self::Modules => differ_in(|of| sorted(of.modules.iter().map(|it| &it.name), ", ")),
             Self::ModuleBuild => {
                 each_module(first, second, |a, b| differ(describe_build(a), describe_build(b)))
             }
-            Self::Parameters => each_module(first, second, |a, b| {
-                maps(&a.parameters, &b.parameters, "no such parameter")
-            }),
+            Self::Parameters => {
+                differ(agent(first), agent(second)).or_else(|| parameters(first, second, of))
+            }
             // They run side by side: their order means nothing.
             Self::Load => differ_in(|of| sorted(of.loads.iter().map(|it| &it.spec), "; ")),
             Self::Tests => tests(first, second),
@@ -187,9 +189,8 @@ fn window(of: &Recording) -> String {
 
 /// All of them in one order.
 fn sorted(all: impl Iterator<Item = impl fmt::Display>, separator: &str) -> String {
-    let mut words: Vec<String> = all.map(|it| it.to_string()).collect();
-    words.sort_unstable();
-    if words.is_empty() { "none".to_owned() } else { words.join(separator) }
+    let words = all.map(|it| it.to_string()).sorted_unstable().join(separator);
+    if words.is_empty() { "none".to_owned() } else { words }
 }
 
 /// A fact of the machine. Of merged recordings all that there are, because two sums of `various` machines need not be alike.
@@ -197,13 +198,13 @@ fn each(fact: &Option<String>, sources: &[Source], of: fn(&Source) -> &Option<St
     let all: BTreeSet<&str> = sources.iter().filter_map(|source| of(source).as_deref()).collect();
     match all.len() {
         ..2 => known(fact).to_owned(),
-        _ => Vec::from_iter(all).join(" and "),
+        _ => all.iter().join(" and "),
     }
 }
 
 fn unknown(given: &str) -> String {
-    let names: Vec<&str> = What::ALL.iter().map(|what| what.name()).collect();
-    format!("unknown aspect `{given}`: expected one of {}", names.join(", "))
+    let names = <What as strum::VariantNames>::VARIANTS.join(", ");
+    format!("unknown aspect `{given}`: expected one of {names}")
 }
 
 /// One difference between two recordings, in words.
@@ -225,16 +226,11 @@ impl fmt::Display for Difference {
 
 /// Every difference of two recordings that stands in the way of this use of them.
 pub fn differences(first: &Recording, second: &Recording, purpose: Use) -> Vec<Difference> {
-    purpose
-        .demands()
-        .filter_map(|what| {
-            let [first, second] = match (what, purpose) {
-                (What::Parameters, Use::Comparison) => given_parameters(first, second),
-                _ => what.difference(first, second),
-            }?;
-            Some(Difference { what, first, second })
-        })
-        .collect()
+    let found = purpose.demands().filter_map(|what| {
+        let [first, second] = what.difference(first, second, purpose)?;
+        Some(Difference { what, first, second })
+    });
+    found.collect()
 }
 
 /// Operations that failed in another share, or otherwise, over all runs of two sides.
@@ -276,18 +272,13 @@ fn made<'a>(runs: impl Iterator<Item = &'a &'a LoadRun>, kind: Option<&str>) -> 
     counts.fold(0, u64::saturating_add)
 }
 
-/// Parameters that builds were given unlike, or programs that ran beside them: what differs by default is a difference of the builds.
-fn given_parameters(first: &Recording, second: &Recording) -> Option<[String; 2]> {
-    differ(agent(first), agent(second)).or_else(|| given_to_modules(first, second))
-}
-
-fn given_to_modules(first: &Recording, second: &Recording) -> Option<[String; 2]> {
+/// Parameters of modules. Those of builds that are compared count if they were given: what differs by default is a difference of
+/// the builds.
+fn parameters(first: &Recording, second: &Recording, purpose: Use) -> Option<[String; 2]> {
     each_module(first, second, |a, b| {
-        let mut sides = [a.parameters.clone(), b.parameters.clone()];
-        if let Some(given) = given(a, b) {
-            sides.iter_mut().for_each(|side| side.retain(|name, _| given.contains(name)));
-        }
-        maps(&sides[0], &sides[1], "no such parameter")
+        let given = given(a, b).filter(|_| purpose == Use::Comparison);
+        let counts = |name: &String| given.as_ref().is_none_or(|given| given.contains(name));
+        maps([&a.parameters, &b.parameters], "no such parameter", counts)
     })
 }
 
@@ -303,8 +294,8 @@ pub fn defaults(first: &Recording, second: &Recording) -> Vec<String> {
     for a in &first.modules {
         let Some(b) = second.modules.iter().find(|b| b.name == a.name) else { continue };
         let Some(given) = given(a, b) else { continue };
-        let names: BTreeSet<&String> = a.parameters.keys().chain(b.parameters.keys()).collect();
-        words.extend(names.into_iter().filter(|name| !given.contains(*name)).filter_map(|name| {
+        let names = a.parameters.keys().chain(b.parameters.keys()).sorted_unstable().dedup();
+        words.extend(names.filter(|name| !given.contains(*name)).filter_map(|name| {
             let [a, b] = [a, b].map(|side| side.parameters.get(name).map(String::as_str));
             changed_default(name, a, b)
         }));
@@ -318,22 +309,20 @@ fn differ(first: String, second: String) -> Option<[String; 2]> {
 
 /// Several differences as one.
 fn joined(pairs: &[[String; 2]], separator: &str) -> Option<[String; 2]> {
-    let sides = [0, 1].map(|side| {
-        pairs.iter().map(|pair| pair[side].as_str()).collect::<Vec<_>>().join(separator)
-    });
+    let sides = [0, 1].map(|side| pairs.iter().map(|pair| &pair[side]).join(separator));
     (!pairs.is_empty()).then_some(sides)
 }
 
-/// The entries of two maps that differ, each with its key.
+/// The entries of two maps that count and differ, each with its key.
 fn maps(
-    first: &BTreeMap<String, String>,
-    second: &BTreeMap<String, String>,
+    sides: [&BTreeMap<String, String>; 2],
     absent: &str,
+    counts: impl Fn(&String) -> bool,
 ) -> Option<[String; 2]> {
-    let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
-    let differing = keys.into_iter().filter(|key| first.get(*key) != second.get(*key));
+    let keys = sides.iter().flat_map(|map| map.keys()).sorted_unstable().dedup();
+    let differing = keys.filter(|key| counts(key) && sides[0].get(*key) != sides[1].get(*key));
     let pairs = differing.map(|key| {
-        [first, second].map(|map| match map.get(key) {
+        sides.map(|map| match map.get(key) {
             Some(value) => format!("{key}={value}"),
             None => format!("{key}: {absent}"),
         })

@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 
+use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -312,8 +313,9 @@ impl Warning {
     fn of_hits(recording: &Recording) -> Option<Self> {
         let short = recording.short_of_hits();
         let names = short.iter().map(|(name, ..)| (*name).to_owned()).collect();
-        let counts = short.iter().map(|(name, count, least)| format!("{name} {count} of {least}"));
-        let counts = counts.collect::<Vec<_>>().join(", ");
+        let mut counts =
+            short.iter().map(|(name, count, least)| format!("{name} {count} of {least}"));
+        let counts = counts.join(", ");
         (!short.is_empty()).then_some(Self::FewHits(Handlers(names), counts))
     }
 
@@ -322,9 +324,9 @@ impl Warning {
             tests.iter().filter(|it| it.results.iter().any(|r| r.result != TestResult::Pass)),
         );
         let varied = tests_in_words(tests.iter().filter(|test| test.results.len() > 1));
-        let left: Vec<&TestRuns> = tests.iter().filter(|test| test.left_running > 0).collect();
-        let names = left.iter().map(|test| test.name.as_str()).collect::<Vec<_>>().join(", ");
-        let count = left.iter().map(|test| test.left_running).fold(0, u64::saturating_add);
+        let left = tests.iter().filter(|test| test.left_running > 0);
+        let names = left.clone().map(|test| &test.name).join(", ");
+        let count = left.map(|test| test.left_running).fold(0, u64::saturating_add);
         [
             (!not_passed.is_empty()).then_some(Self::TestsNotPassed(not_passed)),
             (!varied.is_empty()).then_some(Self::TestsVaried(varied)),

@@ -1,7 +1,6 @@
 //! Changes of figures.
 
-use std::collections::HashSet;
-
+use itertools::Itertools as _;
 use profiler_base::stats::{self, Block, Change};
 use profiler_recording::loads::{BuiltinKind, LoadOutcome, LoadSpec, LoadStatus};
 use profiler_recording::{DriverCost, Meter, Percentile};
@@ -28,14 +27,13 @@ pub fn load_of(handler: &str) -> Option<&str> {
 /// All figures of all handlers, in the order of the baseline's; handlers that only the candidate has
 /// come last, and after them what the driver costs an operation.
 pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
-    let (mut seen, mut seen_loads) = (HashSet::new(), HashSet::new());
     let handlers = part.runs().flat_map(|run| &run.recording.handlers);
-    let handlers = handlers.map(|it| (it.module.as_deref(), &*it.name));
-    let of_handlers = handlers.filter(|key| seen.insert(*key)).flat_map(|(module, name)| {
+    let handlers = handlers.map(|it| (it.module.as_deref(), &*it.name)).unique();
+    let of_handlers = handlers.flat_map(|(module, name)| {
         Statistic::ALL.map(|statistic| record(part, module, name, statistic))
     });
-    let loads = part.runs().flat_map(|run| &run.recording.driver_costs).map(|cost| cost.load);
-    let of_operations = loads.filter(|load| seen_loads.insert(*load)).flat_map(|load| {
+    let loads = part.runs().flat_map(|run| &run.recording.driver_costs);
+    let of_operations = loads.map(|cost| cost.load).unique().flat_map(|load| {
         OF_OPERATIONS.into_iter().filter_map(move |statistic| operation(part, load, statistic))
     });
     let all = of_handlers.chain(of_operations).chain(of_loads(part));

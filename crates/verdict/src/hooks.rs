@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -200,7 +201,7 @@ fn change(was: &Hook, is: &Hook) -> String {
     });
     let facts = before.into_iter().zip(after).filter(|(was, is)| was != is);
     let words = facts.map(|((what, was), (_, is))| format!("{what} {is}, was {was}"));
-    format!("{is}: {}", words.collect::<Vec<_>>().join("; "))
+    format!("{is}: {}", words.format("; "))
 }
 
 #[cfg(test)]

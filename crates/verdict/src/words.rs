@@ -1,6 +1,7 @@
 //! Figures, changes and designs in words.
 
 use indicatif::HumanFloatCount;
+use itertools::Itertools as _;
 
 use super::{ChangeRecord, Design, DesignKind, Part, Statistic, load_of};
 use profiler_base::stats::smallest_p;
@@ -140,10 +141,8 @@ pub fn design(design: &Design, meter: Meter) -> String {
     }
     let mut text = format!("{} of both sides", counted(design.blocks.len(), boot));
     if meter == Meter::Probes {
-        let sizes = design.sizes().into_iter();
-        let mut sizes: Vec<String> =
-            sizes.map(|(base, candidate)| format!("{base} v {candidate}")).collect();
-        sizes.dedup();
+        let sizes = design.sizes().into_iter().dedup();
+        let sizes = sizes.map(|(base, candidate)| format!("{base} v {candidate}")).collect_vec();
         let each = if design.blocks.len() > 1 && sizes.len() == 1 { " each" } else { "" };
         let turns = if design.in_turns { "in turns" } else { "not in turns" };
         text += &format!(", {} runs{each}, {turns}", sizes.join(", "));

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::coverage::partly;
-use profiler_recording::measure::{HandlerMeasure, Losses};
+use profiler_recording::measure::HandlerMeasure;
 use profiler_recording::warning::{SHED, WarningRecord};
 use profiler_recording::{HandlerRecording, Recording};
 
@@ -126,9 +126,8 @@ impl HandlerSum {
 
     /// Whether tables show it: one that only a glob matches is hidden before its first call.
     pub(super) fn is_shown(&self) -> bool {
-        let Losses { carried_in, entries, exits, missed, overrun, .. } = self.measure.losses;
-        let seen = [self.measure.durations.len(), carried_in, entries, exits, missed, overrun];
-        !self.measure.target.by_glob || seen != [0; 6]
+        let HandlerMeasure { target, durations, losses, .. } = &*self.measure;
+        !target.by_glob || !durations.is_empty() || !losses.is_idle()
     }
 }
 

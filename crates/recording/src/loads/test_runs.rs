@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::time::Duration;
 
+use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -173,8 +174,8 @@ impl Ended {
         if self.unkillable.is_empty() {
             return Ok(());
         }
-        let pids: Vec<String> = self.unkillable.iter().map(i32::to_string).collect();
-        Err(format!("processes {} of {what} did not end after SIGKILL", pids.join(", ")))
+        let pids = self.unkillable.iter().join(", ");
+        Err(format!("processes {pids} of {what} did not end after SIGKILL"))
     }
 }
 
@@ -219,7 +220,7 @@ impl TestRuns {
 
     /// The results in words, such as `pass 3, broken 1 (code 2)`.
     pub fn in_words(&self) -> String {
-        let words = self.results.iter().map(|count| {
+        let mut words = self.results.iter().map(|count| {
             let needs_root = count.result == TestResult::NotConfigured && self.needs_root > 0;
             let root = if needs_root { ", needs root" } else { "" };
             let how = match (count.code, count.signal) {
@@ -229,7 +230,7 @@ impl TestRuns {
             };
             format!("{} {}{how}", count.result, count.count)
         });
-        words.collect::<Vec<_>>().join(", ")
+        words.join(", ")
     }
 }
 
@@ -261,8 +262,7 @@ impl AddAssign for TestRuns {
 
 /// Tests with their results in words, such as `fork01 (pass 3), fork02 (broken 1)`.
 pub fn tests_in_words<'a>(tests: impl Iterator<Item = &'a TestRuns>) -> String {
-    let words = tests.map(|test| format!("{} ({})", test.name, test.in_words()));
-    words.collect::<Vec<_>>().join(", ")
+    tests.map(|test| format!("{} ({})", test.name, test.in_words())).join(", ")
 }
 
 /// Names of the tests in which two runs differ: tests that only one has, that had other results, or
