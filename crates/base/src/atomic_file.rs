@@ -123,6 +123,25 @@ pub fn remove_stale(folder: &Path) {
     }
 }
 
+/// Saves `bytes`, which could not be written where they should be, in the folder for temporary files;
+/// gives the new file. For what took long to measure.
+///
+/// # Errors
+/// If they cannot be written there either.
+pub fn rescue(bytes: &[u8]) -> Result<PathBuf, Failure> {
+    let folder = std::env::temp_dir();
+    rescue_in(&folder, bytes)
+        .map_err(|error| unwritable(&folder, &error, "free some space there, too"))
+}
+
+fn rescue_in(folder: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+    let mut builder = tempfile::Builder::new();
+    let mut file = builder.prefix("profiler-rescued-").suffix(".json").tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    Ok(file.keep()?.1)
+}
+
 fn open_sink(path: &Path) -> io::Result<Sink> {
     if path == Path::new("-") {
         return Ok(Sink::Stdout);

@@ -221,14 +221,8 @@ pub fn length(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// If `text` is no number from 0 to 100.
 pub fn percent(text: &str) -> Result<f64, String> {
-    let value: f64 = text
-        .parse()
-        .map_err(|_| format!("invalid percentage `{text}`: give a number from 0 to 100"))?;
-    if (0.0..=100.0).contains(&value) {
-        Ok(value)
-    } else {
-        Err(format!("percentage `{text}` is not between 0 and 100"))
-    }
+    let value = text.parse().ok().filter(|value| (0.0..=100.0).contains(value));
+    value.ok_or_else(|| format!("invalid percentage `{text}`: give a number from 0 to 100"))
 }
 
 #[cfg(test)]

@@ -41,7 +41,8 @@ pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
 }
 
 /// Calls in a run and the figure, if they have one; `None` of a run that lacks what it is of.
-type OfRun<'a> = &'a dyn Fn(&Run) -> Option<(u64, Option<Observed>)>;
+type Taken = Option<(u64, Option<Observed>)>;
+type OfRun<'a> = &'a dyn Fn(&Run) -> Taken;
 
 /// A figure that every run has to have. If only some have it there is nothing to compare, and that is said at the average.
 fn of_all_runs(
@@ -63,19 +64,6 @@ fn of_all_runs(
 /// Beside handlers they are not compared: probes are a part of their figures, and how long a load takes as a whole is not what
 /// a handler's gate is about.
 fn of_loads(part: &Part<'_>) -> Vec<ChangeRecord> {
-    type Figure = fn(&LoadOutcome, Statistic) -> Option<(Observed, u64)>;
-    let quantities: [(&str, &[Statistic], Figure); 3] = [
-        ("service time", &Statistic::GATED, service_time),
-        ("CPU time of an operation", &[Statistic::Avg], |outcome, _| {
-            let time = Observed::exact(outcome.cpu_ns_per_operation()?);
-            Some((time, outcome.operations.unwrap_or(1)))
-        }),
-        // A load that was stopped has taken as long as it was let.
-        ("elapsed time", &[Statistic::Avg], |outcome, _| {
-            let is_complete = outcome.status == LoadStatus::Completed;
-            is_complete.then(|| (Observed::exact(outcome.elapsed_ns as f64), 1))
-        }),
-    ];
     let mut records = Vec::new();
     let has_handlers = part.runs().any(|run| !run.recording.handlers.is_empty());
     if part.meter() == Meter::Exact || has_handlers {
@@ -87,22 +75,32 @@ fn of_loads(part: &Part<'_>) -> Vec<ChangeRecord> {
             LoadSpec::Builtin { name, .. } => format!("load {name}"),
             other => format!("load {other}"),
         };
-        for (quantity, statistics, figure) in quantities {
-            let subject = format!("{name}: {quantity}");
-            records.extend(statistics.iter().filter_map(|statistic| {
-                of_all_runs(part, &subject, *statistic, &|run| {
-                    let load = *run.recording.loads_in_order().get(index)?;
-                    let (observed, operations) = figure(&load.outcome, *statistic)?;
-                    Some((operations, Some(observed)))
-                })
-            }));
+        for (at, (quantity, statistic, _)) in figures_of(&load.outcome).into_iter().enumerate() {
+            let of_run = |run: &Run| {
+                let load = *run.recording.loads_in_order().get(index)?;
+                figures_of(&load.outcome)[at].2
+            };
+            records.extend(of_all_runs(part, &format!("{name}: {quantity}"), statistic, &of_run));
         }
     }
     records
 }
 
+/// What a load took.
+fn figures_of(outcome: &LoadOutcome) -> [(&str, Statistic, Taken); 7] {
+    let [avg, tp50, tp90, tp95, tp99] =
+        Statistic::GATED.map(|it| ("service time", it, service_time(outcome, it)));
+    let cpu = outcome.cpu_ns_per_operation();
+    let cpu = cpu.map(|time| (outcome.operations.unwrap_or(1), Some(Observed::exact(time))));
+    // A load that was stopped has taken as long as it was let.
+    let is_complete = outcome.status == LoadStatus::Completed;
+    let elapsed = is_complete.then(|| (1, Some(Observed::exact(outcome.elapsed_ns as f64))));
+    let cpu = ("CPU time of an operation", Statistic::Avg, cpu);
+    [avg, tp50, tp90, tp95, tp99, cpu, ("elapsed time", Statistic::Avg, elapsed)]
+}
+
 /// The service time of a load's operations, and of how many.
-fn service_time(outcome: &LoadOutcome, statistic: Statistic) -> Option<(Observed, u64)> {
+fn service_time(outcome: &LoadOutcome, statistic: Statistic) -> Taken {
     let times = &outcome.latency.as_ref()?.service;
     let observed = match statistic.quantile() {
         Some(quantile) => {
@@ -111,7 +109,7 @@ fn service_time(outcome: &LoadOutcome, statistic: Statistic) -> Option<(Observed
         }
         None => Observed::exact(times.mean_ns()?),
     };
-    Some((observed, times.count))
+    Some((times.count, Some(observed)))
 }
 
 fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statistic) -> ChangeRecord {

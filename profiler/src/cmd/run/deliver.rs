@@ -1,7 +1,7 @@
 //! Output of a run: its files, opened before anything is measured, and its table.
 
 use super::super::{data_to_stdout, stdout_width};
-use profiler_base::atomic_file::OutputFile;
+use profiler_base::atomic_file::{OutputFile, rescue};
 use profiler_base::error::{Failure, bail};
 use profiler_base::terminal::say;
 use profiler_export::{Export, Format, table};
@@ -54,10 +54,15 @@ impl Outputs {
             [recording] if !is_several => recording.to_json(),
             _ => result.to_json(),
         };
-        let mut written = self.json.map_or(Ok(()), |file| file.commit(&document));
+        let saved = self.json.map(|file| file.commit(&document));
+        let is_saved = matches!(saved, Some(Ok(())));
+        let mut written = saved.unwrap_or(Ok(()));
         for (format, file) in self.exports {
             let bytes = format.render(result, args.unit, None);
             written = written.and(file.commit(&bytes));
+        }
+        if !is_saved {
+            written = written.map_err(|failure| rescued(failure, &document));
         }
         let width = if is_stdout_taken { None } else { stdout_width() };
         let text = table(&result.runs, args.unit, width);
@@ -70,4 +75,13 @@ impl Outputs {
         };
         written.and(printed)
     }
+}
+
+/// Saves the recording elsewhere if its file cannot be written, because a run cannot be repeated.
+fn rescued(failure: Failure, document: &[u8]) -> Failure {
+    let where_to = match rescue(document) {
+        Ok(path) => format!("the recording is in {} instead", path.display()),
+        Err(error) => format!("and it could not be saved elsewhere: {error}"),
+    };
+    Failure::new(failure.code, format!("{}; {where_to}", failure.message))
 }
