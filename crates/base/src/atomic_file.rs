@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use profiler_system::durable;
 use tempfile::NamedTempFile;
+
+use profiler_system::durable;
 
 use crate::error::{Failure, exit};
 

@@ -1,9 +1,10 @@
 //! A histogram as it is stored: its buckets that are not empty.
 
 use hdrhistogram::{Counter, Histogram};
-use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 
 pub use profiler_base::stats::Bucket;
 

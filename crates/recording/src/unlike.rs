@@ -27,7 +27,6 @@ const WINDOW_SLACK_NS: u64 = 100_000_000;
     Copy,
     PartialEq,
     Eq,
-    Hash,
     PartialOrd,
     Ord,
     Serialize,

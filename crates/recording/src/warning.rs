@@ -6,10 +6,11 @@ use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use profiler_base::text::{listed, plural};
+
 use super::loads::{LoadRun, LoadSpec, TestResult, TestRuns, tests_in_words};
 use crate::measure::Losses;
 use crate::{Backend, HandlerRecording, Recording};
-use profiler_base::text::{listed, plural};
 
 /// Below this many calls the 99th percentile is nothing but the longest call.
 const FEW_CALLS: u64 = 100;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::args::{LtpArgs, RunArgs};
 use profiler_base::error::{Failure, bail, exit};
 use profiler_kernel::target::{KernelFiles, LeftOut, Resolved, Target};
 use profiler_load::ltp::{LtpLoad, LtpOptions};
@@ -11,6 +10,8 @@ use profiler_load::{BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, Load, San
 use profiler_probe::resolve_programs;
 use profiler_recording::LoadProfileUsed;
 use profiler_recording::warning::{Handlers, Warning, WarningRecord};
+
+use crate::args::{LtpArgs, RunArgs};
 
 /// Window of a load that does not end by itself, where no other was asked for.
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);

@@ -6,16 +6,17 @@ use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
-use super::jobs::Job;
-use super::live;
-use super::seconds;
-use super::signals::Signals;
 use profiler_base::error::Failure;
 use profiler_base::progress::Progress;
 use profiler_base::stats::nanoseconds;
 use profiler_load::{HitCount, HitQuestion, LoadRun, RunningLoads, StopReason};
 use profiler_probe::{Drained, Precision, Session, recorder::Recorder};
 use profiler_recording::{Clock, HandlerRecording, HistogramLayout, Meter, Recording};
+
+use super::jobs::Job;
+use super::live;
+use super::seconds;
+use super::signals::Signals;
 
 /// Longest time between two drains: kernel counters have 32 bits, which no CPU fills so soon.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);

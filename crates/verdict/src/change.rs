@@ -1,6 +1,7 @@
 //! Changes of figures.
 
 use itertools::Itertools as _;
+
 use profiler_base::stats::{self, Block, Change};
 use profiler_recording::loads::{BuiltinKind, LoadOutcome, LoadSpec, LoadStatus};
 use profiler_recording::{DriverCost, Meter, Percentile};

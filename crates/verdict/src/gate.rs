@@ -2,6 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use profiler_base::stats;
+use profiler_recording::unlike::defaults;
+use profiler_recording::{Clock, Meter};
+
 use super::change::load_of;
 use super::judge::{self, Figure, Terms, other_unit};
 use super::placement::{FIRST_PLACEMENTS, MOST_PLACEMENTS};
@@ -9,9 +13,6 @@ use super::{
     Budget, ChangeRecord, Gate, HandlerRule, ITERATIONS_AN_INSTRUCTION, Limit, Line, Measured,
     Outcome, Part, Rule, Run, Sides, Statistic, Verdict, changes, words,
 };
-use profiler_base::stats;
-use profiler_recording::unlike::defaults;
-use profiler_recording::{Clock, Meter};
 
 /// A run may have this many calls more than the baseline's: it may end before the deferred work of its last operations.
 const CALLS_FLOOR: f64 = 4.0;

@@ -6,9 +6,10 @@ use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Rule;
 use profiler_kernel::hooks::{Hook, ProbeState};
 use profiler_recording::Recording;
+
+use super::Rule;
 
 /// How what two builds register differs, and which hooks were reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

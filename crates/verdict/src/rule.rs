@@ -9,10 +9,11 @@ use glob::Pattern;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use super::{Amount, Budget, Statistic, parse_share};
 use profiler_base::error::Failure;
 use profiler_base::toml_file;
 use profiler_recording::{Clock, Meter};
+
+use super::{Amount, Budget, Statistic, parse_share};
 
 /// Limit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,10 +3,11 @@
 use indicatif::HumanFloatCount;
 use itertools::Itertools as _;
 
-use super::{ChangeRecord, Design, DesignKind, Part, Statistic, load_of};
 use profiler_base::stats::smallest_p;
 use profiler_base::text::plural;
 use profiler_recording::Meter;
+
+use super::{ChangeRecord, Design, DesignKind, Part, Statistic, load_of};
 
 /// The values of both sides.
 pub(super) fn values(record: &ChangeRecord) -> String {

@@ -50,7 +50,6 @@ pub enum TestEnd {
     Copy,
     PartialEq,
     Eq,
-    Hash,
     PartialOrd,
     Ord,
     Serialize,
