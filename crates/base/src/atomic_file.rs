@@ -147,28 +147,21 @@ fn open_sink(path: &Path) -> io::Result<Sink> {
     if path == Path::new("-") {
         return Ok(Sink::Stdout);
     }
-    let old = match fs::metadata(path) {
-        Ok(metadata) => Some(metadata),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+    let (target, mode) = match fs::metadata(path) {
+        Ok(old) if old.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+        Ok(old) if !old.is_file() => return open_direct(path).map(Sink::Direct),
+        Ok(old) => {
+            // A file that its owner protected is not replaced behind their back.
+            OpenOptions::new().append(true).open(path)?;
+            (fs::canonicalize(path)?, old.permissions().mode() & 0o777)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (path.to_owned(), 0o666),
         Err(error) => return Err(error),
     };
-    let target = match &old {
-        Some(metadata) if metadata.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-        Some(metadata) if !metadata.is_file() => {
-            return open_direct(path).map(Sink::Direct);
-        }
-        Some(_) => fs::canonicalize(path)?,
-        None => path.to_owned(),
-    };
-    if old.is_some() {
-        // A file that its owner protected is not replaced behind their back.
-        OpenOptions::new().append(true).open(&target)?;
-    }
     let folder = match target.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    let mode = old.map_or(0o666, |metadata| metadata.permissions().mode() & 0o777);
     // Without a name.
     tempfile::tempfile_in(folder)?;
     let folder = folder.to_owned();

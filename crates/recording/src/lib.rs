@@ -385,13 +385,11 @@ impl Recording {
     /// Handlers with fewer hits than the load profile wants: name, hits, and how many it wants.
     pub fn short_of_hits(&self) -> Vec<(&str, u64, u64)> {
         let Some(used) = &self.load_profile else { return Vec::new() };
-        let mut short = Vec::new();
-        for (handler, least) in self.handlers.iter().zip(&used.least_hits) {
-            if let Some(least) = least.filter(|least| handler.count < *least) {
-                short.push((handler.name.as_str(), handler.count, least));
-            }
-        }
-        short
+        let short = self.handlers.iter().zip(&used.least_hits).filter_map(|(handler, least)| {
+            let least = least.filter(|least| handler.count < *least)?;
+            Some((handler.name.as_str(), handler.count, least))
+        });
+        short.collect()
     }
 
     /// The backends in use, in the order of the handlers, each once.

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use itertools::Itertools as _;
+
 use profiler_base::stats;
 use profiler_recording::unlike::defaults;
 use profiler_recording::{Clock, Meter};
@@ -263,9 +265,8 @@ fn budget_lines(budget: &Budget, records: &[Vec<ChangeRecord>], rule: &Rule) -> 
 /// Module parameters whose defaults differ, each once.
 fn changed_defaults(parts: &[Part<'_>]) -> Vec<String> {
     let firsts = parts.iter().filter_map(|part| part.base.first().zip(part.candidate.first()));
-    let words: BTreeSet<String> =
-        firsts.flat_map(|(base, new)| defaults(&base.recording, &new.recording)).collect();
-    Vec::from_iter(words)
+    let words = firsts.flat_map(|(base, new)| defaults(&base.recording, &new.recording));
+    words.sorted_unstable().dedup().collect()
 }
 
 fn notes(sides: &Sides<'_>, records: &[Vec<ChangeRecord>], rule: &Rule) -> Vec<String> {

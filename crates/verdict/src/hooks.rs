@@ -76,12 +76,8 @@ impl HookReport {
                     found.unreached.push(format!("{hook}{hint}"));
                 }
             }
-            for why in side.unknown {
-                if !found.unknown.contains(why) {
-                    found.unknown.push(why.clone());
-                }
-            }
         }
+        found.unknown = sides.iter().flat_map(|side| side.unknown).unique().cloned().collect();
         Some(found)
     }
 

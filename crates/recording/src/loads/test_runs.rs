@@ -271,21 +271,16 @@ pub fn mix_changes(base: &[TestRuns], candidate: &[TestRuns]) -> Vec<String> {
         .map(|all| all.iter().map(|test| u128::from(test.runs)).sum::<u128>().max(1) as f64);
     // When a list is stopped within a round, a test may have run once more or less.
     let a_round = 1.0 / in_base.min(in_candidate);
-    let mut changed = Vec::new();
-    for test in base {
+    let changed = base.iter().filter(|test| {
         let other = candidate.iter().find(|other| other.name == test.name);
-        let same = other.is_some_and(|other| {
+        other.is_none_or(|other| {
             let share = test.runs as f64 / in_base;
             let apart = (share - other.runs as f64 / in_candidate).abs();
-            test.kinds() == other.kinds() && apart <= 0.1 * share + a_round
-        });
-        if !same {
-            changed.push(test.name.clone());
-        }
-    }
+            test.kinds() != other.kinds() || apart > 0.1 * share + a_round
+        })
+    });
     let new = candidate.iter().filter(|test| base.iter().all(|other| other.name != test.name));
-    changed.extend(new.map(|test| test.name.clone()));
-    changed
+    changed.chain(new).map(|test| test.name.clone()).collect()
 }
 
 #[cfg(test)]
