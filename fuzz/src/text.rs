@@ -6,7 +6,7 @@ use profiler::serve::config::Config;
 use profiler::serve::control::{Released, Request};
 use profiler::serve::expose::Format;
 use profiler::serve::status::Status;
-use profiler_base::toml_file::BadToml;
+use profiler_base::error::Failure;
 use profiler_load::profile::{LoadProfile, Origin};
 use profiler_verdict::Rule;
 
@@ -17,9 +17,11 @@ fn utf8(bytes: &[u8], take: impl FnOnce(&str)) {
 }
 
 /// A mistake has a place in the text.
-fn mistake(text: &str, error: &BadToml) {
-    assert!(error.line >= 1 && error.line <= text.matches('\n').count() + 1);
-    assert!(error.column >= 1 && !error.message.is_empty());
+fn mistake(text: &str, error: &Failure) {
+    let mut parts = error.message.splitn(4, ':').skip(1);
+    let mut number = || parts.next().and_then(|part| part.parse::<usize>().ok()).expect("a place");
+    let (line, column) = (number(), number());
+    assert!(line >= 1 && line <= text.matches('\n').count() + 1 && column >= 1);
 }
 
 pub fn load_profile(bytes: &[u8]) {

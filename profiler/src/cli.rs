@@ -20,7 +20,7 @@ use clap::{Args, Parser, Subcommand};
 
 use profiler_load::BuiltinKind;
 use profiler_recording::{Backend, Clock};
-use profiler_run::args::{AgentArgs, Builtin, GuestArgs, PrepareArgs, RunArgs, SUBJECT, TaxArgs};
+use profiler_run::args::{AgentArgs, GuestArgs, PrepareArgs, RunArgs, SUBJECT, TaxArgs};
 use profiler_run::args::{by_name, length, one_of_these, percent};
 
 /// Latency profiler for the hook handlers of kernel modules.
@@ -204,7 +204,7 @@ pub struct CostArgs {
     #[arg(long, short = 'H', value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub handler: String,
     /// Built-in load that calls it.
-    #[arg(long, value_name = "KIND", value_parser = Builtin)]
+    #[arg(long, value_name = "KIND", value_parser = by_name::<BuiltinKind>())]
     pub builtin: BuiltinKind,
     /// Backend whose cost is measured: see `profiler run --help`.
     #[arg(long, value_name = "NAME")]

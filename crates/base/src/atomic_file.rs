@@ -1,15 +1,16 @@
 //! Atomic file replacement: write, sync, rename. Outputs are opened before anything is measured, which shows
 //! that they can be written.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use profiler_system::durable;
 use tempfile::NamedTempFile;
+
+use profiler_system::durable;
 
 use crate::error::{Failure, exit};
 
@@ -105,9 +106,8 @@ fn unwritable(path: &Path, error: &io::Error, remedy: &str) -> Failure {
 
 /// A file in `folder` that is to take the place of another there; the umask applies to `mode`.
 pub fn temporary(folder: &Path, mode: u32) -> io::Result<NamedTempFile> {
-    tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).make_in(folder, |name| {
-        OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(name)
-    })
+    let mode = Permissions::from_mode(mode);
+    tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).permissions(mode).tempfile_in(folder)
 }
 
 /// Removes temporary files that a killed program left in `folder`, which nobody else writes to.
@@ -147,28 +147,21 @@ fn open_sink(path: &Path) -> io::Result<Sink> {
     if path == Path::new("-") {
         return Ok(Sink::Stdout);
     }
-    let old = match fs::metadata(path) {
-        Ok(metadata) => Some(metadata),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+    let (target, mode) = match fs::metadata(path) {
+        Ok(old) if old.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+        Ok(old) if !old.is_file() => return open_direct(path).map(Sink::Direct),
+        Ok(old) => {
+            // A file that its owner protected is not replaced behind their back.
+            OpenOptions::new().append(true).open(path)?;
+            (fs::canonicalize(path)?, old.permissions().mode() & 0o777)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (path.to_owned(), 0o666),
         Err(error) => return Err(error),
     };
-    let target = match &old {
-        Some(metadata) if metadata.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-        Some(metadata) if !metadata.is_file() => {
-            return open_direct(path).map(Sink::Direct);
-        }
-        Some(_) => fs::canonicalize(path)?,
-        None => path.to_owned(),
-    };
-    if old.is_some() {
-        // A file that its owner protected is not replaced behind their back.
-        OpenOptions::new().append(true).open(&target)?;
-    }
     let folder = match target.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    let mode = old.map_or(0o666, |metadata| metadata.permissions().mode() & 0o777);
     // Without a name.
     tempfile::tempfile_in(folder)?;
     let folder = folder.to_owned();

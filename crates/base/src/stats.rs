@@ -9,7 +9,7 @@ mod rank;
 mod samples;
 
 pub use block::{Block, ends, median, spread};
-pub use bootstrap::{Bounds, Change, change, level};
+pub use bootstrap::{Change, change, level};
 pub use bucket::Bucket;
 pub use durations::Durations;
 pub use holm::adjust;

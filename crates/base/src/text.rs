@@ -48,15 +48,13 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 /// # Errors
 /// What is wrong with it.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let example = "give a number with its unit, such as 30s, 500ms or 5m";
-    let parsed: jiff::SignedDuration =
-        text.parse().map_err(|_| format!("invalid duration `{text}`: {example}"))?;
-    let parsed =
-        Duration::try_from(parsed).map_err(|_| format!("negative duration `{text}`: {example}"))?;
-    if parsed > LONGEST {
-        return Err(format!("duration `{text}` is more than a year"));
-    }
-    Ok(parsed)
+    let parsed = text.parse::<jiff::SignedDuration>().ok();
+    let duration = parsed.and_then(|parsed| Duration::try_from(parsed).ok());
+    duration.filter(|duration| *duration <= LONGEST).ok_or_else(|| {
+        format!(
+            "invalid duration `{text}`: give a number with its unit, up to a year, such as 30s, 500ms or 5m"
+        )
+    })
 }
 
 /// The numbers in one of the kernel's lists, such as `0-3,8`. A malformed list yields none.

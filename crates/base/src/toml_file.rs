@@ -13,26 +13,6 @@ use crate::terminal::clean;
 /// Largest size of a file of settings.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Text with a mistake.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{origin}:{line}:{column}: {message}")]
-pub struct BadToml {
-    /// The file, or what else has the text.
-    pub origin: String,
-    /// Line of the mistake, from 1.
-    pub line: usize,
-    /// Column of the mistake in characters, from 1.
-    pub column: usize,
-    /// What is wrong, and the remedy.
-    pub message: String,
-}
-
-impl From<BadToml> for Failure {
-    fn from(error: BadToml) -> Self {
-        Self::new(exit::BAD_INPUT, error.to_string())
-    }
-}
-
 /// An error and its place in the text, in bytes.
 pub type Mistake = (Range<usize>, String);
 
@@ -51,21 +31,22 @@ pub fn read(path: &Path) -> Result<String, Failure> {
     }
 }
 
-/// What `check` makes of the values in `text`; `origin` is for messages.
+/// What `check` makes of the values in `text`; `origin` is the file, or what else has the text.
 ///
 /// # Errors
-/// The first mistake: of syntax, an unknown or missing key, or what `check` finds.
+/// The first mistake, with its line and column: of syntax, an unknown or missing key, or what `check` finds.
 pub fn parse<T: DeserializeOwned, U>(
     text: &str,
     origin: &str,
     check: impl FnOnce(T) -> Result<U, Mistake>,
-) -> Result<U, BadToml> {
+) -> Result<U, Failure> {
     let values = toml::from_str(text)
         .map_err(|error| (error.span().unwrap_or_default(), error.message().replace('\n', ", ")));
     values.and_then(check).map_err(|(span, message)| {
         let (line, column) = place(text, span.start);
         // It may quote an unknown key.
-        BadToml { origin: origin.to_owned(), line, column, message: clean(&message).into_owned() }
+        let text = format!("{origin}:{line}:{column}: {}", clean(&message));
+        Failure::new(exit::BAD_INPUT, text)
     })
 }
 

@@ -133,11 +133,12 @@ pub(super) fn own(subjects: &[Subject<'_>], style: Style) -> Table {
     Table::figures(head, rows)
 }
 
-/// The books over all runs, of handlers whose sums fit.
+/// The books over all runs.
 pub(super) fn books(runs: &[Recording], subjects: &[Subject<'_>]) -> Table {
-    let sums = subjects.iter().filter_map(|subject| {
-        let mut losses = subject.runs.iter().map(|(_, of)| &of.losses);
-        Some((subject, losses.try_fold(Losses::default(), |sum, of| sum.checked_add(of))?))
+    let sums = subjects.iter().map(|subject| {
+        let mut sum = Losses::default();
+        subject.runs.iter().for_each(|(_, of)| sum += of.losses);
+        (subject, sum)
     });
     let sums: Vec<(&Subject<'_>, Losses)> = sums.collect();
     let further = Losses::rare_names(sums.iter().map(|(_, losses)| losses));

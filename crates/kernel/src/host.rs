@@ -99,7 +99,7 @@ pub fn read_fact(path: &Path) -> Option<String> {
 
 /// As [`read_fact`], if all users may read the file: another may be a secret, and a recording is for everybody. To root, who
 /// reads it here, the mode is no hindrance.
-pub fn read_public_fact(path: &Path) -> Option<String> {
+fn read_public_fact(path: &Path) -> Option<String> {
     let is_public = fs::metadata(path).ok()?.mode() & 0o004 != 0;
     read_fact(path).filter(|_| is_public)
 }

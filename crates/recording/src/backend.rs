@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
     Default,
     PartialEq,
     Eq,
-    Hash,
     Serialize,
     Deserialize,
     JsonSchema,
@@ -37,7 +36,6 @@ pub enum Clock {
     Default,
     PartialEq,
     Eq,
-    Hash,
     Serialize,
     Deserialize,
     JsonSchema,
@@ -84,6 +82,7 @@ impl Meter {
     Deserialize,
     JsonSchema,
     strum::VariantArray,
+    strum::VariantNames,
     strum::IntoStaticStr,
     strum::Display,
     strum::EnumString,
@@ -120,11 +119,6 @@ impl Backend {
 }
 
 fn no_such_backend(_: &str) -> String {
-    let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
-    format!("there is no such backend: {}", names.join(", "))
-}
-
-/// How a handler was measured: by a backend, or exactly.
-pub(crate) fn way(backend: Option<Backend>) -> String {
-    backend.map_or(Meter::Exact.to_string(), |backend| backend.to_string())
+    let names = <Backend as strum::VariantNames>::VARIANTS.join(", ");
+    format!("there is no such backend: {names}")
 }

@@ -6,7 +6,9 @@ use std::collections::HashSet;
 use hdrhistogram::Histogram;
 
 use super::loads::{LATENCY_DIGITS, LoadRun, OperationTimes};
-use super::{DriverCost, HandlerRecording, HistogramLayout, Recording, SCHEMA, VERSION};
+use super::{
+    Bucket, Distribution, DriverCost, HandlerRecording, HistogramLayout, Recording, SCHEMA, VERSION,
+};
 
 /// Longest name of a function or module (`KSYM_NAME_LEN` of the kernel is 512 with its end mark).
 const MAX_NAME_BYTES: usize = 512;
@@ -119,59 +121,66 @@ fn check_driver_cost(cost: &DriverCost) -> Result<(), String> {
 }
 
 fn check_handler(handler: &HandlerRecording, empty: &Histogram<u8>) -> Result<(), String> {
-    handler.histogram.check(empty)?;
     if handler.own_instructions > Some(handler.sum_ns) {
         return Err("has more instructions of its own than in all".to_owned());
     }
-    if handler.histogram.count() != Some(handler.count) {
-        return Err(format!("count is {}, and its histogram holds another number", handler.count));
-    }
-    match agrees(handler, empty.high()) {
-        true => Ok(()),
-        false => Err("sum, min, max or over_range contradict its histogram".to_owned()),
-    }
-}
-
-/// Whether the exact figures are possible by the histogram, which reaches up to `highest`.
-fn agrees(handler: &HandlerRecording, highest: u64) -> bool {
-    let buckets = &handler.histogram.buckets;
-    let over_range = handler.losses.over_range;
-    let (Some(first), Some(last)) = (buckets.first(), buckets.last()) else {
-        return (handler.sum_ns, handler.min_ns, handler.max_ns, over_range) == (0, None, None, 0);
-    };
-    let (Some(min), Some(max)) = (handler.min_ns, handler.max_ns) else { return false };
-    if min > max {
-        return false;
-    }
-    let holds_highest = (last.from_ns..=last.to_ns).contains(&highest);
-    if over_range > 0 && !(holds_highest && over_range <= last.count) {
-        return false;
-    }
-    // Calls beyond the range are in the last bucket, and only min, max and sum know their duration.
-    let longest = if over_range > 0 { u64::MAX } else { last.to_ns };
-    let longest_min = if buckets.len() == 1 { longest } else { first.to_ns };
-    let is_min = (first.from_ns..=longest_min).contains(&min);
-    let is_max = (last.from_ns..=longest).contains(&max);
-    // Calls beyond the range may be as long as the longest one.
-    let (mut least, mut most) = (0, u128::from(over_range) * u128::from(max));
-    for bucket in buckets {
-        least += u128::from(bucket.from_ns.clamp(min, max)) * u128::from(bucket.count);
-        most += u128::from(bucket.to_ns.clamp(min, max)) * u128::from(bucket.count);
-    }
-    is_min && is_max && (least..=most).contains(&u128::from(handler.sum_ns))
+    let HandlerRecording { count, sum_ns, min_ns, max_ns, ref histogram, losses, .. } = *handler;
+    Figures { count, sum_ns, min_ns, max_ns, over_range: losses.over_range }.check(histogram, empty)
 }
 
 /// Times of operations agree with their histogram.
 fn check_times(times: &OperationTimes) -> Result<(), String> {
-    times.histogram.check(&HistogramLayout::of_digits(LATENCY_DIGITS).empty()?)?;
-    let held = times.histogram.count();
-    if held != Some(times.count) {
-        return Err(format!("{} operations, and the histogram holds {held:?}", times.count));
+    let OperationTimes { count, sum_ns, min_ns, max_ns, over_range, ref histogram } = *times;
+    let empty = HistogramLayout::of_digits(LATENCY_DIGITS).empty()?;
+    Figures { count, sum_ns, min_ns, max_ns, over_range }.check(histogram, &empty)
+}
+
+/// Exact figures beside a histogram.
+struct Figures {
+    count: u64,
+    sum_ns: u64,
+    min_ns: Option<u64>,
+    max_ns: Option<u64>,
+    over_range: u64,
+}
+
+impl Figures {
+    fn check(&self, histogram: &Distribution, empty: &Histogram<u8>) -> Result<(), String> {
+        histogram.check(empty)?;
+        if histogram.count() != Some(self.count) {
+            return Err(format!("count is {}, and its histogram holds another number", self.count));
+        }
+        match self.agrees(&histogram.buckets, empty.high()) {
+            true => Ok(()),
+            false => Err("sum, min, max or over_range contradict its histogram".to_owned()),
+        }
     }
-    match (times.count, times.min_ns, times.max_ns) {
-        (0, None, None) => Ok(()),
-        (1.., Some(min), Some(max)) if min <= max => Ok(()),
-        _ => Err("its operations have a count, a min_ns and a max_ns that contradict each other"
-            .to_owned()),
+
+    /// Whether they are possible by the histogram, which reaches up to `highest`.
+    fn agrees(&self, buckets: &[Bucket], highest: u64) -> bool {
+        let Self { sum_ns, min_ns, max_ns, over_range, .. } = *self;
+        let (Some(first), Some(last)) = (buckets.first(), buckets.last()) else {
+            return (sum_ns, min_ns, max_ns, over_range) == (0, None, None, 0);
+        };
+        let (Some(min), Some(max)) = (min_ns, max_ns) else { return false };
+        if min > max {
+            return false;
+        }
+        let holds_highest = (last.from_ns..=last.to_ns).contains(&highest);
+        if over_range > 0 && !(holds_highest && over_range <= last.count) {
+            return false;
+        }
+        // Calls beyond the range are in the last bucket, and only min, max and sum know their duration.
+        let longest = if over_range > 0 { u64::MAX } else { last.to_ns };
+        let longest_min = if buckets.len() == 1 { longest } else { first.to_ns };
+        let is_min = (first.from_ns..=longest_min).contains(&min);
+        let is_max = (last.from_ns..=longest).contains(&max);
+        // Calls beyond the range may be as long as the longest one.
+        let (mut least, mut most) = (0, u128::from(over_range) * u128::from(max));
+        for bucket in buckets {
+            least += u128::from(bucket.from_ns.clamp(min, max)) * u128::from(bucket.count);
+            most += u128::from(bucket.to_ns.clamp(min, max)) * u128::from(bucket.count);
+        }
+        is_min && is_max && (least..=most).contains(&u128::from(sum_ns))
     }
 }

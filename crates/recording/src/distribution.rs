@@ -1,9 +1,10 @@
 //! A histogram as it is stored: its buckets that are not empty.
 
 use hdrhistogram::{Counter, Histogram};
-use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 
 pub use profiler_base::stats::Bucket;
 
@@ -61,11 +62,6 @@ impl HistogramLayout {
                  most a day in nanoseconds, and 4194304 buckets"
             )
         })
-    }
-
-    /// Number of counters of one histogram.
-    pub(super) fn counters(&self) -> usize {
-        self.empty::<u8>().map_or(0, |empty| empty.distinct_values())
     }
 }
 
@@ -182,7 +178,7 @@ mod tests {
     #[test]
     fn the_largest_histogram_that_is_read_has_four_million_counters() {
         let layout = HistogramLayout { precision_digits: 5, highest_ns: MAX_HIGHEST_NS, ..LAYOUT };
-        assert_eq!(layout.counters(), 31 << 17);
+        assert_eq!(layout.empty::<u8>().unwrap().distinct_values(), 31 << 17);
     }
 
     #[test]

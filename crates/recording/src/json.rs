@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use super::Recording;
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::Failure;
+
+use super::Recording;
 
 impl Recording {
     /// This recording as JSON, with a line end.

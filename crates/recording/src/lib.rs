@@ -25,16 +25,16 @@ pub mod warning;
 
 use std::collections::HashSet;
 
+use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use backend::way;
 pub use backend::{Backend, Clock, Meter};
 pub use call_tree::CallTree;
 pub use distribution::{Bucket, Distribution, HistogramLayout};
 pub use merge::Merge;
 pub use read::MAX_FILE_BYTES;
-pub use series::{SERIES_SCHEMA, SERIES_VERSION, Series};
+pub use series::{SERIES_SCHEMA, Series};
 pub use source::Source;
 pub use tool::Tool;
 
@@ -50,7 +50,7 @@ const TIMESTAMP: &str = r"^-?\d{4,6}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?Z$
 
 /// What the field `schema` of every recording says.
 pub const SCHEMA: &str = "profiler/recording";
-/// Newest version of the format that this program reads, and the one that it writes.
+/// Newest version of the formats that this program reads, and the one that it writes.
 pub const VERSION: u32 = 1;
 
 /// One run: what was measured, how, and on what machine.
@@ -284,15 +284,14 @@ impl HandlerRecording {
         }
     }
 
-    /// How it was measured, in a word.
+    /// How it was measured, in a word: by a backend, or exactly.
     pub fn way(&self) -> String {
-        way(self.backend)
+        self.backend.map_or(Meter::Exact.to_string(), |backend| backend.to_string())
     }
 
     /// Whether nothing at all was seen of it: no call, and none that was lost.
     pub fn is_idle(&self) -> bool {
-        let Losses { carried_in, entries, exits, missed, overrun, .. } = self.losses;
-        [self.count, carried_in, entries, exits, missed, overrun] == [0; 6]
+        self.count == 0 && self.losses.is_idle()
     }
 
     /// Exact average in nanoseconds; `None` without a call.
@@ -362,9 +361,7 @@ impl Recording {
 
     /// Its loads in an order of their own: they run side by side, so that how they were given means nothing.
     pub fn loads_in_order(&self) -> Vec<&LoadRun> {
-        let mut loads: Vec<&LoadRun> = self.loads.iter().collect();
-        loads.sort_by_cached_key(|load| load.spec.to_string());
-        loads
+        self.loads.iter().sorted_by_cached_key(|load| load.spec.to_string()).collect()
     }
 
     /// Calls in the histograms of all handlers.
@@ -388,19 +385,15 @@ impl Recording {
     /// Handlers with fewer hits than the load profile wants: name, hits, and how many it wants.
     pub fn short_of_hits(&self) -> Vec<(&str, u64, u64)> {
         let Some(used) = &self.load_profile else { return Vec::new() };
-        let mut short = Vec::new();
-        for (handler, least) in self.handlers.iter().zip(&used.least_hits) {
-            if let Some(least) = least.filter(|least| handler.count < *least) {
-                short.push((handler.name.as_str(), handler.count, least));
-            }
-        }
-        short
+        let short = self.handlers.iter().zip(&used.least_hits).filter_map(|(handler, least)| {
+            let least = least.filter(|least| handler.count < *least)?;
+            Some((handler.name.as_str(), handler.count, least))
+        });
+        short.collect()
     }
 
     /// The backends in use, in the order of the handlers, each once.
     pub fn backends(&self) -> Vec<Backend> {
-        let mut seen = HashSet::new();
-        let backends = self.handlers.iter().filter_map(|handler| handler.backend);
-        backends.filter(|backend| seen.insert(*backend)).collect()
+        self.handlers.iter().filter_map(|handler| handler.backend).unique().collect()
     }
 }

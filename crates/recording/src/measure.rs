@@ -1,13 +1,16 @@
 //! What a probe session hands over: one histogram and one account of losses a handler.
 
-use std::collections::HashSet;
+use std::ops::AddAssign;
 
+use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Backend, is_zero};
 use profiler_base::stats::Durations;
 use profiler_kernel::target::Target;
+
+use crate::merge::plus;
+use crate::{Backend, is_zero};
 
 /// What happened to every call of one handler that the probes saw, in the measured window.
 ///
@@ -73,6 +76,12 @@ impl Losses {
             .fold(skipped, u64::saturating_add)
     }
 
+    /// Whether nothing was seen of the handler: no call, and none that was lost.
+    pub fn is_idle(&self) -> bool {
+        let Self { carried_in, entries, exits, missed, overrun, .. } = *self;
+        [carried_in, entries, exits, missed, overrun] == [0; 5]
+    }
+
     /// Losses that most runs have none of, with their names: those that there are.
     pub(crate) fn rare(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         let all = [("doubtful", self.doubtful), ("backwards", self.backwards)];
@@ -81,8 +90,7 @@ impl Losses {
 
     /// Names of the [rare](Self::rare) losses that one of `all` has: a table has columns for these alone.
     pub fn rare_names<'a>(all: impl Iterator<Item = &'a Self>) -> Vec<&'static str> {
-        let mut seen = HashSet::new();
-        all.flat_map(Self::rare).map(|(name, _)| name).filter(|name| seen.insert(*name)).collect()
+        all.flat_map(Self::rare).map(|(name, _)| name).unique().collect()
     }
 
     /// The count of one of [`rare_names`](Self::rare_names).
@@ -96,24 +104,26 @@ impl Losses {
         let unmeasured = self.unmeasured() as f64;
         if unmeasured == 0.0 { 0.0 } else { unmeasured / (unmeasured + paired as f64) }
     }
+}
 
-    /// The sum with another account; `None` beyond 2^64 - 1.
-    pub fn checked_add(&self, other: &Self) -> Option<Self> {
-        // Written out by name, so that a new field cannot be forgotten here.
-        Some(Self {
-            carried_in: self.carried_in.checked_add(other.carried_in)?,
-            entries: self.entries.checked_add(other.entries)?,
-            exits: self.exits.checked_add(other.exits)?,
-            in_flight: self.in_flight.checked_add(other.in_flight)?,
-            lost: self.lost.checked_add(other.lost)?,
-            unpaired_exits: self.unpaired_exits.checked_add(other.unpaired_exits)?,
-            missed: self.missed.checked_add(other.missed)?,
-            missed_unknown: self.missed_unknown || other.missed_unknown,
-            overrun: self.overrun.checked_add(other.overrun)?,
-            over_range: self.over_range.checked_add(other.over_range)?,
-            doubtful: self.doubtful.checked_add(other.doubtful)?,
-            backwards: self.backwards.checked_add(other.backwards)?,
-        })
+impl AddAssign for Losses {
+    fn add_assign(&mut self, more: Self) {
+        for (sum, more) in [
+            (&mut self.carried_in, more.carried_in),
+            (&mut self.entries, more.entries),
+            (&mut self.exits, more.exits),
+            (&mut self.in_flight, more.in_flight),
+            (&mut self.lost, more.lost),
+            (&mut self.unpaired_exits, more.unpaired_exits),
+            (&mut self.missed, more.missed),
+            (&mut self.overrun, more.overrun),
+            (&mut self.over_range, more.over_range),
+            (&mut self.doubtful, more.doubtful),
+            (&mut self.backwards, more.backwards),
+        ] {
+            plus(sum, more);
+        }
+        self.missed_unknown = self.missed_unknown || more.missed_unknown;
     }
 }
 

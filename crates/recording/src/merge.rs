@@ -1,21 +1,19 @@
 //! One recording out of several: the exact sum of what was measured, over runs, shards and hosts.
 //!
 //! Merging is associative and commutative, to the byte: whatever the order and the grouping, equal
-//! sources give equal files. So everything is either summed, or kept where all sources agree.
+//! sources give equal files. So everything is either summed, or kept where all sources agree. Sums stop at
+//! 2^64 - 1, which no count reaches.
 
 mod facts;
-mod handlers;
 mod loads;
 
-use std::collections::{HashMap, HashSet};
-
+use itertools::Itertools as _;
 use sha2::{Digest as _, Sha256};
 
-use super::distribution::MAX_COUNT;
-use super::unlike::{Difference, Use, What, differences};
-use super::{HistogramLayout, Recording, SCHEMA, Source, Tool, VERSION};
-use handlers::Handlers;
 use profiler_base::error::{Failure, bail, exit};
+
+use super::unlike::{Difference, Use, What, differences};
+use super::{HandlerRecording, Recording, SCHEMA, Source, Tool, VERSION};
 
 /// Differences that never merge, even if allowed: the sum would mean nothing or not be exact.
 const NEVER: [What; 3] = [What::Clock, What::Backend, What::Precision];
@@ -24,29 +22,16 @@ fn remedy(differences: &[Difference]) -> String {
     if let Some(never) = differences.iter().find(|difference| NEVER.contains(&difference.what)) {
         return format!(" (recordings of different {} never add up)", never.what);
     }
-    let whats: Vec<&str> = differences.iter().map(|difference| difference.what.name()).collect();
-    format!(", or, if the difference does not matter, add --allow-different {}", whats.join(","))
+    let whats = differences.iter().map(|difference| difference.what).format(",");
+    format!(", or, if the difference does not matter, add --allow-different {whats}")
 }
 
 /// A sum under way.
 #[derive(Debug)]
 pub struct Merge<'a> {
     allowed: &'a [What],
-    sum: Option<Sum>,
-}
-
-#[derive(Debug)]
-struct Sum {
-    /// Name of the first recording.
-    first: String,
-    /// All but handlers and sources; for comparisons it has one source for each kernel and CPU.
-    common: Recording,
-    handlers: Handlers,
-    sources: Vec<Source>,
-    /// Kernels and CPUs of the sources.
-    machines: HashSet<(Option<String>, Option<String>)>,
-    /// How a message names each source, by its digest.
-    paths: HashMap<String, String>,
+    /// The name of the first recording, and the sum from it on.
+    sum: Option<(String, Recording)>,
 }
 
 impl<'a> Merge<'a> {
@@ -55,136 +40,74 @@ impl<'a> Merge<'a> {
         Self { allowed, sum: None }
     }
 
-    /// Adds `recording`, which must agree with itself; `name` is its file's path, with `#N` for a run of several. After an error the sum is
-    /// of no use any more.
+    /// Adds `recording`, which must agree with itself; `name` is its file's path, with `#N` for a run of several.
     ///
     /// # Errors
-    /// If it is unlike those before, is in the sum already, or the sum is too large.
-    pub fn add(&mut self, mut recording: Recording, name: &str) -> Result<(), Failure> {
-        let sources = sources(&recording, name);
-        // Those that follow from the figures will be made of the sum's.
-        recording.warnings.retain(|warning| !warning.is_derived());
-        if let Some(sum) = &self.sum {
-            sum.accepts(&recording, name, self.allowed)?;
-        }
-        let handlers = std::mem::take(&mut recording.handlers);
-        // The sum may have other handlers.
-        let tests = recording.loads.iter_mut().flat_map(|load| &mut load.outcome.tests);
-        tests.for_each(|test| test.hits = None);
-        let sum = match &mut self.sum {
-            Some(sum) => {
-                let common = add_common(std::mem::take(&mut sum.common), recording);
-                sum.common = common.map_err(|what| too_large(name, &what))?;
-                sum
-            }
-            None => self.sum.insert(Sum {
-                first: name.to_owned(),
-                common: stripped(recording),
-                handlers: Handlers::default(),
-                sources: Vec::new(),
-                machines: HashSet::new(),
-                paths: HashMap::new(),
-            }),
+    /// If it is unlike those before, or is in the sum already.
+    pub fn add(&mut self, recording: Recording, name: &str) -> Result<(), Failure> {
+        let recording = prepared(recording, name);
+        let Some((first, sum)) = &mut self.sum else {
+            self.sum = Some((name.to_owned(), recording));
+            return Ok(());
         };
-        sum.handlers.add(handlers).map_err(|what| too_large(name, &what))?;
-        for source in sources {
-            let path = path_of(&source, name);
-            if let Some(first) = sum.paths.insert(source.sha256.clone(), path) {
-                bail!(
-                    NOT_COMPARABLE,
-                    "{name} has a run that is in the sum already, as {first}: leave one of them out"
-                );
-            }
-            let machine = (source.kernel_release.clone(), source.cpu_model.clone());
-            if sum.machines.insert(machine) {
-                sum.common.sources.push(source.clone());
-            }
-            sum.sources.push(source);
+        let mut found = differences(sum, &recording, Use::Merge);
+        found.retain(|it| NEVER.contains(&it.what) || !self.allowed.contains(&it.what));
+        if !found.is_empty() {
+            bail!(
+                NOT_COMPARABLE,
+                "{first} and {name} cannot be merged:\n  {}\nmeasure both alike{}",
+                found.iter().format("\n  "),
+                remedy(&found)
+            );
         }
+        let mut known = sum.sources.iter();
+        let is_known = |it: &&Source| recording.sources.iter().any(|new| new.sha256 == it.sha256);
+        if let Some(known) = known.find(is_known) {
+            bail!(
+                NOT_COMPARABLE,
+                "{name} has a run that is in the sum already, as {}: leave one of them out",
+                known.name
+            );
+        }
+        add(sum, recording);
         Ok(())
     }
 
     /// The merged recording.
     ///
     /// # Errors
-    /// If there is none, or it has too many handlers.
+    /// If there is none, or it would be more than is read.
     pub fn finish(self) -> Result<Recording, Failure> {
-        let Some(Sum { mut common, handlers, sources, .. }) = self.sum else {
+        let Some((_, mut sum)) = self.sum else {
             bail!(USAGE, "there is nothing to merge: name at least one recording");
         };
-        common.handlers = handlers.finish(&common.histogram)?;
-        common.sources = sources;
-        loads::sort(&mut common.loads);
-        common.modules.sort_by(|a, b| a.name.cmp(&b.name));
-        common.left_out.sort();
-        common.left_out.dedup();
-        common.sources.sort();
-        common.warnings.sort();
-        common.warnings.dedup();
-        common.warn();
-        Ok(common)
+        sum.handlers.sort_by(|a, b| (&a.module, &a.name).cmp(&(&b.module, &b.name)));
+        loads::sort(&mut sum.loads);
+        sum.modules.sort_by(|a, b| a.name.cmp(&b.name));
+        sum.left_out.sort();
+        sum.left_out.dedup();
+        sum.sources.sort();
+        sum.warnings.sort();
+        sum.warnings.dedup();
+        sum.warn();
+        sum.check().map_err(|error| {
+            let text = format!("the sum would not be read: {error}: merge fewer recordings");
+            Failure::new(exit::BAD_INPUT, text)
+        })?;
+        Ok(sum)
     }
 }
 
-impl Sum {
-    /// Whether `recording` is of the same kind of run.
-    fn accepts(&self, recording: &Recording, name: &str, allowed: &[What]) -> Result<(), Failure> {
-        let mut found = differences(&self.common, recording, Use::Merge);
-        found.retain(|d| NEVER.contains(&d.what) || !allowed.contains(&d.what));
-        if let Some(difference) = self.handlers.other_backend(recording) {
-            found.insert(0, difference);
-        }
-        if found.is_empty() {
-            return Ok(());
-        }
-        let listed = found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ");
-        bail!(
-            NOT_COMPARABLE,
-            "{} and {name} cannot be merged:\n  {listed}\nmeasure both alike{}",
-            self.first,
-            remedy(&found)
-        )
+/// A recording with its sources, and without what no sum has.
+fn prepared(mut recording: Recording, name: &str) -> Recording {
+    if recording.sources.is_empty() {
+        recording.sources.push(source(&recording, name));
     }
-}
-
-fn too_large(name: &str, what: &str) -> Failure {
-    let text = format!(
-        "{name}: {what} would be more than a recording holds: merge fewer recordings at a time"
-    );
-    Failure::new(exit::BAD_INPUT, text)
-}
-
-/// The file as it was given; of a part of a sum, the name that it was merged by.
-fn path_of(source: &Source, given: &str) -> String {
-    if file_name(given) == source.name { given.to_owned() } else { source.name.clone() }
-}
-
-/// Without folders, so that equal sums are equal wherever they were made.
-fn file_name(given: &str) -> &str {
-    given.rsplit_once('/').map_or(given, |(_, name)| name)
-}
-
-/// What a recording is the sum of: itself, unless it is merged.
-fn sources(recording: &Recording, name: &str) -> Vec<Source> {
-    if !recording.sources.is_empty() {
-        return recording.sources.clone();
-    }
-    let digest = Sha256::digest(recording.to_json());
-    let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    vec![Source {
-        started: recording.started,
-        sha256,
-        name: file_name(name).to_owned(),
-        window_ns: recording.window_ns,
-        calls: recording.calls(),
-        kernel_release: recording.host.kernel_release.clone(),
-        cpu_model: recording.host.cpu_model.clone(),
-        boot_id: recording.host.boot_id.clone(),
-    }]
-}
-
-/// A recording without what no sum has.
-fn stripped(recording: Recording) -> Recording {
+    // Those that follow from the figures will be made of the sum's.
+    recording.warnings.retain(|warning| !warning.is_derived());
+    // The sum may have other handlers.
+    let tests = recording.loads.iter_mut().flat_map(|load| &mut load.outcome.tests);
+    tests.for_each(|test| test.hits = None);
     Recording {
         schema: SCHEMA.to_owned(),
         version: VERSION,
@@ -196,99 +119,81 @@ fn stripped(recording: Recording) -> Recording {
         driver_costs: Vec::new(),
         snapshot: None,
         call_tree: None,
-        sources: Vec::new(),
         ..recording
     }
 }
 
-/// The sum of everything but handlers and sources. The error names the figure that became too large.
-fn add_common(sum: Recording, more: Recording) -> Result<Recording, String> {
-    let (a, b) = (sum.histogram, more.histogram);
-    // Here and in the functions below each field is named, so that a new one cannot be forgotten.
-    Ok(Recording {
-        schema: sum.schema,
-        version: sum.version,
-        tool: sum.tool,
-        imported: sum.imported.filter(|of_sum| more.imported.as_ref() == Some(of_sum)),
-        started: sum.started.min(more.started),
-        place: sum.place,
-        load_profile: sum.load_profile,
-        clock: sum.clock,
-        meter: sum.meter,
-        window_ns: checked(sum.window_ns, more.window_ns, "the length of the window")?,
-        warmup_ns: checked(sum.warmup_ns, more.warmup_ns, "the length of the warm-up")?,
-        interrupted: sum.interrupted || more.interrupted,
-        histogram: HistogramLayout {
-            kernel_memory_bytes: a.kernel_memory_bytes.max(b.kernel_memory_bytes),
-            // Unknown if the runs differ.
-            direct: a.direct.filter(|_| a.direct == b.direct),
-            ..a
-        },
-        host: facts::of_hosts(sum.host, more.host),
-        modules: by_name(sum.modules, more.modules, |it| &it.name, facts::of_modules)?,
-        loads: loads::add(sum.loads, more.loads)?,
-        handlers: sum.handlers,
-        left_out: joined(sum.left_out, more.left_out),
-        driver_costs: sum.driver_costs,
-        call_tree: sum.call_tree,
-        snapshot: sum.snapshot,
-        sources: sum.sources,
-        warnings: joined(sum.warnings, more.warnings),
-    })
+fn source(recording: &Recording, name: &str) -> Source {
+    let digest = Sha256::digest(recording.to_json());
+    Source {
+        started: recording.started,
+        sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        // Without folders, so that equal sums are equal wherever they were made.
+        name: name.rsplit_once('/').map_or(name, |(_, name)| name).to_owned(),
+        window_ns: recording.window_ns,
+        calls: recording.calls(),
+        kernel_release: recording.host.kernel_release.clone(),
+        cpu_model: recording.host.cpu_model.clone(),
+        boot_id: recording.host.boot_id.clone(),
+    }
 }
 
-fn joined<T>(mut sum: Vec<T>, more: Vec<T>) -> Vec<T> {
-    sum.extend(more);
-    sum
+/// Adds a recording that is prepared to one that is.
+fn add(sum: &mut Recording, more: Recording) {
+    facts::agree(&mut sum.imported, &more.imported);
+    sum.started = sum.started.min(more.started);
+    plus(&mut sum.window_ns, more.window_ns);
+    plus(&mut sum.warmup_ns, more.warmup_ns);
+    sum.interrupted |= more.interrupted;
+    let (layout, of_more) = (&mut sum.histogram, more.histogram);
+    layout.kernel_memory_bytes = layout.kernel_memory_bytes.max(of_more.kernel_memory_bytes);
+    facts::agree(&mut layout.direct, &of_more.direct);
+    facts::add_host(&mut sum.host, more.host);
+    by_key(&mut sum.modules, more.modules, |a, b| a.name == b.name, facts::add_module);
+    loads::add(&mut sum.loads, more.loads);
+    let is_same =
+        |a: &HandlerRecording, b: &HandlerRecording| a.name == b.name && a.module == b.module;
+    by_key(&mut sum.handlers, more.handlers, is_same, add_handler);
+    sum.left_out.extend(more.left_out);
+    sum.sources.extend(more.sources);
+    sum.warnings.extend(more.warnings);
 }
 
-/// The sum, where it has one of the name, or else that as it is, behind the others.
-fn by_name<T: Default>(
-    mut sum: Vec<T>,
-    more: Vec<T>,
-    name: fn(&T) -> &str,
-    add: fn(T, T) -> Result<T, String>,
-) -> Result<Vec<T>, String> {
+fn add_handler(sum: &mut HandlerRecording, more: HandlerRecording) {
+    // By a glob in all of them.
+    sum.by_glob &= more.by_glob;
+    plus(&mut sum.count, more.count);
+    plus(&mut sum.sum_ns, more.sum_ns);
+    sum.min_ns = least(sum.min_ns, more.min_ns);
+    sum.max_ns = sum.max_ns.max(more.max_ns);
+    sum.own_instructions = both(sum.own_instructions, more.own_instructions);
+    sum.repeated = both(sum.repeated, more.repeated);
+    sum.ordering = both(sum.ordering, more.ordering);
+    sum.losses += more.losses;
+    sum.histogram.add(more.histogram.buckets);
+}
+
+/// Adds each to that of the sum which is the same, or else behind the others.
+fn by_key<T>(sum: &mut Vec<T>, more: Vec<T>, is_same: fn(&T, &T) -> bool, add: fn(&mut T, T)) {
     for each in more {
-        match sum.iter_mut().find(|known| name(known) == name(&each)) {
-            Some(known) => *known = add(std::mem::take(known), each)?,
+        match sum.iter_mut().find(|known| is_same(known, &each)) {
+            Some(known) => add(known, each),
             None => sum.push(each),
         }
     }
-    Ok(sum)
 }
 
-fn checked(a: u64, b: u64, what: &str) -> Result<u64, String> {
-    a.checked_add(b).ok_or_else(|| what.to_owned())
-}
-
-/// The same of calls, of which a bucket may have to hold all.
-fn checked_calls(a: u64, b: u64, what: &str) -> Result<u64, String> {
-    let sum = a.checked_add(b).filter(|sum| *sum <= MAX_COUNT);
-    sum.ok_or_else(|| what.to_owned())
+/// Adds to a figure.
+pub(super) fn plus(sum: &mut u64, more: u64) {
+    *sum = sum.saturating_add(more);
 }
 
 /// The sum of two figures; `None` unless both are known.
-fn both(a: Option<u64>, b: Option<u64>, what: &str) -> Result<Option<u64>, String> {
-    a.zip(b).map(|(a, b)| checked(a, b, what)).transpose()
+fn both(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    Some(a?.saturating_add(b?))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Clock, Meter};
-
-    /// Each comparison sorts what it is compared with: with all sources that would be quadratic.
-    #[test]
-    fn comparisons_are_with_one_source_of_a_kind() {
-        let mut merge = Merge::new(&[]);
-        for second in 0..50 {
-            let started = jiff::Timestamp::from_second(second).unwrap();
-            let layout = HistogramLayout::of_digits(3);
-            let recording = Recording::new(started, Clock::Wall, Meter::Probes, layout);
-            merge.add(Recording { window_ns: 1, ..recording }, "run.json").unwrap();
-        }
-        assert_eq!(merge.sum.as_ref().unwrap().common.sources.len(), 1);
-        assert_eq!(merge.finish().unwrap().sources.len(), 50);
-    }
+/// The lesser of two figures, or the one that is known.
+pub(super) fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).min()
 }

@@ -2,17 +2,15 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::error::Category;
 
-use super::series::{SERIES_SCHEMA, SERIES_VERSION};
-use super::{Recording, SCHEMA, Series, VERSION};
 use profiler_base::error::{Failure, exit};
 use profiler_base::terminal::clean;
+
+use super::{Recording, SCHEMA, SERIES_SCHEMA, Series, VERSION};
 
 /// Largest file that is read. A recording of sixty handlers takes about 3 MiB.
 pub const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -22,9 +20,10 @@ const NAME_ONE: &str = "name a file that `profiler run --json` wrote";
 
 /// The two fields that every version has.
 #[derive(Deserialize)]
+#[serde(expecting = "a recording")]
 struct Head {
-    schema: Option<String>,
-    version: Option<u64>,
+    schema: String,
+    version: u64,
 }
 
 impl Recording {
@@ -74,33 +73,20 @@ fn refused(path: &Path, what: String) -> Failure {
     Failure::new(exit::BAD_INPUT, format!("{} {what}", path.display()))
 }
 
-fn not_a_recording(seems: &str) -> String {
-    format!("is JSON, but not a recording: {seems}: {NAME_ONE}")
-}
-
 /// What a file holds, checked; or what it is instead, and what to do.
 fn document(bytes: &[u8]) -> Result<Series, String> {
-    if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err("is empty: the run that should have written it may have failed; look there or measure again".to_owned());
-    }
-    let head: Head = serde_json::from_slice(bytes).map_err(|error| without_head(bytes, &error))?;
-    let Some(schema) = head.schema else {
-        return Err(not_a_recording("it has no `schema` field"));
-    };
-    let newest = match schema.as_str() {
-        SCHEMA => VERSION,
-        SERIES_SCHEMA => SERIES_VERSION,
-        _ => {
-            let shown: String = schema.chars().take(60).flat_map(char::escape_debug).collect();
-            return Err(not_a_recording(&format!("its `schema` is `{shown}`, not `{SCHEMA}`")));
-        }
-    };
-    let Some(version) = head.version else {
-        return Err(not_a_recording("it has no `version` field"));
-    };
-    if version > u64::from(newest) {
+    let Head { schema, version } = serde_json::from_slice(bytes).map_err(|error| {
+        format!("is not a recording: {}: {NAME_ONE}", clean(&error.to_string()))
+    })?;
+    if schema != SCHEMA && schema != SERIES_SCHEMA {
+        let shown: String = schema.chars().take(60).flat_map(char::escape_debug).collect();
         return Err(format!(
-            "is a recording of version {version}, and this program reads up to version {newest}: update profiler"
+            "is not a recording: its `schema` is `{shown}`, not `{SCHEMA}`: {NAME_ONE}"
+        ));
+    }
+    if version > u64::from(VERSION) {
+        return Err(format!(
+            "is a recording of version {version}, and this program reads up to version {VERSION}: update profiler"
         ));
     }
     match schema == SCHEMA {
@@ -135,14 +121,7 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, Failure> {
     let read = if path == Path::new("-") {
         io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)
     } else {
-        // A FIFO is fine: a shell's `<(command)` is one. It is waited for until somebody writes.
-        let kind = std::fs::metadata(path).map_err(Failure::cannot_read(path))?.file_type();
-        if !kind.is_file() && !kind.is_fifo() {
-            let kind = if kind.is_dir() { "a folder" } else { "a device or socket" };
-            return Err(refused(path, format!("is {kind}, not a file: {NAME_ONE}")));
-        }
-        let file = File::open(path).map_err(Failure::cannot_read(path))?;
-        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)
+        File::open(path).and_then(|it| it.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
     };
     read.map_err(Failure::cannot_read(path))?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
@@ -151,22 +130,4 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, Failure> {
         return Err(refused(path, what));
     }
     Ok(bytes)
-}
-
-/// What a file is that has no head.
-fn without_head(bytes: &[u8], error: &serde_json::Error) -> String {
-    let is_compressed = [&[0x1f, 0x8b][..], &[0x28, 0xb5, 0x2f, 0xfd]];
-    match error.classify() {
-        // JSON, and not an object with such fields.
-        Category::Data => not_a_recording("it has no `schema` and `version`"),
-        Category::Eof => format!(
-            "is cut off at line {}, column {}: copy it again, or measure again",
-            error.line(),
-            error.column()
-        ),
-        _ if is_compressed.iter().any(|magic| bytes.starts_with(magic)) => {
-            "seems to be compressed: decompress it first".to_owned()
-        }
-        Category::Syntax | Category::Io => format!("is not JSON: {error}: {NAME_ONE}"),
-    }
 }

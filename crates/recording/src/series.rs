@@ -7,15 +7,14 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::json::compact;
-use super::{Recording, Tool};
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::Failure;
 
+use super::json::compact;
+use super::{Recording, Tool, VERSION};
+
 /// What the field `schema` of every series says.
 pub const SERIES_SCHEMA: &str = "profiler/series";
-/// Newest version of the format that this program reads, and the one that it writes.
-pub const SERIES_VERSION: u32 = 1;
 
 /// Runs of one module, kernel and load, in the order in which they were made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -24,7 +23,7 @@ pub struct Series {
     #[schemars(extend("const" = SERIES_SCHEMA))]
     pub schema: String,
     /// Version of the format.
-    #[schemars(extend("const" = SERIES_VERSION))]
+    #[schemars(extend("const" = VERSION))]
     pub version: u32,
     /// The program that wrote this.
     pub tool: Tool,
@@ -40,7 +39,7 @@ impl Series {
     pub fn new(label: impl Into<String>, runs: Vec<Recording>) -> Self {
         Self {
             schema: SERIES_SCHEMA.to_owned(),
-            version: SERIES_VERSION,
+            version: VERSION,
             tool: Tool::this(),
             label: label.into(),
             runs,
@@ -52,8 +51,8 @@ impl Series {
     /// # Errors
     /// The first contradiction.
     pub fn check(&self) -> Result<(), String> {
-        if self.schema != SERIES_SCHEMA || self.version != SERIES_VERSION {
-            return Err(format!("schema: is not {SERIES_SCHEMA} version {SERIES_VERSION}"));
+        if self.schema != SERIES_SCHEMA || self.version != VERSION {
+            return Err(format!("schema: is not {SERIES_SCHEMA} version {VERSION}"));
         }
         if self.runs.is_empty() {
             return Err("runs: is empty: nothing was measured".to_owned());

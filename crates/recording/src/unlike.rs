@@ -4,14 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::loads::{LoadRun, LoadStatus, TestRuns, mix_changes, tests_in_words};
-use super::{HistogramLayout, Meter, Recording, Source};
 use profiler_base::stop::StopReason;
 use profiler_base::terminal::clean;
 use profiler_kernel::module::{ModuleFacts, changed_default, names_given};
+
+use super::loads::{LoadRun, LoadStatus, TestRuns, mix_changes, tests_in_words};
+use super::{HistogramLayout, Meter, Recording, Source};
 
 /// How far two windows of the same length may be apart: timers are late, more so on a busy machine.
 const WINDOW_TOLERANCE: f64 = 0.05;
@@ -25,7 +27,6 @@ const WINDOW_SLACK_NS: u64 = 100_000_000;
     Copy,
     PartialEq,
     Eq,
-    Hash,
     PartialOrd,
     Ord,
     Serialize,
@@ -84,12 +85,13 @@ pub enum Use {
 impl Use {
     /// What has to be alike for this.
     pub fn demands(self) -> impl Iterator<Item = What> {
-        What::ALL.iter().copied().filter(move |what| match self {
-            // The module's build is what they are compared for.
-            Self::Comparison => *what != What::ModuleBuild,
-            // Which operations fail may be a matter of chance.
-            Self::Repetition => *what != What::Errors,
-            Self::Merge => !matches!(what, What::Window | What::Errors),
+        What::ALL.iter().copied().filter(move |what| match (self, what) {
+            // Which run has them may be a matter of chance: see `failing_otherwise`.
+            (_, What::Errors) => false,
+            // It is what they are compared for.
+            (Self::Comparison, What::ModuleBuild) => false,
+            (Self::Merge, What::Window) => false,
+            _ => true,
         })
     }
 }
@@ -104,7 +106,7 @@ impl What {
     }
 
     /// Both values in words where they differ.
-    fn difference(self, first: &Recording, second: &Recording) -> Option<[String; 2]> {
+    fn difference(self, first: &Recording, second: &Recording, of: Use) -> Option<[String; 2]> {
         let differ_in = |words: fn(&Recording) -> String| differ(words(first), words(second));
         match self {
             Self::Clock => differ_in(clock),
@@ -115,19 +117,20 @@ impl What {
                 differ(machine(first) + &of_first, machine(second) + &of_second)
             }
             Self::Mitigations => {
-                maps(&first.host.mitigations, &second.host.mitigations, "no such line")
+                let sides = [&first.host.mitigations, &second.host.mitigations];
+                maps(sides, "no such line", |_| true)
             }
             Self::Modules => differ_in(|of| sorted(of.modules.iter().map(|it| &it.name), ", ")),
             Self::ModuleBuild => {
                 each_module(first, second, |a, b| differ(describe_build(a), describe_build(b)))
             }
-            Self::Parameters => each_module(first, second, |a, b| {
-                maps(&a.parameters, &b.parameters, "no such parameter")
-            }),
+            Self::Parameters => {
+                differ(agent(first), agent(second)).or_else(|| parameters(first, second, of))
+            }
             // They run side by side: their order means nothing.
             Self::Load => differ_in(|of| sorted(of.loads.iter().map(|it| &it.spec), "; ")),
             Self::Tests => tests(first, second),
-            Self::Errors => errors([&[first], &[second]]),
+            Self::Errors => None,
             Self::Precision => differ_in(precision),
             Self::Window => windows(first, second),
             Self::Tool => differ_in(tool),
@@ -185,25 +188,22 @@ fn window(of: &Recording) -> String {
 
 /// All of them in one order.
 fn sorted(all: impl Iterator<Item = impl fmt::Display>, separator: &str) -> String {
-    let mut words: Vec<String> = all.map(|it| it.to_string()).collect();
-    words.sort_unstable();
-    if words.is_empty() { "none".to_owned() } else { words.join(separator) }
+    let words = all.map(|it| it.to_string()).sorted_unstable().join(separator);
+    if words.is_empty() { "none".to_owned() } else { words }
 }
 
 /// A fact of the machine. Of merged recordings all that there are, because two sums of `various` machines need not be alike.
 fn each(fact: &Option<String>, sources: &[Source], of: fn(&Source) -> &Option<String>) -> String {
-    let mut all: Vec<&str> = sources.iter().filter_map(|source| of(source).as_deref()).collect();
-    all.sort_unstable();
-    all.dedup();
-    match all.as_slice() {
-        [] | [_] => known(fact).to_owned(),
-        several => several.join(" and "),
+    let all: BTreeSet<&str> = sources.iter().filter_map(|source| of(source).as_deref()).collect();
+    match all.len() {
+        ..2 => known(fact).to_owned(),
+        _ => all.iter().join(" and "),
     }
 }
 
 fn unknown(given: &str) -> String {
-    let names: Vec<&str> = What::ALL.iter().map(|what| what.name()).collect();
-    format!("unknown aspect `{given}`: expected one of {}", names.join(", "))
+    let names = <What as strum::VariantNames>::VARIANTS.join(", ");
+    format!("unknown aspect `{given}`: expected one of {names}")
 }
 
 /// One difference between two recordings, in words.
@@ -225,35 +225,59 @@ impl fmt::Display for Difference {
 
 /// Every difference of two recordings that stands in the way of this use of them.
 pub fn differences(first: &Recording, second: &Recording, purpose: Use) -> Vec<Difference> {
-    purpose
-        .demands()
-        .filter_map(|what| {
-            let [first, second] = match (what, purpose) {
-                (What::Parameters, Use::Comparison) => given_parameters(first, second),
-                _ => what.difference(first, second),
-            }?;
-            Some(Difference { what, first, second })
-        })
-        .collect()
+    let found = purpose.demands().filter_map(|what| {
+        let [first, second] = what.difference(first, second, purpose)?;
+        Some(Difference { what, first, second })
+    });
+    found.collect()
 }
 
-/// In how many operations failed, or of which errors, over all runs of two sides.
-pub fn failing_otherwise(first: &[&Recording], second: &[&Recording]) -> Option<Difference> {
-    errors([first, second]).map(|[first, second]| Difference { what: What::Errors, first, second })
-}
-
-/// Parameters that builds were given unlike, or programs that ran beside them: what differs by default is a difference of the builds.
-fn given_parameters(first: &Recording, second: &Recording) -> Option<[String; 2]> {
-    differ(agent(first), agent(second)).or_else(|| given_to_modules(first, second))
-}
-
-fn given_to_modules(first: &Recording, second: &Recording) -> Option<[String; 2]> {
-    each_module(first, second, |a, b| {
-        let mut sides = [a.parameters.clone(), b.parameters.clone()];
-        if let Some(given) = given(a, b) {
-            sides.iter_mut().for_each(|side| side.retain(|name, _| given.contains(name)));
+/// Operations that failed in another share, or otherwise, over all runs of two sides.
+pub fn failing_otherwise(sides: [&[&Recording]; 2]) -> Option<Difference> {
+    // Counted runs repeat; others depend on what else the machine does.
+    let (share, few): (f64, f64) = match sides[0].first()?.meter {
+        Meter::Exact => (0.001, 1.0),
+        Meter::Probes => (0.01, 10.0),
+    };
+    let sides = sides.map(|runs| runs.iter().map(|run| run.loads_in_order()).collect::<Vec<_>>());
+    let mut pairs = Vec::new();
+    for (index, load) in sides[0].first()?.iter().enumerate() {
+        let loads = sides.each_ref().map(|runs| runs.iter().filter_map(move |run| run.get(index)));
+        let all = loads.clone().map(|runs| made(runs, None));
+        let kinds = loads.clone().into_iter().flatten().flat_map(|load| &load.outcome.errors);
+        for kind in kinds.map(|it| &*it.kind).collect::<BTreeSet<&str>>() {
+            let counts = loads.clone().map(|runs| made(runs, Some(kind)));
+            let shares = [0, 1].map(|side| counts[side] as f64 / all[side].max(1) as f64);
+            let few = few / all[0].min(all[1]).max(1) as f64;
+            // Both are quotients: allow for rounding.
+            if (shares[0] - shares[1]).abs() > share.max(few) * (1.0 + 1e-9) {
+                pairs.push([0, 1].map(|side| {
+                    let [count, all] = [counts[side], all[side]];
+                    format!("{count} of {all} operations fail with {kind} ({})", load.spec)
+                }));
+            }
         }
-        maps(&sides[0], &sides[1], "no such parameter")
+    }
+    joined(&pairs, ", ").map(|[first, second]| Difference { what: What::Errors, first, second })
+}
+
+/// How many operations were made, or failed with errors of a kind.
+fn made<'a>(runs: impl Iterator<Item = &'a &'a LoadRun>, kind: Option<&str>) -> u64 {
+    let counts = runs.flat_map(|LoadRun { outcome, .. }| {
+        let failed = outcome.errors.iter().filter(|it| kind.is_none_or(|kind| it.kind == kind));
+        let succeeded = outcome.operations.filter(|_| kind.is_none());
+        failed.map(|errors| errors.count).chain(succeeded)
+    });
+    counts.fold(0, u64::saturating_add)
+}
+
+/// Parameters of modules. Those of builds that are compared count if they were given: what differs by default is a difference of
+/// the builds.
+fn parameters(first: &Recording, second: &Recording, purpose: Use) -> Option<[String; 2]> {
+    each_module(first, second, |a, b| {
+        let given = given(a, b).filter(|_| purpose == Use::Comparison);
+        let counts = |name: &String| given.as_ref().is_none_or(|given| given.contains(name));
+        maps([&a.parameters, &b.parameters], "no such parameter", counts)
     })
 }
 
@@ -269,8 +293,8 @@ pub fn defaults(first: &Recording, second: &Recording) -> Vec<String> {
     for a in &first.modules {
         let Some(b) = second.modules.iter().find(|b| b.name == a.name) else { continue };
         let Some(given) = given(a, b) else { continue };
-        let names: BTreeSet<&String> = a.parameters.keys().chain(b.parameters.keys()).collect();
-        words.extend(names.into_iter().filter(|name| !given.contains(*name)).filter_map(|name| {
+        let names = a.parameters.keys().chain(b.parameters.keys()).sorted_unstable().dedup();
+        words.extend(names.filter(|name| !given.contains(*name)).filter_map(|name| {
             let [a, b] = [a, b].map(|side| side.parameters.get(name).map(String::as_str));
             changed_default(name, a, b)
         }));
@@ -284,22 +308,20 @@ fn differ(first: String, second: String) -> Option<[String; 2]> {
 
 /// Several differences as one.
 fn joined(pairs: &[[String; 2]], separator: &str) -> Option<[String; 2]> {
-    let sides = [0, 1].map(|side| {
-        pairs.iter().map(|pair| pair[side].as_str()).collect::<Vec<_>>().join(separator)
-    });
+    let sides = [0, 1].map(|side| pairs.iter().map(|pair| &pair[side]).join(separator));
     (!pairs.is_empty()).then_some(sides)
 }
 
-/// The entries of two maps that differ, each with its key.
+/// The entries of two maps that count and differ, each with its key.
 fn maps(
-    first: &BTreeMap<String, String>,
-    second: &BTreeMap<String, String>,
+    sides: [&BTreeMap<String, String>; 2],
     absent: &str,
+    counts: impl Fn(&String) -> bool,
 ) -> Option<[String; 2]> {
-    let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
-    let differing = keys.into_iter().filter(|key| first.get(*key) != second.get(*key));
+    let keys = sides.iter().flat_map(|map| map.keys()).sorted_unstable().dedup();
+    let differing = keys.filter(|key| counts(key) && sides[0].get(*key) != sides[1].get(*key));
     let pairs = differing.map(|key| {
-        [first, second].map(|map| match map.get(key) {
+        sides.map(|map| match map.get(key) {
             Some(value) => format!("{key}={value}"),
             None => format!("{key}: {absent}"),
         })
@@ -364,46 +386,6 @@ fn backends(first: &Recording, second: &Recording) -> Option<[String; 2]> {
         pairs.extend(pair.filter(|pair| !pairs.contains(pair)));
     }
     joined(&pairs, ", ")
-}
-
-/// Operations that failed in another share, or otherwise, over all runs of two sides.
-fn errors(sides: [&[&Recording]; 2]) -> Option<[String; 2]> {
-    let mut pairs = Vec::new();
-    // Counted runs repeat; others depend on what else the machine does.
-    let (share, few): (f64, f64) = match sides[0].first()?.meter {
-        Meter::Exact => (0.001, 1.0),
-        Meter::Probes => (0.01, 10.0),
-    };
-    let sides = sides.map(|runs| runs.iter().map(|run| run.loads_in_order()).collect::<Vec<_>>());
-    for (index, load) in sides[0].first()?.iter().enumerate() {
-        let loads =
-            sides.each_ref().map(|runs| runs.iter().filter_map(move |loads| loads.get(index)));
-        let sum = |of: &dyn Fn(&LoadRun) -> u64| {
-            loads.clone().map(|runs| runs.fold(0, |sum: u64, load| sum.saturating_add(of(load))))
-        };
-        let all =
-            sum(&|load| failures(load, None).saturating_add(load.outcome.operations.unwrap_or(0)));
-        let kinds = loads.clone().into_iter().flatten().flat_map(|load| &load.outcome.errors);
-        for kind in kinds.map(|it| &*it.kind).collect::<BTreeSet<&str>>() {
-            let counts = sum(&|load| failures(load, Some(kind)));
-            let shares = [0, 1].map(|side| counts[side] as f64 / all[side].max(1) as f64);
-            let few = few / all[0].min(all[1]).max(1) as f64;
-            // Both are quotients: allow for rounding.
-            if (shares[0] - shares[1]).abs() > share.max(few) * (1.0 + 1e-9) {
-                pairs.push([0, 1].map(|side| {
-                    let [count, all] = [counts[side], all[side]];
-                    format!("{count} of {all} operations fail with {kind} ({})", load.spec)
-                }));
-            }
-        }
-    }
-    joined(&pairs, ", ")
-}
-
-/// How many operations failed, in all or with errors of a kind.
-fn failures(load: &LoadRun, kind: Option<&str>) -> u64 {
-    let errors = load.outcome.errors.iter().filter(|it| kind.is_none_or(|kind| it.kind == kind));
-    errors.fold(0, |sum, errors| sum.saturating_add(errors.count))
 }
 
 /// Tests of LTP that ended otherwise, or that ran in another share of the runs.
@@ -479,7 +461,8 @@ mod tests {
         assert!(!asks(Use::Merge, What::Window) && asks(Use::Repetition, What::Window));
         for &what in What::ALL {
             assert_eq!(asks(Use::Repetition, what), what != What::Errors);
-            assert_eq!(asks(Use::Comparison, what), what != What::ModuleBuild, "{what}");
+            let of_run = !matches!(what, What::ModuleBuild | What::Errors);
+            assert_eq!(asks(Use::Comparison, what), of_run, "{what}");
         }
     }
 }

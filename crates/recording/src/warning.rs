@@ -2,13 +2,15 @@
 
 use std::error::Error as _;
 
+use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use profiler_base::text::{listed, plural};
 
 use super::loads::{LoadRun, LoadSpec, TestResult, TestRuns, tests_in_words};
 use crate::measure::Losses;
 use crate::{Backend, HandlerRecording, Recording};
-use profiler_base::text::{listed, plural};
 
 /// Below this many calls the 99th percentile is nothing but the longest call.
 const FEW_CALLS: u64 = 100;
@@ -73,12 +75,6 @@ pub enum Warning {
          that each wrote"
     )]
     TestsNotPassed(String),
-    /// Tests of LTP that ended in different ways, in words.
-    #[error(
-        "tests that ended in different ways from round to round: {0}: the mix of calls changed within the \
-         run, and runs with such tests do not compare; leave them out with --ltp-skip"
-    )]
-    TestsVaried(String),
     /// Tests of LTP that left processes running, and how many.
     #[error(
         "{1} process{es} of {0} went on after the end of the test and had to be killed",
@@ -200,11 +196,6 @@ pub enum Warning {
     /// Handlers of a load profile that are not there: with its name, and why not.
     #[error("load profile {1} names handlers that cannot be measured here: {2}")]
     HandlerMissing(#[source] Handlers, String, String),
-    /// A module's parameter switches the hook off: module, parameter and value.
-    #[error(
-        "{0} was loaded with {1}={2}, so this hook is not there: unload it, and load it with {1}=1"
-    )]
-    HookOff(String, String, String),
     /// Another backend than the best one measured these, and why.
     #[error("measured by {1} instead: {0}: {2}")]
     OtherBackend(#[source] Handlers, Backend, String),
@@ -312,27 +303,25 @@ impl Warning {
     fn of_hits(recording: &Recording) -> Option<Self> {
         let short = recording.short_of_hits();
         let names = short.iter().map(|(name, ..)| (*name).to_owned()).collect();
-        let counts = short.iter().map(|(name, count, least)| format!("{name} {count} of {least}"));
-        let counts = counts.collect::<Vec<_>>().join(", ");
+        let mut counts =
+            short.iter().map(|(name, count, least)| format!("{name} {count} of {least}"));
+        let counts = counts.join(", ");
         (!short.is_empty()).then_some(Self::FewHits(Handlers(names), counts))
     }
 
-    fn of_tests(tests: &[TestRuns]) -> Vec<Self> {
+    fn of_tests(tests: &[TestRuns]) -> impl Iterator<Item = Self> {
         let not_passed = tests_in_words(
             tests.iter().filter(|it| it.results.iter().any(|r| r.result != TestResult::Pass)),
         );
-        let varied = tests_in_words(tests.iter().filter(|test| test.results.len() > 1));
-        let left: Vec<&TestRuns> = tests.iter().filter(|test| test.left_running > 0).collect();
-        let names = left.iter().map(|test| test.name.as_str()).collect::<Vec<_>>().join(", ");
-        let count = left.iter().map(|test| test.left_running).fold(0, u64::saturating_add);
+        let left = tests.iter().filter(|test| test.left_running > 0);
+        let names = left.clone().map(|test| &test.name).join(", ");
+        let count = left.map(|test| test.left_running).fold(0, u64::saturating_add);
         [
             (!not_passed.is_empty()).then_some(Self::TestsNotPassed(not_passed)),
-            (!varied.is_empty()).then_some(Self::TestsVaried(varied)),
             (count > 0).then_some(Self::TestsLeftRunning(names, count)),
         ]
         .into_iter()
         .flatten()
-        .collect()
     }
 
     /// Stable name of this kind.

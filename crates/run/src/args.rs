@@ -7,14 +7,11 @@ mod prepare;
 mod tax;
 
 use std::error::Error;
-use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::{
-    NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser,
-};
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser};
 use strum::VariantNames;
 
@@ -106,7 +103,7 @@ pub struct RunArgs {
         value_delimiter = ',',
         num_args = 0..=1,
         value_name = "KIND",
-        value_parser = Builtin,
+        value_parser = by_name::<BuiltinKind>(),
         conflicts_with = "load"
     )]
     pub builtin: Option<Vec<BuiltinKind>>,
@@ -211,27 +208,6 @@ where
     PossibleValuesParser::new(T::VARIANTS).try_map(|name| name.parse::<T>())
 }
 
-/// A built-in load by its name; help and completions list all, and an error of its own says more than clap's.
-#[derive(Debug, Clone)]
-pub struct Builtin;
-
-impl TypedValueParser for Builtin {
-    type Value = BuiltinKind;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        argument: Option<&clap::Arg>,
-        value: &OsStr,
-    ) -> Result<BuiltinKind, clap::Error> {
-        str::parse::<BuiltinKind>.parse_ref(command, argument, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(BuiltinKind::ALL.iter().map(|kind| PossibleValue::new(kind.name()))))
-    }
-}
-
 /// A duration above zero.
 pub fn length(text: &str) -> Result<Duration, String> {
     match duration(text)? {
@@ -245,14 +221,8 @@ pub fn length(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// If `text` is no number from 0 to 100.
 pub fn percent(text: &str) -> Result<f64, String> {
-    let value: f64 = text
-        .parse()
-        .map_err(|_| format!("invalid percentage `{text}`: give a number from 0 to 100"))?;
-    if (0.0..=100.0).contains(&value) {
-        Ok(value)
-    } else {
-        Err(format!("percentage `{text}` is not between 0 and 100"))
-    }
+    let value = text.parse().ok().filter(|value| (0.0..=100.0).contains(value));
+    value.ok_or_else(|| format!("invalid percentage `{text}`: give a number from 0 to 100"))
 }
 
 #[cfg(test)]

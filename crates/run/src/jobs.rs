@@ -1,11 +1,8 @@
 //! What a run is made of: one job, or one for each part of a load profile.
 
-use std::path::Path;
 use std::time::Duration;
 
-use crate::args::{LtpArgs, RunArgs};
 use profiler_base::error::{Failure, bail, exit};
-use profiler_kernel::host::read_public_fact;
 use profiler_kernel::target::{KernelFiles, LeftOut, Resolved, Target};
 use profiler_load::ltp::{LtpLoad, LtpOptions};
 use profiler_load::profile::{Builtin, Library, LoadProfile, Wanted};
@@ -13,6 +10,8 @@ use profiler_load::{BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, Load, San
 use profiler_probe::resolve_programs;
 use profiler_recording::LoadProfileUsed;
 use profiler_recording::warning::{Handlers, Warning, WarningRecord};
+
+use crate::args::{LtpArgs, RunArgs};
 
 /// Window of a load that does not end by itself, where no other was asked for.
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
@@ -108,9 +107,6 @@ fn of_profile(
 ) -> Result<Resolved, Failure> {
     let module = module(args, profile)?;
     let hook = &profile.hook;
-    if let (Some(parameter), Some(module)) = (&hook.parameter, &module) {
-        warnings.extend(switched_off(module, parameter));
-    }
     let (module, files) = (module.as_deref(), KernelFiles::default());
     let names: Vec<String> = hook.handlers.iter().map(|wanted| wanted.name.clone()).collect();
     let error = match files.resolve(module, &names) {
@@ -134,15 +130,6 @@ fn of_profile(
     let (missing, why) = (Handlers(missing), reasons.join("; "));
     warnings.push(Warning::HandlerMissing(missing, profile.name.clone(), why).into());
     files.resolve(module, &present)
-}
-
-/// A warning if the module says that the hook is switched off.
-fn switched_off(module: &str, parameter: &str) -> Option<WarningRecord> {
-    let module = module.replace('-', "_");
-    let file = format!("/sys/module/{module}/parameters/{parameter}");
-    let value = read_public_fact(Path::new(&file))?;
-    let is_off = matches!(value.as_str(), "0" | "N");
-    is_off.then(|| Warning::HookOff(module, parameter.to_owned(), value).into())
 }
 
 /// The loads, and the length of the window; `None` is until they have ended.

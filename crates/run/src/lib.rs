@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::args::RunArgs;
 use profiler_base::error::{Failure, exit};
 use profiler_base::progress::Progress;
 use profiler_base::text::plural;
@@ -29,6 +28,7 @@ use profiler_probe::{
 use profiler_recording::warning::{Handlers, Warning, WarningRecord};
 use profiler_recording::{Backend, HistogramLayout, Recording};
 
+use crate::args::RunArgs;
 use driver::Driver;
 use jobs::Job;
 use signals::Signals;

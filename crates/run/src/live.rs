@@ -1,6 +1,6 @@
 //! The table that a terminal shows while a run goes on.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use profiler_export::Unit;
 use profiler_export::document::{Table, or_dash};
@@ -10,42 +10,25 @@ use profiler_probe::recorder::{HandlerStats, Recorder};
 /// How often it is drawn anew; each time the records are drained.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
 
-/// What the terminal shows besides what the recorder has of the window.
-pub(super) struct Live {
-    /// Of each handler: calls per second since the drawing before.
-    rates: Vec<f64>,
-    last: Instant,
-}
-
-impl Live {
-    /// A table of so many handlers, for a window that begins now.
-    pub(super) fn new(handlers: usize, now: Instant) -> Self {
-        Self { rates: vec![0.0; handlers], last: now }
+/// What was measured so far, `drained` of it in the last `seconds`, in `lines` lines at most: handlers that have no room are
+/// counted in the last one.
+pub(super) fn table(
+    recorder: &Recorder,
+    drained: &[Drained],
+    seconds: f64,
+    lines: usize,
+) -> String {
+    let header = ["handler", "calls/s", "calls", "TP50 [us]", "TP99 [us]", "max [us]", "lost"];
+    // Its head, the rule below it, and the line that counts the rest.
+    let room = lines.saturating_sub(3).max(1);
+    let handlers = recorder.handlers();
+    let rows = handlers.iter().zip(drained).take(room);
+    let rows = rows.map(|(of, drained)| row(of, drained.durations.len() as f64 / seconds));
+    let mut text = Table::figures(header, rows).text(None);
+    if handlers.len() > room {
+        text.push_str(&format!("and {} more handlers", handlers.len() - room));
     }
-
-    /// Adds what was measured since the last time.
-    pub(super) fn add(&mut self, drained: &[Drained], now: Instant) {
-        let seconds = (now - self.last).as_secs_f64().max(1e-3);
-        self.last = now;
-        for (rate, drained) in self.rates.iter_mut().zip(drained) {
-            *rate = drained.durations.len() as f64 / seconds;
-        }
-    }
-
-    /// The table, in `lines` lines at most: handlers that have no room are counted in the last one.
-    pub(super) fn text(&self, recorder: &Recorder, lines: usize) -> String {
-        let header = ["handler", "calls/s", "calls", "TP50 [us]", "TP99 [us]", "max [us]", "lost"];
-        // Its head, the rule below it, and the line that counts the rest.
-        let room = lines.saturating_sub(3).max(1);
-        let handlers = recorder.handlers();
-        let rows = handlers.iter().zip(&self.rates).take(room);
-        let rows = rows.map(|(of, rate)| row(of, *rate));
-        let mut text = Table::figures(header, rows).text(None);
-        if handlers.len() > room {
-            text.push_str(&format!("and {} more handlers", handlers.len() - room));
-        }
-        text.trim_end().to_owned()
-    }
+    text.trim_end().to_owned()
 }
 
 fn row(of: &HandlerStats, rate: f64) -> Vec<String> {
@@ -76,16 +59,10 @@ mod tests {
     }
 
     /// The table after these drains, one a second.
-    fn table(names: &[&str], at_begin: &[Drained], drains: &[&[Drained]]) -> (Live, String) {
-        let start = Instant::now();
+    fn text_of(names: &[&str], at_begin: &[Drained], drains: &[&[Drained]]) -> String {
         let mut recorder = profiler_tests::recorder(names, at_begin);
-        let mut live = Live::new(names.len(), start);
-        for (drained, second) in drains.iter().zip(1..) {
-            recorder.add(drained);
-            live.add(drained, start + Duration::from_secs(second));
-        }
-        let text = live.text(&recorder, 12);
-        (live, text)
+        drains.iter().for_each(|drained| recorder.add(drained));
+        table(&recorder, drains.last().copied().unwrap_or(at_begin), 1.0, 12)
     }
 
     #[test]
@@ -93,7 +70,7 @@ mod tests {
         let none = || drained(&[], 0);
         let first = [drained(&[1500; 40], 0), none()];
         let second = [drained(&[2500; 10], 3), none()];
-        let (_, text) = table(&["busy", "idle"], &[none(), none()], &[&first, &second]);
+        let text = text_of(&["busy", "idle"], &[none(), none()], &[&first, &second]);
         let rows: Vec<Vec<&str>> =
             text.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[0], ["busy", "10", "50", "1.500", "2.500", "2.500", "3"]);
@@ -105,7 +82,7 @@ mod tests {
         let books = |lost, overrun| Books { lost, overrun, backwards: 1, ..Books::default() };
         let drained = |lost, overrun| profiler_tests::drained(&[], books(lost, overrun));
         let at_begin = [drained(2, 10), drained(0, 10)];
-        let (_, text) = table(&["one", "other"], &at_begin, &[&[drained(3, 17), drained(0, 17)]]);
+        let text = text_of(&["one", "other"], &at_begin, &[&[drained(3, 17), drained(0, 17)]]);
         let lost: Vec<_> =
             text.lines().skip(2).filter_map(|row| row.split_whitespace().next_back()).collect();
         assert_eq!(lost, ["8", "7"], "each may have lost all 7 of the session");
@@ -116,7 +93,7 @@ mod tests {
         let names: Vec<String> = (0..60).map(|n| format!("h{n}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let none: Vec<Drained> = names.iter().map(|_| drained(&[], 0)).collect();
-        let (_, text) = table(&names, &none, &[]);
+        let text = text_of(&names, &none, &[]);
         assert_eq!(text.lines().count(), 12);
         assert!(text.ends_with("and 51 more handlers"), "{text}");
         assert!(text.contains("h8") && !text.contains("h9"), "{text}");

@@ -1,11 +1,12 @@
 //! All runs of one command: the parts of a load profile in turn, and that as often as asked for.
 
-use super::signals::{Signals, ended_by, was_ended};
-use super::{Measured, Run, driver, verdict};
-use crate::args::RunArgs;
 use profiler_base::progress::Progress;
 use profiler_load::LoadStatus;
 use profiler_recording::SeriesPosition;
+
+use super::signals::{Signals, ended_by, was_ended};
+use super::{Measured, Run, driver, verdict};
+use crate::args::RunArgs;
 
 /// Measures until all is done, or a signal, an error or a failed load ends it: what the runs before have
 /// measured is not lost by it.

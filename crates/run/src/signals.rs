@@ -2,12 +2,15 @@
 
 use std::future::poll_fn;
 use std::task::Poll;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::time::timeout;
+
+use profiler_base::error::{Failure, exit};
 
 use super::internal;
-use profiler_base::error::{Failure, exit};
 
 /// The end of a run by a signal.
 pub(super) fn ended_by(signal: Signal) -> Failure {
@@ -49,11 +52,7 @@ impl Signals {
 
     /// One that has come already.
     pub(super) async fn pending(&mut self) -> Option<Signal> {
-        tokio::select! {
-            biased;
-            signal = self.next() => Some(signal),
-            () = std::future::ready(()) => None,
-        }
+        timeout(Duration::ZERO, self.next()).await.ok()
     }
 
     /// The next one.

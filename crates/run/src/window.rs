@@ -6,16 +6,17 @@ use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
-use super::jobs::Job;
-use super::live::{self, Live};
-use super::seconds;
-use super::signals::Signals;
 use profiler_base::error::Failure;
 use profiler_base::progress::Progress;
 use profiler_base::stats::nanoseconds;
 use profiler_load::{HitCount, HitQuestion, LoadRun, RunningLoads, StopReason};
 use profiler_probe::{Drained, Precision, Session, recorder::Recorder};
 use profiler_recording::{Clock, HandlerRecording, HistogramLayout, Meter, Recording};
+
+use super::jobs::Job;
+use super::live;
+use super::seconds;
+use super::signals::Signals;
 
 /// Longest time between two drains: kernel counters have 32 bits, which no CPU fills so soon.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
@@ -38,8 +39,8 @@ pub(super) struct Window {
     ended: Instant,
     warmup: Duration,
     loads: Vec<LoadRun>,
-    /// The table on the terminal, while the loads run.
-    live: Option<Live>,
+    /// When the table on the terminal was drawn last, while the loads run and there is one.
+    drawn: Option<Instant>,
     /// The signal that ended it, if one did.
     pub(super) signal: Option<Signal>,
     /// The error that ended it, if one did: what was measured until then is kept.
@@ -75,7 +76,7 @@ impl Window {
             ended: began,
             warmup: Duration::ZERO,
             loads: Vec::new(),
-            live: None,
+            drawn: None,
             signal: None,
             trouble: None,
         };
@@ -90,12 +91,10 @@ impl Window {
             None => context.progress.say("measuring until the load has ended"),
         }
         context.progress.begin("measuring", job.duration);
-        let handlers = window.recorder.handlers().len();
-        let is_drawn = context.progress.is_drawn();
-        window.live = is_drawn.then(|| Live::new(handlers, window.began));
+        window.drawn = context.progress.is_drawn().then_some(window.began);
         window.drain_until_over(job.duration, &mut running, context).await;
 
-        window.live = None;
+        window.drawn = None;
         (window.loads, window.signal) = running.finish(context).await;
         // After trouble this may fail again: the first error is reported.
         let last = window.drain(context);
@@ -135,7 +134,7 @@ impl Window {
         context: &mut Context<'_>,
     ) {
         let end = duration.map(|duration| self.began.max(running.loads.began) + duration);
-        let drain_every = if self.live.is_some() { live::EVERY } else { DRAIN_EVERY };
+        let drain_every = if self.drawn.is_some() { live::EVERY } else { DRAIN_EVERY };
         let mut next_drain = self.began + FIRST_DRAIN;
         while running.signal.is_none() {
             let until = end.map_or(next_drain, |end| end.min(next_drain));
@@ -155,9 +154,10 @@ impl Window {
     fn drain(&mut self, context: &mut Context<'_>) -> Result<(), Failure> {
         let drained = context.session.drain()?;
         self.add(&drained, drained_until(context.session));
-        if let Some(live) = &mut self.live {
-            live.add(&drained, Instant::now());
-            context.progress.table(|lines| live.text(&self.recorder, lines));
+        if let Some(drawn) = &mut self.drawn {
+            let seconds = drawn.elapsed().as_secs_f64().max(1e-3);
+            *drawn = Instant::now();
+            context.progress.table(|lines| live::table(&self.recorder, &drained, seconds, lines));
         }
         Ok(())
     }

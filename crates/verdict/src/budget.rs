@@ -2,9 +2,10 @@
 
 use std::str::FromStr;
 
-use super::{Amount, ChangeRecord, Statistic, load_of, operation_of};
 use profiler_recording::Meter;
 use profiler_recording::loads::BuiltinKind;
+
+use super::{Amount, ChangeRecord, Statistic, load_of, operation_of};
 
 /// A bound on one figure of the handlers that a pattern matches, such as `connect_*:tp99<2us` or
 /// `connect_*:tp99<3000 instructions`, or on what the driver costs an operation of a load, `connect:<3000`.

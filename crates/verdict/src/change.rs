@@ -1,10 +1,13 @@
 //! Changes of figures.
 
+use itertools::Itertools as _;
+
+use profiler_base::stats::{self, Block, Change};
+use profiler_recording::loads::{BuiltinKind, LoadOutcome, LoadSpec, LoadStatus};
+use profiler_recording::{DriverCost, Meter, Percentile};
+
 use super::placement::{Figures, Pair, pairs, placed, placed_tail};
 use super::{Calls, ChangeRecord, Observed, Part, Run, Statistic};
-use profiler_base::stats::{self, Block, Bounds, Change};
-use profiler_recording::loads::{BuiltinKind, LoadOutcome, LoadSpec, LoadStatus};
-use profiler_recording::{DriverCost, HandlerRecording, Meter, Percentile};
 
 /// Confidence of each bound.
 pub const CONFIDENCE: f64 = 0.95;
@@ -25,24 +28,13 @@ pub fn load_of(handler: &str) -> Option<&str> {
 /// All figures of all handlers, in the order of the baseline's; handlers that only the candidate has
 /// come last, and after them what the driver costs an operation.
 pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
-    let (mut handlers, mut loads) = (Vec::new(), Vec::new());
-    for recording in part.runs().map(|run| &run.recording) {
-        for handler in &recording.handlers {
-            let key = (handler.module.as_deref(), handler.name.as_str());
-            if !handlers.contains(&key) {
-                handlers.push(key);
-            }
-        }
-        for cost in &recording.driver_costs {
-            if !loads.contains(&cost.load) {
-                loads.push(cost.load);
-            }
-        }
-    }
-    let of_handlers = handlers.iter().flat_map(|(module, name)| {
-        Statistic::ALL.map(|statistic| record(part, *module, name, statistic))
+    let handlers = part.runs().flat_map(|run| &run.recording.handlers);
+    let handlers = handlers.map(|it| (it.module.as_deref(), &*it.name)).unique();
+    let of_handlers = handlers.flat_map(|(module, name)| {
+        Statistic::ALL.map(|statistic| record(part, module, name, statistic))
     });
-    let of_operations = loads.into_iter().flat_map(|load| {
+    let loads = part.runs().flat_map(|run| &run.recording.driver_costs);
+    let of_operations = loads.map(|cost| cost.load).unique().flat_map(|load| {
         OF_OPERATIONS.into_iter().filter_map(move |statistic| operation(part, load, statistic))
     });
     let all = of_handlers.chain(of_operations).chain(of_loads(part));
@@ -50,7 +42,8 @@ pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
 }
 
 /// Calls in a run and the figure, if they have one; `None` of a run that lacks what it is of.
-type OfRun<'a> = &'a dyn Fn(&Run) -> Option<(u64, Option<Observed>)>;
+type Taken = Option<(u64, Option<Observed>)>;
+type OfRun<'a> = &'a dyn Fn(&Run) -> Taken;
 
 /// A figure that every run has to have. If only some have it there is nothing to compare, and that is said at the average.
 fn of_all_runs(
@@ -72,19 +65,6 @@ fn of_all_runs(
 /// Beside handlers they are not compared: probes are a part of their figures, and how long a load takes as a whole is not what
 /// a handler's gate is about.
 fn of_loads(part: &Part<'_>) -> Vec<ChangeRecord> {
-    type Figure = fn(&LoadOutcome, Statistic) -> Option<(Observed, u64)>;
-    let quantities: [(&str, &[Statistic], Figure); 3] = [
-        ("service time", &Statistic::GATED, service_time),
-        ("CPU time of an operation", &[Statistic::Avg], |outcome, _| {
-            let time = Observed::exact(outcome.cpu_ns_per_operation()?);
-            Some((time, outcome.operations.unwrap_or(1)))
-        }),
-        // A load that was stopped has taken as long as it was let.
-        ("elapsed time", &[Statistic::Avg], |outcome, _| {
-            let is_complete = outcome.status == LoadStatus::Completed;
-            is_complete.then(|| (Observed::exact(outcome.elapsed_ns as f64), 1))
-        }),
-    ];
     let mut records = Vec::new();
     let has_handlers = part.runs().any(|run| !run.recording.handlers.is_empty());
     if part.meter() == Meter::Exact || has_handlers {
@@ -96,22 +76,32 @@ fn of_loads(part: &Part<'_>) -> Vec<ChangeRecord> {
             LoadSpec::Builtin { name, .. } => format!("load {name}"),
             other => format!("load {other}"),
         };
-        for (quantity, statistics, figure) in quantities {
-            let subject = format!("{name}: {quantity}");
-            records.extend(statistics.iter().filter_map(|statistic| {
-                of_all_runs(part, &subject, *statistic, &|run| {
-                    let load = *run.recording.loads_in_order().get(index)?;
-                    let (observed, operations) = figure(&load.outcome, *statistic)?;
-                    Some((operations, Some(observed)))
-                })
-            }));
+        for (at, (quantity, statistic, _)) in figures_of(&load.outcome).into_iter().enumerate() {
+            let of_run = |run: &Run| {
+                let load = *run.recording.loads_in_order().get(index)?;
+                figures_of(&load.outcome)[at].2
+            };
+            records.extend(of_all_runs(part, &format!("{name}: {quantity}"), statistic, &of_run));
         }
     }
     records
 }
 
+/// What a load took.
+fn figures_of(outcome: &LoadOutcome) -> [(&str, Statistic, Taken); 7] {
+    let [avg, tp50, tp90, tp95, tp99] =
+        Statistic::GATED.map(|it| ("service time", it, service_time(outcome, it)));
+    let cpu = outcome.cpu_ns_per_operation();
+    let cpu = cpu.map(|time| (outcome.operations.unwrap_or(1), Some(Observed::exact(time))));
+    // A load that was stopped has taken as long as it was let.
+    let is_complete = outcome.status == LoadStatus::Completed;
+    let elapsed = is_complete.then(|| (1, Some(Observed::exact(outcome.elapsed_ns as f64))));
+    let cpu = ("CPU time of an operation", Statistic::Avg, cpu);
+    [avg, tp50, tp90, tp95, tp99, cpu, ("elapsed time", Statistic::Avg, elapsed)]
+}
+
 /// The service time of a load's operations, and of how many.
-fn service_time(outcome: &LoadOutcome, statistic: Statistic) -> Option<(Observed, u64)> {
+fn service_time(outcome: &LoadOutcome, statistic: Statistic) -> Taken {
     let times = &outcome.latency.as_ref()?.service;
     let observed = match statistic.quantile() {
         Some(quantile) => {
@@ -120,19 +110,13 @@ fn service_time(outcome: &LoadOutcome, statistic: Statistic) -> Option<(Observed
         }
         None => Observed::exact(times.mean_ns()?),
     };
-    Some((observed, times.count))
-}
-
-/// The share of a handler's calls that was lost.
-fn lost_share(handler: &HandlerRecording) -> f64 {
-    let lost = handler.losses.unmeasured() as f64;
-    if lost > 0.0 { lost / (lost + handler.count as f64) } else { 0.0 }
+    Some((times.count, Some(observed)))
 }
 
 fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statistic) -> ChangeRecord {
     let [base_lost, candidate_lost_share] = [&part.base, &part.candidate].map(|runs| {
         let handlers = runs.iter().filter_map(|run| run.handler(module, name));
-        handlers.map(lost_share).fold(0.0, f64::max)
+        handlers.map(|handler| handler.losses.share(handler.count)).fold(0.0, f64::max)
     });
     let lost_share = base_lost.max(candidate_lost_share);
     let record = compared(part, name, statistic, None, &|run| {
@@ -250,7 +234,8 @@ fn compared(
     let [base_calls, candidate_calls] =
         sides.map(|runs| Calls::of(runs.iter().map(|run| Some((*run)?.0))));
     let resolutions = figures.iter().flatten().flatten().map(|observed| observed.resolution);
-    let known: Vec<f64> = base_runs.iter().flatten().copied().collect();
+    let [known, of_candidate] = [&base_runs, &candidate_runs]
+        .map(|runs| runs.iter().flatten().copied().collect::<Vec<f64>>());
     let differs = match part.meter() {
         Meter::Exact => as_tail.or_else(|| placed(&pairs(&part.design, &figures))),
         Meter::Probes => Some(sampled(&part.design.blocks(&base_runs, &candidate_runs))),
@@ -262,8 +247,8 @@ fn compared(
         statistic,
         unit: statistic.unit(part.meter()).to_owned(),
         placements: (part.meter() == Meter::Exact).then(|| part.design.placements()),
-        base: differs.base.or_else(|| alone(part, &base_runs)),
-        candidate: differs.candidate.or_else(|| alone(part, &candidate_runs)),
+        base: differs.base.or_else(|| Some(alone(part.meter(), &known)?.0)),
+        candidate: differs.candidate.or_else(|| Some(alone(part.meter(), &of_candidate)?.0)),
         resolution: resolutions.fold(0.0, f64::max),
         base_spread: stats::spread(&known),
         base_runs,
@@ -274,33 +259,30 @@ fn compared(
     }
 }
 
-/// The value of a side without the other.
-fn alone(part: &Part<'_>, runs: &[Option<f64>]) -> Option<f64> {
-    let known: Vec<f64> = runs.iter().flatten().copied().collect();
-    match part.meter() {
-        Meter::Exact => stats::median(&known),
-        Meter::Probes => stats::level(&known, CONFIDENCE).map(|(mean, _)| mean),
-    }
+/// The value of a side without the other, and its bounds: counted, and of one run, the value itself.
+pub(super) fn alone(meter: Meter, values: &[f64]) -> Option<(f64, [f64; 2])> {
+    let (value, bounds) = match meter {
+        Meter::Exact => (stats::median(values)?, None),
+        Meter::Probes => stats::level(values, CONFIDENCE)?,
+    };
+    Some((value, bounds.unwrap_or([value; 2])))
 }
 
 /// How samples differ, in a record that says nothing else.
 fn sampled(blocks: &[Block]) -> ChangeRecord {
     let change = stats::change(blocks, CONFIDENCE);
     let change = change.as_ref();
+    let relative = change.and_then(|change| change.relative);
     let test = stats::rank_test(blocks);
     ChangeRecord {
         base: change.map(|change| change.base),
         candidate: change.map(|change| change.candidate),
         change: change.map(Change::absolute),
-        change_bounds: scaled(change.and_then(|change| change.difference), 1.0),
+        change_bounds: change.and_then(|change| change.difference),
         percent: change.and_then(Change::share).map(|share| share * 100.0),
-        percent_bounds: scaled(change.and_then(|change| change.relative), 100.0),
+        percent_bounds: relative.map(|ends| ends.map(|share| share * 100.0)),
         p_slower: test.map(|test| test.slower),
         p_faster: test.map(|test| test.faster),
         ..ChangeRecord::default()
     }
-}
-
-fn scaled(bounds: Option<Bounds>, scale: f64) -> Option<[f64; 2]> {
-    bounds.map(|bounds| [bounds.lower * scale, bounds.upper * scale])
 }

@@ -2,6 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use itertools::Itertools as _;
+
+use profiler_base::stats;
+use profiler_recording::unlike::defaults;
+use profiler_recording::{Clock, Meter};
+
 use super::change::load_of;
 use super::judge::{self, Figure, Terms, other_unit};
 use super::placement::{FIRST_PLACEMENTS, MOST_PLACEMENTS};
@@ -9,9 +15,6 @@ use super::{
     Budget, ChangeRecord, Gate, HandlerRule, ITERATIONS_AN_INSTRUCTION, Limit, Line, Measured,
     Outcome, Part, Rule, Run, Sides, Statistic, Verdict, changes, words,
 };
-use profiler_base::stats;
-use profiler_recording::unlike::defaults;
-use profiler_recording::{Clock, Meter};
 
 /// A run may have this many calls more than the baseline's: it may end before the deferred work of its last operations.
 const CALLS_FLOOR: f64 = 4.0;
@@ -262,9 +265,8 @@ fn budget_lines(budget: &Budget, records: &[Vec<ChangeRecord>], rule: &Rule) -> 
 /// Module parameters whose defaults differ, each once.
 fn changed_defaults(parts: &[Part<'_>]) -> Vec<String> {
     let firsts = parts.iter().filter_map(|part| part.base.first().zip(part.candidate.first()));
-    let words: BTreeSet<String> =
-        firsts.flat_map(|(base, new)| defaults(&base.recording, &new.recording)).collect();
-    Vec::from_iter(words)
+    let words = firsts.flat_map(|(base, new)| defaults(&base.recording, &new.recording));
+    words.sorted_unstable().dedup().collect()
 }
 
 fn notes(sides: &Sides<'_>, records: &[Vec<ChangeRecord>], rule: &Rule) -> Vec<String> {

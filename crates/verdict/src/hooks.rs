@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Rule;
 use profiler_kernel::hooks::{Hook, ProbeState};
 use profiler_recording::Recording;
+
+use super::Rule;
 
 /// How what two builds register differs, and which hooks were reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -74,12 +76,8 @@ impl HookReport {
                     found.unreached.push(format!("{hook}{hint}"));
                 }
             }
-            for why in side.unknown {
-                if !found.unknown.contains(why) {
-                    found.unknown.push(why.clone());
-                }
-            }
         }
+        found.unknown = sides.iter().flat_map(|side| side.unknown).unique().cloned().collect();
         Some(found)
     }
 
@@ -196,7 +194,7 @@ fn change(was: &Hook, is: &Hook) -> String {
     });
     let facts = before.into_iter().zip(after).filter(|(was, is)| was != is);
     let words = facts.map(|((what, was), (_, is))| format!("{what} {is}, was {was}"));
-    format!("{is}: {}", words.collect::<Vec<_>>().join("; "))
+    format!("{is}: {}", words.format("; "))
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! The verdict on one figure.
 
-use super::change::CONFIDENCE;
+use profiler_base::stats;
+use profiler_recording::{Clock, Meter};
+
+use super::change::alone;
 use super::words::{
     FEWER, but_for, by_placement, changed, figure, grouped, numbers, p_value, percent, signed,
     values,
@@ -8,8 +11,6 @@ use super::words::{
 use super::{
     Amount, Budget, ChangeRecord, ITERATIONS_AN_INSTRUCTION, Line, Side, Statistic, Verdict,
 };
-use profiler_base::stats;
-use profiler_recording::{Clock, Meter};
 
 /// The limits of one figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -262,13 +263,9 @@ pub(super) fn not_spent(budget: &Budget, record: &ChangeRecord, max_loss: f64) -
 /// Judges the values of runs by a budget.
 pub(super) fn within(below: Amount, values: &[f64]) -> Line {
     let counted = below.meter == Meter::Exact;
-    let found = match counted {
-        true => stats::median(values).map(|value| (value, [value; 2])),
-        false => stats::level(values, CONFIDENCE).map(|(value, bounds)| {
-            (value, bounds.map_or([value; 2], |bounds| [bounds.lower, bounds.upper]))
-        }),
+    let Some((value, [lower, upper])) = alone(below.meter, values) else {
+        return Line::without_value();
     };
-    let Some((value, [lower, upper])) = found else { return Line::without_value() };
     let verdict = match below.value {
         most if upper < most => Verdict::Pass,
         most if lower >= most => Verdict::Fail,

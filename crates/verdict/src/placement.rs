@@ -1,8 +1,9 @@
 //! The change of a counted figure. A run is repeatable to the bit, so nothing is estimated: builds are compared placement by
 //! placement, and what differs from one to the other is shown.
 
-use super::{ChangeRecord, Design, Observed};
 use profiler_base::stats::{ends, median};
+
+use super::{ChangeRecord, Design, Observed};
 
 /// Placements that are measured where builds differ. One placement may be an outlier, in which an object lies elsewhere; the median of
 /// three is not the outlier's.

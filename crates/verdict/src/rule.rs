@@ -9,10 +9,11 @@ use glob::Pattern;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use super::{Amount, Budget, Statistic, parse_share};
 use profiler_base::error::Failure;
-use profiler_base::toml_file::{self, BadToml};
+use profiler_base::toml_file;
 use profiler_recording::{Clock, Meter};
+
+use super::{Amount, Budget, Statistic, parse_share};
 
 /// Limit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -81,7 +82,7 @@ impl FromStr for Limits {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HandlerRule {
     /// The handlers.
-    #[serde(rename = "name", deserialize_with = "pattern")]
+    #[serde(rename = "name", deserialize_with = "text")]
     pub pattern: glob::Pattern,
     /// Limits of these figures; other figures keep the general ones.
     #[serde(rename = "max-regression", default)]
@@ -157,14 +158,14 @@ impl Rule {
     /// # Errors
     /// If it cannot be read or has a mistake, such as an unknown key; the error has line and column.
     pub fn read(path: &Path) -> Result<Self, Failure> {
-        Ok(Self::parse(&toml_file::read(path)?, path)?)
+        Self::parse(&toml_file::read(path)?, path)
     }
 
     /// Reads a rule from the text of a file; `path` is for messages.
     ///
     /// # Errors
     /// As [`Rule::read`].
-    pub fn parse(text: &str, path: &Path) -> Result<Self, BadToml> {
+    pub fn parse(text: &str, path: &Path) -> Result<Self, Failure> {
         toml_file::parse(text, &path.display().to_string(), Ok)
     }
 
@@ -250,18 +251,15 @@ fn usual_limit(statistic: Statistic, measured: Measured) -> Limit {
 }
 
 /// A value that the file has as text.
-fn parsed<'de, D: Deserializer<'de>, T, E: Display>(
-    of: D,
-    parse: impl Fn(&str) -> Result<T, E>,
-) -> Result<T, D::Error> {
-    parse(&String::deserialize(of)?).map_err(D::Error::custom)
+fn text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(of: D) -> Result<T, D::Error> {
+    String::deserialize(of)?.parse().map_err(D::Error::custom)
 }
 
 macro_rules! from_text {
     ($($value:ty),*) => {
         $(impl<'de> Deserialize<'de> for $value {
             fn deserialize<D: Deserializer<'de>>(of: D) -> Result<Self, D::Error> {
-                parsed(of, str::parse)
+                text(of)
             }
         })*
     };
@@ -270,20 +268,12 @@ macro_rules! from_text {
 from_text!(Limit, Statistic, Amount, Budget);
 
 fn share<'de, D: Deserializer<'de>>(of: D) -> Result<f64, D::Error> {
-    parsed(of, parse_share)
-}
-
-fn pattern<'de, D: Deserializer<'de>>(of: D) -> Result<Pattern, D::Error> {
-    parsed(of, a_pattern)
+    parse_share(&String::deserialize(of)?).map_err(D::Error::custom)
 }
 
 fn patterns<'de, D: Deserializer<'de>>(of: D) -> Result<Vec<Pattern>, D::Error> {
     let all = Vec::<String>::deserialize(of)?;
-    all.iter().map(|text| a_pattern(text)).collect::<Result<_, _>>().map_err(D::Error::custom)
-}
-
-fn a_pattern(text: &str) -> Result<Pattern, String> {
-    Pattern::new(text).map_err(|error| format!("invalid pattern `{text}`: {}", error.msg))
+    all.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
 }
 
 fn alpha<'de, D: Deserializer<'de>>(of: D) -> Result<f64, D::Error> {
@@ -453,7 +443,10 @@ mod tests {
                 "[[handler]]\nname = \"a\"\n\n[[handler]]\nnam = \"b\"\n",
                 "gate.toml:5:1: unknown field `nam`",
             ),
-            ("[[handler]]\nname = \"a[\"\n", "gate.toml:2:8: invalid pattern `a[`"),
+            (
+                "[[handler]]\nname = \"a[\"\n",
+                "gate.toml:2:8: Pattern syntax error near position 1: invalid range pattern",
+            ),
             ("budgets = [\n  \"connect_*\",\n]\n", "gate.toml:1:11: invalid budget `connect_*`"),
             ("alpha = \n", "gate.toml:1:9: "),
         ] {

@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Design;
 use profiler_base::terminal::clean;
 use profiler_base::text::listed;
 use profiler_recording::loads::{BuiltinKind, LoadStatus};
 use profiler_recording::unlike::{Difference, Use, What, differences, failing_otherwise};
 use profiler_recording::warning::{Code, SHED};
 use profiler_recording::{Clock, DriverCost, HandlerRecording, Meter, Recording};
+
+use super::Design;
 
 /// One of the two builds that are measured and compared.
 #[derive(
@@ -158,8 +160,7 @@ impl<'a> Sides<'a> {
             return Err(unlike_words(&unlike));
         }
         if parts.is_empty() && !is_judged_alone {
-            let [base, candidate] =
-                names.map(|names| names.iter().map(part_words).collect::<Vec<_>>().join(", "));
+            let [base, candidate] = names.map(|names| names.iter().map(part_words).join(", "));
             return Err(format!(
                 "not comparable: the baseline has runs of {base}, the candidate of {candidate}: measure both with the \
                  same load profiles"
@@ -228,14 +229,7 @@ fn recordings<'a>(side: &[&'a Run]) -> Vec<&'a Recording> {
 
 /// The parts of a side, in the order in which they first appear.
 fn part_names(side: &[Run]) -> Vec<Option<String>> {
-    let mut names = Vec::new();
-    for run in side {
-        let name = run.recording.part().map(str::to_owned);
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
+    side.iter().map(|run| run.recording.part().map(str::to_owned)).unique().collect()
 }
 
 /// Why a run cannot be used.
@@ -273,20 +267,18 @@ fn add_unlike(found: &mut Unlike, Part { base, candidate, .. }: &Part<'_>, allow
     for side in [base, candidate] {
         pairs.extend(side.iter().skip(1).map(|other| (side[0], *other, Use::Repetition)));
     }
-    let mut failing_alike = true;
     for (first, other, purpose) in pairs {
         for difference in differences(&first.recording, &other.recording, purpose) {
             if !allowed.contains(&difference.what) {
-                failing_alike &= difference.what != What::Errors;
                 found.entry(of(&first.name, difference)).or_default().push(other.name.clone());
             }
         }
     }
-    // Which run has them may be a matter of chance.
-    if let (Some(first), true) = (base.first(), failing_alike && !allowed.contains(&What::Errors))
-        && let Some(difference) = failing_otherwise(&recordings(base), &recordings(candidate))
+    if let Some(difference) = failing_otherwise([&recordings(base), &recordings(candidate)])
+        && !allowed.contains(&What::Errors)
     {
-        let others = found.entry(of(&format!("all runs from {} on", first.name), difference));
+        let first = base.first().map_or("", |run| &run.name);
+        let others = found.entry(of(&format!("all runs from {first} on"), difference));
         others.or_default().extend(candidate.iter().map(|run| run.name.clone()));
     }
 }
@@ -299,16 +291,14 @@ fn of(first: &str, difference: Difference) -> (What, String) {
 
 /// How runs differ, and the remedy.
 fn unlike_words(found: &Unlike) -> String {
-    let mut whats: Vec<&str> = found.keys().map(|(what, _)| what.name()).collect();
-    whats.dedup();
-    let whats = whats.join(",");
-    let lines = found.iter().map(|((_, words), others)| match others.as_slice() {
+    let whats = found.keys().map(|(what, _)| what).dedup().join(",");
+    let mut lines = found.iter().map(|((_, words), others)| match others.as_slice() {
         [other, rest @ .., _] => format!("{words} {other} and {} more", rest.len() + 1),
         others => format!("{words} {}", others.join("")),
     });
     format!(
         "not comparable: the runs differ in more than the driver's build:\n  {}\nmeasure both \
          sides alike, or, if the difference does not matter, add --allow-different {whats}",
-        lines.collect::<Vec<_>>().join("\n  ")
+        lines.join("\n  ")
     )
 }

@@ -1,11 +1,13 @@
 //! Figures, changes and designs in words.
 
 use indicatif::HumanFloatCount;
+use itertools::Itertools as _;
 
-use super::{ChangeRecord, Design, DesignKind, Part, Statistic, load_of};
 use profiler_base::stats::smallest_p;
 use profiler_base::text::plural;
 use profiler_recording::Meter;
+
+use super::{ChangeRecord, Design, DesignKind, Part, Statistic, load_of};
 
 /// The values of both sides.
 pub(super) fn values(record: &ChangeRecord) -> String {
@@ -132,10 +134,8 @@ pub fn design(design: &Design, meter: Meter) -> String {
     }
     let mut text = format!("{} of both sides", counted(design.blocks.len(), boot));
     if meter == Meter::Probes {
-        let sizes = design.sizes().into_iter();
-        let mut sizes: Vec<String> =
-            sizes.map(|(base, candidate)| format!("{base} v {candidate}")).collect();
-        sizes.dedup();
+        let sizes = design.sizes().into_iter().dedup();
+        let sizes = sizes.map(|(base, candidate)| format!("{base} v {candidate}")).collect_vec();
         let each = if design.blocks.len() > 1 && sizes.len() == 1 { " each" } else { "" };
         let turns = if design.in_turns { "in turns" } else { "not in turns" };
         text += &format!(", {} runs{each}, {turns}", sizes.join(", "));

@@ -72,7 +72,7 @@ pub struct LiveArgs {
     #[arg(long, short, requires = "live")]
     pub module: Option<String>,
     /// Built-in load that calls it.
-    #[arg(long, requires = "live", value_name = "KIND", value_parser = super::Builtin)]
+    #[arg(long, requires = "live", value_name = "KIND", value_parser = super::by_name::<BuiltinKind>())]
     pub builtin: Option<BuiltinKind>,
     /// Operations of the load.
     #[arg(

@@ -3,7 +3,7 @@
 use super::sides::read;
 use crate::cli::merge::MergeArgs;
 use profiler_base::atomic_file::OutputFile;
-use profiler_base::error::{Failure, exit};
+use profiler_base::error::Failure;
 use profiler_base::progress::Progress;
 use profiler_recording::Merge;
 
@@ -20,9 +20,6 @@ pub fn run(args: &MergeArgs) -> Result<(), Failure> {
         }
     }
     let recording = merge.finish()?;
-    recording.check().map_err(|error| {
-        Failure::new(exit::INTERNAL, format!("the merged recording contradicts itself: {error}"))
-    })?;
     output.commit(&recording.to_json())?;
     Progress::new(args.quiet).say(&format!(
         "merged runs: {}, with {} calls of {} handlers",

@@ -366,9 +366,7 @@ impl Attachment {
         let interval = self.interval();
         for handler in &mut self.handlers {
             handler.covered_ns = 0;
-            // Cannot overflow u64 in practice.
-            let sum = handler.before.checked_add(&handler.measure.losses);
-            handler.before = sum.unwrap_or(handler.before);
+            handler.before += handler.measure.losses;
             handler.measure.durations.reset();
             handler.account.close();
             handler.measure.losses = Losses::default();
@@ -444,8 +442,8 @@ impl Handler {
         self.measure.durations += &drained.durations;
         self.measure.losses = self.account.losses(&self.measure.durations, is_last);
         sum.in_flight = self.account.now.books.in_flight;
-        let losses = self.before.checked_add(&self.measure.losses);
-        let losses = losses.unwrap_or(sum.measure.losses);
+        let mut losses = self.before;
+        losses += self.measure.losses;
         if !drained.durations.is_empty() || losses != sum.measure.losses {
             let sum = Arc::make_mut(&mut sum.measure);
             sum.losses = losses;

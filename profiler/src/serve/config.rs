@@ -10,7 +10,7 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 
 use profiler_base::error::Failure;
 use profiler_base::text::duration;
-use profiler_base::toml_file::{self, BadToml};
+use profiler_base::toml_file;
 use profiler_probe::Precision;
 use profiler_recording::Backend;
 use profiler_verdict::parse_share;
@@ -123,14 +123,14 @@ impl Config {
     /// # Errors
     /// If it cannot be read or has a mistake, such as an unknown key; the error has line and column.
     pub fn read(path: &Path) -> Result<Self, Failure> {
-        Ok(Self::parse(&toml_file::read(path)?, path)?)
+        Self::parse(&toml_file::read(path)?, path)
     }
 
     /// Reads a configuration from the text of a file; `path` is for messages.
     ///
     /// # Errors
     /// As [`Config::read`].
-    pub fn parse(text: &str, path: &Path) -> Result<Self, BadToml> {
+    pub fn parse(text: &str, path: &Path) -> Result<Self, Failure> {
         toml_file::parse(text, &path.display().to_string(), |config: Self| {
             match config.modules.is_empty() {
                 true => {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use profiler_recording::measure::{HandlerMeasure, Losses};
+use profiler_recording::measure::HandlerMeasure;
 use profiler_recording::warning::{Handlers, SHED, Warning, WarningRecord};
 use profiler_recording::{HandlerRecording, Recording};
 
@@ -128,9 +128,8 @@ impl HandlerSum {
 
     /// Whether tables show it: one that only a glob matches is hidden before its first call.
     pub(super) fn is_shown(&self) -> bool {
-        let Losses { carried_in, entries, exits, missed, overrun, .. } = self.measure.losses;
-        let seen = [self.measure.durations.len(), carried_in, entries, exits, missed, overrun];
-        !self.measure.target.by_glob || seen != [0; 6]
+        let HandlerMeasure { target, durations, losses, .. } = &*self.measure;
+        !target.by_glob || !durations.is_empty() || !losses.is_idle()
     }
 }
 

@@ -631,7 +631,7 @@ fn a_baseline_that_is_missing_or_damaged_is_told_apart() {
     bench.write("cut.json", &text[..text.len() / 2]);
     bench
         .run("gate cut.json candidate.json")
-        .refused(7, "bad baseline: cut.json is cut off at line");
+        .refused(7, "bad baseline: cut.json is not a recording: EOF while parsing");
     bench.write("edited.json", &text.replacen("\"count\":2000", "\"count\":2001", 1));
     bench
         .run("gate edited.json candidate.json")
@@ -639,7 +639,7 @@ fn a_baseline_that_is_missing_or_damaged_is_told_apart() {
     bench.write("other.json", "{\"a\": 1}");
     bench
         .run("gate other.json candidate.json")
-        .refused(7, "bad baseline: other.json is JSON, but not a recording");
+        .refused(7, "bad baseline: other.json is not a recording: missing field `schema`");
     bench.run("gate base.json none.json").refused(7, "cannot read none.json");
     bench
         .run("compare none.json candidate.json")

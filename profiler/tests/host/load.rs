@@ -938,8 +938,6 @@ fn a_kind_is_known_by_its_name() {
     }
     let error = "conect".parse::<BuiltinKind>().unwrap_err().to_string();
     assert!(error.contains("`conect`") && error.contains("udp-recv"), "{error}");
-    let error = "do-init-module".parse::<BuiltinKind>().unwrap_err().to_string();
-    assert!(error.contains("insmod"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

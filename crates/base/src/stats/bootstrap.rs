@@ -20,14 +20,8 @@ const RESAMPLES: usize = 4_999;
 /// A fixed seed: the same runs give the same bounds.
 const SEED: u64 = 0x70_72_6f_66_69_6c_65_72;
 
-/// One-sided bounds: the true value is beyond each with the probability `1 - confidence`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bounds {
-    /// Lower bound.
-    pub lower: f64,
-    /// Upper bound.
-    pub upper: f64,
-}
+/// One-sided bounds, the lower and the upper one: the true value is beyond each with the probability `1 - confidence`.
+type Bounds = [f64; 2];
 
 /// A change of one statistic from the baseline to the candidate.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -192,12 +186,11 @@ fn t_over_z(freedom: f64, confidence: f64) -> f64 {
 /// Bounds around `value` from the deviations of resamples.
 fn bounds(value: f64, mut deviations: Vec<f64>, stretch: f64, confidence: f64) -> Bounds {
     deviations.sort_unstable_by(f64::total_cmp);
-    let [lower, upper] = [1.0 - confidence, confidence].map(|share| {
+    [1.0 - confidence, confidence].map(|share| {
         let place = (share * (deviations.len() + 1) as f64).round() as usize;
         let place = place.clamp(1, deviations.len()) - 1;
         value + deviations.get(place).copied().unwrap_or(0.0) * stretch
-    });
-    Bounds { lower, upper }
+    })
 }
 
 #[cfg(test)]
@@ -219,10 +212,10 @@ mod tests {
     fn runs_without_scatter_have_bounds_at_the_change_itself() {
         let found = change(&[block(&[180.0; 4], &[182.0; 4])], 0.95).unwrap();
         assert_eq!((found.base, found.candidate), (180.0, 182.0));
-        assert_eq!(found.difference, Some(Bounds { lower: 2.0, upper: 2.0 }));
+        assert_eq!(found.difference, Some([2.0, 2.0]));
         let relative = found.relative.unwrap();
-        assert!((relative.lower - 2.0 / 180.0).abs() < 1e-12);
-        assert_eq!(relative.lower, relative.upper);
+        assert!((relative[0] - 2.0 / 180.0).abs() < 1e-12);
+        assert_eq!(relative[0], relative[1]);
     }
 
     #[test]
@@ -232,10 +225,7 @@ mod tests {
         assert_eq!(change(&[], 0.95), None);
         assert_eq!(change(&[block(&[], &[1.0])], 0.95), None);
         let pairs = [block(&[100.0], &[102.0]), block(&[110.0], &[112.0])];
-        assert_eq!(
-            change(&pairs, 0.95).unwrap().difference,
-            Some(Bounds { lower: 2.0, upper: 2.0 })
-        );
+        assert_eq!(change(&pairs, 0.95).unwrap().difference, Some([2.0, 2.0]));
     }
 
     #[test]
@@ -260,7 +250,7 @@ mod tests {
                         Block { base: side(0.0), candidate: side(20.0) }
                     })
                     .collect();
-                change(&blocks, 0.95).unwrap().difference.unwrap().lower <= 20.0
+                change(&blocks, 0.95).unwrap().difference.unwrap()[0] <= 20.0
             })
             .count();
         held as f64 / f64::from(experiments)
@@ -287,8 +277,8 @@ mod tests {
             0.95,
         );
         let bounds = found.unwrap().difference.unwrap();
-        assert!((bounds.lower + 0.190).abs() < 0.15, "{bounds:?}");
-        assert!((bounds.upper - 2.643).abs() < 0.15, "{bounds:?}");
+        assert!((bounds[0] + 0.190).abs() < 0.15, "{bounds:?}");
+        assert!((bounds[1] - 2.643).abs() < 0.15, "{bounds:?}");
     }
 
     #[test]
@@ -299,8 +289,8 @@ mod tests {
         let bounds = bounds.unwrap();
         assert_eq!(mean, 10.0);
         // Student's t with 3 degrees of freedom: 10 -+ 2.353 * 0.408.
-        assert!((bounds.lower - 9.04).abs() < 0.15, "{bounds:?}");
-        assert!((bounds.upper - 10.96).abs() < 0.15, "{bounds:?}");
+        assert!((bounds[0] - 9.04).abs() < 0.15, "{bounds:?}");
+        assert!((bounds[1] - 10.96).abs() < 0.15, "{bounds:?}");
     }
 
     fn side() -> impl Strategy<Value = Vec<f64>> {
@@ -315,8 +305,8 @@ mod tests {
             let blocks = [block(&base, &candidate)];
             let found = change(&blocks, 0.95).unwrap();
             let bounds = found.difference.unwrap();
-            prop_assert!(bounds.lower <= found.absolute() + 1e-9);
-            prop_assert!(bounds.upper >= found.absolute() - 1e-9);
+            prop_assert!(bounds[0] <= found.absolute() + 1e-9);
+            prop_assert!(bounds[1] >= found.absolute() - 1e-9);
             prop_assert_eq!(change(&blocks, 0.95), Some(found));
         }
 
@@ -326,7 +316,7 @@ mod tests {
             let plain = change(&[block(&base, &candidate)], 0.95).unwrap();
             let raised = change(&[block(&raise(&base), &raise(&candidate))], 0.95).unwrap();
             let (a, b) = (plain.difference.unwrap(), raised.difference.unwrap());
-            prop_assert!((a.lower - b.lower).abs() < 1e-6 && (a.upper - b.upper).abs() < 1e-6);
+            prop_assert!((a[0] - b[0]).abs() < 1e-6 && (a[1] - b[1]).abs() < 1e-6);
         }
 
         #[test]
@@ -334,7 +324,7 @@ mod tests {
             let blocks = [block(&base, &candidate)];
             let narrow = change(&blocks, 0.9).unwrap().difference.unwrap();
             let wide = change(&blocks, 0.99).unwrap().difference.unwrap();
-            prop_assert!(wide.lower <= narrow.lower + 1e-9 && wide.upper >= narrow.upper - 1e-9);
+            prop_assert!(wide[0] <= narrow[0] + 1e-9 && wide[1] >= narrow[1] - 1e-9);
         }
     }
 }

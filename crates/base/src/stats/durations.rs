@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::AddAssign;
 
 use hdrhistogram::{Histogram, RecordError};
+
 use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 
 /// Durations in nanoseconds: to the histogram's precision, with exact sum, minimum and maximum.

@@ -146,13 +146,11 @@ fn normal(ranks: &[Block], observed: f64) -> RankTest {
         // Variance of the sum of m values drawn from n without replacement.
         variance += m * (n - m) / (n * (n - 1.0)) * scatter;
     }
-    let z = if variance > 0.0 { (observed - mean) / variance.sqrt() } else { 0.0 };
-    let below = Normal::standard().cdf(z);
-    if variance > 0.0 {
-        RankTest { slower: 1.0 - below, faster: below }
-    } else {
-        RankTest { slower: 1.0, faster: 1.0 }
+    if variance <= 0.0 {
+        return RankTest { slower: 1.0, faster: 1.0 };
     }
+    let below = Normal::standard().cdf((observed - mean) / variance.sqrt());
+    RankTest { slower: 1.0 - below, faster: below }
 }
 
 #[cfg(test)]

@@ -399,7 +399,7 @@ fn operations_that_fail_otherwise_are_not_compared() {
     };
     let refused = of(&[], &[("EPERM", 500)], &[]);
     assert_eq!(refused.outcome, Outcome::NotComparable);
-    let expected = "errors: 0 of 1000 operations fail with EPERM (builtin connect, 1 worker, as fast as possible) in boot 0, run 0, 500 of";
+    let expected = "errors: 0 of 8000 operations fail with EPERM (builtin connect, 1 worker, as fast as possible) in all runs from boot 0, run 0 on, 4000 of";
     assert!(refused.summary.contains(expected), "{}", refused.summary);
     assert!(refused.summary.ends_with("add --allow-different errors"), "{}", refused.summary);
     assert_eq!(of(&[], &[("EPERM", 500)], &[What::Errors]).outcome, Outcome::Pass);

@@ -61,7 +61,7 @@ impl Library {
         }
         for &(name, text) in BUILT_IN {
             let origin = Origin::BuiltIn(name);
-            let profile = LoadProfile::parse(name, origin.clone(), text).map_err(Into::into);
+            let profile = LoadProfile::parse(name, origin.clone(), text);
             listed.push(Listed { name: name.to_owned(), origin, hidden: false, profile });
         }
         let mut seen = HashSet::new();
@@ -128,7 +128,7 @@ impl Library {
             }
         }
         if let Some(&(name, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
-            return Ok(LoadProfile::parse(name, Origin::BuiltIn(name), text)?);
+            return LoadProfile::parse(name, Origin::BuiltIn(name), text);
         }
         let mut known: Vec<String> = BUILT_IN.iter().map(|(name, _)| (*name).to_owned()).collect();
         for folder in &self.folders {
@@ -180,7 +180,7 @@ fn read(path: &Path) -> Result<LoadProfile, Failure> {
         };
         unusable(format!("{error}{remedy}"))
     })?;
-    Ok(LoadProfile::parse(&name, Origin::File(path.to_owned()), &text)?)
+    LoadProfile::parse(&name, Origin::File(path.to_owned()), &text)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -75,9 +76,7 @@ impl fmt::Display for Dimensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut this = *self;
         let parts = Self::NAMES.iter().zip(this.fields()).filter(|(_, number)| **number > 0);
-        let parts: Vec<String> =
-            parts.map(|((name, _), number)| format!("{name}={number}")).collect();
-        f.write_str(&parts.join(","))
+        write!(f, "{}", parts.map(|((name, _), number)| format!("{name}={number}")).format(","))
     }
 }
 

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
     Deserialize,
     JsonSchema,
     strum::VariantArray,
+    strum::VariantNames,
     strum::IntoStaticStr,
     strum::Display,
     strum::EnumString,
@@ -150,12 +151,6 @@ impl BuiltinKind {
 }
 
 fn no_such_builtin(given: &str) -> String {
-    let why = if given.contains("module") {
-        ": `profiler lab --builtin module` loads a module in its guest; on a live kernel only a command of your \
-         own can (`-- sh -c 'insmod FILE.ko; rmmod NAME'`)"
-    } else {
-        ""
-    };
-    let names: Vec<&str> = BuiltinKind::ALL.iter().map(|kind| kind.name()).collect();
-    format!("no built-in load `{given}`{why}; there are {}", names.join(", "))
+    let names = <BuiltinKind as strum::VariantNames>::VARIANTS.join(", ");
+    format!("no built-in load `{given}`; there are {names}")
 }

@@ -1,11 +1,12 @@
 //! Latency of a load's operations, as it is stored.
 
-use profiler_common::bucket::HIGHEST_NS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Distribution;
 use profiler_base::stats::{self, Durations, mean};
+use profiler_common::bucket::HIGHEST_NS;
+
+use crate::Distribution;
 
 /// Significant digits of these histograms; range as those of the handlers.
 pub(crate) const LATENCY_DIGITS: u8 = 3;

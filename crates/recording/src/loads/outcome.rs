@@ -5,9 +5,10 @@ use std::time::Instant;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Latency, LoadSpec, TestRuns};
 use profiler_base::stats::{mean, nanoseconds};
 use profiler_base::stop::StopReason;
+
+use super::{Latency, LoadSpec, TestRuns};
 
 /// What came of a load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -5,8 +5,9 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BuiltinKind, Dimensions, LtpSpec, Rate};
 use profiler_base::text::plural;
+
+use super::{BuiltinKind, Dimensions, LtpSpec, Rate};
 
 /// What a load is: enough to run the same load again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::AddAssign;
 use std::time::Duration;
 
+use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LtpTest, is_zero};
 use profiler_base::stats::nanoseconds;
+
+use super::{LtpTest, is_zero};
+use crate::merge::{least, plus};
 
 /// Exit code of a test that timed out, as LTP's runners have it; no test ends with it by itself.
 pub const TIMED_OUT: i32 = 124;
@@ -46,7 +50,6 @@ pub enum TestEnd {
     Copy,
     PartialEq,
     Eq,
-    Hash,
     PartialOrd,
     Ord,
     Serialize,
@@ -170,8 +173,8 @@ impl Ended {
         if self.unkillable.is_empty() {
             return Ok(());
         }
-        let pids: Vec<String> = self.unkillable.iter().map(i32::to_string).collect();
-        Err(format!("processes {} of {what} did not end after SIGKILL", pids.join(", ")))
+        let pids = self.unkillable.iter().join(", ");
+        Err(format!("processes {pids} of {what} did not end after SIGKILL"))
     }
 }
 
@@ -183,69 +186,31 @@ impl TestRuns {
 
     /// Adds a run with its hits; `needs_root` if its output says that only root can run the test.
     pub fn add(&mut self, run: Ended, hits: Option<Vec<u64>>, needs_root: bool) {
-        if let Some(hits) = hits {
-            let mine = self.hits.get_or_insert_with(|| vec![0; hits.len()]);
-            for (mine, more) in mine.iter_mut().zip(hits) {
-                *mine += more;
-            }
-        }
-        self.left_running += run.left_running;
+        let mut more = Self { left_running: run.left_running, hits, ..Self::default() };
         let (result, code, signal) = match &run.end {
             TestEnd::Exit(code) => (TestResult::of_code(*code), Some(*code), None),
             TestEnd::Signal(number) => (TestResult::Killed, None, Some(*number)),
             TestEnd::TimedOut => (TestResult::TimedOut, Some(TIMED_OUT), None),
             TestEnd::NotStarted(_) => (TestResult::NotRun, None, None),
             TestEnd::Stopped => {
-                self.stopped += 1;
+                *self += Self { stopped: 1, ..more };
                 return;
             }
         };
-        self.runs += 1;
-        self.needs_root += u64::from(needs_root && result == TestResult::NotConfigured);
-        let elapsed = nanoseconds(run.elapsed);
-        self.elapsed_ns = self.elapsed_ns.saturating_add(elapsed);
-        self.min_ns = Some(self.min_ns.map_or(elapsed, |min| min.min(elapsed)));
-        self.max_ns = self.max_ns.max(Some(elapsed));
-        let ended = ResultCount { result, code, signal, count: 1 };
-        match self.results.iter_mut().find(|known| known.is_like(&ended)) {
-            Some(count) => count.count += 1,
-            None => self.results.push(ended),
-        }
+        more.runs = 1;
+        more.needs_root = u64::from(needs_root && result == TestResult::NotConfigured);
+        more.elapsed_ns = nanoseconds(run.elapsed);
+        (more.min_ns, more.max_ns) = (Some(more.elapsed_ns), Some(more.elapsed_ns));
+        more.results.push(ResultCount { result, code, signal, count: 1 });
+        // Of the first that did not pass.
         if result != TestResult::Pass && self.output.is_none() {
             let said = match run.end {
                 TestEnd::NotStarted(why) => why,
                 _ => run.output,
             };
-            self.output = (!said.is_empty()).then_some(said);
+            more.output = (!said.is_empty()).then_some(said);
         }
-    }
-
-    /// Adds the runs of the same test in another recording; `None` if a count overflows. Hits are
-    /// dropped: another recording may have other handlers.
-    pub(crate) fn checked_add(self, more: Self) -> Option<Self> {
-        let mut results = self.results;
-        for result in more.results {
-            match results.iter_mut().find(|known| known.is_like(&result)) {
-                Some(known) => known.count = known.count.checked_add(result.count)?,
-                None => results.push(result),
-            }
-        }
-        results.sort_by_key(|count| (count.result, count.code, count.signal));
-        // Each field is named, so that a new one cannot be forgotten here.
-        Some(Self {
-            name: self.name,
-            runs: self.runs.checked_add(more.runs)?,
-            stopped: self.stopped.checked_add(more.stopped)?,
-            results,
-            elapsed_ns: self.elapsed_ns.checked_add(more.elapsed_ns)?,
-            min_ns: self.min_ns.into_iter().chain(more.min_ns).min(),
-            max_ns: self.max_ns.max(more.max_ns),
-            hits: None,
-            left_running: self.left_running.checked_add(more.left_running)?,
-            needs_root: self.needs_root.checked_add(more.needs_root)?,
-            // Which came first is not known across recordings: take one of them.
-            output: self.output.into_iter().chain(more.output).min(),
-        })
+        *self += more;
     }
 
     fn kinds(&self) -> BTreeSet<TestResult> {
@@ -254,7 +219,7 @@ impl TestRuns {
 
     /// The results in words, such as `pass 3, broken 1 (code 2)`.
     pub fn in_words(&self) -> String {
-        let words = self.results.iter().map(|count| {
+        let mut words = self.results.iter().map(|count| {
             let needs_root = count.result == TestResult::NotConfigured && self.needs_root > 0;
             let root = if needs_root { ", needs root" } else { "" };
             let how = match (count.code, count.signal) {
@@ -264,14 +229,39 @@ impl TestRuns {
             };
             format!("{} {}{how}", count.result, count.count)
         });
-        words.collect::<Vec<_>>().join(", ")
+        words.join(", ")
+    }
+}
+
+impl AddAssign for TestRuns {
+    /// Adds runs of the same test, of which those of another recording have no hits: it may have other handlers.
+    fn add_assign(&mut self, more: Self) {
+        plus(&mut self.runs, more.runs);
+        plus(&mut self.stopped, more.stopped);
+        for result in more.results {
+            match self.results.iter_mut().find(|known| known.is_like(&result)) {
+                Some(known) => plus(&mut known.count, result.count),
+                None => self.results.push(result),
+            }
+        }
+        self.results.sort_by_key(|count| (count.result, count.code, count.signal));
+        plus(&mut self.elapsed_ns, more.elapsed_ns);
+        self.min_ns = least(self.min_ns, more.min_ns);
+        self.max_ns = self.max_ns.max(more.max_ns);
+        if let Some(hits) = more.hits {
+            let mine = self.hits.get_or_insert_with(|| vec![0; hits.len()]);
+            mine.iter_mut().zip(hits).for_each(|(mine, more)| plus(mine, more));
+        }
+        plus(&mut self.left_running, more.left_running);
+        plus(&mut self.needs_root, more.needs_root);
+        // Which came first is not known across recordings: take one of them.
+        self.output = self.output.take().into_iter().chain(more.output).min();
     }
 }
 
 /// Tests with their results in words, such as `fork01 (pass 3), fork02 (broken 1)`.
 pub fn tests_in_words<'a>(tests: impl Iterator<Item = &'a TestRuns>) -> String {
-    let words = tests.map(|test| format!("{} ({})", test.name, test.in_words()));
-    words.collect::<Vec<_>>().join(", ")
+    tests.map(|test| format!("{} ({})", test.name, test.in_words())).join(", ")
 }
 
 /// Names of the tests in which two runs differ: tests that only one has, that had other results, or
@@ -281,21 +271,16 @@ pub fn mix_changes(base: &[TestRuns], candidate: &[TestRuns]) -> Vec<String> {
         .map(|all| all.iter().map(|test| u128::from(test.runs)).sum::<u128>().max(1) as f64);
     // When a list is stopped within a round, a test may have run once more or less.
     let a_round = 1.0 / in_base.min(in_candidate);
-    let mut changed = Vec::new();
-    for test in base {
+    let changed = base.iter().filter(|test| {
         let other = candidate.iter().find(|other| other.name == test.name);
-        let same = other.is_some_and(|other| {
+        other.is_none_or(|other| {
             let share = test.runs as f64 / in_base;
             let apart = (share - other.runs as f64 / in_candidate).abs();
-            test.kinds() == other.kinds() && apart <= 0.1 * share + a_round
-        });
-        if !same {
-            changed.push(test.name.clone());
-        }
-    }
+            test.kinds() != other.kinds() || apart > 0.1 * share + a_round
+        })
+    });
     let new = candidate.iter().filter(|test| base.iter().all(|other| other.name != test.name));
-    changed.extend(new.map(|test| test.name.clone()));
-    changed
+    changed.chain(new).map(|test| test.name.clone()).collect()
 }
 
 #[cfg(test)]

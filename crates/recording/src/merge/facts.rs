@@ -8,53 +8,59 @@ use profiler_kernel::module::ModuleFacts;
 /// Stands where sources do not agree.
 const VARIOUS: &str = "various";
 
-fn text(a: Option<String>, b: Option<String>) -> Option<String> {
-    if a == b { a } else { Some(VARIOUS.to_owned()) }
+/// Keeps what both agree on.
+pub(super) fn agree<T: PartialEq>(sum: &mut Option<T>, more: &Option<T>) {
+    if sum != more {
+        *sum = None;
+    }
 }
 
-/// What both agree on.
-fn same<T: PartialEq>(a: Option<T>, b: Option<T>) -> Option<T> {
-    a.filter(|a| b.as_ref() == Some(a))
+fn various<const N: usize>(facts: [(&mut Option<String>, Option<String>); N]) {
+    for (sum, more) in facts {
+        if *sum != more {
+            *sum = Some(VARIOUS.to_owned());
+        }
+    }
 }
 
-/// The entries that both have and agree on.
-fn map(mut a: BTreeMap<String, String>, b: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    a.retain(|key, value| b.get(key) == Some(value));
-    a
+/// Keeps the entries that both have and agree on.
+fn entries(sum: &mut BTreeMap<String, String>, more: &BTreeMap<String, String>) {
+    sum.retain(|key, value| more.get(key) == Some(value));
 }
 
-pub(super) fn of_hosts(a: HostFacts, b: HostFacts) -> HostFacts {
-    // Also where one of them has none: that all are real machines would not be true.
-    let various = Some(VARIOUS.to_owned());
-    let hypervisors = Some(Hypervisor { vendor: various.clone(), product: various });
-    HostFacts {
-        kernel_release: text(a.kernel_release, b.kernel_release),
-        kernel_version: text(a.kernel_version, b.kernel_version),
-        arch: if a.arch == b.arch { a.arch } else { VARIOUS.to_owned() },
-        cpu_model: text(a.cpu_model, b.cpu_model),
-        cpu_flags: same(a.cpu_flags, b.cpu_flags),
-        cpus_online: same(a.cpus_online, b.cpus_online),
-        mitigations: map(a.mitigations, &b.mitigations),
-        clock_source: text(a.clock_source, b.clock_source),
-        hypervisor: if a.hypervisor == b.hypervisor { a.hypervisor } else { hypervisors },
-        preemption: text(a.preemption, b.preemption),
-        boot_id: same(a.boot_id, b.boot_id),
+pub(super) fn add_host(sum: &mut HostFacts, more: HostFacts) {
+    various([
+        (&mut sum.kernel_release, more.kernel_release),
+        (&mut sum.kernel_version, more.kernel_version),
+        (&mut sum.cpu_model, more.cpu_model),
+        (&mut sum.clock_source, more.clock_source),
+        (&mut sum.preemption, more.preemption),
+    ]);
+    if sum.arch != more.arch {
+        VARIOUS.clone_into(&mut sum.arch);
+    }
+    agree(&mut sum.cpu_flags, &more.cpu_flags);
+    agree(&mut sum.cpus_online, &more.cpus_online);
+    agree(&mut sum.boot_id, &more.boot_id);
+    entries(&mut sum.mitigations, &more.mitigations);
+    if sum.hypervisor != more.hypervisor {
+        // Also where one of them has none: that all are real machines would not be true.
+        let various = Some(VARIOUS.to_owned());
+        sum.hypervisor = Some(Hypervisor { vendor: various.clone(), product: various });
     }
 }
 
 /// Of one module.
-#[expect(clippy::unnecessary_wraps, reason = "other sums may fail")]
-pub(super) fn of_modules(a: ModuleFacts, b: ModuleFacts) -> Result<ModuleFacts, String> {
-    Ok(ModuleFacts {
-        name: a.name,
-        version: text(a.version, b.version),
-        srcversion: text(a.srcversion, b.srcversion),
-        build_id: text(a.build_id, b.build_id),
-        taint: text(a.taint, b.taint),
-        size_bytes: same(a.size_bytes, b.size_bytes),
-        parameters: map(a.parameters, &b.parameters),
-        given: same(a.given, b.given),
-        command: text(a.command, b.command),
-        hooks: same(a.hooks, b.hooks),
-    })
+pub(super) fn add_module(sum: &mut ModuleFacts, more: ModuleFacts) {
+    various([
+        (&mut sum.version, more.version),
+        (&mut sum.srcversion, more.srcversion),
+        (&mut sum.build_id, more.build_id),
+        (&mut sum.taint, more.taint),
+        (&mut sum.command, more.command),
+    ]);
+    agree(&mut sum.size_bytes, &more.size_bytes);
+    agree(&mut sum.given, &more.given);
+    agree(&mut sum.hooks, &more.hooks);
+    entries(&mut sum.parameters, &more.parameters);
 }
