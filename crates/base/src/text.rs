@@ -28,10 +28,14 @@ fn joined<S: AsRef<str>>(names: &[S], by: &str) -> String {
     }
 }
 
-/// The name that is most like `wanted`, if one is like it.
+/// The name that is most like `wanted`.
 pub fn nearest(wanted: &str, names: impl Iterator<Item = String>) -> Option<String> {
-    let near = names.max_by(|a, b| jaro_winkler(a, wanted).total_cmp(&jaro_winkler(b, wanted)));
-    near.filter(|near| jaro_winkler(near, wanted) > 0.8)
+    names.max_by(|a, b| jaro_winkler(a, wanted).total_cmp(&jaro_winkler(b, wanted)))
+}
+
+/// The name that is most like `wanted`, if one is like it.
+pub fn alike(wanted: &str, names: impl Iterator<Item = String>) -> Option<String> {
+    nearest(wanted, names).filter(|near| jaro_winkler(near, wanted) > 0.8)
 }
 
 /// The last lines of a text.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use profiler_base::error::{Failure, bail};
-use profiler_base::text::{listed, nearest};
+use profiler_base::text::{alike, listed};
 use profiler_recording::Meter;
 use profiler_recording::call_tree::{MOST, TreeFunction};
 
@@ -132,7 +132,7 @@ fn chosen(recordings: &[NamedRuns<'_>], name: Option<&str>) -> Result<Vec<Functi
         return Ok(named);
     }
     let names = functions(recordings).map(|function| function.name.clone());
-    let hint = match nearest(name, names) {
+    let hint = match alike(name, names) {
         Some(near) => format!("did you mean {near}?"),
         None => {
             handlers.dedup();

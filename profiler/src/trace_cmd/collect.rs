@@ -1,13 +1,11 @@
 //! Collects lines: matches nested calls, groups durations by function and counts losses.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use foldhash::HashMap;
 
-use profiler_recording::{Backend, HandlerRecording};
-
 use super::line::{Fault, Line, Owner, Row, parse};
+use profiler_recording::{Backend, HandlerRecording};
 
 /// Different durations that are kept, over all functions; as many more are kept to the precision of the recording's
 /// histograms. 60 MB at most: a published measurement of 90 seconds has about 1,500 of each function, as the text has three
@@ -54,13 +52,10 @@ impl Collector {
     /// Takes the next line; only the last one of a text may lack its end.
     pub(super) fn line(&mut self, line: &[u8]) {
         self.lines += 1;
-        // Most lines are UTF-8, which is faster to check than to look for what is not.
-        let line =
-            str::from_utf8(line).map_or_else(|_| String::from_utf8_lossy(line), Cow::Borrowed);
-        let mut parsed = parse(&line);
+        let mut parsed = parse(line);
         let is_whole = self.printers.is_empty()
-            || line.ends_with('\n')
-            || line.starts_with('#')
+            || line.ends_with(b"\n")
+            || line.starts_with(b"#")
             || line.trim_ascii().is_empty();
         if !is_whole && matches!(parsed, Line::Faulty(..) | Line::Other) {
             parsed = Line::Faulty("line that is cut off (copy the file again)", None);
@@ -68,11 +63,11 @@ impl Collector {
         match parsed {
             Line::Row(row, time_ns, by) => {
                 self.printers.insert(by);
-                match time_ns {
-                    None => self.fault("row without a time, so that window and calls/s mean nothing (set funcgraph-abstime)"),
-                    Some(ns) => {
-                        let (first, last) = self.times_ns.unwrap_or((ns, ns));
-                        self.times_ns = Some((first.min(ns), last.max(ns)));
+                match (time_ns, self.times_ns) {
+                    (None, _) => self.fault("row without a time, so that window and calls/s mean nothing (set funcgraph-abstime)"),
+                    (Some(ns), None) => self.times_ns = Some((ns, ns)),
+                    (Some(ns), Some((first, last))) => {
+                        self.times_ns = Some((first.min(ns), last.max(ns)))
                     }
                 }
                 self.row(row);
@@ -81,7 +76,7 @@ impl Collector {
                 match count {
                     Some(count) => self.lost_records = self.lost_records.saturating_add(count),
                     None => {
-                        self.fault("place where the tracer lost records, how many is not known");
+                        self.fault("place where the tracer lost records, how many is not known")
                     }
                 }
                 // The next return may be of a call that is not in the text. The kernel checks that, and names the function.
