@@ -11,10 +11,11 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use profiler_recording::loads::Dimensions;
+
 use super::worker::{Doing as _, NewWorker, OperationErrors, c_string, refused, simple};
 use crate::sandbox::{ProfilerProgram, Role, wait_for_end_of_input};
 use crate::syscalls;
-use profiler_recording::loads::Dimensions;
 
 pub(super) fn execve(profiler: ProfilerProgram, dimensions: Dimensions) -> NewWorker {
     let name = profiler.path().display().to_string();
