@@ -5,32 +5,29 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::CloneFlags;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixCredentials, sendmsg, socket,
 };
 
-use super::worker::{NewWorker, failed, simple, unavailable};
+use super::worker::{Doing as _, NewWorker, new_namespace, refused, simple};
 use crate::syscalls;
 
 /// Calls that set the credentials that the thread has, calls on keys and namespaces that fail, and credentials sent to a socket.
 pub(super) fn credentials() -> NewWorker {
     if !nix::unistd::geteuid().is_root() {
-        return Err("setgroups needs a capability: run it as root".to_owned());
+        return Err(refused("setgroups needs a capability: run it as root"));
     }
     let has_32_bits = syscalls::has_32_bit_calls();
-    let sockets = UnixStream::pair().map_err(unavailable("a pair of Unix sockets"))?;
-    let (sender, mut receiver) = sockets;
+    let (sender, mut receiver) = UnixStream::pair().doing("a pair of Unix sockets")?;
     simple(move || {
         for (name, result, allowed) in syscalls::of_credentials(has_32_bits) {
-            match result {
-                Ok(()) => {}
-                Err(error) if allowed.iter().any(|it| error.raw_os_error() == Some(*it as i32)) => {
-                }
-                Err(error) => return Err(failed(name)(error)),
+            let errno = result.as_ref().err().and_then(io::Error::raw_os_error);
+            if !allowed.iter().any(|it| errno == Some(*it as i32)) {
+                result.doing(name)?;
             }
         }
-        send(&sender, &mut receiver).map_err(failed("send credentials"))
+        send(&sender, &mut receiver).doing("send credentials")
     })
 }
 
@@ -44,15 +41,13 @@ fn send(sender: &UnixStream, receiver: &mut UnixStream) -> io::Result<()> {
 
 /// The loopback interface of a network namespace of this thread: it gets another address and a neighbour, is brought up and down.
 pub(super) fn interface() -> NewWorker {
-    unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| {
-        format!("a network namespace of its own: {} ({errno:?}): run it as root", errno.desc())
-    })?;
+    new_namespace(CloneFlags::CLONE_NEWNET, "a network namespace of its own")?;
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None);
-    let socket = socket.map_err(unavailable("a UDP socket"))?;
+    let socket = socket.doing("a UDP socket")?;
     let mut last = 1;
     simple(move || {
         last = 3 - last;
-        change(socket.as_fd(), last).map_err(failed("change the loopback interface"))
+        change(socket.as_fd(), last).doing("change the loopback interface")
     })
 }
 

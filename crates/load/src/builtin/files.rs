@@ -11,7 +11,7 @@ use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 
 use super::worker::{
-    NewWorker, OperationErrors, Shared, Worker, c_string, failed, simple, unavailable,
+    Doing as _, NewWorker, OperationErrors, Shared, Step, c_string, is_whole, simple,
 };
 
 /// The files of one worker.
@@ -23,43 +23,38 @@ struct Place {
 }
 
 impl Place {
-    fn new(shared: &Shared, index: u32) -> Result<Self, String> {
+    fn new(shared: &Shared, index: u32) -> Result<Self, OperationErrors> {
         let directory = &shared.directory;
-        let opened = File::open(directory).map_err(unavailable(directory.to_string_lossy()))?;
         Ok(Self {
-            directory: opened.into(),
+            directory: File::open(directory).doing(directory.display())?.into(),
             name: c_string(format!("worker-{index}"))?,
             other: c_string(format!("worker-{index}-other"))?,
         })
     }
 
-    /// With the file `name` in it, for those that work on one.
-    fn with_file(shared: &Shared, index: u32) -> Result<(Self, File), String> {
-        let place = Self::new(shared, index)?;
-        let file = place.create().map_err(unavailable("create a file"))?;
-        Ok((place, file.into()))
-    }
-
-    fn create(&self) -> nix::Result<OwnedFd> {
+    fn create(&self) -> Result<OwnedFd, OperationErrors> {
         let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
         openat(&self.directory, self.name.as_c_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)
+            .doing("create a file")
     }
 }
 
 pub(super) fn create(shared: &Shared, index: u32) -> NewWorker {
     let place = Place::new(shared, index)?;
     simple(move || {
-        drop(place.create().map_err(failed("create a file"))?);
+        drop(place.create()?);
         unlinkat(&place.directory, place.name.as_c_str(), UnlinkatFlags::NoRemoveDir)
-            .map_err(failed("unlink the file"))
+            .doing("unlink the file")
     })
 }
 
 pub(super) fn rename(shared: &Shared, index: u32) -> NewWorker {
-    let (Place { directory, mut name, mut other }, _) = Place::with_file(shared, index)?;
+    let place = Place::new(shared, index)?;
+    place.create()?;
+    let Place { directory, mut name, mut other } = place;
     simple(move || {
         renameat(&directory, name.as_c_str(), &directory, other.as_c_str())
-            .map_err(failed("rename a file"))?;
+            .doing("rename a file")?;
         // The next rename goes back.
         std::mem::swap(&mut name, &mut other);
         Ok(())
@@ -68,88 +63,52 @@ pub(super) fn rename(shared: &Shared, index: u32) -> NewWorker {
 
 /// A second name for a file, created by `link` and removed by `unlink`. One of the two is measured, the
 /// other prepares it.
-struct SecondName {
-    place: Place,
-    /// Whether `link` is.
-    links: bool,
-    there: bool,
-}
-
 pub(super) fn second_name(shared: &Shared, index: u32, links: bool) -> NewWorker {
-    let (place, _) = Place::with_file(shared, index)?;
-    Ok(Box::new(SecondName { place, links, there: false }))
-}
-
-impl SecondName {
-    /// Creates or removes the name.
-    fn make(&mut self, there: bool) -> Result<(), OperationErrors> {
-        if there == self.there {
+    let place = Place::new(shared, index)?;
+    place.create()?;
+    let Place { directory, name, other } = place;
+    let mut is_there = false;
+    Ok(Box::new(move |step| {
+        let wanted = links == (step == Step::Operate);
+        if wanted == is_there {
             return Ok(());
         }
-        let Place { directory, name, other } = &self.place;
-        if there {
-            linkat(directory, name.as_c_str(), directory, other.as_c_str(), AtFlags::empty())
-                .map_err(failed("link a file"))?;
+        if wanted {
+            linkat(&directory, name.as_c_str(), &directory, other.as_c_str(), AtFlags::empty())
+                .doing("link a file")?;
         } else {
-            unlinkat(directory, other.as_c_str(), UnlinkatFlags::NoRemoveDir)
-                .map_err(failed("unlink a file"))?;
+            unlinkat(&directory, other.as_c_str(), UnlinkatFlags::NoRemoveDir)
+                .doing("unlink a file")?;
         }
-        self.there = there;
+        is_there = wanted;
         Ok(())
-    }
+    }))
 }
-
-impl Worker for SecondName {
-    fn prepare(&mut self) -> Result<(), OperationErrors> {
-        self.make(!self.links)
-    }
-
-    fn operate(&mut self) -> Result<(), OperationErrors> {
-        self.make(self.links)
-    }
-}
-
-struct Rmdir(Place);
 
 pub(super) fn rmdir(shared: &Shared, index: u32) -> NewWorker {
-    Ok(Box::new(Rmdir(Place::new(shared, index)?)))
-}
-
-impl Worker for Rmdir {
-    fn prepare(&mut self) -> Result<(), OperationErrors> {
-        match mkdirat(&self.0.directory, self.0.name.as_c_str(), Mode::S_IRWXU) {
-            Err(errno) if errno != Errno::EEXIST => Err(failed("make a folder")(errno)),
-            _ => Ok(()),
+    let Place { directory, name, .. } = Place::new(shared, index)?;
+    Ok(Box::new(move |step| match step {
+        Step::Prepare => match mkdirat(&directory, name.as_c_str(), Mode::S_IRWXU) {
+            Err(Errno::EEXIST) => Ok(()),
+            made => made.doing("make a folder"),
+        },
+        Step::Operate => {
+            unlinkat(&directory, name.as_c_str(), UnlinkatFlags::RemoveDir).doing("remove a folder")
         }
-    }
-
-    fn operate(&mut self) -> Result<(), OperationErrors> {
-        unlinkat(&self.0.directory, self.0.name.as_c_str(), UnlinkatFlags::RemoveDir)
-            .map_err(failed("remove a folder"))
-    }
+    }))
 }
 
 /// What is written each time: always to the beginning, so that the file does not grow. It ends with a NUL: a driver that
 /// reads it as a string, as Elkeid does, would read past it otherwise, for a random time.
 const WRITTEN: &[u8; 64] = b"one operation of the built-in load `write`, of sixty-four bytes\0";
 
-struct Write(File);
-
 pub(super) fn write(shared: &Shared, index: u32) -> NewWorker {
-    Ok(Box::new(Write(Place::with_file(shared, index)?.1)))
-}
-
-impl Worker for Write {
-    fn prepare(&mut self) -> Result<(), OperationErrors> {
-        self.0.seek(SeekFrom::Start(0)).map(drop).map_err(failed("seek in a file"))
-    }
-
-    fn operate(&mut self) -> Result<(), OperationErrors> {
-        let length = self.0.write(WRITTEN).map_err(failed("write to a file"))?;
-        if length == WRITTEN.len() {
-            return Ok(());
+    let mut file = File::from(Place::new(shared, index)?.create()?);
+    Ok(Box::new(move |step| match step {
+        Step::Prepare => file.seek(SeekFrom::Start(0)).map(drop).doing("seek in a file"),
+        Step::Operate => {
+            let length = file.write(WRITTEN).doing("write to a file")?;
+            is_whole("wrote", length, WRITTEN.len())
         }
-        let text = format!("wrote {length} bytes instead of {}", WRITTEN.len());
-        Err(OperationErrors::one("wrong length", text))
-    }
+    }))
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use nix::kmod::{DeleteModuleFlags, delete_module, init_module};
 
-use super::worker::{NewWorker, failed, simple, unavailable};
+use super::worker::{Doing as _, NewWorker, refused, simple};
 use super::{BuiltinLoad, Remover};
 
 /// Name of the module that the load `module` loads.
@@ -21,14 +21,16 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 
 /// Loads and unloads a module of no code.
 pub(super) fn module(load: &BuiltinLoad) -> NewWorker {
-    let file = load.module.as_ref().ok_or(
-        "only the lab has a module to load (--agent alone has none); elsewhere a command can: \
-         -- sh -c 'insmod FILE.ko; rmmod NAME'",
-    )?;
-    let bytes = fs::read(file).map_err(unavailable(file.to_string_lossy()))?;
+    let file = load.module.as_ref().ok_or_else(|| {
+        refused(
+            "only the lab has a module to load (--agent alone has none); elsewhere a command can: \
+             -- sh -c 'insmod FILE.ko; rmmod NAME'",
+        )
+    })?;
+    let bytes = fs::read(file).doing(file.display())?;
     simple(move || {
-        init_module(&bytes, c"").map_err(failed("load a module"))?;
-        delete_module(MODULE, DeleteModuleFlags::O_NONBLOCK).map_err(failed("unload the module"))
+        init_module(&bytes, c"").doing("load a module")?;
+        delete_module(MODULE, DeleteModuleFlags::O_NONBLOCK).doing("unload the module")
     })
 }
 
@@ -36,7 +38,7 @@ pub(super) fn module(load: &BuiltinLoad) -> NewWorker {
 /// them), and the entry of a function that is traced. Skips what this kernel lacks or a driver refuses.
 pub(super) fn text_poke(load: &BuiltinLoad) -> NewWorker {
     if load.remover != Remover::Nothing {
-        return Err("it changes the kernel's code, so it runs in the lab's guest alone".to_owned());
+        return Err(refused("it changes the kernel's code, so it runs in the lab's guest alone"));
     }
     let instance = Path::new(TRACEFS).join("instances/profiler-load");
     // The run before has made it.
@@ -54,13 +56,12 @@ pub(super) fn text_poke(load: &BuiltinLoad) -> NewWorker {
     }
     switches.retain(|(path, [_, off]): &(PathBuf, _)| fs::write(path, off).is_ok());
     if switches.is_empty() {
-        return Err("neither scheduler statistics nor ftrace can be switched".to_owned());
+        return Err(refused("neither scheduler statistics nor ftrace can be switched"));
     }
     simple(move || {
-        switches.iter().flat_map(|(path, values)| values.map(|to| (path, to))).try_for_each(
-            |(path, to)| {
-                fs::write(path, to).map_err(failed(format!("write {to} to {}", path.display())))
-            },
-        )
+        let mut writes = switches.iter().flat_map(|(path, values)| values.map(|to| (path, to)));
+        writes.try_for_each(|(path, to)| {
+            fs::write(path, to).doing(format_args!("write {to} to {}", path.display()))
+        })
     })
 }

@@ -1,19 +1,31 @@
 //! Makes the worker of each kind of load: a new kind has its line here.
 
 use std::fs;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 
-use super::worker::{NewWorker, Shared, simple, unavailable};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::ProtFlags;
+use nix::sys::signal;
+use nix::unistd::{Pid, getppid};
+use rustix::process::geteuid;
+use rustix::thread::set_thread_uid;
+
+use profiler_recording::loads::{BuiltinKind, Dimensions};
+
+use super::worker::{Doing as _, NewWorker, OperationErrors, Shared, simple};
 use super::{BuiltinLoad, Remover, credentials, files, general, kernel, net, process, thread};
 use crate::sandbox::PrivateFolder;
-use profiler_recording::loads::{BuiltinKind, Dimensions};
+use crate::syscalls;
 
 /// Makes a worker, on its own thread.
 pub(super) fn worker(load: &BuiltinLoad, shared: &Shared, index: u32) -> NewWorker {
     use BuiltinKind as Kind;
     match load.kind {
         Kind::Connect => net::connect_again(),
-        Kind::Bind => simple(net::bind_anew),
+        Kind::Bind => {
+            simple(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).doing("bind to 127.0.0.1"))
+        }
         Kind::UdpRecv => net::receive(),
         Kind::Dns => net::receive_dns(index),
         Kind::Accept => net::accept(),
@@ -21,8 +33,9 @@ pub(super) fn worker(load: &BuiltinLoad, shared: &Shared, index: u32) -> NewWork
         Kind::Ptrace => process::ptrace(&load.profiler),
         Kind::Setsid => simple(process::setsid),
         Kind::Exit => simple(process::exit),
-        Kind::Kill => simple(process::kill),
-        Kind::Tkill => simple(process::tkill),
+        // Signal 0: everything but the delivery.
+        Kind::Kill => simple(|| signal::kill(Pid::this(), None).doing("kill")),
+        Kind::Tkill => simple(|| syscalls::tkill_self().doing("tkill")),
         Kind::Open => files::create(shared, index),
         Kind::Rename => files::rename(shared, index),
         Kind::Link => files::second_name(shared, index, true),
@@ -30,20 +43,23 @@ pub(super) fn worker(load: &BuiltinLoad, shared: &Shared, index: u32) -> NewWork
         Kind::Rmdir => files::rmdir(shared, index),
         Kind::Write => files::write(shared, index),
         Kind::Mount => thread::mount_anew(shared, index),
-        Kind::MemfdCreate => simple(thread::memfd_create),
+        Kind::MemfdCreate => {
+            simple(|| memfd_create(c"profiler-load", MFdFlags::MFD_CLOEXEC).doing("memfd_create"))
+        }
         Kind::Mprotect => thread::mprotect(),
         Kind::Prctl => thread::prctl(),
-        Kind::UpdateCred => simple(thread::update_cred),
+        // Of the thread alone, to the id that it has: new credentials are committed, with the same rights.
+        Kind::UpdateCred => simple(|| set_thread_uid(geteuid()).doing("setuid")),
         Kind::Nanosleep => simple(thread::nanosleep),
         Kind::CallUsermodehelper => thread::call_usermodehelper(),
-        Kind::Getppid => simple(general::getppid),
+        Kind::Getppid => simple(|| Ok(getppid())),
         Kind::Pipe => general::pipe(),
         Kind::Stat => general::stat(shared, index),
         Kind::OpenExisting => general::open_existing(shared, index),
-        Kind::Mmap => simple(general::mmap),
+        Kind::Mmap => simple(|| syscalls::Page::new(ProtFlags::empty()).doing("mmap")),
         Kind::Futex => simple(general::futex),
         Kind::Epoll => general::epoll(),
-        Kind::Fork => simple(general::fork),
+        Kind::Fork => simple(|| syscalls::spawn_noop().doing("a process that ends at once")),
         Kind::Tcp => general::tcp(),
         Kind::Switch => general::switch(),
         Kind::PageFault => general::page_fault(),
@@ -58,7 +74,7 @@ pub(super) fn worker(load: &BuiltinLoad, shared: &Shared, index: u32) -> NewWork
 }
 
 /// Makes what all workers share.
-pub(super) fn shared(load: &BuiltinLoad) -> Result<Shared, String> {
+pub(super) fn shared(load: &BuiltinLoad) -> Result<Shared, OperationErrors> {
     if !load.kind.needs_directory() {
         return Ok(Shared::default());
     }
@@ -73,17 +89,14 @@ pub(super) fn shared(load: &BuiltinLoad) -> Result<Shared, String> {
         }
         Remover::Process => PrivateFolder::new(&within, "profiler-load-", &load.profiler),
     };
-    let folder = folder
-        .map_err(|error| format!("a folder for its files in {}: {error}", within.display()))?;
+    let folder = folder.doing(format_args!("a folder for its files in {}", within.display()))?;
     let directory = deep(folder.path().to_owned(), load.dimensions)?;
     Ok(Shared { directory, _folder: Some(folder) })
 }
 
 /// A folder as deep below `directory`.
-fn deep(mut directory: PathBuf, dimensions: Dimensions) -> Result<PathBuf, String> {
-    for _ in 0..dimensions.depth {
-        directory.push("d");
-    }
-    fs::create_dir_all(&directory).map_err(unavailable(directory.to_string_lossy()))?;
+fn deep(mut directory: PathBuf, dimensions: Dimensions) -> Result<PathBuf, OperationErrors> {
+    directory.extend((0..dimensions.depth).map(|_| "d"));
+    fs::create_dir_all(&directory).doing(directory.display())?;
     Ok(directory)
 }

@@ -10,7 +10,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, setsockopt, socket, sockopt,
 };
 
-use super::worker::{NewWorker, OperationErrors, Worker, failed, simple, unavailable};
+use super::worker::{Doing as _, NewWorker, OperationErrors, Step, is_whole, simple};
 
 /// Port of the discard service. A UDP `connect` sends nothing, so nobody has to listen.
 const DISCARD: u16 = 9;
@@ -35,21 +35,17 @@ fn udp() -> nix::Result<OwnedFd> {
 }
 
 pub(super) fn connect_again() -> NewWorker {
-    let socket = udp().map_err(unavailable("a UDP socket"))?;
+    let socket = udp().doing("a UDP socket")?;
     simple(move || {
         let discard = SockaddrIn::new(127, 0, 0, 1, DISCARD);
-        connect(socket.as_raw_fd(), &discard).map_err(failed("connect to 127.0.0.1"))
+        connect(socket.as_raw_fd(), &discard).doing("connect to 127.0.0.1")
     })
-}
-
-pub(super) fn bind_anew() -> Result<(), OperationErrors> {
-    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map(drop).map_err(failed("bind to 127.0.0.1"))
 }
 
 /// A datagram sent and received.
 pub(super) fn receive() -> NewWorker {
     // Not connected and not bound, which would add calls. Its first send gives it a port.
-    receive_from(udp().map_err(unavailable(UDP))?)
+    receive_from(udp().doing(UDP)?)
 }
 
 /// The same with answers from port 5353, which drivers that parse DNS look at. All of 127/8 is this machine:
@@ -57,17 +53,17 @@ pub(super) fn receive() -> NewWorker {
 pub(super) fn receive_dns(index: u32) -> NewWorker {
     let [_, a, b, c] = index.wrapping_add(1).to_be_bytes();
     let from = SockaddrIn::new(127, a | 0x40, b, c, MULTICAST_DNS);
-    let sender = udp().map_err(unavailable(UDP))?;
-    setsockopt(&sender, sockopt::ReuseAddr, &true).map_err(unavailable(UDP))?;
-    bind(sender.as_raw_fd(), &from).map_err(unavailable(format!("bind to {from}")))?;
+    let sender = udp().doing(UDP)?;
+    setsockopt(&sender, sockopt::ReuseAddr, &true).doing(UDP)?;
+    bind(sender.as_raw_fd(), &from).doing(format_args!("bind to {from}"))?;
     receive_from(sender)
 }
 
 fn receive_from(sender: OwnedFd) -> NewWorker {
     let sender = UdpSocket::from(sender);
-    let (receiver, address) = receiver(Ipv4Addr::LOCALHOST.into()).map_err(unavailable(UDP))?;
+    let (receiver, address) = receiver(Ipv4Addr::LOCALHOST.into()).doing(UDP)?;
     simple(move || {
-        sender.send_to(ANSWER, address).map_err(failed("send to 127.0.0.1"))?;
+        sender.send_to(ANSWER, address).doing("send to 127.0.0.1")?;
         receive_answer(&receiver)
     })
 }
@@ -83,47 +79,32 @@ pub(super) fn receiver(address: IpAddr) -> io::Result<(UdpSocket, SocketAddr)> {
 /// Receives [`ANSWER`] with the sender's address: handlers look at it on sockets that are not connected.
 pub(super) fn receive_answer(receiver: &UdpSocket) -> Result<(), OperationErrors> {
     let received = receiver.recv_from(&mut [0; 512]);
-    let (length, _) = received.map_err(failed("receive on the loopback interface"))?;
-    if length == ANSWER.len() {
-        return Ok(());
-    }
-    let text = format!("received {length} bytes instead of {}", ANSWER.len());
-    Err(OperationErrors::one("wrong length", text))
+    let (length, _) = received.doing("receive on the loopback interface")?;
+    is_whole("received", length, ANSWER.len())
 }
 
 /// A listening TCP socket and its only client.
-struct Accept {
-    listener: TcpListener,
-    address: SocketAddr,
-    /// The connection that waits to be accepted.
-    client: Option<TcpStream>,
-}
-
 pub(super) fn accept() -> NewWorker {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(unavailable(TCP))?;
-    let address = listener.local_addr().map_err(unavailable(TCP))?;
-    Ok(Box::new(Accept { listener, address, client: None }))
-}
-
-impl Worker for Accept {
-    fn prepare(&mut self) -> Result<(), OperationErrors> {
-        if self.client.is_some() {
-            return Ok(());
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).doing(TCP)?;
+    let address = listener.local_addr().doing(TCP)?;
+    // The connection that waits to be accepted.
+    let mut client = None;
+    Ok(Box::new(move |step| match step {
+        Step::Prepare if client.is_some() => Ok(()),
+        Step::Prepare => {
+            // The listener's queue completes the connection before it is accepted.
+            let connected = TcpStream::connect(address).doing("connect to 127.0.0.1 by TCP")?;
+            // Closed by a reset, which frees the pair of ports at once.
+            let reset = libc::linger { l_onoff: 1, l_linger: 0 };
+            setsockopt(&connected, sockopt::Linger, &reset).doing("SO_LINGER")?;
+            client = Some(connected);
+            Ok(())
         }
-        // The listener's queue completes the connection before it is accepted.
-        let client = TcpStream::connect(self.address);
-        let client = client.map_err(failed("connect to 127.0.0.1 by TCP"))?;
-        // Closed by a reset, which frees the pair of ports at once.
-        let reset = libc::linger { l_onoff: 1, l_linger: 0 };
-        setsockopt(&client, sockopt::Linger, &reset).map_err(failed("SO_LINGER"))?;
-        self.client = Some(client);
-        Ok(())
-    }
-
-    fn operate(&mut self) -> Result<(), OperationErrors> {
-        let accepted = self.listener.accept();
-        // The client is closed first, by its reset.
-        drop(self.client.take());
-        accepted.map(drop).map_err(failed("accept on 127.0.0.1"))
-    }
+        Step::Operate => {
+            let accepted = listener.accept();
+            // The client is closed first, by its reset.
+            drop(client.take());
+            accepted.map(drop).doing("accept on 127.0.0.1")
+        }
+    }))
 }

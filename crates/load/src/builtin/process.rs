@@ -11,10 +11,11 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::worker::{NewWorker, OperationErrors, c_string, failed, simple, unavailable};
+use profiler_recording::loads::Dimensions;
+
+use super::worker::{Doing as _, NewWorker, OperationErrors, c_string, refused, simple};
 use crate::sandbox::{ProfilerProgram, Role, wait_for_end_of_input};
 use crate::syscalls;
-use profiler_recording::loads::Dimensions;
 
 pub(super) fn execve(profiler: ProfilerProgram, dimensions: Dimensions) -> NewWorker {
     let name = profiler.path().display().to_string();
@@ -24,14 +25,14 @@ pub(super) fn execve(profiler: ProfilerProgram, dimensions: Dimensions) -> NewWo
         [path.clone(), role].into_iter().chain(filled("", dimensions.args)?).collect();
     // Nothing else: the same work on every machine.
     let environment: Vec<CString> = filled("A=", dimensions.env)?.into_iter().collect();
-    simple(move || match syscalls::execute(&path, &arguments, &environment) {
-        Ok(status) => ended_well(&name, status),
-        Err(error) => Err(failed(format!("execute {name}"))(error)),
+    simple(move || {
+        let status = syscalls::execute(&path, &arguments, &environment);
+        ended_well(&name, status.doing(format_args!("execute {name}"))?)
     })
 }
 
 /// `before` and that many letters; `None` for none.
-fn filled(before: &str, count: u32) -> Result<Option<CString>, String> {
+fn filled(before: &str, count: u32) -> Result<Option<CString>, OperationErrors> {
     (count > 0).then(|| c_string(format!("{before}{}", "a".repeat(count as usize)))).transpose()
 }
 
@@ -73,45 +74,43 @@ pub(super) fn ptrace(profiler: &ProfilerProgram) -> NewWorker {
     let mut value = 0_i64;
     simple(move || {
         value = value.wrapping_add(1);
-        ptrace::write(child.pid(), address as *mut c_void, value).map_err(|errno| {
-            let gone = if errno == Errno::ESRCH { "; was it killed?" } else { "" };
-            failed(format!("write to the traced child{gone}"))(errno)
-        })
+        let written = ptrace::write(child.pid(), address as *mut c_void, value);
+        let gone = if written == Err(Errno::ESRCH) { "; was it killed?" } else { "" };
+        written.doing(format_args!("write to the traced child{gone}"))
     })
 }
 
 /// A stopped child, and an address of its memory.
-fn traced(profiler: &ProfilerProgram) -> Result<(Tracee, usize), String> {
+fn traced(profiler: &ProfilerProgram) -> Result<(Tracee, usize), OperationErrors> {
     let mut command = profiler.command(Role::PtraceChild);
     command.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
     let path = profiler.path().display();
-    let child = command.spawn().map_err(|error| format!("a child to trace, {path}: {error}"))?;
-    let mut child = Tracee(child);
+    let mut child = Tracee(command.spawn().doing(format_args!("a child to trace, {path}"))?);
     let pid = child.pid();
 
     let mut line = String::new();
     if let Some(output) = child.0.stdout.take() {
         let read = BufReader::new(output).read_line(&mut line);
-        read.map_err(|error| format!("the child to trace, {path}, does not answer: {error}"))?;
+        read.doing(format_args!("the child to trace, {path}, does not answer"))?;
     }
     let answer = line.trim_end();
     let address = answer.parse().map_err(|_| {
-        format!("the child to trace, {path}, answers `{answer}` instead of an address")
+        refused(format!("the child to trace, {path}, answers `{answer}` instead of an address"))
     })?;
     ptrace::seize(pid, ptrace::Options::PTRACE_O_EXITKILL).map_err(|errno| {
         let allowed = "is ptrace allowed here (/proc/sys/kernel/yama/ptrace_scope, seccomp)?";
-        format!("attach to a child: {}: {allowed}", errno.desc())
+        refused(format!("attach to a child: {}: {allowed}", errno.desc()))
     })?;
-    ptrace::interrupt(pid).map_err(unavailable("stop the traced child"))?;
-    match waitpid(pid, None).map_err(unavailable("stop the traced child"))? {
+    ptrace::interrupt(pid).doing("stop the traced child")?;
+    match waitpid(pid, None).doing("stop the traced child")? {
         WaitStatus::PtraceEvent(..) | WaitStatus::Stopped(..) => Ok((child, address)),
-        other => Err(format!("stop the traced child: it has {other:?}")),
+        other => Err(refused(format!("stop the traced child: it has {other:?}"))),
     }
 }
 
 /// `setsid` needs a process that leads no process group: a new one each time.
 pub(super) fn setsid() -> Result<(), OperationErrors> {
-    let ended = syscalls::setsid_in_child().map_err(failed("setsid in a child"))?;
+    let ended = syscalls::setsid_in_child().doing("setsid in a child")?;
     ended_well("setsid in a child", ended)
 }
 
@@ -129,16 +128,6 @@ const THREAD_STACK_BYTES: usize = 64 << 10;
 /// A thread that is started and ends.
 pub(super) fn exit() -> Result<(), OperationErrors> {
     let thread = std::thread::Builder::new().stack_size(THREAD_STACK_BYTES).spawn(|| ());
-    let ended = thread.map_err(failed("start a thread"))?.join();
+    let ended = thread.doing("start a thread")?.join();
     ended.map_err(|_| OperationErrors::one("panic", "a thread that does nothing panicked"))
-}
-
-/// `kill` with signal 0: everything but the delivery.
-pub(super) fn kill() -> Result<(), OperationErrors> {
-    nix::sys::signal::kill(Pid::this(), None).map_err(failed("kill"))
-}
-
-/// The same of `tkill`.
-pub(super) fn tkill() -> Result<(), OperationErrors> {
-    syscalls::tkill_self().map_err(failed("tkill"))
 }

@@ -6,21 +6,23 @@ use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeSpec, TimeValLike as _};
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 use nix::unistd::Pid;
 
-use super::tally::Tally;
-use super::worker::{Shared, Worker, unavailable};
-use super::{BuiltinLoad, make};
 use profiler_base::emulator;
-use profiler_base::stats::nanoseconds;
+use profiler_base::stats::{mean, nanoseconds};
 use profiler_base::stop::{StopReason, StopSignal};
 use profiler_recording::loads::{
     CpuTime, Latency, LoadFailure, LoadOutcome, LoadStatus, OperationTimes,
 };
+
+use super::tally::Tally;
+use super::worker::{Doing as _, OperationErrors, Shared, Step, Worker, refused};
+use super::{BuiltinLoad, make};
 
 /// After this many failures in a row a worker gives up: it generates no load, and each failure may be slow
 /// or flood a log.
@@ -29,8 +31,8 @@ const MAX_FAILURES_IN_A_ROW: u32 = 100;
 /// Runs the load to its end and cleans up.
 pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
     let set_up = Instant::now();
-    run_workers(load, stop).unwrap_or_else(|text| {
-        let text = format!("built-in `{}`: {text}", load.kind);
+    run_workers(load, stop).unwrap_or_else(|error| {
+        let text = format!("built-in `{}`: {}", load.kind, error.first);
         let status = LoadStatus::Failed(LoadFailure::CouldNotStart { text });
         LoadOutcome { operations: Some(0), ..LoadOutcome::ended(status, set_up) }
     })
@@ -38,10 +40,10 @@ pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
 
 /// # Errors
 /// If the load could not start.
-fn run_workers(load: &BuiltinLoad, stop: &StopSignal) -> Result<LoadOutcome, String> {
+fn run_workers(load: &BuiltinLoad, stop: &StopSignal) -> Result<LoadOutcome, OperationErrors> {
     let shared = make::shared(load)?;
     let files = (0..load.dimensions.descriptors).map(|_| File::open("/dev/null"));
-    let files: Vec<_> = files.collect::<Result<_, _>>().map_err(unavailable("open /dev/null"))?;
+    let files: Vec<_> = files.collect::<Result<_, _>>().doing("open /dev/null")?;
     let (start, tallies, cpu) = start_workers(load, &shared, stop)?;
     // The directory is removed before the outcome is reported.
     drop((shared, files));
@@ -53,7 +55,7 @@ fn run_workers(load: &BuiltinLoad, stop: &StopSignal) -> Result<LoadOutcome, Str
         operations: Some(sum.operations),
         errors: sum.errors.into_values().collect(),
         elapsed_ns: nanoseconds(elapsed),
-        held_rate_per_s: held_rate(sum.operations, elapsed),
+        held_rate_per_s: mean(sum.operations, nanoseconds(elapsed)).map(|per_ns| per_ns * 1e9),
         max_late_ns: load.rate.map(|_| nanoseconds(sum.max_late)),
         latency: load.is_timed().then(|| Latency {
             service: OperationTimes::of(&sum.service),
@@ -70,7 +72,7 @@ fn start_workers(
     load: &BuiltinLoad,
     shared: &Shared,
     stop: &StopSignal,
-) -> Result<(Instant, Vec<Tally>, Option<CpuTime>), String> {
+) -> Result<(Instant, Vec<Tally>, Option<CpuTime>), OperationErrors> {
     // Set once all are set up: the time of their start, if they are to.
     let gate = OnceLock::new();
     thread::scope(|scope| {
@@ -85,13 +87,13 @@ fn start_workers(
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
                     let text = format!("thread {} of {}: {error}", index + 1, load.workers);
-                    let _ = ready.send(Err(text));
+                    let _ = ready.send(Err(refused(text)));
                     break;
                 }
             }
         }
         drop(ready);
-        let set_up: Result<(), String> = answers.iter().collect();
+        let set_up: Result<(), OperationErrors> = answers.iter().collect();
         let cpu_before = cpu_time();
         let start = Instant::now();
         gate.get_or_init(|| set_up.is_ok().then_some(start));
@@ -115,12 +117,6 @@ fn cpu_time() -> Option<CpuTime> {
     Some(CpuTime { user_ns, system_ns })
 }
 
-fn held_rate(operations: u64, elapsed: Duration) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "a rate is read to a few digits")]
-    let operations = operations as f64;
-    (!elapsed.is_zero()).then(|| operations / elapsed.as_secs_f64())
-}
-
 /// What one worker thread does.
 fn work(
     load: &BuiltinLoad,
@@ -128,10 +124,10 @@ fn work(
     index: u32,
     mut tally: Tally,
     stop: &StopSignal,
-    ready: mpsc::Sender<Result<(), String>>,
+    ready: mpsc::Sender<Result<(), OperationErrors>>,
     gate: &OnceLock<Option<Instant>>,
 ) -> Tally {
-    let pinned = if load.pin { pin(index) } else { Ok(()) };
+    let pinned = if load.pin { pin(index).doing("pin a worker to a CPU") } else { Ok(()) };
     let made = pinned.and_then(|()| make::worker(load, shared, index));
     // `start_workers` waits until all are dropped.
     let _ = ready.send(made.as_ref().map(drop).map_err(Clone::clone));
@@ -144,7 +140,7 @@ fn work(
         if !load.is_timed() {
             align();
         }
-        tally.status = repeat(load, &mut *worker, index, start, stop, &mut tally);
+        tally.status = repeat(load, &mut worker, index, start, stop, &mut tally);
         emulator::end_operations();
         tally.last = Some(Instant::now());
     }
@@ -166,7 +162,7 @@ fn align() {
 /// the schedule, without synchronisation between them.
 fn repeat(
     load: &BuiltinLoad,
-    worker: &mut dyn Worker,
+    worker: &mut Worker,
     index: u32,
     start: Instant,
     stop: &StopSignal,
@@ -179,7 +175,7 @@ fn repeat(
             return stopped(stop);
         }
         emulator::begin_operation();
-        let mut result = worker.prepare();
+        let mut result = worker(Step::Prepare);
         let mut due = None;
         if let Some(rate) = load.rate {
             // A time beyond the range of the clock never comes.
@@ -193,7 +189,7 @@ fn repeat(
         }
         if result.is_ok() {
             let started = load.is_timed().then(Instant::now);
-            result = worker.operate();
+            result = worker(Step::Operate);
             if let (Ok(()), Some(started)) = (&result, started) {
                 tally.record(due, started, Instant::now());
             }
@@ -227,14 +223,11 @@ fn stopped(stop: &StopSignal) -> LoadStatus {
 }
 
 /// Pins the calling thread to one of the CPUs that it may use.
-fn pin(index: u32) -> Result<(), String> {
+fn pin(index: u32) -> nix::Result<()> {
     let this = Pid::from_raw(0);
-    let allowed = sched_getaffinity(this).map_err(unavailable("pin a worker to a CPU"))?;
-    let cpus: Vec<usize> =
-        (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu).unwrap_or(false)).collect();
-    let cpu = cpus.get(index as usize % cpus.len().max(1)).ok_or("there is no CPU to pin to")?;
+    let allowed = sched_getaffinity(this)?;
+    let mut cpus = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu).unwrap_or(false)).cycle();
     let mut one = CpuSet::new();
-    one.set(*cpu)
-        .and_then(|()| sched_setaffinity(this, &one))
-        .map_err(unavailable("pin a worker to a CPU"))
+    one.set(cpus.nth(index as usize).ok_or(Errno::ENODEV)?)?;
+    sched_setaffinity(this, &one)
 }

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::{LtpLoad, search_path};
-use crate::hits::HitCount;
-use crate::sandbox::{CommandKind, CommandRequest, Supervised};
 use profiler_base::stats::nanoseconds;
 use profiler_base::stop::StopSignal;
 use profiler_recording::loads::{LoadFailure, LoadOutcome, LoadStatus, LtpTest, TestEnd, TestRuns};
+
+use super::{LtpLoad, search_path};
+use crate::hits::HitCount;
+use crate::sandbox::{CommandKind, CommandRequest, Supervised};
 
 /// Time between SIGTERM and SIGKILL of a test.
 const GRACE: Duration = Duration::from_secs(1);
@@ -43,15 +44,13 @@ impl LtpLoad {
         stop: &StopSignal,
         tests: &mut [TestRuns],
     ) -> Result<(), String> {
-        let mut round = 0;
-        while self.spec.iterations.is_none_or(|iterations| round < iterations) {
+        for _ in 0..self.spec.iterations.unwrap_or(u64::MAX) {
             for (test, runs) in self.spec.tests.iter().zip(tests.iter_mut()) {
                 if stop.is_stopped() {
                     return Ok(());
                 }
                 self.run_test(supervised, stop, test, runs).await?;
             }
-            round += 1;
         }
         Ok(())
     }

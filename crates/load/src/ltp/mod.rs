@@ -18,11 +18,12 @@ use std::time::Duration;
 
 use nix::unistd::{AccessFlags, access};
 
-use super::hits::HitCounter;
-use super::sandbox::SandboxOptions;
 use profiler_base::error::{Failure, exit};
 use profiler_base::stats::nanoseconds;
 use profiler_recording::loads::LoadSpec;
+
+use super::hits::HitCounter;
+use super::sandbox::SandboxOptions;
 
 pub use profiler_recording::loads::{
     LtpSpec, LtpTest, ResultCount, TIMED_OUT, TestResult, TestRuns, mix_changes,
@@ -75,11 +76,9 @@ impl LtpLoad {
     /// If LTP, list or tests do not exist, or tests are destructive.
     pub fn prepare(options: LtpOptions) -> Result<Self, Failure> {
         let root = find_root(options.root)?;
-        let all = runtest::read(&runtest::find(&root, &options.suite)?)?;
-        let mut tests = runtest::select(all, options.pattern.as_deref(), &options.suite)?;
-        if let Some(pattern) = &options.skip {
-            tests = runtest::leave_out(tests, pattern, &options.suite)?;
-        }
+        let tests = runtest::read(&runtest::find(&root, &options.suite)?)?;
+        let (pattern, skip) = (options.pattern.as_deref(), options.skip.as_deref());
+        let tests = runtest::select(tests, pattern, skip, &options.suite)?;
         if !options.allow_destructive {
             destructive::refuse(&options.suite, &tests)?;
         }

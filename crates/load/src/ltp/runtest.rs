@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use regex::Regex;
 
-use super::{bad_choice, bad_ltp};
 use profiler_base::error::Failure;
 use profiler_base::text::nearest;
 use profiler_recording::loads::LtpTest;
+
+use super::{bad_choice, bad_ltp};
 
 /// The path of list `suite`.
 pub(super) fn find(root: &Path, suite: &str) -> Result<PathBuf, Failure> {
@@ -64,51 +65,45 @@ fn did_you_mean(names: impl Iterator<Item = String>, wanted: &str, option: &str)
     near.map_or_else(String::new, |near| format!(": did you mean {option}{near}?"))
 }
 
-/// The tests whose names match `pattern`.
+/// The tests whose names match `pattern`, if there is one, and do not match `skip`.
 pub(super) fn select(
-    tests: Vec<LtpTest>,
+    mut tests: Vec<LtpTest>,
     pattern: Option<&str>,
+    skip: Option<&str>,
     suite: &str,
 ) -> Result<Vec<LtpTest>, Failure> {
-    let total = tests.len();
-    let Some(pattern) = pattern else {
-        return match total {
-            0 => Err(bad_ltp(format!("runtest/{suite} has no test in it"))),
-            _ => Ok(tests),
-        };
-    };
+    if let Some(pattern) = pattern {
+        let regex = matching(&tests, pattern, suite)?;
+        tests.retain(|test| regex.is_match(&test.name));
+    } else if tests.is_empty() {
+        return Err(bad_ltp(format!("runtest/{suite} has no test in it")));
+    }
+    if let Some(skip) = skip {
+        let regex = matching(&tests, skip, suite)?;
+        tests.retain(|test| !regex.is_match(&test.name));
+        if tests.is_empty() {
+            let text = format!("--ltp-skip `{skip}` leaves no test of runtest/{suite} to run");
+            return Err(bad_choice(text));
+        }
+    }
+    Ok(tests)
+}
+
+/// A pattern that matches a test. One that matches none is an error: other tests than were meant would run.
+fn matching(tests: &[LtpTest], pattern: &str, suite: &str) -> Result<Regex, Failure> {
     let regex = Regex::new(pattern).map_err(|error| {
         let error = error.to_string();
         let reason = error.lines().last().unwrap_or_default();
         bad_choice(format!("`{pattern}` is not a regular expression: {reason}"))
     })?;
-    let names: Vec<String> = tests.iter().map(|test| test.name.clone()).collect();
-    let selected: Vec<LtpTest> =
-        tests.into_iter().filter(|test| regex.is_match(&test.name)).collect();
-    if selected.is_empty() {
-        let near = did_you_mean(names.into_iter(), pattern, "");
-        return Err(bad_choice(format!(
-            "`{pattern}` matches none of the {total} tests of runtest/{suite}{near}"
-        )));
+    if tests.iter().any(|test| regex.is_match(&test.name)) {
+        return Ok(regex);
     }
-    Ok(selected)
-}
-
-/// The tests whose names do not match `pattern`. One that matches none of them is an error: the tests that it was to
-/// leave out would run.
-pub(super) fn leave_out(
-    tests: Vec<LtpTest>,
-    pattern: &str,
-    suite: &str,
-) -> Result<Vec<LtpTest>, Failure> {
-    let out = select(tests.clone(), Some(pattern), suite)?;
-    let left: Vec<LtpTest> = tests.into_iter().filter(|test| !out.contains(test)).collect();
-    if left.is_empty() {
-        return Err(bad_choice(format!(
-            "--ltp-skip `{pattern}` leaves no test of runtest/{suite} to run"
-        )));
-    }
-    Ok(left)
+    let (total, names) = (tests.len(), tests.iter().map(|test| test.name.clone()));
+    let near = did_you_mean(names, pattern, "");
+    Err(bad_choice(format!(
+        "`{pattern}` matches none of the {total} tests of runtest/{suite}{near}"
+    )))
 }
 
 #[cfg(test)]
@@ -162,26 +157,27 @@ mod tests {
     #[test]
     fn tests_are_left_out_by_name() {
         let tests = || ["bind01", "leapsec01", "leapsec02"].map(|name| test(name, name)).to_vec();
-        let left = leave_out(tests(), "^leapsec", "syscalls").unwrap();
+        let leave_out = |pattern| select(tests(), None, Some(pattern), "syscalls");
+        let left = leave_out("^leapsec").unwrap();
         assert_eq!(left, [test("bind01", "bind01")]);
-        let error = leave_out(tests(), "^leepsec0", "syscalls").unwrap_err().to_string();
+        let error = leave_out("^leepsec0").unwrap_err().to_string();
         assert!(error.contains("`^leepsec0` matches none of the 3 tests"), "{error}");
-        let error = leave_out(tests(), "0", "syscalls").unwrap_err().to_string();
+        let error = leave_out("0").unwrap_err().to_string();
         assert!(error.contains("leaves no test of runtest/syscalls"), "{error}");
     }
 
     #[test]
     fn a_pattern_that_matches_nothing_is_an_error_with_a_similar_name() {
         let tests = || vec![test("connect01", "connect01"), test("bind01", "bind01")];
-        let selected = select(tests(), Some("^bind"), "syscalls").unwrap();
+        let selected = select(tests(), Some("^bind"), None, "syscalls").unwrap();
         assert_eq!(selected, [test("bind01", "bind01")]);
-        assert_eq!(select(tests(), None, "syscalls").unwrap().len(), 2);
-        let error = select(tests(), Some("^conect0"), "syscalls").unwrap_err().to_string();
+        assert_eq!(select(tests(), None, None, "syscalls").unwrap().len(), 2);
+        let error = select(tests(), Some("^conect0"), None, "syscalls").unwrap_err().to_string();
         assert!(error.contains("`^conect0`") && error.contains("connect01"), "{error}");
-        let error = select(tests(), Some("["), "x").unwrap_err().to_string();
+        let error = select(tests(), Some("["), None, "x").unwrap_err().to_string();
         assert!(error.contains("not a regular expression"), "{error}");
         assert_eq!(
-            select(Vec::new(), None, "x").unwrap_err().code,
+            select(Vec::new(), None, None, "x").unwrap_err().code,
             profiler_base::error::exit::BAD_INPUT
         );
     }

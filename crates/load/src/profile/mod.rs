@@ -10,7 +10,7 @@ mod read;
 use std::fmt;
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use library::{Library, Listed};
 
@@ -54,33 +54,42 @@ pub struct Hook {
 }
 
 /// A handler, and how many calls a run needs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Wanted {
     /// Name or glob.
+    #[serde(deserialize_with = "read::handler_name")]
     pub name: String,
     /// Fewer calls are a warning; 0 is none. Of a glob, calls of each function that matches.
     pub least_hits: u64,
 }
 
 /// A selection of LTP tests.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LtpTests {
     /// The file in LTP's `runtest` folder.
+    #[serde(deserialize_with = "read::name")]
     pub suite: String,
     /// Regular expression that the tests' names have to match.
+    #[serde(deserialize_with = "read::regex")]
     pub tests: String,
 }
 
 /// A built-in load that makes the calls that the profile needs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Builtin {
     /// Which one.
     pub kind: BuiltinKind,
     /// Threads.
+    #[serde(default = "read::one", deserialize_with = "read::workers")]
     pub workers: u32,
     /// Operations a second over all workers; `None` is a closed loop.
+    #[serde(default, deserialize_with = "read::rate")]
     pub rate: Option<Rate>,
     /// Operations in total, unless the user asks for another end.
+    #[serde(deserialize_with = "read::operations")]
     pub operations: u64,
 }
 

@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 
 use regex::Regex;
-use serde::Deserialize;
-use toml::Spanned;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
-use super::{Builtin, Hook, LoadProfile, LtpTests, Origin, Wanted};
-use crate::{BuiltinKind, Rate};
 use profiler_base::error::Failure;
 use profiler_base::toml_file::{self, Mistake};
+
+use super::{Builtin, Hook, LoadProfile, LtpTests, Origin, Wanted};
+use crate::Rate;
 
 /// Most threads of a built-in load, as on the command line.
 const MAX_WORKERS: u32 = 4096;
@@ -17,40 +18,20 @@ const MAX_WORKERS: u32 = 4096;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    title: Spanned<String>,
-    #[serde(default)]
-    module: Vec<Spanned<String>>,
+    #[serde(deserialize_with = "title")]
+    title: String,
+    #[serde(default, deserialize_with = "names")]
+    module: Vec<String>,
     #[serde(default)]
     notes: String,
-    parameter: Option<Spanned<String>>,
-    parts: Option<Spanned<Vec<Spanned<String>>>>,
-    #[serde(default)]
-    handler: Vec<Spanned<FileHandler>>,
-    ltp: Option<Spanned<Ltp>>,
-    builtin: Option<Spanned<Load>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename = "Handler", deny_unknown_fields)]
-struct FileHandler {
-    name: Spanned<String>,
-    least_hits: u64,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Ltp {
-    suite: Spanned<String>,
-    tests: Spanned<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Load {
-    kind: Spanned<String>,
-    operations: Spanned<u64>,
-    rate: Option<Spanned<String>>,
-    workers: Option<Spanned<u32>>,
+    #[serde(default, deserialize_with = "parameter")]
+    parameter: Option<String>,
+    #[serde(default, deserialize_with = "parts")]
+    parts: Vec<String>,
+    #[serde(default, deserialize_with = "handlers")]
+    handler: Vec<Wanted>,
+    ltp: Option<LtpTests>,
+    builtin: Option<Builtin>,
 }
 
 impl LoadProfile {
@@ -59,140 +40,96 @@ impl LoadProfile {
     /// # Errors
     /// The first error: syntax, an unknown or missing key, an invalid value.
     pub fn parse(name: &str, origin: Origin, text: &str) -> Result<Self, Failure> {
-        let file = origin.to_string();
-        toml_file::parse(text, &file, |file: File| file.check(name, origin, text.to_owned()))
-    }
-}
-
-impl File {
-    fn check(self, name: &str, origin: Origin, text: String) -> Result<LoadProfile, Mistake> {
-        if self.title.get_ref().trim().is_empty() || self.title.get_ref().contains('\n') {
-            return Err((self.title.span(), "title must be one line of text".to_owned()));
-        }
-        for module in &self.module {
-            plain_name(module, "a module's name")?;
-        }
-        let title = self.title.get_ref().clone();
-        let modules = self.module.iter().map(|module| module.get_ref().clone()).collect();
-        let notes = self.notes.trim().to_owned();
-        let (hook, parts) = match &self.parts {
-            Some(parts) => (Hook::default(), self.parts(parts)?),
-            None => (self.hook()?, Vec::new()),
-        };
-        Ok(LoadProfile { name: name.to_owned(), origin, text, title, modules, notes, hook, parts })
-    }
-
-    fn parts(&self, parts: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<String>, Mistake> {
-        let of_a_hook = [
-            self.parameter.as_ref().map(Spanned::span),
-            self.handler.first().map(Spanned::span),
-            self.ltp.as_ref().map(Spanned::span),
-            self.builtin.as_ref().map(Spanned::span),
-        ];
-        if let Some(span) = of_a_hook.into_iter().flatten().next() {
-            let text = "a profile with parts cannot have handlers or loads of its own: move them to \
-                        one of the parts";
-            return Err((span, text.to_owned()));
-        }
-        if parts.get_ref().is_empty() {
-            return Err((parts.span(), "name at least one part".to_owned()));
-        }
-        let mut seen = HashSet::new();
-        for part in parts.get_ref() {
-            plain_name(part, "the name of a part (another profile, without `.toml`)")?;
-            if !seen.insert(part.get_ref()) {
-                return Err((part.span(), format!("part `{}` is named twice", part.get_ref())));
-            }
-        }
-        Ok(parts.get_ref().iter().map(|part| part.get_ref().clone()).collect())
-    }
-
-    fn hook(self) -> Result<Hook, Mistake> {
-        if self.handler.is_empty() {
-            let text = "no handler: add `[[handler]]` with name and least_hits, or `parts`";
-            return Err((0..0, text.to_owned()));
-        }
-        if let (None, None) = (&self.ltp, &self.builtin) {
-            return Err((0..0, "no load: add `[ltp]` or `[builtin]`".to_owned()));
-        }
-        let mut handlers: Vec<Wanted> = Vec::new();
-        for handler in self.handler {
-            let FileHandler { name, least_hits } = handler.into_inner();
-            handler_name(&name)?;
-            if handlers.iter().any(|other| other.name == *name.get_ref()) {
-                return Err((name.span(), format!("handler `{}` is named twice", name.get_ref())));
-            }
-            handlers.push(Wanted { name: name.into_inner(), least_hits });
-        }
-        if let Some(parameter) = &self.parameter {
-            plain_name(parameter, "the name of a module's parameter")?;
-        }
-        Ok(Hook {
-            handlers,
-            parameter: self.parameter.map(Spanned::into_inner),
-            ltp: self.ltp.map(|ltp| ltp.into_inner().check()).transpose()?,
-            builtin: self.builtin.map(|load| load.into_inner().check()).transpose()?,
+        let shown = origin.to_string();
+        toml_file::parse(text, &shown, |file: File| {
+            let File { title, module: modules, notes, parameter, parts, handler, ltp, builtin } =
+                file;
+            let hook = Hook { handlers: handler, parameter, ltp, builtin };
+            check(&hook, &parts)?;
+            let (name, notes) = (name.to_owned(), notes.trim().to_owned());
+            Ok(Self { name, origin, text: text.to_owned(), title, modules, notes, hook, parts })
         })
     }
 }
 
-impl Ltp {
-    fn check(self) -> Result<LtpTests, Mistake> {
-        plain_name(&self.suite, "the name of a file in LTP's runtest folder")?;
-        Regex::new(self.tests.get_ref()).map_err(|error| {
-            let text = error.to_string();
-            let reason = text.lines().last().unwrap_or_default();
-            (self.tests.span(), format!("tests is not a regular expression: {reason}"))
-        })?;
-        Ok(LtpTests { suite: self.suite.into_inner(), tests: self.tests.into_inner() })
-    }
+/// That a profile has handlers and a load, or parts.
+fn check(hook: &Hook, parts: &[String]) -> Result<(), Mistake> {
+    let text = if !parts.is_empty() && *hook != Hook::default() {
+        "a profile with parts cannot have handlers or loads of its own: move them to one of the parts"
+    } else if parts.is_empty() && hook.handlers.is_empty() {
+        "no handler: add `[[handler]]` with name and least_hits, or `parts`"
+    } else if parts.is_empty() && hook.ltp.is_none() && hook.builtin.is_none() {
+        "no load: add `[ltp]` or `[builtin]`"
+    } else {
+        return Ok(());
+    };
+    Err((0..0, text.to_owned()))
 }
 
-impl Load {
-    fn check(self) -> Result<Builtin, Mistake> {
-        let kind = self.kind.get_ref().parse::<BuiltinKind>();
-        let kind = kind.map_err(|error| (self.kind.span(), error.to_string()))?;
-        if *self.operations.get_ref() == 0 {
-            return Err((self.operations.span(), "operations must be 1 or more".to_owned()));
-        }
-        let rate = self.rate.map(|rate| {
-            rate.get_ref().parse::<Rate>().map_err(|error| (rate.span(), error.to_string()))
-        });
-        if let Some(workers) = &self.workers
-            && !(1..=MAX_WORKERS).contains(workers.get_ref())
-        {
-            return Err((workers.span(), format!("workers must be 1 to {MAX_WORKERS}")));
-        }
-        Ok(Builtin {
-            kind,
-            workers: self.workers.map_or(1, Spanned::into_inner),
-            rate: rate.transpose()?,
-            operations: self.operations.into_inner(),
-        })
+fn title<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let title = String::deserialize(from)?;
+    if title.trim().is_empty() || title.contains('\n') {
+        return Err(D::Error::custom("title must be one line of text"));
     }
+    Ok(title)
+}
+
+fn handlers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Wanted>, D::Error> {
+    let handlers = Vec::<Wanted>::deserialize(from)?;
+    distinct("handler", handlers.iter().map(|wanted| &*wanted.name))?;
+    Ok(handlers)
+}
+
+fn parts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let parts = names(from)?;
+    if parts.is_empty() {
+        return Err(D::Error::custom("name at least one part"));
+    }
+    distinct("part", parts.iter().map(String::as_str))?;
+    Ok(parts)
+}
+
+fn distinct<'a, E: Error>(what: &str, mut names: impl Iterator<Item = &'a str>) -> Result<(), E> {
+    let mut seen = HashSet::new();
+    let again = names.find(|name| !seen.insert(*name));
+    again.map_or(Ok(()), |name| Err(E::custom(format!("{what} `{name}` is named twice"))))
 }
 
 /// Names become part of a path, so they must not leave its folder.
-fn plain_name(name: &Spanned<String>, what: &str) -> Result<(), Mistake> {
-    let text = name.get_ref();
-    if text.starts_with('.') || !is_of(text, 255, "_-.") {
-        return Err((name.span(), format!("`{}` is not {what}", text.escape_debug())));
+fn plain<E: Error>(name: &str) -> Result<(), E> {
+    if name.starts_with('.') || !is_of(name, 255, "_-.") {
+        let why = "not a plain name: write letters, digits, `_`, `-` and `.`";
+        return Err(E::custom(format!("`{}` is {why}", name.escape_debug())));
     }
     Ok(())
 }
 
+pub(super) fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let name = String::deserialize(from)?;
+    plain(&name).map(|()| name)
+}
+
+fn parameter<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    name(from).map(Some)
+}
+
+fn names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let names = Vec::<String>::deserialize(from)?;
+    names.iter().try_for_each(|name| plain(name))?;
+    Ok(names)
+}
+
 /// The name of a function, with suffixes of the compiler (`.isra.0`), or a glob of such names.
-fn handler_name(name: &Spanned<String>) -> Result<(), Mistake> {
-    let text = name.get_ref();
-    let shown = text.escape_debug();
-    let what = match glob::Pattern::new(text) {
-        _ if !is_of(text, 512, "_.$*?[]!-") => {
+pub(super) fn handler_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let name = String::deserialize(from)?;
+    let what = match glob::Pattern::new(&name) {
+        _ if !is_of(&name, 512, "_.$*?[]!-") => {
             "neither the name of a function nor a glob".to_owned()
         }
         Err(error) => format!("not a glob: {}", error.msg),
-        Ok(_) => return Ok(()),
+        Ok(_) => return Ok(name),
     };
-    Err((name.span(), format!("`{shown}` is {what}")))
+    Err(D::Error::custom(format!("`{}` is {what}", name.escape_debug())))
 }
 
 /// Whether a text has 1 to `most` letters, digits and characters of `others`.
@@ -201,9 +138,42 @@ fn is_of(text: &str, most: usize, others: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
 }
 
+pub(super) fn regex<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let pattern = String::deserialize(from)?;
+    Regex::new(&pattern).map_err(|error| {
+        let text = error.to_string();
+        let reason = text.lines().last().unwrap_or_default();
+        D::Error::custom(format!("tests is not a regular expression: {reason}"))
+    })?;
+    Ok(pattern)
+}
+
+pub(super) fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Rate>, D::Error> {
+    String::deserialize(from)?.parse().map(Some).map_err(D::Error::custom)
+}
+
+pub(super) fn operations<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    match u64::deserialize(from)? {
+        0 => Err(D::Error::custom("operations must be 1 or more")),
+        operations => Ok(operations),
+    }
+}
+
+pub(super) fn one() -> u32 {
+    1
+}
+
+pub(super) fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    match u32::deserialize(from)? {
+        workers @ 1..=MAX_WORKERS => Ok(workers),
+        _ => Err(D::Error::custom(format!("workers must be 1 to {MAX_WORKERS}"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::BuiltinKind;
 
     const GOOD: &str = r#"title = "bind(2)"
 module = ["driver"]
@@ -267,17 +237,17 @@ rate = "200/s"
             (replaced("= 2000", "= 0"), 19, 14, "1 or more"),
             (replaced("200/s", "fast"), 20, 8, "rate"),
             (replaced("\"200/s\"", "\"1/s\"\nworkers = 0"), 21, 11, "workers"),
-            (replaced("a_first", "bind_*"), 10, 8, "twice"),
+            (replaced("a_first", "bind_*"), 5, 1, "twice"),
             (replaced("a_first", "a b"), 10, 8, "a b"),
             (replaced("a_first", "a[b"), 10, 8, "glob"),
-            (replaced("\"syscalls\"", "\"../../etc/passwd\""), 14, 9, "runtest"),
+            (replaced("\"syscalls\"", "\"../../etc/passwd\""), 14, 9, "plain name"),
             (replaced("\"bind(2)\"", "\"\""), 1, 9, "one line"),
-            (replaced("[\"driver\"]", "[\"/x\"]"), 2, 11, "module"),
+            (replaced("[\"driver\"]", "[\"/x\"]"), 2, 10, "plain name"),
             (replaced("[ltp]", "[ltp"), 13, 5, ""),
-            (GOOD.replace("module =", "parts = [\"a\"]\nmodule ="), 6, 1, "parts"),
+            (GOOD.replace("module =", "parts = [\"a\"]\nmodule ="), 1, 1, "parts"),
             ("title = \"é\" x".to_owned(), 1, 13, ""),
             ("title = \"t\"\nparts = []".to_owned(), 2, 9, "at least one"),
-            ("title = \"t\"\nparts = [\"a\", \"a\"]".to_owned(), 2, 15, "twice"),
+            ("title = \"t\"\nparts = [\"a\", \"a\"]".to_owned(), 2, 9, "twice"),
             ("title = \"t\"".to_owned(), 1, 1, "no handler"),
             (
                 "title = \"t\"\n[[handler]]\nname = \"x\"\nleast_hits = 1".to_owned(),

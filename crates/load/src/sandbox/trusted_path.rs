@@ -1,6 +1,5 @@
 //! Whether other users can change where a path leads.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -18,42 +17,38 @@ const MAX_LINKS: usize = 40;
 /// # Errors
 /// If `path` does not exist or a folder in it cannot be read.
 fn changeable(path: &Path) -> io::Result<Option<PathBuf>> {
-    let mut here = PathBuf::from("/");
-    let path = std::path::absolute(path)?;
-    let mut steps_left = steps(&path);
-    let mut links = 0;
-    while let Some(step) = steps_left.pop() {
-        let next = match Path::new(&step).components().next() {
-            Some(Component::RootDir) => PathBuf::from("/"),
-            Some(Component::ParentDir) => here.parent().unwrap_or(&here).to_owned(),
-            _ => here.join(&step),
+    follow(&mut PathBuf::from("/"), &std::path::absolute(path)?, &mut 0)
+}
+
+/// Follows `path` from the folder `here`, which is where it leads in the end.
+fn follow(here: &mut PathBuf, path: &Path, links: &mut usize) -> io::Result<Option<PathBuf>> {
+    for step in path.components() {
+        let next = match step {
+            Component::RootDir => PathBuf::from("/"),
+            Component::ParentDir => here.parent().unwrap_or(here).to_owned(),
+            _ => here.join(step),
         };
         let facts = fs::symlink_metadata(&next)?;
         let owned = facts.uid() == 0 || facts.uid() == geteuid().as_raw();
-        if facts.is_symlink() {
-            links += 1;
-            if links > MAX_LINKS {
-                return Err(Errno::ELOOP.into());
-            }
-            if !owned {
-                return Ok(Some(next));
-            }
-            steps_left.extend(steps(&fs::read_link(&next)?));
-            continue;
-        }
-        // In a sticky folder only their owners can rename entries.
-        let open = facts.mode() & 0o022 != 0 && facts.mode() & 0o1000 == 0;
+        // In a sticky folder only their owners can rename entries. A link's mode says nothing.
+        let open = facts.mode() & 0o022 != 0 && facts.mode() & 0o1000 == 0 && !facts.is_symlink();
         if !owned || open {
             return Ok(Some(next));
         }
-        here = next;
+        if !facts.is_symlink() {
+            *here = next;
+            continue;
+        }
+        *links += 1;
+        if *links > MAX_LINKS {
+            return Err(Errno::ELOOP.into());
+        }
+        let place = follow(here, &fs::read_link(&next)?, links)?;
+        if place.is_some() {
+            return Ok(place);
+        }
     }
     Ok(None)
-}
-
-/// A stack: the next step last.
-fn steps(path: &Path) -> Vec<OsString> {
-    path.components().rev().map(|step| step.as_os_str().to_owned()).collect()
 }
 
 /// This program's folder for what it can make again, which need not exist: of `XDG_CACHE_HOME`, or `~/.cache`.
