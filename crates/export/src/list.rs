@@ -85,21 +85,22 @@ pub fn hooks(hooks: &Hooks) -> Document {
 }
 
 fn row(target: &Target) -> Vec<String> {
-    let note = match (&target.taken_for, target.variant()) {
-        (Some(namesake), _) => Some(format!("no fentry: {namesake} has this name, too")),
-        (None, Some(variant)) => Some(format!("{variant} of {}", target.source_name())),
-        (None, None) if target.duplicate_index.is_some() => {
-            Some(format!("one of several of this name: `{}`", target.label()))
-        }
-        (None, None) => None,
-    };
+    let taken = target.taken_for.as_ref();
+    let notes = [
+        taken.map(|namesake| format!("no fentry: {namesake} has this name, too")),
+        target.variant().map(|variant| format!("{variant} of {}", target.source_name())),
+        target
+            .duplicate_index
+            .map(|_| format!("one of several of this name: `{}`", target.label())),
+    ];
+    let notes: Vec<String> = notes.into_iter().flatten().collect();
     let address = (target.address != 0).then(|| format!("{:016x}", target.address));
     vec![
         target.name.clone(),
         or_dash(address),
         or_dash(target.traceable.map(yes_no)),
         yes_no(target.btf_id.is_some()),
-        or_dash(note),
+        or_dash((!notes.is_empty()).then(|| notes.join("; "))),
     ]
 }
 
@@ -117,11 +118,11 @@ mod tests {
         let twin = |number| Target { duplicate_index: Some(number), ..function("twice_handler") };
         let functions = [
             Target { btf_id: Some(7), ..function("bind_handler") },
-            Target { taken_for: other, ..function("taken") },
+            Target { taken_for: other.clone(), ..function("taken") },
             Target { traceable: None, ..function("asm_handler") },
             function("split_handler.isra.0"),
             twin(1),
-            Target { address: 0xffff_ffff_c000_2000, ..twin(2) },
+            Target { address: 0xffff_ffff_c000_2000, taken_for: other, ..twin(2) },
             Target { address: 0, traceable: Some(false), ..function("dark_handler") },
         ];
         insta::assert_snapshot!(super::functions(&functions).text(None));

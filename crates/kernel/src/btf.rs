@@ -127,8 +127,17 @@ impl Btf {
         let types = self.header(function.third);
         let types = types.filter(|of| of.kind() == KIND_FUNC_PROTO && of.members() > 0)?;
         let pointer = self.header(word(types.rest, 4)?).filter(|of| of.kind() == KIND_PTR)?;
-        let pointed = self.header(pointer.third).filter(|of| of.kind() == KIND_STRUCT)?;
-        self.string(pointed.name)
+        let mut pointed = self.header(pointer.third)?;
+        // Tags such as `__user` stand in between; more than some are a circle of damaged types.
+        for _ in 0..8 {
+            if pointed.kind() == KIND_TYPE_TAG {
+                pointed = self.header(pointed.third)?;
+            }
+        }
+        // One that is declared alone has the flag if it is a union.
+        let is_struct =
+            pointed.kind() == KIND_STRUCT || pointed.kind() == KIND_FWD && !pointed.flag();
+        self.string(pointed.name).filter(|_| is_struct)
     }
 
     /// Whether a struct has a direct member of this name; `None` if BTF does not describe the struct.
@@ -260,8 +269,10 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 // Kinds of include/uapi/linux/btf.h.
 const KIND_PTR: u32 = 2;
 const KIND_STRUCT: u32 = 4;
+const KIND_FWD: u32 = 7;
 const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
+const KIND_TYPE_TAG: u32 = 18;
 
 /// Bytes that follow a type's header, by kind; `None` for a kind this program does not know.
 fn rest_len(kind: u32, members: usize) -> Option<usize> {
@@ -380,13 +391,21 @@ mod tests {
         let probe = base.structure("kprobe", &["addr"]);
         let regs = base.structure("pt_regs", &["ax"]);
         let mut split = base.split();
-        let [to_probe, to_regs] = [probe, regs].map(|of| split.add("", kind::PTR, 0, of, &[]));
+        let declared = split.add("kretprobe_instance", kind::FWD, 0, 0, &[]);
+        let union = split.add("sigval", kind::FWD | kind::FLAG, 0, 0, &[]);
+        let tagged = split.add("user", kind::TYPE_TAG, 0, declared, &[]);
+        let tagged = split.add("rcu", kind::TYPE_TAG, 0, tagged, &[]);
+        let [to_probe, to_regs, to_tagged, to_union] =
+            [probe, regs, tagged, union].map(|of| split.add("", kind::PTR, 0, of, &[]));
         let handler = split.function("pre", int, &[("p", to_probe), ("regs", to_regs)]);
         let plain = split.function("plain", int, &[("length", int), ("regs", to_regs)]);
         let none = split.function("stop", 0, &[]);
+        let entry = split.function("entry", int, &[("ri", to_tagged), ("regs", to_regs)]);
+        let of_union = split.function("of_union", int, &[("value", to_union)]);
         let types = parse(&base.bytes(), &split.bytes()).unwrap();
         assert_eq!(types.first_argument(handler), Some("kprobe"));
-        for other in [plain, none, to_probe, 0, u32::MAX] {
+        assert_eq!(types.first_argument(entry), Some("kretprobe_instance"));
+        for other in [plain, none, of_union, to_probe, 0, u32::MAX] {
             assert_eq!(types.first_argument(other), None, "{other}");
         }
     }

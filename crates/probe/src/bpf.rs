@@ -150,9 +150,10 @@ impl Loader {
             template.instantiate(number as u64, parameters, displaced, &set.kinds)?;
         let module = self.modules.get(&target.module).and_then(Option::as_ref);
         let opened = target.program.map(sys::program).transpose();
-        let program = opened.map_err(|error| {
-            failed(target, "opening the BPF program (was it unloaded meanwhile?)", &error)
-        })?;
+        let program = opened.doing(&format!(
+            "opening the BPF program (was it unloaded meanwhile?) for handler {}",
+            target.name
+        ))?;
         // Without an object the kernel looks in its image.
         let of_module = module.filter(|_| target.module.is_some()).map(|(_, fd)| fd);
         let object = program.as_ref().or(of_module).map(|fd| fd.as_fd());
@@ -468,9 +469,10 @@ impl BpfSession {
                     }
                     durations.record_bucket(value, count)
                 };
-                recorded
-                    .map_err(|error| io::Error::other(error.to_string()))
-                    .doing("reading the histogram")?;
+                recorded.map_err(|error| {
+                    let error = io::Error::other(error.to_string());
+                    failed(&probed.target, "reading the histogram", &error)
+                })?;
             }
             durations.add_exact(found.sum, min, max, found.over_range);
         }
@@ -716,12 +718,14 @@ fn btf_objects(targets: &[Target]) -> Result<BtfObjects, ProbeError> {
         if objects.contains_key(&target.module) {
             continue;
         }
-        let name = target.module.as_deref().unwrap_or("vmlinux");
-        let found = sys::kernel_btf(name).doing("listing the kernel's BTF")?;
-        if let (None, Some(module)) = (&found, target.module.clone()) {
-            return Err(ProbeError::ModuleGone { module });
-        }
-        objects.insert(target.module.clone(), found);
+        let object = match target.module.as_deref() {
+            None => sys::kernel_btf("vmlinux").ok().flatten(),
+            Some(module) => {
+                let found = sys::kernel_btf(module).doing("listing the kernel's BTF")?;
+                Some(found.ok_or_else(|| ProbeError::ModuleGone { module: module.to_owned() })?)
+            }
+        };
+        objects.insert(target.module.clone(), object);
     }
     Ok(objects)
 }

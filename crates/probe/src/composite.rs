@@ -11,7 +11,7 @@ use super::{
     errno::Doing as _,
     ftrace::FtraceSession,
     keeper::Keeper,
-    select::{Features, Obstacle, comes_into_question, obstacle},
+    select::{Features, Obstacle, comes_into_question, obstacle, select},
 };
 
 /// Probes on handlers, each by the backend that suits it. They are gone when it is dropped.
@@ -104,6 +104,13 @@ impl Probes {
     /// handler. Nothing stays attached.
     pub fn attach(targets: &[Target], options: Options) -> Result<Self, ProbeError> {
         let mut features = Features::default();
+        // Before anything is attached.
+        for target in targets.iter().filter(|target| is_required(target)) {
+            let choice = select(target, options, |backend| features.refusal(backend));
+            if choice.backend.is_none() {
+                return Err(unmeasurable(target, &choice.obstacles));
+            }
+        }
         let candidate = |target| Candidate {
             target,
             backend: None,
@@ -169,10 +176,7 @@ impl Probes {
             let Some(backend) = backend else {
                 let (name, module) = (target.label(), target.module.clone());
                 if is_required(target) {
-                    let lines: String =
-                        obstacles.iter().map(|found| format!("\n  {found}")).collect();
-                    let text = format!("handler {name} cannot be measured:{lines}");
-                    return Err(ProbeError::Other(text));
+                    return Err(unmeasurable(target, &obstacles));
                 }
                 left_out.push(LeftOut { name, module, reason: joined(&obstacles) });
                 continue;
@@ -228,6 +232,11 @@ impl Probes {
 /// Whether it has to be measured: it is no BPF program, and was named.
 fn is_required(target: &Target) -> bool {
     !target.by_glob && target.program.is_none()
+}
+
+fn unmeasurable(target: &Target, obstacles: &[Obstacle]) -> ProbeError {
+    let lines: String = obstacles.iter().map(|found| format!("\n  {found}")).collect();
+    ProbeError::Other(format!("handler {} cannot be measured:{lines}", target.label()))
 }
 
 fn joined(obstacles: &[Obstacle]) -> String {

@@ -11,7 +11,7 @@ use profiler_recording::Backend;
 
 use super::{
     errno::in_words,
-    ftrace, kprobe_event,
+    ftrace, kprobe_event, object,
     sys::{self, AttachType, Program},
 };
 
@@ -48,7 +48,7 @@ impl Refusal {
 /// | fentry | 5.5, commit fec56f5890d9 |
 /// | kprobe-session | 6.10, commit 535a3692ba72; cookies, commit 5c919acef851 |
 /// | function-graph | 2.6.29 |
-/// | kprobe | BPF on kprobes: 4.1, commit 2541517c32be |
+/// | kprobe | BPF on kprobes: 4.1, commit 2541517c32be; a run of the program that tells this process's number: 5.10, commit 1b4d60ec162f |
 ///
 /// # Errors
 /// Which step the kernel refused, and what it said.
@@ -60,13 +60,20 @@ pub fn try_backend(backend: Backend, functions: Option<&Btf>) -> Result<(), Refu
         )
     });
     match backend {
-        Backend::Fsession => try_tracing(functions?, &[("fsession", AttachType::Fsession)]),
+        Backend::Fsession => {
+            let functions = functions?;
+            try_tracing(functions, &[("fsession", AttachType::Fsession)])?;
+            object::require_kernel_calls(functions).map_err(Refusal::lacking)
+        }
         // A kernel may take a program and have no trampolines to attach it with.
         Backend::Fentry => {
             try_tracing(functions?, &[("fexit", AttachType::Fexit), ("fentry", AttachType::Fentry)])
         }
-        // Its programs call functions of the kernel, by their ids in BTF.
-        Backend::KprobeSession => functions.and_then(|_| try_session()),
+        Backend::KprobeSession => {
+            let functions = functions?;
+            try_session()?;
+            object::require_kernel_calls(functions).map_err(Refusal::lacking)
+        }
         Backend::FunctionGraph => ftrace::try_tracer().map_err(Refusal::lacking),
         Backend::Kprobe => {
             known_outside()?;
@@ -79,6 +86,7 @@ pub fn try_backend(backend: Backend, functions: Option<&Btf>) -> Result<(), Refu
 /// Programs that are given registers are calibrated by calls of this process, which they have to
 /// distinguish from others.
 fn known_outside() -> Result<(), Refusal> {
+    limits::raise_locked_memory();
     sys::pid_outside().map(drop).map_err(|error| {
         let doing = "asking the kernel for the number of this process outside of PID namespaces, by which the \
                      programs know it";

@@ -224,6 +224,25 @@ fn set_operands(instructions: &mut [bpf_insn], layout: &Layout) {
     }
 }
 
+/// Stand-ins of the kernel functions that give a call its cookie, and their names.
+const KERNEL_CALLS: [(i32, &str); 2] =
+    [(kfunc::IS_RETURN, "bpf_session_is_return"), (kfunc::COOKIE, "bpf_session_cookie")];
+
+/// Whether programs that keep starts in cookies find the functions that they call.
+///
+/// # Errors
+/// The first that the kernel's BTF does not describe.
+pub(super) fn require_kernel_calls(kernel: &Btf) -> io::Result<()> {
+    KERNEL_CALLS.iter().try_for_each(|(_, name)| kernel_call(Some(kernel), name).map(drop))
+}
+
+fn kernel_call(kernel: Option<&Btf>, name: &str) -> io::Result<u32> {
+    match kernel.map_or(&[][..], |functions| functions.ids(name)) {
+        &[id] => Ok(id),
+        _ => Err(io::Error::other(format!("the kernel's BTF describes no {name}"))),
+    }
+}
+
 /// Puts the ids of kernel functions where their stand-ins are called.
 fn link_kernel_calls(
     mut instructions: Vec<bpf_insn>,
@@ -236,16 +255,12 @@ fn link_kernel_calls(
         if instruction.code != CALL || instruction.src_reg() != 0 {
             continue;
         }
-        let name = match instruction.imm {
-            kfunc::IS_RETURN => "bpf_session_is_return",
-            kfunc::COOKIE => "bpf_session_cookie",
-            _ => continue,
+        let mut calls = KERNEL_CALLS.iter();
+        let Some((_, name)) = calls.find(|(stand_in, _)| *stand_in == instruction.imm) else {
+            continue;
         };
-        let ids = kernel.map_or(&[][..], |functions| functions.ids(name));
-        let &[id] = ids else {
-            let error = io::Error::other(format!("the kernel's BTF describes no {name}"));
-            return Err(LoadRefused { error, log: String::new() });
-        };
+        let id =
+            kernel_call(kernel, name).map_err(|error| LoadRefused { error, log: String::new() })?;
         instruction.set_src_reg(KERNEL_FUNCTION);
         // Ids are less than 2^20 (`BTF_MAX_TYPE`).
         instruction.imm = id.cast_signed();

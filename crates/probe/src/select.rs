@@ -123,7 +123,10 @@ fn btf_obstacle(target: &Target) -> Option<String> {
     if target.program.is_some() {
         return target.btf_id.is_none().then(|| NO_PROGRAM_BTF.to_owned());
     }
-    if let Some(variant) = target.variant() {
+    if let Some(variant) = target.variant()
+        && target.btf_id.is_none()
+        && target.has_btf
+    {
         return Some(format!(
             "a .{variant} variant made by the compiler, which BTF does not describe: mark \
              {} `noinline __used`, or build it with -fno-ipa-sra -fno-ipa-cp",
@@ -211,20 +214,22 @@ mod tests {
         let refused: Vec<Backend> = choice.obstacles.iter().map(|found| found.backend).collect();
         assert_eq!(refused, Backend::ALL[..3]);
         assert_eq!(refused_on(&[], &plain), "refused");
+        let described = on(Backend::ALL, &function("split.isra.0"), false);
+        assert_eq!(described.backend, Some(Backend::Fsession));
     }
 
     #[test]
     fn what_btf_does_not_lead_to_gets_the_next_backend_and_the_reason() {
         let undescribed = Target { btf_id: None, argument: None, ..function("asm") };
-        let variant = function("split.isra.0");
+        let variant = Target { name: "split.isra.0".to_owned(), ..undescribed.clone() };
         let twice = Target { duplicate_index: Some(2), ..function("twice") };
         let taken_for = Some("a function of `other`".to_owned());
         let taken = Target { taken_for, ..function("taken") };
-        let without = Target { has_btf: false, ..undescribed.clone() };
+        let without = Target { has_btf: false, ..variant.clone() };
         for (target, why) in [
             (undescribed, "mark it `noinline __used` and rebuild"),
-            (without, "module `driver` has no BTF"),
             (variant, "mark split `noinline __used`, or build it with -fno-ipa-sra"),
+            (without, "module `driver` has no BTF"),
             (twice, "several functions have this name"),
             (
                 taken,

@@ -6,10 +6,14 @@ pub mod kind {
     pub const PTR: u32 = 2;
     pub const ARRAY: u32 = 3;
     pub const STRUCT: u32 = 4;
+    pub const FWD: u32 = 7;
     pub const TYPEDEF: u32 = 8;
     pub const CONST: u32 = 10;
     pub const FUNC: u32 = 12;
     pub const FUNC_PROTO: u32 = 13;
+    pub const TYPE_TAG: u32 = 18;
+    /// Of a declaration: it is of a union.
+    pub const FLAG: u32 = 0x80;
 }
 
 /// A blob under construction; its ids follow those of its base.

@@ -72,6 +72,7 @@ pub fn stdout_width() -> Option<u16> {
 fn restore_tracefs() {
     match keeper::put_back(Path::new("/")) {
         Ok(done) if done.is_empty() => {}
-        Ok(done) | Err(done) => say(&done),
+        Ok(done) => say(&done),
+        Err(left) => say(&format!("warning: {left}")),
     }
 }

@@ -189,8 +189,8 @@ fn tried_backends(machine: &Machine, before: &[Check], functions: Option<&Btf>) 
 }
 
 const FORBIDDEN: &str = "the capabilities are there and the kernel still forbids it: a container, a \
-                         seccomp filter, a security module or lockdown=confidentiality does so; measure \
-                         outside it, or in a virtual machine";
+                         seccomp filter, a security module, lockdown=confidentiality or, before 5.11, \
+                         `ulimit -l` does so; measure outside it, or in a virtual machine";
 
 /// Which kernels run tracing programs on functions. Direct calls came to arm64 with 6.4 (commit 2aa6ac03516d).
 const FENTRY_KERNEL: &str = "a kernel of 5.5 or later (on arm64 of 6.4 or later) built with CONFIG_BPF_JIT, \
@@ -233,7 +233,8 @@ const TRIED: [(CheckId, Backend, bool, &str, &str); 5] = [
         Backend::Kprobe,
         false,
         "an empty program was loaded; the last resort, as it counts nothing inside kprobes",
-        "a kernel built with CONFIG_BPF_EVENTS and CONFIG_KPROBE_EVENTS, with tracefs mounted",
+        "a kernel of 5.10 or later built with CONFIG_BPF_EVENTS and CONFIG_KPROBE_EVENTS, with \
+         tracefs mounted",
     ),
 ];
 
@@ -253,6 +254,9 @@ fn module_btf_support(folder: &Path) -> Check {
     match Btf::of(None, folder).ok().and_then(|types| types.has_member("module", "btf_data")) {
         Some(true) => id.yes("the kernel keeps it, and no loaded module has any"),
         Some(false) => id.no("this kernel does not keep BTF of modules", remedy),
+        None if folder.join("vmlinux").exists() => {
+            id.no("this kernel knows no modules, or its BTF does not describe them", remedy)
+        }
         None => id.unknown("only the kernel's own BTF could show it", Some(remedy)),
     }
 }
@@ -295,10 +299,15 @@ fn tracefs(root: &Path) -> Check {
     for place in ["sys/kernel/tracing", "sys/kernel/debug/tracing"] {
         match fs::File::open(root.join(place).join("available_filter_functions")) {
             Ok(_) => return id.yes(format!("at /{place}: names that cannot be traced are known")),
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                return id.no(format!("/{place} cannot be read"), "run as root");
+            Err(error) => {
+                // Rights to files end in EACCES; EPERM is lockdown or a security module.
+                let remedy = match error.raw_os_error() {
+                    Some(libc::EPERM) => FORBIDDEN,
+                    Some(libc::EACCES) => "run as root",
+                    _ => continue,
+                };
+                return id.no(format!("/{place} cannot be read"), remedy);
             }
-            Err(_) => {}
         }
     }
     id.no(

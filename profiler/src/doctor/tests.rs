@@ -180,11 +180,13 @@ fn an_empty_machine() {
     }
     write(folder.path(), "proc/modules", "drivers 1 0\n");
     write(folder.path(), "sys/kernel/tracing/current_tracer", "nop\n");
+    write(folder.path(), "sys/kernel/btf/vmlinux", Builder::base().bytes());
     let report = look(&machine, Some("driver"));
     let find = |id| report.checks.iter().find(|check| check.id == id).unwrap();
     assert_eq!(find(CheckId::Module).detail, "module `driver` is not loaded");
     assert!(find(CheckId::Module).remedy.as_ref().unwrap().contains("did you mean drivers?"));
     assert!(find(CheckId::Tracefs).remedy.as_ref().unwrap().contains("CONFIG_DYNAMIC_FTRACE"));
+    assert_eq!(find(CheckId::ModuleBtfSupport).status, Status::No, "its BTF shows no modules");
 }
 
 #[test]

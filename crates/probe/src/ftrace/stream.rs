@@ -107,7 +107,7 @@ impl Stats {
             counters.map(|name| stat(text, name).unwrap_or(0));
         // In seconds, with six decimals.
         let now: f64 = stat(text, "now ts").unwrap_or(0.0);
-        let now = (now * 1e6).round() as u64 * 1000;
+        let now = ((now * 1e6).round() as u64).saturating_mul(1000);
         Self { dropped: overrun + in_commit + dropped, read, now }
     }
 }
