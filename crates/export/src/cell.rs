@@ -81,9 +81,10 @@ impl Unit {
     }
 }
 
-/// The handler's name, with its module where the name alone would be ambiguous.
-pub fn full_name(recording: &Recording, handler: &HandlerRecording) -> String {
-    let one_module = recording.handlers.iter().all(|other| other.module == handler.module);
+/// The handler's name, with its module where these runs are of several: the name alone would be ambiguous.
+pub fn full_name(runs: &[Recording], handler: &HandlerRecording) -> String {
+    let mut others = runs.iter().flat_map(|run| &run.handlers);
+    let one_module = others.all(|other| other.module == handler.module);
     match &handler.module {
         Some(module) if !one_module => format!("{} [{module}]", handler.name),
         _ => handler.name.clone(),

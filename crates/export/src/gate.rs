@@ -9,7 +9,7 @@ use profiler_verdict::{FEWER, Line, Outcome, Statistic, Verdict};
 use super::compare;
 use super::document::{Document, Level, Note, Row, Table};
 use super::junit;
-use super::verdict::{Cause, GateReport};
+use super::verdict::GateReport;
 
 const NOT_JUDGED: &str =
     "not judged (too few calls, beside other threads, not readable, or not asked for)";
@@ -222,7 +222,7 @@ pub fn annotations(report: &GateReport) -> String {
 fn with_causes(report: &GateReport, line: &Line) -> String {
     let causes = report.causes.iter();
     let causes = causes.filter(|cause| line.verdict == Verdict::Fail && cause.explains(line));
-    let words = causes.map(Cause::words);
+    let words = causes.map(|cause| cause.of_handler(&line.handler).words());
     std::iter::once(line.evidence.clone()).chain(words).collect::<Vec<_>>().join("; ")
 }
 

@@ -57,7 +57,7 @@ fn key<'a>(
 
 /// The handler's name, with its part where others have one of that name: one function may run under two loads.
 fn name(runs: &[Recording], run: &Recording, handler: &HandlerRecording) -> String {
-    let mut name = full_name(run, handler);
+    let mut name = full_name(runs, handler);
     let mut others = runs.iter().filter(|other| other.part() != run.part());
     if let Some(part) = run.part()
         && others.any(|other| other.handlers.iter().any(|it| it.name == handler.name))
@@ -183,5 +183,20 @@ mod tests {
         let runs = [run.clone(), run];
         let numbers: Vec<usize> = subjects(&runs).iter().map(|of| of.runs.len()).collect();
         assert_eq!(numbers, [2, 2]);
+    }
+
+    #[test]
+    fn one_name_in_two_modules_is_two_handlers() {
+        let layout = HistogramLayout::of_digits(3);
+        let runs = ["one", "two"].map(|module| Recording {
+            handlers: vec![HandlerRecording {
+                name: "open".to_owned(),
+                module: Some(module.to_owned()),
+                ..HandlerRecording::default()
+            }],
+            ..Recording::new(jiff::Timestamp::UNIX_EPOCH, Clock::Wall, Meter::Probes, layout)
+        });
+        let names: Vec<String> = subjects(&runs).into_iter().map(|of| of.name).collect();
+        assert_eq!(names, ["open [one]", "open [two]"]);
     }
 }

@@ -22,18 +22,23 @@ pub(super) fn hgrm(runs: &[Recording], unit: Unit) -> Vec<u8> {
             if !text.is_empty() {
                 text.push('\n');
             }
-            text += &section(&run, recording, handler, unit);
+            text += &section(&run, recording, handler, &full_name(runs, handler), unit);
         }
     }
     text.into_bytes()
 }
 
-fn section(run: &str, recording: &Recording, handler: &HandlerRecording, unit: Unit) -> String {
-    let name = full_name(recording, handler);
+fn section(
+    run: &str,
+    recording: &Recording,
+    handler: &HandlerRecording,
+    name: &str,
+    unit: Unit,
+) -> String {
     let losses = &handler.losses;
     let mut text = format!(
         "#[{run}Handler = {}, Unit = {unit}, Clock = {}]\n#[Calls not measured = {}, In flight = {}, Over range = {}]\n",
-        clean(&name),
+        clean(name),
         recording.clock,
         losses.unmeasured(),
         losses.in_flight,

@@ -48,7 +48,7 @@ fn write(runs: &[Recording], bytes: &mut Vec<u8>) -> Result<(), Box<dyn std::err
         let start = SystemTime::from(run.started).duration_since(first)?;
         let window = Duration::from_nanos(run.window_ns);
         for handler in &run.handlers {
-            let name = tag(&full_name(run, handler));
+            let name = tag(&full_name(runs, handler));
             if let Some(losses) = losses(handler) {
                 log.write_comment(&format!("{name}: {losses}"))?;
             }

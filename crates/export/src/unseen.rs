@@ -1,6 +1,6 @@
 //! Functions that a pattern matches and that have no row: not called, or left out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use profiler_base::text::{listed, plural};
 use profiler_kernel::target::LeftOut;
@@ -8,22 +8,35 @@ use profiler_recording::{HandlerRecording, Recording};
 
 use super::document::Note;
 
-/// A note on handlers without a hit in any run, and one for each reason why functions were left out.
+/// Notes on the runs of each part, by its name if there are several.
 pub(super) fn notes(runs: &[Recording]) -> Vec<Note> {
-    let mut idle: Vec<&str> = Vec::new();
-    for handler in runs.iter().flat_map(Recording::without_a_hit) {
-        if !idle.contains(&handler.name.as_str()) && !is_shown(handler, runs) {
-            idle.push(&handler.name);
+    let mut parts: Vec<(Option<&str>, Vec<&Recording>)> = Vec::new();
+    for run in runs {
+        match parts.iter_mut().find(|(part, _)| *part == run.part()) {
+            Some((_, of)) => of.push(run),
+            None => parts.push((run.part(), vec![run])),
         }
     }
-    let left: BTreeSet<&LeftOut> = runs.iter().flat_map(|run| &run.left_out).collect();
-    no_hit(idle).into_iter().chain(left_out(left)).collect()
+    let several = parts.len() > 1;
+    let notes = parts.into_iter().flat_map(|(part, of)| {
+        let prefix = part.filter(|_| several).map_or(String::new(), |part| format!("{part}: "));
+        let notes = of_part(&of).into_iter();
+        notes.map(move |note| Note { words: format!("{prefix}{}", note.words), ..note })
+    });
+    notes.collect()
 }
 
-/// Whether a handler has a row.
-fn is_shown(handler: &HandlerRecording, runs: &[Recording]) -> bool {
-    let mut shown = runs.iter().flat_map(Recording::shown);
-    shown.any(|other| other.name == handler.name && other.module == handler.module)
+/// A note on handlers without a hit in any run, and one for each reason why functions were left out.
+fn of_part(runs: &[&Recording]) -> Vec<Note> {
+    let shown = runs.iter().flat_map(|run| run.shown());
+    // Those that have a row, and those that are named already.
+    let mut seen: HashSet<_> = shown.map(|of| (&of.module, &of.name)).collect();
+    let mut idle: Vec<&HandlerRecording> =
+        runs.iter().flat_map(|run| run.without_a_hit()).collect();
+    idle.retain(|of| seen.insert((&of.module, &of.name)));
+    let left: BTreeSet<&LeftOut> = runs.iter().flat_map(|run| &run.left_out).collect();
+    let idle = idle.into_iter().map(|of| &*of.name).collect();
+    no_hit(idle).into_iter().chain(left_out(left)).collect()
 }
 
 fn no_hit(names: Vec<&str>) -> Option<Note> {
@@ -48,7 +61,37 @@ fn left_out<'a>(left_out: impl IntoIterator<Item = &'a LeftOut>) -> impl Iterato
 
 #[cfg(test)]
 mod tests {
+    use profiler_recording::SeriesPosition;
+    use profiler_recording::measure::Losses;
+
     use super::*;
+
+    #[test]
+    fn parts_are_apart() {
+        let run = |part: &str, count: u64| {
+            let of = |module: &str| HandlerRecording {
+                name: "f".to_owned(),
+                module: Some(module.to_owned()),
+                by_glob: true,
+                count,
+                losses: Losses { entries: count, ..Losses::default() },
+                ..HandlerRecording::default()
+            };
+            let place = SeriesPosition { boot: 0, order: 0, part: Some(part.to_owned()) };
+            Recording {
+                place: Some(place),
+                handlers: vec![of("a"), of("b")],
+                ..Recording::default()
+            }
+        };
+        let words = |runs: &[Recording]| -> Vec<String> {
+            notes(runs).into_iter().map(|note| note.words).collect()
+        };
+        let idle = "2 functions that a pattern matches: f, f";
+        let runs = [run("connect", 0), run("mkdir", 1), run("connect", 0)];
+        assert_eq!(words(&runs), [format!("connect: {idle}")]);
+        assert_eq!(words(&runs[..1]), [idle]);
+    }
 
     #[test]
     fn one_line_a_reason_and_not_all_names() {

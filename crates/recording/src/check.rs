@@ -53,6 +53,10 @@ impl Recording {
         if let Some(tree) = &self.call_tree {
             tree.check().map_err(within("call_tree"))?;
         }
+        let mut digests = HashSet::new();
+        if let Some(twice) = self.sources.iter().find(|source| !digests.insert(&source.sha256)) {
+            return Err(format!("sources: `{}` is there twice", twice.name.escape_debug()));
+        }
         let of_sources = self.sources.iter().try_fold(0_u64, |sum, s| sum.checked_add(s.calls));
         // A report of some of the handlers has fewer.
         if !self.sources.is_empty() && of_sources.is_none_or(|calls| calls < self.calls()) {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -75,9 +76,8 @@ fn refused(path: &Path, what: String) -> Failure {
 
 /// What a file holds, checked; or what it is instead, and what to do.
 fn document(bytes: &[u8]) -> Result<Series, String> {
-    let Head { schema, version } = serde_json::from_slice(bytes).map_err(|error| {
-        format!("is not a recording: {}: {NAME_ONE}", clean(&error.to_string()))
-    })?;
+    let Head { schema, version } = serde_json::from_slice(bytes)
+        .map_err(|error| format!("is not a recording: {}: {NAME_ONE}", short(&error)))?;
     if schema != SCHEMA && schema != SERIES_SCHEMA {
         let shown: String = schema.chars().take(60).flat_map(char::escape_debug).collect();
         return Err(format!(
@@ -95,16 +95,18 @@ fn document(bytes: &[u8]) -> Result<Series, String> {
     }
 }
 
+/// What is wrong, which may quote the file.
+fn short(error: &serde_json::Error) -> String {
+    clean(&error.to_string()).chars().take(200).collect()
+}
+
 fn checked<T: DeserializeOwned>(
     bytes: &[u8],
     check: impl Fn(&T) -> Result<(), String>,
 ) -> Result<T, String> {
     let read: T = serde_json::from_slice(bytes).map_err(|error| {
-        let error = error.to_string();
-        format!(
-            "is a damaged recording: {}: restore it from its source, or measure again",
-            clean(&error)
-        )
+        let error = short(&error);
+        format!("is a damaged recording: {error}: restore it from its source, or measure again")
     })?;
     check(&read).map_err(|error| {
         format!(
@@ -121,6 +123,12 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, Failure> {
     let read = if path == Path::new("-") {
         io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)
     } else {
+        // A FIFO is fine: a shell's `<(command)` is one. It is waited for until somebody writes.
+        let kind = std::fs::metadata(path).map_err(Failure::cannot_read(path))?.file_type();
+        if !kind.is_file() && !kind.is_fifo() {
+            let kind = if kind.is_dir() { "a folder" } else { "a device or socket" };
+            return Err(refused(path, format!("is {kind}, not a file: {NAME_ONE}")));
+        }
         File::open(path).and_then(|it| it.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
     };
     read.map_err(Failure::cannot_read(path))?;
@@ -130,4 +138,16 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, Failure> {
         return Err(refused(path, what));
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_quoted_is_short() {
+        let head = format!("{{\"schema\":\"{SCHEMA}\",\"version\":\"{}\"}}", "a".repeat(5000));
+        let error = Recording::parse(head.as_bytes(), Path::new("a.json")).unwrap_err();
+        assert!(error.to_string().len() < 400, "{error}");
+    }
 }

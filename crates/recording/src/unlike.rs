@@ -1,7 +1,7 @@
 //! Whether two recordings are of the same kind of run: figures of unlike runs differ for reasons that
 //! are not the handlers'.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use itertools::Itertools as _;
@@ -379,9 +379,10 @@ fn describe_build(module: &ModuleFacts) -> String {
 
 /// Handlers that both have and that were not observed in the same way.
 fn backends(first: &Recording, second: &Recording) -> Option<[String; 2]> {
+    let known: HashMap<_, _> = second.handlers.iter().map(|b| ((&b.module, &b.name), b)).collect();
     let mut pairs: Vec<[String; 2]> = Vec::new();
     for a in &first.handlers {
-        let same = second.handlers.iter().find(|b| b.name == a.name && b.module == a.module);
+        let same = known.get(&(&a.module, &a.name));
         let pair = same.filter(|b| a.backend != b.backend).map(|b| [a.way(), b.way()]);
         pairs.extend(pair.filter(|pair| !pairs.contains(pair)));
     }

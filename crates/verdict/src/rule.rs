@@ -82,7 +82,7 @@ impl FromStr for Limits {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HandlerRule {
     /// The handlers.
-    #[serde(rename = "name", deserialize_with = "text")]
+    #[serde(rename = "name", deserialize_with = "pattern")]
     pub pattern: glob::Pattern,
     /// Limits of these figures; other figures keep the general ones.
     #[serde(rename = "max-regression", default)]
@@ -271,9 +271,17 @@ fn share<'de, D: Deserializer<'de>>(of: D) -> Result<f64, D::Error> {
     parse_share(&String::deserialize(of)?).map_err(D::Error::custom)
 }
 
+fn pattern<'de, D: Deserializer<'de>>(of: D) -> Result<Pattern, D::Error> {
+    a_pattern(&String::deserialize(of)?)
+}
+
 fn patterns<'de, D: Deserializer<'de>>(of: D) -> Result<Vec<Pattern>, D::Error> {
-    let all = Vec::<String>::deserialize(of)?;
-    all.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
+    Vec::<String>::deserialize(of)?.iter().map(|text| a_pattern(text)).collect()
+}
+
+fn a_pattern<E: serde::de::Error>(text: &str) -> Result<Pattern, E> {
+    Pattern::new(text)
+        .map_err(|error| E::custom(format_args!("invalid pattern `{text}`: {}", error.msg)))
 }
 
 fn alpha<'de, D: Deserializer<'de>>(of: D) -> Result<f64, D::Error> {
@@ -445,7 +453,7 @@ mod tests {
             ),
             (
                 "[[handler]]\nname = \"a[\"\n",
-                "gate.toml:2:8: Pattern syntax error near position 1: invalid range pattern",
+                "gate.toml:2:8: invalid pattern `a[`: invalid range pattern",
             ),
             ("budgets = [\n  \"connect_*\",\n]\n", "gate.toml:1:11: invalid budget `connect_*`"),
             ("alpha = \n", "gate.toml:1:9: "),

@@ -7,6 +7,7 @@ mod line;
 use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::Path;
+use std::slice;
 
 use profiler_base::error::{Failure, bail};
 use profiler_base::stats::at_rank;
@@ -88,7 +89,7 @@ impl Import {
     /// them. `width` is the terminal's, in columns; `None` never wraps.
     pub fn percentiles(&self, width: Option<u16>) -> String {
         let rows = self.recording.handlers.iter().zip(&self.values).map(|(handler, values)| {
-            let mut cells = vec![full_name(&self.recording, handler)];
+            let mut cells = vec![full_name(slice::from_ref(&self.recording), handler)];
             cells.extend([90, 95, 99].map(|percent| {
                 or_dash(percentile(values, percent).map(|ns| format!("{:.4}", ns / 1e3)))
             }));

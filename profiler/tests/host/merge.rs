@@ -11,6 +11,7 @@ use profiler_recording::loads::TestRuns;
 use profiler_recording::unlike::What;
 use profiler_recording::{
     Backend, Clock, Distribution, HandlerRecording, HistogramLayout, Merge, Recording, Series,
+    Snapshot,
 };
 use proptest::prelude::*;
 
@@ -116,7 +117,7 @@ fn unlike_profiles_are_refused_by_name() {
         }
     };
     type Change = fn(&mut Recording);
-    let changes: [(What, Change); 8] = [
+    let changes: [(What, Change); 10] = [
         (What::Clock, |p| p.clock = Clock::Virtual),
         (What::Backend, |p| p.handlers[0].backend = Some(Backend::KprobeSession)),
         (What::Precision, |p| {
@@ -130,6 +131,15 @@ fn unlike_profiles_are_refused_by_name() {
         (What::ModuleBuild, |p| p.modules[0].build_id = Some("other".to_owned())),
         (What::Parameters, |p| drop(p.modules[0].parameters.insert("extra".into(), "1".into()))),
         (What::Load, |p| p.loads.clear()),
+        (What::Tool, |p| p.tool.version = "0.0.1".to_owned()),
+        (What::Parameters, |p| {
+            p.snapshot = Some(Snapshot {
+                base: String::new(),
+                placement: 0,
+                counts_sha256: String::new(),
+                agent: Some("scanner".to_owned()),
+            });
+        }),
     ];
     let mut messages = Vec::new();
     for (what, change) in &changes {
@@ -268,8 +278,16 @@ fn a_sum_that_is_too_large_is_refused() {
     let error = merge(&named(vec![large(0, half), large(1, half)])).unwrap_err();
     assert_eq!(error.code, exit::BAD_INPUT);
     let text = error.to_string();
-    assert!(text.starts_with("the sum would not be read: handler `a`: bucket 0 of"), "{text}");
+    assert!(
+        text.contains("shard-0.json and others would not be read: handler `a`: bucket 0 of"),
+        "{text}"
+    );
     assert!(merge(&named(vec![large(0, half), large(1, half), large(2, 5)])).is_err());
+    let mut long = shard(1, &[("a", vec![1])]);
+    long.window_ns = u64::MAX - 1;
+    let error = merge(&named(vec![shard(0, &[("a", vec![1])]), long])).unwrap_err();
+    assert_eq!(error.code, exit::BAD_INPUT);
+    assert!(error.to_string().contains("window_ns: a figure is beyond 2^64"), "{error}");
     assert_eq!(merge(&[]).unwrap_err().code, exit::USAGE);
 }
 
@@ -382,7 +400,7 @@ fn files_and_exit_codes() {
     assert_eq!(twice.status.code(), Some(12));
     let said = String::from_utf8_lossy(&twice.stderr).into_owned();
     assert!(
-        said.contains(&format!("{a} has a run that is in the sum already, as a.json: ")),
+        said.contains(&format!("{a} has a run that is in the sum already, as {a}: ")),
         "{said}"
     );
     assert_eq!(profiler(&["merge", &a, "absent.json", "-o", out]).status.code(), Some(7));

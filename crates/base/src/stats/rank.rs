@@ -146,7 +146,8 @@ fn normal(ranks: &[Block], observed: f64) -> RankTest {
         // Variance of the sum of m values drawn from n without replacement.
         variance += m * (n - m) / (n * (n - 1.0)) * scatter;
     }
-    if variance <= 0.0 {
+    // Nor is it a number where a block has one run in all.
+    if variance.is_nan() || variance <= 0.0 {
         return RankTest { slower: 1.0, faster: 1.0 };
     }
     let below = Normal::standard().cdf((observed - mean) / variance.sqrt());

@@ -262,16 +262,28 @@ impl Cause {
 
     /// Whether calls of another function take as much more, by the same callees and lines: so it is with code that both contain.
     fn is_same(&self, other: &Self) -> bool {
-        let parts = self.parts();
+        let (parts, others) = (self.parts(), other.parts());
         (&self.kernel, &self.module, self.only_in) == (&other.kernel, &other.module, other.only_in)
-            && (self.own - other.own).abs() < 0.05
+            && equal(self.own, other.own)
             && !parts.is_empty()
-            && parts == other.parts()
+            && parts.len() == others.len()
+            && parts.iter().zip(others).all(|(part, other)| {
+                part.what == other.what && equal(part.instructions, other.instructions)
+            })
     }
 
-    fn parts(&self) -> Vec<String> {
-        let parts = self.callees.iter().chain(&self.lines);
-        parts.map(|part| format!("{} {:.1}", part.what, part.instructions)).collect()
+    fn parts(&self) -> Vec<&Changed> {
+        self.callees.iter().chain(&self.lines).collect()
+    }
+
+    /// What it says of one of its handlers: that first, and no other handler.
+    pub(crate) fn of_handler(&self, handler: &str) -> Self {
+        let mut cause = self.clone();
+        if let Some(at) = cause.also.iter().position(|function| function == handler) {
+            std::mem::swap(&mut cause.function, &mut cause.also[at]);
+        }
+        cause.reaches.retain(|it| it.handler == handler || load_of(&it.handler).is_some());
+        cause
     }
 
     /// Puts first what is beyond a limit, and handlers before operations.
@@ -373,6 +385,11 @@ impl Cause {
     }
 }
 
+/// Whether two figures are the same to the place that is shown.
+fn equal(a: f64, b: f64) -> bool {
+    (a - b).abs() < 0.05
+}
+
 /// The first of `all`, and how many more there are.
 fn most(mut all: Vec<String>) -> Vec<String> {
     let more = all.len().saturating_sub(MOST);
@@ -420,10 +437,16 @@ mod tests {
     fn functions_are_one_cause_if_callees_and_lines_are_the_same() {
         let [mut one, two] = ["one", "two"].map(|function| cause(function, "a.h:10"));
         assert!(one.is_same(&two));
-        let others: [fn(&mut Cause); 6] = [
+        // Either side of what is rounded to another figure.
+        one.callees[0].instructions = 3.04;
+        let almost = Cause { callees: changed("lock", 3.06), ..two.clone() };
+        assert!(one.is_same(&almost));
+        one.callees[0].instructions = 3.0;
+        let others: [fn(&mut Cause); 7] = [
             |it| it.lines = changed("b.c:900", 14.0),
             |it| it.callees = changed("unlock", 3.0),
             |it| it.own = 13.0,
+            |it| it.callees[0].instructions = 3.1,
             |it| it.kernel = Some("6.1".to_owned()),
             |it| it.module = None,
             |it| it.only_in = Some(Side::Candidate),
@@ -438,5 +461,9 @@ mod tests {
                         one +14.00 % (100.0 to 114.0), two +14.00 % (100.0 to 114.0), operation of connect +14.00 % (100.0 to 114.0)";
         assert_eq!(one.words(), expected);
         assert_eq!(one.reaches[2].instructions, 28.0);
+        let of_two = one.of_handler("two").words();
+        assert!(of_two.starts_with("two, one take 17.0"), "{of_two}");
+        let expected = "; reaches two +14.00 % (100.0 to 114.0), operation of connect +14.00 % (100.0 to 114.0)";
+        assert!(of_two.ends_with(expected), "{of_two}");
     }
 }
