@@ -69,7 +69,12 @@ impl<'a> Rounds<'a> {
         let session = &self.planned.session;
         let kernel = self.planned.kernel(number);
         let cached = self.planned.cached_of(number).and_then(|cached| cached.runs.as_ref());
-        self.known[0].extend(cached.into_iter().flatten().cloned());
+        let known = &mut self.known[0];
+        let more = cached.into_iter().flatten();
+        // A release that is the baseline was measured.
+        let more = more.filter(|run| known.iter().all(|known| known.place != run.place));
+        let more: Vec<Recording> = more.cloned().collect();
+        known.extend(more);
         let mut work = session.work(kernel);
         work.retain(|job| self.planned.measured.has_load_of(job));
         if let Some(changed) = self.planned.changed_alone(&self.rule) {
