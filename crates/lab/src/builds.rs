@@ -8,6 +8,7 @@ use profiler_recording::Meter;
 use profiler_run::args::PrepareArgs;
 use profiler_vm::KernelImage;
 
+use super::installs::Installs;
 use super::subject::{Build, Subject};
 use super::{KernelBuilds, Options, kernels};
 use crate::prepare::{self, Inspected};
@@ -70,6 +71,12 @@ fn build(
         None => {
             let installs = subject.command().map(|agent| agent.installs).unwrap_or_default();
             (subject.clone(), installs.module().to_owned())
+        }
+        Some(Inspected { name, .. }) if Installs::is_name(name) => {
+            bail!(
+                BAD_INPUT,
+                "{given}: {name} is what others are called here, so no module may have that name"
+            );
         }
         Some(module) => {
             make(module, btf, output)?;
@@ -175,6 +182,16 @@ mod tests {
         let failure = of_kernel(&modules[..1], &kernel).unwrap_err();
         assert_eq!(failure.code, exit::BAD_INPUT);
         assert!(failure.message.contains("d.ko was built for 5.10"), "{failure}");
+    }
+
+    #[test]
+    fn a_module_with_a_name_that_stands_for_others_is_refused() {
+        for name in ["bpf", "audit", "kernel"] {
+            let (subject, mut inspected) = module(None);
+            inspected.as_mut().unwrap().name = name.to_owned();
+            let failure = build(&(subject, inspected), "", None, Path::new("/x")).unwrap_err();
+            assert_eq!(failure.code, exit::BAD_INPUT, "{failure}");
+        }
     }
 
     #[test]

@@ -4,6 +4,9 @@
 //! it is checked; sums are checked with the recording that they go to.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
 
 use serde::Deserialize;
 
@@ -90,6 +93,16 @@ pub struct Counts {
 /// Largest file, which may take twenty times as much memory. The testbed's two connect handlers take 9 KiB.
 const MAX_BYTES: u64 = 64 << 20;
 
+/// The text of a file, of which no more is read than it takes to see that it is too large.
+///
+/// # Errors
+/// If it cannot be read.
+pub(super) fn read(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(file)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// Reads the file's text.
 ///
 /// # Errors
@@ -172,9 +185,16 @@ mod tests {
     }
 
     #[test]
+    fn no_more_is_read_than_is_parsed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(MAX_BYTES + 100).unwrap();
+        let text = read(file.path()).unwrap();
+        assert_eq!(text.len() as u64, MAX_BYTES + 1);
+        assert_eq!(parse(&text), Err("it has more than 64 MiB".to_owned()));
+    }
+
+    #[test]
     fn what_contradicts_itself_is_refused() {
-        let large = " ".repeat(MAX_BYTES as usize + 1);
-        assert_eq!(parse(&large), Err("it has more than 64 MiB".to_owned()));
         let absent = "it names a function or a node that is not there";
         let unordered = "its operations are not in order";
         for (from, to, expected) in [

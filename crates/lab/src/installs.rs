@@ -50,4 +50,9 @@ impl Installs {
             Self::KernelArguments => "kernel",
         }
     }
+
+    /// Whether something that no module installs has this name.
+    pub(super) fn is_name(name: &str) -> bool {
+        Self::VARIANTS.iter().any(|it| it.module() == name)
+    }
 }

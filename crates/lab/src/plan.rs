@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use profiler_load::{BuiltinKind, Dimensions, Rate};
-use profiler_recording::{Backend, Clock, Meter};
-use profiler_verdict::Side;
+use profiler_recording::{Backend, Clock, Meter, Recording};
+use profiler_verdict::{Side, called};
 
 use super::agent::Agent;
 
@@ -83,8 +83,24 @@ pub struct Job {
     pub wanted: Option<Arc<BTreeSet<String>>>,
     /// What its operations are runs of, if not of its loads.
     pub program: Option<Agent>,
+    /// The candidate's run is left out if the baseline's in the same guest calls none of these functions.
+    pub only_if_called: Option<Arc<BTreeSet<String>>>,
     /// It comes last in its guest, which is ended before it: the others there run as if it were made, too.
     pub left_out: bool,
+}
+
+impl Job {
+    /// Whether a baseline's run says that the candidate's is not left out. What the compiler has split off a function counts as that.
+    pub(super) fn is_called_in(&self, baseline: &Recording) -> bool {
+        fn stem(name: &str) -> &str {
+            name.split(['.', '#']).next().unwrap_or(name)
+        }
+        let (Some(wanted), Some(_)) = (&self.only_if_called, &baseline.call_tree) else {
+            return true;
+        };
+        let wanted: BTreeSet<&str> = wanted.iter().map(|name| stem(name)).collect();
+        called(baseline).any(|name| wanted.contains(stem(name)))
+    }
 }
 
 /// When a run ends.

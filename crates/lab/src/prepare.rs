@@ -12,7 +12,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use object::{Object as _, ObjectSection as _};
+use object::{Object as _, ObjectKind, ObjectSection as _};
 
 use profiler_base::atomic_file;
 use profiler_base::error::{Failure, bail, exit};
@@ -251,6 +251,9 @@ impl Inspected {
         let has = |name: &str| file.section_by_name(name).is_some();
         if !has(".modinfo") || !has(".gnu.linkonce.this_module") {
             return Err(no_module("it lacks the sections .modinfo and .gnu.linkonce.this_module"));
+        }
+        if file.kind() != ObjectKind::Relocatable {
+            return Err(no_module("it is not a relocatable object"));
         }
         let name = said_in(bytes, "name=").into_iter().next();
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().replace('-', "_");

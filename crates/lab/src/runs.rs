@@ -68,6 +68,8 @@ pub(super) struct Task<'a> {
     placement: u32,
     /// The jobs that share a guest, the most first.
     pub(super) guests: Vec<&'a [Job]>,
+    /// The build there, once a machine has it.
+    installed: OnceLock<Result<Installed, Failure>>,
 }
 
 /// The guests of both builds that are `wanted`, under each placement.
@@ -82,7 +84,7 @@ pub(super) fn tasks(
             let mut guests: Vec<&[Job]> =
                 groups(jobs).filter(|guest| wanted(side, placement, guest)).collect();
             guests.sort_by_key(|guest| Reverse(guest.len()));
-            tasks.push(Task { side, placement, guests });
+            tasks.push(Task { side, placement, guests, installed: OnceLock::new() });
         }
     }
     tasks.retain(|task| !task.guests.is_empty());
@@ -147,38 +149,24 @@ impl<'a> Lab<'a> {
 
     /// Does these tasks; `on_run` is called at the start of each run. What was complete before a failure is kept.
     pub(super) fn measure(&self, tasks: &[Task<'_>], on_run: &(dyn Fn() + Sync)) -> Measured {
-        let jobs = self.options.jobs();
         let mut measured = Measured::default();
         let without = match self.without(tasks, &mut measured.failed) {
             Ok(without) => without,
             Err(failure) => return Measured { failure: Some(failure), ..measured },
         };
         for tasks in tasks.chunks(CHUNK) {
-            let (installed, mut failure) = parallel(tasks, jobs, |task| {
-                Ok((self.install(task.side, task.placement)?, &task.guests))
+            let (done, failure) = parallel(&steps(tasks), self.options.jobs(), |step| match step {
+                Step::Install(task) => self.installed(task).map(|_| Vec::new()),
+                Step::Run(tasks, guest) => self.in_turn(tasks, guest, &without, on_run),
             });
-            let guests: Vec<(&Installed, &[Job])> = installed
-                .iter()
-                .flat_map(|(build, guests)| guests.iter().map(move |guest| (build, *guest)))
-                .collect();
-            let mut done = Vec::new();
-            // A build that cannot be installed is known before runs of the other take their time.
-            if failure.is_none() {
-                (done, failure) = parallel(&guests, jobs, |(build, guest)| {
-                    guest.iter().for_each(|_| on_run());
-                    Ok((build.side, self.run(build, guest, &without)?))
-                });
-            }
-            for (side, runs) in done {
-                for run in runs {
-                    match run {
-                        Ok(recording) => measured.runs[side as usize].push(recording),
-                        // One placement stands for all.
-                        Err((load, failed)) => drop(measured.failed.entry(load).or_insert(failed)),
-                    }
+            for (side, run) in done.into_iter().flatten() {
+                match run {
+                    Ok(recording) => measured.runs[side as usize].push(recording),
+                    // One placement stands for all.
+                    Err((load, failed)) => drop(measured.failed.entry(load).or_insert(failed)),
                 }
             }
-            for (build, _) in &installed {
+            for build in tasks.iter().filter_map(|task| task.installed.get()).flatten() {
                 // Else they go with the folder of all, as agents do that further placements begin from.
                 if build.placement > 0 || !self.is_agent(build.side) {
                     let _ = fs::remove_dir_all(&build.folder);
@@ -190,6 +178,37 @@ impl<'a> Lab<'a> {
             }
         }
         measured
+    }
+
+    /// The build of a task, which is installed once.
+    fn installed<'t>(&self, task: &'t Task<'_>) -> Result<&'t Installed, Failure> {
+        let installed = task.installed.get_or_init(|| self.install(task.side, task.placement));
+        installed.as_ref().map_err(Failure::clone)
+    }
+
+    /// One run for each job on the builds of each of these tasks; none on the next where [nothing is
+    /// called](Job::only_if_called) that differs.
+    fn in_turn(
+        &self,
+        tasks: &[Task<'_>],
+        guest: &[Job],
+        without: &Without,
+        on_run: &(dyn Fn() + Sync),
+    ) -> Result<Vec<(Side, Ran)>, Failure> {
+        let mut runs: Vec<(Side, Ran)> = Vec::new();
+        for task in tasks {
+            guest.iter().for_each(|_| on_run());
+            let mut before = guest.iter().zip(&runs);
+            let is_wanted = runs.is_empty()
+                || before
+                    .any(|(job, (_, run))| run.as_ref().map_or(true, |it| job.is_called_in(it)));
+            // The step that installs it says why there is none.
+            if is_wanted && let Ok(installed) = self.installed(task) {
+                let more = self.run(installed, guest, without)?;
+                runs.extend(more.into_iter().map(|run| (task.side, run)));
+            }
+        }
+        Ok(runs)
     }
 
     fn of(&self, side: Side) -> &OfBuild<'a> {
@@ -325,6 +344,11 @@ impl<'a> Lab<'a> {
         let mut files = Vec::new();
         let program = program(group).map(|program| program.pack(&mut files));
         let runs = group.iter().filter(|job| !job.left_out).count();
+        // Of an earlier guest, where the folder is one that stays.
+        let before = (1..=runs).map(|number| counts_of(&file, number));
+        for before in before.chain([file.with_extension("error")]) {
+            let _ = fs::remove_file(before);
+        }
         let jobs = [wire::Job::Count(specs(group), program, wire::THREE_DIGITS + runs)];
         let [plugin, in_options, out] = [&self.plugin, &symbols, &file].map(|path| value(path));
         let plugin = format!("{plugin},instruments=on,symbols={in_options},counts={out}");
@@ -518,6 +542,37 @@ fn groups(jobs: &[Job]) -> impl Iterator<Item = &[Job]> {
     jobs.chunk_by(|one, next| one.guest == next.guest)
 }
 
+impl Task<'_> {
+    /// Whether a guest's runs of this and of the `other` task are made in turn.
+    fn is_in_turn(&self, other: Option<&Self>, guest: &[Job]) -> bool {
+        guest.iter().any(|job| job.only_if_called.is_some())
+            && other.is_some_and(|it| it.placement == self.placement && it.guests.contains(&guest))
+    }
+}
+
+/// What a machine is started for.
+enum Step<'a> {
+    Install(&'a Task<'a>),
+    /// Jobs on the builds of these tasks, one after the other.
+    Run(&'a [Task<'a>], &'a [Job]),
+}
+
+/// All steps of these tasks, in an order in which no CPU waits: each build is installed before the runs of the one before it begin.
+fn steps<'a>(tasks: &'a [Task<'a>]) -> Vec<Step<'a>> {
+    let mut steps = Vec::from_iter(tasks.first().map(Step::Install));
+    for (at, task) in tasks.iter().enumerate() {
+        let (before, next) = (at.checked_sub(1).map(|at| &tasks[at]), tasks.get(at + 1));
+        steps.extend(next.map(Step::Install));
+        for guest in &task.guests {
+            if !task.is_in_turn(before, guest) {
+                let builds = 1 + usize::from(task.is_in_turn(next, guest));
+                steps.push(Step::Run(&tasks[at..at + builds], guest));
+            }
+        }
+    }
+    steps
+}
+
 /// A name for a group by its loads, which no other group has.
 fn group_name(group: &[Job]) -> String {
     match group {
@@ -552,7 +607,7 @@ fn counted(loads: Vec<Vec<LoadRun>>, first: &Path) -> Result<Vec<Counted>, Strin
     }
     let counted = (1..).zip(loads).map(|(number, loads)| {
         let file = counts_of(first, number);
-        let text = fs::read_to_string(&file).map_err(|error| {
+        let text = counts::read(&file).map_err(|error| {
             format!("the plugin in QEMU has written no counts ({error}): is the disk full?")
         })?;
         let checksum = format!("{:x}", Sha256::digest(&text));

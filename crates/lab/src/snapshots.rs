@@ -134,7 +134,7 @@ pub(super) fn base(
         .map_err(Failure::cannot_write(&cache))?;
     let made = make(builds, options, arguments, &new.path().join("snapshot"), key)?;
     match fs::rename(&made.folder, &folder) {
-        Ok(()) => forget_oldest(),
+        Ok(()) => forget_oldest(&folder),
         // Another process was faster.
         Err(_) if Base::open(&folder, &made.key).is_some() => {}
         Err(error) => return Err(Failure::cannot_write(&folder)(error)),
@@ -245,9 +245,11 @@ pub fn kept() -> Vec<Kept> {
     kept
 }
 
-fn forget_oldest() {
+/// Removes what is too much, but never the `new` one, whatever the clock of the file system says.
+fn forget_oldest(new: &Path) {
     let kept = kept();
-    for old in &kept[..kept.len().saturating_sub(MOST)] {
+    let oldest = &kept[..kept.len().saturating_sub(MOST)];
+    for old in oldest.iter().filter(|old| old.folder != new) {
         // There is one too many until the next time.
         let _ = fs::remove_dir_all(&old.folder);
     }

@@ -278,7 +278,18 @@ fn parameters(first: &Recording, second: &Recording, purpose: Use) -> Option<[St
         let given = given(a, b).filter(|_| purpose == Use::Comparison);
         let counts = |name: &String| given.as_ref().is_none_or(|given| given.contains(name));
         maps([&a.parameters, &b.parameters], "no such parameter", counts)
+            .or_else(|| differ(hidden(a, [a, b])?, hidden(b, [a, b])?))
     })
+}
+
+/// What a module was loaded with of parameters that sysfs shows of neither `module`, in words; `None` if that is not known.
+fn hidden(of: &ModuleFacts, modules: [&ModuleFacts; 2]) -> Option<String> {
+    let is_shown = |word: &&str| {
+        let names = names_given(word);
+        names.iter().any(|name| modules.iter().any(|it| it.parameters.contains_key(name)))
+    };
+    let given = of.given.as_deref()?.split_whitespace();
+    Some(sorted(given.filter(|word| !is_shown(word)), " "))
 }
 
 /// Names of the parameters that either was loaded with, if that is known of both.
@@ -442,6 +453,22 @@ mod tests {
         let [found] = unlike(None, Some("a b")).try_into().unwrap();
         assert_eq!(found.what, What::Parameters);
         assert_eq!(found.to_string(), "parameters: no agent against agent a b");
+    }
+
+    #[test]
+    fn parameters_that_sysfs_does_not_show_are_compared_as_they_were_given() {
+        let of = |given: &str| ModuleFacts {
+            parameters: [("shown".to_owned(), "1".to_owned())].into(),
+            given: Some(given.to_owned()),
+            ..ModuleFacts::default()
+        };
+        let unlike = |a, b| {
+            let [a, b] = [of(a), of(b)];
+            differ(hidden(&a, [&a, &b])?, hidden(&b, [&a, &b])?)
+        };
+        assert_eq!(unlike("secret=1 shown=1 x=2", "x=2 secret=1"), None);
+        let [a, b] = unlike("shown=1", "shown=1 secret=1").unwrap();
+        assert_eq!((&*a, &*b), ("none", "secret=1"));
     }
 
     #[test]

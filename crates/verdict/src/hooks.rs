@@ -154,16 +154,20 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Functions of the driver that were called, whether they were asked for or not, without the number that tells those of one name apart.
+/// Names of functions that were called, without the number that tells those of one name apart.
 fn stems(run: &Recording) -> impl Iterator<Item = &str> {
+    called(run).filter_map(|name| name.split('#').next())
+}
+
+/// Functions of the driver that were called, whether they were asked for or not.
+pub fn called(run: &Recording) -> impl Iterator<Item = &str> {
     let of_tree = run.call_tree.iter().flat_map(|tree| {
         let ran = tree.nodes.iter().filter(|node| node.calls > 0);
         ran.filter_map(|node| tree.functions.get(node.function as usize))
     });
     let of_tree = of_tree.filter(|function| function.module.is_some());
     let handlers = run.handlers.iter().filter(|handler| handler.count > 0);
-    let names = of_tree.map(|function| &*function.name).chain(handlers.map(|it| &*it.name));
-    names.filter_map(|name| name.split('#').next())
+    of_tree.map(|function| &*function.name).chain(handlers.map(|handler| &*handler.name))
 }
 
 /// Takes pairs that are alike out of both.

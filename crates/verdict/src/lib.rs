@@ -24,7 +24,7 @@ pub use design::{Design, DesignKind};
 pub use finding::subject;
 pub use finding::{Calls, ChangeRecord, Gate, Line, Outcome, Verdict};
 pub use gate::{gate, open_parts};
-pub use hooks::HookReport;
+pub use hooks::{HookReport, called};
 pub use placement::{FIRST_PLACEMENTS, MOST_PLACEMENTS};
 pub use quantity::{Amount, parse_share};
 pub use rule::{HandlerRule, Limit, Limits, Measured, Rule};

@@ -499,7 +499,8 @@ fn defaults_that_changed_are_the_change() {
             [(&mut base, ["0", "1"]), (&mut candidate, ["1", "2"])].into_iter().zip(given)
         {
             let module = &mut runs[0].modules[0];
-            let pairs = ["RAWTP_HOOK", "EXIT_HOOK"].into_iter().zip(values);
+            let [rawtp, exit] = values;
+            let pairs = [("RAWTP_HOOK", rawtp), ("EXIT_HOOK", exit), ("other", "1")].into_iter();
             module.parameters = pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
             module.given = given.map(str::to_owned);
         }
@@ -513,6 +514,8 @@ fn defaults_that_changed_are_the_change() {
     let words = "\n  parameters: hids_testbed: EXIT_HOOK=1 in base.json, hids_testbed: EXIT_HOOK=2 in candidate.json\n";
     given.refused(12, words);
     with([None, Some("")]).refused(12, "EXIT_HOOK=1, RAWTP_HOOK=0 in base.json");
+    let hidden = with([Some(""), Some("secret=1")]);
+    hidden.refused(12, "hids_testbed: none in base.json, hids_testbed: secret=1 in candidate.json");
 }
 
 #[test]

@@ -159,10 +159,15 @@ fn plain(name: &str) -> &str {
     name.split_once(".cold").map_or(name, |(name, _)| name)
 }
 
+/// What stands for a piece without a name among those that have one: no ELF name has this byte.
+fn nameless_key(digest: &str) -> String {
+    format!("\0{digest}")
+}
+
 /// A file's pieces.
 #[derive(Debug, Default)]
 pub(super) struct Build {
-    /// By name, and by digest those without a name that others refer to.
+    /// By name, and by [key](nameless_key) those without a name that others refer to.
     items: BTreeMap<String, Item>,
     /// Functions whose address is stored in data or taken by code.
     pub(super) given_away: BTreeSet<String>,
@@ -414,7 +419,7 @@ impl Reader<'_> {
             }
             Some((&begin, (end, None))) if at < *end && depth < DEEPEST => {
                 let digest = self.nameless((number, begin), depth + 1);
-                uses.insert(digest.clone());
+                uses.insert(nameless_key(&digest));
                 format!("{digest}+{}", at - begin)
             }
             _ => format!("{}+{at}", section.name),
@@ -493,7 +498,19 @@ impl Reader<'_> {
         build.nameless = nameless.into_iter().map(|place| self.item(place, 0).digest).collect();
         build.nameless.sort();
         let known = self.known.take().into_values();
-        let known = known.map(|it| (it.digest.clone(), Item { is_code: false, ..it }));
+        let known = Vec::from_iter(known.map(|item| (nameless_key(&item.digest), item)));
+        // Code without a name, such as a replacement of instructions, runs as a part of what refers to it.
+        let mut parts: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (key, item) in known.iter().filter(|(_, item)| item.is_code) {
+            let nameless = item.uses.iter().filter(|used| used.starts_with('\0'));
+            parts.insert(key, item.calls.iter().chain(nameless).map(String::as_str).collect());
+        }
+        for item in build.items.values_mut().filter(|item| item.is_code) {
+            let own = item.uses.iter().map(String::as_str).filter(|used| parts.contains_key(used));
+            let reached = reachable(own, &parts);
+            item.calls.extend(reached.into_iter().map(str::to_owned));
+        }
+        let known = known.into_iter().map(|(key, item)| (key, Item { is_code: false, ..item }));
         build.items.extend(known);
         build
     }
@@ -751,6 +768,16 @@ mod tests {
             |bytes| changed(&[RET, OTHER, entry, new(&[0x90])], &[OTHER, RET, entry, new(bytes)]);
         assert!(alternative(&[0x90]).is_nothing());
         assert_eq!(names(&alternative(&[0xcc])), ["leaf"]);
+        let call = (
+            ".altinstr_replacement",
+            "(new)",
+            &[0xe8, 0, 0, 0, 0][..],
+            &[(1, PLT, "other", -4)][..],
+        );
+        let calling = [RET, OTHER, entry, call];
+        assert!(changed(&calling, &calling).reached_from("leaf").contains("other"));
+        let piece = Vec::from_iter(build.items.keys().filter(|name| name.starts_with('\0')));
+        assert_eq!(piece.len(), 1, "{piece:?}");
     }
 
     #[test]

@@ -254,6 +254,24 @@ impl Planned {
         text
     }
 
+    /// Whether runs of another plan's baseline are runs of this one's.
+    fn has_baseline_of(&self, other: &Self) -> bool {
+        let keys = [self, other].map(|of| {
+            let keys = (0..of.benches.len()).map(|number| of.key(number));
+            keys.collect::<Result<Vec<_>, _>>().ok()
+        });
+        keys[0].is_some() && keys[0] == keys[1]
+    }
+
+    /// What differs between the builds, if general loads that call nothing of it are left out.
+    fn changed_alone(&self, rule: &Rule) -> Option<&Changed> {
+        self.changed.as_ref().filter(|changed| {
+            self.measured != self.session
+                && !changed.functions.is_empty()
+                && !self.options.needs_all(rule)
+        })
+    }
+
     /// What differs between the builds, and what is left out therefore.
     fn words(&self) -> Option<String> {
         let words = self.changed.as_ref()?.words();
@@ -279,14 +297,17 @@ impl Planned {
     /// # Errors
     /// If a VM fails, or recordings cannot be written; what there is is written.
     pub fn measure(&self, rule: Rule, progress: &mut Progress) -> Result<Evidence, Failure> {
-        let (mut evidence, candidate) = self.measure_but(Vec::new(), rule, progress)?;
+        let (mut evidence, [baseline, candidate]) =
+            self.measure_but(Default::default(), rule, progress)?;
         if let Some(beside) = &self.beside_release {
             progress.say("beside the release");
+            // A release that is the baseline was measured.
+            let release = if beside.has_baseline_of(self) { baseline } else { Vec::new() };
             let rule = evidence.rule.beside_release();
             // A hook that one of the builds lacks is not turned on in the other.
             let [own, other] = [self, beside].map(|of| &of.options.lab.params[1]);
             let candidate = if own == other { candidate } else { Vec::new() };
-            match beside.measure_but(candidate, rule, progress) {
+            match beside.measure_but([release, candidate], rule, progress) {
                 Ok((of_release, _)) => evidence.release = Some(Box::new(of_release)),
                 // What was measured before is judged.
                 Err(failure) if failure.code == exit::LAB_FAILED => {
@@ -299,32 +320,39 @@ impl Planned {
         Ok(evidence)
     }
 
-    /// Measures what is not `known` of the candidate, and the baseline; with what is known then: all runs with all handlers.
+    /// Measures what is not `known` of both builds; with what is known then: all runs with all handlers.
     fn measure_but(
         &self,
-        known: Vec<Recording>,
+        known: [Vec<Recording>; 2],
         rule: Rule,
         progress: &mut Progress,
-    ) -> Result<(Evidence, Vec<Recording>), Failure> {
-        let mut rounds = Rounds::new(self, rule, [Vec::new(), known], progress);
+    ) -> Result<(Evidence, [Vec<Recording>; 2]), Failure> {
+        let mut rounds = Rounds::new(self, rule, known, progress);
         let measured = rounds.all();
         if let Some(out) = &self.options.out {
             keep(out, &self.benches, &rounds.runs)?;
         }
         measured?;
-        let Rounds { rule, reach, registered, failed, runs, known: [_, known], .. } = rounds;
+        let Rounds { rule, reach, registered, alike, failed, runs, known, .. } = rounds;
         let kernels: Vec<Option<&str>> = (0..reach.len()).map(|at| self.kernel(at)).collect();
         let mut left_out = left_out(reach.into_iter().zip(kernels), registered.as_ref());
         left_out.failed.extend(failed.into_values().map(|failure| failure.message));
         if !self.session.has_general() {
             left_out.not_judged.push("general operations, as --handler names handlers".to_owned());
         }
+        let changed = self.words().map(|words| match alike.is_empty() {
+            true => words,
+            false => format!(
+                "{words}; under {} the baseline alone, which calls nothing of that there",
+                listed(&Vec::from_iter(alike))
+            ),
+        });
         let no_cache = self.cached.as_ref().err();
         let evidence = Evidence {
             runs,
             allowed: self.options.allowed(),
             rule,
-            changed: self.words(),
+            changed,
             defaults: Some(self.options.changed_defaults().into_values().collect()),
             registered,
             left_out: Some(left_out),

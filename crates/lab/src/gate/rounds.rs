@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use profiler_base::error::{Failure, exit};
 use profiler_base::progress::Progress;
 use profiler_base::text::listed;
+use profiler_load::BuiltinKind;
 use profiler_recording::{Recording, SeriesPosition};
 use profiler_verdict::{
-    self as verdict, FIRST_PLACEMENTS, HookReport, MOST_PLACEMENTS, Rule, Run, Sides,
+    self as verdict, FIRST_PLACEMENTS, HookReport, MOST_PLACEMENTS, Rule, Run, Side, Sides,
 };
 
 use super::Planned;
@@ -28,6 +30,8 @@ pub(super) struct Rounds<'a> {
     pub(super) reach: Vec<Reach>,
     /// What the builds register, of all kernels; `None` where that is not known.
     pub(super) registered: Option<HookReport>,
+    /// Loads under which the baseline alone was counted, as it called nothing that differs.
+    pub(super) alike: BTreeSet<String>,
     /// By build and load, why a load failed.
     pub(super) failed: BTreeMap<String, Failure>,
     /// Of the baseline and of the candidate.
@@ -47,8 +51,8 @@ impl<'a> Rounds<'a> {
         known: [Vec<Recording>; 2],
         progress: &'a mut Progress,
     ) -> Self {
-        let (reach, registered, failed, runs) = Default::default();
-        Self { planned, progress, rule, reach, registered, failed, runs, known }
+        let (reach, registered, alike, failed, runs) = Default::default();
+        Self { planned, progress, rule, reach, registered, alike, failed, runs, known }
     }
 
     /// Measures each kernel until the placements agree about the limits of the rule.
@@ -65,9 +69,22 @@ impl<'a> Rounds<'a> {
         let session = &self.planned.session;
         let kernel = self.planned.kernel(number);
         let cached = self.planned.cached_of(number).and_then(|cached| cached.runs.as_ref());
-        self.known[0].extend(cached.into_iter().flatten().cloned());
+        let known = &mut self.known[0];
+        let more = cached.into_iter().flatten();
+        // A release that is the baseline was measured.
+        let more = more.filter(|run| known.iter().all(|known| known.place != run.place));
+        let more: Vec<Recording> = more.cloned().collect();
+        known.extend(more);
         let mut work = session.work(kernel);
         work.retain(|job| self.planned.measured.has_load_of(job));
+        if let Some(changed) = self.planned.changed_alone(&self.rule) {
+            let functions = Arc::new(changed.functions.clone());
+            for job in &mut work {
+                if job.run.loads.iter().all(|load| BuiltinKind::GENERAL.contains(load)) {
+                    job.only_if_called = Some(Arc::clone(&functions));
+                }
+            }
+        }
         let mut placements = 0..1;
         let mut jobs = work.clone();
         while !jobs.is_empty() {
@@ -75,8 +92,12 @@ impl<'a> Rounds<'a> {
             let is_first = self.reach.len() == number;
             self.keep_failed(&mut measured, is_first);
             if is_first {
+                let alike = self.take_alike(&jobs, &mut measured.runs[0]);
+                // They are of both builds in what the loads reach, and of neither in what is judged.
+                measured.runs.iter_mut().for_each(|runs| runs.extend_from_slice(&alike));
                 let reach = self.reached(kernel, &measured);
                 self.reach.push(reach);
+                measured.runs.iter_mut().for_each(|runs| runs.truncate(runs.len() - alike.len()));
             }
             self.add(number, &measured);
             measured.failure.map_or(Ok(()), Err)?;
@@ -101,6 +122,17 @@ impl<'a> Rounds<'a> {
         let baseline: Vec<Recording> = of_kernel.cloned().collect();
         self.planned.remember(number, &baseline, self.progress);
         Ok(())
+    }
+
+    /// Takes out the baseline's runs that call nothing which differs: the candidate has none of these.
+    fn take_alike(&mut self, jobs: &[Job], baseline: &mut Vec<Recording>) -> Vec<Recording> {
+        let guests = alike(jobs, baseline);
+        let alike = baseline.extract_if(.., |run| {
+            job_of(run, jobs).is_some_and(|(_, guest)| guests.contains(&guest))
+        });
+        let alike: Vec<Recording> = alike.collect();
+        self.alike.extend(alike.iter().filter_map(|run| run.place.as_ref()?.part.clone()));
+        alike
     }
 
     /// What the loads reached on a kernel; what the builds register there is kept.
@@ -181,7 +213,7 @@ fn again(work: &[Job], open: &Parts) -> Vec<Job> {
     for job in work.iter().rev() {
         begun.extend(open.contains(&job.part).then_some(job.guest));
         let left_out = !begun.contains(&job.guest);
-        jobs.push(Job { left_out, ..job.clone() });
+        jobs.push(Job { only_if_called: None, left_out, ..job.clone() });
     }
     jobs.retain(|job| begun.contains(&job.guest));
     jobs.reverse();
@@ -197,8 +229,12 @@ fn both(
     progress: &mut Progress,
 ) -> Measured {
     // A load that fails is lacking still when it was measured. What shares a guest is measured as a whole.
+    let done = alike(jobs, &known[0]);
     let tasks = tasks(placements.clone(), jobs, |side, number, guest| {
-        guest.iter().any(|job| lacks(&known[side as usize], job, number))
+        let is_alike = guest.iter().any(|job| done.contains(&(number, job.guest)));
+        let mut jobs = guest.iter();
+        (side == Side::Baseline || !is_alike)
+            && jobs.any(|job| lacks(&known[side as usize], job, number))
     });
     let mut measured = count(lab, &tasks, progress);
     for (known, more) in known.iter_mut().zip(&mut measured.runs) {
@@ -221,6 +257,29 @@ fn is_of(run: &Recording, job: &Job, placement: u32) -> bool {
 /// Whether the job has no run under a placement.
 fn lacks(runs: &[Recording], job: &Job, placement: u32) -> bool {
     !job.left_out && !runs.iter().any(|run| is_of(run, job, placement))
+}
+
+/// Placements and guests in which each of the baseline's runs says that the candidate's are [left out](Job::only_if_called).
+fn alike(jobs: &[Job], baseline: &[Recording]) -> BTreeSet<(u32, u32)> {
+    let mut called: BTreeMap<(u32, u32), Vec<bool>> = BTreeMap::new();
+    for run in baseline {
+        if let Some((job, guest)) = job_of(run, jobs) {
+            called.entry(guest).or_default().push(job.is_called_in(run));
+        }
+    }
+    called.retain(|(_, guest), called| {
+        let of_guest = jobs.iter().filter(|job| job.guest == *guest);
+        // One that failed may have called anything.
+        called.len() == of_guest.count() && !called.contains(&true)
+    });
+    called.into_keys().collect()
+}
+
+/// The job of a run, and its placement and guest.
+fn job_of<'a>(run: &Recording, jobs: &'a [Job]) -> Option<(&'a Job, (u32, u32))> {
+    let place = run.place.as_ref()?;
+    let job = jobs.iter().find(|job| job.part == place.part)?;
+    Some((job, (place.boot, job.guest)))
 }
 
 /// Why it is not known what builds register, in words.
@@ -248,8 +307,7 @@ mod tests {
     use crate::session::Session;
     use profiler_kernel::hooks::Hooks;
     use profiler_kernel::module::ModuleFacts;
-    use profiler_load::BuiltinKind;
-    use profiler_tests::recording::runs;
+    use profiler_tests::recording::{drawn, runs};
 
     #[test]
     fn placements_grow_to_the_most() {
@@ -272,6 +330,32 @@ mod tests {
         assert!(again(&work, &Parts::new()).is_empty());
         let none = [];
         assert!(lacks(&none, &jobs[0], 0) && !lacks(&none, &jobs[3], 0));
+    }
+
+    #[test]
+    fn guests_in_which_the_baseline_calls_nothing_that_differs_are_the_baselines_alone() {
+        let differs = Arc::new(BTreeSet::from(["fill.cold".to_owned()]));
+        let session =
+            Session::of_loads(&[BuiltinKind::Connect, BuiltinKind::Bind, BuiltinKind::Tcp]);
+        let mut jobs = session.work(None);
+        let run = |(job, text): (&Job, &str)| {
+            let mut run = runs(&[drawn(text)]).remove(0);
+            run.place = Some(SeriesPosition { boot: 0, order: 0, part: job.part.clone() });
+            run
+        };
+        let with = |texts: [&str; 3]| jobs.iter().zip(texts).map(run).collect::<Vec<_>>();
+        let (other, same) = ("hook 2 3=4", "hook 2 3=4\n  fill 1 9=2");
+        let [none, first, last] =
+            [[other; 3], [same, other, other], [other, other, same]].map(with);
+        let guests = jobs.iter().map(|job| job.guest).collect::<Vec<_>>();
+        assert_eq!((guests[0] == guests[1], guests[1] == guests[2]), (true, false));
+        assert!(alike(&jobs, &none).is_empty(), "each is wanted");
+        jobs.iter_mut().for_each(|job| job.only_if_called = Some(Arc::clone(&differs)));
+        let of = |runs: &[Recording]| Vec::from_iter(alike(&jobs, runs));
+        assert_eq!(of(&none), [(0, guests[0]), (0, guests[2])]);
+        assert_eq!(of(&first), [(0, guests[2])], "what shares a guest is measured as a whole");
+        assert_eq!(of(&last), [(0, guests[0])]);
+        assert_eq!(of(&none[1..]), [(0, guests[2])], "a load that failed");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Starts the program that uses the driver, and stops it when it is at rest.
 
 use std::fs::{self, File, Permissions};
-use std::io;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -26,7 +26,7 @@ pub(super) const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Lines of it that an error carries, of this many bytes at its end.
 pub(super) const LINES: usize = 10;
-const LAST_BYTES: usize = 4 << 10;
+const LAST_BYTES: u64 = 4 << 10;
 
 /// What may be the reason.
 const GUEST: &str =
@@ -131,9 +131,14 @@ fn idle() -> u64 {
 
 /// What was printed to a file, in words: the last lines.
 pub(super) fn said(output: &str) -> String {
-    let text = fs::read(output).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text[text.len().saturating_sub(LAST_BYTES)..]);
-    match last_lines(&text, LINES).as_str() {
+    let mut text = Vec::new();
+    // The guest's memory is small.
+    let _ = File::open(output).and_then(|mut file| {
+        let from = file.metadata()?.len().saturating_sub(LAST_BYTES);
+        file.seek(SeekFrom::Start(from))?;
+        file.take(LAST_BYTES).read_to_end(&mut text)
+    });
+    match last_lines(&String::from_utf8_lossy(&text), LINES).as_str() {
         "" => "it said nothing".to_owned(),
         last => format!("it said:\n{last}"),
     }
