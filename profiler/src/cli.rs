@@ -71,7 +71,7 @@ pub enum Command {
     Cost(CostArgs),
     /// Print the completions for a shell.
     Completions(shell::CompletionsArgs),
-    /// Print the man page of a subcommand, or write all of them to a folder.
+    /// Print the program's man page, or write all pages to a folder.
     Man(shell::ManArgs),
     /// Check what this machine can measure, and what to do where it cannot.
     Doctor(DoctorArgs),

@@ -61,7 +61,7 @@ pub(crate) enum Task {
 /// Arguments of `test`: what to run; none means everything.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct TestArgs {
-    /// Only what runs on this machine: no set-up, no VM.
+    /// Only what runs on this machine: no kernel, no VM.
     #[arg(long, conflicts_with_all = ["boot", "filters"])]
     pub(crate) host: bool,
     /// Only this VM: 5.10, 6.1, 6.12, 7.2, icount-6.1, icount-6.1-again, icount-7.2 or lab.

@@ -31,7 +31,7 @@ pub mod exit {
     pub const REGRESSION: u8 = 10;
     /// The gate cannot tell: the runs differ too much among themselves, or have too few samples.
     pub const INCONCLUSIVE: u8 = 11;
-    /// Profiles that must not be compared or merged: they differ in more than the driver's build.
+    /// Recordings that must not be compared or merged: they differ in more than the driver's build.
     pub const NOT_COMPARABLE: u8 = 12;
     /// So few runs that the gate could not find any regression, however large.
     pub const TOO_FEW_RUNS: u8 = 13;

@@ -1,4 +1,4 @@
-//! Functions of a module or of the kernel image as a table.
+//! Functions of a module, of the kernel image or of BPF programs, and hooks, as tables.
 
 use serde::Serialize;
 

@@ -194,7 +194,7 @@ impl Options {
     }
 }
 
-/// Whether an operation starts a process or mounts.
+/// Whether an operation starts a process, mounts, or changes an interface or the kernel.
 pub(super) fn is_slow(kind: BuiltinKind) -> bool {
     SLOW.contains(&kind)
 }

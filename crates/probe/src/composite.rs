@@ -36,14 +36,14 @@ struct Handler {
     backend: Backend,
     /// What was drained and not delivered, because another part failed.
     pending: Option<Drained>,
-    /// The last ones.
+    /// The books of the last drain.
     books: Books,
 }
 
 /// The handlers of one backend.
 struct Part {
     session: Box<dyn Session>,
-    /// Their indices among all handlers.
+    /// Their indices among all handlers; while probes are attached, among the candidates.
     places: Vec<usize>,
 }
 
@@ -54,22 +54,22 @@ pub struct FellBack {
     pub handler: String,
     /// What it is measured by instead.
     pub backend: Backend,
-    /// The backends that were refused, with the reasons.
+    /// What the kernel refused when it was attached, by backend.
     pub reason: String,
 }
 
-/// A target whose backend is being chosen. Without one it is left out.
+/// A target whose backend is being chosen: `backend` is `None` until one has taken it.
 struct Candidate<'a> {
     target: &'a Target,
     backend: Option<Backend>,
-    /// Why not one of those before.
+    /// Why none of the backends that were tried so far.
     obstacles: Vec<Obstacle>,
-    /// The backends that refused it when they were attached.
+    /// What the kernel refused when it was attached, by backend.
     refused: Vec<Obstacle>,
 }
 
 impl Candidate<'_> {
-    /// Gives it to the next backend, after one that refused it.
+    /// Notes that the kernel refused it by this backend, so that the next that may is tried.
     ///
     /// # Errors
     /// The refusal, if no other backend may take it.
@@ -104,7 +104,7 @@ impl Probes {
     /// handler. Nothing stays attached.
     pub fn attach(targets: &[Target], options: Options) -> Result<Self, ProbeError> {
         let mut features = Features::default();
-        // Before anything is attached.
+        // Nothing is attached yet when this fails.
         for target in targets.iter().filter(|target| is_required(target)) {
             let choice = select(target, options, |backend| features.refusal(backend));
             if choice.backend.is_none() {
@@ -159,11 +159,11 @@ impl Probes {
     /// The attached probes, without the targets that were left out.
     ///
     /// # Errors
-    /// If no backend takes a target that has to be measured, or any.
+    /// If no backend takes a target that has to be measured, or none takes any target.
     fn of(
         candidates: Vec<Candidate<'_>>,
         Options { precision, force, .. }: Options,
-        // Dropped after the parts: the last argument goes first.
+        // On an error arguments are dropped from the last to the first: the parts, then the keeper.
         _keeper: Option<Keeper>,
         mut parts: Vec<Part>,
     ) -> Result<Self, ProbeError> {
@@ -191,7 +191,7 @@ impl Probes {
         for place in parts.iter_mut().flat_map(|part| &mut part.places) {
             *place = places[*place];
         }
-        // Of BPF programs there are the kernel's own statistics.
+        // BPF programs may all be left out: the kernel's own statistics are shown of them.
         if handlers.is_empty()
             && !of_programs
             && let Some(error) = ProbeError::all_left_out(&left_out)
@@ -201,10 +201,10 @@ impl Probes {
         Ok(Self { handlers, left_out, fell_back, parts, precision, force, _keeper })
     }
 
-    /// A kprobe that the kernel skipped each time is in a function that runs inside a kprobe.
+    /// An error if the kernel skipped a kprobe each time: then its function runs inside a kprobe.
     fn refuse_inside_kprobes(&self) -> Result<(), ProbeError> {
         for Handler { target, backend, books, .. } in &self.handlers {
-            // For one that a glob found there is a warning.
+            // For one that a glob found the warning `all-missed` says it.
             let skipped = books.entries == 0 && books.missed > 0 && !target.by_glob;
             if *backend == Backend::Kprobe && skipped {
                 // As far as is known without trying.
@@ -220,7 +220,7 @@ impl Probes {
         Ok(())
     }
 
-    /// The session that has a target, and its index there.
+    /// The session of a handler, by its index here, and its index there.
     fn part_of(&mut self, place: usize) -> Option<(&mut Box<dyn Session>, usize)> {
         self.parts.iter_mut().find_map(|part| {
             let within = part.places.iter().position(|&at| at == place)?;
@@ -333,6 +333,7 @@ impl Session for Probes {
     }
 
     fn call_tree(&mut self) -> Result<Option<Traced>, ProbeError> {
+        // It is asked for of one handler.
         let first = self.parts.first_mut();
         first.map_or(Ok(None), |part| part.session.call_tree())
     }
@@ -355,7 +356,7 @@ impl Session for Probes {
         self.parts.iter().map(|part| part.session.memory_bytes()).sum()
     }
 
-    /// Those of all parts.
+    /// `None` if no part says.
     fn is_direct(&self) -> Option<bool> {
         let of_parts = self.parts.iter().filter_map(|part| part.session.is_direct());
         of_parts.reduce(|all, part| all && part)

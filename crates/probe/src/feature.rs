@@ -1,4 +1,4 @@
-//! Whether this kernel takes the programs of a backend: found out by loading one.
+//! Whether this kernel takes the programs of a backend: found out by loading and attaching some that do nothing.
 
 use std::{
     fmt, io,

@@ -124,7 +124,8 @@ pub struct BuildsArgs {
     /// Print what would be measured, and measure nothing.
     #[arg(long, requires = "compared")]
     pub plan: bool,
-    /// Leave out the loads that run no function that differs between the builds. Builds whose code and data are equal pass
+    /// Leave out the loads that run no function that differs between the builds; of general loads the candidate is measured only
+    /// where the baseline called one that differs. Builds whose code and data are equal pass
     /// without a measurement in any case.
     #[arg(long, requires = "compared")]
     pub changed_only: bool,

@@ -24,7 +24,7 @@ use super::budget::{Action, Budget};
 use super::config;
 use super::state::{Build, HandlerSum, NotMeasured, partly};
 
-/// How long a call whose entry was skipped may still be under way: see [`Account::add`].
+/// How often skipped entries are aged: those from one to two of these ago are forgotten, see [`Account::age`].
 const AGE: Duration = Duration::from_secs(9);
 
 /// Shortest time over which calls per second are computed: for display, and for the budget.
@@ -34,6 +34,7 @@ const SHORTEST_DECISION: Duration = Duration::from_secs(5);
 /// The probes on one load of a module.
 pub(super) struct Attachment {
     session: Box<dyn Session>,
+    /// The number of that load of the module.
     pub(super) load: u64,
     /// Its build, to whose sums it adds. The frame has the facts that each interval begins with.
     pub(super) build: Build,
@@ -56,12 +57,13 @@ struct Handler {
     /// Of the interval so far.
     measure: HandlerMeasure,
     account: Account,
-    /// Since when it has probes, or until when that time was counted; `None` while it is shed.
+    /// From when its time with probes is not counted yet; `None` while it is shed.
     since: Option<Instant>,
     /// Time with probes in the interval so far, in nanoseconds.
     covered_ns: u64,
-    /// Its index among those of the build, and the losses of the build's intervals before.
+    /// Its index among the build's sums.
     sum: usize,
+    /// Losses of earlier intervals.
     before: Losses,
     /// Calls since they were shown as a rate.
     unrated: u64,
@@ -100,7 +102,7 @@ impl Attachment {
         found.targets.retain(|target| !shed.contains(&target.label()));
         let of_globs = found.targets.iter().filter(|target| target.by_glob);
         let of_globs: HashSet<String> = of_globs.map(Target::label).collect();
-        // A handler that no backend can measure is left out even if it was named.
+        // A handler that no backend can measure is left out even if it was named: so all pass as found by a glob.
         found.targets.iter_mut().for_each(|target| target.by_glob = true);
         let options = probe::Options {
             precision,
@@ -131,7 +133,7 @@ impl Attachment {
         Ok(attachment)
     }
 
-    /// Begins to measure with probes that are there. Of a handler in `of_globs` nobody has given the name.
+    /// Begins to measure with probes that are there. `of_globs` are the handlers that a glob alone matched.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -143,7 +145,7 @@ impl Attachment {
         host: &HostFacts,
         of_globs: &HashSet<String>,
     ) -> Result<Self, ProbeError> {
-        // Exits of calls that had entered before the probes were there.
+        // What came before the probes were all on is in no interval.
         let first = session.drain()?;
         let began = session.drained_until().unwrap_or_else(Instant::now);
         let started = Timestamp::now();
@@ -240,7 +242,7 @@ impl Attachment {
         self.build.not_measured.values().filter(|why| **why == NotMeasured::Shed).count()
     }
 
-    /// Calls per second of each handler with probes since the last call of this function; `None` if that is too short.
+    /// Calls per second of each handler with probes since rates were last returned; `None` if that is less than 5 s ago.
     pub(super) fn rates_to_decide(&mut self) -> Option<Vec<(String, f64)>> {
         let time = self.until.saturating_duration_since(self.decided);
         if time < SHORTEST_DECISION {
@@ -255,7 +257,8 @@ impl Attachment {
         Some(rates.collect())
     }
 
-    /// Takes the probes off a handler at this time, or puts them back. `false` if that takes attaching anew.
+    /// Takes the probes off a handler at this time, or puts them back. `false` if that takes attaching anew, as it is
+    /// if the handler has no place in this session.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -280,7 +283,7 @@ impl Attachment {
         Ok(true)
     }
 
-    /// How it is measured differently than `build` was: figures add up only if there is no difference.
+    /// In what it is measured otherwise than `build` was; figures add up only if in nothing.
     pub(super) fn unlike(&self, build: &Build) -> Vec<Difference> {
         differences(&build.recording(), &self.build.recording(), Use::Merge)
     }

@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 
 use profiler_base::text::{listed, plural};
 
-/// Sections that follow from the code, name the build, or hold the lines of warnings.
+/// Beginnings of the names of sections that follow from the code, name the build, or hold the lines of warnings.
 const DERIVED: [&str; 14] = [
     ".modinfo",
     ".note",
@@ -39,7 +39,7 @@ const DERIVED: [&str; 14] = [
     ".discard",
 ];
 
-/// Nameless pieces within each other; deeper ones count by their place.
+/// So many nameless pieces within each other are followed; a deeper one counts as its section's name and its offset.
 const DEEPEST: usize = 32;
 
 /// A section's number, and an offset there.
@@ -50,9 +50,11 @@ type Place = (usize, u64);
 pub struct Changed {
     /// Functions of which code or data that they use differ, and those that one build alone has.
     pub functions: BTreeSet<String>,
-    /// Whether something else differs: code that runs at load or unload, or data that no function refers to.
+    /// Whether something else differs: code that runs at load or unload, or data that no function refers to, or a piece without a name that nothing
+    /// refers to.
     pub rest: bool,
-    /// All functions, with those that each calls. One whose address it passes on is a handler of its own.
+    /// All functions, with those that each calls, and keys of nameless code that runs as a part of them. One whose address it passes on
+    /// is a handler of its own.
     pub(super) calls: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -78,7 +80,7 @@ impl Changed {
         self.functions.is_empty() && !self.rest
     }
 
-    /// In words.
+    /// For the plan and the report: how many functions differ, which, and whether something else does.
     pub fn words(&self) -> String {
         let (count, total) = (self.functions.len(), self.calls.len());
         let mut text = format!("{count} of {total} function{}", plural(total));
@@ -125,7 +127,7 @@ impl Changed {
             let [was, is] = [base, candidate].map(|of| Some(&of.items.get(*name)?.digest));
             was != is
         };
-        // Data that refers to data that differs differs, and so does what refers to it.
+        // What refers to data that differs, differs too, over any number of steps.
         let all = functions.iter().chain(&once).chain(&data).copied();
         let differing = reachable(all.filter(is_other), &users);
         let used = reachable(functions.iter().copied(), &data_of);
@@ -181,7 +183,7 @@ struct Item {
     digest: String,
     /// The pieces that it refers to.
     uses: BTreeSet<String>,
-    /// Those of code that it goes to.
+    /// The functions that it calls, jumps to or takes an address of relative to the code.
     calls: BTreeSet<String>,
     is_code: bool,
     /// It runs when the driver is loaded or unloaded.
@@ -275,7 +277,7 @@ impl<'a> Section<'a> {
             };
             let RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
             let (width, form, goes) = match relocation.kind() {
-                // Of an instruction, whose own bits of it are zero.
+                // An instruction: the bits of the address in it are zero, so nothing is blanked out.
                 _ if is_arm64 && !arm64::is_data(r_type) => (0, r_type, arm64::goes(r_type)),
                 RelocationKind::PltRelative => (4, elf::R_X86_64_PC32, true),
                 kind => (relocation.size() / 8, r_type, kind == RelocationKind::Relative),
@@ -404,8 +406,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What lies at a place, and in `uses` the piece that it is in. One without a name may be a table that many refer to, with a name
-    /// for each of them: so its names are kept once.
+    /// What stands for a place in a digest. Adds the piece that it lies in to `uses`; one without a name by its digest alone, as a table
+    /// may have thousands of names in it.
     fn word(&self, (number, at): Place, uses: &mut BTreeSet<String>, depth: usize) -> String {
         let Some(section) = self.sections.get(&number) else { return format!("{number}+{at}") };
         if section.is_strings {
@@ -431,7 +433,7 @@ impl Reader<'_> {
         if let Some(known) = self.known.borrow().get(&place) {
             return known.digest.clone();
         }
-        // One that refers to itself.
+        // So that a piece that refers to itself ends: its digest counts as empty there.
         self.known.borrow_mut().insert(place, Item::default());
         let item = self.item(place, depth);
         let digest = item.digest.clone();
@@ -489,6 +491,7 @@ impl Reader<'_> {
         for (owner, digest, uses) in entries {
             if let Some(item) = build.items.get_mut(&owner) {
                 item.digest.push_str(&digest);
+                // A replacement of instructions runs as a part of the function: its key is followed below.
                 item.calls.extend(uses.iter().cloned());
                 item.uses.extend(uses);
             }
@@ -510,12 +513,14 @@ impl Reader<'_> {
             let reached = reachable(own, &parts);
             item.calls.extend(reached.into_iter().map(str::to_owned));
         }
+        // For a comparison they are data: who refers to one that differs, differs.
         let known = known.into_iter().map(|(key, item)| (key, Item { is_code: false, ..item }));
         build.items.extend(known);
         build
     }
 
-    /// The function whose whole address this is. Tables of the kernel's own have addresses of functions, too, and are called by none.
+    /// The function whose whole address this is. Tables of the kernel's own have addresses of functions, too, but nothing is
+    /// called through them.
     fn taken(&self, section: &Section<'_>, fix: &Fix) -> Option<String> {
         let is_whole = match (section.is_code, fix.width) {
             // arm64 takes an address by two instructions.
