@@ -73,7 +73,7 @@ impl Candidate<'_> {
     ///
     /// # Errors
     /// The refusal, if no other backend may take it.
-    fn refuse(
+    fn try_next(
         &mut self,
         backend: Backend,
         error: ProbeError,
@@ -148,7 +148,7 @@ impl Probes {
             }
             let (session, refused) = attach_by(backend, &own, options)?;
             for (at, error) in refused {
-                candidates[places[at]].refuse(backend, error, options)?;
+                candidates[places[at]].try_next(backend, error, options)?;
             }
             places.retain(|&at| candidates[at].backend.is_some());
             parts.extend(session.map(|session| Part { session, places }));

@@ -1,7 +1,7 @@
 //! BPF programs that are loaded: the names of their functions, which of them are to be measured, what became of these, and the
 //! kernel's own statistics of the others.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
@@ -144,6 +144,8 @@ pub struct Programs {
     measured: Vec<(u32, String, bool)>,
     /// The highest id.
     newest: u32,
+    /// How often the kernel had skipped each, by id; nothing where it does not say.
+    skipped: BTreeMap<u32, u64>,
 }
 
 impl Programs {
@@ -158,7 +160,19 @@ impl Programs {
             let id = target.program?;
             Some((id, target.name.clone(), linked.contains(&id)))
         });
-        Ok(Self { measured: measured.collect(), newest: newest.unwrap_or_default() })
+        let ids = targets.iter().filter_map(|target| target.program);
+        let skipped = ids.filter_map(|id| Some((id, skipped(id)?))).collect();
+        Ok(Self { measured: measured.collect(), newest: newest.unwrap_or_default(), skipped })
+    }
+
+    /// Those that the kernel has skipped since, with how often: names of the functions of one program, and its runs.
+    pub fn skipped(&self) -> Vec<(Vec<String>, u64)> {
+        let more = self.skipped.iter().filter_map(|(id, before)| {
+            let more = skipped(*id)?.saturating_sub(*before);
+            let of_it = self.measured.iter().filter(|(program, ..)| program == id);
+            (more > 0).then(|| (of_it.map(|(_, name, _)| name.clone()).collect(), more))
+        });
+        more.collect()
     }
 
     /// What became of them since: those that no link keeps attached any more, and those of which another one of their name was
@@ -185,6 +199,11 @@ impl Programs {
         let changes: Vec<String> = changes.collect();
         Ok((!changes.is_empty()).then(|| listed(&changes)))
     }
+}
+
+/// Runs of a program that the kernel has skipped so far; `None` if it does not say, or the program was unloaded.
+fn skipped(id: u32) -> Option<u64> {
+    sys::recursion_misses(sys::program(id).ok()?.as_fd()).ok()?
 }
 
 /// The kernel's own statistics of programs that no probe measures. The kernel keeps them while this lives (from 5.8, commit d46edd671a14).

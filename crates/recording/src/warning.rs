@@ -213,6 +213,12 @@ pub enum Warning {
          than its `maxactive`, or another kprobe was being handled; `profiler doctor --module` tells them apart"
     )]
     DriverMissed(#[source] Handlers, u64, String),
+    /// The kernel did not run this BPF program: how often.
+    #[error(
+        "the kernel skipped {1} runs of the BPF program of {0}, which saw nothing of these calls: it, or for kprobes and \
+         tracepoints any BPF program, was running on that CPU, or was preempted there"
+    )]
+    ProgramSkipped(#[source] Handlers, u64),
     /// The driver was another one in the run before: how they differ.
     #[error("{0}; each run is of one build, and runs of two must not be taken together")]
     DriverChanged(String),

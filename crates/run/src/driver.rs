@@ -60,16 +60,18 @@ impl Driver {
         })
     }
 
-    /// A warning for each kprobe of the module that has missed hits since then: its handlers were not called. For as long as
-    /// the module is the same.
+    /// A warning for each kprobe of the module that has missed hits since then, and for each BPF program that the kernel
+    /// has skipped: the handlers were not called. For as long as the module is the same.
     pub(super) fn missed(&self) -> Vec<WarningRecord> {
+        let skipped = self.programs.iter().flat_map(Programs::skipped);
+        let skipped = skipped.map(|(of, runs)| Warning::ProgramSkipped(Handlers(of), runs).into());
         let missed = self.own_probes.iter().flat_map(OwnProbes::missed);
         let warnings = missed.map(|(probe, missed)| {
             let most = probe.maxactive.map_or(String::new(), |most| format!(" (maxactive {most})"));
             let place = format!("{}{most}", probe.place);
             Warning::DriverMissed(Handlers(probe.handlers.clone()), missed, place).into()
         });
-        warnings.collect()
+        warnings.chain(skipped).collect()
     }
 
     /// The handlers in this load of the module, if it is not the load in `known`, in which `targets` were looked

@@ -67,8 +67,19 @@ fn warning<'a>(recording: &'a Recording, code: &str) -> &'a str {
     &found.unwrap_or_else(|| panic!("no {code}: {:?}", recording.warnings)).text
 }
 
+/// Calls of which the kernel kept this program: 7.2 preempts tasks within programs.
+fn skipped(recording: &Recording, name: &str) -> u64 {
+    let found = recording.warnings.iter().find(|warning| {
+        warning.code == "program-skipped" && warning.handlers.iter().any(|of| of == name)
+    });
+    let runs = found.map(|warning| warning.text.split(' ').nth(3).unwrap().parse().unwrap());
+    let runs = runs.unwrap_or_default();
+    assert!(runs == 0 || testbed::series() == "7.2", "{name}: {runs}");
+    runs
+}
+
 #[test]
-#[ignore = "VM 5.10 6.1 6.12: 7.2 had 980 runs of on_tracepoint in 1,000 calls under load, and why is not known"]
+#[ignore = "VM 5.10 6.1 6.12 7.2"]
 fn each_run_of_a_program_is_a_call() {
     let folder = folder();
     let _agent = Agent::start("plain");
@@ -80,7 +91,7 @@ fn each_run_of_a_program_is_a_call() {
     for name in PLAIN.iter().chain(reached) {
         let handler = handler(&recording, name);
         assert_eq!(handler.module.as_deref(), Some("bpf"));
-        assert_every_call(handler, 1000);
+        assert_every_call(handler, 1000 - skipped(&recording, name));
     }
     BESIDE.iter().for_each(|name| assert_eq!(handler(&recording, name).count, 0, "{name}"));
     assert_eq!(recording.handlers.len(), PLAIN.len() + BESIDE.len() + reached.len());

@@ -133,7 +133,7 @@ impl Changed {
         let used = reachable(functions.iter().copied(), &data_of);
         Self {
             functions: functions.intersection(&differing).map(|it| plain(it).to_owned()).collect(),
-            rest: base.nameless != candidate.nameless
+            rest: base.unreferenced != candidate.unreferenced
                 || once.iter().chain(data.difference(&used)).any(|it| differing.contains(it)),
             calls,
         }
@@ -174,7 +174,7 @@ pub(super) struct Build {
     /// Functions whose address is stored in data or taken by code.
     pub(super) given_away: BTreeSet<String>,
     /// Digests of nameless pieces that no other piece refers to, sorted.
-    nameless: Vec<String>,
+    unreferenced: Vec<String>,
 }
 
 /// What is known of a piece.
@@ -243,7 +243,7 @@ impl Build {
         let mut reader = Reader { sections, known: RefCell::default() };
         reader.add_named(&file);
         reader.sections.values_mut().filter(|section| section.is_code).for_each(Section::decode);
-        reader.add_nameless();
+        reader.add_gaps();
         Some(reader.build())
     }
 
@@ -379,7 +379,7 @@ impl Reader<'_> {
     }
 
     /// Adds what lies between: at each address that is referred to, after each piece, and each entry of a table.
-    fn add_nameless(&mut self) {
+    fn add_gaps(&mut self) {
         let mut begins: BTreeSet<Place> = BTreeSet::new();
         for (&number, section) in &self.sections {
             for (&at, fix) in &section.fixes {
@@ -420,7 +420,7 @@ impl Reader<'_> {
                 format!("{name}+{}", at - begin)
             }
             Some((&begin, (end, None))) if at < *end && depth < DEEPEST => {
-                let digest = self.nameless((number, begin), depth + 1);
+                let digest = self.nameless_digest((number, begin), depth + 1);
                 uses.insert(nameless_key(&digest));
                 format!("{digest}+{}", at - begin)
             }
@@ -429,7 +429,7 @@ impl Reader<'_> {
     }
 
     /// The digest of a piece without a name that another refers to.
-    fn nameless(&self, place: Place, depth: usize) -> String {
+    fn nameless_digest(&self, place: Place, depth: usize) -> String {
         if let Some(known) = self.known.borrow().get(&place) {
             return known.digest.clone();
         }
@@ -471,7 +471,7 @@ impl Reader<'_> {
     /// All pieces. An entry of a table is a part of the function that it begins with.
     fn build(&self) -> Build {
         let mut build = Build::default();
-        let (mut nameless, mut entries) = (Vec::new(), Vec::new());
+        let (mut unreferenced, mut entries) = (Vec::new(), Vec::new());
         for (&number, section) in &self.sections {
             let taken = section.fixes.values().filter_map(|fix| self.taken(section, fix));
             build.given_away.extend(taken);
@@ -483,7 +483,7 @@ impl Reader<'_> {
                     let Item { digest, uses, .. } = self.item(place, 0);
                     entries.push((owner, digest, uses));
                 } else if !section.is_padding(begin) {
-                    nameless.push(place);
+                    unreferenced.push(place);
                 }
             }
         }
@@ -497,16 +497,17 @@ impl Reader<'_> {
             }
         }
         // The others are known by now: they are parts of those that refer to them.
-        nameless.retain(|place| !self.known.borrow().contains_key(place));
-        build.nameless = nameless.into_iter().map(|place| self.item(place, 0).digest).collect();
-        build.nameless.sort();
+        unreferenced.retain(|place| !self.known.borrow().contains_key(place));
+        build.unreferenced =
+            unreferenced.into_iter().map(|place| self.item(place, 0).digest).collect();
+        build.unreferenced.sort();
         let known = self.known.take().into_values();
         let known = Vec::from_iter(known.map(|item| (nameless_key(&item.digest), item)));
         // Code without a name, such as a replacement of instructions, runs as a part of what refers to it.
         let mut parts: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (key, item) in known.iter().filter(|(_, item)| item.is_code) {
-            let nameless = item.uses.iter().filter(|used| used.starts_with('\0'));
-            parts.insert(key, item.calls.iter().chain(nameless).map(String::as_str).collect());
+            let keys = item.uses.iter().filter(|used| used.starts_with('\0'));
+            parts.insert(key, item.calls.iter().chain(keys).map(String::as_str).collect());
         }
         for item in build.items.values_mut().filter(|item| item.is_code) {
             let own = item.uses.iter().map(String::as_str).filter(|used| parts.contains_key(used));
