@@ -488,6 +488,36 @@ pub(super) mod tests {
         pub(in super::super) fn break_off(&mut self) {
             self.session = Box::new(Broken);
         }
+
+        /// Whoever takes its probes off is killed.
+        pub(in super::super) fn die_at_detach(&mut self) {
+            let session = std::mem::replace(&mut self.session, Box::new(Broken));
+            self.session = Box::new(Deadly(session));
+        }
+    }
+
+    struct Deadly(Box<dyn Session>);
+
+    impl Session for Deadly {
+        fn handlers(&self) -> Vec<(&Target, Backend)> {
+            self.0.handlers()
+        }
+
+        fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
+            self.0.drain()
+        }
+
+        fn drained_until(&self) -> Option<Instant> {
+            self.0.drained_until()
+        }
+
+        fn detach(&mut self) {
+            panic!("killed");
+        }
+
+        fn memory_bytes(&self) -> u64 {
+            self.0.memory_bytes()
+        }
     }
 
     /// Cannot be read.

@@ -131,12 +131,19 @@ impl Engine {
             }
         };
         self.notifier.stopping();
-        self.each_task(|task, shared| drop(task.end(shared)));
-        self.shared.store.end();
-        self.publish();
+        self.end();
         result.map(|signal| {
             info!("ended by {signal}: the last intervals are closed, and all probes are off")
         })
+    }
+
+    /// Stores what is open, takes all probes off, and stores what came meanwhile as one more interval: the kernel takes long to
+    /// remove many probes, and systemd may not wait for that.
+    fn end(&mut self) {
+        self.drain_all(true);
+        self.each_task(|task, shared| drop(task.end(shared)));
+        self.shared.store.end();
+        self.publish();
     }
 
     fn each_task(&mut self, mut act: impl FnMut(&mut Task, &mut Shared)) {
@@ -317,6 +324,8 @@ fn wait_unreferenced(module: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use profiler_recording::Recording;
+
     use super::super::attachment::tests::{attachment, drains};
     use super::super::budget::{Budget, FIRST_WAIT, LONGEST_WAIT};
     use super::super::config;
@@ -460,6 +469,40 @@ mod tests {
         let state = engine.states().borrow().clone();
         assert_eq!((state.own.intervals.on_disk, state.own.intervals.lost), (2, 0));
         assert_eq!(calls(&state.builds[0]), 18);
+    }
+
+    /// Calls of `busy` in each interval on disk, in order.
+    fn stored(folder: &std::path::Path) -> Vec<u64> {
+        let files = std::fs::read_dir(folder.join("store/driver-aa")).unwrap();
+        let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+        // By their numbers.
+        files.sort_by_key(|file| file.to_string_lossy().rsplit('-').next().map(str::to_owned));
+        files.iter().map(|file| Recording::read(file).unwrap().handlers[0].count).collect()
+    }
+
+    #[test]
+    fn a_kill_while_probes_come_off_takes_nothing_that_came_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5, 6, 7]);
+        engine.drain_all(false);
+        if let Stage::Measuring(attachment, _) = &mut engine.tasks[0].stage {
+            attachment.die_at_detach();
+        }
+        let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| engine.end()));
+        assert!(killed.is_err());
+        assert_eq!(stored(folder.path()), [11]);
+    }
+
+    #[test]
+    fn each_call_is_in_one_interval_also_those_that_end_while_probes_come_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5, 6, 7]);
+        engine.drain_all(false);
+        engine.end();
+        assert_eq!(stored(folder.path()), [11, 7]);
+        let state = engine.states().borrow().clone();
+        assert_eq!((calls(&state.builds[0]), state.own.intervals.on_disk), (18, 2));
+        assert_eq!((state.own.intervals.lost, state.builds[0].handlers[0].in_flight), (0, 0));
     }
 
     #[test]
