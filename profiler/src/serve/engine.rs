@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
+use toml::Spanned;
 use tracing::{error, info, warn};
 
 use profiler_base::error::{Failure, bail, exit};
@@ -66,7 +67,7 @@ impl Engine {
         let state = watch::Sender::new(Arc::new(state));
         Self {
             file,
-            tasks: config.modules.iter().cloned().map(Task::new).collect(),
+            tasks: config.modules.iter().map(|module| Task::new(module.as_ref().clone())).collect(),
             notifier,
             pushes,
             next_drain: now + DRAIN_EVERY,
@@ -264,7 +265,7 @@ impl Engine {
         self.shared.store.set_bounds(config.store.max_bytes, config.store.min_free_bytes);
         let kept = config.precision == self.shared.config.precision;
         let mut old = std::mem::take(&mut self.tasks);
-        for module in &config.modules {
+        for module in config.modules.iter().map(Spanned::as_ref) {
             let known = old.iter().position(|task| task.config.name == module.name);
             let known = known.map(|at| old.swap_remove(at));
             let mut task = known.unwrap_or_else(|| Task::new(module.clone()));

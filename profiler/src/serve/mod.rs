@@ -140,7 +140,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
 /// Backends that change tracefs start the keeper. Without a named backend, any may be chosen.
 fn exec(config: &Config) -> Exec {
     let changes_tracefs = config.modules.iter().any(|module| {
-        matches!(module.backend, None | Some(Backend::FunctionGraph | Backend::Kprobe))
+        matches!(module.as_ref().backend, None | Some(Backend::FunctionGraph | Backend::Kprobe))
     });
     if changes_tracefs { Exec::Keeper } else { Exec::Never }
 }
