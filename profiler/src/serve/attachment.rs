@@ -22,7 +22,7 @@ use profiler_recording::{Backend, Clock, HandlerRecording, HistogramLayout, Mete
 use super::account::Account;
 use super::budget::{Action, Budget};
 use super::config;
-use super::state::{Build, HandlerSum, NotMeasured, partly};
+use super::state::{Build, HandlerSum, NotMeasured, partly_measured};
 
 /// How often skipped entries are aged: those from one to two of these ago are forgotten, see [`Account::age`].
 const AGE: Duration = Duration::from_secs(9);
@@ -126,7 +126,7 @@ impl Attachment {
         let build = &mut attachment.build;
         (build.not_measured, build.frame.left_out) = (missing, left_out);
         for name in shed {
-            build.frame.left_out.push(shed_one(&build.module, &name));
+            build.frame.left_out.push(left_out_as_shed(&build.module, &name));
             build.not_measured.insert(name, NotMeasured::Shed);
         }
         attachment.log_begin();
@@ -227,7 +227,6 @@ impl Attachment {
         self.handlers.iter().map(|handler| handler.name.clone()).collect()
     }
 
-    /// How its handlers are measured.
     pub(super) fn backends(&self) -> impl Iterator<Item = Backend> + '_ {
         self.handlers.iter().filter_map(|handler| handler.measure.backend)
     }
@@ -390,13 +389,13 @@ impl Attachment {
         for Handler { name, measure, since, covered_ns, .. } in &self.handlers {
             let stored = HandlerRecording::from_measure(measure);
             if *covered_ns == 0 && since.is_none() && stored.is_idle() {
-                interval.left_out.push(shed_one(&self.build.module, name));
+                interval.left_out.push(left_out_as_shed(&self.build.module, name));
             } else {
                 covered.push((name.as_str(), *covered_ns));
                 interval.handlers.push(stored);
             }
         }
-        let warning = partly(covered.into_iter(), window_ns);
+        let warning = partly_measured(covered.into_iter(), window_ns);
         interval.warnings.extend(warning.map(WarningRecord::from));
         if let Ok(Some((handler, prog_id))) = self.session.foreign_program() {
             let warning = Warning::Shared(Handlers(vec![handler]), prog_id);
@@ -456,7 +455,7 @@ impl Handler {
 }
 
 /// A handler of a module that had no probes, because of the budget.
-fn shed_one(module: &str, name: &str) -> LeftOut {
+fn left_out_as_shed(module: &str, name: &str) -> LeftOut {
     LeftOut { name: name.to_owned(), module: Some(module.to_owned()), reason: SHED.to_owned() }
 }
 

@@ -174,12 +174,12 @@ macro_rules! parsed {
 
 parsed! {
     interval -> Duration: interval_length;
-    listener -> Option<SocketAddr>: listen;
+    listener -> Option<SocketAddr>: address_or_none;
     collector -> Collector: str::parse;
     name_of_module -> String: module_name;
     backend -> Option<Backend>: |text: &str| text.parse().map(Some);
     folder -> PathBuf: absolute;
-    share_of_a_cpu -> Option<f64>: share;
+    share_of_a_cpu -> Option<f64>: overhead_share;
 }
 
 fn patterns<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D::Error> {
@@ -207,7 +207,7 @@ fn absolute(text: &str) -> Result<PathBuf, &'static str> {
     if path.is_absolute() { Ok(path) } else { Err("folder has to be a path from / on") }
 }
 
-fn share(text: &str) -> Result<Option<f64>, String> {
+fn overhead_share(text: &str) -> Result<Option<f64>, String> {
     let share = parse_share(text).map_err(|error| error.to_string())?;
     if share > 0.0 && share <= 1.0 {
         return Ok(Some(share));
@@ -223,8 +223,7 @@ fn interval_length(text: &str) -> Result<Duration, String> {
     Ok(length)
 }
 
-/// An address with its port, or `none`.
-fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
+fn address_or_none(text: &str) -> Result<Option<SocketAddr>, String> {
     if text == "none" {
         return Ok(None);
     }

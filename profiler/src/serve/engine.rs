@@ -24,7 +24,7 @@ use super::own;
 use super::state::{Module, Own, Pushes, State};
 use super::status::Status;
 use super::store::Store;
-use super::system;
+use super::system_failure;
 use super::task::{Shared, Task};
 
 /// Longest time between two drains, in which no CPU can fill the kernel's 32-bit counters. The budget is decided as often.
@@ -52,7 +52,6 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// An engine that has not begun.
     pub(super) fn new(
         config: Config,
         file: PathBuf,
@@ -79,7 +78,6 @@ impl Engine {
         }
     }
 
-    /// Receives the daemon's state from now on.
     pub(super) fn states(&self) -> watch::Receiver<Arc<State>> {
         self.state.subscribe()
     }
@@ -93,12 +91,12 @@ impl Engine {
         mut events: mpsc::Receiver<Event>,
         mut questions: mpsc::Receiver<Question>,
     ) -> Result<(), Failure> {
-        let listen = |kind| signal(kind).map_err(system("cannot listen for signals"));
+        let listen = |kind| signal(kind).map_err(system_failure("cannot listen for signals"));
         let mut hang_up = listen(SignalKind::hangup())?;
         let mut terminate = listen(SignalKind::terminate())?;
         let mut interrupt = listen(SignalKind::interrupt())?;
         self.look_at_all();
-        self.notifier.ready(&self.in_words());
+        self.notifier.ready(&self.status_line());
         let result = loop {
             tokio::select! {
                 () = sleep_until(self.due().into()) => self.on_time(),
@@ -125,7 +123,7 @@ impl Engine {
                 _ = hang_up.recv() => {
                     self.notifier.reloading();
                     self.read_again();
-                    self.notifier.ready(&self.in_words());
+                    self.notifier.ready(&self.status_line());
                 }
                 _ = terminate.recv() => break Ok("SIGTERM"),
                 _ = interrupt.recv() => break Ok("SIGINT"),
@@ -173,14 +171,13 @@ impl Engine {
         if drains {
             self.next_drain = Instant::now() + DRAIN_EVERY;
             self.keep_budgets();
-            self.notifier.alive(&self.in_words(), !self.tasks.iter().any(Task::is_failing));
+            self.notifier.alive(&self.status_line(), !self.tasks.iter().any(Task::is_failing));
         }
         self.publish();
     }
 
-    /// The status in one line.
-    fn in_words(&self) -> String {
-        self.tasks.iter().map(Task::in_words).collect::<Vec<_>>().join("; ")
+    fn status_line(&self) -> String {
+        self.tasks.iter().map(Task::status_line).collect::<Vec<_>>().join("; ")
     }
 
     /// Applies the budget. Each handler, measured or shed, bears an equal part of the daemon's time for measuring.

@@ -60,7 +60,6 @@ impl Notifier {
         }
     }
 
-    /// It ends.
     pub(super) fn stopping(&self) {
         self.send(&[NotifyState::Stopping]);
     }

@@ -3,12 +3,13 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::state::{Build, HandlerSum, Intervals, Module, NotMeasured, Own, Phase, State};
 use profiler_base::stats::mean;
 use profiler_base::text::plural;
 use profiler_export::cell::{Unit, bytes, clean};
 use profiler_export::document::{Table, or_dash};
 use profiler_recording::measure::HandlerMeasure;
+
+use super::state::{Build, HandlerSum, Intervals, Module, NotMeasured, Own, Phase, State};
 
 const HANDLER_COLUMNS: [&str; 8] =
     ["handler", "build", "calls", "calls/s", "average [us]", "TP99 [us]", "max [us]", "lost"];
@@ -75,7 +76,6 @@ pub struct HandlerStatus {
 }
 
 impl Status {
-    /// The status in this state.
     pub(super) fn of(state: &State) -> Self {
         let Own { intervals, overhead, .. } = state.own;
         let handlers = state.builds.iter().flat_map(|build| {

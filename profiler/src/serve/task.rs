@@ -38,7 +38,6 @@ pub(super) struct Shared {
     pub(super) own: Own,
 }
 
-/// A module.
 pub(super) struct Task {
     pub(super) config: config::Module,
     pub(super) stage: Stage,
@@ -133,8 +132,7 @@ impl Task {
         }
     }
 
-    /// The status in words.
-    pub(super) fn in_words(&self) -> String {
+    pub(super) fn status_line(&self) -> String {
         let name = &self.config.name;
         match self.attachment().map(Attachment::measured) {
             Some(count) => format!("{name}: {count} handler{} measured", plural(count)),
@@ -142,7 +140,6 @@ impl Task {
         }
     }
 
-    /// The probes, while it is measured.
     pub(super) fn attachment(&self) -> Option<&Attachment> {
         match &self.stage {
             Stage::Measuring(attachment, _) => Some(attachment),
