@@ -182,35 +182,13 @@ impl Store {
                 ),
             }
         }
-        let build = new.build.clone();
+        let (build, intervals) = (new.build.clone(), new.intervals);
         self.pending.push(new);
-        self.write_ledger(self.pending.last().map_or(0, |new| new.intervals));
-        match self.write_last() {
-            // There may be room for others, too.
-            Ok(()) => self.write_pending(),
-            Err(error) => {
-                warn!(
-                    "an interval of {build} could not be written, and is kept in memory: {error}"
-                );
-                self.bound_pending();
-                self.write_ledger(0);
-            }
+        self.write_ledger(intervals);
+        if let Err(error) = self.write_pending() {
+            warn!("an interval of {build} could not be written, and is kept in memory: {error}");
+            self.bound_pending();
         }
-    }
-
-    /// Writes the sum that waits last, or has it wait on.
-    fn write_last(&mut self) -> Result<(), String> {
-        let Some(sum) = self.pending.pop() else { return Ok(()) };
-        let Pending { build, intervals, .. } = &sum;
-        let written = self.write(build, &sum.sum, sum.number);
-        match &written {
-            Ok(()) if *intervals > 1 => {
-                info!("{intervals} intervals of {build} are on disk, as one")
-            }
-            Ok(()) => {}
-            Err(_) => self.pending.push(sum),
-        }
-        written
     }
 
     /// Drops the oldest sums where more wait than memory is meant for.
@@ -221,21 +199,31 @@ impl Store {
                 format!("intervals of {MOST_PENDING} builds wait in memory: make room on the disk");
             self.lose(intervals, &format!("of {build}"), &why);
         }
+        self.write_ledger(0);
     }
 
     /// Writes what waits, including builds that are no longer measured.
-    pub(super) fn write_pending(&mut self) {
-        for pending in std::mem::take(&mut self.pending) {
-            self.pending.push(pending);
-            // What cannot be written still waits.
-            let _ = self.write_last();
+    ///
+    /// # Errors
+    /// Why the last of them still waits.
+    pub(super) fn write_pending(&mut self) -> Result<(), String> {
+        let mut written = Ok(());
+        for sum in std::mem::take(&mut self.pending) {
+            let Pending { build, intervals, .. } = &sum;
+            written = self.write(build, &sum.sum, sum.number);
+            if written.is_err() {
+                self.pending.push(sum);
+            } else if *intervals > 1 {
+                info!("{intervals} intervals of {build} are on disk, as one");
+            }
         }
         self.write_ledger(0);
+        written
     }
 
     /// The daemon ends: logs what is lost.
     pub(super) fn end(&mut self) {
-        self.write_pending();
+        let _ = self.write_pending();
         for Pending { build, intervals, .. } in std::mem::take(&mut self.pending) {
             self.lose(intervals, &format!("of {build}"), "it could not be written");
         }
