@@ -225,6 +225,9 @@ fn data_point(family: &Family, point: &Point<'_>, state: &State) -> Message {
         "state" => "profiler.handler.state",
         "phase" => "profiler.module.phase",
         "result" => "profiler.push.result",
+        "module_version" => "profiler.module.version",
+        "srcversion" => "profiler.module.srcversion",
+        "kernel" => "profiler.kernel.release",
         other => other,
     });
     let attributes = names.zip(point.labels.iter().copied()).map(attribute);

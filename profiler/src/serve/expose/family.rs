@@ -185,7 +185,8 @@ families! {
     Gauge profiler_module_phase [module phase] Some(("profiler.module.phase", "")),
         "1 for what the daemon does about the module, 0 for all else.",
         phases;
-    Gauge profiler_module_build_info [module build module_version srcversion kernel] None,
+    Gauge profiler_module_build_info [module build module_version srcversion kernel]
+        Some(("profiler.module.build.info", "")),
         "What a build of a module says of itself, and the kernel.",
         build_infos;
     Gauge profiler_module_build_current [module build] Some(("profiler.module.build.current", "")),
@@ -194,7 +195,8 @@ families! {
     Counter profiler_module_build_measured_seconds_total [module build] Some(("profiler.module.build.measured", "s")),
         "Time in which the build was measured.",
         |state| each_build(state, |build| Some(Value::Real(seconds(build.frame.window_ns))));
-    Gauge profiler_module_build_last_measured_timestamp_seconds [module build] None,
+    Gauge profiler_module_build_last_measured_timestamp_seconds [module build]
+        Some(("profiler.module.build.last_measured", "s")),
         "When the build was last measured, since the epoch.",
         |state| each_build(state, |build| Some(Value::Real(timestamp(build.last))));
     Gauge profiler_build_info [version] None,
@@ -230,7 +232,7 @@ families! {
     Counter profiler_drain_failures_total [] Some(("profiler.drain.failures", "{drain}")),
         "Drains that failed; the next that does not has what these lack, but after the last of a load there is none.",
         |state| unlabelled(Some(Value::Count(state.own.drain_failures)));
-    Gauge profiler_last_drain_timestamp_seconds [] None,
+    Gauge profiler_last_drain_timestamp_seconds [] Some(("profiler.last_drain", "s")),
         "When all that is measured was last drained, since the epoch; not while a drain fails.",
         |state| unlabelled(state.own.last_drain.map(|at| Value::Real(timestamp(at))));
     Gauge profiler_stored_intervals [] Some(("profiler.stored.intervals", "{interval}")),
