@@ -82,21 +82,20 @@ pub(super) type Question = (Request, oneshot::Sender<Result<Answer, Failure>>);
 pub(super) fn lock(folder: &Path) -> Result<Flock<fs::File>, Failure> {
     make_private(folder).map_err(unusable(folder, SOCKET_USE))?;
     let path = folder.join(LOCK);
+    let failed = unusable(&path, SOCKET_USE);
     let mut options = fs::OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).open(&path);
-    let locked =
-        Flock::lock(file.map_err(unusable(&path, SOCKET_USE))?, FlockArg::LockExclusiveNonblock);
+    let locked = Flock::lock(file.map_err(&failed)?, FlockArg::LockExclusiveNonblock);
     let mut file = locked.map_err(|(file, _)| {
-            let mut owner = String::new();
-            let _ = file.take(20).read_to_string(&mut owner);
-            let owner = owner.trim();
-            let text = format!(
-                "another `profiler serve` runs already (process {owner}): stop it first, or give it this module in its configuration"
-            );
-            Failure::new(exit::CANNOT_MEASURE, text)
-        })?;
-    file.set_len(0).map_err(unusable(&path, SOCKET_USE))?;
-    writeln!(file, "{}", std::process::id()).map_err(unusable(&path, SOCKET_USE))?;
+        let mut owner = String::new();
+        let _ = file.take(20).read_to_string(&mut owner);
+        let owner = owner.trim();
+        let text = format!(
+            "another `profiler serve` runs already (process {owner}): stop it first, or give it this module in its configuration"
+        );
+        Failure::new(exit::CANNOT_MEASURE, text)
+    })?;
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
     Ok(file)
 }
 
@@ -106,16 +105,16 @@ pub(super) fn lock(folder: &Path) -> Result<Flock<fs::File>, Failure> {
 /// If the socket cannot be made.
 pub(super) fn listen(folder: &Path, questions: mpsc::Sender<Question>) -> Result<(), Failure> {
     let path = folder.join(SOCKET);
+    let failed = unusable(&path, SOCKET_USE);
     // An earlier daemon leaves its socket.
     if let Err(error) = fs::remove_file(&path)
         && error.kind() != io::ErrorKind::NotFound
     {
-        return Err(unusable(&path, SOCKET_USE)(error));
+        return Err(failed(error));
     }
-    let listener = UnixListener::bind(&path).map_err(unusable(&path, SOCKET_USE))?;
+    let listener = UnixListener::bind(&path).map_err(&failed)?;
     // Nobody else can connect; who did before is asked for.
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
-        .map_err(unusable(&path, SOCKET_USE))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
     tokio::spawn(serve(listener, questions));
     Ok(())
 }

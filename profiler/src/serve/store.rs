@@ -74,7 +74,8 @@ impl Store {
     /// If others could change where it is or what is in it, or it cannot be made or read.
     pub(super) fn open(config: config::Store) -> Result<Self, Failure> {
         let path = config.folder.clone();
-        make_private(&path).map_err(unusable(&path, "intervals"))?;
+        let failed = unusable(&path, "intervals");
+        make_private(&path).map_err(&failed)?;
         let (ledger, before) = Ledger::open(&path);
         let mut store = Self {
             config,
@@ -85,8 +86,8 @@ impl Store {
             last: 0,
             is_full: false,
         };
-        for entry in fs::read_dir(&path).map_err(unusable(&path, "intervals"))? {
-            let folder = entry.map_err(unusable(&path, "intervals"))?.path();
+        for entry in fs::read_dir(&path).map_err(&failed)? {
+            let folder = entry.map_err(&failed)?.path();
             if folder.ends_with(ledger::NAME) {
                 continue;
             }
@@ -96,7 +97,7 @@ impl Store {
             }
             atomic_file::remove_stale(&folder);
             let folder: Rc<Path> = folder.into();
-            for entry in fs::read_dir(&folder).map_err(unusable(&path, "intervals"))?.flatten() {
+            for entry in fs::read_dir(&folder).map_err(&failed)?.flatten() {
                 store.count_file(&folder, &entry.path());
             }
         }
