@@ -184,7 +184,6 @@ impl Attachment {
             },
             handlers: sums,
             not_measured: BTreeMap::new(),
-            is_attached: true,
             budget_enforced: None,
         };
         Ok(Self {

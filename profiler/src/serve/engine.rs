@@ -417,6 +417,8 @@ mod tests {
         assert_eq!(state.modules[0].phase, Phase::Shed);
         let shed: Vec<_> = state.builds[0].not_measured.keys().collect();
         assert_eq!(shed, ["busy", "rare"]);
+        let module = &Status::of(&state).modules[0];
+        assert_eq!((module.build.as_deref(), module.handlers, module.shed), (Some("aa"), 0, 2));
     }
 
     #[test]

@@ -74,8 +74,6 @@ pub struct Build {
     pub handlers: Vec<HandlerSum>,
     /// Handlers that are not measured now although the build is, by name, and why.
     pub not_measured: BTreeMap<String, NotMeasured>,
-    /// Whether it is measured now.
-    pub is_attached: bool,
     /// Whether its handlers are held to the budget; `None` without one, and for a build that is not measured now.
     pub budget_enforced: Option<bool>,
 }
@@ -95,10 +93,17 @@ pub struct HandlerSum {
     pub calls_per_s: Option<f64>,
 }
 
+impl State {
+    /// The build with which a module is measured now, also while all its handlers are shed.
+    pub(super) fn current(&self, module: &Module) -> Option<&Build> {
+        let is_measured = matches!(module.phase, Phase::Measuring | Phase::Shed);
+        self.builds.iter().rfind(|build| is_measured && build.module == module.name)
+    }
+}
+
 impl Build {
     /// Its probes are off.
     pub(super) fn leave(&mut self) {
-        self.is_attached = false;
         for handler in &mut self.handlers {
             (handler.in_flight, handler.calls_per_s) = (0, None);
         }

@@ -36,9 +36,9 @@ pub struct Status {
 pub struct ModuleStatus {
     /// Its name.
     pub module: String,
-    /// `waiting`, `measuring`, `released` or `refused`.
+    /// `waiting`, `measuring`, `released`, `refused` or `shed`.
     pub phase: String,
-    /// Why it is refused.
+    /// Why it is refused or shed.
     pub reason: Option<String>,
     /// The build that is measured.
     pub build: Option<String>,
@@ -126,8 +126,7 @@ impl Status {
 
 impl ModuleStatus {
     fn of(module: &Module, state: &State) -> Self {
-        let mut builds = state.builds.iter();
-        let build = builds.find(|build| build.module == module.name && build.is_attached);
+        let build = state.current(module);
         let (mut shed, mut missing) = (0, Vec::new());
         for (name, why) in build.into_iter().flat_map(|build| &build.not_measured) {
             match why {

@@ -108,10 +108,8 @@ fn each_handler<'a>(
 
 /// Whether its module is measured with this build now.
 fn is_current(state: &State, build: &Build) -> bool {
-    let last = state.builds.iter().rfind(|of| of.module == build.module);
-    let mut modules = state.modules.iter().filter(|module| module.name == build.module);
-    last.is_some_and(|last| last.id == build.id)
-        && modules.any(|of| matches!(of.phase, Phase::Measuring | Phase::Shed))
+    let mut current = state.modules.iter().filter_map(|module| state.current(module));
+    current.any(|current| std::ptr::eq(current, build))
 }
 
 /// The one value of a family that has no labels.
