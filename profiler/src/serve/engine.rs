@@ -99,7 +99,7 @@ impl Engine {
         self.notifier.ready(&self.status_line());
         let result = loop {
             tokio::select! {
-                () = sleep_until(self.due().into()) => self.on_time(),
+                () = sleep_until(self.next_due().into()) => self.on_time(),
                 event = events.recv() => match event {
                     Some(Event::Module(name)) => {
                         if let Some(at) = self.index(&name) {
@@ -150,7 +150,7 @@ impl Engine {
     }
 
     /// When something has to be done without an event.
-    fn due(&self) -> Instant {
+    fn next_due(&self) -> Instant {
         let again = self.tasks.iter().filter_map(Task::look_again);
         again.fold(self.next_drain.min(self.next_interval), Instant::min)
     }

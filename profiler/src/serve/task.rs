@@ -82,8 +82,8 @@ impl Stage {
         Self::Off { phase, load: Some(load), again }
     }
 
-    /// The step that follows from the presence of the module.
-    fn next(&self, presence: Presence, now: Instant) -> Step {
+    /// What follows from the presence of the module.
+    fn step(&self, presence: Presence, now: Instant) -> Step {
         match (self, presence) {
             (Self::Measuring(attachment, _), Presence::Live(load)) if load == attachment.load => {
                 Step::Stay
@@ -181,7 +181,7 @@ impl Task {
         for _ in 0..MOST_TRIES {
             let name = &self.config.name;
             let now = Instant::now();
-            match self.stage.next(Presence::of(name), now) {
+            match self.stage.step(Presence::of(name), now) {
                 Step::Stay => return,
                 Step::Wait => {
                     info!("module {name} is not loaded: waiting for it");
@@ -239,7 +239,7 @@ impl Task {
             let before = self.builds.remove(at);
             let unlike = attachment.unlike(&before);
             if unlike.is_empty() {
-                attachment.go_on(before);
+                attachment.continue_sums(before);
             } else {
                 let unlike: Vec<String> = unlike.iter().map(ToString::to_string).collect();
                 warn!(
@@ -463,7 +463,7 @@ mod tests {
             (refused(later), other, Step::Attach(8)),
             (refused(later), absent, Step::Wait),
         ] {
-            assert_eq!(stage.next(presence, now), expected, "{presence:?}");
+            assert_eq!(stage.step(presence, now), expected, "{presence:?}");
         }
     }
 

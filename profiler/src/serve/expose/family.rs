@@ -76,7 +76,7 @@ pub fn families(state: &State) -> impl Iterator<Item = (&'static Family, Vec<Poi
 }
 
 /// A point of a build, with labels after those of the build.
-fn of_build<'a, const N: usize>(
+fn point_of_build<'a, const N: usize>(
     build: &'a Build,
     labels: [&'a str; N],
     value: Value<'a>,
@@ -90,10 +90,10 @@ fn each_build<'a>(
     value: impl Fn(&'a Build) -> Option<Value<'a>>,
 ) -> Vec<Point<'a>> {
     let builds = state.builds.iter();
-    builds.filter_map(|build| Some(of_build(build, [], value(build)?))).collect()
+    builds.filter_map(|build| Some(point_of_build(build, [], value(build)?))).collect()
 }
 
-fn sums(state: &State) -> impl Iterator<Item = (&Build, &HandlerSum)> {
+fn handlers(state: &State) -> impl Iterator<Item = (&Build, &HandlerSum)> {
     state.builds.iter().flat_map(|build| build.handlers.iter().map(move |sum| (build, sum)))
 }
 
@@ -101,8 +101,8 @@ fn each_handler<'a>(
     state: &'a State,
     value: impl Fn(&'a HandlerSum) -> Option<Value<'a>>,
 ) -> Vec<Point<'a>> {
-    let points = sums(state)
-        .filter_map(|(build, sum)| Some(of_build(build, [sum.name.as_str()], value(sum)?)));
+    let points = handlers(state)
+        .filter_map(|(build, sum)| Some(point_of_build(build, [sum.name.as_str()], value(sum)?)));
     points.collect()
 }
 
@@ -257,7 +257,7 @@ families! {
 }
 
 fn losses(state: &State) -> Vec<Point<'_>> {
-    let points = sums(state).flat_map(|(build, sum)| {
+    let points = handlers(state).flat_map(|(build, sum)| {
         let losses = sum.measure.losses;
         // Also those that are 0: a rate needs a first value.
         let kinds = [
@@ -269,7 +269,7 @@ fn losses(state: &State) -> Vec<Point<'_>> {
             ("doubtful", losses.doubtful),
             ("backwards", losses.backwards),
         ];
-        kinds.map(|(kind, count)| of_build(build, [&sum.name, kind], Value::Count(count)))
+        kinds.map(|(kind, count)| point_of_build(build, [&sum.name, kind], Value::Count(count)))
     });
     points.collect()
 }
@@ -288,7 +288,7 @@ fn handler_states(state: &State) -> Vec<Point<'_>> {
                 None => "measured",
             };
             ["measured", "shed", "missing"]
-                .map(|it| of_build(build, [name, it], flag(it == true_one)))
+                .map(|it| point_of_build(build, [name, it], flag(it == true_one)))
         })
     });
     points.collect()
@@ -309,7 +309,7 @@ fn build_infos(state: &State) -> Vec<Point<'_>> {
         let srcversion = facts.and_then(|module| module.srcversion.as_deref());
         let kernel = build.frame.host.kernel_release.as_deref();
         let labels = [version, srcversion, kernel].map(Option::unwrap_or_default);
-        of_build(build, labels, Value::Count(1))
+        point_of_build(build, labels, Value::Count(1))
     });
     infos.collect()
 }
