@@ -2,18 +2,16 @@
 
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
+use profiler_base::error::{Failure, exit};
+use profiler_base::text::{listed, plural};
+use profiler_kernel::privileges;
 
 use super::{show, to_stdout};
 use crate::cli::serve::{ReleaseArgs, ServeArgs, StatusArgs};
 use crate::serve;
 use crate::serve::config::Config;
-use crate::serve::control::{self, Released, Request};
+use crate::serve::control::{self, Answer, Released, Request};
 use crate::serve::logs::init_logs;
-use crate::serve::status::Status;
-use profiler_base::error::{Failure, exit};
-use profiler_base::text::{listed, plural};
-use profiler_kernel::privileges;
 
 /// See the [command line](ServeArgs).
 ///
@@ -37,7 +35,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// # Errors
 /// If no daemon runs.
 pub fn status(args: &StatusArgs) -> Result<(), Failure> {
-    let status: Status = ask(&Request::Status)?;
+    let Answer::Status(status) = ask(&Request::Status)? else { return Err(other_answer()) };
     show(args.json, &status, |_| status.text() + "\n")
 }
 
@@ -46,19 +44,25 @@ pub fn status(args: &StatusArgs) -> Result<(), Failure> {
 /// # Errors
 /// If no daemon runs, or it is not for this module.
 pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
-    let module = args.module.clone();
-    let text = if args.resume {
-        let handlers: Vec<String> = ask(&Request::Resume(module))?;
-        format!("{} is measured again: {}", args.module, listed(&handlers))
-    } else {
-        of_release(&args.module, &ask(&Request::Release(module))?)
+    let request = if args.resume { Request::Resume } else { Request::Release };
+    let text = match ask(&request(args.module.clone()))? {
+        Answer::Resumed(handlers) => {
+            format!("{} is measured again: {}", args.module, listed(&handlers))
+        }
+        Answer::Released(released) => of_release(&args.module, &released),
+        Answer::Status(_) => return Err(other_answer()),
     };
     if args.quiet { Ok(()) } else { to_stdout(&(text + "\n")) }
 }
 
 /// Asks the daemon.
-fn ask<T: DeserializeOwned>(request: &Request) -> Result<T, Failure> {
+fn ask(request: &Request) -> Result<Answer, Failure> {
     control::ask(Path::new(control::FOLDER), request)
+}
+
+fn other_answer() -> Failure {
+    let text = "the daemon gave the answer to another request: is it another version?";
+    Failure::new(exit::INTERNAL, text)
 }
 
 fn of_release(module: &str, released: &Released) -> String {

@@ -25,7 +25,7 @@ impl Account {
     }
 
     /// Adds the next drain, and drops doubtful durations from it. Each drain is final, so that sums of drains never shrink.
-    pub(super) fn add(&mut self, drained: &mut Drained) {
+    pub(super) fn add_drain(&mut self, drained: &mut Drained) {
         self.now.take(drained);
         self.doubtful += drained.durations.withhold(self.doubt.at(&drained.books));
     }
@@ -73,13 +73,13 @@ mod tests {
         // One call lasts over the beginning; 60 begin while the drain reads.
         let mut account = Account::begin(&drained(&[100; 10], books(11, 71, 0)));
         let mut next = drained(&[100; 101], books(113, 163, 4));
-        account.add(&mut next);
+        account.add_drain(&mut next);
         let losses = account.losses(&next.durations, false);
         assert_eq!((losses.carried_in, losses.entries, losses.in_flight), (1, 102, 2));
         assert_eq!((losses.exits, losses.imbalance(101)), (101, 0));
         account.close();
         let mut last = drained(&[100; 52], books(163, 163, 0));
-        account.add(&mut last);
+        account.add_drain(&mut last);
         let losses = account.losses(&last.durations, true);
         assert_eq!((losses.carried_in, losses.entries, losses.in_flight), (2, 50, 0));
         assert_eq!(losses.imbalance(52), 0);
@@ -89,7 +89,7 @@ mod tests {
     fn an_entry_that_is_never_accounted_for_shows_at_the_end() {
         let mut account = Account::begin(&drained(&[], books(0, 0, 0)));
         let mut next = drained(&[100; 5], books(6, 6, 0));
-        account.add(&mut next);
+        account.add_drain(&mut next);
         assert_eq!(account.losses(&next.durations, false).imbalance(5), 0, "it may be under way");
         assert_eq!(account.losses(&next.durations, true).imbalance(5), 1);
     }
@@ -103,7 +103,7 @@ mod tests {
         let mut figures = Vec::new();
         for (doubtful, skipped) in [(0, 0), (1, 1), (1, 1), (1, 1), (1, 5)] {
             let mut next = drained(&long, of(doubtful, skipped));
-            account.add(&mut next);
+            account.add_drain(&mut next);
             account.age();
             figures.push((next.durations.len(), account.losses(&next.durations, false).doubtful));
         }
@@ -131,7 +131,7 @@ mod tests {
                 of.lost = lost;
                 entered += during;
                 let mut next = drained(&vec![7; left as usize], of);
-                account.add(&mut next);
+                account.add_drain(&mut next);
                 durations += &next.durations;
                 let losses = account.losses(&durations, false);
                 prop_assert_eq!(losses.imbalance(durations.len()), 0);

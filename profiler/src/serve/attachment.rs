@@ -22,7 +22,7 @@ use profiler_recording::{Backend, Clock, HandlerRecording, HistogramLayout, Mete
 use super::account::Account;
 use super::budget::{Action, Budget};
 use super::config;
-use super::state::{Build, HandlerSum, NotMeasured, partly};
+use super::state::{Build, HandlerSum, NotMeasured, partly_measured};
 
 /// How often skipped entries are aged: those from one to two of these ago are forgotten, see [`Account::age`].
 const AGE: Duration = Duration::from_secs(9);
@@ -126,7 +126,7 @@ impl Attachment {
         let build = &mut attachment.build;
         (build.not_measured, build.frame.left_out) = (missing, left_out);
         for name in shed {
-            build.frame.left_out.push(shed_one(&build.module, &name));
+            build.frame.left_out.push(left_out_as_shed(&build.module, &name));
             build.not_measured.insert(name, NotMeasured::Shed);
         }
         attachment.log_begin();
@@ -184,7 +184,6 @@ impl Attachment {
             },
             handlers: sums,
             not_measured: BTreeMap::new(),
-            is_attached: true,
             budget_enforced: None,
         };
         Ok(Self {
@@ -227,7 +226,6 @@ impl Attachment {
         self.handlers.iter().map(|handler| handler.name.clone()).collect()
     }
 
-    /// How its handlers are measured.
     pub(super) fn backends(&self) -> impl Iterator<Item = Backend> + '_ {
         self.handlers.iter().filter_map(|handler| handler.measure.backend)
     }
@@ -270,7 +268,7 @@ impl Attachment {
         let sum = &mut self.build.handlers[handler.sum];
         match action {
             Action::Shed(..) if self.session.pause(index)? => {
-                handler.cover(at, sum);
+                handler.count_time(at, sum);
                 (handler.since, sum.calls_per_s) = (None, None);
                 self.build.not_measured.insert(name.clone(), NotMeasured::Shed);
             }
@@ -289,7 +287,7 @@ impl Attachment {
     }
 
     /// Goes on with the sums of `before`, which was measured alike.
-    pub(super) fn go_on(&mut self, before: Build) {
+    pub(super) fn continue_sums(&mut self, before: Build) {
         let fresh = std::mem::replace(&mut self.build.handlers, before.handlers);
         let sums = &mut self.build.handlers;
         for (handler, sum) in self.handlers.iter_mut().zip(fresh) {
@@ -323,16 +321,16 @@ impl Attachment {
     pub(super) fn drain(&mut self, fully: bool) -> Result<(), ProbeError> {
         let now = Instant::now();
         if !fully && self.is_idle() {
-            self.add(Vec::new(), now, false);
+            self.add_drain(Vec::new(), now, false);
             return Ok(());
         }
         let drained = self.session.drain()?;
-        self.add(drained, self.session.drained_until().unwrap_or_else(Instant::now), false);
+        self.add_drain(drained, self.session.drained_until().unwrap_or_else(Instant::now), false);
         Ok(())
     }
 
     /// Adds a drain, and the time `until` then. The `last` one was after the probes were off.
-    fn add(&mut self, drained: Vec<Drained>, until: Instant, is_last: bool) {
+    fn add_drain(&mut self, drained: Vec<Drained>, until: Instant, is_last: bool) {
         let until = self.until.max(until);
         let passed = until.saturating_duration_since(self.until);
         self.until = until;
@@ -346,12 +344,12 @@ impl Attachment {
         for handler in &mut self.handlers {
             let sum = &mut self.build.handlers[handler.sum];
             if let Some(mut drained) = drained.next() {
-                handler.add(&mut drained, sum, is_last);
+                handler.add_drain(&mut drained, sum, is_last);
             }
             if ages {
                 handler.account.age();
             }
-            handler.cover(until, sum);
+            handler.count_time(until, sum);
             if is_rated {
                 let rate = std::mem::take(&mut handler.unrated) as f64 / time.as_secs_f64();
                 sum.calls_per_s = handler.since.map(|_| rate);
@@ -390,13 +388,13 @@ impl Attachment {
         for Handler { name, measure, since, covered_ns, .. } in &self.handlers {
             let stored = HandlerRecording::from_measure(measure);
             if *covered_ns == 0 && since.is_none() && stored.is_idle() {
-                interval.left_out.push(shed_one(&self.build.module, name));
+                interval.left_out.push(left_out_as_shed(&self.build.module, name));
             } else {
                 covered.push((name.as_str(), *covered_ns));
                 interval.handlers.push(stored);
             }
         }
-        let warning = partly(covered.into_iter(), window_ns);
+        let warning = partly_measured(covered.into_iter(), window_ns);
         interval.warnings.extend(warning.map(WarningRecord::from));
         if let Ok(Some((handler, prog_id))) = self.session.foreign_program() {
             let warning = Warning::Shared(Handlers(vec![handler]), prog_id);
@@ -421,14 +419,14 @@ impl Attachment {
         let names = self.names();
         let (count, names) = (names.len(), listed(&names));
         info!("no probes on the {count} handlers of module {module}: {names}");
-        self.add(drained, self.session.drained_until().unwrap_or_else(Instant::now), true);
+        self.add_drain(drained, self.session.drained_until().unwrap_or_else(Instant::now), true);
         lost
     }
 }
 
 impl Handler {
     /// Counts the time with probes until `at`.
-    fn cover(&mut self, at: Instant, sum: &mut HandlerSum) {
+    fn count_time(&mut self, at: Instant, sum: &mut HandlerSum) {
         if let Some(since) = &mut self.since {
             let more_ns = nanoseconds(at.saturating_duration_since(*since));
             self.covered_ns += more_ns;
@@ -437,11 +435,11 @@ impl Handler {
         }
     }
 
-    /// Adds a drain to its interval and to its sum.
-    fn add(&mut self, drained: &mut Drained, sum: &mut HandlerSum, is_last: bool) {
+    /// To its interval and to its sum.
+    fn add_drain(&mut self, drained: &mut Drained, sum: &mut HandlerSum, is_last: bool) {
         self.unrated += drained.durations.len();
         self.undecided += drained.durations.len();
-        self.account.add(drained);
+        self.account.add_drain(drained);
         self.measure.durations += &drained.durations;
         self.measure.losses = self.account.losses(&self.measure.durations, is_last);
         sum.in_flight = self.account.now.books.in_flight;
@@ -456,7 +454,7 @@ impl Handler {
 }
 
 /// A handler of a module that had no probes, because of the budget.
-fn shed_one(module: &str, name: &str) -> LeftOut {
+fn left_out_as_shed(module: &str, name: &str) -> LeftOut {
     LeftOut { name: name.to_owned(), module: Some(module.to_owned()), reason: SHED.to_owned() }
 }
 
@@ -487,6 +485,36 @@ pub(super) mod tests {
         /// From now on its drains fail.
         pub(in super::super) fn break_off(&mut self) {
             self.session = Box::new(Broken);
+        }
+
+        /// Whoever takes its probes off is killed.
+        pub(in super::super) fn die_at_detach(&mut self) {
+            let session = std::mem::replace(&mut self.session, Box::new(Broken));
+            self.session = Box::new(Deadly(session));
+        }
+    }
+
+    struct Deadly(Box<dyn Session>);
+
+    impl Session for Deadly {
+        fn handlers(&self) -> Vec<(&Target, Backend)> {
+            self.0.handlers()
+        }
+
+        fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
+            self.0.drain()
+        }
+
+        fn drained_until(&self) -> Option<Instant> {
+            self.0.drained_until()
+        }
+
+        fn detach(&mut self) {
+            panic!("killed");
+        }
+
+        fn memory_bytes(&self) -> u64 {
+            self.0.memory_bytes()
         }
     }
 
@@ -659,7 +687,7 @@ pub(super) mod tests {
         // The same build comes again.
         let mut again = attachment("aa", drains(&[10, 20], 9));
         assert_eq!(again.unlike(&older), []);
-        again.go_on(older.clone());
+        again.continue_sums(older.clone());
         again.drain(true).unwrap();
         intervals.push(again.close());
         intervals.push(again.end());
@@ -692,7 +720,7 @@ pub(super) mod tests {
         assert_eq!(["rare", "busy"].map(covered), [20_000_000_000, 30_000_000_000]);
         let minute = |attached: &mut Attachment| {
             let until = attached.until + Duration::from_secs(60);
-            attached.add(Vec::new(), until, false);
+            attached.add_drain(Vec::new(), until, false);
         };
         minute(&mut attached);
         let interval = attached.close();

@@ -112,7 +112,7 @@ impl Budget {
             let probes = rate * cost_s;
             let by_own_time = probes <= limit;
             if probes + part > limit && (actions.is_empty() || !by_own_time) {
-                self.shed_one(now, name, rate);
+                self.note_shed(now, name, rate);
                 actions.push(Action::Shed(name.to_owned(), positive(probes + part)));
             } else {
                 self.overhead += probes;
@@ -124,7 +124,7 @@ impl Budget {
         actions
     }
 
-    fn shed_one(&mut self, now: Instant, name: &str, rate: f64) {
+    fn note_shed(&mut self, now: Instant, name: &str, rate: f64) {
         // After being measured for as long as it had been shed, it starts over.
         let failed = self.known.get(name).filter(|known| now - known.since < known.wait);
         let wait = failed.map_or(FIRST_WAIT, |known| (known.wait * 2).min(LONGEST_WAIT));

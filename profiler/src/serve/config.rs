@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error as _};
+use toml::Spanned;
 
 use profiler_base::error::Failure;
 use profiler_base::text::duration;
-use profiler_base::toml_file;
+use profiler_base::toml_file::{self, Mistake};
 use profiler_probe::Precision;
 use profiler_recording::Backend;
 use profiler_verdict::parse_share;
@@ -27,9 +28,9 @@ const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::f
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
-    /// The modules, in order; each name once.
-    #[serde(rename = "module", deserialize_with = "modules")]
-    pub modules: Vec<Module>,
+    /// The modules, in order, with their places in the file; each name once.
+    #[serde(rename = "module")]
+    pub modules: Vec<Spanned<Module>>,
     /// Resolution of all histograms.
     #[serde(deserialize_with = "precision")]
     pub precision: Precision,
@@ -132,13 +133,24 @@ impl Config {
     /// As [`Config::read`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, Failure> {
         toml_file::parse(text, &path.display().to_string(), |config: Self| {
-            match config.modules.is_empty() {
-                true => {
-                    Err((0..0, "there is no [[module]] with a `name` and `handlers`".to_owned()))
-                }
-                false => Ok(config),
-            }
+            config.check().map(|()| config)
         })
+    }
+
+    /// That there is a module, and none twice.
+    fn check(&self) -> Result<(), Mistake> {
+        if self.modules.is_empty() {
+            return Err((0..0, "there is no [[module]] with a `name` and `handlers`".to_owned()));
+        }
+        let mut known = HashSet::new();
+        for module in &self.modules {
+            let name = &module.as_ref().name;
+            if !known.insert(name) {
+                let text = format!("module `{name}` is named twice: put its handlers together");
+                return Err((module.span(), text));
+            }
+        }
+        Ok(())
     }
 
     /// Largest cost of a handler's probes, as a share of one CPU; without a limit the overhead is still shown.
@@ -162,22 +174,12 @@ macro_rules! parsed {
 
 parsed! {
     interval -> Duration: interval_length;
-    listener -> Option<SocketAddr>: listen;
+    listener -> Option<SocketAddr>: address_or_none;
     collector -> Collector: str::parse;
     name_of_module -> String: module_name;
     backend -> Option<Backend>: |text: &str| text.parse().map(Some);
     folder -> PathBuf: absolute;
-    share_of_a_cpu -> Option<f64>: share;
-}
-
-fn modules<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<Module>, D::Error> {
-    let modules: Vec<Module> = Vec::deserialize(value)?;
-    let mut known = HashSet::new();
-    if let Some(Module { name, .. }) = modules.iter().find(|module| !known.insert(&module.name)) {
-        let text = format!("module `{name}` is named twice: put its handlers together");
-        return Err(D::Error::custom(text));
-    }
-    Ok(modules)
+    share_of_a_cpu -> Option<f64>: overhead_share;
 }
 
 fn patterns<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D::Error> {
@@ -205,7 +207,7 @@ fn absolute(text: &str) -> Result<PathBuf, &'static str> {
     if path.is_absolute() { Ok(path) } else { Err("folder has to be a path from / on") }
 }
 
-fn share(text: &str) -> Result<Option<f64>, String> {
+fn overhead_share(text: &str) -> Result<Option<f64>, String> {
     let share = parse_share(text).map_err(|error| error.to_string())?;
     if share > 0.0 && share <= 1.0 {
         return Ok(Some(share));
@@ -221,8 +223,7 @@ fn interval_length(text: &str) -> Result<Duration, String> {
     Ok(length)
 }
 
-/// An address with its port, or `none`.
-fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
+fn address_or_none(text: &str) -> Result<Option<SocketAddr>, String> {
     if text == "none" {
         return Ok(None);
     }
@@ -260,7 +261,10 @@ mod tests {
             handlers: vec!["connect_*".to_owned()],
             backend: None,
         };
-        assert_eq!(config, Config { modules: vec![module], ..Config::default() });
+        assert_eq!(
+            config,
+            Config { modules: vec![Spanned::new(0..0, module)], ..Config::default() }
+        );
         assert_eq!(config.precision, Precision::Two);
         assert_eq!(config.listen.unwrap().to_string(), "127.0.0.1:9560");
     }
@@ -296,9 +300,10 @@ mod tests {
             "#,
         )
         .unwrap();
-        let names: Vec<&str> = config.modules.iter().map(|module| module.name.as_str()).collect();
+        let names: Vec<&str> =
+            config.modules.iter().map(|module| module.as_ref().name.as_str()).collect();
         assert_eq!(names, ["a", "b"]);
-        assert_eq!(config.modules[0].backend, Some(Backend::KprobeSession));
+        assert_eq!(config.modules[0].as_ref().backend, Some(Backend::KprobeSession));
         assert_eq!(
             (config.precision, config.interval),
             (Precision::Three, Duration::from_secs(30))
@@ -321,7 +326,11 @@ mod tests {
             ("listen = \"9560\"\n{ONE}", "serve.toml:1:10: invalid address `9560`"),
             ("{ONE}backends = \"kprobe\"\n", "serve.toml:4:1: unknown field `backends`"),
             ("{ONE}backend = \"kprobes\"\n", "serve.toml:4:11: there is no such backend"),
-            ("{ONE}{ONE}", "serve.toml:1:1: module `hids_driver` is named twice"),
+            ("{ONE}{ONE}", "serve.toml:4:1: module `hids_driver` is named twice"),
+            (
+                "module = [{ name = \"x\", handlers = [\"a\"] }, { name = \"x\", handlers = [\"b\"] }]\n",
+                "serve.toml:1:45: module `x` is named twice",
+            ),
             ("{ONE}[store]\nfolder = \"here\"\n", "serve.toml:5:10: folder has to be a path"),
             ("{ONE}[store]\nmax-byte = 1\n", "serve.toml:5:1: unknown field `max-byte`"),
             ("{ONE}[budget]\nmax-overhead = \"0%\"\n", "serve.toml:5:16: max-overhead has to be"),

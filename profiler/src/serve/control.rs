@@ -8,7 +8,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixListener;
@@ -30,13 +29,13 @@ const LOCK: &str = "serve.lock";
 const SOCKET_USE: &str = "the daemon's socket";
 
 /// Longest request, in bytes.
-const MOST_BYTES: u64 = 4096;
+const LONGEST_REQUEST: u64 = 4096;
 
 /// How long a client may take to send its request, and to read the answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIME_OF_CLIENT: Duration = Duration::from_secs(10);
 
 /// How long the daemon may take to answer: probes on hundreds of handlers take a while.
-const PATIENCE_OF_CLIENT: Duration = Duration::from_secs(180);
+const TIME_OF_DAEMON: Duration = Duration::from_secs(180);
 
 /// A request to the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,9 +49,9 @@ pub enum Request {
     Resume(String),
 }
 
-/// The daemon's answer: who asks knows which of them to read.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
+/// The daemon's answer, by the name of what it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Answer {
     /// The status.
     Status(Status),
@@ -83,21 +82,20 @@ pub(super) type Question = (Request, oneshot::Sender<Result<Answer, Failure>>);
 pub(super) fn lock(folder: &Path) -> Result<Flock<fs::File>, Failure> {
     make_private(folder).map_err(unusable(folder, SOCKET_USE))?;
     let path = folder.join(LOCK);
+    let failed = unusable(&path, SOCKET_USE);
     let mut options = fs::OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).open(&path);
-    let locked =
-        Flock::lock(file.map_err(unusable(&path, SOCKET_USE))?, FlockArg::LockExclusiveNonblock);
+    let locked = Flock::lock(file.map_err(&failed)?, FlockArg::LockExclusiveNonblock);
     let mut file = locked.map_err(|(file, _)| {
-            let mut owner = String::new();
-            let _ = file.take(20).read_to_string(&mut owner);
-            let owner = owner.trim();
-            let text = format!(
-                "another `profiler serve` runs already (process {owner}): stop it first, or give it this module in its configuration"
-            );
-            Failure::new(exit::CANNOT_MEASURE, text)
-        })?;
-    file.set_len(0).map_err(unusable(&path, SOCKET_USE))?;
-    writeln!(file, "{}", std::process::id()).map_err(unusable(&path, SOCKET_USE))?;
+        let mut owner = String::new();
+        let _ = file.take(20).read_to_string(&mut owner);
+        let owner = owner.trim();
+        let text = format!(
+            "another `profiler serve` runs already (process {owner}): stop it first, or give it this module in its configuration"
+        );
+        Failure::new(exit::CANNOT_MEASURE, text)
+    })?;
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
     Ok(file)
 }
 
@@ -107,16 +105,16 @@ pub(super) fn lock(folder: &Path) -> Result<Flock<fs::File>, Failure> {
 /// If the socket cannot be made.
 pub(super) fn listen(folder: &Path, questions: mpsc::Sender<Question>) -> Result<(), Failure> {
     let path = folder.join(SOCKET);
+    let failed = unusable(&path, SOCKET_USE);
     // An earlier daemon leaves its socket.
     if let Err(error) = fs::remove_file(&path)
         && error.kind() != io::ErrorKind::NotFound
     {
-        return Err(unusable(&path, SOCKET_USE)(error));
+        return Err(failed(error));
     }
-    let listener = UnixListener::bind(&path).map_err(unusable(&path, SOCKET_USE))?;
+    let listener = UnixListener::bind(&path).map_err(&failed)?;
     // Nobody else can connect; who did before is asked for.
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
-        .map_err(unusable(&path, SOCKET_USE))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
     tokio::spawn(serve(listener, questions));
     Ok(())
 }
@@ -151,8 +149,8 @@ async fn answer(
     }
     let (reader, mut writer) = stream.split();
     let mut line = String::new();
-    let mut reader = tokio::io::BufReader::new(reader.take(MOST_BYTES));
-    timeout(PATIENCE, reader.read_line(&mut line)).await??;
+    let mut reader = tokio::io::BufReader::new(reader.take(LONGEST_REQUEST));
+    timeout(TIME_OF_CLIENT, reader.read_line(&mut line)).await??;
     let answer = match serde_json::from_str(&line) {
         Err(error) => {
             let message =
@@ -166,14 +164,14 @@ async fn answer(
         }
     };
     let line = serde_json::to_string(&answer)? + "\n";
-    timeout(PATIENCE, writer.write_all(line.as_bytes())).await?
+    timeout(TIME_OF_CLIENT, writer.write_all(line.as_bytes())).await?
 }
 
 /// Asks the daemon whose socket is in `folder`.
 ///
 /// # Errors
 /// If there is none, it refuses, or does not answer.
-pub fn ask<T: DeserializeOwned>(folder: &Path, request: &Request) -> Result<T, Failure> {
+pub fn ask(folder: &Path, request: &Request) -> Result<Answer, Failure> {
     let stream = UnixStream::connect(folder.join(SOCKET));
     let error = match stream.and_then(|stream| converse(&stream, request)) {
         Ok(answer) => return answer,
@@ -190,17 +188,14 @@ pub fn ask<T: DeserializeOwned>(folder: &Path, request: &Request) -> Result<T, F
         io::ErrorKind::WouldBlock => bail!(
             INTERNAL,
             "the daemon has not answered for {} s, and may still do what it was asked: see `profiler status`, or its journal",
-            PATIENCE_OF_CLIENT.as_secs()
+            TIME_OF_DAEMON.as_secs()
         ),
         _ => bail!(INTERNAL, "the daemon gave no answer: {error}: see its journal"),
     }
 }
 
-fn converse<T: DeserializeOwned>(
-    mut stream: &UnixStream,
-    request: &Request,
-) -> io::Result<Result<T, Failure>> {
-    stream.set_read_timeout(Some(PATIENCE_OF_CLIENT))?;
+fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Result<Answer, Failure>> {
+    stream.set_read_timeout(Some(TIME_OF_DAEMON))?;
     stream.write_all((serde_json::to_string(request)? + "\n").as_bytes())?;
     let mut line = String::new();
     if BufReader::new(stream).read_line(&mut line)? == 0 {
@@ -231,7 +226,7 @@ mod tests {
     fn what_is_asked_reaches_the_engine_and_its_answer_comes_back() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("run");
-        let asked = || ask::<Status>(&folder, &Request::Status).map_err(|failure| failure.code);
+        let asked = || ask(&folder, &Request::Status).map_err(|failure| failure.code);
         assert_eq!(asked(), Err(exit::NO_TARGET));
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -250,9 +245,20 @@ mod tests {
             }
         });
         let release = |module: &str| ask(&folder, &Request::Release(module.to_owned()));
-        assert_eq!(release("driver"), Ok(vec!["driver".to_owned()]));
-        let refused = ask::<Status>(&folder, &Request::Status).unwrap_err();
+        assert_eq!(release("driver"), Ok(Answer::Resumed(vec!["driver".to_owned()])));
+        let refused = ask(&folder, &Request::Status).unwrap_err();
         assert_eq!((refused.code, refused.message.as_str()), (9, "no"));
+
+        // Who reads the line alone knows what it is.
+        let line = |request: &[u8]| {
+            let mut stream = UnixStream::connect(folder.join(SOCKET)).unwrap();
+            stream.write_all(request).unwrap();
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).unwrap();
+            line
+        };
+        assert_eq!(line(b"{\"release\":\"driver\"}\n"), "{\"Ok\":{\"resumed\":[\"driver\"]}}\n");
+        assert!(line(b"\"status\"\n").starts_with("{\"Err\":{"));
 
         // Nonsense, and more of it than is read, get an answer; who says nothing does not keep others out for ever.
         for nonsense in [&b"what?\n"[..], &[b'x'; 10_000]] {

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
+use toml::Spanned;
 use tracing::{error, info, warn};
 
 use profiler_base::error::{Failure, bail, exit};
@@ -23,7 +24,7 @@ use super::own;
 use super::state::{Module, Own, Pushes, State};
 use super::status::Status;
 use super::store::Store;
-use super::system;
+use super::system_failure;
 use super::task::{Shared, Task};
 
 /// Longest time between two drains, in which no CPU can fill the kernel's 32-bit counters. The budget is decided as often.
@@ -51,7 +52,6 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// An engine that has not begun.
     pub(super) fn new(
         config: Config,
         file: PathBuf,
@@ -66,7 +66,7 @@ impl Engine {
         let state = watch::Sender::new(Arc::new(state));
         Self {
             file,
-            tasks: config.modules.iter().cloned().map(Task::new).collect(),
+            tasks: config.modules.iter().map(|module| Task::new(module.as_ref().clone())).collect(),
             notifier,
             pushes,
             next_drain: now + DRAIN_EVERY,
@@ -78,7 +78,6 @@ impl Engine {
         }
     }
 
-    /// Receives the daemon's state from now on.
     pub(super) fn states(&self) -> watch::Receiver<Arc<State>> {
         self.state.subscribe()
     }
@@ -92,15 +91,15 @@ impl Engine {
         mut events: mpsc::Receiver<Event>,
         mut questions: mpsc::Receiver<Question>,
     ) -> Result<(), Failure> {
-        let listen = |kind| signal(kind).map_err(system("cannot listen for signals"));
+        let listen = |kind| signal(kind).map_err(system_failure("cannot listen for signals"));
         let mut hang_up = listen(SignalKind::hangup())?;
         let mut terminate = listen(SignalKind::terminate())?;
         let mut interrupt = listen(SignalKind::interrupt())?;
         self.look_at_all();
-        self.notifier.ready(&self.in_words());
+        self.notifier.ready(&self.status_line());
         let result = loop {
             tokio::select! {
-                () = sleep_until(self.due().into()) => self.on_time(),
+                () = sleep_until(self.next_due().into()) => self.on_time(),
                 event = events.recv() => match event {
                     Some(Event::Module(name)) => {
                         if let Some(at) = self.index(&name) {
@@ -124,19 +123,26 @@ impl Engine {
                 _ = hang_up.recv() => {
                     self.notifier.reloading();
                     self.read_again();
-                    self.notifier.ready(&self.in_words());
+                    self.notifier.ready(&self.status_line());
                 }
                 _ = terminate.recv() => break Ok("SIGTERM"),
                 _ = interrupt.recv() => break Ok("SIGINT"),
             }
         };
         self.notifier.stopping();
-        self.each_task(|task, shared| drop(task.end(shared)));
-        self.shared.store.end();
-        self.publish();
+        self.end();
         result.map(|signal| {
             info!("ended by {signal}: the last intervals are closed, and all probes are off")
         })
+    }
+
+    /// Stores what is open, takes all probes off, and stores what came meanwhile as one more interval: the kernel takes long to
+    /// remove many probes, and systemd may not wait for that.
+    fn end(&mut self) {
+        self.drain_all(true);
+        self.each_task(|task, shared| drop(task.end(shared)));
+        self.shared.store.end();
+        self.publish();
     }
 
     fn each_task(&mut self, mut act: impl FnMut(&mut Task, &mut Shared)) {
@@ -144,7 +150,7 @@ impl Engine {
     }
 
     /// When something has to be done without an event.
-    fn due(&self) -> Instant {
+    fn next_due(&self) -> Instant {
         let again = self.tasks.iter().filter_map(Task::look_again);
         again.fold(self.next_drain.min(self.next_interval), Instant::min)
     }
@@ -165,14 +171,13 @@ impl Engine {
         if drains {
             self.next_drain = Instant::now() + DRAIN_EVERY;
             self.keep_budgets();
-            self.notifier.alive(&self.in_words(), !self.tasks.iter().any(Task::is_failing));
+            self.notifier.alive(&self.status_line(), !self.tasks.iter().any(Task::is_failing));
         }
         self.publish();
     }
 
-    /// The status in one line.
-    fn in_words(&self) -> String {
-        self.tasks.iter().map(Task::in_words).collect::<Vec<_>>().join("; ")
+    fn status_line(&self) -> String {
+        self.tasks.iter().map(Task::status_line).collect::<Vec<_>>().join("; ")
     }
 
     /// Applies the budget. Each handler, measured or shed, bears an equal part of the daemon's time for measuring.
@@ -195,7 +200,7 @@ impl Engine {
         }
         if closes {
             // No further interval of a build that is gone would write these.
-            self.shared.store.write_pending();
+            let _ = self.shared.store.write_pending();
             let (now, every) = (Instant::now(), self.shared.config.interval);
             // After the machine slept there is one interval, not one for each that was missed.
             let next = self.next_interval + every;
@@ -257,7 +262,7 @@ impl Engine {
         self.shared.store.set_bounds(config.store.max_bytes, config.store.min_free_bytes);
         let kept = config.precision == self.shared.config.precision;
         let mut old = std::mem::take(&mut self.tasks);
-        for module in &config.modules {
+        for module in config.modules.iter().map(Spanned::as_ref) {
             let known = old.iter().position(|task| task.config.name == module.name);
             let known = known.map(|at| old.swap_remove(at));
             let mut task = known.unwrap_or_else(|| Task::new(module.clone()));
@@ -317,6 +322,8 @@ fn wait_unreferenced(module: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use profiler_recording::Recording;
+
     use super::super::attachment::tests::{attachment, drains};
     use super::super::budget::{Budget, FIRST_WAIT, LONGEST_WAIT};
     use super::super::config;
@@ -410,6 +417,8 @@ mod tests {
         assert_eq!(state.modules[0].phase, Phase::Shed);
         let shed: Vec<_> = state.builds[0].not_measured.keys().collect();
         assert_eq!(shed, ["busy", "rare"]);
+        let module = &Status::of(&state).modules[0];
+        assert_eq!((module.build.as_deref(), module.handlers, module.shed), (Some("aa"), 0, 2));
     }
 
     #[test]
@@ -460,6 +469,40 @@ mod tests {
         let state = engine.states().borrow().clone();
         assert_eq!((state.own.intervals.on_disk, state.own.intervals.lost), (2, 0));
         assert_eq!(calls(&state.builds[0]), 18);
+    }
+
+    /// Calls of `busy` in each interval on disk, in order.
+    fn stored(folder: &std::path::Path) -> Vec<u64> {
+        let files = std::fs::read_dir(folder.join("store/driver-aa")).unwrap();
+        let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+        // By their numbers.
+        files.sort_by_key(|file| file.to_string_lossy().rsplit('-').next().map(str::to_owned));
+        files.iter().map(|file| Recording::read(file).unwrap().handlers[0].count).collect()
+    }
+
+    #[test]
+    fn a_kill_while_probes_come_off_takes_nothing_that_came_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5, 6, 7]);
+        engine.drain_all(false);
+        if let Stage::Measuring(attachment, _) = &mut engine.tasks[0].stage {
+            attachment.die_at_detach();
+        }
+        let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| engine.end()));
+        assert!(killed.is_err());
+        assert_eq!(stored(folder.path()), [11]);
+    }
+
+    #[test]
+    fn each_call_is_in_one_interval_also_those_that_end_while_probes_come_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5, 6, 7]);
+        engine.drain_all(false);
+        engine.end();
+        assert_eq!(stored(folder.path()), [11, 7]);
+        let state = engine.states().borrow().clone();
+        assert_eq!((calls(&state.builds[0]), state.own.intervals.on_disk), (18, 2));
+        assert_eq!((state.own.intervals.lost, state.builds[0].handlers[0].in_flight), (0, 0));
     }
 
     #[test]

@@ -24,7 +24,6 @@ pub(super) struct Entry {
     pub(super) under_way: u64,
 }
 
-/// The file.
 #[derive(Debug)]
 pub(super) struct Ledger {
     file: Option<File>,

@@ -52,8 +52,8 @@ use rights::Exec;
 use state::Pushes;
 use store::Store;
 
-/// Requests that wait for the engine.
-const QUESTIONS: usize = 8;
+/// Requests for the engine; more wait in their connections.
+const WAITING_QUESTIONS: usize = 8;
 
 /// Measures by `config` until SIGTERM or SIGINT; SIGHUP reads it again from its `file`. Call it while this process has one
 /// thread, which drops its rights.
@@ -64,7 +64,8 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
     let folder = Path::new(control::FOLDER);
     let _lock = control::lock(folder)?;
     let store = Store::open(config.store.clone())?;
-    let notifier = Notifier::from_env().map_err(system("cannot reach systemd's NOTIFY_SOCKET"))?;
+    let notifier =
+        Notifier::from_env().map_err(system_failure("cannot reach systemd's NOTIFY_SOCKET"))?;
     let listener = config.listen.map(listen).transpose()?;
     for line in rights::drop_rights(exec(&config))? {
         info!("{line}");
@@ -74,10 +75,11 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(system("cannot start the async runtime"))?;
+        .map_err(system_failure("cannot start the async runtime"))?;
     let ended = runtime.block_on(async {
-        let events = modules::events().map_err(system("cannot listen to the kernel's events"))?;
-        let (sender, questions) = mpsc::channel(QUESTIONS);
+        let events =
+            modules::events().map_err(system_failure("cannot listen to the kernel's events"))?;
+        let (sender, questions) = mpsc::channel(WAITING_QUESTIONS);
         control::listen(folder, sender)?;
         let otlp = config.otlp.clone();
         let (counts, pushes) = watch::channel(Pushes::default());
@@ -85,7 +87,7 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
         let mut engine = Engine::new(config, file, store, notifier, pushes);
         if let Some(listener) = listener {
             let listener = tokio::net::TcpListener::from_std(listener);
-            let listener = listener.map_err(system("cannot listen for scrapes"))?;
+            let listener = listener.map_err(system_failure("cannot listen for scrapes"))?;
             tokio::spawn(expose::serve(listener, engine.states()));
         }
         let push = otlp.map(|otlp| {
@@ -104,8 +106,7 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Failure> {
     ended
 }
 
-/// Makes a failure of the system's error.
-fn system(doing: &'static str) -> impl Fn(io::Error) -> Failure {
+fn system_failure(doing: &'static str) -> impl Fn(io::Error) -> Failure {
     move |error| {
         let text = format!(
             "{doing}: {error}: look at the limits on files and threads (LimitNOFILE, TasksMax) and at what the unit forbids"
@@ -140,7 +141,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
 /// Backends that change tracefs start the keeper. Without a named backend, any may be chosen.
 fn exec(config: &Config) -> Exec {
     let changes_tracefs = config.modules.iter().any(|module| {
-        matches!(module.backend, None | Some(Backend::FunctionGraph | Backend::Kprobe))
+        matches!(module.as_ref().backend, None | Some(Backend::FunctionGraph | Backend::Kprobe))
     });
     if changes_tracefs { Exec::Keeper } else { Exec::Never }
 }

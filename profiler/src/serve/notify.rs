@@ -6,7 +6,8 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use sd_notify::NotifyState;
+use nix::sys::time::TimeValLike as _;
+use nix::time::{ClockId, clock_gettime};
 
 /// The service manager's socket, if there is one.
 #[derive(Debug, Default)]
@@ -28,41 +29,38 @@ impl Notifier {
             None => SocketAddr::from_pathname(path)?,
         };
         socket.connect_addr(&address)?;
-        // A manager that does not read must not block the daemon, as `sd_notify::notify` would.
+        // A manager that does not read must not block the daemon.
         socket.set_nonblocking(true)?;
         Ok(Self(Some(socket)))
     }
 
-    fn send(&self, states: &[NotifyState<'_>]) {
+    fn send(&self, state: &str) {
         if let Some(socket) = &self.0 {
-            let lines: Vec<String> = states.iter().map(ToString::to_string).collect();
-            let _ = socket.send(lines.join("\n").as_bytes());
+            let _ = socket.send(state.as_bytes());
         }
     }
 
     /// The daemon has started or reloaded: its probes are attached, or it waits for a module.
     pub(super) fn ready(&self, status: &str) {
-        self.send(&[NotifyState::Ready, NotifyState::Status(&one_line(status))]);
+        self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
     }
 
     /// What the daemon does now, for `systemctl status`; `is_well` if no drain fails.
     pub(super) fn alive(&self, status: &str, is_well: bool) {
-        let status = one_line(status);
-        let states = [NotifyState::Status(&status), NotifyState::Watchdog];
-        self.send(if is_well { &states } else { &states[..1] });
+        let watchdog = if is_well { "\nWATCHDOG=1" } else { "" };
+        self.send(&format!("STATUS={}{watchdog}", one_line(status)));
     }
 
     /// It reads its configuration again; [`ready`](Self::ready) ends that. `Type=notify-reload` compares the time with that of
     /// its own signal.
     pub(super) fn reloading(&self) {
-        if let Ok(now) = NotifyState::monotonic_usec_now() {
-            self.send(&[NotifyState::Reloading, now]);
+        if let Ok(now) = clock_gettime(ClockId::CLOCK_MONOTONIC) {
+            self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.num_microseconds()));
         }
     }
 
-    /// It ends.
     pub(super) fn stopping(&self) {
-        self.send(&[NotifyState::Stopping]);
+        self.send("STOPPING=1");
     }
 }
 

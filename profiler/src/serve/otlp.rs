@@ -32,7 +32,6 @@ use super::state::{Pushes, State};
 /// Where metrics are pushed to when no path is given.
 const PATH: &str = "/v1/metrics";
 const PORT: u16 = 4318;
-/// Time for one push.
 pub(super) const PUSH_TIME: Duration = Duration::from_secs(10);
 /// Most that is read of an answer.
 const ANSWER_BYTES: usize = 64 << 10;
@@ -51,11 +50,11 @@ impl FromStr for Collector {
     type Err = String;
 
     fn from_str(given: &str) -> Result<Self, String> {
-        parsed(given).map_err(|why| format!("invalid collector URL `{given}`: {why}"))
+        parse_collector(given).map_err(|why| format!("invalid collector URL `{given}`: {why}"))
     }
 }
 
-fn parsed(given: &str) -> Result<Collector, &'static str> {
+fn parse_collector(given: &str) -> Result<Collector, &'static str> {
     let uri: Uri = given.parse().map_err(|_| "write http://HOST:PORT")?;
     let authority = match (uri.scheme_str(), uri.authority()) {
         (Some("http"), Some(authority)) => authority,
@@ -94,7 +93,7 @@ pub async fn push(
         let outcome = tokio::time::timeout(PUSH_TIME, send(&collector, body)).await;
         let outcome = outcome.unwrap_or_else(|_| Err("no answer in 10 s".into()));
         let outcome = outcome.map_err(|why| why.to_string());
-        log(&mut logged, &collector, &outcome);
+        log_outcome(&mut logged, &collector, &outcome);
         counts.send_modify(|counts| match &outcome {
             Ok(refused) => {
                 counts.accepted += 1;
@@ -110,7 +109,7 @@ pub async fn push(
 }
 
 /// Logs a failure, unless it was `logged` last.
-fn log(logged: &mut Option<String>, to: &Collector, outcome: &Result<Refused, String>) {
+fn log_outcome(logged: &mut Option<String>, to: &Collector, outcome: &Result<Refused, String>) {
     let wrong = match outcome {
         Ok(refused) if *refused == Refused::default() => None,
         Ok(Refused { rejected_data_points: ..=0, error_message }) => {
@@ -226,6 +225,9 @@ fn data_point(family: &Family, point: &Point<'_>, state: &State) -> Message {
         "state" => "profiler.handler.state",
         "phase" => "profiler.module.phase",
         "result" => "profiler.push.result",
+        "module_version" => "profiler.module.version",
+        "srcversion" => "profiler.module.srcversion",
+        "kernel" => "profiler.kernel.release",
         other => other,
     });
     let attributes = names.zip(point.labels.iter().copied()).map(attribute);

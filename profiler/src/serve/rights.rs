@@ -43,7 +43,7 @@ pub const KEPT: [Capability; 2] = [
 ];
 
 /// Open files that the daemon may need: some eight a handler.
-const FILES: usize = 16_384;
+const OPEN_FILES: usize = 16_384;
 
 /// Constants of libc, by name.
 macro_rules! calls {
@@ -68,7 +68,7 @@ const REFUSED: [libc::c_long; 40] = calls![
 ];
 
 /// Refused where no backend starts the [keeper](profiler_probe::keeper).
-const EXEC: [libc::c_long; 2] = calls![SYS_execve SYS_execveat];
+const PROGRAM_CALLS: [libc::c_long; 2] = calls![SYS_execve SYS_execveat];
 
 /// Flags of clone(2) that do what `unshare` does. Its eighth, `CLONE_NEWTIME`, is for `unshare` and `clone3` alone.
 const NAMESPACES: [libc::c_int; 7] = calls![
@@ -116,18 +116,18 @@ pub fn drop_rights(exec: Exec) -> Result<Vec<String>, Failure> {
 /// When not all could be dropped.
 pub fn drop_rights_of_thread(exec: Exec) -> Result<Vec<String>, Failure> {
     limits::raise_locked_memory();
-    limits::raise_open_files(FILES);
+    limits::raise_open_files(OPEN_FILES);
     let keep = KEPT.iter().fold(CapabilitySet::empty(), |all, kept| all | kept.bit);
     drop_capabilities(keep)?;
     filter(exec)
         .and_then(|filter| seccompiler::apply_filter(&filter))
         .map_err(failure("refusing system calls, which takes CONFIG_SECCOMP_FILTER"))?;
     let held = thread::capabilities(None).map_err(failure("reading capabilities"))?;
-    Ok(kept(held.effective, exec))
+    Ok(lines_about(held.effective, exec))
 }
 
 /// The rights that are left, a line each.
-fn kept(effective: CapabilitySet, exec: Exec) -> Vec<String> {
+fn lines_about(effective: CapabilitySet, exec: Exec) -> Vec<String> {
     let held = KEPT.iter().filter(|kept| effective.contains(kept.bit));
     let mut lines: Vec<String> =
         held.map(|Capability { name, why, .. }| format!("kept {name}: {why}")).collect();
@@ -162,7 +162,7 @@ pub fn drop_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
 }
 
 fn refused(exec: Exec) -> impl Iterator<Item = libc::c_long> {
-    let programs = if exec == Exec::Never { &EXEC[..] } else { &[] };
+    let programs = if exec == Exec::Never { &PROGRAM_CALLS[..] } else { &[] };
     REFUSED.iter().chain(programs).copied()
 }
 
@@ -328,13 +328,13 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_said_with_the_reason() {
-        let lines = kept(CapabilitySet::all(), Exec::Never);
+        let lines = lines_about(CapabilitySet::all(), Exec::Never);
         assert_eq!(lines.len(), KEPT.len() + 1);
         assert!(lines[0].starts_with("kept CAP_SYS_ADMIN: to find the BTF"), "{lines:?}");
         assert_eq!(
             lines[KEPT.len()],
             "42 system calls are refused, and new namespaces and the x32 ABI"
         );
-        assert_eq!(kept(CapabilitySet::empty(), Exec::Never).len(), 1);
+        assert_eq!(lines_about(CapabilitySet::empty(), Exec::Never).len(), 1);
     }
 }

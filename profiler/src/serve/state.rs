@@ -15,7 +15,7 @@ use profiler_recording::{HandlerRecording, Recording};
 pub const MAX_BUILDS: usize = 4;
 
 /// Shorter gaps in a handler's time with probes are attach latency; they are not reported.
-const WORTH_NS: u64 = 1_000_000;
+const REPORTED_GAP_NS: u64 = 1_000_000;
 
 /// The daemon's state at one moment.
 #[derive(Debug, Clone)]
@@ -74,8 +74,6 @@ pub struct Build {
     pub handlers: Vec<HandlerSum>,
     /// Handlers that are not measured now although the build is, by name, and why.
     pub not_measured: BTreeMap<String, NotMeasured>,
-    /// Whether it is measured now.
-    pub is_attached: bool,
     /// Whether its handlers are held to the budget; `None` without one, and for a build that is not measured now.
     pub budget_enforced: Option<bool>,
 }
@@ -95,10 +93,17 @@ pub struct HandlerSum {
     pub calls_per_s: Option<f64>,
 }
 
+impl State {
+    /// The build with which a module is measured now, also while all its handlers are shed.
+    pub(super) fn current(&self, module: &Module) -> Option<&Build> {
+        let is_measured = matches!(module.phase, Phase::Measuring | Phase::Shed);
+        self.builds.iter().rfind(|build| is_measured && build.module == module.name)
+    }
+}
+
 impl Build {
     /// Its probes are off.
     pub(super) fn leave(&mut self) {
-        self.is_attached = false;
         for handler in &mut self.handlers {
             (handler.in_flight, handler.calls_per_s) = (0, None);
         }
@@ -113,7 +118,7 @@ impl Build {
             left.reason != SHED || self.handlers.iter().all(|sum| sum.name != left.name)
         });
         let covered = self.handlers.iter().map(|sum| (sum.name.as_str(), sum.covered_ns));
-        let warning = partly(covered, self.frame.window_ns);
+        let warning = partly_measured(covered, self.frame.window_ns);
         recording.warnings = warning.map(WarningRecord::from).into_iter().collect();
         recording
     }
@@ -196,13 +201,13 @@ pub struct Pushes {
 }
 
 /// The warning about handlers that had probes for less than the window, if any. Each comes with its time, in nanoseconds.
-pub(super) fn partly<'a>(
+pub(super) fn partly_measured<'a>(
     handlers: impl Iterator<Item = (&'a str, u64)>,
     window_ns: u64,
 ) -> Option<Warning> {
     let (mut names, mut words) = (Vec::new(), Vec::new());
     for (name, covered_ns) in handlers {
-        if covered_ns.saturating_add(WORTH_NS) < window_ns {
+        if covered_ns.saturating_add(REPORTED_GAP_NS) < window_ns {
             let [covered, window] = [covered_ns, window_ns].map(|ns| ns as f64 / 1e9);
             words.push(format!("{name} {covered:.1} s of {window:.1} s"));
             names.push(name.to_owned());
@@ -218,10 +223,10 @@ mod tests {
     #[test]
     fn those_with_less_than_the_window_are_named() {
         let covered = [("a", 60_000_000_000), ("b", 12_000_000_000), ("c", 0)];
-        let warning = partly(covered.into_iter(), 60_000_000_000);
+        let warning = partly_measured(covered.into_iter(), 60_000_000_000);
         let expected = "b 12.0 s of 60.0 s, c 0.0 s of 60.0 s".to_owned();
         let handlers = Handlers(vec!["b".to_owned(), "c".to_owned()]);
         assert_eq!(warning, Some(Warning::PartlyMeasured(handlers, expected)));
-        assert_eq!(partly(covered[..1].iter().copied(), 60_000_000_000), None);
+        assert_eq!(partly_measured(covered[..1].iter().copied(), 60_000_000_000), None);
     }
 }

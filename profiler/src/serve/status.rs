@@ -3,12 +3,13 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::state::{Build, HandlerSum, Intervals, Module, NotMeasured, Own, Phase, State};
 use profiler_base::stats::mean;
 use profiler_base::text::plural;
 use profiler_export::cell::{Unit, bytes, clean};
 use profiler_export::document::{Table, or_dash};
 use profiler_recording::measure::HandlerMeasure;
+
+use super::state::{Build, HandlerSum, Intervals, Module, NotMeasured, Own, Phase, State};
 
 const HANDLER_COLUMNS: [&str; 8] =
     ["handler", "build", "calls", "calls/s", "average [us]", "TP99 [us]", "max [us]", "lost"];
@@ -35,9 +36,9 @@ pub struct Status {
 pub struct ModuleStatus {
     /// Its name.
     pub module: String,
-    /// `waiting`, `measuring`, `released` or `refused`.
+    /// `waiting`, `measuring`, `released`, `refused` or `shed`.
     pub phase: String,
-    /// Why it is refused.
+    /// Why it is refused or shed.
     pub reason: Option<String>,
     /// The build that is measured.
     pub build: Option<String>,
@@ -75,7 +76,6 @@ pub struct HandlerStatus {
 }
 
 impl Status {
-    /// The status in this state.
     pub(super) fn of(state: &State) -> Self {
         let Own { intervals, overhead, .. } = state.own;
         let handlers = state.builds.iter().flat_map(|build| {
@@ -126,8 +126,7 @@ impl Status {
 
 impl ModuleStatus {
     fn of(module: &Module, state: &State) -> Self {
-        let mut builds = state.builds.iter();
-        let build = builds.find(|build| build.module == module.name && build.is_attached);
+        let build = state.current(module);
         let (mut shed, mut missing) = (0, Vec::new());
         for (name, why) in build.into_iter().flat_map(|build| &build.not_measured) {
             match why {

@@ -32,7 +32,6 @@ const MOST_SOURCES: usize = 60;
 /// A start in a file's name.
 const START: &str = "%Y%m%dT%H%M%S.%6fZ";
 
-/// The folder of completed intervals.
 #[derive(Debug)]
 pub(super) struct Store {
     config: config::Store,
@@ -49,7 +48,6 @@ pub(super) struct Store {
     is_full: bool,
 }
 
-/// A recording in the folder.
 #[derive(Debug)]
 struct Stored {
     /// That of its build, which all files there share: there may be 100,000.
@@ -76,7 +74,8 @@ impl Store {
     /// If others could change where it is or what is in it, or it cannot be made or read.
     pub(super) fn open(config: config::Store) -> Result<Self, Failure> {
         let path = config.folder.clone();
-        make_private(&path).map_err(unusable(&path, "intervals"))?;
+        let failed = unusable(&path, "intervals");
+        make_private(&path).map_err(&failed)?;
         let (ledger, before) = Ledger::open(&path);
         let mut store = Self {
             config,
@@ -87,8 +86,8 @@ impl Store {
             last: 0,
             is_full: false,
         };
-        for entry in fs::read_dir(&path).map_err(unusable(&path, "intervals"))? {
-            let folder = entry.map_err(unusable(&path, "intervals"))?.path();
+        for entry in fs::read_dir(&path).map_err(&failed)? {
+            let folder = entry.map_err(&failed)?.path();
             if folder.ends_with(ledger::NAME) {
                 continue;
             }
@@ -98,8 +97,8 @@ impl Store {
             }
             atomic_file::remove_stale(&folder);
             let folder: Rc<Path> = folder.into();
-            for entry in fs::read_dir(&folder).map_err(unusable(&path, "intervals"))?.flatten() {
-                store.add(&folder, &entry.path());
+            for entry in fs::read_dir(&folder).map_err(&failed)?.flatten() {
+                store.count_file(&folder, &entry.path());
             }
         }
         let highest = store.files.last_key_value().map_or(0, |(number, _)| *number);
@@ -122,7 +121,7 @@ impl Store {
                  by SIGTERM",
             );
         }
-        self.note(0);
+        self.write_ledger(0);
     }
 
     fn lose(&mut self, lost: u64, which: &str, why: &str) {
@@ -132,22 +131,21 @@ impl Store {
 
     /// Notes on disk what would be lost with this process: the intervals that wait, of which `under_way` are being written to the
     /// file of the last number.
-    fn note(&mut self, under_way: u64) {
+    fn write_ledger(&mut self, under_way: u64) {
         let waiting = self.intervals().waiting;
         self.ledger.write(Entry { closed: self.last, waiting, under_way });
     }
 
-    /// Goes on with other bounds.
     pub(super) fn set_bounds(&mut self, max_bytes: u64, min_free_bytes: u64) {
         (self.config.max_bytes, self.config.min_free_bytes) = (max_bytes, min_free_bytes);
         self.is_full = false;
     }
 
     /// Counts a file that was there before.
-    fn add(&mut self, folder: &Rc<Path>, path: &Path) {
+    fn count_file(&mut self, folder: &Rc<Path>, path: &Path) {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let facts = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file);
-        match number(name).zip(facts) {
+        match number_in(name).zip(facts) {
             Some((number, _)) if self.files.contains_key(&number) => {
                 warn!("ignoring {}: another interval has its number", path.display());
             }
@@ -185,35 +183,13 @@ impl Store {
                 ),
             }
         }
-        let build = new.build.clone();
+        let (build, intervals) = (new.build.clone(), new.intervals);
         self.pending.push(new);
-        self.note(self.pending.last().map_or(0, |new| new.intervals));
-        match self.write_last() {
-            // There may be room for others, too.
-            Ok(()) => self.write_pending(),
-            Err(error) => {
-                warn!(
-                    "an interval of {build} could not be written, and is kept in memory: {error}"
-                );
-                self.bound_pending();
-                self.note(0);
-            }
+        self.write_ledger(intervals);
+        if let Err(error) = self.write_pending() {
+            warn!("an interval of {build} could not be written, and is kept in memory: {error}");
+            self.bound_pending();
         }
-    }
-
-    /// Writes the sum that waits last, or has it wait on.
-    fn write_last(&mut self) -> Result<(), String> {
-        let Some(sum) = self.pending.pop() else { return Ok(()) };
-        let Pending { build, intervals, .. } = &sum;
-        let written = self.write(build, &sum.sum, sum.number);
-        match &written {
-            Ok(()) if *intervals > 1 => {
-                info!("{intervals} intervals of {build} are on disk, as one")
-            }
-            Ok(()) => {}
-            Err(_) => self.pending.push(sum),
-        }
-        written
     }
 
     /// Drops the oldest sums where more wait than memory is meant for.
@@ -224,25 +200,35 @@ impl Store {
                 format!("intervals of {MOST_PENDING} builds wait in memory: make room on the disk");
             self.lose(intervals, &format!("of {build}"), &why);
         }
+        self.write_ledger(0);
     }
 
     /// Writes what waits, including builds that are no longer measured.
-    pub(super) fn write_pending(&mut self) {
-        for pending in std::mem::take(&mut self.pending) {
-            self.pending.push(pending);
-            // What cannot be written still waits.
-            let _ = self.write_last();
+    ///
+    /// # Errors
+    /// Why the last of them still waits.
+    pub(super) fn write_pending(&mut self) -> Result<(), String> {
+        let mut written = Ok(());
+        for sum in std::mem::take(&mut self.pending) {
+            let Pending { build, intervals, .. } = &sum;
+            written = self.write(build, &sum.sum, sum.number);
+            if written.is_err() {
+                self.pending.push(sum);
+            } else if *intervals > 1 {
+                info!("{intervals} intervals of {build} are on disk, as one");
+            }
         }
-        self.note(0);
+        self.write_ledger(0);
+        written
     }
 
     /// The daemon ends: logs what is lost.
     pub(super) fn end(&mut self) {
-        self.write_pending();
+        let _ = self.write_pending();
         for Pending { build, intervals, .. } in std::mem::take(&mut self.pending) {
             self.lose(intervals, &format!("of {build}"), "it could not be written");
         }
-        self.note(0);
+        self.write_ledger(0);
     }
 
     fn write(&mut self, build: &str, recording: &Recording, number: u64) -> Result<(), String> {
@@ -308,7 +294,6 @@ impl Store {
     }
 }
 
-/// The name of a build's folder.
 fn folder_name(module: &str, build: &str) -> String {
     let id: String = build.chars().filter(char::is_ascii_alphanumeric).collect();
     let id = if id.is_empty() { "unknown" } else { &id };
@@ -329,7 +314,7 @@ fn joined(waiting: &Pending, new: &Pending) -> Result<Pending, Failure> {
 }
 
 /// The number in the name of an interval's file.
-fn number(name: &str) -> Option<u64> {
+fn number_in(name: &str) -> Option<u64> {
     let (start, number) = name.strip_suffix(".json")?.split_once('-')?;
     DateTime::strptime(START, start).ok()?;
     number.parse().ok().filter(|number| *number < u64::MAX)
@@ -557,7 +542,7 @@ mod tests {
         let waiting = std::mem::take(&mut store.pending);
         store.put("driver", "bb", interval(10, 9));
         store.pending = waiting;
-        store.note(0);
+        store.write_ledger(0);
         drop(store);
         assert_eq!(Store::open(config(folder.path(), 1 << 20)).unwrap().intervals().lost, 2);
     }
@@ -598,7 +583,7 @@ mod tests {
 
     #[test]
     fn only_names_of_intervals_are_parsed() {
-        assert_eq!(NAMES.map(number), [Some(1), Some(2), Some(3)]);
+        assert_eq!(NAMES.map(number_in), [Some(1), Some(2), Some(3)]);
         for other in [
             "x-1.json",
             "20261123T000001.500000Z-1",
@@ -608,7 +593,7 @@ mod tests {
             "20261123T000001.500000Z-18446744073709551615.json",
             ".json",
         ] {
-            assert_eq!(number(other), None, "{other}");
+            assert_eq!(number_in(other), None, "{other}");
         }
     }
 }

@@ -38,7 +38,6 @@ pub(super) struct Shared {
     pub(super) own: Own,
 }
 
-/// A module.
 pub(super) struct Task {
     pub(super) config: config::Module,
     pub(super) stage: Stage,
@@ -83,8 +82,8 @@ impl Stage {
         Self::Off { phase, load: Some(load), again }
     }
 
-    /// The step that follows from the presence of the module.
-    fn next(&self, presence: Presence, now: Instant) -> Step {
+    /// What follows from the presence of the module.
+    fn step(&self, presence: Presence, now: Instant) -> Step {
         match (self, presence) {
             (Self::Measuring(attachment, _), Presence::Live(load)) if load == attachment.load => {
                 Step::Stay
@@ -133,8 +132,7 @@ impl Task {
         }
     }
 
-    /// The status in words.
-    pub(super) fn in_words(&self) -> String {
+    pub(super) fn status_line(&self) -> String {
         let name = &self.config.name;
         match self.attachment().map(Attachment::measured) {
             Some(count) => format!("{name}: {count} handler{} measured", plural(count)),
@@ -142,7 +140,6 @@ impl Task {
         }
     }
 
-    /// The probes, while it is measured.
     pub(super) fn attachment(&self) -> Option<&Attachment> {
         match &self.stage {
             Stage::Measuring(attachment, _) => Some(attachment),
@@ -184,7 +181,7 @@ impl Task {
         for _ in 0..MOST_TRIES {
             let name = &self.config.name;
             let now = Instant::now();
-            match self.stage.next(Presence::of(name), now) {
+            match self.stage.step(Presence::of(name), now) {
                 Step::Stay => return,
                 Step::Wait => {
                     info!("module {name} is not loaded: waiting for it");
@@ -242,7 +239,7 @@ impl Task {
             let before = self.builds.remove(at);
             let unlike = attachment.unlike(&before);
             if unlike.is_empty() {
-                attachment.go_on(before);
+                attachment.continue_sums(before);
             } else {
                 let unlike: Vec<String> = unlike.iter().map(ToString::to_string).collect();
                 warn!(
@@ -466,7 +463,7 @@ mod tests {
             (refused(later), other, Step::Attach(8)),
             (refused(later), absent, Step::Wait),
         ] {
-            assert_eq!(stage.next(presence, now), expected, "{presence:?}");
+            assert_eq!(stage.step(presence, now), expected, "{presence:?}");
         }
     }
 

@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, ExponentialHistogramDataPoint, Metric, metric, number_data_point,
 };
-use profiler::serve::expose::{FAMILIES, native};
+use profiler::serve::expose::{FAMILIES, families, native};
 use profiler::serve::otlp::{Collector, push, request};
 use profiler::serve::state::{Pushes, State};
 use prost::Message as _;
@@ -219,6 +219,38 @@ fn a_collector_gets_every_figure() {
     assert_eq!(number("profiler.handler.calls_in_flight", None), AsInt(3));
     assert_eq!(number("process.cpu.time", None), AsDouble(1.5));
     assert_eq!(number("profiler.overhead", None), AsDouble(0.0005));
+}
+
+/// The attributes of a metric's points, in order.
+fn attributes(metric: &Metric) -> Vec<&[KeyValue]> {
+    match metric.data.as_ref().unwrap() {
+        metric::Data::Sum(sum) => sum.data_points.iter().map(|of| &of.attributes[..]).collect(),
+        metric::Data::Gauge(of) => of.data_points.iter().map(|of| &of.attributes[..]).collect(),
+        metric::Data::ExponentialHistogram(of) => {
+            of.data_points.iter().map(|of| &of.attributes[..]).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Also of a build that has neither a build id nor a `srcversion`.
+#[test]
+fn each_label_of_a_scrape_is_an_attribute_of_a_push() {
+    let mut state = state();
+    state.builds[0].id.clear();
+    let request = ExportMetricsServiceRequest::decode(&*request(&state, "h")).unwrap();
+    let mut metrics = metrics_of(&request).iter();
+    for (family, points) in families(&state).filter(|(family, _)| family.otlp.is_some()) {
+        let pushed = attributes(metrics.next().unwrap());
+        assert_eq!(pushed.len(), points.len(), "{}", family.name);
+        for (point, pushed) in points.iter().zip(pushed) {
+            let values: Vec<_> = pushed.iter().map(|of| text(pushed, &of.key).unwrap()).collect();
+            assert_eq!(values, point.labels, "{}", family.name);
+            assert_eq!(values.len(), family.labels.len(), "{}", family.name);
+            assert!(pushed.iter().all(|of| of.key.contains('.')), "{pushed:?}");
+        }
+    }
+    assert_eq!(metrics.next(), None);
 }
 
 #[test]

@@ -41,7 +41,6 @@ pub(crate) fn build(module: &str, id: &str, last: &str, handlers: &[HandlerMeasu
         frame,
         handlers: handlers.iter().map(sum).collect(),
         not_measured: BTreeMap::new(),
-        is_attached: id == "new",
         budget_enforced: Some(id == "new"),
     }
 }

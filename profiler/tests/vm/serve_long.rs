@@ -78,7 +78,8 @@ fn prometheus_has_the_counts_of_the_testbed() {
     let quantiles = TEN.map(|name| [0.5, 0.99].map(|q| (q, quantile(q, name))));
     let later = status();
     let (daemon, _) = daemon.terminate();
-    let [interval] = &daemon.intervals()[..] else { panic!("{:?}", daemon.files()) };
+    // The second is of the time in which the probes came off.
+    let [interval, _] = &daemon.intervals()[..] else { panic!("{:?}", daemon.files()) };
     for ((name, scraped), quantiles) in TEN.iter().zip(scraped).zip(quantiles) {
         let [low, high] =
             [second[0].of(name) - first[1].of(name), second[1].of(name) - first[0].of(name)];
@@ -242,7 +243,7 @@ fn hours_of_timers_lose_no_call_and_no_interval() {
         let sum: u64 = intervals.iter().map(|interval| handler(interval, INNER).count).sum();
         assert_eq!(sum, triggered);
     }
-    // They begin a minute after each other, to the end. The first is shorter, and so is the last.
+    // They begin a minute after each other, to the end. The first is shorter, and so are the last two.
     let begins = |interval: &Recording| interval.started.as_millisecond() as f64 / 1e3;
     let (first, last) = (&intervals[1], &intervals[intervals.len() - 2]);
     let apart = (begins(last) - begins(first)) / (intervals.len() - 3) as f64;

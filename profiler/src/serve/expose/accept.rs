@@ -1,5 +1,7 @@
 //! The format that a scraper asks for.
 
+use std::cmp::Reverse;
+
 /// A format of `/metrics`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
@@ -21,23 +23,53 @@ impl Format {
         }
     }
 
-    /// The first format of ours that an `Accept` header names, as scrapers list what they prefer first; text if it names none.
+    /// The format that an `Accept` header gives the highest quality, and of equals the one that it names first; text if it wants
+    /// neither.
     pub fn of(accept: &str) -> Self {
-        accept.split(',').find_map(named).unwrap_or(Self::Text)
+        let ranges: Vec<(String, u16)> = accept.split(',').map(range).collect();
+        let quality = |format: &Self| {
+            // What names a format most precisely counts for it.
+            let found = format.ranges().into_iter().find_map(|name| {
+                let place = ranges.iter().position(|(range, _)| range == name)?;
+                Some((ranges[place].1, Reverse(place)))
+            });
+            found.filter(|(quality, _)| *quality > 0)
+        };
+        // Of equals, such as by `*/*`, `max_by_key` takes the last.
+        let best = [Self::Protobuf, Self::Text].into_iter().max_by_key(quality);
+        best.unwrap_or(Self::Text)
+    }
+
+    /// The media ranges that include it, the most precise first.
+    const fn ranges(self) -> [&'static str; 3] {
+        match self {
+            Self::Text => ["text/plain", "text/*", "*/*"],
+            Self::Protobuf => [DELIMITED, "application/*", "*/*"],
+        }
     }
 }
 
-/// The format of a media range; `None` if we do not have it.
-fn named(range: &str) -> Option<Format> {
-    let range = range.to_ascii_lowercase();
-    let mut parts = range.split(';').map(str::trim);
-    match parts.next()? {
-        "application/vnd.google.protobuf" => {
-            parts.any(|part| part == "encoding=delimited").then_some(Format::Protobuf)
+/// The only encoding of this type that we have.
+const DELIMITED: &str = "application/vnd.google.protobuf;encoding=delimited";
+
+/// A media range, without parameters that tell no format of ours from others, and its quality in thousandths: 1 unless it says
+/// less.
+fn range(text: &str) -> (String, u16) {
+    let text = text.to_ascii_lowercase();
+    let mut parts = text.split(';').map(str::trim);
+    let mut name = parts.next().unwrap_or_default().to_owned();
+    let mut quality = 1000;
+    for part in parts {
+        match part.split_once('=') {
+            Some(("encoding", encoding)) => name += &format!(";encoding={encoding}"),
+            Some(("q", given)) => {
+                let given = given.parse().unwrap_or(1.0_f64);
+                quality = (given * 1000.0).clamp(0.0, 1000.0) as u16;
+            }
+            _ => {}
         }
-        "text/plain" | "text/*" | "*/*" => Some(Format::Text),
-        _ => None,
     }
+    (name, quality)
 }
 
 #[cfg(test)]
@@ -70,6 +102,14 @@ mod tests {
                 "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text",
                 Format::Text,
             ),
+            (&format!("text/plain;q=0.3,{protobuf};q=0.6,*/*;q=0.1"), Format::Protobuf),
+            (&format!("{protobuf}; q=0, */*; q=0.1"), Format::Text),
+            (&format!("{protobuf};q=0"), Format::Text),
+            ("text/plain;q=0, */*;q=0.5", Format::Protobuf),
+            ("text/*;q=0.2, application/*;q=0.001", Format::Text),
+            (&format!("text/plain, {protobuf}"), Format::Text),
+            (&format!("{protobuf}, text/plain"), Format::Protobuf),
+            (&format!("text/plain;q=nan,{protobuf};q=2,*/*;q=x;q"), Format::Protobuf),
             (";;;,,,=;q,\u{fe}", Format::Text),
         ] {
             assert_eq!(Format::of(accept), format, "{accept}");

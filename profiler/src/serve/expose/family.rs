@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use strum::VariantNames as _;
 
-use super::super::state::{Build, HandlerSum, Module, NotMeasured, Phase, State};
 use profiler_base::stats::Durations;
+
+use super::super::state::{Build, HandlerSum, Module, NotMeasured, Phase, State};
 
 /// What the points of a family are, in Prometheus' words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
@@ -75,7 +76,7 @@ pub fn families(state: &State) -> impl Iterator<Item = (&'static Family, Vec<Poi
 }
 
 /// A point of a build, with labels after those of the build.
-fn of_build<'a, const N: usize>(
+fn point_of_build<'a, const N: usize>(
     build: &'a Build,
     labels: [&'a str; N],
     value: Value<'a>,
@@ -89,10 +90,10 @@ fn each_build<'a>(
     value: impl Fn(&'a Build) -> Option<Value<'a>>,
 ) -> Vec<Point<'a>> {
     let builds = state.builds.iter();
-    builds.filter_map(|build| Some(of_build(build, [], value(build)?))).collect()
+    builds.filter_map(|build| Some(point_of_build(build, [], value(build)?))).collect()
 }
 
-fn sums(state: &State) -> impl Iterator<Item = (&Build, &HandlerSum)> {
+fn handlers(state: &State) -> impl Iterator<Item = (&Build, &HandlerSum)> {
     state.builds.iter().flat_map(|build| build.handlers.iter().map(move |sum| (build, sum)))
 }
 
@@ -100,21 +101,19 @@ fn each_handler<'a>(
     state: &'a State,
     value: impl Fn(&'a HandlerSum) -> Option<Value<'a>>,
 ) -> Vec<Point<'a>> {
-    let points = sums(state)
-        .filter_map(|(build, sum)| Some(of_build(build, [sum.name.as_str()], value(sum)?)));
+    let points = handlers(state)
+        .filter_map(|(build, sum)| Some(point_of_build(build, [sum.name.as_str()], value(sum)?)));
     points.collect()
 }
 
 /// Whether its module is measured with this build now.
 fn is_current(state: &State, build: &Build) -> bool {
-    let last = state.builds.iter().rfind(|of| of.module == build.module);
-    let mut modules = state.modules.iter().filter(|module| module.name == build.module);
-    last.is_some_and(|last| last.id == build.id)
-        && modules.any(|of| matches!(of.phase, Phase::Measuring | Phase::Shed))
+    let mut current = state.modules.iter().filter_map(|module| state.current(module));
+    current.any(|current| std::ptr::eq(current, build))
 }
 
 /// The one value of a family that has no labels.
-fn own<'a>(value: Option<Value<'a>>) -> Vec<Point<'a>> {
+fn unlabelled<'a>(value: Option<Value<'a>>) -> Vec<Point<'a>> {
     value.map(|value| point(Vec::new(), value)).into_iter().collect()
 }
 
@@ -184,7 +183,8 @@ families! {
     Gauge profiler_module_phase [module phase] Some(("profiler.module.phase", "")),
         "1 for what the daemon does about the module, 0 for all else.",
         phases;
-    Gauge profiler_module_build_info [module build module_version srcversion kernel] None,
+    Gauge profiler_module_build_info [module build module_version srcversion kernel]
+        Some(("profiler.module.build.info", "")),
         "What a build of a module says of itself, and the kernel.",
         build_infos;
     Gauge profiler_module_build_current [module build] Some(("profiler.module.build.current", "")),
@@ -193,7 +193,8 @@ families! {
     Counter profiler_module_build_measured_seconds_total [module build] Some(("profiler.module.build.measured", "s")),
         "Time in which the build was measured.",
         |state| each_build(state, |build| Some(Value::Real(seconds(build.frame.window_ns))));
-    Gauge profiler_module_build_last_measured_timestamp_seconds [module build] None,
+    Gauge profiler_module_build_last_measured_timestamp_seconds [module build]
+        Some(("profiler.module.build.last_measured", "s")),
         "When the build was last measured, since the epoch.",
         |state| each_build(state, |build| Some(Value::Real(timestamp(build.last))));
     Gauge profiler_build_info [version] None,
@@ -201,62 +202,62 @@ families! {
         |_| vec![point(vec![env!("CARGO_PKG_VERSION")], Value::Count(1))];
     Gauge process_start_time_seconds [] None,
         "When the daemon began, since the epoch.",
-        |state| own(Some(Value::Real(timestamp(state.since))));
+        |state| unlabelled(Some(Value::Real(timestamp(state.since))));
     Counter process_cpu_seconds_total [] Some(("process.cpu.time", "s")),
         "CPU time of the daemon, of all its threads.",
-        |state| own(Some(Value::Real(seconds(state.own.cpu_ns))));
+        |state| unlabelled(Some(Value::Real(seconds(state.own.cpu_ns))));
     Gauge profiler_memory_bytes [] Some(("profiler.memory", "By")),
         "Resident memory of the daemon that is not shared with files.",
-        |state| own(Some(Value::Count(state.own.memory_bytes)));
+        |state| unlabelled(Some(Value::Count(state.own.memory_bytes)));
     Gauge profiler_kernel_memory_bytes [] Some(("profiler.kernel_memory", "By")),
         "Kernel memory of the histograms.",
-        |state| own(Some(Value::Count(state.own.kernel_memory_bytes)));
+        |state| unlabelled(Some(Value::Count(state.own.kernel_memory_bytes)));
     Gauge profiler_overhead_ratio [] Some(("profiler.overhead", "1")),
         "What the probes cost now, as a share of one CPU.",
-        |state| own(state.own.overhead.map(Value::Real));
+        |state| unlabelled(state.own.overhead.map(Value::Real));
     Gauge profiler_budget_enforced [module build] Some(("profiler.budget.enforced", "")),
         "Whether the build is held to max-overhead: 0 if the cost of a hit could not be measured.",
         |state| each_build(state, |build| Some(flag(build.budget_enforced?)));
     Counter profiler_handlers_shed_total [] Some(("profiler.handlers.shed", "{handler}")),
         "Times that handlers were shed for the budget.",
-        |state| own(Some(Value::Count(state.own.shed)));
+        |state| unlabelled(Some(Value::Count(state.own.shed)));
     Counter profiler_drains_total [] Some(("profiler.drains", "{drain}")),
         "Drains of the kernel's histograms of a module that did not fail.",
-        |state| own(Some(Value::Count(state.own.drains)));
+        |state| unlabelled(Some(Value::Count(state.own.drains)));
     Counter profiler_drain_seconds_total [] Some(("profiler.drain.time", "s")),
         "Time that these drains took, without storing what they found.",
-        |state| own(Some(Value::Real(seconds(state.own.drain_ns))));
+        |state| unlabelled(Some(Value::Real(seconds(state.own.drain_ns))));
     Counter profiler_drain_failures_total [] Some(("profiler.drain.failures", "{drain}")),
         "Drains that failed; the next that does not has what these lack, but after the last of a load there is none.",
-        |state| own(Some(Value::Count(state.own.drain_failures)));
-    Gauge profiler_last_drain_timestamp_seconds [] None,
+        |state| unlabelled(Some(Value::Count(state.own.drain_failures)));
+    Gauge profiler_last_drain_timestamp_seconds [] Some(("profiler.last_drain", "s")),
         "When all that is measured was last drained, since the epoch; not while a drain fails.",
-        |state| own(state.own.last_drain.map(|at| Value::Real(timestamp(at))));
+        |state| unlabelled(state.own.last_drain.map(|at| Value::Real(timestamp(at))));
     Gauge profiler_stored_intervals [] Some(("profiler.stored.intervals", "{interval}")),
         "Completed intervals that are on disk; several that waited are one.",
-        |state| own(Some(Value::Count(state.own.intervals.on_disk)));
+        |state| unlabelled(Some(Value::Count(state.own.intervals.on_disk)));
     Gauge profiler_stored_bytes [] Some(("profiler.stored.size", "By")),
         "Size of these.",
-        |state| own(Some(Value::Count(state.own.intervals.bytes)));
+        |state| unlabelled(Some(Value::Count(state.own.intervals.bytes)));
     Gauge profiler_waiting_intervals [] Some(("profiler.waiting.intervals", "{interval}")),
         "Completed intervals that are in memory, because they could not be written yet.",
-        |state| own(Some(Value::Count(state.own.intervals.waiting)));
+        |state| unlabelled(Some(Value::Count(state.own.intervals.waiting)));
     Counter profiler_removed_intervals_total [] Some(("profiler.removed.intervals", "{interval}")),
         "Stored intervals that were removed for newer ones.",
-        |state| own(Some(Value::Count(state.own.intervals.removed)));
+        |state| unlabelled(Some(Value::Count(state.own.intervals.removed)));
     Counter profiler_lost_intervals_total [] Some(("profiler.lost.intervals", "{interval}")),
         "Completed intervals that are neither on disk nor in memory.",
-        |state| own(Some(Value::Count(state.own.intervals.lost)));
+        |state| unlabelled(Some(Value::Count(state.own.intervals.lost)));
     Counter profiler_otlp_pushes_total [result] Some(("profiler.otlp.pushes", "{push}")),
         "Pushes to the collector: that it took, and that failed.",
         pushes;
     Counter profiler_otlp_rejected_points_total [] Some(("profiler.otlp.rejected_points", "{point}")),
         "Data points that the collector refused in pushes that it took.",
-        |state| own(state.own.pushes.map(|pushes| Value::Count(pushes.rejected_points)));
+        |state| unlabelled(state.own.pushes.map(|pushes| Value::Count(pushes.rejected_points)));
 }
 
 fn losses(state: &State) -> Vec<Point<'_>> {
-    let points = sums(state).flat_map(|(build, sum)| {
+    let points = handlers(state).flat_map(|(build, sum)| {
         let losses = sum.measure.losses;
         // Also those that are 0: a rate needs a first value.
         let kinds = [
@@ -268,7 +269,7 @@ fn losses(state: &State) -> Vec<Point<'_>> {
             ("doubtful", losses.doubtful),
             ("backwards", losses.backwards),
         ];
-        kinds.map(|(kind, count)| of_build(build, [&sum.name, kind], Value::Count(count)))
+        kinds.map(|(kind, count)| point_of_build(build, [&sum.name, kind], Value::Count(count)))
     });
     points.collect()
 }
@@ -287,7 +288,7 @@ fn handler_states(state: &State) -> Vec<Point<'_>> {
                 None => "measured",
             };
             ["measured", "shed", "missing"]
-                .map(|it| of_build(build, [name, it], flag(it == true_one)))
+                .map(|it| point_of_build(build, [name, it], flag(it == true_one)))
         })
     });
     points.collect()
@@ -308,7 +309,7 @@ fn build_infos(state: &State) -> Vec<Point<'_>> {
         let srcversion = facts.and_then(|module| module.srcversion.as_deref());
         let kernel = build.frame.host.kernel_release.as_deref();
         let labels = [version, srcversion, kernel].map(Option::unwrap_or_default);
-        of_build(build, labels, Value::Count(1))
+        point_of_build(build, labels, Value::Count(1))
     });
     infos.collect()
 }

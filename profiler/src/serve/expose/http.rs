@@ -16,9 +16,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
 
+use profiler_recording::Series;
+
 use super::super::state::{Build, Module, Phase, State};
 use super::accept::Format;
-use profiler_recording::Series;
 
 /// Connections at a time. For one more, the one that has waited longest for its client gives way.
 pub const CONNECTIONS: usize = 64;
@@ -30,11 +31,9 @@ const RECORDINGS: usize = 4;
 /// How old the state may be for `/healthz`. The engine sends one after each drain, and at least every minute.
 const FRESH: Duration = Duration::from_secs(180);
 
-/// Time for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// Time for a whole connection; the answer to a scraper that never reads is dropped.
 const CONNECTION_TIME: Duration = Duration::from_secs(30);
-/// Size of a request's head.
 const HEAD_BYTES: usize = 16 << 10;
 /// Pause after an error of `accept`, such as too many open files, which would repeat at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -2,10 +2,11 @@
 
 use std::fmt::Display;
 
+use profiler_base::stats::Durations;
+
 use super::super::state::State;
 use super::durations::{BOUNDS_NS, classic};
 use super::family::{Family, Value, families, seconds};
-use profiler_base::stats::Durations;
 
 /// All families that have points.
 pub(super) fn render(state: &State) -> Vec<u8> {
