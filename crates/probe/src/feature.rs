@@ -152,6 +152,6 @@ pub(super) fn load(what: &str, attach_type: AttachType, btf_id: u32) -> Result<O
     })
     .map_err(|refused| {
         let doing = format!("loading an empty {what} program");
-        Refusal::new(&doing, &refused.error, &refused)
+        Refusal::new(&doing, &refused.error, refused.short())
     })
 }

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use profiler_base::error::exit;
-use profiler_recording::Recording;
+use profiler_recording::{Backend, Recording};
 
 use crate::cli::{Ended, Started, assert_every_call, eventually, folder, handler, profiler, saved};
+use crate::matrix::CORE;
 use crate::testbed;
 
 /// What is no program of type tracing, and subprograms. Without `on_return`: a kretprobe of 5.10 follows as many calls at
@@ -96,6 +97,12 @@ fn each_run_of_a_program_is_a_call() {
     BESIDE.iter().for_each(|name| assert_eq!(handler(&recording, name).count, 0, "{name}"));
     assert_eq!(recording.handlers.len(), PLAIN.len() + BESIDE.len() + reached.len());
     assert_eq!(recording.modules[0].parameters["bpf_jit_enable"], "1");
+    // Objects of an agent that are loaded must not keep probes from the functions of the image: 5.10 looks BTF up anew for each.
+    let (ended, of_kernel) =
+        measured(crate::cli::folder().path(), &format!("--allow-shared --handler {CORE}"));
+    ended.assert_code(exit::OK);
+    assert!(matches!(of_kernel.backends()[..], [Backend::Fentry | Backend::Fsession]), "{ended:?}");
+    assert_every_call(&of_kernel.handlers[0], 1000);
     if reaches_tracing {
         return;
     }
