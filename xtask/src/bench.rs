@@ -1,13 +1,11 @@
 //! Benchmarks: what the probes add to a call, and how long imports and decisions of the gate take.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::cargo;
 use crate::cli::BenchArgs;
-use crate::gate_power::machine;
 use crate::paths;
 use crate::process;
 use crate::series::Series;
@@ -23,7 +21,9 @@ const COST: &str = "\"$profiler\" cost --module hids_testbed --handler connect_s
 /// Runs the benchmark that is asked for; returns the exit code of `profiler cost` by default.
 pub(crate) fn run(args: &BenchArgs) -> Result<i32> {
     if let Some(megabytes) = args.import {
-        return speed::run(megabytes).map(|()| 0);
+        setup::ensure(&[setup::PARSERS])?;
+        println!("import: {}", speed::import(&cargo::build_profiler()?, megabytes)?);
+        return Ok(0);
     }
     if let Some(builds) = &args.gate {
         return gate(builds, args.kernel).map(|()| 0);
@@ -37,15 +37,13 @@ pub(crate) fn run(args: &BenchArgs) -> Result<i32> {
     Ok(code)
 }
 
-/// Measures how long `profiler gate` takes for two builds of a driver, and prints a table: CPU, QEMU and kernel are those
-/// of this machine.
+/// Measures how long `profiler gate` takes for two builds of a driver, and prints a table.
 fn gate(builds: &[PathBuf], series: Series) -> Result<()> {
     let [baseline, candidate] = builds else { bail!("two builds are needed") };
     setup::ensure(&[setup::PARSERS, Part::kernel(&series)])?;
     let profiler = cargo::build_profiler()?;
     let folder = tempfile::tempdir().context("no folder for snapshots")?;
-    let figures = folder.path().join("figures");
-    println!("Linux {} on {}\n", setup::kernel(series)?.release, machine());
+    println!("Linux {}\n", setup::kernel(series)?.release);
     println!("| two builds, and | seconds | of CPU time | largest process, MiB | outcome |");
     println!("|---|---:|---:|---:|---|");
     for (what, more, candidate) in [
@@ -56,18 +54,13 @@ fn gate(builds: &[PathBuf], series: Series) -> Result<()> {
         ("handlers `connect_*`", &["--handler", "connect_*"], candidate),
         ("equal code", &[], baseline),
     ] {
-        let mut time = Command::new("time");
-        time.args(["--quiet", "-f", "%e %U %S %M", "-o"]).arg(&figures).arg(&profiler);
-        time.arg("gate").args([baseline, candidate]).args(more).arg("--quiet");
-        time.arg("--kernel").arg(paths::kernel(series)).env("XDG_CACHE_HOME", folder.path());
-        // Pass, fail, inconclusive.
-        let said = process::stdout_if(&mut time, &[0, 10, 11])?;
-        let took = process::read(&figures)?;
-        let took = took.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
-        let [seconds, user, system, kib] = took[..] else { bail!("GNU time wrote {took:?}") };
-        let outcome = said.lines().next().and_then(|line| line.split(';').next());
+        let mut gate = process::time(&profiler);
+        gate.arg("gate").args([baseline, candidate]).args(more).arg("--quiet");
+        gate.arg("--kernel").arg(paths::kernel(series)).env("XDG_CACHE_HOME", folder.path());
+        let took = process::timed(&mut gate, &process::DECIDED)?;
+        let outcome = took.stdout.lines().next().and_then(|line| line.split(';').next());
         let outcome = outcome.unwrap_or_default().trim_start_matches("gate: ");
-        let (cpu, mib) = (user + system, kib / 1024.0);
+        let (seconds, cpu, mib) = (took.seconds, took.cpu_seconds, took.kib / 1024.0);
         println!("| {what} | {seconds:.1} | {cpu:.1} | {mib:.0} | {outcome} |");
     }
     Ok(())

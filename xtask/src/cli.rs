@@ -123,17 +123,8 @@ pub(crate) struct TestbedArgs {
     pub(crate) handler: String,
 }
 
-const GATE_POWER_EXAMPLES: &str = "\
-Examples:
-  # 300 decisions on builds of equal cost, and 20 on one with 60 instructions more in a handler
-  cargo xtask gate-power --handler 'connect_*' --decisions 0=300,60=20
-  # another driver, all of its handlers
-  cargo xtask gate-power --driver ../driver --module my_driver.ko --build 'make KVERSION=6.1.0-56-amd64' --decisions 0=20
-Decisions stay in target/gate-power and are not made again; remove it to start again.";
-
 /// Arguments of `gate-power`.
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_help = GATE_POWER_EXAMPLES)]
 pub(crate) struct GatePowerArgs {
     /// Decisions to make for each change: instructions more a call of the slower handler, and how many.
     #[arg(long, value_delimiter = ',', value_name = "N=COUNT", default_value = "0=40,60=20",

@@ -73,8 +73,8 @@ pub(crate) fn run_each(args: &FuzzArgs) -> Result<()> {
     Ok(())
 }
 
-/// Runs one target for a number of seconds; new inputs are kept below `target/`. A finding is an
-/// error, with the input that shows it.
+/// Runs one target for a number of seconds; new inputs are kept below `target/`. A finding is an error: libFuzzer says which
+/// input shows it.
 fn run(program: &Path, target: &str, seconds: u32) -> Result<String> {
     let out = paths::target().join("fuzz").join("run").join(target);
     let corpus = out.join("corpus");
@@ -86,9 +86,7 @@ fn run(program: &Path, target: &str, seconds: u32) -> Result<String> {
     fuzz.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={MAX_BYTES}"));
     fuzz.args(["-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1"]);
     fuzz.arg(format!("-artifact_prefix={}/", artifacts.display()));
-    let log = out.join("log");
-    process::run_logged(&mut fuzz, &log)?;
-    let said = process::read(&log)?;
+    let (_, said) = process::output_if(&mut fuzz, &[0])?;
     let executed =
         said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
     let executed: u64 = executed.and_then(|count| count.trim().parse().ok()).unwrap_or(0);

@@ -39,7 +39,7 @@ exec chroot "$1" env -i PATH=/usr/bin HOME=/root LC_ALL=C make -C "/usr/src/linu
 ///
 /// Tools that came with the kernel need another C library than this machine's: they run in a chroot and a mount
 /// namespace.
-pub(crate) fn make(kernel: &Unpacked, source: &Path, variables: &str, log: &Path) -> Result<()> {
+pub(crate) fn make(kernel: &Unpacked, source: &Path, variables: &str) -> Result<()> {
     let mut command = Command::new(if setup::has_own_tools(kernel) { "unshare" } else { "make" });
     if setup::has_own_tools(kernel) {
         command.args((!nix::unistd::geteuid().is_root()).then_some("--map-root-user"));
@@ -53,8 +53,7 @@ pub(crate) fn make(kernel: &Unpacked, source: &Path, variables: &str, log: &Path
         command.args([&format!("CC={}", compiler_of(kernel)), "modules"]);
         command.args(variables.split_whitespace());
     }
-    process::run_logged(&mut command, log)?;
-    let text = process::read(log)?;
+    let (_, text) = process::output_if(&mut command, &[0])?;
     let warnings: Vec<&str> = text.lines().filter(|line| is_warning(line)).collect();
     let (source, text) = (source.display(), warnings.join("\n"));
     ensure!(warnings.is_empty(), "{source} builds with warnings:\n{text}");

@@ -59,7 +59,7 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         Task::Dist { check } => dist::run(check)?,
         Task::Fuzz(args) => fuzz::run_each(&args)?,
         Task::Demo { kernel } => return demo::run(kernel).map(exit_code),
-        Task::GatePower(args) => return gate_power::run(&args).map(all_well),
+        Task::GatePower(args) => gate_power::run(&args)?,
         Task::Lint => lint::run()?,
         Task::Test(args) => return test::run(&args).map(all_well),
         Task::Vm(args) => return vm::run(&args, &mut Vec::new()).map(exit_code),

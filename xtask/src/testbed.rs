@@ -86,7 +86,7 @@ fn build_in(kernel: &Unpacked, folder: &Path, variables: &str) -> Result<PathBuf
     process::remove_dir(folder)?;
     process::create_dir(&source)?;
     process::run(Command::new("cp").args(sources()?).arg(&source))?;
-    kbuild::make(kernel, &source, variables, &folder.join("build.log"))?;
+    kbuild::make(kernel, &source, variables)?;
     let built = source.join(MODULE);
     if kbuild::kernel_takes_module_btf(kernel)? {
         kbuild::add_btf(kernel, &built, folder)?;

@@ -98,7 +98,7 @@ impl Driver<'_> {
         };
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(format!("{}{slower}", self.build()?)).current_dir(&tree);
-        process::run_logged(&mut shell, &self.folder.join("build.log"))?;
+        process::stdout(&mut shell)?;
         process::copy(&tree.join(&self.args.module), &built)?;
         Ok(built)
     }

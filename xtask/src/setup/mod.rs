@@ -14,7 +14,6 @@ use std::fs::File;
 use anyhow::{Context as _, Result};
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::dist::CleanRoot;
 use crate::paths;
 use crate::process;
 use crate::series::Series;
@@ -94,7 +93,7 @@ pub(crate) const BOOK: Part<'_> = Part::new("mdBook, by cargo (minutes)", "", &M
 /// For the Debian package; and for the root that it is tried in.
 pub(crate) const DIST: Part<'_> =
     Part::new("cargo-deb, by cargo (minutes)", "libc6-dev xz-utils", &CARGO_DEB);
-pub(crate) const CLEAN_ROOT: Part<'_> = Part::new("a clean Debian root", "mmdebstrap", &CleanRoot);
+pub(crate) const CLEAN_ROOT: Part<'_> = Part { what: "", packages: "mmdebstrap", tool: None };
 
 /// All parts but those that only `book` and `dist` need. The linters come first: `.ci/run` lints while the others are installed.
 pub(crate) fn all() -> Vec<Part<'static>> {
