@@ -22,8 +22,7 @@ const COST: &str = "\"$profiler\" cost --module hids_testbed --handler connect_s
 pub(crate) fn run(args: &BenchArgs) -> Result<i32> {
     if let Some(megabytes) = args.import {
         setup::ensure(&[setup::PARSERS])?;
-        println!("import: {}", speed::import(&cargo::build_profiler()?, megabytes)?);
-        return Ok(0);
+        return speed::import(&cargo::build_profiler()?, megabytes).map(|()| 0);
     }
     if let Some(builds) = &args.gate {
         return gate(builds, args.kernel).map(|()| 0);

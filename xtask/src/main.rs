@@ -61,14 +61,10 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         Task::Demo { kernel } => return demo::run(kernel).map(exit_code),
         Task::GatePower(args) => gate_power::run(&args)?,
         Task::Lint => lint::run()?,
-        Task::Test(args) => return test::run(&args).map(all_well),
+        Task::Test(args) => test::run(&args)?,
         Task::Vm(args) => return vm::run(&args, &mut Vec::new()).map(exit_code),
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn all_well(well: bool) -> ExitCode {
-    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// A command's exit code as that of this program.

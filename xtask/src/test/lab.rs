@@ -36,11 +36,12 @@ const SERIES: Series = Series::V6_1;
 const OTHERS: [Series; 3] = [Series::V5_10, Series::V6_12, Series::V7_2];
 
 /// Runs them, or those of these names, one at a time: each boots VMs.
-pub(super) fn run(tested: &Tested, only: &[String], report: &mut Report) -> Result<()> {
+pub(super) fn run(tested: &Tested, only: &[String]) -> Result<Report> {
     println!("test: the lab");
     setup::ensure(&[setup::AGENTS, setup::ARM64])?;
     let binary = &tested.host_tests;
-    let listed = libtest::listed(&process::stdout(ignored(binary, only).arg("--list"))?);
+    let listed = libtest::listed(&mut ignored(binary, only))?;
+    let listed: Vec<String> = listed.into_iter().map(|test| test.name).collect();
     let slow = Variant::slow("connect_syscall_handler", 64);
     let plain = Variant::default();
     let mut command = ignored(binary, only);
@@ -67,8 +68,9 @@ pub(super) fn run(tested: &Tested, only: &[String], report: &mut Report) -> Resu
     command.env("PROFILER_LAB_ARM64", std::env::join_paths(arm64)?);
     let (status, lines) = process::printed(&mut command)?;
     let early = format!("the test binary ended early: {status}");
+    let mut report = Report::default();
     report.add_run(PLACE, &listed, &libtest::endings(&lines), &early);
-    Ok(())
+    Ok(report)
 }
 
 fn ignored(binary: &Path, only: &[String]) -> Command {
