@@ -12,8 +12,6 @@ use crate::paths;
 use crate::process;
 use crate::setup;
 
-const README: &str = include_str!("../../fuzz/README.md");
-
 /// The program that has all targets.
 const PROGRAM: &str = "parsers";
 
@@ -31,17 +29,13 @@ const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 /// Longest input; the parsers' limits are lower.
 const MAX_BYTES: u32 = 64 << 10;
 
-/// The rows of the README's table below this heading: cells.
-fn rows(heading: &str) -> impl Iterator<Item = Vec<&'static str>> {
-    let lines = README.lines().skip_while(move |line| *line != heading).skip(1);
-    let lines = lines.take_while(|line| !line.starts_with("## "));
-    let rows = lines.filter(|line| line.starts_with('|')).skip(2);
-    rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect())
-}
-
 /// The targets, by the names of their corpora.
-pub(crate) fn targets() -> Vec<&'static str> {
-    rows("## Targets").map(|row| row[0].trim_matches('`')).collect()
+pub(crate) fn targets() -> Vec<String> {
+    let corpora = std::fs::read_dir(paths::fuzz().join("corpus")).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        corpora.map(|folder| folder.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
 }
 
 /// Builds the targets; gives their program.
@@ -65,10 +59,9 @@ fn build(sanitize: bool) -> Result<PathBuf> {
 pub(crate) fn run_each(args: &FuzzArgs) -> Result<()> {
     setup::ensure(&[setup::PARSERS])?;
     let program = build(args.sanitize)?;
-    for target in targets() {
-        if args.targets.is_empty() || args.targets.iter().any(|name| name == target) {
-            println!("fuzz: {target}: {}", run(&program, target, args.seconds)?);
-        }
+    let all = targets();
+    for target in if args.targets.is_empty() { &all } else { &args.targets } {
+        println!("fuzz: {target}: {}", run(&program, target, args.seconds)?);
     }
     Ok(())
 }
@@ -100,6 +93,16 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    const README: &str = include_str!("../../fuzz/README.md");
+
+    /// The rows of the README's table below this heading: cells.
+    fn rows(heading: &str) -> impl Iterator<Item = Vec<&'static str>> {
+        let lines = README.lines().skip_while(move |line| *line != heading).skip(1);
+        let lines = lines.take_while(|line| !line.starts_with("## "));
+        let rows = lines.filter(|line| line.starts_with('|')).skip(2);
+        rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect())
+    }
 
     /// How bytes come into a program, and what takes them apart.
     const READS: [&str; 13] = [
@@ -166,9 +169,12 @@ mod tests {
         let text = process::read(&paths::fuzz().join("src/lib.rs")).unwrap();
         let names =
             text.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.split('"').next());
-        assert_eq!(names.collect::<Vec<_>>(), targets());
+        let names: Vec<&str> = names.collect();
+        assert_eq!(names, targets());
+        let listed = rows("## Targets").map(|row| row[0].trim_matches('`'));
+        assert_eq!(names, listed.collect::<Vec<_>>());
         for target in targets() {
-            let corpus = process::files_below(&paths::fuzz().join("corpus").join(target)).unwrap();
+            let corpus = process::files_below(&paths::fuzz().join("corpus").join(&target)).unwrap();
             assert!(!corpus.is_empty(), "{target}");
         }
     }

@@ -22,7 +22,7 @@ use crate::cargo::{Tested, build_for_arm64};
 use crate::process;
 use crate::series::Series;
 use crate::setup::{self, arm64};
-use crate::testbed::{self, Variant};
+use crate::testbed;
 
 /// The place of these tests in the report, and their name as a boot.
 pub(super) const PLACE: &str = "lab";
@@ -42,19 +42,18 @@ pub(super) fn run(tested: &Tested, only: &[String]) -> Result<Report> {
     let binary = &tested.host_tests;
     let listed = libtest::listed(&mut ignored(binary, only))?;
     let listed: Vec<String> = listed.into_iter().map(|test| test.name).collect();
-    let slow = Variant::slow("connect_syscall_handler", 64);
-    let plain = Variant::default();
+    let slow = testbed::slow("connect_syscall_handler", 64);
     let mut command = ignored(binary, only);
     command.args(["--test-threads=1", "--show-output"]);
     command.env("PROFILER_LAB_KERNEL", setup::kernel(SERIES)?.image());
-    command.env("PROFILER_LAB_BASELINE", testbed::build(SERIES, &plain)?);
+    command.env("PROFILER_LAB_BASELINE", testbed::build(SERIES, "")?);
     command.env("PROFILER_LAB_CANDIDATE", testbed::build(SERIES, &slow)?);
-    command.env("PROFILER_LAB_PLANTED", testbed::build(SERIES, &Variant::planted())?);
-    command.env("PROFILER_LAB_HARMLESS", testbed::build(SERIES, &Variant::harmless())?);
+    command.env("PROFILER_LAB_PLANTED", testbed::build(SERIES, testbed::PLANTED)?);
+    command.env("PROFILER_LAB_HARMLESS", testbed::build(SERIES, testbed::HARMLESS)?);
     let mut others = Vec::new();
     for series in OTHERS {
         others.push(setup::kernel(series)?.image());
-        others.push(testbed::build(series, &plain)?);
+        others.push(testbed::build(series, "")?);
     }
     command.env("PROFILER_LAB_OTHERS", std::env::join_paths(others)?);
     command.env("PROFILER_LAB_AUDITCTL", setup::AUDIT.programs());
@@ -62,7 +61,7 @@ pub(super) fn run(tested: &Tested, only: &[String]) -> Result<Report> {
     let mut arm64 = Vec::new();
     for series in arm64::KERNELS {
         arm64.push(arm64::kernel(series)?.image());
-        arm64.push(testbed::build_for_arm64(series, &plain)?);
+        arm64.push(testbed::build_for_arm64(series, "")?);
         arm64.push(testbed::build_for_arm64(series, &slow)?);
     }
     command.env("PROFILER_LAB_ARM64", std::env::join_paths(arm64)?);

@@ -39,7 +39,7 @@ use crate::setup;
 use crate::setup::tools::{BROWSER, READERS};
 use crate::speed;
 use crate::stop;
-use crate::testbed::{self, Variant};
+use crate::testbed;
 use crate::vm;
 
 use plan::Boot;
@@ -310,7 +310,7 @@ fn boot_and_test(boot: &Boot, tested: &Tested, timeout: u64, only: &[String]) ->
         [] => (boot.name.clone(), &boot.tests[..]),
         only => (format!("{}-alone", boot.name), only),
     };
-    let testbed = testbed::build(boot.series, &Variant::default());
+    let testbed = testbed::build(boot.series, "");
     let testbed = testbed.with_context(|| format!("no testbed for {}", boot.series))?;
     println!("test: boot {vm}, {} tests", tests.len());
     let script = in_memory(tested)? + &script(boot, tested, &vm, tests, &testbed)?;

@@ -85,7 +85,7 @@ fn places(reason: &str) -> Result<Vec<(String, Series, bool)>> {
             ends.iter().map(|end| (format!("{prefix}{series}{end}"), series, virtual_time)),
         );
     }
-    let is_everywhere = virtual_time || places.len() == Series::ALL.len();
+    let is_everywhere = virtual_time || places.len() == Series::value_variants().len();
     ensure!(is_everywhere || !why.is_empty(), "why not on each kernel?");
     Ok(places)
 }

@@ -20,7 +20,7 @@ use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
 use crate::stop;
-use crate::testbed::{self, Variant};
+use crate::testbed;
 
 pub(crate) use profiler_system::quote;
 
@@ -53,7 +53,7 @@ impl VmArgs {
 pub(crate) fn run_with_module(name: &str, kernel: Series, script: &str) -> Result<i32> {
     setup::ensure(&[setup::VM, setup::MODULE_BUILD, Part::kernel(&kernel)])?;
     let profiler = word(&cargo::build_profiler()?);
-    let module = word(&testbed::build(kernel, &Variant::default())?);
+    let module = word(&testbed::build(kernel, "")?);
     let script = format!("insmod {module} || exit\nprofiler={profiler}\n{script}\n");
     let args = VmArgs { icount: true, ..VmArgs::script(name, kernel, &script) };
     run(&args, &mut Vec::new())
@@ -67,18 +67,12 @@ pub(crate) fn word(path: &Path) -> String {
 /// Boots and runs the command, whose output it prints and adds to `lines`; gives its exit code. Everything but a command that ran to
 /// its end is an error.
 pub(crate) fn run(args: &VmArgs, lines: &mut Vec<String>) -> Result<i32> {
-    // What an earlier VM of this name wrote must not pass for this one's, whatever fails below.
-    process::create_dir(&paths::vm().join("logs"))?;
-    process::write(&args.log(), "")?;
     setup::ensure(&[setup::VM, Part::kernel(&args.kernel)])?;
+    process::create_dir(&paths::vm().join("logs"))?;
     let kernel = KernelImage::open(&setup::kernel(args.kernel)?.image())?;
-    let (accel, reason) = kvm::choose(args, &kernel)?;
-    println!(
-        "vm: Linux {}, CPUs: {}{}, {accel:?} ({reason})",
-        kernel.release,
-        args.cpus(),
-        if args.icount { ", virtual time" } else { "" },
-    );
+    let accel = kvm::choose(args, &kernel)?;
+    let time = if args.icount { ", virtual time" } else { "" };
+    println!("vm: Linux {}, CPUs: {}{time}, {accel:?}", kernel.release, args.cpus());
     // Each test's line gets its time by this machine's clock: the guest's may be virtual.
     let begun = Instant::now();
     let mut last = begun;
