@@ -87,9 +87,6 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "MIB", num_args = 0..=1, default_missing_value = "1024",
           value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub(crate) import: Option<u64>,
-    /// Instead measure how long `profiler gate` takes for two builds of a driver.
-    #[arg(long, num_args = 2, value_names = ["BASELINE.ko", "CANDIDATE.ko"], conflicts_with = "import")]
-    pub(crate) gate: Option<Vec<PathBuf>>,
 }
 
 /// Arguments of `fuzz`.
@@ -98,9 +95,6 @@ pub(crate) struct FuzzArgs {
     /// How long each target runs.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) seconds: u32,
-    /// With AddressSanitizer, which takes minutes more to build.
-    #[arg(long)]
-    pub(crate) sanitize: bool,
     /// Only these targets of fuzz/README.md.
     pub(crate) targets: Vec<String>,
 }
@@ -111,9 +105,6 @@ pub(crate) struct TestbedArgs {
     /// The kernel series [default: all].
     #[arg(long, value_enum)]
     pub(crate) kernel: Vec<Series>,
-    /// Of arm64.
-    #[arg(long)]
-    pub(crate) arm64: bool,
     /// A build in which the code of one handler takes longer: iterations more a call, of two instructions each.
     #[arg(long, value_name = "ITERATIONS")]
     pub(crate) slow: Option<u64>,

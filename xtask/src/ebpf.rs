@@ -86,14 +86,6 @@ fn prebuilt(file: &str) -> PathBuf {
 /// Debian's compiler, which the set-up installs: its LLVM must not be newer than that of bpf-linker.
 const RUSTC: &str = "/usr/bin/rustc";
 
-/// The versions of the compiler and of its LLVM.
-fn compiler() -> Result<String> {
-    let version = process::stdout(Command::new(RUSTC).arg("-vV"))?;
-    let llvm = version.lines().find_map(|line| line.strip_prefix("LLVM version: "));
-    let rustc = version.lines().next().unwrap_or("rustc");
-    Ok(format!("{rustc}, LLVM {}", llvm.unwrap_or("of no version")))
-}
-
 /// The flags aya needs, instructions of Linux 5.1 and later, and paths that are the same on every machine.
 fn flags() -> Result<String> {
     let sysroot = process::stdout(Command::new(RUSTC).args(["--print", "sysroot"]))?;
@@ -112,7 +104,7 @@ fn flags() -> Result<String> {
 /// Builds the object at `target/bpf/profiler-bpf.o`; gives its path and the versions of all tools that its bytes depend on.
 fn build() -> Result<(PathBuf, String)> {
     setup::ensure(&[setup::BPF_BUILD])?;
-    let compiler = compiler()?;
+    let compiler = process::version(RUSTC)?;
     let folder = paths::target().join("bpf");
     let linker = paths::tools().join("bin");
     let path = std::env::var("PATH").unwrap_or_default();

@@ -1,6 +1,5 @@
 //! Fuzzing of every parser: `fuzz/` holds the targets, a small corpus of each, and in its README the modules that they reach.
-//! libFuzzer's instrumentation is flags of stable Rust, AddressSanitizer's is one that stable compilers take with
-//! `RUSTC_BOOTSTRAP`; so neither nightly nor cargo-fuzz is needed.
+//! libFuzzer's instrumentation is flags of stable Rust, so neither nightly nor cargo-fuzz is needed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,9 +19,6 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// AddressSanitizer. The program takes three times as long to compile with it.
-const SANITIZER: &str = "-Zsanitizer=address";
-
 /// With an explicit target, build scripts and macros are not instrumented.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
@@ -39,17 +35,13 @@ pub(crate) fn targets() -> Vec<String> {
 }
 
 /// Builds the targets; gives their program.
-fn build(sanitize: bool) -> Result<PathBuf> {
-    let (folder, more) = if sanitize { ("fuzz-address", SANITIZER) } else { ("fuzz", "") };
-    let target = paths::target().join(folder);
+fn build() -> Result<PathBuf> {
+    let target = paths::target().join("fuzz");
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--locked", "--profile", "fuzz", "--quiet", "--target", TRIPLE]);
     cargo.args(["--package", "profiler-fuzz", "--features", "libfuzzer"]);
     cargo.arg("--target-dir").arg(&target);
-    cargo.env("RUSTFLAGS", format!("{FLAGS} {more}")).current_dir(paths::root());
-    if sanitize {
-        cargo.env("RUSTC_BOOTSTRAP", "1");
-    }
+    cargo.env("RUSTFLAGS", FLAGS).current_dir(paths::root());
     println!("build: fuzz targets");
     process::run(&mut cargo)?;
     Ok(target.join(TRIPLE).join("fuzz").join(PROGRAM))
@@ -58,7 +50,7 @@ fn build(sanitize: bool) -> Result<PathBuf> {
 /// Builds the targets, and runs those of the arguments, or all if there are none, one after another.
 pub(crate) fn run_each(args: &FuzzArgs) -> Result<()> {
     setup::ensure(&[setup::PARSERS])?;
-    let program = build(args.sanitize)?;
+    let program = build()?;
     let all = targets();
     for target in if args.targets.is_empty() { &all } else { &args.targets } {
         println!("fuzz: {target}: {}", run(&program, target, args.seconds)?);

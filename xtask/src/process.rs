@@ -46,34 +46,6 @@ pub(crate) fn output_if(command: &mut Command, codes: &[i32]) -> Result<(String,
     Ok((out.into_owned(), said.into_owned()))
 }
 
-/// What a program took, by GNU time.
-pub(crate) struct Took {
-    pub(crate) stdout: String,
-    pub(crate) seconds: f64,
-    pub(crate) cpu_seconds: f64,
-    /// Of the largest process.
-    pub(crate) kib: f64,
-}
-
-/// A command to which the program's arguments are added, for [`timed`].
-pub(crate) fn time(program: impl AsRef<OsStr>) -> Command {
-    let mut time = Command::new("time");
-    time.args(["--quiet", "-f", "%e %U %S %M"]).arg(program);
-    time
-}
-
-/// Runs what [`time`] made.
-pub(crate) fn timed(time: &mut Command, codes: &[i32]) -> Result<Took> {
-    let (stdout, said) = output_if(time, codes)?;
-    let figures = said.lines().last().unwrap_or_default().split(' ').map(str::parse);
-    match figures.collect::<Result<Vec<f64>, _>>().as_deref() {
-        Ok(&[seconds, user, system, kib]) => {
-            Ok(Took { stdout, seconds, cpu_seconds: user + system, kib })
-        }
-        _ => bail!("GNU time wrote no figures: {said}"),
-    }
-}
-
 /// Runs the command, prints its standard output as it comes, and returns its lines, whatever the exit status.
 pub(crate) fn printed(command: &mut Command) -> Result<(ExitStatus, Vec<String>)> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -30,15 +31,15 @@ pub(crate) fn import(profiler: &Path, megabytes: u64) -> Result<()> {
         ["trace.txt", "import.json", "script.json"].map(|name| folder.join(name));
     let lines = generate(&trace, megabytes << 20)
         .with_context(|| format!("cannot write {}", trace.display()))?;
-    let mut importing = process::time(profiler);
+    let mut importing = Command::new(profiler);
     importing.args(["import", "trace-cmd", "--json"]).args([&ours, &trace]);
-    let mut scripted = process::time("python3");
+    let mut scripted = Command::new("python3");
     scripted.arg(paths::root().join("xtask/src/speed/script.py")).args([&trace, &theirs]);
     let (mut import, mut kib, mut script) = (f64::MAX, 0_f64, f64::MAX);
     for _ in 0..TRIES {
-        let took = process::timed(&mut importing, &[0])?;
-        (import, kib) = (import.min(took.seconds), kib.max(took.kib));
-        script = script.min(process::timed(&mut scripted, &[0])?.seconds);
+        let [seconds, most] = measure(&importing)?;
+        (import, kib) = (import.min(seconds), kib.max(most));
+        script = script.min(measure(&scripted)?[0]);
     }
     same(&process::read_json(&ours)?, &process::read_json(&theirs)?)?;
     fs::remove_file(&trace).with_context(|| format!("cannot remove {}", trace.display()))?;
@@ -52,6 +53,16 @@ pub(crate) fn import(profiler: &Path, megabytes: u64) -> Result<()> {
     ensure!(kib < MEMORY_KIB, "{figures}, and less than {MEMORY_KIB} KiB are wanted");
     println!("import: {figures}");
     Ok(())
+}
+
+/// Seconds, and KiB of the largest process, that a command takes by GNU time, which writes them to its error output.
+fn measure(command: &Command) -> Result<[f64; 2]> {
+    let mut time = Command::new("time");
+    time.args(["-f", "%e %M"]).arg(command.get_program()).args(command.get_args());
+    let (_, said) = process::output_if(&mut time, &[0])?;
+    let figures = said.lines().last().and_then(|line| line.split_once(' '));
+    let (seconds, kib) = figures.context("GNU time wrote no figures")?;
+    Ok([seconds.parse()?, kib.parse()?])
 }
 
 /// Writes what `trace-cmd report` prints of calls of ten handlers; returns the number of lines.

@@ -56,9 +56,9 @@ pub(crate) fn at_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// The exit code once a signal has come.
-pub(crate) fn code() -> Option<u8> {
-    state().signal.and_then(|signal| u8::try_from(128 + signal).ok())
+/// The signal that has come.
+pub(crate) fn signal() -> Option<i32> {
+    state().signal
 }
 
 /// An error once a signal has come.

@@ -32,9 +32,7 @@ pub(crate) const HARMLESS: &str = "TB_PLANTED=planted TB_HARMLESS=harmless";
 /// Builds the module for each kernel that is named, or for all, and prints its path.
 pub(crate) fn run(args: TestbedArgs) -> Result<()> {
     let variables = args.slow.map(|iterations| slow(&args.handler, iterations));
-    let all = if args.arm64 { &setup::arm64::KERNELS[..] } else { Series::value_variants() };
-    let build = if args.arm64 { build_for_arm64 } else { build };
-    for series in if args.kernel.is_empty() { all } else { &args.kernel } {
+    for series in if args.kernel.is_empty() { Series::value_variants() } else { &args.kernel } {
         println!(
             "testbed: {}",
             build(*series, variables.as_deref().unwrap_or_default())?.display()

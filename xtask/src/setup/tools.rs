@@ -108,10 +108,7 @@ impl CargoTool {
 
 impl Tool for CargoTool {
     fn is_ready(&self) -> bool {
-        let entry = format!("\"{} {} ", self.name, self.version);
-        let manifest = paths::tools().join(".crates.toml");
-        self.program().exists()
-            && fs::read_to_string(manifest).is_ok_and(|text| text.contains(&entry))
+        process::version(self.program()).is_ok_and(|text| text.contains(self.version))
     }
 
     fn install(&self) -> Result<()> {

@@ -252,7 +252,8 @@ fn agent() -> Result<()> {
 fn host_tests(only: &[String]) -> Result<Report> {
     println!("test: on this machine");
     let mut report = Report::default();
-    for which in [cargo::UNIT_TESTS, "--test host", "--doc"] {
+    // No documentation has tests.
+    for which in [cargo::UNIT_TESTS, "--test host"] {
         // They check times, beside VMs that do not.
         let mut cargo = Command::new("nice");
         cargo.args(["-n", "-10", "cargo", "test"]);
@@ -272,7 +273,7 @@ fn host_tests(only: &[String]) -> Result<Report> {
             // It did not build, or a test binary died.
             let why = format!("`{}` failed: {status}", process::text(&cargo));
             report.add(HOST, "cargo test", Status::NotRun(why));
-        } else if endings.is_empty() && only.is_empty() && which != "--doc" {
+        } else if endings.is_empty() && only.is_empty() {
             report.add(HOST, which, Status::NotRun("no test ran".to_owned()));
         }
         for (test, ending) in endings {

@@ -56,7 +56,7 @@ mod tests {
             let file = folder.join(name);
             process::run(Command::new("sh").args(["-c", script]).arg(&file)).unwrap_err();
         });
-        std::process::exit(stop::code().unwrap_or_default().into());
+        std::process::exit(128 + stop::signal().unwrap_or_default());
     }
 
     #[test]
