@@ -3,6 +3,8 @@
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
+use serde::{Serialize, de::DeserializeOwned};
+
 use profiler::serve::config::Config;
 use profiler::serve::control::{Released, Request};
 use profiler::serve::expose::Format;
@@ -10,7 +12,6 @@ use profiler::serve::status::Status;
 use profiler_base::error::Failure;
 use profiler_load::profile::{LoadProfile, Origin};
 use profiler_verdict::Rule;
-use serde::{Serialize, de::DeserializeOwned};
 
 fn utf8(bytes: &[u8], take: impl FnOnce(&str)) {
     if let Ok(text) = std::str::from_utf8(bytes) {

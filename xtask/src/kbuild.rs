@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+
 use profiler_vm::KernelImage;
 use profiler_vm::debian::Unpacked;
 

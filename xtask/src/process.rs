@@ -33,9 +33,6 @@ pub(crate) fn version(program: impl AsRef<OsStr>) -> Result<String> {
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// Exit codes of `profiler gate` that has decided: pass, fail, inconclusive.
-pub(crate) const DECIDED: [i32; 3] = [0, 10, 11];
-
 /// The standard output and the error output of a command that ends with one of these exit codes.
 pub(crate) fn output_if(command: &mut Command, codes: &[i32]) -> Result<(String, String)> {
     let output = capture(command)?;

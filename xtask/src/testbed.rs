@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::Result;
 use clap::ValueEnum as _;
+
 use profiler_vm::debian::Unpacked;
 
 use crate::cli::TestbedArgs;

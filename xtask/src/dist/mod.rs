@@ -33,8 +33,7 @@ const FILES: [&str; 5] =
 
 /// Makes both in `target/dist`; with `check` installs and runs them.
 pub(crate) fn run(check: bool) -> Result<()> {
-    let parts = [setup::DIST, setup::ARM64, setup::CLEAN_ROOT];
-    setup::ensure(if check { &parts } else { &parts[..2] })?;
+    setup::ensure(&[setup::DIST, setup::ARM64])?;
     let program = cargo::build_static()?;
     let dist = paths::target().join("dist");
     process::empty_dir(&dist)?;

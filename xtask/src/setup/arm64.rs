@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+
 use profiler_vm::Arch;
 use profiler_vm::debian::Unpacked;
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+
 use profiler_vm::Arch;
 use profiler_vm::debian::{Apt, Partial};
 

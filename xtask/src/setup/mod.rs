@@ -92,8 +92,7 @@ pub(crate) const ARM64: Part<'_> = Part::new(
 pub(crate) const BOOK: Part<'_> = Part::new("mdBook, by cargo (minutes)", "", &MDBOOK);
 /// For the Debian package; and for the root that it is tried in.
 pub(crate) const DIST: Part<'_> =
-    Part::new("cargo-deb, by cargo (minutes)", "libc6-dev xz-utils", &CARGO_DEB);
-pub(crate) const CLEAN_ROOT: Part<'_> = Part { what: "", packages: "mmdebstrap", tool: None };
+    Part::new("cargo-deb, by cargo (minutes)", "libc6-dev mmdebstrap xz-utils", &CARGO_DEB);
 
 /// All parts but those that only `book` and `dist` need. The linters come first: `.ci/run` lints while the others are installed.
 pub(crate) fn all() -> Vec<Part<'static>> {

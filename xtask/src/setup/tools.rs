@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
+
 use profiler_vm::Arch;
 
 use super::{Tool, mirror};

@@ -7,6 +7,7 @@ use std::fs::OpenOptions;
 use std::sync::Mutex;
 
 use anyhow::Result;
+
 use profiler_vm::{Accel, KernelImage};
 
 use crate::cli::VmArgs;

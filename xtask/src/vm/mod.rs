@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use profiler_vm::{Accel, KernelImage};
 use tempfile::TempDir;
+
+use profiler_vm::{Accel, KernelImage};
 
 use crate::cargo;
 use crate::cli::VmArgs;
