@@ -1,7 +1,7 @@
 //! The testbed module, built for each kernel and given BTF where its kernel can use it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
@@ -32,12 +32,9 @@ pub(crate) const HARMLESS: &str = "TB_PLANTED=planted TB_HARMLESS=harmless";
 
 /// Builds the module for each kernel that is named, or for all, and prints its path.
 pub(crate) fn run(args: TestbedArgs) -> Result<()> {
-    let variables = args.slow.map(|iterations| slow(&args.handler, iterations));
+    let variables = args.slow.map(|iterations| slow(&args.handler, iterations)).unwrap_or_default();
     for series in if args.kernel.is_empty() { Series::value_variants() } else { &args.kernel } {
-        println!(
-            "testbed: {}",
-            build(*series, variables.as_deref().unwrap_or_default())?.display()
-        );
+        println!("testbed: {}", build(*series, &variables)?.display());
     }
     Ok(())
 }
@@ -45,27 +42,21 @@ pub(crate) fn run(args: TestbedArgs) -> Result<()> {
 /// The path of the module for one kernel, built with variables for make; builds it if its sources or the kernel have changed.
 pub(crate) fn build(series: Series, variables: &str) -> Result<PathBuf> {
     setup::ensure(&[setup::MODULE_BUILD, Part::kernel(&series)])?;
-    build_in(&setup::kernel(series)?, &paths::target().join(format!("testbed/{series}")), variables)
+    build_in(&setup::kernel(series)?, series.to_string(), variables)
 }
 
 /// As [`build`], for a kernel of arm64.
 pub(crate) fn build_for_arm64(series: Series, variables: &str) -> Result<PathBuf> {
     setup::ensure(&[setup::MODULE_BUILD, setup::ARM64])?;
-    build_in(
-        &setup::arm64::kernel(series)?,
-        &paths::arm64().join(format!("testbed-{series}")),
-        variables,
-    )
+    build_in(&setup::arm64::kernel(series)?, format!("{series}-arm64"), variables)
 }
 
-/// Builds in a folder whose name ends with the variables' values.
-fn build_in(kernel: &Unpacked, plain: &Path, variables: &str) -> Result<PathBuf> {
+/// Builds in a folder of this name, which ends with the variables' values.
+fn build_in(kernel: &Unpacked, name: String, variables: &str) -> Result<PathBuf> {
     let _lock = setup::lock()?;
-    let mut folder = plain.as_os_str().to_owned();
-    for (_, value) in variables.split(' ').filter_map(|variable| variable.split_once('=')) {
-        folder.push(format!("-{value}"));
-    }
-    let folder = Path::new(&folder);
+    let values = variables.split(' ').filter_map(|variable| variable.split_once('='));
+    let name = values.fold(name, |name, (_, value)| format!("{name}-{value}"));
+    let folder = paths::target().join("testbed").join(name);
     let module = folder.join(MODULE);
     let stamp_path = folder.join("stamp");
     let stamp = stamp(kernel)?;
@@ -75,12 +66,12 @@ fn build_in(kernel: &Unpacked, plain: &Path, variables: &str) -> Result<PathBuf>
 
     println!("testbed: building for {}", kernel.release);
     let source = folder.join("src");
-    process::remove_dir(folder)?;
+    process::remove_dir(&folder)?;
     process::create_dir(&source)?;
     process::run(Command::new("cp").args(sources()?).arg(&source))?;
     kbuild::make(kernel, &source, variables)?;
     let built = source.join(MODULE);
-    kbuild::add_btf(kernel, &built, folder)?;
+    kbuild::add_btf(kernel, &built, &folder)?;
     process::rename(&built, &module)?;
     process::write(&stamp_path, stamp)?;
     Ok(module)

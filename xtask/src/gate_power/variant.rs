@@ -78,7 +78,6 @@ impl Driver<'_> {
         let tree = self.folder.join(format!("tree-{}-{nops}", seed % 2));
         let source = self.source();
         if !tree.exists() {
-            process::create_dir(&self.folder)?;
             process::run(Command::new("cp").arg("-a").arg(&source).arg(&tree))?;
         }
         let makefile = ["Kbuild", "Makefile"].into_iter().find(|name| source.join(name).exists());

@@ -285,16 +285,13 @@ fn host_tests(only: &[String]) -> Result<Report> {
 
 /// Compares boots with those that they repeat.
 fn agreement(jobs: &[Job], report: &mut Report) {
-    let names = jobs.iter().filter_map(|job| match job {
-        Job::Vm(boot) => Some(&*boot.name),
-        _ => None,
-    });
-    for second in names.clone() {
-        if let Some(first) =
-            second.strip_suffix(plan::TWICE).filter(|it| names.clone().any(|name| name == *it))
+    for job in jobs {
+        if let Job::Vm(second) = job
+            && let Some(first) = second.name.strip_suffix(plan::TWICE)
+            && jobs.iter().any(|job| matches!(job, Job::Vm(boot) if boot.name == first))
         {
-            let agreement = agreement::check(&out(first), &out(second));
-            report.step("virtual time", &format!("{first} and {second} agree"), agreement);
+            let agreement = agreement::check(&out(first), &out(&second.name));
+            report.step("virtual time", &format!("{first} and {} agree", second.name), agreement);
         }
     }
 }
