@@ -167,7 +167,7 @@ pub(crate) struct VmArgs {
     pub(crate) name: String,
     /// Words for the kernel's command line.
     #[arg(skip)]
-    pub(crate) kernel_args: Vec<String>,
+    pub(crate) kernel_args: Vec<&'static str>,
     /// The command and its arguments.
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<String>,

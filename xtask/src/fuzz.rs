@@ -11,9 +11,6 @@ use crate::paths;
 use crate::process;
 use crate::setup;
 
-/// The program that has all targets.
-const PROGRAM: &str = "parsers";
-
 /// Coverage counters and comparisons for libFuzzer, as cargo-fuzz has them.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
@@ -34,7 +31,7 @@ pub(crate) fn targets() -> Vec<String> {
     names
 }
 
-/// Builds the targets; gives their program.
+/// Builds the program that has all targets; gives its path.
 fn build() -> Result<PathBuf> {
     let target = paths::target().join("fuzz");
     let mut cargo = Command::new("cargo");
@@ -44,7 +41,7 @@ fn build() -> Result<PathBuf> {
     cargo.env("RUSTFLAGS", FLAGS).current_dir(paths::root());
     println!("build: fuzz targets");
     process::run(&mut cargo)?;
-    Ok(target.join(TRIPLE).join("fuzz").join(PROGRAM))
+    Ok(target.join(TRIPLE).join("fuzz/parsers"))
 }
 
 /// Builds the targets, and runs those of the arguments, or all if there are none, one after another.

@@ -382,7 +382,7 @@ fn script(
 }
 
 /// Words for the kernel of a boot.
-fn kernel_args(boot: &Boot) -> Vec<String> {
+fn kernel_args(boot: &Boot) -> Vec<&'static str> {
     let mut words = vec![PATIENT];
     if boot.virtual_time {
         words.push(SAME_ADDRESSES);
@@ -391,7 +391,7 @@ fn kernel_args(boot: &Boot) -> Vec<String> {
         words.extend(QUICK);
         words.extend((boot.series == Series::V6_1).then_some(NO_GRACE));
     }
-    words.into_iter().map(str::to_owned).collect()
+    words
 }
 
 #[cfg(test)]
