@@ -4,16 +4,14 @@ use anyhow::Result;
 
 use crate::cargo;
 use crate::cli::BenchArgs;
-use crate::paths;
-use crate::process;
 use crate::setup;
 use crate::speed;
-use crate::vm::{self, word};
+use crate::vm;
 
 /// The measured handler is called once in each operation of the load. By this many operations the result repeats within
 /// an instruction or two.
 const COST: &str = "\"$profiler\" cost --module hids_testbed --handler connect_syscall_entry_handler \
-    --builtin connect --operations 20000 --rounds 3 --clock virtual --json";
+    --builtin connect --operations 20000 --rounds 3 --clock virtual --json \"$result\"";
 
 /// Runs the benchmark that is asked for; returns the exit code of `profiler cost`.
 pub(crate) fn run(args: &BenchArgs) -> Result<i32> {
@@ -21,11 +19,5 @@ pub(crate) fn run(args: &BenchArgs) -> Result<i32> {
         setup::ensure(&[setup::PARSERS])?;
         return speed::import(&cargo::build_profiler()?, megabytes).map(|()| 0);
     }
-    let out = paths::target().join("bench");
-    process::create_dir(&out)?;
-    let json = out.join(format!("cost-{}.json", args.kernel));
-    let script = format!("{COST} {}", word(&json));
-    let code = vm::run_with_module("bench", args.kernel, &script)?;
-    println!("bench: {} under virtual time, {}", args.kernel, json.display());
-    Ok(code)
+    vm::run_with_module("bench", args.kernel, COST)
 }

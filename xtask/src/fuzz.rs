@@ -24,7 +24,8 @@ const MAX_BYTES: u32 = 64 << 10;
 
 /// The targets, by the names of their corpora.
 pub(crate) fn targets() -> Vec<String> {
-    let corpora = std::fs::read_dir(paths::fuzz().join("corpus")).into_iter().flatten().flatten();
+    let corpora =
+        std::fs::read_dir(paths::root().join("fuzz/corpus")).into_iter().flatten().flatten();
     let mut names: Vec<String> =
         corpora.map(|folder| folder.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
@@ -64,7 +65,9 @@ fn run(program: &Path, target: &str, seconds: u32) -> Result<String> {
     process::create_dir(&corpus)?;
     process::empty_dir(&artifacts)?;
     let mut fuzz = Command::new(program);
-    fuzz.env("FUZZ_TARGET", target).arg(&corpus).arg(paths::fuzz().join("corpus").join(target));
+    fuzz.env("FUZZ_TARGET", target)
+        .arg(&corpus)
+        .arg(paths::root().join("fuzz/corpus").join(target));
     fuzz.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={MAX_BYTES}"));
     fuzz.args(["-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1"]);
     fuzz.arg(format!("-artifact_prefix={}/", artifacts.display()));
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_program_has_the_targets_of_the_readme_and_each_has_a_corpus() {
-        let text = process::read(&paths::fuzz().join("src/lib.rs")).unwrap();
+        let text = process::read(&paths::root().join("fuzz/src/lib.rs")).unwrap();
         let names =
             text.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.split('"').next());
         let names: Vec<&str> = names.collect();
@@ -163,7 +166,8 @@ mod tests {
         let listed = rows("## Targets").map(|row| row[0].trim_matches('`'));
         assert_eq!(names, listed.collect::<Vec<_>>());
         for target in targets() {
-            let corpus = process::files_below(&paths::fuzz().join("corpus").join(&target)).unwrap();
+            let corpus =
+                process::files_below(&paths::root().join("fuzz/corpus").join(&target)).unwrap();
             assert!(!corpus.is_empty(), "{target}");
         }
     }

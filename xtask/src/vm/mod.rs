@@ -49,14 +49,20 @@ impl VmArgs {
     }
 }
 
-/// Runs a shell script under virtual time, with the test module loaded and the path of a release build in `$profiler`;
-/// returns its exit code.
+/// Runs a shell script under virtual time, with the test module loaded, the path of a release build in `$profiler`, and that of the
+/// file for its result in `$result`; returns its exit code.
 pub(crate) fn run_with_module(name: &str, kernel: Series, script: &str) -> Result<i32> {
+    let folder = paths::target().join(name);
+    process::empty_dir(&folder)?;
+    let result = folder.join("result.json");
     let profiler = word(&cargo::build_profiler()?);
     let module = word(&testbed::build(kernel, "")?);
-    let script = format!("insmod {module} || exit\nprofiler={profiler}\n{script}\n");
+    let variables = format!("profiler={profiler} result={}", word(&result));
+    let script = format!("insmod {module} || exit\n{variables}\n{script}\n");
     let args = VmArgs { icount: true, ..VmArgs::script(name, kernel, &script) };
-    run(&args, &mut Vec::new())
+    let code = run(&args, &mut Vec::new())?;
+    println!("{name}: {}", result.display());
+    Ok(code)
 }
 
 /// A path as one word for a shell.
