@@ -108,8 +108,8 @@ pub(crate) fn all() -> Vec<Part<'static>> {
 pub(crate) fn ensure(parts: &[Part<'_>]) -> Result<()> {
     stop::check()?;
     let packages = || apt::missing(parts.iter().flat_map(|part| part.packages.split(' ')));
-    let is_missing = |tool: &dyn Tool| !tool.is_ready();
-    if packages()?.is_empty() && !parts.iter().filter_map(|part| part.tool).any(is_missing) {
+    let mut tools = parts.iter().filter_map(|part| part.tool);
+    if packages()?.is_empty() && tools.all(|tool| tool.is_ready()) {
         return Ok(());
     }
     let _lock = lock()?;
@@ -120,7 +120,7 @@ pub(crate) fn ensure(parts: &[Part<'_>]) -> Result<()> {
         apt::install(&packages)?;
     }
     for part in parts {
-        if let Some(tool) = part.tool.filter(|tool| is_missing(*tool)) {
+        if let Some(tool) = part.tool.filter(|tool| !tool.is_ready()) {
             println!("set-up: below target/: {}", part.what);
             tool.install()?;
         }
