@@ -5,6 +5,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
+
 use profiler_fuzz::{TARGETS, Target};
 
 static TARGET: LazyLock<Target> = LazyLock::new(|| {

@@ -16,9 +16,15 @@ pub fn target(text: &[u8]) {
             let _ = format.render(&one, Unit::Auto, Some(80));
         }
     }
+    merge(series.runs);
+}
+
+/// A sum of sound recordings is sound.
+pub fn merge(runs: impl IntoIterator<Item = Recording>) {
     let mut merge = Merge::new(&[]);
-    let merged = series.runs.into_iter().all(|run| merge.add(run, "fuzz").is_ok());
+    let mut runs = (0..).zip(runs);
+    let merged = runs.all(|(name, run): (u32, _)| merge.add(run, &name.to_string()).is_ok());
     if merged && let Ok(sum) = merge.finish() {
-        sum.check().expect("a sum of sound profiles is sound");
+        sum.check().expect("a sum of sound recordings is sound");
     }
 }

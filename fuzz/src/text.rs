@@ -1,6 +1,9 @@
 //! Text that people or other programs write.
 
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
+
+use serde::{Serialize, de::DeserializeOwned};
 
 use profiler::serve::config::Config;
 use profiler::serve::control::{Released, Request};
@@ -54,20 +57,19 @@ pub fn accept(bytes: &[u8]) {
     });
 }
 
-/// A request to the daemon, its status and a release: what is read is read again from what is written.
+/// What is read is read again from what is written.
+fn again<T: DeserializeOwned + Serialize + PartialEq + Debug>(text: &str) {
+    if let Ok(value) = serde_json::from_str::<T>(text) {
+        let written = serde_json::to_string(&value).expect("it is written");
+        assert_eq!(serde_json::from_str::<T>(&written).expect("it is read"), value);
+    }
+}
+
+/// A request to the daemon, its status and a release.
 pub fn control(bytes: &[u8]) {
     utf8(bytes, |text| {
-        if let Ok(request) = serde_json::from_str::<Request>(text) {
-            let again = serde_json::to_string(&request).expect("it is written");
-            assert_eq!(serde_json::from_str::<Request>(&again).expect("it is read"), request);
-        }
-        if let Ok(answer) = serde_json::from_str::<Status>(text) {
-            let again = serde_json::to_string(&answer).expect("it is written");
-            assert_eq!(serde_json::from_str::<Status>(&again).expect("it is read"), answer);
-        }
-        if let Ok(answer) = serde_json::from_str::<Released>(text) {
-            let again = serde_json::to_string(&answer).expect("it is written");
-            assert_eq!(serde_json::from_str::<Released>(&again).expect("it is read"), answer);
-        }
+        again::<Request>(text);
+        again::<Status>(text);
+        again::<Released>(text);
     });
 }

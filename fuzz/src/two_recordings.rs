@@ -3,20 +3,16 @@
 use std::path::Path;
 
 use profiler_export::{compare, verdict::CompareReport};
-use profiler_recording::{Merge, Series};
+use profiler_recording::Series;
 use profiler_verdict::{Rule, Run, Sides, gate};
+
+use crate::profile_json::merge;
 
 pub fn target(bytes: &[u8]) {
     let mut files =
         bytes.split(|byte| *byte == 0).map(|file| Series::parse(file, Path::new("fuzz")));
     let (Some(Ok(first)), Some(Ok(second))) = (files.next(), files.next()) else { return };
-    let mut merge = Merge::new(&[]);
-    let mut runs = (0..).zip(first.runs.iter().chain(&second.runs));
-    let merged =
-        runs.all(|(name, run): (u32, _)| merge.add(run.clone(), &name.to_string()).is_ok());
-    if merged && let Ok(sum) = merge.finish() {
-        sum.check().expect("a sum of sound recordings is sound");
-    }
+    merge(first.runs.iter().chain(&second.runs).cloned());
     let (base, candidate) = (side(first, "base"), side(second, "candidate"));
     if let Ok(sides) = Sides::new(&base, &candidate, &[], true) {
         let document = compare::document(&CompareReport::of(&sides));

@@ -1,74 +1,23 @@
-//! Benchmarks: what the probes add to a call, and how long imports and decisions of the gate take.
+//! Benchmarks: what the probes add to a call, and how long imports take.
 
-use std::path::PathBuf;
-use std::process::Command;
-
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 
 use crate::cargo;
 use crate::cli::BenchArgs;
-use crate::gate_power::machine;
-use crate::paths;
-use crate::process;
-use crate::series::Series;
-use crate::setup::{self, Part};
+use crate::setup;
 use crate::speed;
-use crate::vm::{self, word};
+use crate::vm;
 
 /// The measured handler is called once in each operation of the load. By this many operations the result repeats within
 /// an instruction or two.
 const COST: &str = "\"$profiler\" cost --module hids_testbed --handler connect_syscall_entry_handler \
-    --builtin connect --operations 20000 --rounds 3 --clock virtual --json";
+    --builtin connect --operations 20000 --rounds 3 --clock virtual --json \"$result\"";
 
-/// Runs the benchmark that is asked for; returns the exit code of `profiler cost` by default.
+/// Runs the benchmark that is asked for; returns the exit code of `profiler cost`.
 pub(crate) fn run(args: &BenchArgs) -> Result<i32> {
     if let Some(megabytes) = args.import {
-        return speed::run(megabytes).map(|()| 0);
+        setup::ensure(&[setup::PARSERS])?;
+        return speed::import(&cargo::build_profiler()?, megabytes).map(|()| 0);
     }
-    if let Some(builds) = &args.gate {
-        return gate(builds, args.kernel).map(|()| 0);
-    }
-    let out = paths::target().join("bench");
-    process::create_dir(&out)?;
-    let json = out.join(format!("cost-{}.json", args.kernel));
-    let script = format!("{COST} {}", word(&json));
-    let code = vm::run_with_module("bench", args.kernel, &script)?;
-    println!("bench: {} under virtual time, {}", args.kernel, json.display());
-    Ok(code)
-}
-
-/// Measures how long `profiler gate` takes for two builds of a driver, and prints a table: CPU, QEMU and kernel are those
-/// of this machine.
-fn gate(builds: &[PathBuf], series: Series) -> Result<()> {
-    let [baseline, candidate] = builds else { bail!("two builds are needed") };
-    setup::ensure(&[setup::PARSERS, Part::kernel(&series)])?;
-    let profiler = cargo::build_profiler()?;
-    let folder = tempfile::tempdir().context("no folder for snapshots")?;
-    let figures = folder.path().join("figures");
-    println!("Linux {} on {}\n", setup::kernel(series)?.release, machine());
-    println!("| two builds, and | seconds | of CPU time | largest process, MiB | outcome |");
-    println!("|---|---:|---:|---:|---|");
-    for (what, more, candidate) in [
-        ("all loads, no snapshot yet", &[][..], candidate),
-        ("all loads", &[], candidate),
-        ("`--changed-only`", &["--changed-only"], candidate),
-        // Those of one system call in Elkeid's driver and in the test module.
-        ("handlers `connect_*`", &["--handler", "connect_*"], candidate),
-        ("equal code", &[], baseline),
-    ] {
-        let mut time = Command::new("time");
-        time.args(["--quiet", "-f", "%e %U %S %M", "-o"]).arg(&figures).arg(&profiler);
-        time.arg("gate").args([baseline, candidate]).args(more).arg("--quiet");
-        time.arg("--kernel").arg(paths::kernel(series)).env("XDG_CACHE_HOME", folder.path());
-        // Pass, fail, inconclusive.
-        let said = process::stdout_if(&mut time, &[0, 10, 11])?;
-        let took = process::read(&figures)?;
-        let took = took.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
-        let [seconds, user, system, kib] = took[..] else { bail!("GNU time wrote {took:?}") };
-        let outcome = said.lines().next().and_then(|line| line.split(';').next());
-        let outcome = outcome.unwrap_or_default().trim_start_matches("gate: ");
-        let (cpu, mib) = (user + system, kib / 1024.0);
-        println!("| {what} | {seconds:.1} | {cpu:.1} | {mib:.0} | {outcome} |");
-    }
-    Ok(())
+    vm::run_with_module("bench", args.kernel, COST)
 }

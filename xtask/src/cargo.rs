@@ -55,30 +55,10 @@ fn build(more: &[&str]) -> Result<PathBuf> {
 /// features by what is built together. Optimised, because a debug build is slow under TCG.
 pub(crate) const TESTED: &str = "--profile tested --workspace --exclude profiler-ebpf --locked";
 
-/// The targets that have unit tests: of the programs, xtask alone.
-const UNIT_TESTS: [&str; 5] = ["--lib", "--bin", "xtask", "--test", "pairing"];
-
-/// More of cargo's arguments, for the unit tests. They compile each crate of ours again in any case: without optimisation
-/// that takes a quarter of the time, and their arithmetic is checked. Others' crates have to be those of the other tests:
-/// an override for all of them (`package."*"`) is one for macros, too, and all would be built twice.
-pub(crate) fn unit_tests() -> Result<Vec<String>> {
-    let mut args = UNIT_TESTS.map(str::to_owned).to_vec();
-    for package in metadata()?["packages"].as_array().into_iter().flatten() {
-        let profile =
-            format!("profile.tested.package.{}", package["name"].as_str().unwrap_or_default());
-        for value in ["opt-level=0", "overflow-checks=true", "debug-assertions=true"] {
-            args.extend(["--config".to_owned(), format!("{profile}.{value}")]);
-        }
-    }
-    Ok(args)
-}
-
-/// What cargo says about the packages of this workspace.
-fn metadata() -> Result<Value> {
-    let mut cargo = Command::new("cargo");
-    cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);
-    Ok(serde_json::from_str(&process::stdout(cargo.current_dir(paths::root()))?)?)
-}
+/// More of cargo's arguments, for the unit tests: the targets that have some; of the programs, xtask alone. They compile each crate
+/// of ours again in any case: without optimisation that takes a quarter of the time, and their arithmetic is checked.
+pub(crate) const UNIT_TESTS: &str = "--lib --bin xtask --test pairing --config profile.tested.opt-level=0 \
+    --config profile.tested.overflow-checks=true --config profile.tested.debug-assertions=true";
 
 /// Programs of the tests.
 #[derive(Debug, Clone)]
@@ -94,21 +74,20 @@ pub(crate) struct Tested {
 /// Builds the programs of the tests, and the unit tests, too, if asked.
 pub(crate) fn build_tests(with_unit_tests: bool) -> Result<Tested> {
     println!("build: tests");
+    let build = |which: &str| {
+        let args = ["test", "--no-run"].into_iter().chain(TESTED.split(' '));
+        messages(&args.chain(which.split(' ')).collect::<Vec<_>>())
+    };
     if with_unit_tests {
-        build_test(&unit_tests()?)?;
+        build(UNIT_TESTS)?;
     }
     // That for the VM has to be named, or cargo leaves it out.
-    let messages = build_test(&["--test", "host", "--test", "vm"].map(str::to_owned))?;
+    let messages = build("--test host --test vm")?;
     Ok(Tested {
         profiler: executable(&messages, "profiler")?,
         host_tests: executable(&messages, "host")?,
         vm_tests: executable(&messages, "vm")?,
     })
-}
-
-fn build_test(which: &[String]) -> Result<String> {
-    let args = ["test", "--no-run"].into_iter().chain(TESTED.split(' '));
-    messages(&args.chain(which.iter().map(String::as_str)).collect::<Vec<_>>())
 }
 
 /// Cargo's messages about a build, one JSON object per line.
@@ -147,7 +126,10 @@ mod tests {
 
     #[test]
     fn no_target_with_tests_is_left_out() {
-        let told = metadata().unwrap();
+        let mut cargo = Command::new("cargo");
+        cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);
+        let told = process::stdout(cargo.current_dir(paths::root())).unwrap();
+        let told: Value = serde_json::from_str(&told).unwrap();
         let packages = told["packages"].as_array().unwrap().iter();
         let targets = packages.flat_map(|package| package["targets"].as_array().unwrap());
         let mut tested: Vec<String> = targets

@@ -87,9 +87,6 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "MIB", num_args = 0..=1, default_missing_value = "1024",
           value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub(crate) import: Option<u64>,
-    /// Instead measure how long `profiler gate` takes for two builds of a driver.
-    #[arg(long, num_args = 2, value_names = ["BASELINE.ko", "CANDIDATE.ko"], conflicts_with = "import")]
-    pub(crate) gate: Option<Vec<PathBuf>>,
 }
 
 /// Arguments of `fuzz`.
@@ -98,11 +95,7 @@ pub(crate) struct FuzzArgs {
     /// How long each target runs.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) seconds: u32,
-    /// With AddressSanitizer, which takes minutes more to build.
-    #[arg(long)]
-    pub(crate) sanitize: bool,
-    /// Only these targets.
-    #[arg(value_parser = clap::builder::PossibleValuesParser::new(crate::fuzz::targets()))]
+    /// Only these targets of fuzz/README.md.
     pub(crate) targets: Vec<String>,
 }
 
@@ -112,9 +105,6 @@ pub(crate) struct TestbedArgs {
     /// The kernel series [default: all].
     #[arg(long, value_enum)]
     pub(crate) kernel: Vec<Series>,
-    /// Of arm64.
-    #[arg(long)]
-    pub(crate) arm64: bool,
     /// A build in which the code of one handler takes longer: iterations more a call, of two instructions each.
     #[arg(long, value_name = "ITERATIONS")]
     pub(crate) slow: Option<u64>,
@@ -123,17 +113,8 @@ pub(crate) struct TestbedArgs {
     pub(crate) handler: String,
 }
 
-const GATE_POWER_EXAMPLES: &str = "\
-Examples:
-  # 300 decisions on builds of equal cost, and 20 on one with 60 instructions more in a handler
-  cargo xtask gate-power --handler 'connect_*' --decisions 0=300,60=20
-  # another driver, all of its handlers
-  cargo xtask gate-power --driver ../driver --module my_driver.ko --build 'make KVERSION=6.1.0-56-amd64' --decisions 0=20
-Decisions stay in target/gate-power and are not made again; remove it to start again.";
-
 /// Arguments of `gate-power`.
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_help = GATE_POWER_EXAMPLES)]
 pub(crate) struct GatePowerArgs {
     /// Decisions to make for each change: instructions more a call of the slower handler, and how many.
     #[arg(long, value_delimiter = ',', value_name = "N=COUNT", default_value = "0=40,60=20",
@@ -186,7 +167,7 @@ pub(crate) struct VmArgs {
     pub(crate) name: String,
     /// Words for the kernel's command line.
     #[arg(skip)]
-    pub(crate) kernel_args: Vec<String>,
+    pub(crate) kernel_args: Vec<&'static str>,
     /// The command and its arguments.
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<String>,

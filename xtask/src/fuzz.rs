@@ -1,6 +1,5 @@
 //! Fuzzing of every parser: `fuzz/` holds the targets, a small corpus of each, and in its README the modules that they reach.
-//! libFuzzer's instrumentation is flags of stable Rust, AddressSanitizer's is one that stable compilers take with
-//! `RUSTC_BOOTSTRAP`; so neither nightly nor cargo-fuzz is needed.
+//! libFuzzer's instrumentation is flags of stable Rust, so neither nightly nor cargo-fuzz is needed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,18 +11,10 @@ use crate::paths;
 use crate::process;
 use crate::setup;
 
-const README: &str = include_str!("../../fuzz/README.md");
-
-/// The program that has all targets.
-const PROGRAM: &str = "parsers";
-
 /// Coverage counters and comparisons for libFuzzer, as cargo-fuzz has them.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
-
-/// AddressSanitizer. The program takes three times as long to compile with it.
-const SANITIZER: &str = "-Zsanitizer=address";
 
 /// With an explicit target, build scripts and macros are not instrumented.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
@@ -31,50 +22,42 @@ const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 /// Longest input; the parsers' limits are lower.
 const MAX_BYTES: u32 = 64 << 10;
 
-/// The rows of the README's table below this heading: cells.
-fn rows(heading: &str) -> impl Iterator<Item = Vec<&'static str>> {
-    let lines = README.lines().skip_while(move |line| *line != heading).skip(1);
-    let lines = lines.take_while(|line| !line.starts_with("## "));
-    let rows = lines.filter(|line| line.starts_with('|')).skip(2);
-    rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect())
-}
-
 /// The targets, by the names of their corpora.
-pub(crate) fn targets() -> Vec<&'static str> {
-    rows("## Targets").map(|row| row[0].trim_matches('`')).collect()
+pub(crate) fn targets() -> Vec<String> {
+    let corpora =
+        std::fs::read_dir(paths::root().join("fuzz/corpus")).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        corpora.map(|folder| folder.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
 }
 
-/// Builds the targets; gives their program.
-fn build(sanitize: bool) -> Result<PathBuf> {
-    let (folder, more) = if sanitize { ("fuzz-address", SANITIZER) } else { ("fuzz", "") };
-    let target = paths::target().join(folder);
+/// Builds the program that has all targets; gives its path.
+fn build() -> Result<PathBuf> {
+    let target = paths::target().join("fuzz");
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--locked", "--profile", "fuzz", "--quiet", "--target", TRIPLE]);
     cargo.args(["--package", "profiler-fuzz", "--features", "libfuzzer"]);
     cargo.arg("--target-dir").arg(&target);
-    cargo.env("RUSTFLAGS", format!("{FLAGS} {more}")).current_dir(paths::root());
-    if sanitize {
-        cargo.env("RUSTC_BOOTSTRAP", "1");
-    }
+    cargo.env("RUSTFLAGS", FLAGS).current_dir(paths::root());
     println!("build: fuzz targets");
     process::run(&mut cargo)?;
-    Ok(target.join(TRIPLE).join("fuzz").join(PROGRAM))
+    Ok(target.join(TRIPLE).join("fuzz/parsers"))
 }
 
 /// Builds the targets, and runs those of the arguments, or all if there are none, one after another.
 pub(crate) fn run_each(args: &FuzzArgs) -> Result<()> {
     setup::ensure(&[setup::PARSERS])?;
-    let program = build(args.sanitize)?;
-    for target in targets() {
-        if args.targets.is_empty() || args.targets.iter().any(|name| name == target) {
-            println!("fuzz: {target}: {}", run(&program, target, args.seconds)?);
-        }
+    let program = build()?;
+    let all = targets();
+    for target in if args.targets.is_empty() { &all } else { &args.targets } {
+        println!("fuzz: {target}: {}", run(&program, target, args.seconds)?);
     }
     Ok(())
 }
 
-/// Runs one target for a number of seconds; new inputs are kept below `target/`. A finding is an
-/// error, with the input that shows it.
+/// Runs one target for a number of seconds; new inputs are kept below `target/`. A finding is an error: libFuzzer says which
+/// input shows it.
 fn run(program: &Path, target: &str, seconds: u32) -> Result<String> {
     let out = paths::target().join("fuzz").join("run").join(target);
     let corpus = out.join("corpus");
@@ -82,13 +65,13 @@ fn run(program: &Path, target: &str, seconds: u32) -> Result<String> {
     process::create_dir(&corpus)?;
     process::empty_dir(&artifacts)?;
     let mut fuzz = Command::new(program);
-    fuzz.env("FUZZ_TARGET", target).arg(&corpus).arg(paths::fuzz().join("corpus").join(target));
+    fuzz.env("FUZZ_TARGET", target)
+        .arg(&corpus)
+        .arg(paths::root().join("fuzz/corpus").join(target));
     fuzz.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={MAX_BYTES}"));
     fuzz.args(["-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1"]);
     fuzz.arg(format!("-artifact_prefix={}/", artifacts.display()));
-    let log = out.join("log");
-    process::run_logged(&mut fuzz, &log)?;
-    let said = process::read(&log)?;
+    let (_, said) = process::output_if(&mut fuzz, &[0])?;
     let executed =
         said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
     let executed: u64 = executed.and_then(|count| count.trim().parse().ok()).unwrap_or(0);
@@ -102,6 +85,16 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    const README: &str = include_str!("../../fuzz/README.md");
+
+    /// The rows of the README's table below this heading: cells.
+    fn rows(heading: &str) -> impl Iterator<Item = Vec<&'static str>> {
+        let lines = README.lines().skip_while(move |line| *line != heading).skip(1);
+        let lines = lines.take_while(|line| !line.starts_with("## "));
+        let rows = lines.filter(|line| line.starts_with('|')).skip(2);
+        rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect())
+    }
 
     /// How bytes come into a program, and what takes them apart.
     const READS: [&str; 13] = [
@@ -165,12 +158,16 @@ mod tests {
 
     #[test]
     fn the_program_has_the_targets_of_the_readme_and_each_has_a_corpus() {
-        let text = process::read(&paths::fuzz().join("src/lib.rs")).unwrap();
+        let text = process::read(&paths::root().join("fuzz/src/lib.rs")).unwrap();
         let names =
             text.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.split('"').next());
-        assert_eq!(names.collect::<Vec<_>>(), targets());
+        let names: Vec<&str> = names.collect();
+        assert_eq!(names, targets());
+        let listed = rows("## Targets").map(|row| row[0].trim_matches('`'));
+        assert_eq!(names, listed.collect::<Vec<_>>());
         for target in targets() {
-            let corpus = process::files_below(&paths::fuzz().join("corpus").join(target)).unwrap();
+            let corpus =
+                process::files_below(&paths::root().join("fuzz/corpus").join(&target)).unwrap();
             assert!(!corpus.is_empty(), "{target}");
         }
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+
 use profiler_vm::KernelImage;
 use profiler_vm::debian::Unpacked;
 
@@ -20,11 +21,6 @@ fn is_arm64(kernel: &Unpacked) -> bool {
     kernel.release.ends_with("-arm64")
 }
 
-fn compiler_of(kernel: &Unpacked) -> String {
-    let prefix = if is_arm64(kernel) { CROSS } else { "" };
-    format!("{prefix}{COMPILER}")
-}
-
 /// Shell script; arguments: the kernel's folder, the sources, the release, the folder where it sees the sources, and
 /// variables for make. Its mounts are visible to it and its children only, and end with them.
 const IN_KERNELS_ROOT: &str = r#"
@@ -39,7 +35,7 @@ exec chroot "$1" env -i PATH=/usr/bin HOME=/root LC_ALL=C make -C "/usr/src/linu
 ///
 /// Tools that came with the kernel need another C library than this machine's: they run in a chroot and a mount
 /// namespace.
-pub(crate) fn make(kernel: &Unpacked, source: &Path, variables: &str, log: &Path) -> Result<()> {
+pub(crate) fn make(kernel: &Unpacked, source: &Path, variables: &str) -> Result<()> {
     let mut command = Command::new(if setup::has_own_tools(kernel) { "unshare" } else { "make" });
     if setup::has_own_tools(kernel) {
         command.args((!nix::unistd::geteuid().is_root()).then_some("--map-root-user"));
@@ -47,14 +43,14 @@ pub(crate) fn make(kernel: &Unpacked, source: &Path, variables: &str, log: &Path
         command.arg(&kernel.root).arg(source).arg(&kernel.release).args([BUILD_FOLDER, variables]);
     } else {
         command.arg("-C").arg(kernel.headers()).arg(format!("M={}", source.display()));
+        let prefix = if is_arm64(kernel) { CROSS } else { "" };
         if is_arm64(kernel) {
             command.args(["ARCH=arm64", &format!("CROSS_COMPILE={CROSS}")]);
         }
-        command.args([&format!("CC={}", compiler_of(kernel)), "modules"]);
+        command.args([&format!("CC={prefix}{COMPILER}"), "modules"]);
         command.args(variables.split_whitespace());
     }
-    process::run_logged(&mut command, log)?;
-    let text = process::read(log)?;
+    let (_, text) = process::output_if(&mut command, &[0])?;
     let warnings: Vec<&str> = text.lines().filter(|line| is_warning(line)).collect();
     let (source, text) = (source.display(), warnings.join("\n"));
     ensure!(warnings.is_empty(), "{source} builds with warnings:\n{text}");
@@ -68,27 +64,13 @@ fn is_warning(line: &str) -> bool {
     word && !line.contains("the compiler differs from the one used to build the kernel")
 }
 
-/// The compiler for a kernel; a module is rebuilt if it changes.
-pub(crate) fn compiler(kernel: &Unpacked) -> Result<String> {
-    if setup::has_own_tools(kernel) {
-        // It came with the kernel's packages.
-        return Ok("the kernel's own".to_owned());
-    }
-    process::version(compiler_of(kernel))
-}
-
-/// Whether a kernel supports BTF of modules, and it can be read out of the kernel's file.
-pub(crate) fn kernel_takes_module_btf(kernel: &Unpacked) -> Result<bool> {
-    if is_arm64(kernel) {
-        return Ok(false);
-    }
-    let text = process::read(&kernel.headers().join(".config"))?;
-    Ok(text.lines().any(|line| line == "CONFIG_DEBUG_INFO_BTF_MODULES=y"))
-}
-
-/// Adds split BTF, unless the kernel's makefiles did.
+/// Adds split BTF if the kernel supports BTF of modules, and it can be read out of the kernel's file, unless the kernel's makefiles
+/// did.
 pub(crate) fn add_btf(kernel: &Unpacked, module: &Path, folder: &Path) -> Result<()> {
-    if has_btf(module)? {
+    let config = process::read(&kernel.headers().join(".config"))?;
+    let takes_btf = config.lines().any(|line| line == "CONFIG_DEBUG_INFO_BTF_MODULES=y");
+    let sections = process::stdout(Command::new("readelf").args(["-S", "-W"]).arg(module))?;
+    if is_arm64(kernel) || !takes_btf || sections.split_whitespace().any(|word| word == ".BTF") {
         return Ok(());
     }
     let btf = KernelImage::open(&kernel.image())?.btf()?;
@@ -97,14 +79,7 @@ pub(crate) fn add_btf(kernel: &Unpacked, module: &Path, folder: &Path) -> Result
     let mut pahole = Command::new("pahole");
     // pahole's default is llvm-objcopy; that of binutils will do.
     pahole.env("LLVM_OBJCOPY", "objcopy");
-    process::run(pahole.arg("-J").arg("--btf_base").arg(&base).arg(module))?;
-    ensure!(has_btf(module)?, "pahole gave {} no BTF", module.display());
-    Ok(())
-}
-
-fn has_btf(module: &Path) -> Result<bool> {
-    let sections = process::stdout(Command::new("readelf").args(["-S", "-W"]).arg(module))?;
-    Ok(sections.split_whitespace().any(|word| word == ".BTF"))
+    process::run(pahole.arg("-J").arg("--btf_base").arg(&base).arg(module))
 }
 
 #[cfg(test)]

@@ -36,12 +36,14 @@ fn main() -> ExitCode {
     let done = stop::at_signals().context("cannot handle signals");
     let code = done.and_then(|()| dispatch(arguments.command)).unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
-        ExitCode::FAILURE
+        1
     });
-    stop::code().map_or(code, ExitCode::from)
+    let code = stop::signal().map_or(code, |signal| 128 + signal);
+    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-fn dispatch(task: Task) -> Result<ExitCode> {
+/// The exit code of what runs in a VM, or 0.
+fn dispatch(task: Task) -> Result<i32> {
     match task {
         Task::Setup => {
             setup::ensure(&setup::all())?;
@@ -54,24 +56,15 @@ fn dispatch(task: Task) -> Result<ExitCode> {
             setup::ensure(&[setup::ARM64])?;
             setup::arm64::keep_program(&cargo::build_for_arm64(1)?)?;
         }
-        Task::Bench(args) => return bench::run(&args).map(exit_code),
+        Task::Bench(args) => return bench::run(&args),
         Task::Book => book::run()?,
         Task::Dist { check } => dist::run(check)?,
         Task::Fuzz(args) => fuzz::run_each(&args)?,
-        Task::Demo { kernel } => return demo::run(kernel).map(exit_code),
-        Task::GatePower(args) => return gate_power::run(&args).map(all_well),
+        Task::Demo { kernel } => return demo::run(kernel),
+        Task::GatePower(args) => gate_power::run(&args)?,
         Task::Lint => lint::run()?,
-        Task::Test(args) => return test::run(&args).map(all_well),
-        Task::Vm(args) => return vm::run(&args, &mut Vec::new()).map(exit_code),
+        Task::Test(args) => test::run(&args)?,
+        Task::Vm(args) => return vm::run(&args, &mut Vec::new()),
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn all_well(well: bool) -> ExitCode {
-    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// A command's exit code as that of this program.
-fn exit_code(code: i32) -> ExitCode {
-    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
+    Ok(0)
 }

@@ -30,11 +30,6 @@ pub(crate) fn arm64() -> PathBuf {
     target().join("arm64")
 }
 
-/// The fuzz targets with their corpora.
-pub(crate) fn fuzz() -> PathBuf {
-    root().join("fuzz")
-}
-
 /// Logs, scripts and verdicts of VM runs.
 pub(crate) fn vm() -> PathBuf {
     target().join("vm")

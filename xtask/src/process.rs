@@ -1,7 +1,6 @@
 //! Running other programs. An error always carries the text of the command.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -25,7 +24,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 
 /// Runs the command and returns its standard output; its error output is part of the error.
 pub(crate) fn stdout(command: &mut Command) -> Result<String> {
-    stdout_if(command, &[0])
+    Ok(output_if(command, &[0])?.0)
 }
 
 /// The first line of what a program says of its version.
@@ -34,14 +33,14 @@ pub(crate) fn version(program: impl AsRef<OsStr>) -> Result<String> {
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// The standard output of a command that ends with one of these exit codes.
-pub(crate) fn stdout_if(command: &mut Command, codes: &[i32]) -> Result<String> {
+/// The standard output and the error output of a command that ends with one of these exit codes.
+pub(crate) fn output_if(command: &mut Command, codes: &[i32]) -> Result<(String, String)> {
     let output = capture(command)?;
+    let [out, said] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
     if !output.status.code().is_some_and(|code| codes.contains(&code)) {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        bail!("`{}` failed: {}\n{}", text(command), output.status, stderr.trim_end());
+        bail!("`{}` failed: {}\n{}", text(command), output.status, said.trim_end());
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok((out.into_owned(), said.into_owned()))
 }
 
 /// Runs the command, prints its standard output as it comes, and returns its lines, whatever the exit status.
@@ -62,27 +61,6 @@ pub(crate) fn printed(command: &mut Command) -> Result<(ExitStatus, Vec<String>)
 pub(crate) fn capture(command: &mut Command) -> Result<Output> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     stop::run(command, Child::wait_with_output)
-}
-
-/// Runs a command with its output in `log`, whose last lines are part of the error.
-pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Result<()> {
-    const TAIL: usize = 30;
-    let text = text(command);
-    if let Some(folder) = log.parent() {
-        create_dir(folder)?;
-    }
-    let file = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
-    command.stdin(Stdio::null());
-    command.stdout(file.try_clone().context("cannot share the log file")?).stderr(file);
-    let status = stop::run(command, |mut child| child.wait())?;
-    if !status.success() {
-        let written = fs::read(log).unwrap_or_default();
-        let written = String::from_utf8_lossy(&written);
-        let lines: Vec<&str> = written.lines().collect();
-        let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
-        bail!("`{text}` failed: {status}; all of its output is in {}\n{tail}", log.display());
-    }
-    Ok(())
 }
 
 /// All files below a folder, in a fixed order.

@@ -22,9 +22,6 @@ pub(crate) enum Series {
 }
 
 impl Series {
-    /// Every series, oldest first.
-    pub(crate) const ALL: [Self; 4] = [Self::V5_10, Self::V6_1, Self::V6_12, Self::V7_2];
-
     /// Debian's suite that holds it, and the one of its security updates.
     pub(crate) fn suite(self) -> (&'static str, Option<&'static str>) {
         match self {

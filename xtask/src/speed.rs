@@ -1,6 +1,5 @@
 //! How fast the release build imports long traces, against a script of the usual kind. GNU time measures both.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
@@ -9,11 +8,9 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::cargo;
 use crate::demo::TEN;
 use crate::paths;
 use crate::process;
-use crate::setup;
 
 /// The import must be so many times as fast as the script, by the clock.
 const RATIO: f64 = 3.0;
@@ -22,35 +19,27 @@ const RATIO: f64 = 3.0;
 const TRIES: usize = 5;
 /// The most memory that an import may take, whatever the file's size.
 const MEMORY_KIB: f64 = 97_000.0;
-/// Builds the profiler, measures its import, and prints the figures.
-pub(crate) fn run(megabytes: u64) -> Result<()> {
-    setup::ensure(&[setup::PARSERS])?;
-    let profiler = cargo::build_profiler()?;
-    println!("import: {}", import(&profiler, megabytes)?);
-    Ok(())
-}
 
-/// Imports a generated trace of `megabytes` with `profiler` and with the script; returns the figures.
+/// Imports a generated trace of `megabytes` with `profiler` and with the script; prints the figures.
 ///
 /// # Errors
 /// If their results differ, or the profiler is less than [`RATIO`] times as fast or takes too much memory.
-pub(crate) fn import(profiler: &Path, megabytes: u64) -> Result<String> {
+pub(crate) fn import(profiler: &Path, megabytes: u64) -> Result<()> {
     let folder = paths::target().join("speed");
     process::create_dir(&folder)?;
-    let trace = folder.join(format!("trace-{megabytes}.txt"));
+    let [trace, ours, theirs] =
+        ["trace.txt", "import.json", "script.json"].map(|name| folder.join(name));
     let lines = generate(&trace, megabytes << 20)
         .with_context(|| format!("cannot write {}", trace.display()))?;
-    let [ours, theirs] = ["import.json", "script.json"].map(|name| folder.join(name));
-    let took = folder.join("took");
-    let source = paths::root().join("xtask/src/speed/script.py");
-    let import_args = ["import", "trace-cmd", "--json"].map(OsStr::new);
-    let import_args = [&import_args[..], &[ours.as_ref(), trace.as_ref()]].concat();
-    let script_args = [source.as_ref(), trace.as_ref(), theirs.as_ref()];
+    let mut importing = Command::new(profiler);
+    importing.args(["import", "trace-cmd", "--json"]).args([&ours, &trace]);
+    let mut scripted = Command::new("python3");
+    scripted.arg(paths::root().join("xtask/src/speed/script.py")).args([&trace, &theirs]);
     let (mut import, mut kib, mut script) = (f64::MAX, 0_f64, f64::MAX);
     for _ in 0..TRIES {
-        let [seconds, most] = measure(profiler, &import_args, &took)?;
+        let [seconds, most] = measure(&importing)?;
         (import, kib) = (import.min(seconds), kib.max(most));
-        script = script.min(measure(Path::new("python3"), &script_args, &took)?[0]);
+        script = script.min(measure(&scripted)?[0]);
     }
     same(&process::read_json(&ours)?, &process::read_json(&theirs)?)?;
     fs::remove_file(&trace).with_context(|| format!("cannot remove {}", trace.display()))?;
@@ -62,16 +51,17 @@ pub(crate) fn import(profiler: &Path, megabytes: u64) -> Result<String> {
     );
     ensure!(ratio >= RATIO, "{figures}, and {RATIO} are wanted");
     ensure!(kib < MEMORY_KIB, "{figures}, and less than {MEMORY_KIB} KiB are wanted");
-    Ok(figures)
+    println!("import: {figures}");
+    Ok(())
 }
 
-/// Seconds, and KiB of the largest process, that a command takes by GNU time, which writes them to `file`.
-fn measure(program: &Path, args: &[&OsStr], file: &Path) -> Result<[f64; 2]> {
+/// Seconds, and KiB of the largest process, that a command takes by GNU time, which writes them to its error output.
+fn measure(command: &Command) -> Result<[f64; 2]> {
     let mut time = Command::new("time");
-    time.args(["--quiet", "-f", "%e %M", "-o"]).arg(file).arg(program).args(args);
-    process::stdout(&mut time)?;
-    let text = process::read(file)?;
-    let (seconds, kib) = text.trim().split_once(' ').context("GNU time wrote no figures")?;
+    time.args(["-f", "%e %M"]).arg(command.get_program()).args(command.get_args());
+    let (_, said) = process::output_if(&mut time, &[0])?;
+    let figures = said.lines().last().and_then(|line| line.split_once(' '));
+    let (seconds, kib) = figures.context("GNU time wrote no figures")?;
     Ok([seconds.parse()?, kib.parse()?])
 }
 
@@ -110,11 +100,11 @@ fn same(ours: &Value, theirs: &Value) -> Result<()> {
     ensure!(handlers.len() == TEN.len(), "{} handlers", handlers.len());
     for handler in handlers {
         let name = handler["name"].as_str().context("no name")?;
-        let [count, sum] = ["count", "sum"].map(|of| handler[of].as_f64().unwrap_or(f64::NAN));
-        for (ours, of) in [(count, "count"), (sum / count / 1000.0, "average")] {
-            let other = theirs[name][of].as_f64().unwrap_or(f64::NAN);
-            ensure!((ours - other).abs() < 6e-5, "{name}: {of} {ours}, not {other}");
-        }
+        let [count, sum, theirs_count, average] =
+            [&handler["count"], &handler["sum"], &theirs[name]["count"], &theirs[name]["average"]]
+                .map(|figure| figure.as_f64().unwrap_or(f64::NAN));
+        let is_same = count == theirs_count && (sum / count / 1000.0 - average).abs() < 6e-5;
+        ensure!(is_same, "{name}: {handler}, and by the script {}", theirs[name]);
     }
     Ok(())
 }

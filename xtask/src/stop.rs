@@ -19,7 +19,7 @@ use crate::process::text;
 struct State {
     signal: Option<i32>,
     /// Process groups of programs that run.
-    groups: BTreeSet<i32>,
+    groups: BTreeSet<Pid>,
 }
 
 impl State {
@@ -49,16 +49,16 @@ pub(crate) fn at_signals() -> io::Result<()> {
             state.signal = Some(signal);
             for group in &state.groups {
                 // Fails only if all its processes are gone already.
-                let _ = killpg(Pid::from_raw(*group), Signal::SIGTERM);
+                let _ = killpg(*group, Signal::SIGTERM);
             }
         }
     });
     Ok(())
 }
 
-/// The exit code once a signal has come.
-pub(crate) fn code() -> Option<u8> {
-    state().signal.and_then(|signal| u8::try_from(128 + signal).ok())
+/// The signal that has come.
+pub(crate) fn signal() -> Option<i32> {
+    state().signal
 }
 
 /// An error once a signal has come.
@@ -78,7 +78,7 @@ pub(crate) fn run<R>(
     running.check()?;
     let child = command.process_group(0).spawn();
     let child = child.with_context(|| format!("cannot run `{text}`"))?;
-    let group = i32::try_from(child.id()).context("a process id too large")?;
+    let group = Pid::from_raw(child.id().cast_signed());
     running.groups.insert(group);
     drop(running);
     let ended = wait(child);

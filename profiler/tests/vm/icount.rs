@@ -3,6 +3,7 @@
 //! The first run of code takes more instructions (pages are mapped, caches
 //! filled), so each measurement is of a second run.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -90,7 +91,7 @@ fn an_added_delay_is_measured_to_one_percent() {
 #[test]
 #[ignore = "VM 6.1, virtual time, twice"]
 fn two_boots_measure_the_same() {
-    let mut values = String::new();
+    let mut values = BTreeMap::new();
     let mut session = attach(&TEN, Options::default());
     for (hook, kind, operations) in [
         ("connect_", BuiltinKind::Connect, 1_000),
@@ -116,7 +117,7 @@ fn two_boots_measure_the_same() {
                 ("tp95", quantile(0.95)),
                 ("tp99", quantile(0.99)),
             ] {
-                writeln!(values, "{handler}.{statistic}\t{value}").unwrap();
+                values.insert(format!("{handler}.{statistic}"), value);
             }
             println!(
                 "{handler}: {} calls, min {:?}, mean {:.2}, TP99 {}, max {:?}",
@@ -128,9 +129,10 @@ fn two_boots_measure_the_same() {
             );
         }
     }
-    assert_eq!(values.lines().count(), 4 * TEN.len(), "a handler has no load:\n{values}");
+    assert_eq!(values.len(), 4 * TEN.len(), "a handler has no load:\n{values:?}");
     let out = std::env::var_os("PROFILER_VM_OUT").expect("PROFILER_VM_OUT names the output folder");
-    std::fs::write(PathBuf::from(out).join("values.tsv"), values).unwrap();
+    let values = serde_json::to_vec(&values).unwrap();
+    std::fs::write(PathBuf::from(out).join("values.json"), values).unwrap();
 }
 
 #[test]

@@ -4,12 +4,13 @@ use std::env::consts::ARCH;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::cargo::{self, STATIC_TARGET};
 use crate::paths;
 use crate::process;
-use crate::setup::{self, CARGO_DEB, Tool, arm64};
+use crate::setup::{self, CARGO_DEB, arm64};
+use crate::vm::word;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -32,8 +33,7 @@ const FILES: [&str; 5] =
 
 /// Makes both in `target/dist`; with `check` installs and runs them.
 pub(crate) fn run(check: bool) -> Result<()> {
-    let parts = [setup::DIST, setup::ARM64, setup::CLEAN_ROOT];
-    setup::ensure(if check { &parts } else { &parts[..2] })?;
+    setup::ensure(&[setup::DIST, setup::ARM64])?;
     let program = cargo::build_static()?;
     let dist = paths::target().join("dist");
     process::empty_dir(&dist)?;
@@ -88,50 +88,17 @@ fn archive(program: &Path, dist: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The archive of a clean Debian root, made once.
-pub(crate) struct CleanRoot;
-
-impl CleanRoot {
-    fn file() -> PathBuf {
-        paths::target().join("roots").join(format!("{SUITE}.tar"))
-    }
-}
-
-impl Tool for CleanRoot {
-    fn is_ready(&self) -> bool {
-        Self::file().exists()
-    }
-
-    fn install(&self) -> Result<()> {
-        let root = Self::file();
-        process::create_dir(&paths::target().join("roots"))?;
-        let partial = root.with_extension("partial");
-        let mut make = Command::new("mmdebstrap");
-        make.args(["--variant=minbase", "--format=tar", IN_ROOT, SUITE]).arg(&partial);
-        process::run_logged(&mut make, &paths::target().join("logs/clean-root.log"))?;
-        Ok(process::rename(&partial, &root)?)
-    }
-}
-
-/// Installs and runs both in a clean root; needs root.
+/// Installs and runs both in a clean Debian root; needs root.
 fn try_out(package: &Path, archive: &Path) -> Result<()> {
-    let folder = tempfile::tempdir_in(paths::target()).context("cannot make a folder")?;
-    let root = folder.path();
-    let mut tar = Command::new("tar");
-    tar.arg("--extract").arg("--file").arg(CleanRoot::file()).arg("--directory").arg(root);
-    // An unprivileged container can make no devices; the root needs /dev/null alone.
-    process::run(tar.args(["--exclude=./dev/*", "--numeric-owner"]))?;
-    for (from, to) in [(package, "profiler.deb"), (archive, "profiler.tar.gz")] {
-        process::copy(from, &root.join(to))?;
+    let check = paths::root().join("xtask/src/dist/check.sh");
+    let mut root = Command::new("mmdebstrap");
+    root.args(["--variant=minbase", "--format=null", IN_ROOT]);
+    for (from, to) in
+        [(package, "/profiler.deb"), (archive, "/profiler.tar.gz"), (&check, "/check.sh")]
+    {
+        root.arg(format!("--customize-hook=upload {} {to}", word(from)));
     }
-    process::write(&root.join("check.sh"), include_str!("check.sh"))?;
-    let mut enter = Command::new("unshare");
-    enter.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-euc"]);
-    enter.arg(
-        "mount -t proc proc \"$0/proc\"; mount --rbind /dev \"$0/dev\"; \
-         exec chroot \"$0\" sh /check.sh \"$1\" \"$2\"",
-    );
-    enter.arg(root).args([VERSION, ARCH]);
-    enter.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
-    process::run_logged(&mut enter, &paths::target().join("logs/dist-check.log"))
+    root.arg(format!("--customize-hook=chroot \"$1\" sh /check.sh {VERSION} {ARCH}")).arg(SUITE);
+    root.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
+    process::stdout(&mut root).map(drop)
 }

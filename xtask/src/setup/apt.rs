@@ -5,7 +5,6 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::paths;
 use crate::process;
 
 /// Those of `wanted` that are not installed, each once.
@@ -34,13 +33,11 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
              sudo apt-get install --no-install-recommends {names}\nand start again"
         );
     }
-    let log = paths::target().join("logs/apt.log");
     for command in [&["update"][..], &[&["install", "--no-install-recommends"], packages].concat()]
     {
         let mut apt = Command::new("apt-get");
-        apt.env("DEBIAN_FRONTEND", "noninteractive").args(["-q", "-y"]);
-        apt.args(["-o", "DPkg::Lock::Timeout=600"]).args(command);
-        process::run_logged(&mut apt, &log)?;
+        apt.env("DEBIAN_FRONTEND", "noninteractive").args(["-qq", "-y"]);
+        process::run(apt.args(["-o", "DPkg::Lock::Timeout=600"]).args(command))?;
     }
     Ok(())
 }

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+
 use profiler_vm::Arch;
 use profiler_vm::debian::Unpacked;
 
@@ -64,16 +65,15 @@ impl Tool for Arm64 {
 /// File name of the program of arm64's guests, where `profiler` looks for it.
 pub(crate) const GUEST: &str = "profiler-aarch64";
 
-/// Puts the program of arm64's guests beside this machine's release build, and into the user's cache if there is one.
+/// Puts the program of arm64's guests into the user's cache.
 pub(crate) fn keep_program(program: &Path) -> Result<()> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    let cache = cache.map(|cache| cache.join("profiler/guests"));
-    for folder in std::iter::once(paths::target().join("release")).chain(cache) {
-        process::create_dir(&folder)?;
-        let file = folder.join(GUEST);
-        process::copy(program, &file)?;
-        println!("guest: {}", file.display());
-    }
+    let cache = std::env::var("XDG_CACHE_HOME")
+        .or_else(|_| std::env::var("HOME").map(|home| home + "/.cache"))
+        .context("HOME is not set")?;
+    let folder = Path::new(&cache).join("profiler/guests");
+    process::create_dir(&folder)?;
+    let file = folder.join(GUEST);
+    process::copy(program, &file)?;
+    println!("guest: {}", file.display());
     Ok(())
 }

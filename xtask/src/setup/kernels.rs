@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+
 use profiler_vm::Arch;
 use profiler_vm::debian::{self, Apt, Partial, Unpacked};
 

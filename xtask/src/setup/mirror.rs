@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+
 use profiler_vm::Arch;
 use profiler_vm::debian::{Apt, Partial};
 
@@ -15,8 +16,7 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// apt in a folder of its own with the suites of these series, after it has read their package lists.
 pub(super) fn apt(folder: &Path, wanted: &[Series], arch: Arch) -> Result<Apt> {
     let mut targets = Command::new("apt-get");
-    targets.args(["indextargets", "--no-release-info", "--format"]);
-    targets.args(["$(REPO_URI) $(RELEASE) $(CREATED_BY)", "Created-By: Packages"]);
+    targets.args(["indextargets", "--no-release-info", "--format", "$(REPO_URI) $(RELEASE)"]);
     let sources = sources(&process::stdout(&mut targets)?, wanted).context(
         "apt has no source with a Debian release; add your mirror to /etc/apt/sources.list",
     )?;
@@ -33,8 +33,8 @@ pub(super) fn unpack(apt: &Apt, package: &str, to: &Path) -> Result<()> {
     Ok(partial.place()?)
 }
 
-/// The lines of a sources.list for these series, by the mirrors of this machine: lines `URI release created-by`. Sources of
-/// third parties have releases of other names.
+/// The lines of a sources.list for these series, by the mirrors of this machine: lines `URI release`. Sources of third parties have
+/// releases of other names.
 fn sources(targets: &str, wanted: &[Series]) -> Option<String> {
     let (main, security_uri) = (uri_of(targets, "")?, uri_of(targets, "-security"));
     let mut lines = String::new();
@@ -53,9 +53,8 @@ fn uri_of<'a>(targets: &'a str, suffix: &str) -> Option<&'a str> {
     const RELEASES: [&str; 6] =
         ["bullseye", "bookworm", "trixie", "oldstable", "stable", "oldoldstable"];
     targets.lines().find_map(|line| {
-        let (uri, rest) = line.split_once(' ')?;
-        let release = rest.split(' ').next()?.strip_suffix(suffix)?;
-        RELEASES.contains(&release).then_some(uri)
+        let (uri, release) = line.split_once(' ')?;
+        RELEASES.contains(&release.strip_suffix(suffix)?).then_some(uri)
     })
 }
 
@@ -66,10 +65,10 @@ mod tests {
     #[test]
     fn the_mirror_is_the_machines_own() {
         let sources = sources(
-            "https://other.example/apt/ nodistro Packages\n\
-             http://mirror.example/debian/ bookworm-updates Packages\n\
-             http://mirror.example/debian/ bookworm Packages\n\
-             http://mirror.example/sec/ bookworm-security Packages\n",
+            "https://other.example/apt/ nodistro\n\
+             http://mirror.example/debian/ bookworm-updates\n\
+             http://mirror.example/debian/ bookworm\n\
+             http://mirror.example/sec/ bookworm-security\n",
             &[Series::V6_1, Series::V6_12, Series::V7_2],
         )
         .unwrap();
@@ -82,6 +81,6 @@ mod tests {
 
     #[test]
     fn no_debian_source_is_no_mirror() {
-        assert!(sources("https://other.example/apt/ nodistro Packages\n", &Series::ALL).is_none());
+        assert!(sources("https://other.example/apt/ nodistro\n", &[Series::V6_1]).is_none());
     }
 }

@@ -1,7 +1,6 @@
 //! Installs what the other subcommands need, if it is missing.
 //!
-//! The plan is printed before anything is touched. Host packages need root and Debian; all the
-//! rest lands under `target/`.
+//! Each part is printed before it is installed. Host packages need root and Debian; all the rest lands under `target/`.
 
 mod apt;
 pub(crate) mod arm64;
@@ -12,9 +11,9 @@ pub(crate) mod tools;
 use std::fs::File;
 
 use anyhow::{Context as _, Result};
+use clap::ValueEnum as _;
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::dist::CleanRoot;
 use crate::paths;
 use crate::process;
 use crate::series::Series;
@@ -93,12 +92,11 @@ pub(crate) const ARM64: Part<'_> = Part::new(
 pub(crate) const BOOK: Part<'_> = Part::new("mdBook, by cargo (minutes)", "", &MDBOOK);
 /// For the Debian package; and for the root that it is tried in.
 pub(crate) const DIST: Part<'_> =
-    Part::new("cargo-deb, by cargo (minutes)", "libc6-dev xz-utils", &CARGO_DEB);
-pub(crate) const CLEAN_ROOT: Part<'_> = Part::new("a clean Debian root", "mmdebstrap", &CleanRoot);
+    Part::new("cargo-deb, by cargo (minutes)", "libc6-dev mmdebstrap xz-utils", &CARGO_DEB);
 
 /// All parts but those that only `book` and `dist` need. The linters come first: `.ci/run` lints while the others are installed.
 pub(crate) fn all() -> Vec<Part<'static>> {
-    let kernels = Series::ALL.iter().map(Part::kernel);
+    let kernels = Series::value_variants().iter().map(Part::kernel);
     [LINTERS, VM, MODULE_BUILD, AGENTS, READERS, SCRAPER, PARSERS]
         .into_iter()
         .chain(kernels)
@@ -109,37 +107,25 @@ pub(crate) fn all() -> Vec<Part<'static>> {
 /// Installs what is missing of `parts`; prints nothing if nothing is. An error after a signal: each VM checks its parts.
 pub(crate) fn ensure(parts: &[Part<'_>]) -> Result<()> {
     stop::check()?;
-    if missing(parts)?.is_none() {
+    let packages = || apt::missing(parts.iter().flat_map(|part| part.packages.split(' ')));
+    let mut tools = parts.iter().filter_map(|part| part.tool);
+    if packages()?.is_empty() && tools.all(|tool| tool.is_ready()) {
         return Ok(());
     }
     let _lock = lock()?;
     // Another xtask may have installed it meanwhile.
-    let Some((packages, tools)) = missing(parts)? else { return Ok(()) };
-    println!("set-up: this will be installed");
+    let packages = packages()?;
     if !packages.is_empty() {
-        println!("  on this machine, by apt: {}", packages.join(" "));
-    }
-    tools.iter().for_each(|(what, _)| println!("  below target/: {what}"));
-    if !packages.is_empty() {
-        println!("set-up: apt-get install ({} packages and what they need)", packages.len());
+        println!("set-up: on this machine, by apt: {}", packages.join(" "));
         apt::install(&packages)?;
     }
-    for (what, tool) in tools {
-        println!("set-up: {what}");
-        tool.install()?;
+    for part in parts {
+        if let Some(tool) = part.tool.filter(|tool| !tool.is_ready()) {
+            println!("set-up: below target/: {}", part.what);
+            tool.install()?;
+        }
     }
-    println!("set-up: done");
     Ok(())
-}
-
-/// Packages, and tools with what they are.
-type Missing<'a> = (Vec<&'static str>, Vec<(&'static str, &'a dyn Tool)>);
-
-fn missing<'a>(parts: &[Part<'a>]) -> Result<Option<Missing<'a>>> {
-    let packages = apt::missing(parts.iter().flat_map(|part| part.packages.split(' ')))?;
-    let tools = parts.iter().filter_map(|part| Some((part.what, part.tool?)));
-    let tools: Vec<_> = tools.filter(|(_, tool)| !tool.is_ready()).collect();
-    Ok((!packages.is_empty() || !tools.is_empty()).then_some((packages, tools)))
 }
 
 /// Waits for any other xtask that installs or builds under `target/`: two at once would collide in

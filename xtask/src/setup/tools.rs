@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
+
 use profiler_vm::Arch;
 
 use super::{Tool, mirror};
@@ -63,15 +64,14 @@ impl Tool for Venv {
     /// Replaces an older one.
     fn install(&self) -> Result<()> {
         let folder = self.folder();
-        let log = paths::target().join("logs").join(self.folder).with_extension("log");
         process::remove_dir(&folder)?;
-        process::run_logged(Command::new("python3").args(["-m", "venv"]).arg(&folder), &log)?;
+        process::stdout(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
         let requirements = folder.join("requirements.txt");
         process::write(&requirements, self.requirements)?;
         let mut pip = Command::new(self.program("python3"));
         pip.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
         pip.arg("--require-hashes").arg("--requirement").arg(&requirements);
-        process::run_logged(&mut pip, &log)?;
+        process::stdout(&mut pip)?;
         Ok(process::write(&folder.join("stamp"), self.stamp())?)
     }
 }
@@ -109,10 +109,7 @@ impl CargoTool {
 
 impl Tool for CargoTool {
     fn is_ready(&self) -> bool {
-        let entry = format!("\"{} {} ", self.name, self.version);
-        let manifest = paths::tools().join(".crates.toml");
-        self.program().exists()
-            && fs::read_to_string(manifest).is_ok_and(|text| text.contains(&entry))
+        process::version(self.program()).is_ok_and(|text| text.contains(self.version))
     }
 
     fn install(&self) -> Result<()> {
@@ -124,8 +121,7 @@ impl Tool for CargoTool {
         cargo.args(["--features", self.features, "--root"]).arg(paths::tools());
         // Its own folder: the project's flags and lock do not apply.
         cargo.env("CARGO_TARGET_DIR", &build).current_dir("/").env("LLVM_PREFIX", LLVM_PREFIX);
-        let log = paths::target().join("logs").join(format!("{}.log", self.name));
-        process::run_logged(&mut cargo, &log)?;
+        process::stdout(&mut cargo)?;
         Ok(process::remove_dir(&build)?)
     }
 }

@@ -22,7 +22,7 @@ use crate::cargo::{Tested, build_for_arm64};
 use crate::process;
 use crate::series::Series;
 use crate::setup::{self, arm64};
-use crate::testbed::{self, Variant};
+use crate::testbed;
 
 /// The place of these tests in the report, and their name as a boot.
 pub(super) const PLACE: &str = "lab";
@@ -36,24 +36,24 @@ const SERIES: Series = Series::V6_1;
 const OTHERS: [Series; 3] = [Series::V5_10, Series::V6_12, Series::V7_2];
 
 /// Runs them, or those of these names, one at a time: each boots VMs.
-pub(super) fn run(tested: &Tested, only: &[String], report: &mut Report) -> Result<()> {
+pub(super) fn run(tested: &Tested, only: &[String]) -> Result<Report> {
     println!("test: the lab");
     setup::ensure(&[setup::AGENTS, setup::ARM64])?;
     let binary = &tested.host_tests;
-    let listed = libtest::listed(&process::stdout(ignored(binary, only).arg("--list"))?);
-    let slow = Variant::slow("connect_syscall_handler", 64);
-    let plain = Variant::default();
+    let listed = libtest::listed(&mut ignored(binary, only))?;
+    let listed: Vec<String> = listed.into_iter().map(|test| test.name).collect();
+    let slow = testbed::slow("connect_syscall_handler", 64);
     let mut command = ignored(binary, only);
     command.args(["--test-threads=1", "--show-output"]);
     command.env("PROFILER_LAB_KERNEL", setup::kernel(SERIES)?.image());
-    command.env("PROFILER_LAB_BASELINE", testbed::build(SERIES, &plain)?);
+    command.env("PROFILER_LAB_BASELINE", testbed::build(SERIES, "")?);
     command.env("PROFILER_LAB_CANDIDATE", testbed::build(SERIES, &slow)?);
-    command.env("PROFILER_LAB_PLANTED", testbed::build(SERIES, &Variant::planted())?);
-    command.env("PROFILER_LAB_HARMLESS", testbed::build(SERIES, &Variant::harmless())?);
+    command.env("PROFILER_LAB_PLANTED", testbed::build(SERIES, testbed::PLANTED)?);
+    command.env("PROFILER_LAB_HARMLESS", testbed::build(SERIES, testbed::HARMLESS)?);
     let mut others = Vec::new();
     for series in OTHERS {
         others.push(setup::kernel(series)?.image());
-        others.push(testbed::build(series, &plain)?);
+        others.push(testbed::build(series, "")?);
     }
     command.env("PROFILER_LAB_OTHERS", std::env::join_paths(others)?);
     command.env("PROFILER_LAB_AUDITCTL", setup::AUDIT.programs());
@@ -61,14 +61,15 @@ pub(super) fn run(tested: &Tested, only: &[String], report: &mut Report) -> Resu
     let mut arm64 = Vec::new();
     for series in arm64::KERNELS {
         arm64.push(arm64::kernel(series)?.image());
-        arm64.push(testbed::build_for_arm64(series, &plain)?);
+        arm64.push(testbed::build_for_arm64(series, "")?);
         arm64.push(testbed::build_for_arm64(series, &slow)?);
     }
     command.env("PROFILER_LAB_ARM64", std::env::join_paths(arm64)?);
     let (status, lines) = process::printed(&mut command)?;
     let early = format!("the test binary ended early: {status}");
+    let mut report = Report::default();
     report.add_run(PLACE, &listed, &libtest::endings(&lines), &early);
-    Ok(())
+    Ok(report)
 }
 
 fn ignored(binary: &Path, only: &[String]) -> Command {

@@ -1,9 +1,15 @@
 //! Parses the output of a Rust test binary.
 
+use std::process::Command;
+
+use anyhow::Result;
+use serde::Deserialize;
+
 use super::report::Status;
+use crate::process;
 
 /// The tests that ended, in order. Programs that a test starts may write into its line, so its ending may be that of a later one.
-pub(crate) fn endings(lines: &[String]) -> Vec<(String, Status)> {
+pub(super) fn endings(lines: &[String]) -> Vec<(String, Status)> {
     let mut endings = Vec::new();
     let mut pending = None;
     for line in lines {
@@ -24,16 +30,22 @@ pub(crate) fn endings(lines: &[String]) -> Vec<(String, Status)> {
     endings
 }
 
-/// The names in the output of `--list`.
-pub(crate) fn listed(output: &str) -> Vec<String> {
-    output.lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_owned())).collect()
+/// A test of a binary.
+#[derive(Debug, Deserialize)]
+pub(super) struct Listed {
+    pub(super) name: String,
+    /// The reason why a plain run ignores it.
+    #[serde(rename = "ignore_message")]
+    pub(super) reason: String,
 }
 
-/// The tests that a run ignored, with the reasons.
-pub(crate) fn ignored(output: &str) -> Vec<(String, String)> {
-    let lines = output.lines().filter_map(|line| line.strip_prefix("test "));
-    let ignored = lines.filter_map(|line| line.split_once(" ... ignored, "));
-    ignored.map(|(name, reason)| (name.to_owned(), reason.to_owned())).collect()
+/// The tests that the command would run. Their reasons are in libtest's JSON alone, which it writes if told that this is a
+/// nightly.
+pub(super) fn listed(command: &mut Command) -> Result<Vec<Listed>> {
+    command.args(["--list", "-Zunstable-options", "--format=json"]).env("RUSTC_BOOTSTRAP", "1");
+    let text = process::stdout(command)?;
+    let tests = text.lines().filter(|line| line.contains(r#""event": "discovered""#));
+    tests.map(|line| Ok(serde_json::from_str(line)?)).collect()
 }
 
 #[cfg(test)]
@@ -67,14 +79,10 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_read() {
-        let text = "a: test\nb::c: test\nd: benchmark\n\n2 tests, 1 benchmark\n";
-        assert_eq!(listed(text), ["a", "b::c"]);
-    }
-
-    #[test]
-    fn reasons_are_read() {
-        let text = "test a ... ignored, needs x, y\ntest b ... ignored\ntest c ... ok\n";
-        assert_eq!(ignored(text), [("a".to_owned(), "needs x, y".to_owned())]);
+    fn this_binary_lists_its_tests() {
+        let tests = listed(&mut Command::new(std::env::current_exe().unwrap())).unwrap();
+        let find = |name: &str| tests.iter().find(|test| test.name.ends_with(name)).unwrap();
+        assert_eq!(find("a_script_that_does_not_quote_is_refused").reason, "needs the linters");
+        assert_eq!(find("this_binary_lists_its_tests").reason, "");
     }
 }

@@ -8,46 +8,13 @@
 //! | `#[ignore = "VM 6.1 6.12, virtual time"]` | two kernels, each with one CPU under virtual time |
 //! | `#[ignore = "VM 6.1, virtual time, twice"]` | two boots, which have to measure the same |
 
-use std::path::Path;
-use std::process::Command;
+use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum as _;
 
-use super::libtest;
-use crate::process;
+use super::libtest::Listed;
 use crate::series::Series;
-
-/// Where a test runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct TestPlace {
-    kernels: Vec<Series>,
-    virtual_time: bool,
-    twice: bool,
-}
-
-impl TestPlace {
-    fn parse(text: &str) -> Result<Self> {
-        let (place, why) = text.split_once(": ").unwrap_or((text, ""));
-        let mut parts = place.split(", ");
-        let kernels = parts.next().and_then(|kernels| kernels.strip_prefix("VM "));
-        let kernels = kernels.context("it does not begin with `VM` and kernels")?.split(' ');
-        let kernels = kernels.map(|name| {
-            Series::from_str(name, false).ok().with_context(|| format!("no kernel `{name}`"))
-        });
-        let kernels = kernels.collect::<Result<Vec<_>>>()?;
-        ensure!(kernels.is_sorted_by(|a, b| a < b), "kernels are named once, the oldest first");
-        let (virtual_time, twice) = match parts.collect::<Vec<_>>()[..] {
-            [] => (false, false),
-            ["virtual time"] => (true, false),
-            ["virtual time", "twice"] => (true, true),
-            ref other => bail!("{other:?} is neither `virtual time` nor `virtual time, twice`"),
-        };
-        let everywhere = virtual_time || kernels.len() == Series::ALL.len();
-        ensure!(everywhere || !why.is_empty(), "why not on each kernel?");
-        Ok(Self { kernels, virtual_time, twice })
-    }
-}
 
 /// One VM, and its tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,65 +47,65 @@ impl Boot {
     }
 }
 
-/// All boots that the binary's tests name.
-pub(super) fn boots(binary: &Path) -> Result<Vec<Boot>> {
-    let (all, ignored) = (list(binary, &[])?, list(binary, &["--ignored"])?);
-    // A test that is not ignored would run on this machine below.
-    if let Some(silent) = all.iter().find(|test| !ignored.contains(test)) {
-        bail!("{silent} does not say where it runs: `#[ignore = \"VM ...\"]`, as others do");
-    }
-    let said = libtest::ignored(&process::stdout(&mut Command::new(binary))?);
-    ensure!(said.len() == all.len(), "{} of {} tests say where they run", said.len(), all.len());
-    plan(&said)
-}
-
-fn list(binary: &Path, more: &[&str]) -> Result<Vec<String>> {
-    let mut command = Command::new(binary);
-    Ok(libtest::listed(&process::stdout(command.arg("--list").args(more))?))
-}
-
-fn plan(said: &[(String, String)]) -> Result<Vec<Boot>> {
-    let mut places = Vec::new();
-    for (test, reason) in said {
-        let place = TestPlace::parse(reason).with_context(|| format!("{test}: `{reason}`"))?;
-        places.push((test, place));
-    }
-    let mut boots = Vec::new();
-    for (prefix, virtual_time, suffix) in
-        [("", false, ""), ("icount-", true, ""), ("icount-", true, TWICE)]
-    {
-        for series in Series::ALL {
-            let here = places.iter().filter(|(_, place)| {
-                place.virtual_time == virtual_time
-                    && (place.twice || suffix.is_empty())
-                    && place.kernels.contains(&series)
-            });
-            let tests: Vec<String> = here.map(|&(test, _)| test.clone()).collect();
-            if !tests.is_empty() {
-                let name = format!("{prefix}{series}{suffix}");
-                boots.push(Boot { name, series, virtual_time, tests });
-            }
-        }
-    }
-    Ok(boots)
-}
-
 /// Suffix of a boot's name that repeats another one and has to agree with it.
 pub(super) const TWICE: &str = "-again";
+
+/// All boots that the reasons of these tests name, in the order of their names.
+pub(super) fn boots(tests: &[Listed]) -> Result<Vec<Boot>> {
+    let mut boots: BTreeMap<String, Boot> = BTreeMap::new();
+    for test in tests {
+        let places =
+            places(&test.reason).with_context(|| format!("{}: `{}`", test.name, test.reason))?;
+        for (name, series, virtual_time) in places {
+            let new = || Boot { name: name.clone(), series, virtual_time, tests: Vec::new() };
+            boots.entry(name.clone()).or_insert_with(new).tests.push(test.name.clone());
+        }
+    }
+    Ok(boots.into_values().collect())
+}
+
+/// The names of the boots that a test runs in, their kernels, and whether their time is virtual.
+fn places(reason: &str) -> Result<Vec<(String, Series, bool)>> {
+    let (place, why) = reason.split_once(": ").unwrap_or((reason, ""));
+    let mut words = place.split(", ");
+    let kernels = words.next().and_then(|kernels| kernels.strip_prefix("VM "));
+    let kernels = kernels.context("it does not begin with `VM` and kernels")?.split(' ');
+    let (prefix, ends) = match words.collect::<Vec<_>>()[..] {
+        [] => ("", &[""][..]),
+        ["virtual time"] => ("icount-", &[""][..]),
+        ["virtual time", "twice"] => ("icount-", &["", TWICE][..]),
+        ref other => bail!("{other:?} is neither `virtual time` nor `virtual time, twice`"),
+    };
+    let virtual_time = !prefix.is_empty();
+    let mut places = Vec::new();
+    for kernel in kernels {
+        let series = Series::from_str(kernel, false).ok();
+        let series = series.with_context(|| format!("no kernel `{kernel}`"))?;
+        places.extend(
+            ends.iter().map(|end| (format!("{prefix}{series}{end}"), series, virtual_time)),
+        );
+    }
+    let is_everywhere = virtual_time || places.len() == Series::value_variants().len();
+    ensure!(is_everywhere || !why.is_empty(), "why not on each kernel?");
+    Ok(places)
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn boots_of(said: &[(&str, &str)]) -> Result<Vec<Boot>> {
-        let said: Vec<_> = said.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
-        plan(&said)
+    fn listed(name: &str, reason: &str) -> Listed {
+        Listed { name: name.to_owned(), reason: reason.to_owned() }
+    }
+
+    fn boots_of(tests: &[(&str, &str)]) -> Result<Vec<Boot>> {
+        boots(&tests.iter().map(|(name, reason)| listed(name, reason)).collect::<Vec<_>>())
     }
 
     /// `cargo xtask test` would find it after all is built.
     #[test]
     fn each_vm_test_says_where_it_runs() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler/tests/vm");
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler/tests/vm");
         let mut said = 0;
         for file in crate::process::files_below(&root).unwrap() {
             if file.extension().is_none_or(|extension| extension != "rs") {
@@ -147,7 +114,7 @@ mod tests {
             let text = std::fs::read_to_string(&file).unwrap();
             for place in text.split("\n#[ignore = \"").skip(1) {
                 let place = place.split('"').next().unwrap();
-                let parsed = TestPlace::parse(place);
+                let parsed = places(place);
                 assert!(parsed.is_ok(), "{}: `{place}`: {}", file.display(), parsed.unwrap_err());
                 said += 1;
             }
@@ -172,17 +139,17 @@ mod tests {
             ("6.12", "a"),
             ("7.2", "a"),
             ("icount-6.1", "cd"),
-            ("icount-6.12", "c"),
             ("icount-6.1-again", "d"),
+            ("icount-6.12", "c"),
         ];
         assert_eq!(named, expected.map(|(name, tests)| (name, tests.to_owned())));
     }
 
     #[test]
     fn parts_are_the_whole() {
-        let many: Vec<(String, String)> =
-            (0..2 * PART + 1).map(|n| (n.to_string(), "VM 6.1: why".to_owned())).collect();
-        let [boot] = plan(&many).unwrap().try_into().unwrap();
+        let many: Vec<Listed> =
+            (0..2 * PART + 1).map(|n| listed(&n.to_string(), "VM 6.1: why")).collect();
+        let [boot] = boots(&many).unwrap().try_into().unwrap();
         let parts = boot.clone().parts();
         let names: Vec<String> = parts.iter().map(|part| part.name.clone()).collect();
         assert_eq!(names, ["6.1", "6.1-part2", "6.1-part3"]);
@@ -196,8 +163,6 @@ mod tests {
         for (bad, words) in [
             ("6.1", "does not begin with"),
             ("VM 6.2", "no kernel `6.2`"),
-            ("VM 6.1 5.10: why", "the oldest first"),
-            ("VM 6.1 6.1: why", "named once"),
             ("VM 6.1", "why not on each kernel?"),
             ("VM 6.1, virtual", "neither `virtual time`"),
         ] {

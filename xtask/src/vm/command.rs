@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Result;
+
 use profiler_system::search_path;
 use profiler_vm::{Accel, Arch, KernelImage};
 
@@ -88,9 +89,7 @@ pub(super) fn command(
     process::write(&rules.join("50-vm.rules"), WANTED)?;
     let vng = VIRTME.program("vng");
     // With its own folder.
-    let mut path = vng.with_file_name("").into_os_string();
-    path.push(":");
-    path.push(search_path());
+    let path = format!("{}:{}", VIRTME.program("").display(), search_path().display());
     let mut command = Command::new("sh");
     command.args(["-c", LEADER, "sh"]).arg(vng).arg("--run").arg(&kernel.path).args(OPTIONS);
     command.arg(format!("--cpus={}", args.cpus()));
@@ -99,22 +98,24 @@ pub(super) fn command(
     // The root is read-only with overlays on top; this folder alone is the host's own.
     command.arg("--rwdir").arg(paths::target());
     command.arg(format!("--rodir={RULES}={}", rules.display()));
-    let mut qemu = Vec::new();
+    let mut qemu = |words: &[&str]| {
+        command.args(words.iter().map(|word| format!("--qemu-opts={word}")));
+    };
     if accel == Accel::Tcg {
-        command.arg("--disable-kvm");
         // After virtme-ng's own: of two, QEMU takes the last.
-        qemu.extend(["-cpu".to_owned(), Arch::X86_64.translated_cpu().to_owned()]);
-        let unpacked = kernel.unpacked_in_memory().into_iter();
-        qemu.extend(unpacked.flat_map(|file| ["-kernel".to_owned(), file.display().to_string()]));
+        qemu(&["-cpu", Arch::X86_64.translated_cpu()]);
+        if let Some(unpacked) = kernel.unpacked_in_memory() {
+            qemu(&["-kernel", &unpacked.to_string_lossy()]);
+        }
     }
     if args.icount {
         let folder = folder.display().to_string().replace(',', ",,");
         let files = format!("{folder}/{PLUGIN},symbols={folder}/symbols,counts={folder}/counts");
-        qemu.extend(["-icount", "shift=0,sleep=off", "-plugin", &files].map(str::to_owned));
+        qemu(&["-icount", "shift=0,sleep=off", "-plugin", &files]);
     } else if accel == Accel::Tcg {
-        qemu.extend(TURNS.map(str::to_owned));
+        qemu(&TURNS);
     }
-    command.args(qemu.iter().map(|word| format!("--qemu-opts={word}")));
+    command.args((accel == Accel::Tcg).then_some("--disable-kvm"));
     command.args(["--", "sh"]).arg(folder.join(SCRIPT));
     command.current_dir(paths::root()).env("HOME", home).env("PATH", path).env("TMPDIR", folder);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

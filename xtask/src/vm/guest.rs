@@ -8,9 +8,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+
 use profiler_vm::is_trouble;
 
 use super::command::{done_prefix, start_line};
@@ -55,24 +56,18 @@ pub(super) fn follow(
     let (mut deadline, mut bytes) = (begun + timeout, 0);
     while Instant::now() < deadline {
         stop::check()?;
-        let grace = match lines.recv_timeout(Duration::from_millis(100)) {
-            Ok((mark, line)) => {
-                writeln!(log, "{mark}{line}").context("cannot write the VM's log")?;
-                bytes += line.len();
-                // The kernel's trouble says more, and a command that has ended has its code.
-                if bytes > MOST_BYTES && seen.trouble.is_none() && seen.code.is_none() {
-                    bail!("the VM wrote more than {} MiB", MOST_BYTES >> 20);
-                } else if bytes > MOST_BYTES {
-                    break;
-                }
-                match mark {
-                    KERNEL_MARK => seen.console(&line).then_some(TROUBLE_GRACE),
-                    _ => seen.output(&line, folder, on_line).then_some(POWER_OFF_GRACE),
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => None,
+        let (mark, line) = match lines.recv_timeout(Duration::from_millis(100)) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => continue,
             // Both pipes are closed: every process of the VM is gone.
             Err(RecvTimeoutError::Disconnected) => break,
+        };
+        writeln!(log, "{mark}{line}").context("cannot write the VM's log")?;
+        bytes += line.len();
+        ensure!(bytes <= MOST_BYTES, "the VM wrote more than {} MiB", MOST_BYTES >> 20);
+        let grace = match mark {
+            KERNEL_MARK => seen.console(&line).then_some(TROUBLE_GRACE),
+            _ => seen.output(&line, folder, on_line).then_some(POWER_OFF_GRACE),
         };
         deadline = grace.map_or(deadline, |grace| deadline.min(Instant::now() + grace));
     }
@@ -155,12 +150,9 @@ impl Seen {
         if let Some(code) = self.code {
             return Ok(code);
         }
-        match (timed_out.map(|limit| limit.as_secs()), self.started) {
-            (Some(limit), true) => bail!("the command did not end within {limit} s"),
-            (Some(limit), false) => bail!("no boot within {limit} s"),
-            (None, true) => bail!("the VM ended before the command did"),
-            (None, false) => bail!("the VM ended before the command started"),
-        }
+        let what = if self.started { "the command did not end" } else { "no boot" };
+        let why = timed_out.map(|limit| format!("timeout after {} s", limit.as_secs()));
+        bail!("{what}: {}", why.as_deref().unwrap_or("the VM ended"));
     }
 }
 
@@ -207,9 +199,9 @@ mod tests {
         };
         let long = Duration::from_secs(600);
         assert_eq!(run("echo PROFILER-VM-DONE n rc=3", long), Ok(3));
-        assert_eq!(run("exit 0", long).unwrap_err(), "the VM ended before the command did");
+        assert_eq!(run("exit 0", long).unwrap_err(), "the command did not end: the VM ended");
         let error = run("exec sleep 1000", Duration::from_secs(1)).unwrap_err();
-        assert_eq!(error, "the command did not end within 1 s");
+        assert_eq!(error, "the command did not end: timeout after 1 s");
     }
 
     #[test]
@@ -238,9 +230,9 @@ mod tests {
         let output = ["booting", "PROFILER-VM-START n", "hello", "PROFILER-VM-DONE n rc=3", "off"];
         assert_eq!(verdict(&output, &[], None), (Ok(3), vec!["hello".to_owned()]));
         let error = verdict(&output[..3], &["last words"], None).0.unwrap_err();
-        assert_eq!(error, "the VM ended before the command did");
+        assert_eq!(error, "the command did not end: the VM ended");
         let error = verdict(&output[..1], &[], None).0.unwrap_err();
-        assert_eq!(error, "the VM ended before the command started");
+        assert_eq!(error, "no boot: the VM ended");
     }
 
     #[test]
@@ -269,7 +261,7 @@ mod tests {
     fn a_timeout_says_how_far_it_came() {
         let limit = Some(Duration::from_secs(9));
         let error = verdict(&["PROFILER-VM-START n"], &[], limit).0.unwrap_err();
-        assert_eq!(error, "the command did not end within 9 s");
-        assert_eq!(verdict(&[], &[], limit).0.unwrap_err(), "no boot within 9 s");
+        assert_eq!(error, "the command did not end: timeout after 9 s");
+        assert_eq!(verdict(&[], &[], limit).0.unwrap_err(), "no boot: timeout after 9 s");
     }
 }

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use profiler_vm::{Accel, KernelImage};
 use tempfile::TempDir;
+
+use profiler_vm::{Accel, KernelImage};
 
 use crate::cargo;
 use crate::cli::VmArgs;
@@ -20,7 +21,7 @@ use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
 use crate::stop;
-use crate::testbed::{self, Variant};
+use crate::testbed;
 
 pub(crate) use profiler_system::quote;
 
@@ -48,15 +49,20 @@ impl VmArgs {
     }
 }
 
-/// Runs a shell script under virtual time, with the test module loaded and the path of a release build in `$profiler`;
-/// returns its exit code.
+/// Runs a shell script under virtual time, with the test module loaded, the path of a release build in `$profiler`, and that of the
+/// file for its result in `$result`; returns its exit code.
 pub(crate) fn run_with_module(name: &str, kernel: Series, script: &str) -> Result<i32> {
-    setup::ensure(&[setup::VM, setup::MODULE_BUILD, Part::kernel(&kernel)])?;
+    let folder = paths::target().join(name);
+    process::empty_dir(&folder)?;
+    let result = folder.join("result.json");
     let profiler = word(&cargo::build_profiler()?);
-    let module = word(&testbed::build(kernel, &Variant::default())?);
-    let script = format!("insmod {module} || exit\nprofiler={profiler}\n{script}\n");
+    let module = word(&testbed::build(kernel, "")?);
+    let variables = format!("profiler={profiler} result={}", word(&result));
+    let script = format!("insmod {module} || exit\n{variables}\n{script}\n");
     let args = VmArgs { icount: true, ..VmArgs::script(name, kernel, &script) };
-    run(&args, &mut Vec::new())
+    let code = run(&args, &mut Vec::new())?;
+    println!("{name}: {}", result.display());
+    Ok(code)
 }
 
 /// A path as one word for a shell.
@@ -67,18 +73,12 @@ pub(crate) fn word(path: &Path) -> String {
 /// Boots and runs the command, whose output it prints and adds to `lines`; gives its exit code. Everything but a command that ran to
 /// its end is an error.
 pub(crate) fn run(args: &VmArgs, lines: &mut Vec<String>) -> Result<i32> {
-    // What an earlier VM of this name wrote must not pass for this one's, whatever fails below.
-    process::create_dir(&paths::vm().join("logs"))?;
-    process::write(&args.log(), "")?;
     setup::ensure(&[setup::VM, Part::kernel(&args.kernel)])?;
+    process::create_dir(&paths::vm().join("logs"))?;
     let kernel = KernelImage::open(&setup::kernel(args.kernel)?.image())?;
-    let (accel, reason) = kvm::choose(args, &kernel)?;
-    println!(
-        "vm: Linux {}, CPUs: {}{}, {accel:?} ({reason})",
-        kernel.release,
-        args.cpus(),
-        if args.icount { ", virtual time" } else { "" },
-    );
+    let accel = kvm::choose(args, &kernel)?;
+    let time = if args.icount { ", virtual time" } else { "" };
+    println!("vm: Linux {}, CPUs: {}{time}, {accel:?}", kernel.release, args.cpus());
     // Each test's line gets its time by this machine's clock: the guest's may be virtual.
     let begun = Instant::now();
     let mut last = begun;
