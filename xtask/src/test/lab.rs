@@ -41,7 +41,6 @@ pub(super) fn run(tested: &Tested, only: &[String]) -> Result<Report> {
     setup::ensure(&[setup::AGENTS, setup::ARM64])?;
     let binary = &tested.host_tests;
     let listed = libtest::listed(&mut ignored(binary, only))?;
-    let listed: Vec<String> = listed.into_iter().map(|test| test.name).collect();
     let slow = testbed::slow("connect_syscall_handler", 64);
     let mut command = ignored(binary, only);
     command.args(["--test-threads=1", "--show-output"]);

@@ -1,9 +1,9 @@
 //! Parses the output of a Rust test binary.
 
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::Result;
-use serde::Deserialize;
+use anyhow::{Result, bail, ensure};
 
 use super::report::Status;
 use crate::process;
@@ -30,22 +30,30 @@ pub(super) fn endings(lines: &[String]) -> Vec<(String, Status)> {
     endings
 }
 
-/// A test of a binary.
-#[derive(Debug, Deserialize)]
-pub(super) struct Listed {
-    pub(super) name: String,
-    /// The reason why a plain run ignores it.
-    #[serde(rename = "ignore_message")]
-    pub(super) reason: String,
+/// The tests that the command would run.
+pub(super) fn listed(command: &mut Command) -> Result<Vec<String>> {
+    let text = process::stdout(command.arg("--list"))?;
+    Ok(text.lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_owned())).collect())
 }
 
-/// The tests that the command would run. Their reasons are in libtest's JSON alone, which it writes if told that this is a
-/// nightly.
-pub(super) fn listed(command: &mut Command) -> Result<Vec<Listed>> {
-    command.args(["--list", "-Zunstable-options", "--format=json"]).env("RUSTC_BOOTSTRAP", "1");
-    let text = process::stdout(command)?;
-    let tests = text.lines().filter(|line| line.contains(r#""event": "discovered""#));
-    tests.map(|line| Ok(serde_json::from_str(line)?)).collect()
+/// The tests of a binary, with the reasons why a plain run ignores each.
+pub(super) fn ignored(binary: &Path) -> Result<Vec<(String, String)>> {
+    let all = listed(&mut Command::new(binary))?;
+    let ignored = listed(Command::new(binary).arg("--ignored"))?;
+    // A plain run would run it here.
+    if let Some(test) = all.iter().find(|test| !ignored.contains(test)) {
+        bail!("{test} does not say where it runs: `#[ignore = \"...\"]`, as others do");
+    }
+    let text = process::stdout(&mut Command::new(binary))?;
+    let tests = reasons(&text);
+    ensure!(tests.len() == all.len(), "{} of {} tests say where they run", tests.len(), all.len());
+    Ok(tests)
+}
+
+fn reasons(text: &str) -> Vec<(String, String)> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("test "));
+    let tests = lines.filter_map(|line| line.split_once(" ... ignored, "));
+    tests.map(|(name, reason)| (name.to_owned(), reason.to_owned())).collect()
 }
 
 #[cfg(test)]
@@ -81,8 +89,14 @@ mod tests {
     #[test]
     fn this_binary_lists_its_tests() {
         let tests = listed(&mut Command::new(std::env::current_exe().unwrap())).unwrap();
-        let find = |name: &str| tests.iter().find(|test| test.name.ends_with(name)).unwrap();
-        assert_eq!(find("a_script_that_does_not_quote_is_refused").reason, "needs the linters");
-        assert_eq!(find("this_binary_lists_its_tests").reason, "");
+        assert!(tests.contains(&"test::libtest::tests::this_binary_lists_its_tests".to_owned()));
+        let error = ignored(&std::env::current_exe().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("does not say where it runs"), "{error}");
+    }
+
+    #[test]
+    fn reasons_are_read() {
+        let text = "test a ... ignored, needs x, y\ntest b ... ignored\ntest c ... ok\n";
+        assert_eq!(reasons(text), [("a".to_owned(), "needs x, y".to_owned())]);
     }
 }

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum as _;
 
-use super::libtest::Listed;
 use crate::series::Series;
 
 /// One VM, and its tests.
@@ -50,15 +49,14 @@ impl Boot {
 /// Suffix of a boot's name that repeats another one and has to agree with it.
 pub(super) const TWICE: &str = "-again";
 
-/// All boots that the reasons of these tests name, in the order of their names.
-pub(super) fn boots(tests: &[Listed]) -> Result<Vec<Boot>> {
+/// All boots that the tests' reasons name, in the order of their names.
+pub(super) fn boots(tests: &[(String, String)]) -> Result<Vec<Boot>> {
     let mut boots: BTreeMap<String, Boot> = BTreeMap::new();
-    for test in tests {
-        let places =
-            places(&test.reason).with_context(|| format!("{}: `{}`", test.name, test.reason))?;
+    for (test, reason) in tests {
+        let places = places(reason).with_context(|| format!("{test}: `{reason}`"))?;
         for (name, series, virtual_time) in places {
             let new = || Boot { name: name.clone(), series, virtual_time, tests: Vec::new() };
-            boots.entry(name.clone()).or_insert_with(new).tests.push(test.name.clone());
+            boots.entry(name.clone()).or_insert_with(new).tests.push(test.clone());
         }
     }
     Ok(boots.into_values().collect())
@@ -94,8 +92,8 @@ fn places(reason: &str) -> Result<Vec<(String, Series, bool)>> {
 mod tests {
     use super::*;
 
-    fn listed(name: &str, reason: &str) -> Listed {
-        Listed { name: name.to_owned(), reason: reason.to_owned() }
+    fn listed(name: &str, reason: &str) -> (String, String) {
+        (name.to_owned(), reason.to_owned())
     }
 
     fn boots_of(tests: &[(&str, &str)]) -> Result<Vec<Boot>> {
@@ -147,7 +145,7 @@ mod tests {
 
     #[test]
     fn parts_are_the_whole() {
-        let many: Vec<Listed> =
+        let many: Vec<_> =
             (0..2 * PART + 1).map(|n| listed(&n.to_string(), "VM 6.1: why")).collect();
         let [boot] = boots(&many).unwrap().try_into().unwrap();
         let parts = boot.clone().parts();
