@@ -219,25 +219,25 @@ fn named(found: Vec<Found>, module: &str, names: &Names<'_>) -> Vec<Hook> {
 }
 
 /// The kernel of this machine.
-struct Machine {
+struct Machine<'a> {
     reader: Reader,
-    kallsyms: String,
+    kallsyms: &'a str,
     modules: String,
     kcore: Kcore,
 }
 
-impl Machine {
-    fn of(files: &KernelFiles) -> Result<Self, String> {
+impl<'a> Machine<'a> {
+    fn of(files: &'a KernelFiles) -> Result<Self, String> {
         let btf = Btf::of(None, &files.btf_folder()).map_err(|error| error.to_string())?;
-        let kallsyms = files.read("proc/kallsyms").map_err(|error| error.to_string())?;
-        let reader = Reader::new(btf, &kallsyms)?;
+        let kallsyms = files.kallsyms().map_err(|error| error.to_string())?;
+        let reader = Reader::new(btf, kallsyms)?;
         let kcore = Kcore::open(files).map_err(|error| format!("/proc/kcore: {error}"))?;
         let modules = files.read("proc/modules").map_err(|error| error.to_string())?;
         Ok(Self { reader, kallsyms, modules, kcore })
     }
 
     fn names(&self) -> Names<'_> {
-        Names::of(&[&self.kallsyms, &self.modules])
+        Names::of(&[self.kallsyms, &self.modules])
     }
 }
 
@@ -256,7 +256,8 @@ pub fn of_module(files: &KernelFiles, module: &str) -> Result<Hooks, String> {
 pub struct OwnProbes {
     /// As they were.
     pub list: Vec<Hook>,
-    machine: Machine,
+    reader: Reader,
+    kcore: Kcore,
 }
 
 impl OwnProbes {
@@ -266,18 +267,19 @@ impl OwnProbes {
     /// Why they cannot be read.
     pub fn of(files: &KernelFiles, module: &str) -> Result<Self, String> {
         let machine = Machine::of(files)?;
-        let (reader, names, kallsyms) = (&machine.reader, &machine.names(), &machine.kallsyms);
-        let read = &|address| machine.kcore.word(address);
+        let (names, read) = (&machine.names(), &|address| machine.kcore.word(address));
+        let Machine { reader, kallsyms, .. } = &machine;
         let found = Walk { reader, module, names, kallsyms, read }.kprobes();
         let list = named(found.map_err(|error| error.to_string())?, module, names);
-        Ok(Self { list, machine })
+        let Machine { reader, kcore, .. } = machine;
+        Ok(Self { list, reader, kcore })
     }
 
     /// Probes that have missed hits since, and how many. Only while the module stays loaded.
     pub fn missed(&self) -> impl Iterator<Item = (&Hook, u64)> {
         self.list.iter().filter_map(|hook| {
-            let Machine { reader, kcore, .. } = &self.machine;
-            let now = reader.misses(hook.kind, hook.address, &|at| kcore.word(at)).ok()?;
+            let read = |at| self.kcore.word(at);
+            let now = self.reader.misses(hook.kind, hook.address, &read).ok()?;
             let since = now[0].saturating_add(now[1]).saturating_sub(hook.all_missed());
             (since > 0).then_some((hook, since))
         })

@@ -214,11 +214,14 @@ fn choices(handler: &str, addresses: &[u64]) -> String {
 #[derive(Debug, Clone)]
 pub struct KernelFiles {
     root: PathBuf,
+    /// The text of `/proc/kallsyms`, for as long as this lives: the kernel takes longer to write it than for all else that a short
+    /// run needs.
+    kallsyms: OnceCell<String>,
 }
 
 impl Default for KernelFiles {
     fn default() -> Self {
-        Self { root: PathBuf::from("/") }
+        Self::below("/")
     }
 }
 
@@ -234,7 +237,7 @@ struct Scope<'a> {
     /// Named as the kernel does; `None` is the image.
     module: Option<String>,
     /// The text of `/proc/kallsyms`.
-    kallsyms: String,
+    kallsyms: &'a str,
     /// The functions that were asked for.
     symbols: Symbols,
     /// `None` if the kernel has none.
@@ -247,7 +250,7 @@ struct Scope<'a> {
 impl KernelFiles {
     /// Files below `root` instead of `/`.
     pub fn below(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self { root: root.into(), kallsyms: OnceCell::new() }
     }
 
     /// Resolves names and globs to functions, in the order given, each once.
@@ -279,10 +282,12 @@ impl KernelFiles {
         let module = targets.first().and_then(|target| target.module.as_deref());
         let labels: Vec<String> = targets.iter().map(Target::label).collect();
         let by_glob = targets.iter().map(|target| target.by_glob);
-        let found = self.find(module, labels.iter().map(String::as_str).zip(by_glob), false)?;
+        // Symbols that were read before are those of the module as it was.
+        let now = Self::below(&self.root);
+        let found = now.find(module, labels.iter().map(String::as_str).zip(by_glob), false)?;
         match found.targets.is_empty() {
             // Its error names the first.
-            true => self.resolve(module, &labels),
+            true => now.resolve(module, &labels),
             false => Ok(found),
         }
     }
@@ -326,8 +331,8 @@ impl KernelFiles {
         let mut needed = iter::once("vmlinux").chain(module.as_deref());
         let described = needed.all(|name| folder.join(name).exists());
         let btf = described.then(|| Btf::of(module.as_deref(), &folder)).transpose()?;
-        let kallsyms = self.read("proc/kallsyms")?;
-        let symbols = symbols(&kallsyms, module.as_deref(), names.as_deref());
+        let kallsyms = self.kallsyms()?;
+        let symbols = symbols(kallsyms, module.as_deref(), names.as_deref());
         Ok(Scope { files: self, module, kallsyms, symbols, btf, traceable: OnceCell::new() })
     }
 
@@ -399,13 +404,21 @@ impl KernelFiles {
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
+    /// The symbols of the kernel and of its modules, as they were when they were first asked for.
+    pub(super) fn kallsyms(&self) -> Result<&str, Failure> {
+        if let Some(text) = self.kallsyms.get() {
+            return Ok(text);
+        }
+        let text = self.read("proc/kallsyms")?;
+        Ok(self.kallsyms.get_or_init(|| text))
+    }
+
     /// Name and module of the function that starts at each address, or at most `most` bytes before it.
     ///
     /// # Errors
     /// When the symbols cannot be read.
     pub fn names_of(&self, addresses: &[u64], most: u64) -> Result<Vec<Option<Named>>, Failure> {
-        let kallsyms = self.read("proc/kallsyms")?;
-        let names = Names::of(&[&kallsyms]);
+        let names = Names::of(&[self.kallsyms()?]);
         let named = addresses.iter().map(|address| {
             let (start, name, place) = names.below(*address)?;
             (address - start <= most).then(|| (name.to_owned(), place.map(str::to_owned)))
@@ -590,7 +603,7 @@ impl Scope<'_> {
     }
 
     fn no_such_handler(&self, name: &str) -> Failure {
-        let all = symbols(&self.kallsyms, self.module.as_deref(), None);
+        let all = symbols(self.kallsyms, self.module.as_deref(), None);
         let names = all.keys().map(String::as_str);
         let nearest = nearest(name, names.filter(|name| self.is_traceable(name)));
         wrong(format!(
@@ -611,7 +624,7 @@ impl Scope<'_> {
         let mut passed = HashSet::<&str>::default();
         // Where it is, and whether BTF leads there.
         let mut found: HashMap<&str, (String, bool)> = HashMap::new();
-        for (_, kind, name, place) in lines_of(&self.kallsyms) {
+        for (_, kind, name, place) in lines_of(self.kallsyms) {
             if !names.contains(name) || place.is_some_and(|place| NO_MODULES.contains(&place)) {
                 continue;
             }
