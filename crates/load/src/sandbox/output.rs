@@ -38,7 +38,6 @@ impl Output {
                 return Ok(true);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
             Err(error) => return Err(error),
         }
         Ok(false)
