@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use serde::Serialize;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -50,7 +51,7 @@ impl Supervised {
         let input = process.stdin.take();
         let output = process.stdout.take().map(|output| BufReader::new(output).lines());
         let mut this = Self { sandbox: sandbox.clone(), process, input, output };
-        let made = this.ask(Request::Create(sandbox)).await;
+        let made = this.ask(&sandbox).await;
         if made == Some(Ok(())) {
             return Ok(this);
         }
@@ -61,8 +62,8 @@ impl Supervised {
         })
     }
 
-    async fn send(&mut self, request: Request) {
-        if let (Some(input), Ok(line)) = (&mut self.input, serde_json::to_string(&request)) {
+    async fn send(&mut self, request: &impl Serialize) {
+        if let (Some(input), Ok(line)) = (&mut self.input, serde_json::to_string(request)) {
             // If the supervisor is dead, the missing answer shows it.
             let _ = input.write_all(format!("{line}\n").as_bytes()).await;
         }
@@ -70,17 +71,12 @@ impl Supervised {
 
     /// The next message; `None` when there are no more.
     async fn receive(&mut self) -> Option<SupervisorMessage> {
-        while let Some(line) = self.output.as_mut()?.next_line().await.ok()? {
-            // A load may write anything to the pipe that it shares with the supervisor.
-            if let Ok(message) = serde_json::from_str(&line) {
-                return Some(message);
-            }
-        }
-        None
+        let line = self.output.as_mut()?.next_line().await.ok()??;
+        serde_json::from_str(&line).ok()
     }
 
     /// Asks for what needs no report. `None` if the supervisor is gone.
-    async fn ask(&mut self, request: Request) -> Option<Result<(), String>> {
+    async fn ask(&mut self, request: &impl Serialize) -> Option<Result<(), String>> {
         self.send(request).await;
         match self.receive().await? {
             SupervisorMessage::Ready => Some(Ok(())),
@@ -91,7 +87,7 @@ impl Supervised {
 
     /// Empties the folder for files.
     pub(crate) async fn refresh(&mut self) -> Result<(), String> {
-        self.ask(Request::Refresh).await.unwrap_or_else(|| Err(GONE.to_owned()))
+        self.ask(&Request::Refresh).await.unwrap_or_else(|| Err(GONE.to_owned()))
     }
 
     /// Runs a command until it ends or `stop`, which also ends the supervisor. When this returns, all its descendants are gone.
@@ -103,7 +99,7 @@ impl Supervised {
         command: &CommandRequest,
         stop: &StopSignal,
     ) -> Result<Ended, String> {
-        self.send(Request::Run(command.clone())).await;
+        self.send(&Request::Run(command.clone())).await;
         let mut outcome = None;
         loop {
             let stoppable = self.input.is_some();

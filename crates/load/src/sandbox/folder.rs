@@ -160,7 +160,9 @@ fn as_user(
             work()
         });
         let thread = thread.map_err(|error| {
-            io::Error::other(format!("{error}: is there a limit of processes?"))
+            io::Error::other(format!(
+                "a thread for the clean-up: {error}; is there a limit of processes?"
+            ))
         })?;
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the clean-up panicked")))
     })

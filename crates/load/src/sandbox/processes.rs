@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::SigSet;
@@ -20,7 +19,8 @@ use rustix::process::{
 
 use profiler_recording::loads::TestEnd;
 
-use crate::syscalls::{Start, start_in_session};
+use super::Sandbox;
+use crate::syscalls::start_in_session;
 
 /// How long to wait after SIGKILL for a process in an uninterruptible sleep.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -62,9 +62,9 @@ impl Processes {
         Ok(Self { signals, command: None, others_ended: 0, none_left: true })
     }
 
-    /// Starts `command` as the leader of a session.
-    pub(super) fn start(&mut self, command: &mut Command, start: Start) -> io::Result<()> {
-        start_in_session(command, start);
+    /// Starts `command` in `sandbox`, as the leader of a session.
+    pub(super) fn start(&mut self, command: &mut Command, sandbox: &Sandbox) -> io::Result<()> {
+        start_in_session(command, sandbox.clone());
         self.command = Some(Pid::from_child(&command.spawn()?));
         self.none_left = false;
         Ok(())
@@ -155,7 +155,7 @@ impl Processes {
 }
 
 /// Waits until one of `descriptors` is readable or closed by the other side, or for `limit`; says of each
-/// whether it is. A signal may end the wait early.
+/// whether it is. Signals, which are blocked, do not end the wait.
 pub(super) fn wait_readable<const N: usize>(
     descriptors: [BorrowedFd<'_>; N],
     limit: Option<Duration>,
@@ -164,11 +164,8 @@ pub(super) fn wait_readable<const N: usize>(
     // Rounded up: less than a millisecond must not become a busy loop.
     let limit = limit.map(|limit| limit.as_nanos().div_ceil(1_000_000));
     let limit = limit.map(|ms| PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX));
-    match poll(&mut polled, limit) {
-        Ok(_) => Ok(polled.map(|polled| polled.any().unwrap_or(true))),
-        Err(Errno::EINTR) => Ok([false; N]),
-        Err(errno) => Err(errno.into()),
-    }
+    poll(&mut polled, limit)?;
+    Ok(polled.map(|polled| polled.any().unwrap_or(true)))
 }
 
 /// Sends a signal to a process that was found, unless it has ended. Its parent may have reaped it since, and its id be another

@@ -16,24 +16,23 @@ use profiler_recording::loads::{Ended, LoadOutcome};
 use super::LoadUser;
 use super::folder::LoadFolder;
 
-/// From the profiler. Each is answered before the next is sent.
+/// From the profiler, after its first line, which is a [`Sandbox`] to make, answered by [`SupervisorMessage::Ready`]. Each is
+/// answered before the next is sent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// Make the sandbox; answered by [`SupervisorMessage::Ready`].
-    Create(Sandbox),
     /// Empty the folder for files; answered by [`SupervisorMessage::Ready`].
     Refresh,
     /// Run this once; answered by [`SupervisorMessage::Ended`].
     Run(CommandRequest),
 }
 
-/// A plan of a sandbox. The supervisor creates it, so that a profiler killed at any moment leaves nothing.
+/// What a sandbox is to be. The supervisor makes it, so that a profiler killed at any moment leaves nothing.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Sandbox {
+pub(crate) struct Sandbox {
     /// What its commands are.
-    pub(super) kind: CommandKind,
+    pub(crate) kind: CommandKind,
     /// Their user, if not the caller.
-    pub(super) user: Option<LoadUser>,
+    pub(crate) user: Option<LoadUser>,
     /// The folder in which they have their `TMPDIR`, by an unused name. A path need not be text.
     pub(super) folder: Option<OsString>,
 }
@@ -49,7 +48,7 @@ impl Sandbox {
     }
 
     /// Whether mounts of a command end with it.
-    pub(super) fn private_mounts(&self) -> bool {
+    pub(crate) fn private_mounts(&self) -> bool {
         self.kind != CommandKind::Builtin
     }
 

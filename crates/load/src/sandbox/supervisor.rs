@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::signal::{SigSet, Signal};
 
 use profiler_recording::loads::{Ended, TestEnd};
 
@@ -19,7 +18,6 @@ use super::folder::LoadFolder;
 use super::output::Output;
 use super::processes::{Asked, Processes, wait_readable};
 use super::protocol::{CommandKind, CommandRequest, Request, Sandbox, SupervisorMessage};
-use crate::syscalls::Start;
 
 /// How long descendants of a test may outlive it without counting as left running: the other
 /// processes of a pipeline need a moment.
@@ -46,34 +44,33 @@ struct Supervisor {
     processes: Processes,
     /// Of the command that runs.
     output: Output,
-    sandbox: Option<Sandbox>,
+    sandbox: Sandbox,
     folder: Option<LoadFolder>,
 }
 
 impl Supervisor {
+    /// Waits until it is told what the sandbox is to be.
     fn new() -> io::Result<Self> {
         let processes = Processes::new()?;
-        let input = BufReader::new(File::from(io::stdin().as_fd().try_clone_to_owned()?));
-        let (unread, closed, output) = (Vec::new(), false, Output::default());
-        Ok(Self { input, unread, closed, processes, output, sandbox: None, folder: None })
+        let mut input = BufReader::new(File::from(io::stdin().as_fd().try_clone_to_owned()?));
+        let (mut unread, closed, output) = (Vec::new(), false, Output::default());
+        input.read_until(b'\n', &mut unread)?;
+        let sandbox = serde_json::from_slice(&std::mem::take(&mut unread))?;
+        Ok(Self { input, unread, closed, processes, output, sandbox, folder: None })
     }
 
-    /// Answers requests until there are no more.
+    /// Makes the sandbox, and answers requests until there are no more.
     fn serve(&mut self) -> io::Result<()> {
+        answer(self.create());
         while !self.closed {
             self.wait(None)?;
             if self.unread.is_empty() {
                 continue;
             }
-            let done = match serde_json::from_slice(&std::mem::take(&mut self.unread))? {
-                Request::Create(sandbox) => self.create(sandbox),
-                Request::Refresh => self.refresh(),
-                Request::Run(command) => {
-                    SupervisorMessage::Ended(self.run(&command)?).send();
-                    continue;
-                }
-            };
-            done.map_or_else(SupervisorMessage::Failed, |()| SupervisorMessage::Ready).send();
+            match serde_json::from_slice(&std::mem::take(&mut self.unread))? {
+                Request::Refresh => answer(self.refresh()),
+                Request::Run(command) => SupervisorMessage::Ended(self.run(&command)?).send(),
+            }
         }
         Ok(())
     }
@@ -92,21 +89,21 @@ impl Supervisor {
         Ok(())
     }
 
-    fn create(&mut self, sandbox: Sandbox) -> Result<(), String> {
-        if sandbox.private_mounts() {
+    fn create(&mut self) -> Result<(), String> {
+        if self.sandbox.private_mounts() {
             private_mounts()?;
         }
-        let sandbox = self.sandbox.insert(sandbox);
-        let Some(path) = sandbox.folder.as_ref().map(Path::new) else { return Ok(()) };
-        let folder = LoadFolder::create(path, sandbox.user.clone());
-        let made = folder.and_then(|folder| self.folder.insert(folder).refresh(sandbox.mode()));
+        let Some(path) = self.sandbox.folder.as_ref().map(Path::new) else { return Ok(()) };
+        let folder = LoadFolder::create(path, self.sandbox.user.clone());
+        let mode = self.sandbox.mode();
+        let made = folder.and_then(|folder| self.folder.insert(folder).refresh(mode));
         let parent = path.parent().unwrap_or(Path::new("/")).display();
         made.map_err(|error| format!("a folder for its files in {parent}: {error}"))
     }
 
     fn refresh(&self) -> Result<(), String> {
-        let (Some(sandbox), Some(folder)) = (&self.sandbox, &self.folder) else { return Ok(()) };
-        let refreshed = folder.refresh(sandbox.mode());
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let refreshed = folder.refresh(self.sandbox.mode());
         refreshed.map_err(|error| format!("{}: {error}", folder.files().display()))
     }
 
@@ -122,14 +119,13 @@ impl Supervisor {
 
     /// Runs a command, and ends all its descendants.
     fn run(&mut self, request: &CommandRequest) -> io::Result<Ended> {
-        let kind = self.sandbox.as_ref().ok_or(io::ErrorKind::InvalidInput)?.kind;
         let started = Instant::now();
         let (end, elapsed) = match self.start(request) {
             Ok(()) => (self.end_of_command(request, started)?, started.elapsed()),
             Err(error) => (TestEnd::NotStarted(why_not_started(request, &error)), Duration::ZERO),
         };
         let is_over = matches!(end, TestEnd::Exit(_) | TestEnd::Signal(_));
-        let (asked, limit) = match kind {
+        let (asked, limit) = match self.sandbox.kind {
             // As LTP's runners.
             CommandKind::Test if is_over => (Asked::Nobody, STRAGGLER_GRACE),
             CommandKind::Test | CommandKind::Plain => (Asked::All, request.grace),
@@ -144,31 +140,23 @@ impl Supervisor {
     }
 
     fn start(&mut self, request: &CommandRequest) -> io::Result<()> {
-        let sandbox = self.sandbox.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(&request.program);
         command.args(&request.args).stdin(Stdio::null());
         if let Some(files) = self.folder.as_ref().map(LoadFolder::files) {
             command.env("TMPDIR", &files);
-            if sandbox.kind == CommandKind::Test {
+            if self.sandbox.kind == CommandKind::Test {
                 command.env("TMP", &files).env("HOME", &files).current_dir(files);
             }
         }
         command.envs(request.env.iter().map(|(name, value)| (name, value)));
-        let mut blocked = SigSet::empty();
-        match sandbox.kind {
+        match self.sandbox.kind {
             CommandKind::Plain => {
                 command.stdout(io::stderr().as_fd().try_clone_to_owned()?);
             }
-            // A stop may come before it can handle it: it must not be killed without an outcome.
-            CommandKind::Builtin => blocked.add(Signal::SIGTERM),
+            CommandKind::Builtin => {}
             CommandKind::Test => self.output.connect(&mut command)?,
         }
-        let start = Start {
-            user: sandbox.user.as_ref().map(|user| (user.uid, user.gid)),
-            private_mounts: sandbox.private_mounts(),
-            blocked,
-        };
-        self.processes.start(&mut command, start)
+        self.processes.start(&mut command, &self.sandbox)
     }
 
     /// Waits until the command ends, times out or is to be stopped.
@@ -191,6 +179,10 @@ impl Supervisor {
             self.wait(left)?;
         }
     }
+}
+
+fn answer(done: Result<(), String>) {
+    done.map_or_else(SupervisorMessage::Failed, |()| SupervisorMessage::Ready).send();
 }
 
 /// Has mounts of this process stay its own, and its children able to have theirs; mounts of the machine still come here. One that
