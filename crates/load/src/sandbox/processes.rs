@@ -1,6 +1,5 @@
 //! All processes below this one, and how to end them.
 
-use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,8 +12,8 @@ use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use procfs::process::{Process, Stat, all_processes};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpgid, getpgrp, kill_process_group, pidfd_open,
-    pidfd_send_signal,
+    Pid, PidfdFlags, Signal, WaitOptions, getpgid, getpgrp, kill_process, kill_process_group,
+    pidfd_open, pidfd_send_signal,
 };
 
 use profiler_recording::loads::TestEnd;
@@ -110,10 +109,14 @@ impl Processes {
     /// Waits at most `limit` for all processes to end, of which some are `asked` to, each once.
     pub(super) fn wait_for_all(&mut self, asked: Asked, limit: Duration) -> io::Result<()> {
         let deadline = Instant::now() + limit;
+        if let Some(command) = self.command.filter(|_| asked == Asked::Command) {
+            // It may have ended: it keeps its id until it is reaped.
+            let _ = kill_process(command, Signal::TERM);
+        }
         let mut told = HashSet::new();
         while !self.none_left && Instant::now() < deadline {
-            let mut all = if asked == Asked::Nobody { Vec::new() } else { descendants()? };
-            all.retain(|it| asked == Asked::All || Pid::from_raw(it.pid) == self.command);
+            // Not otherwise: to look for them opens files, which a driver may hook.
+            let all = if asked == Asked::All { descendants()? } else { Vec::new() };
             for process in all {
                 if told.insert((process.pid, process.starttime)) {
                     // A stopped process handles it only once it is continued.
@@ -207,7 +210,8 @@ fn descendants() -> io::Result<Vec<Stat>> {
     }
     // The first thread of a process may have ended before others.
     found.retain(|process| !matches!(process.state, 'Z' | 'X') || process.num_threads > 1);
-    found.sort_by_key(|process| Reverse(process.starttime));
+    found.sort_by_key(|process| process.starttime);
+    found.reverse();
     Ok(found)
 }
 
