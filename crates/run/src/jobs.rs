@@ -5,7 +5,7 @@ use std::time::Duration;
 use profiler_base::error::{Failure, bail, exit};
 use profiler_kernel::target::{KernelFiles, LeftOut, Resolved, Target};
 use profiler_load::ltp::{LtpLoad, LtpOptions};
-use profiler_load::profile::{Library, LoadProfile, Wanted};
+use profiler_load::profile::{Builtin, Library, LoadProfile, Wanted};
 use profiler_load::{BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, Load, SandboxedLoad};
 use profiler_probe::resolve_programs;
 use profiler_recording::LoadProfileUsed;
@@ -181,7 +181,8 @@ fn builtin(
     kinds: &[BuiltinKind],
     profile: Option<&LoadProfile>,
 ) -> Result<(Vec<Load>, Option<Duration>), Failure> {
-    let (kinds, operations) = match (kinds, profile) {
+    let named = kinds.iter().map(|&kind| Builtin { kind, workers: 1, rate: None, operations: 0 });
+    let (all, operations) = match (kinds, profile) {
         ([], None) => {
             bail!(
                 USAGE,
@@ -196,18 +197,18 @@ fn builtin(
                     profile.name
                 );
             };
-            (vec![builtin.kind], args.duration.is_none().then_some(builtin.operations))
+            (vec![builtin], args.duration.is_none().then_some(builtin.operations))
         }
-        _ => (kinds.to_vec(), None),
+        _ => (named.collect(), None),
     };
     let operations = args.operations.or(operations);
-    let loads = kinds.into_iter().map(|kind| {
+    let loads = all.iter().map(|builtin| {
         let load = BuiltinLoad {
-            workers: args.workers.unwrap_or(1),
-            rate: args.rate,
+            workers: args.workers.unwrap_or(builtin.workers),
+            rate: args.rate.or(builtin.rate),
             operations,
             pin: args.pin,
-            ..BuiltinLoad::new(kind)
+            ..BuiltinLoad::new(builtin.kind)
         };
         Load::Builtin(Box::new(SandboxedLoad::new(load, args.sandbox())))
     });

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use library::{Library, Listed};
 
-use crate::BuiltinKind;
+use crate::{BuiltinKind, Rate};
 
 /// A valid load profile.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -82,6 +82,12 @@ pub struct LtpTests {
 pub struct Builtin {
     /// Which one.
     pub kind: BuiltinKind,
+    /// Threads.
+    #[serde(default = "read::one", deserialize_with = "read::workers")]
+    pub workers: u32,
+    /// Operations a second over all workers; `None` is a closed loop.
+    #[serde(default, deserialize_with = "read::rate")]
+    pub rate: Option<Rate>,
     /// Operations in total, unless the user asks for another end.
     #[serde(deserialize_with = "read::operations")]
     pub operations: u64,

@@ -10,6 +10,10 @@ use profiler_base::error::Failure;
 use profiler_base::toml_file::{self, Mistake};
 
 use super::{Builtin, Hook, LoadProfile, LtpTests, Origin, Wanted};
+use crate::Rate;
+
+/// Most threads of a built-in load, as on the command line.
+const MAX_WORKERS: u32 = 4096;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -141,8 +145,23 @@ pub(super) fn regex<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Err
     })
 }
 
+pub(super) fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Rate>, D::Error> {
+    String::deserialize(from)?.parse().map(Some).map_err(D::Error::custom)
+}
+
 pub(super) fn operations<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     unless(from, |count: &u64| (*count == 0).then(|| "operations must be 1 or more".to_owned()))
+}
+
+pub(super) fn one() -> u32 {
+    1
+}
+
+pub(super) fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    unless(from, |count: &u32| {
+        let is_usual = (1..=MAX_WORKERS).contains(count);
+        (!is_usual).then(|| format!("workers must be 1 to {MAX_WORKERS}"))
+    })
 }
 
 #[cfg(test)]
@@ -169,6 +188,7 @@ tests = '^bind0[1-6]$'
 [builtin]
 kind = "bind"
 operations = 2000
+rate = "200/s"
 "#;
 
     fn parse(text: &str) -> Result<LoadProfile, Failure> {
@@ -182,7 +202,11 @@ operations = 2000
         let names: Vec<_> = hook.handlers.iter().map(|h| (h.name.as_str(), h.least_hits)).collect();
         assert_eq!(names, [("bind_*", 1000), ("a_first", 7)]);
         let builtin = hook.builtin.unwrap();
-        assert_eq!((builtin.kind, builtin.operations), (BuiltinKind::Bind, 2000));
+        assert_eq!(
+            (builtin.kind, builtin.workers, builtin.operations),
+            (BuiltinKind::Bind, 1, 2000)
+        );
+        assert_eq!(builtin.rate.map(Rate::get), Some(200.0));
         assert_eq!(
             (profile.name.as_str(), profile.modules.as_slice()),
             ("mine", &["driver".to_owned()][..])
@@ -205,7 +229,8 @@ operations = 2000
             (replaced("^bind0[1-6]$", "bind0[1-6"), 15, 9, "regular expression"),
             (replaced("\"bind\"", "\"bnid\""), 18, 8, "bnid"),
             (replaced("= 2000", "= 0"), 19, 14, "1 or more"),
-            (replaced("= 2000", "= 1\nworkers = 2"), 20, 1, "workers"),
+            (replaced("200/s", "fast"), 20, 8, "rate"),
+            (replaced("\"200/s\"", "\"1/s\"\nworkers = 0"), 21, 11, "workers"),
             (replaced("a_first", "bind_*"), 5, 1, "twice"),
             (replaced("a_first", "a b"), 10, 8, "a b"),
             (replaced("a_first", "a[b"), 10, 8, "glob"),
