@@ -30,7 +30,7 @@ fn mistake(text: &str, error: &Failure) {
 pub fn load_profile(bytes: &[u8]) {
     utf8(bytes, |text| {
         let origin = Origin::File(PathBuf::from("fuzz.toml"));
-        if let Err(error) = LoadProfile::parse("fuzz", origin, text) {
+        if let Err(error) = LoadProfile::parse(origin, text) {
             mistake(text, &error);
         }
     });

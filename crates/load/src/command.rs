@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::sandbox::{CommandKind, CommandRequest, SandboxOptions, run_once};
 use profiler_base::stats::nanoseconds;
 use profiler_base::stop::{StopReason, StopSignal};
-use profiler_recording::loads::{Ended, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, TestEnd};
+use profiler_recording::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus, TestEnd};
+
+use super::sandbox::{CommandKind, CommandRequest, SandboxOptions, run_once};
 
 /// How long a stopped command may take to end before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
@@ -33,7 +34,6 @@ impl CommandLoad {
         sandbox: SandboxOptions,
     ) -> Self {
         let request = CommandRequest {
-            kind: CommandKind::Plain,
             program: program.into(),
             args: args.into_iter().collect(),
             env: Vec::new(),
@@ -51,35 +51,27 @@ impl CommandLoad {
     /// Runs it until it ends, or until `stop`.
     pub(super) async fn run(&self, stop: &StopSignal) -> Result<LoadOutcome, LoadFailure> {
         let started = Instant::now();
-        let (ended, _) = run_once(&self.sandbox, Some(0o700), true, &self.request, stop).await?;
-        let name = format!("`{}`", self.request.program.display());
-        let status = status(&name, &ended, stop.reason()).unwrap_or_else(LoadStatus::Failed);
-        let mut outcome = LoadOutcome { left: ended.left, ..LoadOutcome::ended(status, started) };
-        if ended.end != TestEnd::Stopped {
-            outcome.elapsed_ns = nanoseconds(ended.elapsed);
-        }
-        Ok(outcome)
-    }
-}
-
-fn status(
-    name: &str,
-    ended: &Ended,
-    reason: Option<StopReason>,
-) -> Result<LoadStatus, LoadFailure> {
-    ended.check_killed(name).map_err(|text| LoadFailure::BrokeOff { text })?;
-    match &ended.end {
-        TestEnd::Stopped | TestEnd::TimedOut => {
-            Ok(LoadStatus::Stopped { by: reason.unwrap_or(StopReason::Interrupted) })
-        }
-        TestEnd::Exit(0) => Ok(LoadStatus::Completed),
-        TestEnd::Exit(code) => Err(LoadFailure::ExitCode { code: *code }),
-        TestEnd::Signal(number) => {
-            let name = Signal::try_from(*number).map_or("a real-time signal", Signal::as_str);
-            Err(LoadFailure::Signal { number: *number, name: name.to_owned() })
-        }
-        TestEnd::NotStarted(why) => {
-            Err(LoadFailure::CouldNotStart { text: format!("command {name}: {why}") })
-        }
+        let ended = run_once(&self.sandbox, CommandKind::Plain, true, &self.request, stop).await?;
+        let status = match ended.end {
+            TestEnd::Stopped | TestEnd::TimedOut => {
+                LoadStatus::Stopped { by: stop.reason().unwrap_or(StopReason::Interrupted) }
+            }
+            TestEnd::Exit(0) => LoadStatus::Completed,
+            TestEnd::Exit(code) => LoadStatus::Failed(LoadFailure::ExitCode { code }),
+            TestEnd::Signal(number) => {
+                let name = Signal::try_from(number).map_or("a real-time signal", Signal::as_str);
+                LoadStatus::Failed(LoadFailure::Signal { number, name: name.to_owned() })
+            }
+            TestEnd::NotStarted(why) => {
+                let text = format!("command `{}`: {why}", self.request.program.display());
+                LoadStatus::Failed(LoadFailure::CouldNotStart { text })
+            }
+        };
+        let elapsed_ns = match status {
+            LoadStatus::Stopped { .. } => nanoseconds(started.elapsed()),
+            _ => nanoseconds(ended.elapsed),
+        };
+        let outcome = LoadOutcome::ended(status, started);
+        Ok(LoadOutcome { elapsed_ns, left: ended.left, ..outcome })
     }
 }

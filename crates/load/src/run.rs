@@ -4,10 +4,11 @@ use std::time::Instant;
 
 use tokio::task::JoinSet;
 
-use super::ltp::LtpLoad;
-use super::{CommandLoad, SandboxedLoad};
 use profiler_base::stop::{StopReason, StopSignal};
 use profiler_recording::loads::{LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus};
+
+use super::ltp::LtpLoad;
+use super::{CommandLoad, SandboxedLoad};
 
 /// Something that makes the kernel call the handlers.
 #[derive(Debug, Clone)]

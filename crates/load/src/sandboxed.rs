@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 
+use profiler_base::stop::{StopReason, StopSignal};
+use profiler_recording::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus, TestEnd};
+
 use super::builtin::{BuiltinLoad, Remover, monotonic_now};
 use super::sandbox::{
     CommandKind, CommandRequest, LoadUser, Role, SandboxOptions, SupervisorMessage, run_once,
 };
-use profiler_base::stop::{StopReason, StopSignal};
-use profiler_recording::loads::{Ended, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, TestEnd};
 
 /// Even the slowest operation ends within a second of SIGTERM; a load that does not is killed.
 const GRACE: Duration = Duration::from_secs(10);
@@ -52,15 +53,28 @@ impl SandboxedLoad {
     pub(super) async fn run(&self, stop: &StopSignal) -> Result<LoadOutcome, LoadFailure> {
         let started = Instant::now();
         let name = format!("built-in `{}`", self.load.kind);
-        let (ended, outcome) = self.run_once(stop).await.map_err(|failure| match failure {
+        let task = serde_json::to_string(&self.load)
+            .map_err(|error| LoadFailure::CouldNotStart { text: format!("its task: {error}") })?;
+        let request = CommandRequest {
+            program: self.load.profiler.path().as_os_str().to_owned(),
+            args: vec![OsString::from(Role::Load.argument()), OsString::from(task)],
+            env: Vec::new(),
+            timeout: None,
+            grace: self.sandbox.grace.unwrap_or(GRACE),
+        };
+        let needs_folder = self.load.kind.needs_directory();
+        let ended = run_once(&self.sandbox, CommandKind::Builtin, needs_folder, &request, stop);
+        let ended = ended.await.map_err(|failure| match failure {
             LoadFailure::CouldNotStart { text } => {
                 LoadFailure::CouldNotStart { text: format!("{name}: {text}") }
             }
             other => other,
         })?;
-        let outcome = outcome.ok_or_else(|| self.without_outcome(&name, &ended));
-        let mut outcome = ended.check_killed(&name).and(outcome).map_or_else(
-            |text| LoadOutcome::ended(LoadStatus::Failed(LoadFailure::BrokeOff { text }), started),
+        let mut outcome = ended.outcome.map_or_else(
+            || {
+                let text = without_outcome(&name, &ended.end, request.grace);
+                LoadOutcome::ended(LoadStatus::Failed(LoadFailure::BrokeOff { text }), started)
+            },
             |outcome| *outcome,
         );
         outcome.left = ended.left;
@@ -70,58 +84,29 @@ impl SandboxedLoad {
         }
         Ok(outcome)
     }
+}
 
-    /// Runs its process; what became of that, and what it says of the load.
-    async fn run_once(
-        &self,
-        stop: &StopSignal,
-    ) -> Result<(Ended, Option<Box<LoadOutcome>>), LoadFailure> {
-        let task = serde_json::to_string(&self.load)
-            .map_err(|error| LoadFailure::CouldNotStart { text: format!("its task: {error}") })?;
-        let request = CommandRequest {
-            kind: CommandKind::Builtin,
-            program: self.load.profiler.path().as_os_str().to_owned(),
-            args: vec![OsString::from(Role::Load.argument()), OsString::from(task)],
-            env: Vec::new(),
-            timeout: None,
-            grace: self.grace(),
-        };
-        let files = self.load.kind.needs_directory().then_some(0o700);
-        run_once(&self.sandbox, files, false, &request, stop).await
+fn without_outcome(name: &str, end: &TestEnd, grace: Duration) -> String {
+    if *end == TestEnd::Stopped {
+        let seconds = grace.as_secs_f64();
+        return format!(
+            "{name} hung: it did not end within {seconds:.1} s of SIGTERM and was killed"
+        );
     }
-
-    fn grace(&self) -> Duration {
-        self.sandbox.grace.unwrap_or(GRACE)
-    }
-
-    fn without_outcome(&self, name: &str, ended: &Ended) -> String {
-        if ended.end == TestEnd::Stopped {
-            let seconds = self.grace().as_secs_f64();
-            return format!(
-                "{name} hung: it did not end within {seconds:.1} s of SIGTERM and was killed"
-            );
-        }
-        let end = &ended.end;
-        format!(
-            "the process of {name} ended without a report ({end:?}); was it killed, or out of memory?"
-        )
-    }
+    format!(
+        "the process of {name} ended without a report ({end:?}); was it killed, or out of memory?"
+    )
 }
 
 /// The `main` of [`Role::Load`]: runs its task, stops on SIGTERM, and writes the outcome.
 pub(super) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
     let task = args.next().and_then(|json| serde_json::from_str(json.to_str()?).ok());
     let Some::<BuiltinLoad>(mut load) = task else { return 2 };
-    // Blocked before any thread is started, so that only the one below receives it.
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGTERM);
-    if signals.thread_block().is_err() {
-        return 1;
-    }
     let stop = StopSignal::new();
     let of_thread = stop.clone();
     let waiting = std::thread::Builder::new().name("load-stop".to_owned()).spawn(move || {
-        if signals.wait().is_ok() {
+        // The supervisor has it blocked in all threads, so that this one receives it.
+        if SigSet::from(Signal::SIGTERM).wait().is_ok() {
             of_thread.stop(StopReason::Duration);
         }
     });

@@ -19,6 +19,8 @@ use rustix::process::{WaitOptions, waitpid};
 
 use profiler_base::limits;
 
+use super::sandbox::{CommandKind, Sandbox};
+
 /// Brings `lo` up or down, in the network namespace of `socket`.
 pub fn set_loopback(socket: BorrowedFd<'_>, up: bool) -> io::Result<()> {
     let mut request = interface(socket, libc::SIOCGIFFLAGS, loopback())?;
@@ -113,56 +115,50 @@ pub(super) fn detach_loop(device: &std::path::Path) -> io::Result<()> {
     checked(unsafe { libc::ioctl(file.as_raw_fd(), CLEAR as _) }.into())
 }
 
-/// What a process of a load is given before it executes its program.
-pub(super) struct Start {
-    /// User and group, if not the caller's.
-    pub(super) user: Option<(u32, u32)>,
-    /// Whether its mounts end with it and its descendants, if it may mount.
-    pub(super) private_mounts: bool,
-    /// Signals that are blocked; all others are not.
-    pub(super) blocked: SigSet,
-}
-
-impl Start {
-    /// Gives it to the calling process, a child of `parent`, by plain system calls only: no allocation, no lock.
-    fn prepare(&self, parent: nix::unistd::Pid) -> io::Result<()> {
-        if self.private_mounts {
-            match nix::sched::unshare(CloneFlags::CLONE_NEWNS) {
-                Ok(()) | Err(Errno::EPERM) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+/// Prepares the calling process, a child of `parent`, to execute a program in `sandbox`, by plain system calls only: no allocation,
+/// no lock.
+fn enter(sandbox: &Sandbox, parent: nix::unistd::Pid) -> io::Result<()> {
+    if sandbox.private_mounts() {
+        // First, as it needs the rights of root. One that may not do that may not mount either.
+        match nix::sched::unshare(CloneFlags::CLONE_NEWNS) {
+            Ok(()) | Err(Errno::EPERM) => {}
+            Err(errno) => return Err(errno.into()),
         }
-        if let Some((user, group)) = self.user {
-            nix::unistd::setgroups(&[])?;
-            nix::unistd::setgid(group.into())?;
-            nix::unistd::setuid(user.into())?;
-        }
-        // A change of the user takes it back.
-        die_with(parent)?;
-        nix::unistd::setsid()?;
-        self.blocked.thread_set_mask()?;
-        Ok(())
     }
+    if let Some(user) = &sandbox.user {
+        nix::unistd::setgroups(&[])?;
+        nix::unistd::setgid(user.gid.into())?;
+        nix::unistd::setuid(user.uid.into())?;
+    }
+    // A change of the user takes it back.
+    die_with(parent)?;
+    nix::unistd::setsid()?;
+    let mut blocked = SigSet::empty();
+    if sandbox.kind == CommandKind::Builtin {
+        // A stop may come before it can handle it: it must not be killed without an outcome.
+        blocked.add(Signal::SIGTERM);
+    }
+    Ok(blocked.thread_set_mask()?)
 }
 
-/// Makes the process started by `command` lead a new session. The kernel kills it when the thread that starts it
+/// Makes the process started by `command` lead a new session in `sandbox`. The kernel kills it when the thread that starts it
 /// ends, which has to live as long as this process.
-pub(super) fn start_in_session(command: &mut Command, start: Start) {
+pub(super) fn start_in_session(command: &mut Command, sandbox: Sandbox) {
     let parent = nix::unistd::getpid();
     // SAFETY: between fork and exec the closure makes plain system calls only (unshare, setgroups, setgid, setuid, prctl,
     // getppid, setsid, sigprocmask): no allocation, no lock.
-    unsafe { command.pre_exec(move || start.prepare(parent)) };
+    unsafe { command.pre_exec(move || enter(&sandbox, parent)) };
 }
 
 /// Starts a process that calls `setsid` and ends, and waits for it.
 pub fn setsid_in_child() -> io::Result<ExitStatus> {
     // SAFETY: setsid takes nothing.
-    ended(spawn(OUR_MEMORY, || isize::from(unsafe { libc::setsid() } < 0))?)
+    spawn(OUR_MEMORY, || isize::from(unsafe { libc::setsid() } < 0))
 }
 
 /// Starts a process that ends at once, and waits for it.
 pub(super) fn spawn_noop() -> io::Result<()> {
-    ended(spawn(OUR_MEMORY, || 0)?).map(drop)
+    spawn(OUR_MEMORY, || 0).map(drop)
 }
 
 /// Starts the program at `path`, with its arguments and all of its environment, and waits for its end: three system calls of the
@@ -175,14 +171,13 @@ pub(super) fn execute(
 ) -> io::Result<ExitStatus> {
     let (arguments, environment) = (pointers(arguments), pointers(environment));
     let mut refused = 0;
-    let child = spawn(OUR_MEMORY, || {
+    let status = spawn(OUR_MEMORY, || {
         // SAFETY: path and strings end with 0, and both lists with a null pointer; all outlive the call.
         unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
         // The caller's, whose thread this shares.
         refused = Errno::last_raw();
         1
     })?;
-    let status = ended(child)?;
     if refused == 0 { Ok(status) } else { Err(io::Error::from_raw_os_error(refused)) }
 }
 
@@ -194,9 +189,9 @@ fn pointers(all: &[CString]) -> Vec<*const libc::c_char> {
 /// Memory that is shared with a process, as with `vfork`: a copy would take longer the more there is.
 const OUR_MEMORY: CloneFlags = CloneFlags::CLONE_VM;
 
-/// Starts a process that ends with what `work` says, which has to be async-signal-safe, and must not fault in memory that is
-/// [shared](OUR_MEMORY). This one waits until it has ended.
-fn spawn(memory: CloneFlags, work: impl FnMut() -> isize) -> io::Result<libc::pid_t> {
+/// Starts a process that ends with what `work` says, and waits for it. That has to be async-signal-safe, and must not fault in memory
+/// that is [shared](OUR_MEMORY).
+fn spawn(memory: CloneFlags, work: impl FnMut() -> isize) -> io::Result<ExitStatus> {
     /// Enough for a system call and for a signal, whose frame has all registers: 11 KiB with AMX.
     const STACK_BYTES: usize = 32 << 10;
     let mut stack = vec![0_u8; STACK_BYTES];
@@ -204,12 +199,7 @@ fn spawn(memory: CloneFlags, work: impl FnMut() -> isize) -> io::Result<libc::pi
     // SAFETY: the child has a stack of its own, does what is async-signal-safe alone, and has ended when the call returns.
     let child =
         unsafe { nix::sched::clone(Box::new(work), &mut stack, flags, Some(libc::SIGCHLD)) };
-    Ok(child?.as_raw())
-}
-
-/// Waits until a child has ended.
-fn ended(child: libc::pid_t) -> io::Result<ExitStatus> {
-    let child = rustix::process::Pid::from_raw(child);
+    let child = rustix::process::Pid::from_raw(child?.as_raw());
     let waited = retry_on_intr(|| waitpid(child, WaitOptions::empty()))?;
     let (_, status) = waited.ok_or(io::ErrorKind::NotFound)?;
     Ok(ExitStatus::from_raw(status.as_raw()))
@@ -316,7 +306,7 @@ pub(super) fn has_32_bit_calls() -> bool {
     const GETPID: u32 = 20;
     // One that shares our memory would end us, too, before Linux 5.16.
     let child = spawn(CloneFlags::empty(), || isize::from(call_32(GETPID, [0; 4]) <= 0));
-    child.and_then(ended).is_ok_and(|status| status.success())
+    child.is_ok_and(|status| status.success())
 }
 
 /// Makes calls that set the thread's ids to those that it has and its groups to none, and calls on capabilities, keys, namespaces

@@ -4,15 +4,14 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 
-use super::worker::{
-    Doing as _, NewWorker, OperationErrors, Shared, Step, c_string, is_whole, simple,
-};
+use super::worker::{Doing as _, NewWorker, OperationErrors, Step, c_string, is_whole, simple};
 
 /// The files of one worker.
 struct Place {
@@ -23,10 +22,9 @@ struct Place {
 }
 
 impl Place {
-    fn new(shared: &Shared, index: u32) -> Result<Self, OperationErrors> {
-        let directory = &shared.directory;
+    fn new(folder: &Path, index: u32) -> Result<Self, OperationErrors> {
         Ok(Self {
-            directory: File::open(directory).doing(directory.display())?.into(),
+            directory: File::open(folder).doing(folder.display())?.into(),
             name: c_string(format!("worker-{index}"))?,
             other: c_string(format!("worker-{index}-other"))?,
         })
@@ -39,8 +37,8 @@ impl Place {
     }
 }
 
-pub(super) fn create(shared: &Shared, index: u32) -> NewWorker {
-    let place = Place::new(shared, index)?;
+pub(super) fn create(folder: &Path, index: u32) -> NewWorker {
+    let place = Place::new(folder, index)?;
     simple(move || {
         drop(place.create()?);
         unlinkat(&place.directory, place.name.as_c_str(), UnlinkatFlags::NoRemoveDir)
@@ -48,8 +46,8 @@ pub(super) fn create(shared: &Shared, index: u32) -> NewWorker {
     })
 }
 
-pub(super) fn rename(shared: &Shared, index: u32) -> NewWorker {
-    let place = Place::new(shared, index)?;
+pub(super) fn rename(folder: &Path, index: u32) -> NewWorker {
+    let place = Place::new(folder, index)?;
     place.create()?;
     let Place { directory, mut name, mut other } = place;
     simple(move || {
@@ -63,8 +61,8 @@ pub(super) fn rename(shared: &Shared, index: u32) -> NewWorker {
 
 /// A second name for a file, created by `link` and removed by `unlink`. One of the two is measured, the
 /// other prepares it.
-pub(super) fn second_name(shared: &Shared, index: u32, links: bool) -> NewWorker {
-    let place = Place::new(shared, index)?;
+pub(super) fn second_name(folder: &Path, index: u32, links: bool) -> NewWorker {
+    let place = Place::new(folder, index)?;
     place.create()?;
     let Place { directory, name, other } = place;
     let mut is_there = false;
@@ -85,8 +83,8 @@ pub(super) fn second_name(shared: &Shared, index: u32, links: bool) -> NewWorker
     }))
 }
 
-pub(super) fn rmdir(shared: &Shared, index: u32) -> NewWorker {
-    let Place { directory, name, .. } = Place::new(shared, index)?;
+pub(super) fn rmdir(folder: &Path, index: u32) -> NewWorker {
+    let Place { directory, name, .. } = Place::new(folder, index)?;
     Ok(Box::new(move |step| match step {
         Step::Prepare => match mkdirat(&directory, name.as_c_str(), Mode::S_IRWXU) {
             Err(Errno::EEXIST) => Ok(()),
@@ -102,8 +100,8 @@ pub(super) fn rmdir(shared: &Shared, index: u32) -> NewWorker {
 /// reads it as a string, as Elkeid does, would read past it otherwise, for a random time.
 const WRITTEN: &[u8; 64] = b"one operation of the built-in load `write`, of sixty-four bytes\0";
 
-pub(super) fn write(shared: &Shared, index: u32) -> NewWorker {
-    let mut file = File::from(Place::new(shared, index)?.create()?);
+pub(super) fn write(folder: &Path, index: u32) -> NewWorker {
+    let mut file = File::from(Place::new(folder, index)?.create()?);
     Ok(Box::new(move |step| match step {
         Step::Prepare => file.seek(SeekFrom::Start(0)).map(drop).doing("seek in a file"),
         Step::Operate => {

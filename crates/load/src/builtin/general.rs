@@ -5,6 +5,7 @@ use std::io::{self, PipeWriter, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 
@@ -17,7 +18,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, gets
 use rustix::thread::futex;
 
 use super::net::{self, ANSWER, receive_answer};
-use super::worker::{Doing as _, NewWorker, OperationErrors, Shared, c_string, simple};
+use super::worker::{Doing as _, NewWorker, OperationErrors, c_string, simple};
 use crate::syscalls;
 
 /// What is sent and received.
@@ -48,19 +49,19 @@ fn through(mut writer: impl Write + 'static, mut reader: impl Read + 'static) ->
     })
 }
 
-pub(super) fn stat(shared: &Shared, index: u32) -> NewWorker {
-    let path = existing(shared, index)?;
+pub(super) fn stat(folder: &Path, index: u32) -> NewWorker {
+    let path = existing(folder, index)?;
     simple(move || nix::sys::stat::stat(path.as_c_str()).doing("stat a file"))
 }
 
-pub(super) fn open_existing(shared: &Shared, index: u32) -> NewWorker {
-    let path = existing(shared, index)?;
+pub(super) fn open_existing(folder: &Path, index: u32) -> NewWorker {
+    let path = existing(folder, index)?;
     simple(move || syscalls::open(&path).doing("open a file"))
 }
 
 /// An existing file.
-fn existing(shared: &Shared, index: u32) -> Result<CString, OperationErrors> {
-    let path = shared.directory.join(format!("worker-{index}"));
+fn existing(folder: &Path, index: u32) -> Result<CString, OperationErrors> {
+    let path = folder.join(format!("worker-{index}"));
     std::fs::write(&path, BYTES).doing(path.display())?;
     c_string(path.as_os_str().as_bytes())
 }

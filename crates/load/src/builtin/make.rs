@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::ProtFlags;
@@ -11,15 +11,15 @@ use nix::unistd::{Pid, getppid};
 use rustix::process::geteuid;
 use rustix::thread::set_thread_uid;
 
-use profiler_recording::loads::{BuiltinKind, Dimensions};
+use profiler_recording::loads::BuiltinKind;
 
-use super::worker::{Doing as _, NewWorker, OperationErrors, Shared, simple};
+use super::worker::{Doing as _, NewWorker, OperationErrors, simple};
 use super::{BuiltinLoad, Remover, credentials, files, general, kernel, net, process, thread};
 use crate::sandbox::PrivateFolder;
 use crate::syscalls;
 
 /// Makes a worker, on its own thread.
-pub(super) fn worker(load: &BuiltinLoad, shared: &Shared, index: u32) -> NewWorker {
+pub(super) fn worker(load: &BuiltinLoad, folder: &Path, index: u32) -> NewWorker {
     use BuiltinKind as Kind;
     match load.kind {
         Kind::Connect => net::connect_again(),
@@ -36,13 +36,13 @@ pub(super) fn worker(load: &BuiltinLoad, shared: &Shared, index: u32) -> NewWork
         // Signal 0: everything but the delivery.
         Kind::Kill => simple(|| signal::kill(Pid::this(), None).doing("kill")),
         Kind::Tkill => simple(|| syscalls::tkill_self().doing("tkill")),
-        Kind::Open => files::create(shared, index),
-        Kind::Rename => files::rename(shared, index),
-        Kind::Link => files::second_name(shared, index, true),
-        Kind::Unlink => files::second_name(shared, index, false),
-        Kind::Rmdir => files::rmdir(shared, index),
-        Kind::Write => files::write(shared, index),
-        Kind::Mount => thread::mount_anew(shared, index),
+        Kind::Open => files::create(folder, index),
+        Kind::Rename => files::rename(folder, index),
+        Kind::Link => files::second_name(folder, index, true),
+        Kind::Unlink => files::second_name(folder, index, false),
+        Kind::Rmdir => files::rmdir(folder, index),
+        Kind::Write => files::write(folder, index),
+        Kind::Mount => thread::mount_anew(folder, index),
         Kind::MemfdCreate => {
             simple(|| memfd_create(c"profiler-load", MFdFlags::MFD_CLOEXEC).doing("memfd_create"))
         }
@@ -54,8 +54,8 @@ pub(super) fn worker(load: &BuiltinLoad, shared: &Shared, index: u32) -> NewWork
         Kind::CallUsermodehelper => thread::call_usermodehelper(),
         Kind::Getppid => simple(|| Ok(getppid())),
         Kind::Pipe => general::pipe(),
-        Kind::Stat => general::stat(shared, index),
-        Kind::OpenExisting => general::open_existing(shared, index),
+        Kind::Stat => general::stat(folder, index),
+        Kind::OpenExisting => general::open_existing(folder, index),
         Kind::Mmap => simple(|| syscalls::Page::new(ProtFlags::empty()).doing("mmap")),
         Kind::Futex => simple(general::futex),
         Kind::Epoll => general::epoll(),
@@ -73,30 +73,25 @@ pub(super) fn worker(load: &BuiltinLoad, shared: &Shared, index: u32) -> NewWork
     }
 }
 
-/// Makes what all workers share.
-pub(super) fn shared(load: &BuiltinLoad) -> Result<Shared, OperationErrors> {
+/// The folder that all workers work in, and what removes it; an empty path for a load that needs none.
+pub(super) fn folder(
+    load: &BuiltinLoad,
+) -> Result<(PathBuf, Option<PrivateFolder>), OperationErrors> {
     if !load.kind.needs_directory() {
-        return Ok(Shared::default());
+        return Ok(Default::default());
     }
     let within = load.directory.clone().unwrap_or_else(std::env::temp_dir);
     let folder = match load.remover {
-        Remover::Sandbox => {
-            return Ok(Shared { directory: deep(within, load.dimensions)?, _folder: None });
-        }
+        Remover::Sandbox => Ok(None),
         // Loads run side by side there, each with a folder of its own.
         Remover::Nothing => {
-            PrivateFolder::unattended(&within, &format!("profiler-load-{}", load.kind))
+            PrivateFolder::unattended(&within, &format!("profiler-load-{}", load.kind)).map(Some)
         }
-        Remover::Process => PrivateFolder::new(&within, "profiler-load-", &load.profiler),
+        Remover::Process => PrivateFolder::new(&within, "profiler-load-", &load.profiler).map(Some),
     };
     let folder = folder.doing(format_args!("a folder for its files in {}", within.display()))?;
-    let directory = deep(folder.path().to_owned(), load.dimensions)?;
-    Ok(Shared { directory, _folder: Some(folder) })
-}
-
-/// A folder as deep below `directory`.
-fn deep(mut directory: PathBuf, dimensions: Dimensions) -> Result<PathBuf, OperationErrors> {
-    directory.extend((0..dimensions.depth).map(|_| "d"));
-    fs::create_dir_all(&directory).doing(directory.display())?;
-    Ok(directory)
+    let mut deepest = folder.as_ref().map_or(within, |folder| folder.path().to_owned());
+    deepest.extend((0..load.dimensions.depth).map(|_| "d"));
+    fs::create_dir_all(&deepest).doing(deepest.display())?;
+    Ok((deepest, folder))
 }

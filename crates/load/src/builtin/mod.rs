@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::sandbox::ProfilerProgram;
 use profiler_base::stop::StopSignal;
 use profiler_recording::loads::{BuiltinKind, Dimensions, LoadOutcome, LoadSpec, Rate};
+
+use super::sandbox::ProfilerProgram;
 
 mod credentials;
 mod files;

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 
-use super::BuiltinLoad;
 use profiler_base::stats::{Durations, nanoseconds};
 use profiler_recording::loads::{LoadStatus, OperationErrors, OperationTimes};
+
+use super::BuiltinLoad;
 
 /// The monotonic clock, which all processes share.
 pub(crate) fn monotonic_now() -> Duration {

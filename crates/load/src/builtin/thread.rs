@@ -1,7 +1,7 @@
 //! Operations of a thread on itself: its name, memory and mounts.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -10,9 +10,7 @@ use nix::sys::mman::ProtFlags;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use rustix::thread::{NanosleepRelativeResult, Timespec};
 
-use super::worker::{
-    Doing as _, NewWorker, OperationErrors, Shared, Step, new_namespace, refused, simple,
-};
+use super::worker::{Doing as _, NewWorker, OperationErrors, Step, new_namespace, refused, simple};
 use crate::syscalls;
 
 /// A new name each time: a driver may look at changes only.
@@ -67,8 +65,8 @@ struct Mount {
 }
 
 /// A tmpfs in a mount namespace of this thread, which ends with it.
-pub(super) fn mount_anew(shared: &Shared, index: u32) -> NewWorker {
-    let at = shared.directory.join(format!("worker-{index}"));
+pub(super) fn mount_anew(folder: &Path, index: u32) -> NewWorker {
+    let at = folder.join(format!("worker-{index}"));
     fs::create_dir(&at).doing(at.display())?;
     new_namespace(CloneFlags::CLONE_NEWNS, "a mount namespace of its own")?;
     // Mounts made here must not propagate to the namespace that it came from.

@@ -3,23 +3,11 @@
 use std::ffi::CString;
 use std::fmt::Display;
 use std::io;
-use std::path::PathBuf;
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 
 pub(super) use profiler_recording::loads::OperationErrors;
-
-use crate::sandbox::PrivateFolder;
-
-/// What all workers of one load share.
-#[derive(Default)]
-pub(super) struct Shared {
-    /// The directory that they work in; empty for a load that needs none.
-    pub(super) directory: PathBuf,
-    /// Removes it at the end.
-    pub(super) _folder: Option<PrivateFolder>,
-}
 
 /// What a worker is called for.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::panic::resume_unwind;
+use std::path::Path;
 use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use profiler_recording::loads::{
 };
 
 use super::tally::Tally;
-use super::worker::{Doing as _, OperationErrors, Shared, Step, Worker, refused};
+use super::worker::{Doing as _, OperationErrors, Step, Worker, refused};
 use super::{BuiltinLoad, make};
 
 /// After this many failures in a row a worker gives up: it generates no load, and each failure may be slow
@@ -41,12 +42,12 @@ pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
 /// # Errors
 /// If the load could not start.
 fn run_workers(load: &BuiltinLoad, stop: &StopSignal) -> Result<LoadOutcome, OperationErrors> {
-    let shared = make::shared(load)?;
+    let (folder, remover) = make::folder(load)?;
     let files = (0..load.dimensions.descriptors).map(|_| File::open("/dev/null"));
     let files: Vec<_> = files.collect::<Result<_, _>>().doing("open /dev/null")?;
-    let (start, tallies, cpu) = start_workers(load, &shared, stop)?;
+    let (start, tallies, cpu) = start_workers(load, &folder, stop)?;
     // The directory is removed before the outcome is reported.
-    drop((shared, files));
+    drop((remover, files));
     let mut sum = Tally::new(load);
     tallies.into_iter().for_each(|tally| sum.add(tally));
     // Without the clean-up, which takes time of its own.
@@ -70,7 +71,7 @@ fn run_workers(load: &BuiltinLoad, stop: &StopSignal) -> Result<LoadOutcome, Ope
 /// up none starts. Returns their common start, what each did, and the CPU time.
 fn start_workers(
     load: &BuiltinLoad,
-    shared: &Shared,
+    folder: &Path,
     stop: &StopSignal,
 ) -> Result<(Instant, Vec<Tally>, Option<CpuTime>), OperationErrors> {
     // Set once all are set up: the time of their start, if they are to.
@@ -82,7 +83,7 @@ fn start_workers(
             let (gate, of_worker) = (&gate, ready.clone());
             let tally = Tally::new(load);
             let name = format!("load-{}-{index}", load.kind);
-            let body = move || work(load, shared, index, tally, stop, of_worker, gate);
+            let body = move || work(load, folder, index, tally, stop, of_worker, gate);
             match thread::Builder::new().name(name).spawn_scoped(scope, body) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
@@ -120,7 +121,7 @@ fn cpu_time() -> Option<CpuTime> {
 /// What one worker thread does.
 fn work(
     load: &BuiltinLoad,
-    shared: &Shared,
+    folder: &Path,
     index: u32,
     mut tally: Tally,
     stop: &StopSignal,
@@ -128,7 +129,7 @@ fn work(
     gate: &OnceLock<Option<Instant>>,
 ) -> Tally {
     let pinned = if load.pin { pin(index).doing("pin a worker to a CPU") } else { Ok(()) };
-    let made = pinned.and_then(|()| make::worker(load, shared, index));
+    let made = pinned.and_then(|()| make::worker(load, folder, index));
     // `start_workers` waits until all are dropped.
     let _ = ready.send(made.as_ref().map(drop).map_err(Clone::clone));
     drop(ready);

@@ -2,10 +2,11 @@
 
 use regex::Regex;
 
-use super::bad_choice;
 use profiler_base::error::Failure;
 use profiler_base::text::phrases;
 use profiler_recording::loads::LtpTest;
+
+use super::bad_choice;
 
 /// Lists of LTP, by the start of their name, and what they do.
 const SUITES: [(&str, &str); 13] = [

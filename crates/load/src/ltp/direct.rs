@@ -21,8 +21,7 @@ impl LtpLoad {
     pub(crate) async fn run(&self, stop: &StopSignal) -> Result<LoadOutcome, LoadFailure> {
         let started = Instant::now();
         let mut tests: Vec<_> = self.spec.tests.iter().map(TestRuns::new).collect();
-        // Users that tests switch to can create files in the folder, too.
-        let mut supervised = Supervised::start(&self.sandbox, Some(0o1777), true).await?;
+        let mut supervised = Supervised::start(&self.sandbox, CommandKind::Test, true).await?;
         let ran = self.run_list(&mut supervised, stop, &mut tests).await;
         let elapsed = started.elapsed();
         let status = match (ran.and(supervised.close().await), stop.reason()) {
@@ -66,9 +65,8 @@ impl LtpLoad {
         let request = self.request(test);
         supervised.refresh().await?;
         let before = self.count().await;
-        let (mut ended, _) = supervised.run(&request, stop).await?;
+        let mut ended = supervised.run(&request, stop).await?;
         let after = self.count().await;
-        ended.check_killed("the tests")?;
         if stop.is_stopped() {
             // How a test ends after a request to stop is no result.
             ended.end = TestEnd::Stopped;
@@ -106,7 +104,6 @@ impl LtpLoad {
             env.extend(["USER", "LOGNAME"].map(|name| (name.to_owned(), user.into())));
         }
         CommandRequest {
-            kind: CommandKind::Test,
             program: argv.next().unwrap_or_default(),
             args: argv.collect(),
             env,

@@ -30,12 +30,16 @@ pub(super) fn read(path: &Path) -> Result<Vec<LtpTest>, Failure> {
     let shown = path.display();
     let bytes = std::fs::read(path)
         .map_err(|error| bad_ltp(format!("{shown}: {error}: this list of tests cannot be read")))?;
-    let mut tests = Vec::new();
-    for (line, number) in String::from_utf8_lossy(&bytes).lines().zip(1..) {
-        let parsed = parse(line).map_err(|reason| bad_ltp(format!("{shown}:{number}: {reason}")));
-        tests.extend(parsed?);
-    }
-    Ok(tests)
+    parse_all(&bytes).map_err(|(line, reason)| bad_ltp(format!("{shown}:{line}: {reason}")))
+}
+
+/// All tests, or the number of the first bad line, and what is bad.
+pub(super) fn parse_all(bytes: &[u8]) -> Result<Vec<LtpTest>, (usize, &'static str)> {
+    let text = String::from_utf8_lossy(bytes);
+    let lines = text.lines().zip(1..);
+    let tests =
+        lines.filter_map(|(line, number)| parse(line).map_err(|why| (number, why)).transpose());
+    tests.collect()
 }
 
 fn parse(line: &str) -> Result<Option<LtpTest>, &'static str> {

@@ -1,13 +1,15 @@
 //! Finds load profiles in folders of the user, folders of the system, and this program.
 
-use std::collections::HashSet;
-use std::fs::{self, DirEntry};
+use std::collections::{BTreeSet, HashSet};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{LoadProfile, Origin};
-use profiler_base::error::{Failure, exit};
+use profiler_base::error::{Failure, bail, exit};
 use profiler_base::text::nearest;
 use profiler_base::toml_file;
+
+use super::{LoadProfile, Origin};
 
 /// The profiles in this program, by name: all of `ltp-profiles/`.
 pub(super) const BUILT_IN: &[(&str, &str)] =
@@ -42,39 +44,35 @@ impl Library {
         Self { folders }
     }
 
+    /// Where there are profiles, in the order of the search; within a folder by name.
+    fn origins(&self) -> Result<Vec<Origin>, Failure> {
+        let mut origins = Vec::new();
+        for folder in &self.folders {
+            let mut paths = files(folder).map_err(|error| {
+                let folder = folder.display();
+                unusable(format!("{folder}: cannot read this folder of load profiles: {error}"))
+            })?;
+            paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+            paths.sort();
+            origins.extend(paths.into_iter().map(Origin::File));
+        }
+        origins.extend(BUILT_IN.iter().map(|(name, _)| Origin::BuiltIn(name)));
+        Ok(origins)
+    }
+
     /// All profiles, valid or not, in the order of the search; within a folder by name.
     ///
     /// # Errors
     /// If a folder cannot be read.
     pub fn list(&self) -> Result<Vec<Listed>, Failure> {
-        let mut listed: Vec<Listed> = Vec::new();
-        for folder in &self.folders {
-            for path in files(folder)? {
-                let name = stem(&path);
-                listed.push(Listed {
-                    profile: read(&path),
-                    origin: Origin::File(path),
-                    name,
-                    hidden: false,
-                });
-            }
-        }
-        for &(name, text) in BUILT_IN {
-            let origin = Origin::BuiltIn(name);
-            let profile = LoadProfile::parse(name, origin.clone(), text);
-            listed.push(Listed { name: name.to_owned(), origin, hidden: false, profile });
-        }
         let mut seen = HashSet::new();
-        for entry in &mut listed {
-            entry.hidden = !seen.insert(entry.name.clone());
+        let listed = self.origins()?.into_iter().map(|origin| {
+            let name = origin.name();
             // Parts are looked up in the same folders.
-            if let Ok(profile) = &entry.profile
-                && let Err(error) = self.parts(profile)
-            {
-                entry.profile = Err(error);
-            }
-        }
-        Ok(listed)
+            let profile = read(&origin).and_then(|it| self.parts(&it).map(|_| it));
+            Listed { hidden: !seen.insert(name.clone()), name, origin, profile }
+        });
+        Ok(listed.collect())
     }
 
     /// The profile named `wanted`, or in the file `wanted` if that has a `/` or ends in `.toml`.
@@ -83,7 +81,7 @@ impl Library {
     /// If it does not exist or is not valid.
     pub fn find(&self, wanted: &str) -> Result<LoadProfile, Failure> {
         if wanted.contains('/') || wanted.ends_with(".toml") {
-            return read(Path::new(wanted));
+            return read(&Origin::File(wanted.into()));
         }
         self.named(wanted)
     }
@@ -110,7 +108,7 @@ impl Library {
             Origin::BuiltIn(_) => None,
         };
         let part = match beside.filter(|path| path.exists()) {
-            Some(path) => read(&path),
+            Some(path) => read(&Origin::File(path)),
             None => self.named(name),
         };
         let part = part.map_err(|error| error.to_string())?;
@@ -121,30 +119,20 @@ impl Library {
     }
 
     fn named(&self, name: &str) -> Result<LoadProfile, Failure> {
-        for folder in &self.folders {
-            let path = folder.join(format!("{name}.toml"));
-            if path.exists() {
-                return read(&path);
-            }
+        let paths = self.folders.iter().map(|folder| folder.join(format!("{name}.toml")));
+        let built_in = BUILT_IN.iter().find(|(known, _)| *known == name);
+        let mut origins = paths.filter(|path| path.exists()).map(Origin::File);
+        if let Some(origin) = origins.next().or(built_in.map(|(name, _)| Origin::BuiltIn(name))) {
+            return read(&origin);
         }
-        if let Some(&(name, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
-            return LoadProfile::parse(name, Origin::BuiltIn(name), text);
-        }
-        let mut known: Vec<String> = BUILT_IN.iter().map(|(name, _)| (*name).to_owned()).collect();
-        for folder in &self.folders {
-            known.extend(files(folder)?.iter().map(|path| stem(path)));
-        }
-        known.sort();
-        known.dedup();
+        let known: BTreeSet<String> = self.origins()?.iter().map(Origin::name).collect();
         let near = nearest(name, known.iter().cloned());
         let near = near.map_or(String::new(), |near| format!(": did you mean `{near}`?"));
-        let known = known.join(", ");
-        Err(Failure::new(
-            exit::USAGE,
-            format!(
-                "no load profile `{name}`{near}; there are {known} (`profiler profiles` describes them)"
-            ),
-        ))
+        let known = Vec::from_iter(known).join(", ");
+        bail!(
+            USAGE,
+            "no load profile `{name}`{near}; there are {known} (`profiler profiles` describes them)"
+        )
     }
 }
 
@@ -153,40 +141,27 @@ fn unusable(why: String) -> Failure {
     Failure::new(exit::BAD_INPUT, why)
 }
 
-fn stem(path: &Path) -> String {
-    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+/// What is in a folder.
+fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// The profiles of a folder, by name.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let entries: std::io::Result<Vec<DirEntry>> = fs::read_dir(folder).and_then(Iterator::collect);
-    let entries = entries.map_err(|error| {
-        let folder = folder.display();
-        unusable(format!("{folder}: cannot read this folder of load profiles: {error}"))
-    })?;
-    let mut paths: Vec<PathBuf> = entries.iter().map(DirEntry::path).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
-    paths.sort();
-    Ok(paths)
-}
-
-fn read(path: &Path) -> Result<LoadProfile, Failure> {
-    let name = stem(path);
-    let text = toml_file::read(path).map_err(|error| {
-        let built_in = BUILT_IN.iter().any(|(other, _)| *other == name);
-        let remedy = match built_in {
-            true => format!("; there is a built-in profile of that name: --profile {name}"),
-            false => String::new(),
-        };
-        unusable(format!("{error}{remedy}"))
-    })?;
-    LoadProfile::parse(&name, Origin::File(path.to_owned()), &text)
+fn read(origin: &Origin) -> Result<LoadProfile, Failure> {
+    let name = origin.name();
+    let built_in = BUILT_IN.iter().find(|(known, _)| *known == name);
+    let text = match (origin, built_in) {
+        (Origin::BuiltIn(_), text) => text.map_or("", |(_, text)| text).to_owned(),
+        (Origin::File(path), None) => toml_file::read(path)?,
+        (Origin::File(path), Some(_)) => toml_file::read(path).map_err(|error| {
+            let instead = "there is a built-in profile of that name: --profile";
+            unusable(format!("{error}; {instead} {name}"))
+        })?,
+    };
+    LoadProfile::parse(origin.clone(), &text)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     const HOOK: &str = "title = \"mine\"\n[[handler]]\nname = \"x\"\nleast_hits = 1\n[builtin]\nkind = \"bind\"\noperations = 1\n";
@@ -202,8 +177,12 @@ mod tests {
     #[test]
     fn the_program_contains_every_profile_of_the_repository() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ltp-profiles");
-        let in_repository: BTreeSet<String> =
-            files(&folder).unwrap().iter().map(|path| stem(path)).collect();
+        let in_repository = Library { folders: vec![folder] }.origins().unwrap();
+        let in_repository: BTreeSet<String> = in_repository
+            .iter()
+            .filter(|origin| matches!(origin, Origin::File(_)))
+            .map(Origin::name)
+            .collect();
         let built_in: BTreeSet<String> =
             BUILT_IN.iter().map(|(name, _)| (*name).to_owned()).collect();
         assert_eq!(built_in, in_repository);

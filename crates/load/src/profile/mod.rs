@@ -103,6 +103,16 @@ pub enum Origin {
     BuiltIn(&'static str),
 }
 
+impl Origin {
+    /// The name of the profile: that of its file without `.toml`.
+    fn name(&self) -> String {
+        match self {
+            Self::File(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            Self::BuiltIn(name) => (*name).to_owned(),
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -39,15 +39,14 @@ impl LoadProfile {
     ///
     /// # Errors
     /// The first error: syntax, an unknown or missing key, an invalid value.
-    pub fn parse(name: &str, origin: Origin, text: &str) -> Result<Self, Failure> {
-        let shown = origin.to_string();
-        toml_file::parse(text, &shown, |file: File| {
+    pub fn parse(origin: Origin, text: &str) -> Result<Self, Failure> {
+        toml_file::parse(text, &origin.to_string(), |file: File| {
             let File { title, module: modules, notes, parameter, parts, handler, ltp, builtin } =
                 file;
             let hook = Hook { handlers: handler, parameter, ltp, builtin };
             check(&hook, &parts)?;
-            let (name, notes) = (name.to_owned(), notes.trim().to_owned());
-            Ok(Self { name, origin, text: text.to_owned(), title, modules, notes, hook, parts })
+            let (name, text, notes) = (origin.name(), text.to_owned(), notes.trim().to_owned());
+            Ok(Self { name, origin, text, title, modules, notes, hook, parts })
         })
     }
 }
@@ -66,47 +65,48 @@ fn check(hook: &Hook, parts: &[String]) -> Result<(), Mistake> {
     Err((0..0, text.to_owned()))
 }
 
+/// A value, unless there is a reason against it.
+fn unless<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+    reason: impl FnOnce(&T) -> Option<String>,
+) -> Result<T, D::Error> {
+    let value = T::deserialize(from)?;
+    reason(&value).map_or(Ok(value), |reason| Err(D::Error::custom(reason)))
+}
+
 fn title<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let title = String::deserialize(from)?;
-    if title.trim().is_empty() || title.contains('\n') {
-        return Err(D::Error::custom("title must be one line of text"));
-    }
-    Ok(title)
+    unless(from, |title: &String| {
+        let is_line = !title.trim().is_empty() && !title.contains('\n');
+        (!is_line).then(|| "title must be one line of text".to_owned())
+    })
 }
 
 fn handlers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Wanted>, D::Error> {
-    let handlers = Vec::<Wanted>::deserialize(from)?;
-    distinct("handler", handlers.iter().map(|wanted| &*wanted.name))?;
-    Ok(handlers)
+    unless(from, |all: &Vec<Wanted>| twice("handler", all.iter().map(|wanted| &*wanted.name)))
 }
 
 fn parts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let parts = names(from)?;
-    if parts.is_empty() {
-        return Err(D::Error::custom("name at least one part"));
-    }
-    distinct("part", parts.iter().map(String::as_str))?;
-    Ok(parts)
+    unless(from, |parts: &Vec<String>| match parts.as_slice() {
+        [] => Some("name at least one part".to_owned()),
+        parts => not_plain(parts).or_else(|| twice("part", parts.iter().map(String::as_str))),
+    })
 }
 
-fn distinct<'a, E: Error>(what: &str, mut names: impl Iterator<Item = &'a str>) -> Result<(), E> {
+fn twice<'a>(what: &str, mut names: impl Iterator<Item = &'a str>) -> Option<String> {
     let mut seen = HashSet::new();
-    let again = names.find(|name| !seen.insert(*name));
-    again.map_or(Ok(()), |name| Err(E::custom(format!("{what} `{name}` is named twice"))))
+    let name = names.find(|name| !seen.insert(*name))?;
+    Some(format!("{what} `{name}` is named twice"))
 }
 
 /// Names become part of a path, so they must not leave its folder.
-fn plain<E: Error>(name: &str) -> Result<(), E> {
-    if name.starts_with('.') || !is_of(name, 255, "_-.") {
-        let why = "not a plain name: write letters, digits, `_`, `-` and `.`";
-        return Err(E::custom(format!("`{}` is {why}", name.escape_debug())));
-    }
-    Ok(())
+fn not_plain(names: &[String]) -> Option<String> {
+    let name = names.iter().find(|name| name.starts_with('.') || !is_of(name, 255, "_-."))?;
+    let why = "not a plain name: write letters, digits, `_`, `-` and `.`";
+    Some(format!("`{}` is {why}", name.escape_debug()))
 }
 
 pub(super) fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let name = String::deserialize(from)?;
-    plain(&name).map(|()| name)
+    unless(from, |name: &String| not_plain(std::slice::from_ref(name)))
 }
 
 fn parameter<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
@@ -114,22 +114,21 @@ fn parameter<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Er
 }
 
 fn names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let names = Vec::<String>::deserialize(from)?;
-    names.iter().try_for_each(|name| plain(name))?;
-    Ok(names)
+    unless(from, |names: &Vec<String>| not_plain(names))
 }
 
 /// The name of a function, with suffixes of the compiler (`.isra.0`), or a glob of such names.
 pub(super) fn handler_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let name = String::deserialize(from)?;
-    let what = match glob::Pattern::new(&name) {
-        _ if !is_of(&name, 512, "_.$*?[]!-") => {
-            "neither the name of a function nor a glob".to_owned()
-        }
-        Err(error) => format!("not a glob: {}", error.msg),
-        Ok(_) => return Ok(name),
-    };
-    Err(D::Error::custom(format!("`{}` is {what}", name.escape_debug())))
+    unless(from, |name: &String| {
+        let what = match glob::Pattern::new(name) {
+            _ if !is_of(name, 512, "_.$*?[]!-") => {
+                "neither the name of a function nor a glob".to_owned()
+            }
+            Err(error) => format!("not a glob: {}", error.msg),
+            Ok(_) => return None,
+        };
+        Some(format!("`{}` is {what}", name.escape_debug()))
+    })
 }
 
 /// Whether a text has 1 to `most` letters, digits and characters of `others`.
@@ -139,13 +138,11 @@ fn is_of(text: &str, most: usize, others: &str) -> bool {
 }
 
 pub(super) fn regex<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let pattern = String::deserialize(from)?;
-    Regex::new(&pattern).map_err(|error| {
-        let text = error.to_string();
-        let reason = text.lines().last().unwrap_or_default();
-        D::Error::custom(format!("tests is not a regular expression: {reason}"))
-    })?;
-    Ok(pattern)
+    unless(from, |pattern: &String| {
+        let error = Regex::new(pattern).err()?.to_string();
+        let reason = error.lines().last().unwrap_or_default();
+        Some(format!("tests is not a regular expression: {reason}"))
+    })
 }
 
 pub(super) fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Rate>, D::Error> {
@@ -153,10 +150,7 @@ pub(super) fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Rate>, D
 }
 
 pub(super) fn operations<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    match u64::deserialize(from)? {
-        0 => Err(D::Error::custom("operations must be 1 or more")),
-        operations => Ok(operations),
-    }
+    unless(from, |count: &u64| (*count == 0).then(|| "operations must be 1 or more".to_owned()))
 }
 
 pub(super) fn one() -> u32 {
@@ -164,10 +158,10 @@ pub(super) fn one() -> u32 {
 }
 
 pub(super) fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
-    match u32::deserialize(from)? {
-        workers @ 1..=MAX_WORKERS => Ok(workers),
-        _ => Err(D::Error::custom(format!("workers must be 1 to {MAX_WORKERS}"))),
-    }
+    unless(from, |count: &u32| {
+        let is_usual = (1..=MAX_WORKERS).contains(count);
+        (!is_usual).then(|| format!("workers must be 1 to {MAX_WORKERS}"))
+    })
 }
 
 #[cfg(test)]
@@ -198,7 +192,7 @@ rate = "200/s"
 "#;
 
     fn parse(text: &str) -> Result<LoadProfile, Failure> {
-        LoadProfile::parse("mine", Origin::File("mine.toml".into()), text)
+        LoadProfile::parse(Origin::File("mine.toml".into()), text)
     }
 
     #[test]

@@ -2,15 +2,17 @@
 
 use std::process::Stdio;
 
+use serde::Serialize;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::folder::{FolderPlan, unused_name};
-use super::protocol::{CommandRequest, Request, Sandbox, SupervisorMessage};
+use profiler_base::stop::StopSignal;
+use profiler_recording::loads::{Ended, LoadFailure};
+
+use super::folder::unused_name;
+use super::protocol::{CommandKind, CommandRequest, Request, Sandbox, SupervisorMessage};
 use super::{Role, SandboxOptions};
 use crate::syscalls::with_own_limits;
-use profiler_base::stop::StopSignal;
-use profiler_recording::loads::{Ended, LoadFailure, LoadOutcome};
 
 /// A supervisor and its sandbox. When this is dropped, the supervisor ends its command and removes the sandbox.
 pub(crate) struct Supervised {
@@ -22,45 +24,46 @@ pub(crate) struct Supervised {
 }
 
 impl Supervised {
-    /// Starts a supervisor, and has it make the sandbox, with a folder for files of this mode.
+    /// Starts a supervisor, and has it make the sandbox, with a folder for files if that `needs_folder`.
     pub(crate) async fn start(
         options: &SandboxOptions,
-        files: Option<u32>,
-        private_mounts: bool,
+        kind: CommandKind,
+        needs_folder: bool,
     ) -> Result<Self, LoadFailure> {
-        let user = options.other_user().map_err(|text| LoadFailure::CouldNotStart { text })?;
-        let user = user.cloned();
-        let folder = files.map(|mode| {
+        let could_not = |text| LoadFailure::CouldNotStart { text };
+        let user = options.other_user().map_err(could_not)?.cloned();
+        let folder = needs_folder.then(|| {
             // Absolute, as a command may change its working folder.
             let parent = options.directory.clone().unwrap_or_else(std::env::temp_dir);
             let parent = std::path::absolute(&parent).unwrap_or(parent);
-            let path = parent.join(unused_name("profiler-load-")).into();
-            FolderPlan { path, mode, user: user.clone() }
+            parent.join(unused_name("profiler-load-")).into()
         });
-        let sandbox = Sandbox { user, folder, private_mounts };
+        let sandbox = Sandbox { kind, user, folder };
         let profiler = &options.profiler;
         let mut command = profiler.command(Role::Supervisor);
         with_own_limits(&mut command);
         let mut command = Command::from(command);
         // A process group of its own: Ctrl-C at the terminal is for the profiler, which stops the load.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().map_err(|error| LoadFailure::CouldNotStart {
-            text: format!("its supervisor, {}: {error}", profiler.path().display()),
+        let mut process = command.spawn().map_err(|error| {
+            could_not(format!("its supervisor, {}: {error}", profiler.path().display()))
         })?;
         let input = process.stdin.take();
         let output = process.stdout.take().map(|output| BufReader::new(output).lines());
         let mut this = Self { sandbox: sandbox.clone(), process, input, output };
-        let Err(mut failure) = this.ask(Request::Create(sandbox)).await else { return Ok(this) };
-        let closed = this.close().await;
-        if let (LoadFailure::CouldNotStart { text }, Err(left)) = (&mut failure, closed) {
-            // Its own reason comes first.
-            text.push_str(&format!("; {left}"));
+        let made = this.ask(&sandbox).await;
+        if made == Some(Ok(())) {
+            return Ok(this);
         }
-        Err(failure)
+        let left = this.close().await.err();
+        Err(match made.and_then(Result::err) {
+            Some(text) => could_not(joined(text, left)),
+            None => LoadFailure::BrokeOff { text: GONE.to_owned() },
+        })
     }
 
-    async fn send(&mut self, request: Request) {
-        if let (Some(input), Ok(line)) = (&mut self.input, serde_json::to_string(&request)) {
+    async fn send(&mut self, request: &impl Serialize) {
+        if let (Some(input), Ok(line)) = (&mut self.input, serde_json::to_string(request)) {
             // If the supervisor is dead, the missing answer shows it.
             let _ = input.write_all(format!("{line}\n").as_bytes()).await;
         }
@@ -68,30 +71,23 @@ impl Supervised {
 
     /// The next message; `None` when there are no more.
     async fn receive(&mut self) -> Option<SupervisorMessage> {
-        while let Some(line) = self.output.as_mut()?.next_line().await.ok()? {
-            // A load may write anything to the pipe that it shares with the supervisor.
-            if let Ok(message) = serde_json::from_str(&line) {
-                return Some(message);
-            }
-        }
-        None
+        let line = self.output.as_mut()?.next_line().await.ok()??;
+        serde_json::from_str(&line).ok()
     }
 
-    async fn ask(&mut self, request: Request) -> Result<(), LoadFailure> {
+    /// Asks for what needs no report. `None` if the supervisor is gone.
+    async fn ask(&mut self, request: &impl Serialize) -> Option<Result<(), String>> {
         self.send(request).await;
-        match self.receive().await {
-            Some(SupervisorMessage::Ready) => Ok(()),
-            Some(SupervisorMessage::Failed(text)) => Err(LoadFailure::CouldNotStart { text }),
-            _ => Err(LoadFailure::BrokeOff { text: GONE.to_owned() }),
+        match self.receive().await? {
+            SupervisorMessage::Ready => Some(Ok(())),
+            SupervisorMessage::Failed(text) => Some(Err(text)),
+            _ => None,
         }
     }
 
     /// Empties the folder for files.
     pub(crate) async fn refresh(&mut self) -> Result<(), String> {
-        self.ask(Request::Refresh).await.map_err(|failure| match failure {
-            LoadFailure::CouldNotStart { text } | LoadFailure::BrokeOff { text } => text,
-            other => other.to_string(),
-        })
+        self.ask(&Request::Refresh).await.unwrap_or_else(|| Err(GONE.to_owned()))
     }
 
     /// Runs a command until it ends or `stop`, which also ends the supervisor. When this returns, all its descendants are gone.
@@ -102,14 +98,14 @@ impl Supervised {
         &mut self,
         command: &CommandRequest,
         stop: &StopSignal,
-    ) -> Result<(Ended, Option<Box<LoadOutcome>>), String> {
-        self.send(Request::Run(command.clone())).await;
+    ) -> Result<Ended, String> {
+        self.send(&Request::Run(command.clone())).await;
         let mut outcome = None;
         loop {
             let stoppable = self.input.is_some();
             tokio::select! {
                 message = self.receive() => match message {
-                    Some(SupervisorMessage::Ended(ended)) => return Ok((ended, outcome)),
+                    Some(SupervisorMessage::Ended(ended)) => return Ok(Ended { outcome, ..ended }),
                     Some(SupervisorMessage::Outcome(reported)) => outcome = Some(reported),
                     Some(SupervisorMessage::Failed(text)) => return Err(text),
                     Some(SupervisorMessage::Ready) => {}
@@ -147,19 +143,22 @@ const GONE: &str = "its supervisor ended without a report; was it killed?";
 /// Runs one command in a sandbox of its own. Leftovers of the sandbox do not make the command fail.
 pub(crate) async fn run_once(
     options: &SandboxOptions,
-    files: Option<u32>,
-    private_mounts: bool,
+    kind: CommandKind,
+    needs_folder: bool,
     command: &CommandRequest,
     stop: &StopSignal,
-) -> Result<(Ended, Option<Box<LoadOutcome>>), LoadFailure> {
-    let mut supervised = Supervised::start(options, files, private_mounts).await?;
+) -> Result<Ended, LoadFailure> {
+    let mut supervised = Supervised::start(options, kind, needs_folder).await?;
     let ended = supervised.run(command, stop).await;
     let left = supervised.close().await.err();
     match ended {
-        Ok((ended, outcome)) => Ok((Ended { left, ..ended }, outcome)),
-        Err(text) => {
-            let all: Vec<String> = std::iter::once(text).chain(left).collect();
-            Err(LoadFailure::BrokeOff { text: all.join("; ") })
-        }
+        Ok(ended) => Ok(Ended { left, ..ended }),
+        Err(text) => Err(LoadFailure::BrokeOff { text: joined(text, left) }),
     }
+}
+
+/// What failed, and what the clean-up had to leave.
+fn joined(text: String, left: Option<String>) -> String {
+    let all: Vec<String> = std::iter::once(text).chain(left).collect();
+    all.join("; ")
 }

@@ -4,7 +4,7 @@
 //! descriptor, follows neither links nor mounts, and removes the entries with the rights of that user.
 
 use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
@@ -18,9 +18,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat, openat2, renameat};
 use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, geteuid, mkdir, setfsgid, setfsuid, unlinkat};
-
 use rustix::thread::set_thread_groups;
-use serde::{Deserialize, Serialize};
 
 use super::trusted_path::refuse_changeable;
 use super::user::LoadUser;
@@ -38,55 +36,50 @@ const FILES: &str = "files";
 const FLAGS: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// What a load's folder is to be.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct FolderPlan {
-    /// Where; a path need not be text.
-    pub(super) path: OsString,
-    /// Mode of the folder for files.
-    pub(super) mode: u32,
-    /// Owner of the files, if not the caller.
-    pub(super) user: Option<LoadUser>,
-}
-
 /// A load's folder. It belongs to the caller, so the load cannot rename the folder for files in it.
 #[derive(Debug)]
 pub(super) struct LoadFolder {
-    plan: FolderPlan,
+    path: PathBuf,
+    /// Owner of the files, if not the caller.
+    user: Option<LoadUser>,
     top: Folder,
 }
 
 impl LoadFolder {
     /// Creates it, still without the folder for files.
-    pub(super) fn create(plan: &FolderPlan) -> io::Result<Self> {
-        let top = Folder::create(Path::new(&plan.path))?;
+    pub(super) fn create(path: &Path, user: Option<LoadUser>) -> io::Result<Self> {
+        mkdir(path, Mode::S_IRWXU)?;
+        let top = Folder::open(path)?;
+        // The owner of the folder that it is in may have exchanged it.
+        if fstat(&top.0)?.st_uid != geteuid().as_raw() {
+            return Err(io::Error::other("it was replaced by another user's"));
+        }
         // Others may pass through it, but neither read nor write it.
         fchmod(&top.0, Mode::S_IRWXU | Mode::S_IXGRP | Mode::S_IXOTH)?;
-        Ok(Self { plan: plan.clone(), top })
+        Ok(Self { path: path.to_owned(), user, top })
     }
 
     /// Opens the one that is there. Fails if another user can replace it.
-    pub(super) fn open(plan: &FolderPlan) -> io::Result<Self> {
-        let path = Path::new(&plan.path);
+    pub(super) fn open(path: &Path, user: Option<LoadUser>) -> io::Result<Self> {
         refuse_changeable(path)?;
-        Ok(Self { plan: plan.clone(), top: Folder::open(path)? })
+        Ok(Self { path: path.to_owned(), user, top: Folder::open(path)? })
     }
 
     /// Where the load's files are.
     pub(super) fn files(&self) -> PathBuf {
-        Path::new(&self.plan.path).join(FILES)
+        self.path.join(FILES)
     }
 
-    /// Makes the folder for files, or empties it.
-    pub(super) fn refresh(&self) -> io::Result<()> {
+    /// Makes the folder for files, of this mode, or empties it.
+    pub(super) fn refresh(&self, mode: Mode) -> io::Result<()> {
         match mkdirat(&self.top.0, FILES, Mode::S_IRWXU) {
             Ok(()) => {}
             Err(Errno::EEXIST) => self.empty_files()?,
             Err(errno) => return Err(errno.into()),
         }
         let files = self.top.child(OsStr::new(FILES))?;
-        fchmod(&files.0, Mode::from_bits_truncate(self.plan.mode))?;
-        if let Some(user) = &self.plan.user {
+        fchmod(&files.0, mode)?;
+        if let Some(user) = &self.user {
             fchown(&files.0, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
         }
         Ok(())
@@ -95,17 +88,17 @@ impl LoadFolder {
     fn empty_files(&self) -> io::Result<()> {
         self.detach_loops();
         let files = self.top.child(OsStr::new(FILES))?;
-        as_user(self.plan.user.as_ref(), || files.empty(0))
+        as_user(self.user.as_ref(), || files.empty(0))
     }
 
     /// Removes it.
     pub(super) fn remove(&self) -> io::Result<()> {
-        if self.plan.user.is_some() {
+        if self.user.is_some() {
             self.remove_files()?;
         }
         self.detach_loops();
         self.top.empty(0)?;
-        match unlinkat(AT_FDCWD, &*self.plan.path, UnlinkatFlags::RemoveDir) {
+        match unlinkat(AT_FDCWD, &self.path, UnlinkatFlags::RemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -132,9 +125,9 @@ impl LoadFolder {
     /// Detaches its files from loop devices, which keep them when the test that attached them is killed. Their paths are whole only
     /// where they were mounted, which may be gone. Errors are ignored: only root can attach one.
     fn detach_loops(&self) {
-        let name = Path::new(&self.plan.path).file_name().unwrap_or_default().as_encoded_bytes();
+        let name = self.path.file_name().unwrap_or_default().as_encoded_bytes();
         let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-        for entry in devices.filter(|_| self.plan.user.is_none()) {
+        for entry in devices.filter(|_| self.user.is_none()) {
             let device = entry.file_name();
             if !device.as_encoded_bytes().starts_with(b"loop") {
                 continue;
@@ -166,8 +159,12 @@ fn as_user(
             }
             work()
         });
-        let ended = thread.map_err(of_thread)?.join();
-        ended.unwrap_or_else(|_| Err(io::Error::other("the clean-up panicked")))
+        let thread = thread.map_err(|error| {
+            io::Error::other(format!(
+                "a thread for the clean-up: {error}; is there a limit of processes?"
+            ))
+        })?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the clean-up panicked")))
     })
 }
 
@@ -179,17 +176,6 @@ impl Folder {
     /// Opens the folder at `path`, which must not be a link.
     fn open(path: &Path) -> io::Result<Self> {
         Ok(Self(open(path, FLAGS, Mode::empty())?))
-    }
-
-    /// Creates the folder at `path`, for this user only.
-    fn create(path: &Path) -> io::Result<Self> {
-        mkdir(path, Mode::S_IRWXU)?;
-        let folder = Self::open(path)?;
-        // The owner of the folder that it is in may have exchanged it.
-        if fstat(&folder.0)?.st_uid != geteuid().as_raw() {
-            return Err(io::Error::other("it was replaced by another user's"));
-        }
-        Ok(folder)
     }
 
     /// Opens its entry `name`, which must be a folder, and neither a link nor a mount.
@@ -221,7 +207,7 @@ impl Folder {
         let mut deadline = Instant::now() + TIMEOUT;
         let mut fewest = self.entries()?.count();
         let mut left = HashSet::new();
-        let mut first_error = None;
+        let mut result = Ok(());
         loop {
             let mut changed = false;
             for entry in self.entries()? {
@@ -241,12 +227,12 @@ impl Folder {
                 changed = true;
                 if let Err(error) = self.remove(&name, nested) {
                     let path = fs::read_link(self.proc_path()).unwrap_or_default().join(&name);
-                    first_error.get_or_insert(of_entry(&path, &error, ": left"));
+                    result = result.and(Err(of_entry(&path, &error, ": left")));
                     left.insert(name);
                 }
             }
             if !changed {
-                return first_error.map_or(Ok(()), Err);
+                return result;
             }
         }
     }
@@ -262,18 +248,18 @@ impl Folder {
             Err(error) if is_of_a_race(&error) => return Ok(()),
             child => child?,
         };
-        let mut first_error = None;
+        let mut result = Ok(());
         for entry in child.entries()? {
             let entry = entry?.file_name();
-            if let Err(error) = child.unlink_or_move(&entry, self, nested) {
-                first_error.get_or_insert(of_entry(Path::new(&entry), &error, ""));
+            match child.unlink_or_move(&entry, self, nested) {
+                Err(error) if !is_of_a_race(&error) => {
+                    result = result.and(Err(of_entry(Path::new(&entry), &error, "")));
+                }
+                _ => {}
             }
         }
-        match first_error {
-            Some(error) => Err(error),
-            // If it has been filled again meanwhile, it is seen once more.
-            None => self.unlink(name).map(drop),
-        }
+        // If it has been filled again meanwhile, it is seen once more.
+        result.and_then(|()| self.unlink(name).map(drop))
     }
 
     /// Removes the entry `name`, or moves it into `above` if it is a folder that is not empty.
@@ -281,25 +267,15 @@ impl Folder {
         if self.unlink(name)? {
             return Ok(());
         }
-        let number = unused_name("");
-        let moved = match renameat(&self.0, name, &above.0, number.as_str()) {
-            // Its own mode may keep its owner from moving it.
-            Err(Errno::EACCES) => {
-                self.child(name).map(|_| renameat(&self.0, name, &above.0, number.as_str()))?
-            }
-            moved => moved,
-        };
-        let removed = match moved {
+        // Opened, as its own mode may keep its owner from moving it.
+        let child = self.child(name)?;
+        match renameat(&self.0, name, &above.0, unused_name("").as_str()) {
             // It is on another file system than the folder above, such as a subvolume of btrfs.
             Err(Errno::EXDEV) if nested < MAX_NESTED => {
-                let emptied = self.child(name).and_then(|child| child.empty(nested + 1));
-                emptied.and_then(|()| self.unlink(name).map(drop))
+                child.empty(nested + 1)?;
+                self.unlink(name).map(drop)
             }
-            moved => moved.map_err(io::Error::from),
-        };
-        match removed {
-            Err(error) if !is_of_a_race(&error) => Err(error),
-            _ => Ok(()),
+            moved => Ok(moved?),
         }
     }
 
@@ -323,11 +299,6 @@ fn is_of_a_race(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-fn of_thread(error: io::Error) -> io::Error {
-    let text = format!("a thread for the clean-up: {error}; is there a limit of processes?");
-    io::Error::new(error.kind(), text)
-}
-
 fn of_entry(path: &Path, error: &io::Error, more: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}{more}", path.display()))
 }
@@ -346,13 +317,9 @@ mod tests {
 
     use super::*;
 
-    fn plan(path: &Path, user: Option<LoadUser>) -> FolderPlan {
-        FolderPlan { path: path.into(), mode: 0o700, user }
-    }
-
     fn create(path: &Path, user: Option<LoadUser>) -> io::Result<LoadFolder> {
-        let folder = LoadFolder::create(&plan(path, user))?;
-        folder.refresh()?;
+        let folder = LoadFolder::create(path, user)?;
+        folder.refresh(Mode::S_IRWXU)?;
         Ok(folder)
     }
 
@@ -400,7 +367,7 @@ mod tests {
         let folder = create(&parent.path().join("load"), None).unwrap();
         fs::remove_dir(folder.files()).unwrap();
         symlink("../precious", folder.files()).unwrap();
-        folder.refresh().unwrap_err();
+        folder.refresh(Mode::S_IRWXU).unwrap_err();
         folder.remove().unwrap();
         assert!(parent.path().join("precious/kept").exists());
     }
@@ -473,7 +440,7 @@ mod tests {
             mount(overlay, &all, overlay, MsFlags::empty(), Some(&*options))?;
             let moved = fs::rename(all.join("load/files/a"), all.join("load/files/moved"));
             assert_eq!(moved.unwrap_err().kind(), io::ErrorKind::CrossesDevices);
-            LoadFolder::open(&plan(&all.join("load"), None))?.remove()?;
+            LoadFolder::open(&all.join("load"), None)?.remove()?;
             assert!(!all.join("load").exists());
             io::Result::Ok(())
         };

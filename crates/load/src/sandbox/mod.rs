@@ -36,7 +36,7 @@ pub use private_folder::PrivateFolder;
 pub(super) use private_folder::{remove_directory_main, wait_for_end_of_input};
 pub use program::ProfilerProgram;
 pub(super) use program::Role;
-pub(super) use protocol::{CommandKind, CommandRequest, SupervisorMessage};
+pub(super) use protocol::{CommandKind, CommandRequest, Sandbox, SupervisorMessage};
 pub use trusted_path::{make_private, refuse_changeable, user_cache};
 pub use user::LoadUser;
 

@@ -24,34 +24,30 @@ impl Output {
         Ok(())
     }
 
-    /// Reads what is available. Returns false if there is nothing.
-    pub(super) fn read(&mut self) -> io::Result<bool> {
-        let Some(pipe) = &mut self.pipe else { return Ok(false) };
-        let mut bytes = [0; 16384];
-        match pipe.read(&mut bytes) {
-            // All writers have closed it: `poll` would return at once.
-            Ok(0) => self.pipe = None,
-            Ok(count) => {
-                self.tail.extend_from_slice(bytes.get(..count).unwrap_or_default());
-                let surplus = self.tail.len().saturating_sub(OUTPUT_BYTES);
-                self.tail.drain(..surplus);
-                return Ok(true);
+    /// Reads what is available.
+    pub(super) fn read(&mut self) -> io::Result<()> {
+        // A pipe holds 64 KiB by default, and at most 1 MiB; a process that cannot be killed may go on writing.
+        for _ in 0..64 {
+            let Some(pipe) = &mut self.pipe else { break };
+            let mut bytes = [0; 16384];
+            match pipe.read(&mut bytes) {
+                // All writers have closed it: `poll` would return at once.
+                Ok(0) => self.pipe = None,
+                Ok(count) => {
+                    self.tail.extend_from_slice(bytes.get(..count).unwrap_or_default());
+                    let surplus = self.tail.len().saturating_sub(OUTPUT_BYTES);
+                    self.tail.drain(..surplus);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
-            Err(error) => return Err(error),
         }
-        Ok(false)
+        Ok(())
     }
 
     /// The last lines of the output.
     pub(super) fn end(mut self) -> io::Result<String> {
-        // A pipe holds 64 KiB by default, and at most 1 MiB; a process that cannot be killed may go on writing.
-        for _ in 0..64 {
-            if !self.read()? {
-                break;
-            }
-        }
+        self.read()?;
         let text = String::from_utf8_lossy(&self.tail);
         // Starts with a whole line if something is left out.
         let whole = match text.split_once('\n') {

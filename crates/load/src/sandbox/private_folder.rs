@@ -2,17 +2,16 @@
 //! kernel closes even after a SIGKILL, removes them then. It is started before its folder is created.
 
 use std::ffi::OsString;
-use std::fs::Permissions;
+use std::fs::{DirBuilder, remove_dir_all};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
-use tempfile::TempDir;
 
 use super::folder::unused_name;
 use super::program::{ProfilerProgram, Role};
@@ -20,36 +19,12 @@ use super::program::{ProfilerProgram, Role};
 /// How long the removal of a folder is tried: processes that write to it are being killed meanwhile.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A subprocess that removes a folder once its standard input is closed. Dropping it closes the input and waits for its end.
-#[derive(Debug)]
-struct Remover(Child);
-
-impl Remover {
-    fn start(folder: &Path, profiler: &ProfilerProgram) -> io::Result<Self> {
-        // A process group of its own: Ctrl-C at the terminal must not end it before it has cleaned up.
-        let mut command = profiler.command(Role::RemoveDirectory);
-        let mut remover = Self(command.process_group(0).stdin(Stdio::piped()).spawn()?);
-        if let Some(input) = &mut remover.0.stdin {
-            // Every user can read the arguments of a process, and could create a folder named there first.
-            input.write_all(folder.as_os_str().as_bytes())?;
-        }
-        Ok(remover)
-    }
-}
-
-impl Drop for Remover {
-    fn drop(&mut self) {
-        // It closes the input first.
-        let _ = self.0.wait();
-    }
-}
-
 /// A folder that only this user can access, removed on drop and also when the profiler is killed.
 #[derive(Debug)]
 pub struct PrivateFolder {
-    // Dropped in this order: the clean-up process has nothing to do unless this process is killed.
-    folder: TempDir,
-    _remover: Option<Remover>,
+    path: PathBuf,
+    /// Removes it once its standard input is closed. It has nothing to do unless this process is killed.
+    remover: Option<Child>,
 }
 
 impl PrivateFolder {
@@ -58,33 +33,51 @@ impl PrivateFolder {
     /// # Errors
     /// If it cannot be created, or the process that removes it not be started.
     pub fn new(parent: &Path, prefix: &str, profiler: &ProfilerProgram) -> io::Result<Self> {
-        let parent = std::path::absolute(parent)?;
-        let name = unused_name(prefix);
-        let remover = Remover::start(&parent.join(&name), profiler).map_err(|error| {
+        let path = std::path::absolute(parent)?.join(unused_name(prefix));
+        // A process group of its own: Ctrl-C at the terminal must not end it before it has cleaned up.
+        let mut command = profiler.command(Role::RemoveDirectory);
+        command.process_group(0).stdin(Stdio::piped());
+        let remover = command.spawn().map_err(|error| {
             let program = profiler.path().display();
             io::Error::new(error.kind(), format!("the process that removes it, {program}: {error}"))
         })?;
-        Ok(Self { folder: create(&parent, &name)?, _remover: Some(remover) })
+        let mut this = Self { path, remover: Some(remover) };
+        if let Some(input) = this.remover.as_mut().and_then(|remover| remover.stdin.as_mut()) {
+            // Every user can read the arguments of a process, and could create a folder named there first.
+            input.write_all(this.path.as_os_str().as_bytes())?;
+        }
+        create(&this.path)?;
+        Ok(this)
     }
 
     /// One on a machine that ends with this process, where nobody has to remove it. Its name is always the same.
     ///
     /// # Errors
     /// If it cannot be created.
-    pub(crate) fn unattended(parent: &Path, prefix: &str) -> io::Result<Self> {
-        Ok(Self { folder: create(parent, prefix)?, _remover: None })
+    pub(crate) fn unattended(parent: &Path, name: &str) -> io::Result<Self> {
+        let path = parent.join(name);
+        create(&path)?;
+        Ok(Self { path, remover: None })
     }
 
     /// Its path.
     pub fn path(&self) -> &Path {
-        self.folder.path()
+        &self.path
     }
 }
 
-fn create(parent: &Path, name: &str) -> io::Result<TempDir> {
-    let mut folder = tempfile::Builder::new();
-    folder.prefix(name).rand_bytes(0).permissions(Permissions::from_mode(0o700));
-    folder.tempdir_in(parent)
+impl Drop for PrivateFolder {
+    fn drop(&mut self) {
+        let _ = remove_dir_all(&self.path);
+        if let Some(remover) = &mut self.remover {
+            // It closes the input first.
+            let _ = remover.wait();
+        }
+    }
+}
+
+fn create(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)
 }
 
 /// Reads standard input to its end: the end of the profiler, or its request to clean up.
@@ -100,7 +93,7 @@ pub(crate) fn remove_directory_main() -> i32 {
     let _ = SigSet::all().thread_block();
     let directory = PathBuf::from(OsString::from_vec(wait_for_end_of_input()));
     let deadline = Instant::now() + REMOVAL_TIMEOUT;
-    while let Err(error) = std::fs::remove_dir_all(&directory) {
+    while let Err(error) = remove_dir_all(&directory) {
         match error.kind() {
             io::ErrorKind::NotFound => break,
             // Somebody still writes to it.

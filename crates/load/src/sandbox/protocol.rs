@@ -5,46 +5,62 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::time::Duration;
 
+use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use super::LoadUser;
-use super::folder::{FolderPlan, LoadFolder};
 use profiler_recording::loads::{Ended, LoadOutcome};
 
-/// From the profiler. Each is answered before the next is sent.
+use super::LoadUser;
+use super::folder::LoadFolder;
+
+/// From the profiler, after its first line, which is a [`Sandbox`] to make, answered by [`SupervisorMessage::Ready`]. Each is
+/// answered before the next is sent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// Make the sandbox; answered by [`SupervisorMessage::Ready`].
-    Create(Sandbox),
     /// Empty the folder for files; answered by [`SupervisorMessage::Ready`].
     Refresh,
     /// Run this once; answered by [`SupervisorMessage::Ended`].
     Run(CommandRequest),
 }
 
-/// A plan of a sandbox, with unused names. The supervisor creates it, so that a profiler killed at any moment leaves nothing.
+/// What a sandbox is to be. The supervisor makes it, so that a profiler killed at any moment leaves nothing.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Sandbox {
-    /// User of its commands, if not the caller.
-    pub(super) user: Option<LoadUser>,
-    /// The folder in which they have their `TMPDIR`.
-    pub(super) folder: Option<FolderPlan>,
-    /// Whether mounts of a command end with it.
-    pub(super) private_mounts: bool,
+pub(crate) struct Sandbox {
+    /// What its commands are.
+    pub(crate) kind: CommandKind,
+    /// Their user, if not the caller.
+    pub(crate) user: Option<LoadUser>,
+    /// The folder in which they have their `TMPDIR`, by an unused name. A path need not be text.
+    pub(super) folder: Option<OsString>,
 }
 
 impl Sandbox {
+    /// Mode of the folder for files.
+    pub(super) fn mode(&self) -> Mode {
+        match self.kind {
+            // Users that tests switch to can create files in it, too.
+            CommandKind::Test => Mode::from_bits_truncate(0o1777),
+            CommandKind::Plain | CommandKind::Builtin => Mode::S_IRWXU,
+        }
+    }
+
+    /// Whether mounts of a command end with it.
+    pub(crate) fn private_mounts(&self) -> bool {
+        self.kind != CommandKind::Builtin
+    }
+
     /// Removes what a supervisor that was killed has left.
     ///
     /// # Errors
     /// If something remains, which can only be removed by hand.
     pub(super) fn remove(&self) -> Result<(), String> {
-        let Some(plan) = &self.folder else { return Ok(()) };
-        match LoadFolder::open(plan).and_then(|folder| folder.remove()) {
+        let Some(path) = self.folder.as_ref().map(Path::new) else { return Ok(()) };
+        match LoadFolder::open(path, self.user.clone()).and_then(|folder| folder.remove()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(format!("{} could not be removed: {error}", plan.path.display()))
+                Err(format!("{} could not be removed: {error}", path.display()))
             }
             _ => Ok(()),
         }
@@ -65,7 +81,6 @@ pub(crate) enum CommandKind {
 /// A command to run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct CommandRequest {
-    pub(crate) kind: CommandKind,
     pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
     /// Variables to set, in addition to the supervisor's and `TMPDIR`.

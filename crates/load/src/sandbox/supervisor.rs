@@ -11,14 +11,13 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::signal::{SigSet, Signal};
+
+use profiler_recording::loads::{Ended, TestEnd};
 
 use super::folder::LoadFolder;
 use super::output::Output;
-use super::processes::{Processes, wait_readable};
+use super::processes::{Asked, Processes, wait_readable};
 use super::protocol::{CommandKind, CommandRequest, Request, Sandbox, SupervisorMessage};
-use crate::syscalls::Start;
-use profiler_recording::loads::{Ended, TestEnd};
 
 /// How long descendants of a test may outlive it without counting as left running: the other
 /// processes of a pipeline need a moment.
@@ -27,12 +26,11 @@ const STRAGGLER_GRACE: Duration = Duration::from_millis(100);
 /// The `main` of [`Role::Supervisor`](super::Role::Supervisor).
 pub(crate) fn main() -> i32 {
     // First, as it blocks signals: SIGTERM must not end this process before it can remove anything.
-    let served = Supervisor::new().and_then(|mut supervisor| {
+    let ended = Supervisor::new().and_then(|mut supervisor| {
         let served = supervisor.serve();
-        let cleaned = supervisor.clean_up();
-        served.and(cleaned)
+        supervisor.clean_up(served)
     });
-    let Err(error) = served else { return 0 };
+    let Err(error) = ended else { return 0 };
     SupervisorMessage::Failed(error.to_string()).send();
     1
 }
@@ -46,48 +44,44 @@ struct Supervisor {
     processes: Processes,
     /// Of the command that runs.
     output: Output,
-    sandbox: Option<Sandbox>,
+    sandbox: Sandbox,
     folder: Option<LoadFolder>,
 }
 
 impl Supervisor {
+    /// Waits until it is told what the sandbox is to be.
     fn new() -> io::Result<Self> {
         let processes = Processes::new()?;
-        let input = BufReader::new(File::from(io::stdin().as_fd().try_clone_to_owned()?));
-        let (unread, closed, output) = (Vec::new(), false, Output::default());
-        Ok(Self { input, unread, closed, processes, output, sandbox: None, folder: None })
+        let mut input = BufReader::new(File::from(io::stdin().as_fd().try_clone_to_owned()?));
+        let (mut unread, closed, output) = (Vec::new(), false, Output::default());
+        input.read_until(b'\n', &mut unread)?;
+        let sandbox = serde_json::from_slice(&std::mem::take(&mut unread))?;
+        Ok(Self { input, unread, closed, processes, output, sandbox, folder: None })
     }
 
-    /// Answers requests until there are no more.
+    /// Makes the sandbox, and answers requests until there are no more.
     fn serve(&mut self) -> io::Result<()> {
+        answer(self.create());
         while !self.closed {
             self.wait(None)?;
             if self.unread.is_empty() {
                 continue;
             }
-            let done = match serde_json::from_slice(&std::mem::take(&mut self.unread))? {
-                Request::Create(sandbox) => self.create(sandbox),
-                Request::Refresh => self.refresh(),
-                Request::Run(command) => {
-                    SupervisorMessage::Ended(self.run(&command)?).send();
-                    continue;
-                }
-            };
-            done.map_or_else(SupervisorMessage::Failed, |()| SupervisorMessage::Ready).send();
+            match serde_json::from_slice(&std::mem::take(&mut self.unread))? {
+                Request::Refresh => answer(self.refresh()),
+                Request::Run(command) => SupervisorMessage::Ended(self.run(&command)?).send(),
+            }
         }
         Ok(())
     }
 
-    /// Waits for the profiler, a signal or output, at most for `limit`, and reads what there is.
+    /// Waits for the profiler, the end of a process or output, at most for `limit`, and reads what there is.
     fn wait(&mut self, limit: Option<Duration>) -> io::Result<()> {
         let input = self.input.get_ref().as_fd();
         let pipe = self.output.pipe.as_ref().map_or(input, AsFd::as_fd);
-        let [readable, signalled, _] =
-            wait_readable([input, self.processes.signals.as_fd(), pipe], limit)?;
+        let [readable, ..] = wait_readable([input, self.processes.signals.as_fd(), pipe], limit)?;
+        self.processes.clear_signals()?;
         self.output.read()?;
-        if signalled && self.processes.sigterm_received()? {
-            self.closed = true;
-        }
         // The profiler writes a whole line at once; without its end the profiler is dead.
         if readable && self.input.read_until(b'\n', &mut self.unread)? == 0 {
             self.closed = true;
@@ -95,33 +89,32 @@ impl Supervisor {
         Ok(())
     }
 
-    fn create(&mut self, sandbox: Sandbox) -> Result<(), String> {
-        let sandbox = self.sandbox.insert(sandbox);
-        if sandbox.private_mounts {
+    fn create(&mut self) -> Result<(), String> {
+        if self.sandbox.private_mounts() {
             private_mounts()?;
         }
-        if let Some(plan) = &sandbox.folder {
-            let parent = Path::new(&plan.path).parent().unwrap_or(Path::new("/")).display();
-            let folder = LoadFolder::create(plan);
-            let made = folder.and_then(|folder| self.folder.insert(folder).refresh());
-            made.map_err(|error| format!("a folder for its files in {parent}: {error}"))?;
-        }
-        Ok(())
+        let Some(path) = self.sandbox.folder.as_ref().map(Path::new) else { return Ok(()) };
+        let folder = LoadFolder::create(path, self.sandbox.user.clone());
+        let mode = self.sandbox.mode();
+        let made = folder.and_then(|folder| self.folder.insert(folder).refresh(mode));
+        let parent = path.parent().unwrap_or(Path::new("/")).display();
+        made.map_err(|error| format!("a folder for its files in {parent}: {error}"))
     }
 
     fn refresh(&self) -> Result<(), String> {
         let Some(folder) = &self.folder else { return Ok(()) };
-        folder.refresh().map_err(|error| format!("{}: {error}", folder.files().display()))
+        let refreshed = folder.refresh(self.sandbox.mode());
+        refreshed.map_err(|error| format!("{}: {error}", folder.files().display()))
     }
 
-    /// Removes the sandbox, with all processes.
-    fn clean_up(&mut self) -> io::Result<()> {
-        let killed = self.processes.kill_all().map(drop);
-        let Some(folder) = &self.folder else { return killed };
-        let removed = folder.remove().map_err(|error| {
-            io::Error::other(format!("{} could not be removed: {error}", folder.files().display()))
-        });
-        removed.and(killed)
+    /// Removes the sandbox, with all processes, once requests are `served`.
+    fn clean_up(&mut self, served: io::Result<()>) -> io::Result<()> {
+        let ended = served.and(self.processes.kill_all());
+        let Some(folder) = &self.folder else { return ended };
+        let Err(error) = folder.remove() else { return ended };
+        let before = ended.map_or_else(|error| format!("{error}; "), |()| String::new());
+        let files = folder.files();
+        Err(io::Error::other(format!("{before}{} could not be removed: {error}", files.display())))
     }
 
     /// Runs a command, and ends all its descendants.
@@ -132,48 +125,38 @@ impl Supervisor {
             Err(error) => (TestEnd::NotStarted(why_not_started(request, &error)), Duration::ZERO),
         };
         let is_over = matches!(end, TestEnd::Exit(_) | TestEnd::Signal(_));
-        match request.kind {
+        let (asked, limit) = match self.sandbox.kind {
             // As LTP's runners.
-            CommandKind::Test if is_over => self.processes.wait_for_all(STRAGGLER_GRACE)?,
-            CommandKind::Test | CommandKind::Plain => {
-                self.processes.terminate_all(request.grace)?;
-            }
-            CommandKind::Builtin => self.processes.terminate_command(request.grace)?,
-        }
+            CommandKind::Test if is_over => (Asked::Nobody, STRAGGLER_GRACE),
+            CommandKind::Test | CommandKind::Plain => (Asked::All, request.grace),
+            CommandKind::Builtin => (Asked::Command, request.grace),
+        };
+        self.processes.wait_for_all(asked, limit)?;
         let ended_before = self.processes.others_ended;
-        let unkillable = self.processes.kill_all()?;
-        let killed = self.processes.others_ended - ended_before + unkillable.len() as u64;
-        let left_running = if is_over { killed } else { 0 };
+        self.processes.kill_all()?;
+        let left_running = if is_over { self.processes.others_ended - ended_before } else { 0 };
         let output = std::mem::take(&mut self.output).end()?;
-        Ok(Ended { end, elapsed, left_running, unkillable, output, left: None })
+        Ok(Ended { end, elapsed, left_running, output, left: None, outcome: None })
     }
 
     fn start(&mut self, request: &CommandRequest) -> io::Result<()> {
-        let sandbox = self.sandbox.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(&request.program);
         command.args(&request.args).stdin(Stdio::null());
         if let Some(files) = self.folder.as_ref().map(LoadFolder::files) {
             command.env("TMPDIR", &files);
-            if request.kind == CommandKind::Test {
+            if self.sandbox.kind == CommandKind::Test {
                 command.env("TMP", &files).env("HOME", &files).current_dir(files);
             }
         }
         command.envs(request.env.iter().map(|(name, value)| (name, value)));
-        let mut blocked = SigSet::empty();
-        match request.kind {
+        match self.sandbox.kind {
             CommandKind::Plain => {
                 command.stdout(io::stderr().as_fd().try_clone_to_owned()?);
             }
-            // A stop may come before it can handle it: it must not be killed without an outcome.
-            CommandKind::Builtin => blocked.add(Signal::SIGTERM),
+            CommandKind::Builtin => {}
             CommandKind::Test => self.output.connect(&mut command)?,
         }
-        let start = Start {
-            user: sandbox.user.as_ref().map(|user| (user.uid, user.gid)),
-            private_mounts: sandbox.private_mounts,
-            blocked,
-        };
-        self.processes.start(&mut command, start)
+        self.processes.start(&mut command, &self.sandbox)
     }
 
     /// Waits until the command ends, times out or is to be stopped.
@@ -196,6 +179,10 @@ impl Supervisor {
             self.wait(left)?;
         }
     }
+}
+
+fn answer(done: Result<(), String>) {
+    done.map_or_else(SupervisorMessage::Failed, |()| SupervisorMessage::Ready).send();
 }
 
 /// Has mounts of this process stay its own, and its children able to have theirs; mounts of the machine still come here. One that

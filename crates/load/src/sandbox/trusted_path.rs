@@ -11,17 +11,17 @@ use nix::unistd::geteuid;
 /// Most links that the kernel follows in one path (`MAXSYMLINKS`; path_resolution(7)).
 const MAX_LINKS: usize = 40;
 
-/// The first folder or link in `path` that others than root and this user can change, so that the path
-/// may lead elsewhere the next time. Links are followed as the kernel does.
+/// Fails if others than root and this user can change a folder or link in `path`, so that the path may lead elsewhere the next
+/// time. Links are followed as the kernel does.
 ///
 /// # Errors
-/// If `path` does not exist or a folder in it cannot be read.
-fn changeable(path: &Path) -> io::Result<Option<PathBuf>> {
+/// If they can, `path` does not exist, or a folder in it cannot be read.
+pub fn refuse_changeable(path: &Path) -> io::Result<()> {
     follow(&mut PathBuf::from("/"), &std::path::absolute(path)?, &mut 0)
 }
 
 /// Follows `path` from the folder `here`, which is where it leads in the end.
-fn follow(here: &mut PathBuf, path: &Path, links: &mut usize) -> io::Result<Option<PathBuf>> {
+fn follow(here: &mut PathBuf, path: &Path, links: &mut usize) -> io::Result<()> {
     for step in path.components() {
         let next = match step {
             Component::RootDir => PathBuf::from("/"),
@@ -33,7 +33,7 @@ fn follow(here: &mut PathBuf, path: &Path, links: &mut usize) -> io::Result<Opti
         // In a sticky folder only their owners can rename entries. A link's mode says nothing.
         let open = facts.mode() & 0o022 != 0 && facts.mode() & 0o1000 == 0 && !facts.is_symlink();
         if !owned || open {
-            return Ok(Some(next));
+            return Err(others_can_change(&next));
         }
         if !facts.is_symlink() {
             *here = next;
@@ -43,12 +43,9 @@ fn follow(here: &mut PathBuf, path: &Path, links: &mut usize) -> io::Result<Opti
         if *links > MAX_LINKS {
             return Err(Errno::ELOOP.into());
         }
-        let place = follow(here, &fs::read_link(&next)?, links)?;
-        if place.is_some() {
-            return Ok(place);
-        }
+        follow(here, &fs::read_link(&next)?, links)?;
     }
-    Ok(None)
+    Ok(())
 }
 
 /// This program's folder for what it can make again, which need not exist: of `XDG_CACHE_HOME`, or `~/.cache`.
@@ -78,11 +75,6 @@ pub fn make_private(folder: &Path) -> io::Result<()> {
     refuse_changeable(folder)
 }
 
-/// Fails if others can change where `path` leads.
-pub fn refuse_changeable(path: &Path) -> io::Result<()> {
-    changeable(path)?.map_or(Ok(()), |place| Err(others_can_change(&place)))
-}
-
 fn others_can_change(folder: &Path) -> io::Error {
     io::Error::other(format!("others can change {}", folder.display()))
 }
@@ -93,6 +85,12 @@ mod tests {
 
     use super::*;
 
+    #[track_caller]
+    fn assert_changeable(path: &Path, place: &Path) {
+        let error = refuse_changeable(path).unwrap_err();
+        assert_eq!(error.to_string(), others_can_change(place).to_string());
+    }
+
     #[test]
     fn a_folder_that_others_can_change_on_the_way_is_found() {
         let parent = tempfile::tempdir().unwrap();
@@ -100,10 +98,10 @@ mod tests {
         fs::create_dir_all(open.join("mine")).unwrap();
         let mode = |mode| fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
         mode(0o777);
-        assert_eq!(changeable(&open.join("mine")).unwrap(), Some(open.clone()));
+        assert_changeable(&open.join("mine"), &open);
         // As `/tmp` is.
         mode(0o1777);
-        assert_eq!(changeable(&open.join("mine")).unwrap(), None);
+        refuse_changeable(&open.join("mine")).unwrap();
     }
 
     #[test]
@@ -116,16 +114,16 @@ mod tests {
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
         // Its target is safe, but it can be replaced.
         symlink(parent.join("mine"), open.join("link")).unwrap();
-        assert_eq!(changeable(&open.join("link/deep")).unwrap(), Some(open.clone()));
+        assert_changeable(&open.join("link/deep"), &open);
         // The link is safe, but its target is not.
         symlink("../open", parent.join("mine/there")).unwrap();
-        assert_eq!(changeable(&parent.join("mine/there")).unwrap(), Some(open));
+        assert_changeable(&parent.join("mine/there"), &open);
         symlink("deep/..", parent.join("mine/here")).unwrap();
-        assert_eq!(changeable(&parent.join("mine/here/deep")).unwrap(), None);
+        refuse_changeable(&parent.join("mine/here/deep")).unwrap();
         symlink("round", parent.join("mine/round")).unwrap();
-        let error = changeable(&parent.join("mine/round")).unwrap_err();
+        let error = refuse_changeable(&parent.join("mine/round")).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ELOOP));
-        let error = changeable(&parent.join("mine/none")).unwrap_err();
+        let error = refuse_changeable(&parent.join("mine/none")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 

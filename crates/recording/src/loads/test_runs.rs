@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use profiler_base::stats::nanoseconds;
 
-use super::{LtpTest, is_zero};
+use super::{LoadOutcome, LtpTest, is_zero};
 use crate::merge::{least, plus};
 
 /// Exit code of a test that timed out, as LTP's runners have it; no test ends with it by itself.
@@ -157,25 +157,14 @@ pub struct Ended {
     pub elapsed: Duration,
     /// Processes of a test that had to be killed after its end.
     pub left_running: u64,
-    /// Process groups that did not end after SIGKILL.
-    pub unkillable: Vec<i32>,
     /// The end of a test's output.
     pub output: String,
     /// What of the sandbox could not be removed.
     #[serde(skip)]
     pub left: Option<String>,
-}
-
-impl Ended {
-    /// # Errors
-    /// If processes of `what` did not end after SIGKILL.
-    pub fn check_killed(&self, what: &str) -> Result<(), String> {
-        if self.unkillable.is_empty() {
-            return Ok(());
-        }
-        let pids = self.unkillable.iter().join(", ");
-        Err(format!("processes {pids} of {what} did not end after SIGKILL"))
-    }
+    /// What a built-in load says of itself.
+    #[serde(skip)]
+    pub outcome: Option<Box<LoadOutcome>>,
 }
 
 impl TestRuns {
@@ -294,9 +283,9 @@ mod tests {
                 end: end.clone(),
                 elapsed: Duration::from_millis(10 + at as u64),
                 left_running: 0,
-                unkillable: Vec::new(),
                 output: format!("output {at}"),
                 left: None,
+                outcome: None,
             };
             runs.add(run, Some(vec![1, 2]), false);
         }
