@@ -1,4 +1,4 @@
-//! The command line. With `args`, which it shares with runs, the only place with clap's types.
+//! The command line.
 
 pub mod bisect;
 pub mod compare;

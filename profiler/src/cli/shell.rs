@@ -1,13 +1,9 @@
-//! Arguments of `profiler completions` and `profiler man`, and what these print.
+//! Arguments of `profiler completions` and `profiler man`.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _};
+use clap::Args;
 use clap_complete::Shell;
-use clap_mangen::Man;
-
-use super::Cli;
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -37,31 +33,4 @@ pub struct ManArgs {
     /// Write all pages to this folder [default: print the program's].
     #[arg(long)]
     pub dir: Option<PathBuf>,
-}
-
-/// The completions for a shell.
-pub fn completions(shell: Shell) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "profiler", &mut bytes);
-    bytes
-}
-
-/// The program's man page.
-///
-/// # Errors
-/// If it cannot be made.
-pub fn man_page() -> io::Result<Vec<u8>> {
-    let mut command = Cli::command().disable_help_subcommand(true);
-    command.build();
-    let mut page = Vec::new();
-    Man::new(command).render(&mut page)?;
-    Ok(page)
-}
-
-/// Writes all man pages to a folder.
-///
-/// # Errors
-/// If one cannot be written.
-pub fn write_man_pages(folder: &Path) -> io::Result<()> {
-    clap_mangen::generate_to(Cli::command(), folder)
 }

@@ -124,7 +124,7 @@ struct Round {
     sum_ns: u64,
 }
 
-/// Measures operations with a pair of programs on the handler.
+/// Measures operations with a pair of programs on the handler, or without.
 fn one_round(
     pair: Option<Pair>,
     target: &Target,
@@ -132,22 +132,19 @@ fn one_round(
     kind: BuiltinKind,
     operations: u64,
 ) -> Result<Round, Failure> {
-    let options = pair.map(|pair| Options { backend, pair, keeper: true, ..Options::default() });
-    let attached = options.map(|options| Probes::attach(std::slice::from_ref(target), options));
-    let mut session = attached.transpose()?;
+    let targets = if pair.is_some() { std::slice::from_ref(target) } else { &[] };
+    let pair = pair.unwrap_or_default();
+    let options = Options { backend, pair, keeper: true, ..Options::default() };
+    let mut session = Probes::attach(targets, options)?;
     // First calls fill caches and translate the guest's code.
     time(kind, operations / 10 + 1)?;
-    if let Some(session) = &mut session {
-        session.drain()?;
-    }
+    session.drain()?;
     let operation_ns = time(kind, operations)? as f64 / operations as f64;
-    let mut round = Round { operation_ns, ..Round::default() };
-    if let Some(session) = &mut session {
-        round.backend = session.handlers().first().map(|(_, backend)| *backend);
-        for drained in session.drain()? {
-            round.hits += drained.durations.len();
-            round.sum_ns += drained.durations.sum_ns();
-        }
+    let backend = session.handlers().first().map(|(_, backend)| *backend);
+    let mut round = Round { operation_ns, backend, hits: 0, sum_ns: 0 };
+    for drained in session.drain()? {
+        round.hits += drained.durations.len();
+        round.sum_ns += drained.durations.sum_ns();
     }
     Ok(round)
 }

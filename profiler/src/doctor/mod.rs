@@ -108,34 +108,27 @@ pub fn examine(machine: &Machine, module: Option<&str>, handlers: &[String]) -> 
     let backends: Vec<BackendReport> =
         Backend::ALL.iter().map(|backend| backends::report(*backend, &checks)).collect();
 
-    let mut found = Vec::new();
-    let mut no_handlers = None;
-    let mut own_probes = Ok(Vec::new());
-    let loaded = !checks.iter().any(|check| check.id == CheckId::Module && !check.is_yes());
-    if let Some(module) = module.as_deref().filter(|_| loaded) {
-        let files = KernelFiles::below(&machine.root);
-        own_probes = hooks::of_module(&files, module).map(|hooks| hooks.list);
-        match files.functions(Some(module), handlers) {
-            Ok(functions) => {
-                found = functions
-                    .iter()
-                    // The rest of a function that stands in the list itself.
-                    .filter(|function| {
-                        function.variant().is_none()
-                            || !functions.iter().any(|other| other.name == function.source_name())
-                    })
-                    .map(|function| backends::choose(function, &backends, &checks))
-                    .collect();
-            }
-            Err(error) => no_handlers = Some(error.to_string()),
-        }
-    }
-    let can_measure = if module.is_some() {
-        backends.iter().any(|report| report.module_functions.available)
-            && (found.is_empty() || found.iter().any(|handler| handler.backend.is_some()))
-    } else {
-        backends.iter().any(|report| report.kernel_functions.available)
+    let is_loaded = checks.iter().any(|check| check.id == CheckId::Module && check.is_yes());
+    let loaded = module.as_deref().filter(|_| is_loaded);
+    let files = KernelFiles::below(&machine.root);
+    let own_probes = loaded
+        .map_or(Ok(Vec::new()), |module| hooks::of_module(&files, module).map(|hooks| hooks.list));
+    let found = loaded.map_or(Ok(Vec::new()), |module| files.functions(Some(module), handlers));
+    let no_handlers = found.as_ref().err().map(ToString::to_string);
+    let functions = found.unwrap_or_default();
+    // Not the rest of a function that stands in the list itself.
+    let whole = functions.iter().filter(|function| {
+        function.variant().is_none()
+            || !functions.iter().any(|other| other.name == function.source_name())
+    });
+    let handlers: Vec<HandlerReport> =
+        whole.map(|function| backends::choose(function, &backends, &checks)).collect();
+    let works = |report: &BackendReport| match module {
+        Some(_) => report.module_functions.available,
+        None => report.kernel_functions.available,
     };
+    let can_measure = backends.iter().any(works)
+        && (handlers.is_empty() || handlers.iter().any(|handler| handler.backend.is_some()));
     Report {
         version: 1,
         kernel: kernel_release,
@@ -144,7 +137,7 @@ pub fn examine(machine: &Machine, module: Option<&str>, handlers: &[String]) -> 
         can_measure,
         checks,
         backends,
-        handlers: found,
+        handlers,
         no_handlers,
         no_own_probes: own_probes.as_ref().err().cloned(),
         own_probes: own_probes.unwrap_or_default(),

@@ -1,11 +1,13 @@
 //! Collects lines: matches nested calls, groups durations by function and counts losses.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use foldhash::HashMap;
 
-use super::line::{Fault, Line, Owner, Row, parse};
+use profiler_common::bucket::HIGHEST_NS;
 use profiler_recording::{Backend, HandlerRecording};
+
+use super::line::{Fault, Owner, Row, lost_records, parse};
 
 /// Different durations that are kept, over all functions; as many more are kept to the precision of the recording's
 /// histograms. 60 MB at most: a published measurement of 90 seconds has about 1,500 of each function, as the text has three
@@ -22,8 +24,8 @@ const MAX_DEPTH: usize = 128;
 /// One function of the text.
 #[derive(Debug, Default)]
 pub(super) struct Function {
-    /// Still without count and histogram. Of its losses there are `carried_in`: returns that name it and whose entry is not in the
-    /// text; `in_flight`: calls under way at the end; `lost`: calls whose return or duration is not in the text.
+    /// Still without histogram and entries. Of its losses there are `carried_in`: returns that name it and whose entry is not in
+    /// the text; `in_flight`: calls under way at the end; `lost`: calls whose return or duration is not in the text.
     pub(super) handler: HandlerRecording,
     /// Calls by their duration in nanoseconds.
     pub(super) counts: HashMap<u64, u64>,
@@ -34,11 +36,13 @@ pub(super) struct Function {
 pub(super) struct Collector {
     numbers: HashMap<String, usize>,
     pub(super) functions: Vec<Function>,
-    /// Calls under way: their depth and function, which is not known of all.
-    stacks: HashMap<Owner, Vec<(usize, Option<usize>)>>,
+    /// Calls under way whose function is known: their depth and function.
+    stacks: HashMap<Owner, Vec<(usize, usize)>>,
     distinct: usize,
     pub(super) lines: u64,
-    pub(super) printers: BTreeSet<&'static str>,
+    /// Who printed the first row.
+    pub(super) printer: Option<&'static str>,
+    /// As a report's head says.
     pub(super) cpus: Option<u32>,
     /// First and last time of a row, in nanoseconds.
     pub(super) times_ns: Option<(u64, u64)>,
@@ -52,45 +56,26 @@ impl Collector {
     /// Takes the next line; only the last one of a text may lack its end.
     pub(super) fn line(&mut self, line: &[u8]) {
         self.lines += 1;
-        let mut parsed = parse(line);
-        let is_whole = self.printers.is_empty()
+        let is_whole = self.printer.is_none()
             || line.ends_with(b"\n")
             || line.starts_with(b"#")
             || line.trim_ascii().is_empty();
-        if !is_whole && matches!(parsed, Line::Faulty(..) | Line::Other) {
-            parsed = Line::Faulty("line that is cut off (copy the file again)", None);
+        if let Some(count) = lost_records(line) {
+            return self.lost(count);
         }
-        match parsed {
-            Line::Row(row, time_ns, by) => {
-                self.printers.insert(by);
-                match (time_ns, self.times_ns) {
-                    (None, _) => self.fault("row without a time, so that window and calls/s mean nothing (set funcgraph-abstime)"),
-                    (Some(ns), None) => self.times_ns = Some((ns, ns)),
-                    (Some(ns), Some((first, last))) => {
-                        self.times_ns = Some((first.min(ns), last.max(ns)))
-                    }
-                }
-                self.row(row);
-            }
-            Line::Lost(count) => {
-                match count {
-                    Some(count) => self.lost_records = self.lost_records.saturating_add(count),
-                    None => {
-                        self.fault("place where the tracer lost records, how many is not known")
-                    }
-                }
-                // The next return may be of a call that is not in the text. The kernel checks that, and names the function.
-                let functions = &mut self.functions;
-                let gone = self.stacks.extract_if(|owner, _| matches!(owner, Owner::Task(_)));
-                gone.flat_map(|(_, stack)| stack).for_each(|(_, frame)| lose(functions, frame));
-            }
-            Line::Cpus(cpus) => self.cpus = Some(cpus),
-            Line::Faulty(fault, name) => {
+        if let Some(cpus) = line.strip_prefix(b"cpus=") {
+            let cpus = str::from_utf8(cpus).ok().and_then(|cpus| cpus.trim_end().parse().ok());
+            self.cpus = cpus.or(self.cpus);
+        }
+        match parse(line) {
+            Ok(Some(row)) => self.row(row),
+            Ok(None) if is_whole => {}
+            Err((fault, name)) if is_whole => {
                 self.fault(fault);
                 let id = name.and_then(|name| self.id(name));
-                lose(&mut self.functions, id);
+                self.lose(id);
             }
-            Line::Other => {}
+            _ => self.fault("line that is cut off (copy the file again)"),
         }
     }
 
@@ -99,46 +84,62 @@ impl Collector {
         self.faults.entry(fault).or_insert((0, self.lines)).0 += 1;
     }
 
-    fn row(&mut self, row: Row<'_>) {
-        match row {
-            Row::Leaf { name, ns } => {
-                if let Some(id) = self.id(name) {
-                    self.record(id, ns);
-                }
-            }
-            Row::Enter { name, depth, owner } => {
-                let frame = name.and_then(|name| self.id(name));
-                let has_room = self.stacks.len() < MAX_STACKS || self.stacks.contains_key(&owner);
-                if depth >= MAX_DEPTH || !has_room {
-                    return lose(&mut self.functions, frame);
-                }
-                let stack = self.stacks.entry(owner).or_default();
-                // What is still there at this depth or deeper has returned without a line.
-                while let Some((_, gone)) = stack.pop_if(|(at, _)| *at >= depth) {
-                    lose(&mut self.functions, gone);
-                }
-                stack.push((depth, frame));
-            }
-            Row::Exit { name, depth, ns, owner } => self.exit(name, depth, ns, &owner),
+    /// A call has no duration: of a known function, it is missing there.
+    fn lose(&mut self, id: Option<usize>) {
+        if let Some(id) = id {
+            self.functions[id].handler.losses.lost += 1;
         }
     }
 
-    fn exit(&mut self, name: Option<&str>, depth: usize, ns: u64, owner: &Owner) {
-        let mut entered = None;
-        if let Some(stack) = self.stacks.get_mut(owner) {
-            while let Some((at, frame)) = stack.pop_if(|(at, _)| *at >= depth) {
-                match at == depth {
-                    true => entered = frame,
-                    false => lose(&mut self.functions, frame),
-                }
-            }
-            if stack.is_empty() {
-                self.stacks.remove(owner);
+    fn lost(&mut self, count: u64) {
+        self.lost_records = self.lost_records.saturating_add(count);
+        if count == 0 {
+            self.fault("place where the tracer lost records, how many is not known");
+        }
+        // The next return of a task may be of a call that is not in the text. The kernel checks that for a CPU, and names the function.
+        let gone = self.stacks.extract_if(|(task, _), _| !task.is_empty());
+        for (_, id) in gone.flat_map(|(_, stack)| stack) {
+            self.functions[id].handler.losses.lost += 1;
+        }
+    }
+
+    fn row(&mut self, row: Row<'_>) {
+        self.printer.get_or_insert(row.by);
+        match row.time_ns {
+            None => self.fault("row without a time, so that window and calls/s mean nothing (set funcgraph-abstime)"),
+            Some(ns) => {
+                let (first, last) = self.times_ns.get_or_insert((ns, ns));
+                (*first, *last) = (ns.min(*first), ns.max(*last));
             }
         }
-        let named = name.and_then(|name| self.id(name));
+        let named = row.name.and_then(|name| self.id(name));
+        if let (false, Some(ns)) = (row.is_return, row.ns) {
+            return named.into_iter().for_each(|id| self.record(id, ns));
+        }
+        let mut stack = self.stacks.remove(&row.owner).unwrap_or_default();
+        // What is there at this depth or deeper has ended, without a line of its own unless this is its return.
+        let ended = stack.split_off(stack.partition_point(|(depth, _)| *depth < row.depth));
+        let entered = ended.first().filter(|(depth, _)| row.is_return && *depth == row.depth);
+        let entered = entered.map(|(_, id)| *id);
+        for (_, id) in &ended[usize::from(entered.is_some())..] {
+            self.lose(Some(*id));
+        }
+        match row.ns {
+            Some(ns) => self.returned(named, entered, ns),
+            None if row.depth < MAX_DEPTH && self.stacks.len() < MAX_STACKS => {
+                stack.extend(named.map(|id| (row.depth, id)));
+            }
+            None => self.lose(named),
+        }
+        if !stack.is_empty() {
+            self.stacks.insert(row.owner, stack);
+        }
+    }
+
+    /// A return, with its function where the text names it, of a call whose entry is known or not.
+    fn returned(&mut self, named: Option<usize>, entered: Option<usize>, ns: u64) {
         if let Some(id) = named.filter(|_| named != entered) {
-            lose(&mut self.functions, entered);
+            self.lose(entered);
             self.functions[id].handler.losses.carried_in += 1;
         }
         match named.or(entered) {
@@ -158,44 +159,45 @@ impl Collector {
             return None;
         }
         self.numbers.insert(name.to_owned(), id);
-        let (function, module) = match name.strip_suffix(']').and_then(|it| it.split_once(" [")) {
-            Some((function, module)) => (function, Some(module.to_owned())),
+        let mut function = Function::default();
+        let (name, module) = match name.strip_suffix(']').and_then(|it| it.split_once(" [")) {
+            Some((name, module)) => (name, Some(module.to_owned())),
             None => (name, None),
         };
-        let handler = HandlerRecording {
-            name: function.to_owned(),
+        let backend = Some(Backend::FunctionGraph);
+        function.handler = HandlerRecording {
+            name: name.to_owned(),
             module,
-            backend: Some(Backend::FunctionGraph),
+            backend,
             ..HandlerRecording::default()
         };
-        self.functions.push(Function { handler, counts: HashMap::default() });
+        self.functions.push(function);
         Some(id)
     }
 
     fn record(&mut self, id: usize, ns: u64) {
-        let is_rounded = self.distinct >= MAX_EXACT;
-        let value = if is_rounded { rounded(ns) } else { ns };
+        let value = if self.distinct < MAX_EXACT { ns } else { rounded(ns) };
         let Function { handler, counts } = &mut self.functions[id];
-        let sum_ns = handler.sum_ns.checked_add(ns);
         let has_room = self.distinct < 2 * MAX_EXACT || counts.contains_key(&value);
-        let Some(sum_ns) = sum_ns.filter(|_| has_room) else {
-            handler.losses.lost += 1;
-            return;
+        let Some(sum_ns) = handler.sum_ns.checked_add(ns).filter(|_| has_room) else {
+            return self.lose(Some(id));
         };
         let calls = counts.entry(value).or_default();
         *calls += 1;
         self.distinct += usize::from(*calls == 1);
+        handler.count += 1;
+        handler.losses.over_range += u64::from(ns > HIGHEST_NS);
         handler.sum_ns = sum_ns;
         handler.min_ns = Some(handler.min_ns.map_or(ns, |min| min.min(ns)));
         handler.max_ns = handler.max_ns.max(Some(ns));
-        if is_rounded && value != ns {
+        if value != ns {
             self.fault("duration kept to three digits, as there are too many different ones");
         }
     }
 
     /// The functions, by their total time.
     pub(super) fn finish(&mut self) -> Vec<Function> {
-        for id in self.stacks.drain().flat_map(|(_, stack)| stack).filter_map(|(_, id)| id) {
+        for (_, id) in std::mem::take(&mut self.stacks).into_values().flatten() {
             self.functions[id].handler.losses.in_flight += 1;
         }
         let mut functions = std::mem::take(&mut self.functions);
@@ -203,13 +205,6 @@ impl Collector {
             (b.sum_ns, &a.name, &a.module).cmp(&(a.sum_ns, &b.name, &b.module))
         });
         functions
-    }
-}
-
-/// A call has no duration: of a known function, it is missing there.
-fn lose(functions: &mut [Function], id: Option<usize>) {
-    if let Some(id) = id {
-        functions[id].handler.losses.lost += 1;
     }
 }
 

@@ -4,7 +4,6 @@
 mod collect;
 mod line;
 
-use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::Path;
 use std::slice;
@@ -12,15 +11,12 @@ use std::slice;
 use profiler_base::error::{Failure, bail};
 use profiler_base::stats::at_rank;
 use profiler_base::text::plural;
-use profiler_common::bucket::HIGHEST_NS;
 use profiler_export::cell::full_name;
 use profiler_export::document::{Table, or_dash};
 use profiler_kernel::host::HostFacts;
 use profiler_kernel::module::ModuleFacts;
-use profiler_recording::warning::{Warning, WarningRecord};
-use profiler_recording::{
-    Clock, Distribution, HandlerRecording, HistogramLayout, Meter, Recording,
-};
+use profiler_recording::warning::Warning;
+use profiler_recording::{Clock, Distribution, HistogramLayout, Meter, Recording};
 
 use collect::{Collector, Function};
 use line::COMMA;
@@ -56,9 +52,13 @@ impl Import {
                  turn each back into a point, or print the report again"
             );
         }
+        let faults = collector.faults.iter();
+        let faults: Vec<String> = faults
+            .map(|(fault, (count, line))| format!("{count} x {fault}, first in line {line}"))
+            .collect();
+        let faults = faults.join("; ");
         let functions = collector.finish();
-        let faults = faults(&collector);
-        if functions.iter().all(|function| function.counts.is_empty()) {
+        if functions.iter().all(|function| function.handler.count == 0) {
             let lines = collector.lines;
             let found = if faults.is_empty() { faults } else { format!(" ({faults})") };
             bail!(
@@ -68,21 +68,35 @@ impl Import {
                 plural(lines)
             );
         }
-        let mut recording = recording(&collector, &functions);
+        let mut import = Self { recording: recording(&collector), values: Vec::new() };
         if !faults.is_empty() {
             let warning = Warning::Imported(format!("not all of {file} could be used: {faults}"));
-            recording.warnings = vec![WarningRecord::from(warning)];
+            import.recording.warnings.push(warning.into());
         }
-        let mut values = Vec::new();
-        for Function { mut handler, counts } in functions {
-            let mut durations: Vec<(u64, u64)> = counts.into_iter().collect();
-            durations.sort_unstable();
-            fill(&mut handler, &durations, &recording.histogram, collector.lost_records);
-            recording.handlers.push(handler);
-            values.push(durations);
+        for function in functions {
+            import.add(function, collector.lost_records);
         }
-        recording.warn();
-        Ok(Self { recording, values })
+        import.recording.warn();
+        Ok(import)
+    }
+
+    /// Adds a function. The tracer lost `overrun` records: as many calls of any function may be missing.
+    fn add(&mut self, Function { mut handler, counts }: Function, overrun: u64) {
+        let mut durations: Vec<(u64, u64)> = counts.into_iter().collect();
+        durations.sort_unstable();
+        let losses = &mut handler.losses;
+        losses.exits = handler.count;
+        losses.entries = handler.count + losses.in_flight + losses.lost - losses.carried_in;
+        losses.overrun = overrun;
+        handler.histogram = Distribution::of_durations(&durations, &self.recording.histogram);
+        let modules = &mut self.recording.modules;
+        if let Some(name) = &handler.module
+            && let Err(at) = modules.binary_search_by(|module| module.name.cmp(name))
+        {
+            modules.insert(at, ModuleFacts { name: name.clone(), ..ModuleFacts::default() });
+        }
+        self.recording.handlers.push(handler);
+        self.values.push(durations);
     }
 
     /// TP90, TP95 and TP99 of each handler in microseconds, of the values themselves: as published figures of such files have
@@ -114,68 +128,34 @@ fn percentile(values: &[(u64, u64)], percent: u8) -> Option<f64> {
     Some(low + (high - low) * part)
 }
 
-/// Passes each line of `input` to `collector`; stops early at a decimal comma.
+/// Passes each line of `input` to `collector`.
 fn scan(input: &mut dyn Read, collector: &mut Collector) -> io::Result<()> {
     let mut input = BufReader::with_capacity(MAX_LINE, input);
     let mut line = Vec::new();
-    while !collector.faults.contains_key(COMMA) {
+    loop {
         line.clear();
-        let read = input.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)?;
-        if read == 0 {
-            break;
-        }
-        if read == MAX_LINE && !line.ends_with(b"\n") {
-            input.skip_until(b'\n')?;
-            collector.lines += 1;
-            collector.fault("line longer than 256 KiB");
-        } else {
-            collector.line(&line);
+        match input.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)? {
+            0 => return Ok(()),
+            MAX_LINE if !line.ends_with(b"\n") => {
+                input.skip_until(b'\n')?;
+                collector.lines += 1;
+                collector.fault("line longer than 256 KiB");
+            }
+            _ => collector.line(&line),
         }
     }
-    Ok(())
 }
 
-/// The recording, without handlers and warnings. A text knows little of its machine, and of times only those since boot.
-fn recording(of: &Collector, functions: &[Function]) -> Recording {
+/// The recording, without handlers and modules. A text knows little of its machine, and of times only those since boot.
+fn recording(of: &Collector) -> Recording {
     let (first_ns, last_ns) = of.times_ns.unwrap_or_default();
-    let modules: BTreeSet<&String> =
-        functions.iter().filter_map(|of| of.handler.module.as_ref()).collect();
-    let modules = modules.into_iter().cloned();
     let started = jiff::Timestamp::from_nanosecond(first_ns.into()).unwrap_or_default();
     Recording {
-        imported: Some(of.printers.iter().copied().collect::<Vec<_>>().join(" and ")),
-        window_ns: Some(last_ns - first_ns).filter(|ns| *ns > 0).unwrap_or(NO_WINDOW_NS),
+        imported: of.printer.map(str::to_owned),
         host: HostFacts { cpus_online: of.cpus, ..HostFacts::default() },
-        modules: modules.map(|name| ModuleFacts { name, ..ModuleFacts::default() }).collect(),
+        window_ns: Some(last_ns - first_ns).filter(|ns| *ns > 0).unwrap_or(NO_WINDOW_NS),
         ..Recording::new(started, Clock::Wall, Meter::Probes, HistogramLayout::of_digits(3))
     }
-}
-
-/// Completes a handler from its `durations`, with calls, in order. `overrun` is the number of records that the tracer lost: as many
-/// calls of any function may be missing.
-fn fill(
-    handler: &mut HandlerRecording,
-    durations: &[(u64, u64)],
-    layout: &HistogramLayout,
-    overrun: u64,
-) {
-    let beyond = durations.iter().filter(|(ns, _)| *ns > HIGHEST_NS);
-    let losses = &mut handler.losses;
-    losses.exits = durations.iter().map(|(_, calls)| calls).sum();
-    losses.entries = losses.exits + losses.in_flight + losses.lost - losses.carried_in;
-    losses.overrun = overrun;
-    losses.over_range = beyond.map(|(_, calls)| calls).sum();
-    handler.count = losses.exits;
-    handler.histogram = Distribution::of_durations(durations, layout);
-}
-
-/// What could not be used, in words; empty if all could.
-fn faults(of: &Collector) -> String {
-    let mut words = Vec::new();
-    for (fault, (count, line)) in &of.faults {
-        words.push(format!("{count} x {fault}, first in line {line}"));
-    }
-    words.join("; ")
 }
 
 #[cfg(test)]
