@@ -1,9 +1,39 @@
 //! `profiler doctor`: what this machine can measure, and what to do where it cannot.
 
-use super::show;
-use crate::cli::DoctorArgs;
-use crate::doctor::{Machine, examine, table};
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+
 use profiler_base::error::{Failure, bail};
+
+use super::show;
+use crate::doctor::{Machine, examine, table};
+
+const EXAMPLES: &str = "\
+Examples:
+  profiler doctor
+  # can these handlers of a loaded driver be measured, and if not, what is missing?
+  profiler doctor --module hids_driver --handler 'bind_*'";
+
+/// Arguments of `profiler doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DoctorArgs {
+    /// Kernel module to measure.
+    #[arg(long, short)]
+    pub module: Option<String>,
+    /// Functions to check, by name or glob (repeatable).
+    #[arg(
+        long = "handler",
+        short = 'H',
+        value_name = "NAME|GLOB",
+        default_value = "*_handler",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    pub handlers: Vec<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Prints the checks and their remedies.
 ///

@@ -2,15 +2,41 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
 
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::Failure;
 use profiler_export::{Unit, table};
 
 use super::{data_to_stdout, stdout_width};
-use crate::cli::TraceCmdArgs;
 use crate::trace_cmd::Import;
+
+/// Tools whose recordings are read.
+#[derive(Debug, Subcommand)]
+pub enum ImportSource {
+    /// function_graph text: what `trace-cmd report` prints, or ftrace's `trace` and `trace_pipe`.
+    TraceCmd(TraceCmdArgs),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  # a file with the output of trace-cmd report
+  profiler import trace-cmd bind_entry_handler.txt
+  # straight from trace.dat
+  trace-cmd report -i trace.dat | profiler import trace-cmd -";
+
+/// Arguments of `profiler import trace-cmd`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct TraceCmdArgs {
+    /// The text (`-` is standard input).
+    pub file: PathBuf,
+    /// Write the recording to this file (`-` is standard output): `report`, `compare` and `merge` read it.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
 
 /// Prints the table and the percentiles of a file of function_graph text, and writes its recording.
 ///

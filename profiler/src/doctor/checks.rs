@@ -230,9 +230,8 @@ pub(super) fn trial(backend: Backend) -> (CheckId, &'static str, &'static str) {
 /// `struct module`.
 fn module_btf_support(folder: &Path) -> Check {
     let id = CheckId::ModuleBtfSupport;
-    let modules = fs::read_dir(folder).map_or(0, |entries| {
-        entries.flatten().filter(|entry| entry.file_name() != "vmlinux").count()
-    });
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let modules = files.filter(|file| file.file_name() != "vmlinux").count();
     if modules > 0 {
         return id.yes(format!("loaded modules that have it: {modules}"));
     }
@@ -279,18 +278,15 @@ fn module_checks(root: &Path, folder: &Path, module: &str, supported: bool) -> [
 fn tracefs(root: &Path) -> Check {
     let id = CheckId::Tracefs;
     for place in ["sys/kernel/tracing", "sys/kernel/debug/tracing"] {
-        match fs::File::open(root.join(place).join("available_filter_functions")) {
+        let list = fs::File::open(root.join(place).join("available_filter_functions"));
+        // Rights to files end in EACCES; EPERM is lockdown or a security module.
+        let remedy = match list.map_err(|error| error.raw_os_error()) {
             Ok(_) => return id.yes(format!("at /{place}: names that cannot be traced are known")),
-            Err(error) => {
-                // Rights to files end in EACCES; EPERM is lockdown or a security module.
-                let remedy = match error.raw_os_error() {
-                    Some(libc::EPERM) => FORBIDDEN,
-                    Some(libc::EACCES) => "run as root",
-                    _ => continue,
-                };
-                return id.no(format!("/{place} cannot be read"), remedy);
-            }
-        }
+            Err(Some(libc::EPERM)) => FORBIDDEN,
+            Err(Some(libc::EACCES)) => "run as root",
+            Err(_) => continue,
+        };
+        return id.no(format!("/{place} cannot be read"), remedy);
     }
     id.no(
         "it is not mounted, or lists no functions",
