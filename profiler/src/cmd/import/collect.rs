@@ -159,19 +159,17 @@ impl Collector {
             return None;
         }
         self.numbers.insert(name.to_owned(), id);
-        let mut function = Function::default();
         let (name, module) = match name.strip_suffix(']').and_then(|it| it.split_once(" [")) {
             Some((name, module)) => (name, Some(module.to_owned())),
             None => (name, None),
         };
-        let backend = Some(Backend::FunctionGraph);
-        function.handler = HandlerRecording {
+        let handler = HandlerRecording {
             name: name.to_owned(),
             module,
-            backend,
+            backend: Some(Backend::FunctionGraph),
             ..HandlerRecording::default()
         };
-        self.functions.push(function);
+        self.functions.push(Function { handler, counts: HashMap::default() });
         Some(id)
     }
 
@@ -186,7 +184,7 @@ impl Collector {
         *calls += 1;
         self.distinct += usize::from(*calls == 1);
         handler.count += 1;
-        handler.losses.over_range += u64::from(ns > HIGHEST_NS);
+        handler.losses.over_range += u64::from(value > HIGHEST_NS);
         handler.sum_ns = sum_ns;
         handler.min_ns = Some(handler.min_ns.map_or(ns, |min| min.min(ns)));
         handler.max_ns = handler.max_ns.max(Some(ns));
