@@ -190,7 +190,11 @@ fn name(text: &[u8]) -> Option<(&str, &[u8])> {
 
 /// Whether a byte ends a symbol in a trace, or does not print.
 fn ends_a_symbol(byte: &u8) -> bool {
-    !byte.is_ascii_graphic() || b"(){}[];,|/\"`".contains(byte)
+    !byte.is_ascii_graphic()
+        || matches!(
+            byte,
+            b'(' | b')' | b'{'..=b'}' | b'[' | b']' | b';' | b',' | b'/' | b'"' | b'`'
+        )
 }
 
 /// The nanoseconds of `[MARK] NUMBER us`, where the mark is the tracer's for long calls; `None` if there is only blank.
