@@ -95,7 +95,7 @@ impl Window {
         window.drain_until_over(job.duration, &mut running, context).await;
 
         window.drawn = None;
-        (window.loads, window.signal) = running.finish(context, window.began).await;
+        (window.loads, window.signal) = running.finish(context).await;
         // After trouble this may fail again: the first error is reported.
         let last = window.drain(context);
         window.trouble = window.trouble.or(last.err());
@@ -112,7 +112,7 @@ impl Window {
         context.progress.say(&format!("warming up for {}", seconds(length)));
         context.progress.begin("warming up", Some(length));
         let began = running.loads.began;
-        let is_warm = running.wait(Some(began + length), context, began).await;
+        let is_warm = running.wait(began + length, context, began).await;
         let drained = context.session.drain()?;
         if is_warm {
             self.recorder.begin(&drained);
@@ -138,7 +138,7 @@ impl Window {
         let mut next_drain = self.began + FIRST_DRAIN;
         while running.signal.is_none() {
             let until = end.map_or(next_drain, |end| end.min(next_drain));
-            let is_going_on = running.wait(Some(until), context, self.began).await;
+            let is_going_on = running.wait(until, context, self.began).await;
             if !is_going_on || end.is_some_and(|end| Instant::now() >= end) {
                 break;
             }
@@ -255,51 +255,47 @@ impl Running {
         }
     }
 
-    /// Waits for a time, if one is given, and moves the bar meanwhile. False if the loads have ended or a signal has come before.
-    async fn wait(
-        &mut self,
-        until: Option<Instant>,
-        context: &mut Context<'_>,
-        since: Instant,
-    ) -> bool {
+    /// Waits for a time, and moves the bar meanwhile. False if the loads have ended or a signal has come before.
+    async fn wait(&mut self, until: Instant, context: &mut Context<'_>, since: Instant) -> bool {
         loop {
             let now = Instant::now();
             context.progress.at(now - since);
-            if until.is_some_and(|until| now >= until) {
+            if now >= until {
                 return true;
             }
-            let tick = now + TICK;
             tokio::select! {
-                biased;
+                () = sleep_until(until.min(now + TICK).into()) => {}
                 () = self.loads.wait() => return false,
                 signal = context.signals.next() => {
                     self.signal = Some(signal);
                     return false;
                 }
                 Some(question) = self.questions.recv() => self.answer(question, context.session),
-                () = sleep_until(until.map_or(tick, |until| until.min(tick)).into()) => {}
             }
         }
     }
 
     /// Stops them and waits until they have ended. A second signal means that the user will not wait: the loads are dropped,
     /// which kills them. Returns the last signal, too.
-    async fn finish(
-        mut self,
-        context: &mut Context<'_>,
-        since: Instant,
-    ) -> (Vec<LoadRun>, Option<Signal>) {
-        let first = self.signal.take();
-        self.loads.stop(match first {
+    async fn finish(mut self, context: &mut Context<'_>) -> (Vec<LoadRun>, Option<Signal>) {
+        self.loads.stop(match self.signal {
             Some(_) => StopReason::Interrupted,
             None => StopReason::Duration,
         });
-        self.wait(None, context, since).await;
-        let why = match self.signal {
-            Some(second) => format!("killed by a second {second} while it was being stopped"),
-            None => "its task ended early; this is a fault of the profiler".to_owned(),
-        };
-        (self.loads.end(&why).await, self.signal.or(first))
+        let mut why = "its task ended early; this is a fault of the profiler".to_owned();
+        let mut second = None;
+        while second.is_none() {
+            tokio::select! {
+                biased;
+                () = self.loads.wait() => break,
+                signal = context.signals.next() => {
+                    why = format!("killed by a second {signal} while it was being stopped");
+                    second = Some(signal);
+                }
+                Some(question) = self.questions.recv() => self.answer(question, context.session),
+            }
+        }
+        (self.loads.end(&why).await, second.or(self.signal))
     }
 }
 
