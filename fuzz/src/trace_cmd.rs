@@ -1,6 +1,6 @@
 //! Text of function_graph, from trace-cmd or the kernel, and the recording that is made of it.
 
-use profiler::trace_cmd::Import;
+use profiler::cmd::import::Import;
 
 pub fn target(text: &[u8]) {
     let Ok(import) = Import::read(&mut &*text, "fuzz") else { return };

@@ -1,27 +1,13 @@
-//! The command line. With `args`, which it shares with runs, the only place with clap's types.
+//! The command line.
 
-pub mod bisect;
-pub mod compare;
-pub mod explain;
-pub mod gate;
-pub mod kernels;
-pub mod lab;
-pub mod merge;
-pub mod profiles;
-pub mod report;
-pub mod serve;
-pub mod shell;
-pub mod slope;
+use clap::{Parser, Subcommand};
 
-use std::path::PathBuf;
+use profiler_run::args::{PrepareArgs, RunArgs, TaxArgs};
 
-use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Parser, Subcommand};
-
-use profiler_load::BuiltinKind;
-use profiler_recording::{Backend, Clock};
-use profiler_run::args::{AgentArgs, GuestArgs, PrepareArgs, RunArgs, SUBJECT, TaxArgs};
-use profiler_run::args::{by_name, length, one_of_these, percent};
+use crate::cmd::{
+    bisect, compare, cost, doctor, explain, gate, import, kernels, lab, list, merge, profiles,
+    report, serve, shell, slope,
+};
 
 /// Latency profiler for the hook handlers of kernel modules.
 #[derive(Debug, Parser)]
@@ -66,17 +52,17 @@ pub enum Command {
     Explain(explain::ExplainArgs),
     /// Make a recording of latencies that another tool recorded, and print its table.
     #[command(subcommand)]
-    Import(ImportSource),
+    Import(import::ImportSource),
     /// Measure what the probes themselves add to each call of a handler on this machine.
-    Cost(CostArgs),
+    Cost(cost::CostArgs),
     /// Print the completions for a shell.
     Completions(shell::CompletionsArgs),
     /// Print the program's man page, or write all pages to a folder.
     Man(shell::ManArgs),
     /// Check what this machine can measure, and what to do where it cannot.
-    Doctor(DoctorArgs),
+    Doctor(doctor::DoctorArgs),
     /// List functions with their addresses, and whether they can be traced.
-    List(ListArgs),
+    List(list::ListArgs),
     /// Give a driver's .ko file the BTF that probes need, before it is loaded.
     Prepare(PrepareArgs),
     /// List and check load profiles: which handlers to measure, and under which load.
@@ -96,131 +82,6 @@ pub enum Command {
     /// The first process of a lab's guest.
     #[command(name = "__lab-guest", hide = true)]
     LabGuest,
-}
-
-const DOCTOR_EXAMPLES: &str = "\
-Examples:
-  profiler doctor
-  # can these handlers of a loaded driver be measured, and if not, what is missing?
-  profiler doctor --module hids_driver --handler 'bind_*'";
-
-/// Arguments of `profiler doctor`.
-#[derive(Debug, Args)]
-#[command(after_help = DOCTOR_EXAMPLES)]
-pub struct DoctorArgs {
-    /// Kernel module to measure.
-    #[arg(long, short)]
-    pub module: Option<String>,
-    /// Functions to check, by name or glob (repeatable).
-    #[arg(
-        long = "handler",
-        short = 'H',
-        value_name = "NAME|GLOB",
-        default_value = "*_handler",
-        value_parser = NonEmptyStringValueParser::new()
-    )]
-    pub handlers: Vec<String>,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-const LIST_EXAMPLES: &str = "\
-Examples:
-  profiler list --module hids_driver '*_handler'
-  # functions of the kernel itself, for a script
-  profiler list --json 'tcp_v4_*'
-  # what a driver registers when it is loaded: kprobes, tracepoints and other hooks; in a VM
-  profiler list --module hids_driver.ko --kernel 6.1
-  # where the BPF programs of an agent are attached
-  profiler list --agent ./agent --kernel 6.1";
-
-/// Arguments of `profiler list`.
-#[derive(Debug, Args)]
-#[command(after_help = LIST_EXAMPLES)]
-pub struct ListArgs {
-    /// Kernel module that holds the functions; without it those of the kernel image. Of a file ending in
-    /// `.ko` the hooks are listed that it registers when it is loaded, in a VM; with --agent alone those of its BPF programs.
-    #[arg(long, short)]
-    pub module: Option<String>,
-    /// Functions of the loaded BPF programs, as `profiler run --bpf-prog` names them.
-    #[arg(long, conflicts_with_all = ["module", "kernel", "agent"])]
-    pub bpf_prog: bool,
-    /// Kernel to load the file on (repeatable) [default: the one that it was built for].
-    #[arg(long, value_name = "VMLINUZ|FOLDER|VERSION")]
-    pub kernel: Vec<String>,
-    /// Parameters of the module, as insmod takes them.
-    #[arg(long, value_name = "PARAMS", default_value = "", hide_default_value = true)]
-    pub module_params: String,
-    /// What uses the driver.
-    #[command(flatten)]
-    pub agent: AgentArgs,
-    /// Names or globs; a name in the source also finds the compiler's variants of the function. Of hooks:
-    /// of a handler or of the place.
-    #[arg(value_name = "PATTERN")]
-    pub patterns: Vec<glob::Pattern>,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Tools whose recordings are read.
-#[derive(Debug, Subcommand)]
-pub enum ImportSource {
-    /// function_graph text: what `trace-cmd report` prints, or ftrace's `trace` and `trace_pipe`.
-    TraceCmd(TraceCmdArgs),
-}
-
-const TRACE_CMD_EXAMPLES: &str = "\
-Examples:
-  # a file with the output of trace-cmd report
-  profiler import trace-cmd bind_entry_handler.txt
-  # straight from trace.dat
-  trace-cmd report -i trace.dat | profiler import trace-cmd -";
-
-/// Arguments of `profiler import trace-cmd`.
-#[derive(Debug, Args)]
-#[command(after_help = TRACE_CMD_EXAMPLES)]
-pub struct TraceCmdArgs {
-    /// The text (`-` is standard input).
-    pub file: PathBuf,
-    /// Write the recording to this file (`-` is standard output): `report`, `compare` and `merge` read it.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-}
-
-const COST_EXAMPLES: &str = "\
-Examples:
-  profiler cost --module hids_driver --handler connect_syscall_entry_handler --builtin connect";
-
-/// Arguments of `profiler cost`.
-#[derive(Debug, Args)]
-#[command(after_help = COST_EXAMPLES)]
-pub struct CostArgs {
-    /// Kernel module that holds the handler; without it, the handler is a function of the kernel image.
-    #[arg(long, short)]
-    pub module: Option<String>,
-    /// The handler.
-    #[arg(long, short = 'H', value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
-    pub handler: String,
-    /// Built-in load that calls it.
-    #[arg(long, value_name = "KIND", value_parser = by_name::<BuiltinKind>())]
-    pub builtin: BuiltinKind,
-    /// Backend whose cost is measured: see `profiler run --help`.
-    #[arg(long, value_name = "NAME")]
-    pub backend: Option<Backend>,
-    /// Operations in each measurement.
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub operations: u64,
-    /// Rounds of measurements; medians over them are printed.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: u32,
-    /// What the machine's clock measures: see `profiler run --help`.
-    #[arg(long, value_parser = by_name::<Clock>(), default_value_t = Clock::Wall)]
-    pub clock: Clock,
-    /// Write the figures as JSON to this file.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
 }
 
 #[cfg(test)]

@@ -6,7 +6,4 @@
 
 pub mod cli;
 pub mod cmd;
-pub mod cost;
-pub mod doctor;
 pub mod serve;
-pub mod trace_cmd;

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use profiler::cli::{Cli, Command, ImportSource};
-use profiler::cmd;
+use profiler::cli::{Cli, Command};
+use profiler::cmd::{self, import::ImportSource};
 use profiler_base::error::Failure;
 use profiler_base::terminal;
 

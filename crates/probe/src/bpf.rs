@@ -624,13 +624,13 @@ impl Session for BpfSession {
 
 /// What was tried for a handler, and what the system said.
 fn failed(target: &Target, doing: &str, error: &io::Error) -> ProbeError {
-    let (handler, words) = (target.name.clone(), in_words(error));
+    let words = in_words(error);
     let hint = match error.raw_os_error() {
         Some(ENOTSUPP) => "; a function may have more arguments than a trampoline takes",
         _ => "",
     };
-    let text = format!("{doing} for handler {handler}: {words}");
-    ProbeError::Handler { handler, text, reason: format!("{doing}: {words}{hint}") }
+    let text = format!("{doing} for handler {}: {words}", target.name);
+    ProbeError::Handler { text, reason: format!("{doing}: {words}{hint}") }
 }
 
 impl Program {

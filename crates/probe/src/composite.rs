@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use profiler_kernel::target::{KernelFiles, LeftOut, Target};
+use profiler_kernel::target::{KernelFiles, LeftOut, Target, not_traceable};
 use profiler_recording::Backend;
 
 use super::{
@@ -80,12 +80,14 @@ impl Candidate<'_> {
         options: Options,
     ) -> Result<(), ProbeError> {
         let Target { name, module, .. } = self.target;
-        // Where no probe of any kind can be placed, another backend does not help.
-        if is_required(self.target)
-            && (options.backend.is_some()
-                || !KernelFiles::default().is_traceable(module.as_deref(), name))
-        {
-            return Err(error);
+        if is_required(self.target) {
+            // Where no probe of any kind can be placed, another backend does not help.
+            if !KernelFiles::default().is_traceable(module.as_deref(), name) {
+                return Err(ProbeError::NotTraceable(not_traceable(name, module.as_deref())));
+            }
+            if options.backend.is_some() {
+                return Err(error);
+            }
         }
         let refused = Obstacle { backend, reason: error.without_handler() };
         self.obstacles.push(refused.clone());

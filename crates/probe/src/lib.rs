@@ -135,8 +135,6 @@ pub enum ProbeError {
     /// It cannot be done for one handler.
     #[error("{text}")]
     Handler {
-        /// The handler.
-        handler: String,
         /// What was tried for it, and what the system said.
         text: String,
         /// The same in short, without the handler.
@@ -159,6 +157,9 @@ pub enum ProbeError {
          attached: durations since the last drain may be of two calls, and are left out; measure again"
     )]
     PreemptionChanged,
+    /// No probe can be placed on a function that was named.
+    #[error("{0}")]
+    NotTraceable(Failure),
     /// The module was unloaded, or its BTF is gone, since the handlers were resolved.
     #[error("the BTF of module {module} is gone: was the module unloaded meanwhile?")]
     ModuleGone {
@@ -173,6 +174,7 @@ pub enum ProbeError {
 impl From<ProbeError> for Failure {
     fn from(error: ProbeError) -> Self {
         let code = match error {
+            ProbeError::NotTraceable(failure) => return failure,
             ProbeError::ModuleGone { .. } => exit::NO_TARGET,
             _ => exit::CANNOT_MEASURE,
         };

@@ -173,7 +173,6 @@ pub(super) fn load(
         })
     });
     loaded.map_err(|refused| ProbeError::Handler {
-        handler: handler.to_owned(),
         text: format!(
             "the kernel refused the {} program of handler {handler}: {refused}",
             kind.side.word()

@@ -99,37 +99,28 @@ fn module(args: &RunArgs, part: &LoadProfile) -> Result<Option<String>, Failure>
     Ok(loaded.cloned())
 }
 
-/// The handlers that exist here: versions of a driver differ, so some may be missing.
+/// The handlers that can be measured here: versions of a driver differ, so some may be missing.
 fn of_profile(
     args: &RunArgs,
     profile: &LoadProfile,
     warnings: &mut Vec<WarningRecord>,
 ) -> Result<Resolved, Failure> {
     let module = module(args, profile)?;
-    let hook = &profile.hook;
     let (module, files) = (module.as_deref(), KernelFiles::default());
-    let names: Vec<String> = hook.handlers.iter().map(|wanted| wanted.name.clone()).collect();
-    let error = match files.resolve(module, &names) {
-        Ok(resolved) => return Ok(resolved),
-        Err(error) if error.code == exit::CANNOT_MEASURE => return Err(error),
-        Err(error) => error,
-    };
-    let (mut present, mut missing, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
-    for name in names {
-        match files.resolve(module, std::slice::from_ref(&name)) {
-            Ok(_) => present.push(name),
-            Err(error) => {
-                missing.push(name);
-                reasons.push(error.to_string());
-            }
-        }
+    let names: Vec<String> = profile.hook.handlers.iter().map(|of| of.name.clone()).collect();
+    let mut present = files.resolve_present(module, &names)?;
+    if present.targets.is_empty() {
+        // Its error says more.
+        return files.resolve(module, &names);
     }
-    if present.is_empty() {
-        return Err(error);
+    let missing = present.left_out.extract_if(.., |left| names.contains(&left.name));
+    let (missing, reasons): (Vec<String>, Vec<String>) =
+        missing.map(|left| (left.name.clone(), format!("{}: {}", left.name, left.reason))).unzip();
+    if !missing.is_empty() {
+        let (missing, why) = (Handlers(missing), reasons.join("; "));
+        warnings.push(Warning::HandlerMissing(missing, profile.name.clone(), why).into());
     }
-    let (missing, why) = (Handlers(missing), reasons.join("; "));
-    warnings.push(Warning::HandlerMissing(missing, profile.name.clone(), why).into());
-    files.resolve(module, &present)
+    Ok(present)
 }
 
 /// The loads, and the length of the window; `None` is until they have ended.

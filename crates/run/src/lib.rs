@@ -21,7 +21,7 @@ use profiler_base::progress::Progress;
 use profiler_base::text::plural;
 use profiler_kernel::host::{self, HostFacts};
 use profiler_kernel::module::Loads;
-use profiler_kernel::target::{KernelFiles, LeftOut, Resolved, Target, not_traceable};
+use profiler_kernel::target::{LeftOut, Resolved, Target};
 use profiler_probe::{
     self as probe, FellBack, Precision, ProbeError, Probes, RunStats, Session as _,
 };
@@ -175,7 +175,7 @@ impl<'a> Run<'a> {
         Ok((targets, left_out))
     }
 
-    /// Attaches, and finds out why where the kernel said only that it will not.
+    /// Attaches; with fewer digits where memory has room for no more.
     fn attach(&self, targets: &[Target], progress: &Progress) -> Result<Probes, Failure> {
         let attaching = Instant::now();
         // All jobs of a run have the same digits: those for which there is room with the most handlers.
@@ -195,7 +195,7 @@ impl<'a> Run<'a> {
             options.precision = Precision::Two;
             attached = Probes::attach(targets, options);
         }
-        let session = attached.map_err(|error| refused(targets, error))?;
+        let session = attached?;
         self.coarser.get_or_init(|| coarser);
         let count = session.targets().len();
         let probes = format!(
@@ -256,24 +256,6 @@ fn ended_by_error(trouble: &Failure) -> WarningRecord {
 
 fn shared((handler, prog_id): &(String, u32)) -> WarningRecord {
     Warning::Shared(Handlers(vec![handler.clone()]), *prog_id).into()
-}
-
-/// Why probes on `targets` were refused.
-fn refused(targets: &[Target], error: ProbeError) -> Failure {
-    let refused = match &error {
-        ProbeError::Handler { handler, .. } => {
-            targets.iter().find(|target| target.name == *handler)
-        }
-        _ => None,
-    };
-    match refused {
-        Some(Target { name, module, program: None, .. })
-            if !KernelFiles::default().is_traceable(module.as_deref(), name) =>
-        {
-            not_traceable(name, module.as_deref())
-        }
-        _ => error.into(),
-    }
 }
 
 /// A fault of the profiler or of the system.

@@ -1,12 +1,10 @@
 //! The signals that end a run early.
 
-use std::future::poll_fn;
-use std::task::Poll;
-use std::time::Duration;
+use std::future::pending;
 
 use nix::sys::signal::Signal;
-use tokio::signal::unix::{self, SignalKind, signal};
-use tokio::time::timeout;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
 use profiler_base::error::{Failure, exit};
 
@@ -27,8 +25,8 @@ pub(super) fn was_ended(end: &Failure) -> bool {
     [exit::INTERRUPTED, exit::HUNG_UP, exit::TERMINATED].contains(&end.code)
 }
 
-/// Waits for the signals that end a run early.
-pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
+/// The signals that have come to end a run early.
+pub(super) struct Signals(mpsc::UnboundedReceiver<Signal>);
 
 impl Signals {
     /// From now on they do not end the process. To be called within a runtime.
@@ -36,35 +34,33 @@ impl Signals {
     /// # Errors
     /// If the system refuses.
     pub(super) fn new() -> Result<Self, Failure> {
+        let (sender, caught) = mpsc::unbounded_channel();
         let mut all = vec![Signal::SIGINT, Signal::SIGTERM];
         // Not under `nohup`.
         if !profiler_system::hangup_is_ignored() {
             all.push(Signal::SIGHUP);
         }
-        let mut streams = Vec::new();
         for of in all {
-            let stream = signal(SignalKind::from_raw(of as i32))
+            let mut stream = signal(SignalKind::from_raw(of as i32))
                 .map_err(|error| internal(format!("cannot listen for signals: {error}")))?;
-            streams.push((of, stream));
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                while stream.recv().await.is_some() && sender.send(of).is_ok() {}
+            });
         }
-        Ok(Self(streams))
+        Ok(Self(caught))
     }
 
     /// One that has come already.
-    pub(super) async fn pending(&mut self) -> Option<Signal> {
-        timeout(Duration::ZERO, self.next()).await.ok()
+    pub(super) fn pending(&mut self) -> Option<Signal> {
+        self.0.try_recv().ok()
     }
 
     /// The next one.
     pub(super) async fn next(&mut self) -> Signal {
-        poll_fn(|context| {
-            for (signal, stream) in &mut self.0 {
-                if stream.poll_recv(context).is_ready() {
-                    return Poll::Ready(*signal);
-                }
-            }
-            Poll::Pending
-        })
-        .await
+        match self.0.recv().await {
+            Some(signal) => signal,
+            None => pending().await,
+        }
     }
 }

@@ -1,17 +1,73 @@
 //! `profiler bisect`: the first commit of a driver that made a handler slower.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::thread;
 
-use super::to_stdout;
-use crate::cli::bisect::BisectArgs;
+use clap::Args;
+
 use profiler_base::error::{Failure, exit};
 use profiler_base::progress::Progress;
 use profiler_export::cell::clean;
 use profiler_load::dying_with_parent;
 use profiler_run::args::{AgentArgs, GuestArgs};
+use profiler_verdict::Limits;
+
+use super::to_stdout;
+
+const EXAMPLES: &str = "\
+Exit codes: 0 one commit was found, 11 it lies among commits that cannot be measured, or the bad revision is not slower.
+
+Examples:
+  # which commit made connect slower
+  profiler bisect --good v1.2 --bad HEAD --build 'make -C driver' --handler 'connect_*'
+  # after a stop, the same command goes on; this forgets what an earlier one has found
+  profiler bisect --good v1.2 --bad HEAD --build 'make -C driver' --handler 'connect_*' --start-over";
+
+/// Arguments of `profiler bisect`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct BisectArgs {
+    /// A revision of the driver that is fast enough.
+    #[arg(long, value_name = "REV")]
+    pub good: String,
+    /// A later revision that is slower.
+    #[arg(long, value_name = "REV")]
+    pub bad: String,
+    /// Command for sh that builds the module, in the root of a checkout with nothing but a revision in it.
+    #[arg(long, value_name = "COMMAND")]
+    pub build: String,
+    /// The module's file in the checkout [default: the only .ko that the build makes].
+    #[arg(long, value_name = "FILE")]
+    pub module: Option<PathBuf>,
+    /// A folder of the driver's git repository.
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    pub repository: PathBuf,
+    /// Forget what an earlier bisection of this repository has found.
+    #[arg(long)]
+    pub start_over: bool,
+    /// Handler to judge, by name or glob (repeatable) [default: as for `profiler gate`].
+    #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB")]
+    pub handlers: Vec<glob::Pattern>,
+    /// How much slower makes a revision bad, as for `profiler gate`, such as 'avg=1%' or 'tp50=+5'.
+    #[arg(long, value_name = "LIMITS", value_parser = limits)]
+    pub max_regression: Option<String>,
+    /// Kernel to boot, as for `profiler lab` [default: the version that the driver was built for].
+    #[arg(long, value_name = "FILE|FOLDER|VERSION")]
+    pub kernel: Option<String>,
+    /// Further parameters of the driver, as insmod takes them.
+    #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]
+    pub module_params: String,
+    /// What runs in the guests beside that, and what is kept and said of them.
+    #[command(flatten)]
+    pub guests: GuestArgs,
+}
+
+/// The text of limits, for the gate.
+fn limits(text: &str) -> Result<String, String> {
+    text.parse::<Limits>().map(|_| text.to_owned())
+}
 
 /// `git bisect run`, with what surrounds it.
 const SCRIPT: &str = include_str!("bisect/bisect.sh");
@@ -37,29 +93,35 @@ fn script(args: &BisectArgs, gate: &[OsString]) -> Command {
     command
 }
 
-/// Passes on the script's lines of progress; `error: ` begins its failure. The script deletes its state once its result is printed.
+/// Passes on the script's lines of progress; `result: ` begins those of its result, which `print` asks to print, and `error: ` its
+/// failure. The script deletes its state once its result is printed.
 fn run_script(
     mut command: Command,
     say: &mut dyn FnMut(&str),
-    print: impl FnOnce(&str) -> Result<(), Failure> + Send,
+    mut print: impl FnMut(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(cannot_run)?;
-    let (word, result, steps) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let mut failure: Vec<String> = Vec::new();
-    let printed = thread::scope(|scope| {
-        let printed = scope.spawn(|| print_result(result, word, print));
-        for line in steps.map(BufReader::new).into_iter().flat_map(|steps| steps.split(b'\n')) {
-            let line = line.map_err(cannot_run)?;
-            let line = String::from_utf8_lossy(&line);
-            match line.strip_prefix("error: ") {
-                Some(text) => failure = vec![text.to_owned()],
-                None if failure.is_empty() => say(&line),
-                None => failure.push(line.into_owned()),
-            }
+    let (mut word, steps) = (child.stdin.take(), child.stderr.take());
+    let (mut failure, mut result, mut printed) = (Vec::new(), String::new(), Ok(()));
+    for line in steps.map(BufReader::new).into_iter().flat_map(|steps| steps.split(b'\n')) {
+        let line = line.map_err(cannot_run)?;
+        let line = String::from_utf8_lossy(&line);
+        if let Some(text) = line.strip_prefix("error: ") {
+            failure = vec![text.to_owned()];
+        } else if let Some(text) = line.strip_prefix("result: ") {
+            result += &format!("{text}\n");
+        } else if line == "print" {
+            printed = print(&result);
+            // Without a word the script keeps its state. One that was killed does so, too.
+            let word = word.take().filter(|_| printed.is_ok());
+            let _ = word.map(|mut word| word.write_all(b"printed\n"));
+        } else if failure.is_empty() {
+            say(&line);
+        } else {
+            failure.push(line.into_owned());
         }
-        printed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    });
+    }
     let status = child.wait().map_err(cannot_run)?;
     printed?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
@@ -75,24 +137,6 @@ fn run_script(
 
 fn cannot_run(error: io::Error) -> Failure {
     Failure::new(exit::CANNOT_MEASURE, format!("cannot run the script of bisect: {error}"))
-}
-
-/// Prints the script's standard output, if there is any, and tells it so.
-fn print_result(
-    result: Option<impl Read>,
-    word: Option<impl Write>,
-    print: impl FnOnce(&str) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let (Some(mut result), Some(mut word)) = (result, word) else { return Ok(()) };
-    let mut text = Vec::new();
-    // After a read error the result is incomplete, so the script keeps its state.
-    if result.read_to_end(&mut text).is_err() || text.is_empty() {
-        return Ok(());
-    }
-    print(&String::from_utf8_lossy(&text))?;
-    // One that was killed keeps its result.
-    let _ = word.write_all(b"printed\n");
-    Ok(())
 }
 
 /// The gate of two builds, without these.

@@ -1,5 +1,9 @@
 //! `profiler compare`: what differs between two sets of runs.
 
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, exit};
 use profiler_export::compare;
@@ -7,8 +11,41 @@ use profiler_export::verdict::CompareReport;
 use profiler_recording::json::indented;
 use profiler_verdict::Sides;
 
-use super::{data_to_stdout, save, sides, stdout_width, to_stdout};
-use crate::cli::compare::{CompareArgs, Format};
+use super::sides::{self, SidesArgs};
+use super::{data_to_stdout, save, stdout_width, to_stdout};
+
+const EXAMPLES: &str = "\
+Examples:
+  # the two series of an A/B in the lab
+  profiler compare base.json candidate.json
+  # single runs, made in turns
+  profiler compare base1.json base2.json base3.json -- new1.json new2.json new3.json";
+
+/// Arguments of `profiler compare`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct CompareArgs {
+    /// The runs.
+    #[command(flatten)]
+    pub sides: SidesArgs,
+    /// Format of standard output.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Write everything as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Format of standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A table.
+    Text,
+    /// All figures, as JSON.
+    Json,
+    /// Markdown, for a comment on a change.
+    Markdown,
+}
 
 /// See the [command line](CompareArgs).
 ///

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use clap::Args;
+
 use profiler_base::error::{Failure, exit};
 use profiler_base::progress::Progress;
 use profiler_export::list::{self, BpfFunction};
@@ -13,9 +15,48 @@ use profiler_lab as lab;
 use profiler_lab::agent::Agent;
 use profiler_lab::subject::{Subject, agent_beside};
 use profiler_probe::resolve_programs;
+use profiler_run::args::AgentArgs;
 
 use super::show;
-use crate::cli::ListArgs;
+
+const EXAMPLES: &str = "\
+Examples:
+  profiler list --module hids_driver '*_handler'
+  # functions of the kernel itself, for a script
+  profiler list --json 'tcp_v4_*'
+  # what a driver registers when it is loaded: kprobes, tracepoints and other hooks; in a VM
+  profiler list --module hids_driver.ko --kernel 6.1
+  # where the BPF programs of an agent are attached
+  profiler list --agent ./agent --kernel 6.1";
+
+/// Arguments of `profiler list`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ListArgs {
+    /// Kernel module that holds the functions; without it those of the kernel image. Of a file ending in
+    /// `.ko` the hooks are listed that it registers when it is loaded, in a VM; with --agent alone those of its BPF programs.
+    #[arg(long, short)]
+    pub module: Option<String>,
+    /// Functions of the loaded BPF programs, as `profiler run --bpf-prog` names them.
+    #[arg(long, conflicts_with_all = ["module", "kernel", "agent"])]
+    pub bpf_prog: bool,
+    /// Kernel to load the file on (repeatable) [default: the one that it was built for].
+    #[arg(long, value_name = "VMLINUZ|FOLDER|VERSION")]
+    pub kernel: Vec<String>,
+    /// Parameters of the module, as insmod takes them.
+    #[arg(long, value_name = "PARAMS", default_value = "", hide_default_value = true)]
+    pub module_params: String,
+    /// What uses the driver.
+    #[command(flatten)]
+    pub agent: AgentArgs,
+    /// Names or globs; a name in the source also finds the compiler's variants of the function. Of hooks:
+    /// of a handler or of the place.
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<glob::Pattern>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Prints the functions that match.
 ///

@@ -70,9 +70,16 @@ pub fn stdout_width() -> Option<u16> {
 
 /// Restores what a killed profiler had changed in tracefs, and reports it.
 fn restore_tracefs() {
-    match keeper::put_back(Path::new("/")) {
-        Ok(done) if done.is_empty() => {}
-        Ok(done) => say(&done),
-        Err(left) => say(&format!("warning: {left}")),
+    if let Err(left) = put_back() {
+        say(&format!("warning: {left}"));
     }
+}
+
+/// The same; what could not be restored is an error.
+fn put_back() -> Result<(), String> {
+    let done = keeper::put_back(Path::new("/"))?;
+    if !done.is_empty() {
+        say(&done);
+    }
+    Ok(())
 }

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use super::to_stdout;
 use profiler_base::error::Failure;
 use profiler_kernel::host::read_fact;
 use profiler_lab::prepare::prepare;
 use profiler_run::args::PrepareArgs;
+
+use super::to_stdout;
 
 /// Writes the copy with BTF and prints what was done.
 ///

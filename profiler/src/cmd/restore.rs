@@ -1,10 +1,6 @@
 //! `profiler restore`: puts back what a killed profiler has left in tracefs, and says nothing where there is nothing.
 
-use std::path::Path;
-
-use profiler_base::error::{Failure, bail};
-use profiler_base::terminal::say;
-use profiler_probe::keeper;
+use profiler_base::error::{Failure, bail, exit};
 
 /// See the [command line](crate::cli::Command::Restore).
 ///
@@ -14,10 +10,5 @@ pub fn run() -> Result<(), Failure> {
     if !nix::unistd::geteuid().is_root() {
         bail!(CANNOT_MEASURE, "only root can put tracefs back: run this as root");
     }
-    match keeper::put_back(Path::new("/")) {
-        Err(left) => bail!(CANNOT_MEASURE, "{left}"),
-        Ok(done) if done.is_empty() => {}
-        Ok(done) => say(&done),
-    }
-    Ok(())
+    super::put_back().map_err(|left| Failure::new(exit::CANNOT_MEASURE, left))
 }

@@ -2,13 +2,14 @@
 
 mod deliver;
 
-use deliver::Outputs;
 use profiler_base::error::Failure;
 use profiler_base::progress::Progress;
 use profiler_kernel::privileges;
 use profiler_recording::Series;
 use profiler_run::args::RunArgs;
 use profiler_run::{Measured, Run};
+
+use deliver::Outputs;
 
 /// See the [command line](RunArgs).
 ///

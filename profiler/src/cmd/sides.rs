@@ -5,12 +5,34 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::slice;
 
+use clap::Args;
+
 use profiler_base::error::{Failure, bail};
 use profiler_lab::{self as lab, subject};
 use profiler_recording::Series;
+use profiler_recording::unlike::What;
 use profiler_verdict::Run;
 
-use crate::cli::compare::SidesArgs;
+/// The runs of both sides.
+#[derive(Debug, Args)]
+pub struct SidesArgs {
+    /// Recordings of the baseline, by `profiler run --json` or `profiler lab`; with two files and no
+    /// `--`, the second is the candidate.
+    #[arg(value_name = "BASE")]
+    pub base: Vec<PathBuf>,
+    /// Recordings of the candidate.
+    #[arg(last = true, value_name = "CANDIDATE")]
+    pub candidate: Vec<PathBuf>,
+    /// Compare although the runs differ in this: clock, backend, kernel, machine, mitigations, modules,
+    /// module-build (among the runs of one side), parameters, load, tests, errors, precision, window or tool
+    /// (repeatable, or several with commas).
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub allow_different: Vec<What>,
+    /// Treat runs as independent, whatever their boot. Without it, runs of a boot that the other side
+    /// does not share count as one value, because a boot makes its runs alike.
+    #[arg(long)]
+    pub independent_runs: bool,
+}
 
 /// Files of the baseline and of the candidate.
 pub(super) type Files<'a> = [&'a [PathBuf]; 2];

@@ -1,12 +1,13 @@
 //! `profiler tax`: what operations take more with a subject than without it.
 
-use super::{save, stdout_width, to_stdout};
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, exit};
 use profiler_base::progress::Progress;
 use profiler_export::tax::{TaxReport, document};
 use profiler_lab::tax::{Taxed, measure};
 use profiler_run::args::TaxArgs;
+
+use super::{save, stdout_width, to_stdout};
 
 /// See the [command line](TaxArgs).
 ///

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use nix::sys::stat::Mode;
-use profiler::cli::report::ReportArgs;
+use profiler::cmd::report::ReportArgs;
 use profiler::cmd::report::run;
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::Failure;

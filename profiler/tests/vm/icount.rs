@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
-use profiler::cost;
+use profiler::cmd::cost::{self, CostArgs};
 use profiler_kernel::btf::{BTF_FOLDER, Btf};
 use profiler_load::BuiltinKind;
 use profiler_probe::feature::try_backend;
@@ -140,8 +140,17 @@ fn two_boots_measure_the_same() {
 fn the_probes_cost_what_they_may() {
     let targets = resolve(&["connect_syscall_entry_handler"]);
     // What the guest does beside it, such as udev's work after a boot, is in one round or two: five tell it from a cost.
-    let cost = cost::measure(&targets[0], None, BuiltinKind::Connect, 6_000, 5, Clock::Virtual);
-    let cost = cost.unwrap();
+    let args = CostArgs {
+        module: None,
+        handler: targets[0].name.clone(),
+        builtin: BuiltinKind::Connect,
+        backend: None,
+        operations: 6_000,
+        rounds: 5,
+        clock: Clock::Virtual,
+        json: None,
+    };
+    let cost = cost::measure(&targets[0], &args).unwrap();
     println!("{cost:?}");
     let (floor, limit, added) =
         (cost.floor_per_hit_ns, cost.limit_per_hit_ns, cost.added_per_hit_ns);

@@ -108,9 +108,9 @@ impl FtraceSession {
                     places.push(place);
                 }
                 Err(why) => {
-                    let (handler, reason) = (target.name.clone(), why.to_owned());
-                    let text = format!("handler {handler} cannot be traced: {why}");
-                    refused.push((number, ProbeError::Handler { handler, text, reason }));
+                    let text = format!("handler {} cannot be traced: {why}", target.name);
+                    let reason = why.to_owned();
+                    refused.push((number, ProbeError::Handler { text, reason }));
                 }
             }
         }

@@ -4,9 +4,6 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::cli::compare::Format;
-use crate::cli::gate::GateArgs;
-use crate::cmd::{data_to_stdout, stdout_width, to_stdout};
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, exit};
 use profiler_export::verdict::GateReport;
@@ -14,6 +11,10 @@ use profiler_export::{gate as export, html};
 use profiler_recording::Series;
 use profiler_recording::json::indented;
 use profiler_verdict::{Outcome, Run};
+
+use super::GateArgs;
+use crate::cmd::compare::Format;
+use crate::cmd::{data_to_stdout, stdout_width, to_stdout};
 
 type Render = fn(&GateReport) -> Vec<u8>;
 

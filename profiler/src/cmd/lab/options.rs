@@ -1,13 +1,14 @@
 //! From arguments to the lab's options.
 
-use crate::cli::lab::LabArgs;
-use crate::cmd::sides::check_parameters;
 use profiler_base::error::{Failure, exit};
 use profiler_lab::plan::{Length, RunSpec};
 use profiler_lab::subject::Subject;
 use profiler_lab::{Options, usual_length};
 use profiler_load::profile::{Hook, Library};
 use profiler_recording::Meter;
+
+use super::LabArgs;
+use crate::cmd::sides::check_parameters;
 
 /// The options of these arguments.
 ///

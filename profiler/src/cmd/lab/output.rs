@@ -2,14 +2,15 @@
 
 use std::fs;
 
-use crate::cli::lab::LabArgs;
-use crate::cmd::{stdout_width, to_stdout};
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, bail};
 use profiler_export::{self as export, Unit};
 use profiler_lab::subject::Build;
 use profiler_lab::{KernelBuilds, Measured};
 use profiler_recording::{Recording, Series};
+
+use super::LabArgs;
+use crate::cmd::{stdout_width, to_stdout};
 
 /// The requested files of each kernel and side, opened before anything is measured.
 pub(super) struct Outputs(Vec<[Option<OutputFile>; 2]>);

@@ -1,12 +1,13 @@
 //! Output of a run: its files, opened before anything is measured, and its table.
 
-use super::super::{data_to_stdout, stdout_width};
 use profiler_base::atomic_file::{OutputFile, rescue};
 use profiler_base::error::{Failure, bail};
 use profiler_base::terminal::say;
 use profiler_export::{Export, Format, table};
 use profiler_recording::Series;
 use profiler_run::args::RunArgs;
+
+use crate::cmd::{data_to_stdout, stdout_width};
 
 /// Open files, not yet written.
 pub(super) struct Outputs {

@@ -6,7 +6,7 @@ use profiler_kernel::hooks::ProbeState;
 use super::Report;
 
 /// The tables for people; `width` is the terminal's, in columns.
-pub fn text(report: &Report, width: Option<u16>) -> String {
+pub(super) fn text(report: &Report, width: Option<u16>) -> String {
     let kernel = report.kernel.as_deref().unwrap_or("unknown");
     let rows = report.checks.iter().map(|check| {
         let status: &str = check.status.into();

@@ -5,27 +5,21 @@ use profiler_probe::Options;
 use profiler_probe::select::{Choice, select};
 use profiler_recording::Backend;
 
+use super::checks::{needs_kernel_btf, trial};
 use super::{Answer, BackendReport, Check, CheckId, HandlerReport};
-
-/// What a run needs with any backend.
-const RUN: [CheckId; 3] = [CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPerfmon];
-const OF_MODULE: [CheckId; 1] = [CheckId::Module];
-const BTF_OF_MODULE: [CheckId; 3] =
-    [CheckId::ModuleBtfSupport, CheckId::Module, CheckId::ModuleBtf];
 
 /// Whether a backend works, given what was found. Checks that were not made do not count.
 pub(super) fn report(backend: Backend, checks: &[Check]) -> BackendReport {
-    let (own, in_modules) = match backend {
-        Backend::Fsession => ([CheckId::KernelBtf, CheckId::BpfSession], &BTF_OF_MODULE[..]),
-        Backend::Fentry => ([CheckId::KernelBtf, CheckId::BpfTracing], &BTF_OF_MODULE[..]),
-        Backend::KprobeSession => ([CheckId::KernelBtf, CheckId::ProbeSession], &OF_MODULE[..]),
-        Backend::FunctionGraph => ([CheckId::Tracefs, CheckId::FunctionGraph], &OF_MODULE[..]),
+    let base = if needs_kernel_btf(backend) { CheckId::KernelBtf } else { CheckId::Tracefs };
+    let tried = trial(backend).0;
+    let mut needs = vec![CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPerfmon, base, tried];
+    let kernel_functions = answer(&needs, checks);
+    needs.extend(match backend {
+        Backend::KprobeSession | Backend::FunctionGraph => &[CheckId::Module][..],
         // Without BTF nothing shows which functions of a module run inside kprobes.
-        Backend::Kprobe => ([CheckId::Tracefs, CheckId::BpfKprobe], &BTF_OF_MODULE[..]),
-    };
-    let kernel_functions = answer(&[&RUN[..], &own].concat(), checks);
-    let module_functions = answer(&[&RUN[..], &own, in_modules].concat(), checks);
-    BackendReport { backend, kernel_functions, module_functions }
+        _ => &[CheckId::ModuleBtfSupport, CheckId::Module, CheckId::ModuleBtf],
+    });
+    BackendReport { backend, kernel_functions, module_functions: answer(&needs, checks) }
 }
 
 fn answer(needs: &[CheckId], checks: &[Check]) -> Answer {

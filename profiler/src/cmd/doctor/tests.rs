@@ -5,8 +5,9 @@ use std::path::Path;
 
 use profiler_tests::btf::Builder;
 
+use super::checks::Status;
+use super::table::text as table;
 use super::*;
-use crate::doctor::table::text as table;
 
 fn write(root: &Path, path: &str, text: impl AsRef<[u8]>) {
     let path = root.join(path);

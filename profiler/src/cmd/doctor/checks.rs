@@ -96,19 +96,16 @@ impl Check {
 
 impl CheckId {
     fn yes(self, detail: impl Into<String>) -> Check {
-        self.check(Status::Yes, detail.into(), None)
+        let detail = detail.into();
+        Check { id: self, title: self.into(), status: Status::Yes, detail, remedy: None }
     }
 
     fn no(self, detail: impl Into<String>, remedy: impl Into<String>) -> Check {
-        self.check(Status::No, detail.into(), Some(remedy.into()))
+        Check { status: Status::No, remedy: Some(remedy.into()), ..self.yes(detail) }
     }
 
     fn unknown(self, detail: impl Into<String>, remedy: Option<String>) -> Check {
-        self.check(Status::Unknown, detail.into(), remedy)
-    }
-
-    fn check(self, status: Status, detail: String, remedy: Option<String>) -> Check {
-        Check { id: self, title: self.into(), status, detail, remedy }
+        Check { status: Status::Unknown, remedy, ..self.yes(detail) }
     }
 }
 
@@ -125,8 +122,9 @@ pub(super) fn all(machine: &Machine, module: Option<&str>) -> Vec<Check> {
     let mut checks = capabilities(&status);
     let functions = Btf::of(None, &folder);
     checks.push(kernel_btf(&folder, &functions));
-    let tried = tried_backends(machine, &checks, functions.as_deref().ok());
-    checks.extend(tried);
+    let functions = functions.as_deref().ok();
+    let tried = Backend::ALL.iter().map(|backend| tried(machine, *backend, &checks, functions));
+    checks.extend(tried.collect::<Vec<_>>());
     let support = module_btf_support(&folder);
     let supported = support.is_yes();
     checks.push(support);
@@ -163,29 +161,30 @@ fn kernel_btf<E: std::fmt::Display>(folder: &Path, functions: &Result<Arc<Btf>, 
     }
 }
 
-/// Each backend that is BPF programs, and the tracer.
-fn tried_backends(machine: &Machine, before: &[Check], functions: Option<&Btf>) -> Vec<Check> {
-    TRIED
-        .iter()
-        .map(|&(id, backend, needs_btf, yes, config)| {
-            let missing: Vec<&str> = before
-                .iter()
-                .filter(|check| !check.is_yes() && (needs_btf || check.id != CheckId::KernelBtf))
-                .map(|check| check.title)
-                .collect();
-            if !missing.is_empty() {
-                return id.unknown(format!("not tried without {}", missing.join(", ")), None);
-            }
-            match (machine.try_backend)(backend, functions) {
-                Ok(()) => id.yes(yes),
-                // Several lines of the verifier do not fit in a table.
-                Err(refusal) => id.no(
-                    refusal.what.split_whitespace().collect::<Vec<_>>().join(" "),
-                    if refusal.forbidden { FORBIDDEN.to_owned() } else { format!("use {config}") },
-                ),
-            }
-        })
-        .collect()
+/// Tries a backend, unless what it needs is missing `before`.
+fn tried(machine: &Machine, backend: Backend, before: &[Check], functions: Option<&Btf>) -> Check {
+    let (id, yes, kernel) = trial(backend);
+    let mut missing = before.to_vec();
+    missing.retain(|check| {
+        !check.is_yes() && (check.id != CheckId::KernelBtf || needs_kernel_btf(backend))
+    });
+    if !missing.is_empty() {
+        let titles: Vec<&str> = missing.iter().map(|check| check.title).collect();
+        return id.unknown(format!("not tried without {}", titles.join(", ")), None);
+    }
+    match (machine.try_backend)(backend, functions) {
+        Ok(()) => id.yes(yes),
+        // Several lines of the verifier do not fit in a table.
+        Err(refusal) => id.no(
+            refusal.what.split_whitespace().collect::<Vec<_>>().join(" "),
+            if refusal.forbidden { FORBIDDEN.to_owned() } else { format!("use {kernel}") },
+        ),
+    }
+}
+
+/// Whether a backend's own programs use it, whatever function they are put on.
+pub(super) fn needs_kernel_btf(backend: Backend) -> bool {
+    !matches!(backend, Backend::FunctionGraph | Backend::Kprobe)
 }
 
 const FORBIDDEN: &str = "the capabilities are there and the kernel still forbids it: a container, a \
@@ -197,54 +196,42 @@ const FENTRY_KERNEL: &str = "a kernel of 5.5 or later (on arm64 of 6.4 or later)
      CONFIG_BPF_EVENTS and CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS, such as Debian's 6.12; boot one, in a virtual \
      machine if need be";
 
-/// What is tried for a backend: whether it needs BTF, what a yes means, and which kernel has it.
-const TRIED: [(CheckId, Backend, bool, &str, &str); 5] = [
-    (
-        CheckId::BpfTracing,
-        Backend::Fentry,
-        true,
-        "a pair of empty programs was loaded and attached",
-        FENTRY_KERNEL,
-    ),
-    (
-        CheckId::BpfSession,
-        Backend::Fsession,
-        true,
-        "an empty program was loaded and attached",
-        "a kernel of 7.0 or later",
-    ),
-    (
-        CheckId::ProbeSession,
-        Backend::KprobeSession,
-        true,
-        "an empty program was loaded and attached",
-        "a kernel of 6.10 or later built with CONFIG_FPROBE, such as Debian's from 6.12",
-    ),
-    (
-        CheckId::FunctionGraph,
-        Backend::FunctionGraph,
-        false,
-        "the kernel has it, and nobody uses it",
-        "a kernel built with CONFIG_FUNCTION_GRAPH_TRACER and CONFIG_DYNAMIC_FTRACE, with tracefs \
-         mounted and no other tool tracing",
-    ),
-    (
-        CheckId::BpfKprobe,
-        Backend::Kprobe,
-        false,
-        "an empty program was loaded; the last resort, as it counts nothing inside kprobes",
-        "a kernel of 5.10 or later built with CONFIG_BPF_EVENTS and CONFIG_KPROBE_EVENTS, with \
-         tracefs mounted",
-    ),
-];
+const ATTACHED: &str = "an empty program was loaded and attached";
+
+/// The check that tries a backend, what its yes means, and which kernel has it.
+pub(super) fn trial(backend: Backend) -> (CheckId, &'static str, &'static str) {
+    match backend {
+        Backend::Fsession => (CheckId::BpfSession, ATTACHED, "a kernel of 7.0 or later"),
+        Backend::Fentry => {
+            let yes = "a pair of empty programs was loaded and attached";
+            (CheckId::BpfTracing, yes, FENTRY_KERNEL)
+        }
+        Backend::KprobeSession => (
+            CheckId::ProbeSession,
+            ATTACHED,
+            "a kernel of 6.10 or later built with CONFIG_FPROBE, such as Debian's from 6.12",
+        ),
+        Backend::FunctionGraph => (
+            CheckId::FunctionGraph,
+            "the kernel has it, and nobody uses it",
+            "a kernel built with CONFIG_FUNCTION_GRAPH_TRACER and CONFIG_DYNAMIC_FTRACE, with tracefs \
+             mounted and no other tool tracing",
+        ),
+        Backend::Kprobe => (
+            CheckId::BpfKprobe,
+            "an empty program was loaded; the last resort, as it counts nothing inside kprobes",
+            "a kernel of 5.10 or later built with CONFIG_BPF_EVENTS and CONFIG_KPROBE_EVENTS, with \
+             tracefs mounted",
+        ),
+    }
+}
 
 /// The kernel has it since 5.11 (commit 36e68442d1af), with which came `btf_data` in
 /// `struct module`.
 fn module_btf_support(folder: &Path) -> Check {
     let id = CheckId::ModuleBtfSupport;
-    let modules = fs::read_dir(folder).map_or(0, |entries| {
-        entries.flatten().filter(|entry| entry.file_name() != "vmlinux").count()
-    });
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let modules = files.filter(|file| file.file_name() != "vmlinux").count();
     if modules > 0 {
         return id.yes(format!("loaded modules that have it: {modules}"));
     }
@@ -272,6 +259,10 @@ fn module_checks(root: &Path, folder: &Path, module: &str, supported: bool) -> [
     };
     let id = CheckId::ModuleBtf;
     let prepare = format!("`profiler prepare {module}.ko`");
+    let remedy = match supported {
+        true => format!("{prepare}, then unload the module and insmod the file that it writes"),
+        false => "nothing helps on a kernel that keeps no BTF of modules: see there".to_owned(),
+    };
     // Only the name of a loaded module is surely no path.
     let btf = match loaded.is_yes().then(|| Btf::of(Some(module), folder)) {
         None => id.unknown("known when the module is loaded", None),
@@ -279,17 +270,7 @@ fn module_checks(root: &Path, folder: &Path, module: &str, supported: bool) -> [
         Some(Err(error)) if folder.join(module).exists() => {
             id.no(error.to_string(), format!("rebuild it, or run {prepare}, and reload the module"))
         }
-        Some(Err(_)) => id.no(
-            format!("/sys/kernel/btf/{module} is missing"),
-            match supported {
-                true => {
-                    format!("{prepare}, then unload the module and insmod the file that it writes")
-                }
-                false => {
-                    "nothing helps on a kernel that keeps no BTF of modules: see there".to_owned()
-                }
-            },
-        ),
+        Some(Err(_)) => id.no(format!("/sys/kernel/btf/{module} is missing"), remedy),
     };
     [loaded, btf]
 }
@@ -297,18 +278,15 @@ fn module_checks(root: &Path, folder: &Path, module: &str, supported: bool) -> [
 fn tracefs(root: &Path) -> Check {
     let id = CheckId::Tracefs;
     for place in ["sys/kernel/tracing", "sys/kernel/debug/tracing"] {
-        match fs::File::open(root.join(place).join("available_filter_functions")) {
+        let list = fs::File::open(root.join(place).join("available_filter_functions"));
+        // Rights to files end in EACCES; EPERM is lockdown or a security module.
+        let remedy = match list.map_err(|error| error.raw_os_error()) {
             Ok(_) => return id.yes(format!("at /{place}: names that cannot be traced are known")),
-            Err(error) => {
-                // Rights to files end in EACCES; EPERM is lockdown or a security module.
-                let remedy = match error.raw_os_error() {
-                    Some(libc::EPERM) => FORBIDDEN,
-                    Some(libc::EACCES) => "run as root",
-                    _ => continue,
-                };
-                return id.no(format!("/{place} cannot be read"), remedy);
-            }
-        }
+            Err(Some(libc::EPERM)) => FORBIDDEN,
+            Err(Some(libc::EACCES)) => "run as root",
+            Err(_) => continue,
+        };
+        return id.no(format!("/{place} cannot be read"), remedy);
     }
     id.no(
         "it is not mounted, or lists no functions",
