@@ -1,5 +1,7 @@
 //! What was measured, and how: the facts of recordings.
 
+use itertools::Itertools as _;
+
 use profiler_base::text::{listed, plural};
 use profiler_kernel::host::HostFacts;
 use profiler_kernel::module::ModuleFacts;
@@ -64,8 +66,7 @@ fn describe(run: &Recording) -> String {
     if run.interrupted {
         text.push_str(", interrupted");
     }
-    let loads: Vec<String> = run.loads.iter().map(describe_load).collect();
-    format!("{text}; {}", loads.join("; "))
+    format!("{text}; {}", run.loads.iter().map(describe_load).format("; "))
 }
 
 fn warmup(run: &Recording) -> String {
@@ -130,20 +131,18 @@ fn describe_machine(host: &HostFacts) -> String {
 
 /// What measured the handlers.
 fn measured_by(recording: &Recording) -> String {
-    let backends: Vec<String> = recording.backends().iter().map(ToString::to_string).collect();
-    if let Some(text) = &recording.imported {
-        return format!("{}, imported from {text}", backends.join(", "));
-    }
-    match (recording.meter, backends.is_empty()) {
-        (Meter::Exact, _) => "none: the emulator counted each instruction".to_owned(),
-        (Meter::Probes, true) => "none".to_owned(),
-        (Meter::Probes, false) => backends.join(", "),
+    let backends = recording.backends().iter().join(", ");
+    match (&recording.imported, recording.meter) {
+        (Some(text), _) => format!("{backends}, imported from {text}"),
+        (None, Meter::Exact) => "none: the emulator counted each instruction".to_owned(),
+        (None, Meter::Probes) if backends.is_empty() => "none".to_owned(),
+        (None, Meter::Probes) => backends,
     }
 }
 
 fn sum_of(sources: &[Source]) -> Note {
-    let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
-    Note::new("sum of", format!("{} run{}: {}", names.len(), plural(names.len()), listed(&names)))
+    let (count, names) = (sources.len(), sources.iter().map(|it| &it.name).collect_vec());
+    Note::new("sum of", format!("{count} run{}: {}", plural(count), listed(&names)))
 }
 
 fn describe_module(module: &ModuleFacts) -> String {
@@ -157,8 +156,7 @@ fn describe_module(module: &ModuleFacts) -> String {
         facts.into_iter().filter_map(|(what, fact)| Some(format!("{what} {}", fact.as_ref()?)));
     // What decides how the kernel compiles BPF programs.
     let settings = module.parameters.iter().filter(|_| module.command.is_some());
-    let known = known.chain(settings.map(|(name, value)| format!("{name} {value}")));
-    let known = known.collect::<Vec<_>>().join(", ");
+    let known = known.chain(settings.map(|(name, value)| format!("{name} {value}"))).join(", ");
     let facts = if known.is_empty() { known } else { format!(" ({known})") };
     let command = module.command.as_ref();
     let command = command.map_or(String::new(), |command| format!(", loaded by `{command}`"));

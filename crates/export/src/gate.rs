@@ -1,5 +1,6 @@
 //! The view of a gate's report, and the report as JUnit XML and annotations.
 
+use itertools::Itertools as _;
 use quick_junit::{TestCase, TestCaseStatus};
 
 use profiler_base::text::{listed, phrases, plural};
@@ -223,7 +224,7 @@ fn with_causes(report: &GateReport, line: &Line) -> String {
     let causes = report.causes.iter();
     let causes = causes.filter(|cause| line.verdict == Verdict::Fail && cause.explains(line));
     let words = causes.map(|cause| cause.of_handler(&line.handler).words());
-    std::iter::once(line.evidence.clone()).chain(words).collect::<Vec<_>>().join("; ")
+    std::iter::once(line.evidence.clone()).chain(words).join("; ")
 }
 
 /// Escapes the message of a workflow command, which ends with its line and in which `%` starts an escape.

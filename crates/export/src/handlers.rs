@@ -2,7 +2,9 @@
 //!
 //! Several runs are never pooled: each figure is the median over them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+
+use indexmap::IndexMap;
 
 use profiler_base::stats::mean;
 use profiler_recording::measure::Losses;
@@ -34,18 +36,14 @@ pub(super) fn subjects(runs: &[Recording]) -> Vec<Subject<'_>> {
     // By name, module and part as they are: two names may look alike where they are shown.
     let shown: HashSet<_> =
         runs.iter().flat_map(|run| run.shown().map(move |handler| key(run, handler))).collect();
-    let mut subjects: Vec<Subject<'_>> = Vec::new();
-    let mut numbers: HashMap<_, usize> = HashMap::new();
+    let mut subjects: IndexMap<_, Subject<'_>> = IndexMap::new();
     for (at, run) in runs.iter().enumerate() {
         for handler in run.handlers.iter().filter(|handler| shown.contains(&key(run, handler))) {
-            let number = *numbers.entry(key(run, handler)).or_insert(subjects.len());
-            if number == subjects.len() {
-                subjects.push(Subject { name: name(runs, run, handler), runs: Vec::new() });
-            }
-            subjects[number].runs.push((at, handler));
+            let new = || Subject { name: name(runs, run, handler), runs: Vec::new() };
+            subjects.entry(key(run, handler)).or_insert_with(new).runs.push((at, handler));
         }
     }
-    subjects
+    subjects.into_values().collect()
 }
 
 fn key<'a>(

@@ -1,5 +1,6 @@
 //! JUnit XML, in which continuous integration shows verdicts.
 
+use indexmap::IndexMap;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite, XmlString};
 
 /// How a case ended that failed.
@@ -29,16 +30,13 @@ pub(super) fn case(suite: &str, name: &str, status: TestCaseStatus, words: &str)
 /// XML 1.0 forbids are left out. Equal cases give equal bytes.
 pub(super) fn document(name: &str, cases: Vec<TestCase>) -> Vec<u8> {
     let mut report = Report::new(text(name));
-    let mut suites: Vec<TestSuite> = Vec::new();
+    let mut suites: IndexMap<XmlString, TestSuite> = IndexMap::new();
     for case in cases {
         let suite = case.classname.clone().unwrap_or_else(|| text(""));
-        let at = suites.iter().position(|of| of.name == suite).unwrap_or(suites.len());
-        if at == suites.len() {
-            suites.push(TestSuite::new(suite));
-        }
-        suites[at].add_test_case(case);
+        let new = TestSuite::new(suite.clone());
+        suites.entry(suite).or_insert(new).add_test_case(case);
     }
-    report.add_test_suites(suites);
+    report.add_test_suites(suites.into_values());
     let mut bytes = Vec::new();
     let result = report.serialize(&mut bytes);
     // Writing to memory cannot fail.

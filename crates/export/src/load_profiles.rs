@@ -1,5 +1,7 @@
 //! The list of load profiles.
 
+use itertools::Itertools as _;
+
 use profiler_load::profile::{Listed, LoadProfile, Origin};
 
 use super::document::{Table, or_dash};
@@ -22,7 +24,7 @@ fn row(listed: &Listed) -> Vec<String> {
             (format!("of {}", profile.parts.join(", ")), None, None)
         }
         Ok(LoadProfile { hook, .. }) => (
-            hook.handlers.iter().map(|wanted| wanted.name.as_str()).collect::<Vec<_>>().join(", "),
+            hook.handlers.iter().map(|wanted| &wanted.name).join(", "),
             hook.builtin.map(|builtin| builtin.kind.to_string()),
             hook.ltp.as_ref().map(|ltp| ltp.tests.clone()),
         ),

@@ -1,5 +1,7 @@
 //! Latencies of the loads' operations: the table below that of the handlers.
 
+use indexmap::IndexMap;
+
 use profiler_base::stats::median;
 use profiler_load::{LoadRun, LoadSpec, OperationTimes};
 use profiler_recording::Recording;
@@ -24,19 +26,17 @@ fn of_load(load: &LoadRun) -> Vec<(String, &OperationTimes, Option<f64>)> {
 /// Latencies of the loads' operations.
 pub(super) fn operations(runs: &[Recording], style: Style) -> Table {
     let style = Style { unit: style.unit.for_operations(runs), ..style };
-    let mut rows: Vec<(String, Samples, Vec<f64>)> = Vec::new();
-    for (name, times, cpu) in runs.iter().flat_map(|run| &run.loads).flat_map(of_load) {
-        let known = rows.iter().position(|(other, ..)| style.several && *other == name);
-        let at = known.unwrap_or(rows.len());
-        if at == rows.len() {
-            rows.push((name, Samples::default(), Vec::new()));
-        }
-        let (_, samples, costs) = &mut rows[at];
+    // Each has a row of its own, unless they are of several runs.
+    let mut rows: IndexMap<(String, usize), (Samples, Vec<f64>)> = IndexMap::new();
+    let all = runs.iter().flat_map(|run| &run.loads).flat_map(of_load);
+    for (number, (name, times, cpu)) in all.enumerate() {
+        let number = if style.several { 0 } else { number };
+        let (samples, costs) = rows.entry((name, number)).or_default();
         let whole = (times.count, times.mean_ns(), times.max_ns);
         samples.add(style, whole, |share| times.quantile_ns(share));
         costs.extend(cpu);
     }
-    let rows = rows.into_iter().map(|(name, samples, costs)| {
+    let rows = rows.into_iter().map(|((name, _), (samples, costs))| {
         let cpu = median(&costs).map_or_else(String::new, |ns| format!("{:.2}", ns / 1e3));
         [vec![name], samples.counts(style), samples.cells(style), vec![cpu]].concat()
     });

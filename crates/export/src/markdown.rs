@@ -1,5 +1,7 @@
 //! Markdown for GitHub and GitLab.
 
+use itertools::Itertools as _;
+
 use super::cell::clean;
 use super::document::{Document, Layout, Note, Row, Table};
 
@@ -61,8 +63,7 @@ fn table_of(table: &Table, rows: &[Row]) -> String {
 }
 
 fn line(indent: &str, cells: &[String]) -> String {
-    let cells: Vec<String> = cells.iter().map(|cell| plain(cell)).collect();
-    format!("| {indent}{} |\n", cells.join(" | "))
+    format!("| {indent}{} |\n", cells.iter().map(|cell| plain(cell)).format(" | "))
 }
 
 /// Text in which nothing steers a terminal or is markup.

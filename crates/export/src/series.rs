@@ -1,6 +1,8 @@
 //! The view of recordings: of one, of the parts of one, or of several runs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+
+use indexmap::IndexMap;
 
 use profiler_base::text::plural;
 use profiler_recording::{Meter, Recording};
@@ -44,16 +46,11 @@ pub(super) fn document(runs: &[Recording], unit: Unit, wide: bool) -> Document {
 
 /// What no run has called, and each warning once, with the runs or parts that have it.
 fn notes(runs: &[Recording], several: bool) -> Vec<Note> {
-    let mut found: Vec<(&str, Vec<String>)> = Vec::new();
-    let mut numbers: HashMap<&str, usize> = HashMap::new();
+    let mut found: IndexMap<&str, Vec<String>> = IndexMap::new();
     for (number, run) in (1..).zip(runs) {
         let name = run.part().filter(|_| !several).map_or(number.to_string(), str::to_owned);
         for warning in &run.warnings {
-            let at = *numbers.entry(&warning.text).or_insert(found.len());
-            if at == found.len() {
-                found.push((&warning.text, Vec::new()));
-            }
-            let of = &mut found[at].1;
+            let of = found.entry(&warning.text).or_default();
             if of.last() != Some(&name) {
                 of.push(name.clone());
             }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -170,17 +171,12 @@ impl SlopeReport {
         limit: Option<Limit>,
     ) -> Self {
         let parts: Vec<String> = points.numbers.iter().map(|number| points.part(*number)).collect();
-        let mut names: Vec<String> = Vec::new();
         // Handlers that the candidate alone has are named, and not judged.
-        for handler in baseline.iter().chain(candidate).flat_map(|run| &run.handlers) {
-            if !names.contains(&handler.name) {
-                names.push(handler.name.clone());
-            }
-        }
-        names.push(operation_of(load));
+        let all = baseline.iter().chain(candidate).flat_map(|run| &run.handlers);
+        let names = all.map(|handler| handler.name.clone()).unique();
         let (mut handlers, mut not_called, mut called_by_one_build) =
             (Vec::new(), Vec::new(), Vec::new());
-        for name in names {
+        for name in names.chain([operation_of(load)]) {
             match [baseline, candidate].map(|runs| figures(runs, &parts, &name)) {
                 [Some(base), new] if new.is_some() || candidate.is_empty() => {
                     handlers.push(judge(name, &points.numbers, &base, new.as_deref(), limit));
@@ -272,7 +268,6 @@ pub fn document(report: &SlopeReport) -> Document {
         };
         lead.insert(0, format!("slope: {verdict}"));
     }
-    let points: Vec<String> = report.points.iter().map(ToString::to_string).collect();
     let mut notes = vec![
         Note::new("not called at each point", report.not_called.join(", ")),
         Note::new("called at each point by one build alone", report.called_by_one_build.join(", ")),
@@ -281,7 +276,7 @@ pub fn document(report: &SlopeReport) -> Document {
     Document {
         title: "What handlers take for each unit".to_owned(),
         lead,
-        facts: vec![Note::new("points", points.join(", "))],
+        facts: vec![Note::new("points", report.points.iter().join(", "))],
         tables: vec![table(report, two)],
         notes,
         ..Document::default()

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use indexmap::IndexMap;
+
 use profiler_base::text::{listed, plural};
 use profiler_kernel::target::LeftOut;
 use profiler_recording::{HandlerRecording, Recording};
@@ -10,12 +12,9 @@ use super::document::Note;
 
 /// Notes on the runs of each part, by its name if there are several.
 pub(super) fn notes(runs: &[Recording]) -> Vec<Note> {
-    let mut parts: Vec<(Option<&str>, Vec<&Recording>)> = Vec::new();
+    let mut parts: IndexMap<Option<&str>, Vec<&Recording>> = IndexMap::new();
     for run in runs {
-        match parts.iter_mut().find(|(part, _)| *part == run.part()) {
-            Some((_, of)) => of.push(run),
-            None => parts.push((run.part(), vec![run])),
-        }
+        parts.entry(run.part()).or_default().push(run);
     }
     let several = parts.len() > 1;
     let notes = parts.into_iter().flat_map(|(part, of)| {

@@ -1,5 +1,7 @@
 //! Folded stacks: a line for each function under its callers, with its own figure.
 
+use itertools::Itertools as _;
+
 use profiler_explain::{Explained, Function};
 
 use super::ExplainReport;
@@ -19,8 +21,7 @@ fn stacks(of: &Explained) -> String {
     for node in &of.nodes {
         stack.truncate(node.depth);
         stack.push(frame(&node.function));
-        let mut counts: Vec<u128> =
-            node.figures.iter().map(|figures| u128::from(figures.own)).collect();
+        let mut counts = node.figures.iter().map(|of| u128::from(of.own)).collect_vec();
         if let &[base, candidate] = of.calls.as_slice() {
             before += counts[0];
             let sum = before * u128::from(candidate) / u128::from(base.max(1));
@@ -28,8 +29,7 @@ fn stacks(of: &Explained) -> String {
             scaled = sum;
         }
         if counts.iter().any(|count| *count > 0) {
-            let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
-            text.push_str(&format!("{} {}\n", stack.join(";"), counts.join(" ")));
+            text += &format!("{} {}\n", stack.join(";"), counts.iter().format(" "));
         }
     }
     text

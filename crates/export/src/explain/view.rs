@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use itertools::Itertools as _;
+
 use profiler_base::text::{listed, plural};
 use profiler_explain::{Exact, Explained, Fate, Figures, Function, Line, Node, SourceFunction};
 
@@ -266,7 +268,7 @@ fn summary(report: &ExplainReport, of: &Explained) -> Vec<String> {
             plural(runs as u64)
         )
     });
-    let mut lines = vec![format!("{}: {}", of.handler, Vec::from_iter(wholes).join(", "))];
+    let mut lines = vec![format!("{}: {}", of.handler, wholes.format(", "))];
     if !of.is_difference() {
         return lines;
     }

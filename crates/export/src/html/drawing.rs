@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use itertools::Itertools as _;
 use minijinja::HtmlEscape;
 
 /// Axes and text.
@@ -143,10 +144,9 @@ impl Plot {
     }
 
     fn path(&mut self, points: &[(f64, f64)], colour: &str, width: u8) {
-        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let points = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).format(" ");
         self.push(format_args!(
-            r#"<polyline fill="none" stroke="{colour}" stroke-width="{width}" points="{}"/>"#,
-            points.join(" ")
+            r#"<polyline fill="none" stroke="{colour}" stroke-width="{width}" points="{points}"/>"#
         ));
     }
 
