@@ -139,9 +139,11 @@ pub(super) fn books(runs: &[Recording], subjects: &[Subject<'_>]) -> Table {
         (subject, sum)
     });
     let sums: Vec<(&Subject<'_>, Losses)> = sums.collect();
-    let further = Losses::rare_names(sums.iter().map(|(_, losses)| losses));
+    let mut rare = Vec::from(Losses::RARE);
+    rare.retain(|(_, of)| sums.iter().any(|(_, losses)| of(losses) > 0));
     let mut head = vec!["handler", "backend", "carried in", "entries", "exits", "in flight"];
-    head.extend(["lost", "unpaired", "missed", "overrun"].into_iter().chain(further.clone()));
+    head.extend(["lost", "unpaired", "missed", "overrun"]);
+    head.extend(rare.iter().map(|(name, _)| *name));
     // The kernel counts overruns of all functions together, so the sum bounds each handler's.
     let is_bound = runs.iter().any(|run| {
         let backends = run.handlers.iter().map(|of| of.backend);
@@ -158,7 +160,7 @@ pub(super) fn books(runs: &[Recording], subjects: &[Subject<'_>]) -> Table {
         cells.extend(usual.map(u64::to_string));
         cells.push(format!("{}{unknown}", losses.missed));
         cells.push(format!("{most}{}", losses.overrun));
-        cells.extend(further.iter().map(|name| losses.rare_count(name).to_string()));
+        cells.extend(rare.iter().map(|(_, of)| of(losses).to_string()));
         cells
     });
     Table { note: NOTE.to_owned(), ..Table::figures(head, rows) }

@@ -2,7 +2,6 @@
 
 use std::ops::AddAssign;
 
-use itertools::Itertools as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +54,9 @@ pub struct Losses {
     pub backwards: u64,
 }
 
+/// A loss by its name.
+type Loss = (&'static str, fn(&Losses) -> u64);
+
 impl Losses {
     /// What is left over when `carried_in + entries = paired + in_flight + lost + doubtful + backwards` is
     /// worked out: zero when the books balance.
@@ -82,21 +84,9 @@ impl Losses {
         [carried_in, entries, exits, missed, overrun] == [0; 5]
     }
 
-    /// Losses that most runs have none of, with their names: those that there are.
-    pub(crate) fn rare(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-        let all = [("doubtful", self.doubtful), ("backwards", self.backwards)];
-        all.into_iter().filter(|(_, count)| *count > 0)
-    }
-
-    /// Names of the [rare](Self::rare) losses that one of `all` has: a table has columns for these alone.
-    pub fn rare_names<'a>(all: impl Iterator<Item = &'a Self>) -> Vec<&'static str> {
-        all.flat_map(Self::rare).map(|(name, _)| name).unique().collect()
-    }
-
-    /// The count of one of [`rare_names`](Self::rare_names).
-    pub fn rare_count(&self, name: &str) -> u64 {
-        self.rare().find(|(rare, _)| *rare == name).map_or(0, |(_, count)| count)
-    }
+    /// Losses that most runs have none of, by name: a table has columns for those that there are.
+    pub const RARE: [Loss; 2] =
+        [("doubtful", |losses| losses.doubtful), ("backwards", |losses| losses.backwards)];
 
     /// [`unmeasured`](Self::unmeasured) as a share of all calls, of which `paired` were measured; 0
     /// without a call.

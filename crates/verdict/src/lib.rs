@@ -30,4 +30,4 @@ pub use quantity::{Amount, parse_share};
 pub use rule::{HandlerRule, Limit, Limits, Measured, Rule};
 pub use sides::{Part, Run, Side, Sides};
 pub use statistic::{ITERATIONS_AN_INSTRUCTION, Observed, Statistic};
-pub use words::{FEWER, design, figure};
+pub use words::{FEWER, design, figure, signed};

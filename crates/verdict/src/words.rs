@@ -163,7 +163,7 @@ fn ns(ns: f64) -> String {
 }
 
 /// A difference with its sign, in the unit of `meter`.
-pub(super) fn signed(value: f64, meter: Meter) -> String {
+pub fn signed(value: f64, meter: Meter) -> String {
     format!("{}{}", if value < 0.0 { "" } else { "+" }, figure(value, meter))
 }
 

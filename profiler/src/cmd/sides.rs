@@ -11,6 +11,7 @@ use profiler_base::error::{Failure, bail};
 use profiler_lab::{self as lab, subject};
 use profiler_recording::Series;
 use profiler_recording::unlike::What;
+use profiler_run::args::by_name;
 use profiler_verdict::Run;
 
 /// The runs of both sides.
@@ -26,7 +27,7 @@ pub struct SidesArgs {
     /// Compare although the runs differ in this: clock, backend, kernel, machine, mitigations, modules,
     /// module-build (among the runs of one side), parameters, load, tests, errors, precision, window or tool
     /// (repeatable, or several with commas).
-    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = by_name::<What>())]
     pub allow_different: Vec<What>,
     /// Treat runs as independent, whatever their boot. Without it, runs of a boot that the other side
     /// does not share count as one value, because a boot makes its runs alike.

@@ -29,23 +29,21 @@ pub struct Dimensions {
 
 impl Dimensions {
     /// Name and most of each: a path has 4,096 bytes, a process 1,024 descriptors, and an argument 128 KiB (`MAX_ARG_STRLEN`).
-    const NAMES: [(&'static str, u32); 5] = [
-        ("depth", 500),
-        ("args", 131_000),
-        ("env", 131_000),
-        ("descriptors", 900),
-        ("ancestors", 500),
-    ];
-
-    fn fields(&mut self) -> [&mut u32; 5] {
-        [&mut self.depth, &mut self.args, &mut self.env, &mut self.descriptors, &mut self.ancestors]
+    fn fields(&mut self) -> [(&'static str, u32, &mut u32); 5] {
+        [
+            ("depth", 500, &mut self.depth),
+            ("args", 131_000, &mut self.args),
+            ("env", 131_000, &mut self.env),
+            ("descriptors", 900, &mut self.descriptors),
+            ("ancestors", 500, &mut self.ancestors),
+        ]
     }
 
     /// Sets one by `NAME=NUMBER`; `None` if the text is none.
     fn set(&mut self, text: &str) -> Option<()> {
         let (name, number) = text.split_once('=')?;
-        let at = Self::NAMES.iter().position(|(known, _)| *known == name)?;
-        *self.fields()[at] = number.parse().ok().filter(|number| *number <= Self::NAMES[at].1)?;
+        let (_, most, field) = self.fields().into_iter().find(|(known, ..)| *known == name)?;
+        *field = number.parse().ok().filter(|number| *number <= most)?;
         Some(())
     }
 
@@ -75,8 +73,8 @@ impl FromStr for Dimensions {
 impl fmt::Display for Dimensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut this = *self;
-        let parts = Self::NAMES.iter().zip(this.fields()).filter(|(_, number)| **number > 0);
-        write!(f, "{}", parts.map(|((name, _), number)| format!("{name}={number}")).format(","))
+        let parts = this.fields().into_iter().filter(|(.., number)| **number > 0);
+        write!(f, "{}", parts.map(|(name, _, number)| format!("{name}={number}")).format(","))
     }
 }
 
