@@ -18,8 +18,6 @@ pub mod measure;
 mod merge;
 mod read;
 mod series;
-mod source;
-mod tool;
 pub mod unlike;
 pub mod warning;
 
@@ -35,8 +33,6 @@ pub use distribution::{Bucket, Distribution, HistogramLayout};
 pub use merge::Merge;
 pub use read::MAX_FILE_BYTES;
 pub use series::{SERIES_SCHEMA, Series};
-pub use source::Source;
-pub use tool::Tool;
 
 use loads::{BuiltinKind, LoadRun};
 use measure::{HandlerMeasure, Losses};
@@ -146,6 +142,47 @@ pub struct Snapshot {
     /// The program that ran beside the driver, with its arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+}
+
+/// One of the recordings that a merged one is the sum of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Source {
+    /// When its window began.
+    #[schemars(with = "String", extend("pattern" = TIMESTAMP))]
+    pub started: jiff::Timestamp,
+    /// SHA-256 of the recording as this program writes it, in hexadecimal: equal for
+    /// a source that is there twice, and for no other.
+    #[schemars(length(min = 64, max = 64))]
+    pub sha256: String,
+    /// Name of its file when it was merged, without folders; with the number of the run for one
+    /// of a series.
+    pub name: String,
+    /// Length of its window.
+    pub window_ns: u64,
+    /// Calls in its histograms, over all handlers.
+    pub calls: u64,
+    /// Kernel release of its machine.
+    pub kernel_release: Option<String>,
+    /// CPU model of its machine.
+    pub cpu_model: Option<String>,
+    /// Id of the boot that it was measured in.
+    pub boot_id: Option<String>,
+}
+
+/// The program that wrote a recording.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Tool {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+impl Tool {
+    /// This program.
+    pub fn this() -> Self {
+        Self { name: "profiler".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }
+    }
 }
 
 /// The load profile of a run.

@@ -4,8 +4,6 @@
 
 mod dimensions;
 mod kind;
-mod latency;
-mod ltp_spec;
 mod outcome;
 mod rate;
 mod spec;
@@ -13,13 +11,12 @@ mod test_runs;
 
 pub use dimensions::{Dimensions, Points};
 pub use kind::BuiltinKind;
-pub(crate) use latency::LATENCY_DIGITS;
-pub use latency::{Latency, OperationTimes};
-pub use ltp_spec::{LtpSpec, LtpTest};
-pub use outcome::{CpuTime, LoadFailure, LoadOutcome, LoadRun, LoadStatus, OperationErrors};
+pub(crate) use outcome::LATENCY_DIGITS;
+pub use outcome::{CpuTime, Latency, LoadFailure, LoadOutcome, LoadRun, LoadStatus};
+pub use outcome::{OperationErrors, OperationTimes};
 pub use rate::Rate;
-pub use spec::LoadSpec;
-pub use test_runs::{Ended, TestEnd, tests_in_words};
-pub use test_runs::{ResultCount, TIMED_OUT, TestResult, TestRuns, mix_changes};
+pub use spec::{LoadSpec, LtpSpec, LtpTest};
+pub(crate) use test_runs::tests_in_words;
+pub use test_runs::{Ended, ResultCount, TIMED_OUT, TestEnd, TestResult, TestRuns, mix_changes};
 
 use super::is_zero;

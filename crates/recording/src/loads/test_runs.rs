@@ -249,7 +249,7 @@ impl AddAssign for TestRuns {
 }
 
 /// Tests with their results in words, such as `fork01 (pass 3), fork02 (broken 1)`.
-pub fn tests_in_words<'a>(tests: impl Iterator<Item = &'a TestRuns>) -> String {
+pub(crate) fn tests_in_words<'a>(tests: impl Iterator<Item = &'a TestRuns>) -> String {
     tests.map(|test| format!("{} ({})", test.name, test.in_words())).join(", ")
 }
 
