@@ -23,11 +23,15 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// The module that holds `targets`; `None` for the kernel image.
+    /// The module that holds `targets`; `None` for the kernel image. `files` were read while the loads were `known`.
     ///
     /// # Errors
     /// If it is not loaded any more, or BPF programs cannot be listed.
-    pub(super) fn of(targets: &[Target]) -> Result<Option<Self>, Failure> {
+    pub(super) fn of(
+        targets: &[Target],
+        known: &Loads,
+        files: &KernelFiles,
+    ) -> Result<Option<Self>, Failure> {
         let Some(name) = targets.first().and_then(|target| target.module.as_deref()) else {
             return Ok(None);
         };
@@ -38,7 +42,11 @@ impl Driver {
             return Ok(Some(Self { facts: probe::facts(), loads, own_probes: None, programs }));
         }
         let facts = module::collect(name)?;
-        let own_probes = OwnProbes::of(&KernelFiles::default(), &facts.name).ok();
+        let own_probes = match loads.agree(known, &facts.name) {
+            true => OwnProbes::of(files, &facts.name),
+            false => OwnProbes::of(&KernelFiles::default(), &facts.name),
+        };
+        let own_probes = own_probes.ok();
         Ok(Some(Self { facts, loads, own_probes, programs: None }))
     }
 

@@ -33,9 +33,9 @@ pub(super) struct Job {
 }
 
 /// All jobs of a run, in order, checked as far as can be without measuring.
-pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
+pub(super) fn of(args: &RunArgs, files: &KernelFiles) -> Result<Vec<Job>, Failure> {
     let Some(name) = &args.ltp.profile else {
-        return Ok(vec![job(args, None)?]);
+        return Ok(vec![job(args, None, files)?]);
     };
     let library = Library::of_user(&args.ltp.profiles_folders);
     let profile = library.find(name)?;
@@ -44,7 +44,7 @@ pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
     let mut absent: Vec<WarningRecord> = Vec::new();
     let mut first_error = None;
     for part in &parts {
-        match job(args, Some(part)) {
+        match job(args, Some(part), files) {
             Ok(job) => jobs.push(job),
             // Drivers differ in their hooks: a table with a part missing is better than none.
             Err(error) if parts.len() > 1 && error.code == exit::NO_TARGET => {
@@ -63,15 +63,15 @@ pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
 }
 
 /// The handlers and loads that are named, or those of a load profile.
-fn job(args: &RunArgs, profile: Option<&LoadProfile>) -> Result<Job, Failure> {
+fn job(args: &RunArgs, profile: Option<&LoadProfile>, files: &KernelFiles) -> Result<Job, Failure> {
     // First, so that an impossible load is reported even where no driver is loaded.
     let (loads, duration) = loads(args, profile)?;
     let mut warnings = Vec::new();
     let Resolved { targets, left_out } = match profile {
-        Some(profile) => of_profile(args, profile, &mut warnings)?,
+        Some(profile) => of_profile(args, profile, files, &mut warnings)?,
         None if args.no_probe => Resolved::default(),
         None if !args.bpf_progs.is_empty() => resolve_programs(&args.bpf_progs)?,
-        None => KernelFiles::default().resolve(args.module.as_deref(), &args.handlers)?,
+        None => files.resolve(args.module.as_deref(), &args.handlers)?,
     };
     let profile = profile.cloned();
     Ok(Job { profile, targets, left_out, duration, warnings, loads })
@@ -82,11 +82,14 @@ fn matches(wanted: &Wanted, name: &str) -> bool {
 }
 
 /// The module that holds the handlers: the one asked for, or the first of the profile's that is loaded.
-fn module(args: &RunArgs, part: &LoadProfile) -> Result<Option<String>, Failure> {
+fn module(
+    args: &RunArgs,
+    part: &LoadProfile,
+    files: &KernelFiles,
+) -> Result<Option<String>, Failure> {
     if args.module.is_some() || part.modules.is_empty() {
         return Ok(args.module.clone());
     }
-    let files = KernelFiles::default();
     let loaded = part.modules.iter().find(|module| files.require_loaded(module).is_ok());
     if loaded.is_none() {
         bail!(
@@ -103,10 +106,11 @@ fn module(args: &RunArgs, part: &LoadProfile) -> Result<Option<String>, Failure>
 fn of_profile(
     args: &RunArgs,
     profile: &LoadProfile,
+    files: &KernelFiles,
     warnings: &mut Vec<WarningRecord>,
 ) -> Result<Resolved, Failure> {
-    let module = module(args, profile)?;
-    let (module, files) = (module.as_deref(), KernelFiles::default());
+    let module = module(args, profile, files)?;
+    let module = module.as_deref();
     let names: Vec<String> = profile.hook.handlers.iter().map(|of| of.name.clone()).collect();
     let mut present = files.resolve_present(module, &names)?;
     if present.targets.is_empty() {

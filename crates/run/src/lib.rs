@@ -21,7 +21,7 @@ use profiler_base::progress::Progress;
 use profiler_base::text::plural;
 use profiler_kernel::host::{self, HostFacts};
 use profiler_kernel::module::Loads;
-use profiler_kernel::target::{LeftOut, Resolved, Target};
+use profiler_kernel::target::{KernelFiles, LeftOut, Resolved, Target};
 use profiler_probe::{
     self as probe, FellBack, Precision, ProbeError, Probes, RunStats, Session as _,
 };
@@ -42,6 +42,8 @@ pub struct Run<'a> {
     args: &'a RunArgs,
     /// What was loaded before the handlers were looked up.
     known: Loads,
+    /// Of that kernel with these modules.
+    files: KernelFiles,
     jobs: Vec<Job>,
     host: HostFacts,
     runtime: Runtime,
@@ -65,14 +67,15 @@ impl<'a> Run<'a> {
     /// If a handler or load is missing or cannot be measured, arguments contradict each other, or the system has no threads.
     pub fn prepare(args: &'a RunArgs) -> Result<Self, Failure> {
         let known = Loads::now();
-        let jobs = jobs::of(args)?;
+        let files = KernelFiles::default();
+        let jobs = jobs::of(args, &files)?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .map_err(|error| internal(format!("cannot start the async runtime: {error}")))?;
         let host = host::collect();
-        Ok(Self { args, known, jobs, host, runtime, coarser: OnceCell::new() })
+        Ok(Self { args, known, files, jobs, host, runtime, coarser: OnceCell::new() })
     }
 
     /// Whether it has parts or repetitions, which are recordings of their own.
@@ -96,7 +99,7 @@ impl<'a> Run<'a> {
         signals: &mut Signals,
         progress: &mut Progress,
     ) -> Result<(Recording, Option<Failure>), Failure> {
-        let driver = Driver::of(&job.targets)?;
+        let driver = Driver::of(&job.targets, &self.known, &self.files)?;
         let (targets, gone) = self.targets(job, driver.as_ref(), progress)?;
         warn(progress, &job.warnings);
         let mut session = self.attach(&targets, progress)?;
