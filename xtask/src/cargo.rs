@@ -67,7 +67,6 @@ pub(crate) struct Tested {
     pub(crate) profiler: PathBuf,
     /// The tests for this machine.
     pub(crate) host_tests: PathBuf,
-    /// The tests for the VM.
     pub(crate) vm_tests: PathBuf,
 }
 

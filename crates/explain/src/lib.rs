@@ -28,7 +28,6 @@ pub use select::explain;
 pub struct NamedRuns<'a> {
     /// Its name in messages.
     pub name: String,
-    /// Its runs.
     pub runs: Vec<&'a Recording>,
 }
 
@@ -42,7 +41,6 @@ impl NamedRuns<'_> {
 /// A function of the source. Symbols that the compiler made of it (`.isra.0`, `.part.0`, `.cold`) are the same function.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Function {
-    /// Its name.
     pub name: String,
     /// The module that holds it; `null` is the kernel image.
     pub module: Option<String>,
@@ -67,7 +65,6 @@ impl fmt::Display for Function {
 /// are two.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Explained {
-    /// The handler.
     pub handler: Function,
     /// Its calls in each recording; a call of it within a call of it is part of the outer one.
     pub calls: Vec<u64>,
@@ -87,7 +84,6 @@ pub struct Node {
     pub parent: Option<usize>,
     /// Callers above it.
     pub depth: usize,
-    /// The function.
     pub function: Function,
     /// Its symbols in the recordings.
     pub symbols: BTreeSet<String>,
@@ -110,7 +106,6 @@ pub struct Node {
 /// Totals over all calls of the handler, in the report's unit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Figures {
-    /// Calls.
     pub calls: u64,
     /// The function and all that it called.
     pub inclusive: u64,
@@ -153,7 +148,6 @@ pub enum Fate {
 /// A function of the source in both recordings, wherever its code lies.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SourceFunction {
-    /// The function.
     pub function: Function,
     /// What became of it.
     pub fate: Fate,

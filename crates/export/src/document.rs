@@ -22,7 +22,6 @@ pub struct Document {
     pub facts: Vec<Note>,
     /// Drawings, for pages.
     pub plots: Vec<Figure>,
-    /// Tables.
     pub tables: Vec<Table>,
     /// What a reader has to know.
     pub notes: Vec<Note>,
@@ -78,16 +77,13 @@ pub enum Layout {
     Words,
 }
 
-/// A table.
 #[derive(Debug, Default, Serialize)]
 pub struct Table {
     /// Its title on a page; may be empty.
     pub title: String,
-    /// Its layout.
     pub layout: Layout,
     /// Heads of the columns.
     pub head: Vec<String>,
-    /// The rows.
     pub rows: Vec<Row>,
     /// Further rows, which Markdown and pages fold.
     pub folded: Vec<Row>,
@@ -97,12 +93,10 @@ pub struct Table {
     pub note: String,
 }
 
-/// A row.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// How far to the right it is, in a tree.
     pub depth: usize,
-    /// The cells.
     pub cells: Vec<String>,
 }
 

@@ -110,7 +110,6 @@ pub fn table(runs: &[Recording], unit: Unit, width: Option<u16>) -> String {
 /// An export: `FORMAT=FILE`, or a file whose extension names the format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
-    /// The format.
     pub format: Format,
     /// The file; `-` is standard output.
     pub path: PathBuf,

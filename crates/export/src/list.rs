@@ -8,7 +8,6 @@ use profiler_kernel::target::Target;
 
 use super::document::{Document, Note, Table, or_dash};
 
-/// The functions.
 pub fn functions(functions: &[Target]) -> Document {
     let head = ["function", "address", "traceable", "BTF", "note"];
     let count = functions.len();
@@ -65,7 +64,6 @@ fn yes_no(yes: bool) -> String {
     if yes { "yes" } else { "no" }.to_owned()
 }
 
-/// Hooks.
 pub fn hooks(hooks: &Hooks) -> Document {
     let rows = hooks.list.iter().map(|hook| {
         vec![

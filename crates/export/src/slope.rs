@@ -58,7 +58,6 @@ pub struct SlopeReport {
     pub tool: Tool,
     /// Release of the kernel.
     pub kernel: String,
-    /// The load.
     pub load: String,
     /// What there is more of at each point.
     pub dimension: String,
@@ -81,7 +80,6 @@ pub struct HandlerSlope {
     pub handler: String,
     /// The only build, or the baseline.
     pub baseline: Slope,
-    /// The candidate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub candidate: Option<Slope>,
     /// Instructions that the candidate takes more from the first point to the last, in the placement where that is least.

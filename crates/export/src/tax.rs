@@ -27,7 +27,6 @@ pub struct Column {
     pub given: String,
     /// A short name for tables, which no other subject has.
     pub label: String,
-    /// The runs.
     pub runs: Vec<Recording>,
 }
 
@@ -44,13 +43,10 @@ pub struct TaxReport {
     pub tool: Tool,
     /// Release of the kernel.
     pub kernel: String,
-    /// The subjects.
     pub subjects: Vec<SubjectRecord>,
-    /// The operations.
     pub operations: Vec<OperationRecord>,
 }
 
-/// A subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SubjectRecord {
     /// Its name in tables.
@@ -117,10 +113,8 @@ pub struct HookTax {
 /// A function of the subject, or one of the kernel below these.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct FunctionTax {
-    /// The function.
     #[serde(flatten)]
     pub function: Function,
-    /// Calls.
     pub calls: f64,
     /// Its own instructions, without what it calls.
     pub instructions: f64,
@@ -178,7 +172,6 @@ impl SubjectRecord {
     }
 }
 
-/// The runs of a load.
 fn runs<'a>(column: &'a Column, load: &str) -> impl Iterator<Item = &'a Recording> {
     column.runs.iter().filter(move |run| run.part() == Some(load))
 }

@@ -63,7 +63,6 @@ pub struct PartRecord {
     pub smallest_p: f64,
     /// The baseline.
     pub base: SideRecord,
-    /// The candidate.
     pub candidate: SideRecord,
 }
 
@@ -142,7 +141,6 @@ pub struct GateReport {
     pub version: u32,
     /// The program that wrote this.
     pub tool: Tool,
-    /// The outcome.
     pub outcome: Outcome,
     /// The exit code of the outcome.
     pub exit_code: u8,
@@ -201,7 +199,6 @@ pub struct Evidence {
     pub allowed: Vec<What>,
     /// Whether runs of one boot are independent of each other.
     pub independent: bool,
-    /// The rule.
     pub rule: Rule,
     /// What differs between two builds, in words.
     pub changed: Option<String>,

@@ -72,7 +72,6 @@ pub fn private_folder(prefix: &str) -> Result<PrivateFolder, Failure> {
 /// A kernel, and the one or two builds to measure on it.
 #[derive(Debug, Clone)]
 pub struct KernelBuilds {
-    /// The kernel.
     pub kernel: KernelImage,
     /// The only build, or the baseline and the candidate.
     pub builds: Vec<Build>,

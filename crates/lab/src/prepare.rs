@@ -211,7 +211,6 @@ const KERNEL_PARAM: usize = 40;
 /// What a module's file says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inspected {
-    /// The file.
     pub file: PathBuf,
     /// The module's name once it is loaded.
     pub name: String,

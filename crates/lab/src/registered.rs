@@ -14,7 +14,6 @@ use crate::prepare::{self, said_in};
 pub struct Registered {
     /// Functions whose address is stored in data or taken by code.
     pub handlers: BTreeSet<String>,
-    /// All functions.
     pub functions: BTreeSet<String>,
     /// Names of its parameters.
     pub parameters: BTreeSet<String>,

@@ -222,7 +222,6 @@ pub(crate) fn cache() -> Option<PathBuf> {
 /// A snapshot in the cache.
 #[derive(Debug, Clone)]
 pub struct Kept {
-    /// Its folder.
     pub folder: PathBuf,
     /// The kernel's release.
     pub release: String,

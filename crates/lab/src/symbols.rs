@@ -16,7 +16,6 @@ use super::plan::CountedHandler;
 pub struct Symbol {
     /// Where it begins.
     pub address: u64,
-    /// Its name.
     pub name: String,
     /// The module that holds it.
     pub module: String,

@@ -80,7 +80,6 @@ pub(super) struct Install {
 pub(super) struct Agent {
     /// The program's path and its arguments.
     pub(super) arguments: Vec<String>,
-    /// Its files.
     pub(super) files: Vec<AgentFile>,
     /// What is measured, if no module is.
     pub(super) installs: Installs,

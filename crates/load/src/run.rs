@@ -15,7 +15,6 @@ use super::{CommandLoad, SandboxedLoad};
 pub enum Load {
     /// Nothing: waits until stopped, so that what the machine does by itself is measured.
     Idle,
-    /// A command.
     Command(Box<CommandLoad>),
     /// A built-in load.
     Builtin(Box<SandboxedLoad>),

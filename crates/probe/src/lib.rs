@@ -163,7 +163,6 @@ pub enum ProbeError {
     /// The module was unloaded, or its BTF is gone, since the handlers were resolved.
     #[error("the BTF of module {module} is gone: was the module unloaded meanwhile?")]
     ModuleGone {
-        /// The module.
         module: String,
     },
     /// Anything else.

@@ -25,7 +25,6 @@ pub struct Choice {
 /// Why a backend cannot measure a handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
-    /// The backend.
     pub backend: Backend,
     /// The reason, with the remedy if there is one.
     pub reason: String,

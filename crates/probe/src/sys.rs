@@ -463,7 +463,6 @@ pub struct LoadedProgram {
 /// From which address on the instructions of a program are of a source line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JitedLine {
-    /// The address.
     pub address: u64,
     /// Offset of the file's name in the strings of the program's BTF.
     pub file: u32,

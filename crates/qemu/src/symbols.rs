@@ -25,7 +25,6 @@ pub(crate) struct BlockPlace {
     pub(crate) switch: bool,
 }
 
-/// A function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Function {
     pub(crate) address: u64,

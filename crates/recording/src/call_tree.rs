@@ -65,7 +65,6 @@ pub struct TreeNode {
     pub parent: Option<u32>,
     /// Index in `functions`.
     pub function: u32,
-    /// Calls.
     pub calls: u64,
     /// Instructions of the function itself, without what it called. One that repeats (`rep`) counts once.
     // Of a tree of durations: nanoseconds. Recordings have no such trees, so their field is named for instructions.

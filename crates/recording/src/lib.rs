@@ -172,9 +172,7 @@ pub struct Source {
 /// The program that wrote a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tool {
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
 }
 
@@ -188,7 +186,6 @@ impl Tool {
 /// The load profile of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadProfileUsed {
-    /// Its name.
     pub name: String,
     /// How many hits it wants of each handler, in the order of the recording's `handlers`; `null` where it
     /// wants none.

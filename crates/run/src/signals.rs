@@ -56,7 +56,6 @@ impl Signals {
         self.0.try_recv().ok()
     }
 
-    /// The next one.
     pub(super) async fn next(&mut self) -> Signal {
         match self.0.recv().await {
             Some(signal) => signal,

@@ -1,5 +1,5 @@
 //! What tests of several crates are made of.
-#![allow(clippy::unwrap_used, missing_docs, reason = "for tests alone")]
+#![allow(clippy::unwrap_used, reason = "for tests alone")]
 
 pub mod btf;
 pub mod recording;

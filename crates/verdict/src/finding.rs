@@ -156,7 +156,6 @@ pub enum Verdict {
 /// One line of a gate: a figure against its limit or its budget.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Line {
-    /// The verdict.
     pub verdict: Verdict,
     /// Whether it became faster by more than its limit.
     pub improved: bool,

@@ -20,7 +20,6 @@ impl Amount {
         Self { value, meter: Meter::Probes }
     }
 
-    /// Instructions.
     pub fn instructions(value: f64) -> Self {
         Self { value, meter: Meter::Exact }
     }

@@ -87,7 +87,6 @@ pub struct HandlerRule {
     /// Limits of these figures; other figures keep the general ones.
     #[serde(rename = "max-regression", default)]
     pub limits: Limits,
-    /// The floor.
     pub floor: Option<Amount>,
 }
 

@@ -34,7 +34,6 @@ pub enum Side {
 pub struct Run {
     /// Its name in messages.
     pub name: String,
-    /// The recording.
     pub recording: Recording,
 }
 
@@ -54,7 +53,6 @@ pub struct Part<'a> {
     pub name: Option<String>,
     /// The baseline.
     pub base: Vec<&'a Run>,
-    /// The candidate.
     pub candidate: Vec<&'a Run>,
     /// Which runs share boots.
     pub design: Design,

@@ -67,7 +67,6 @@ pub struct Module {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Store {
-    /// The folder.
     #[serde(deserialize_with = "folder")]
     pub folder: PathBuf,
     /// Bytes that all intervals may take.
@@ -80,7 +79,6 @@ pub struct Store {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Otlp {
-    /// The collector.
     #[serde(deserialize_with = "collector")]
     pub endpoint: Collector,
     /// Time between two pushes.

@@ -53,7 +53,6 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// The status.
     Status(Status),
     /// The module can be unloaded, unless others hold it.
     Released(Released),

@@ -37,7 +37,6 @@ pub struct State {
 /// A configured module.
 #[derive(Debug, Clone)]
 pub struct Module {
-    /// Its name.
     pub name: String,
     /// What the daemon does with it.
     pub phase: Phase,
@@ -62,7 +61,6 @@ pub enum Phase {
 /// One build of a module, and all that was measured of it since the daemon began.
 #[derive(Debug, Clone)]
 pub struct Build {
-    /// Its module.
     pub module: String,
     /// Its build id in hexadecimal, or its `srcversion`, or empty if it has neither.
     pub id: String,
@@ -81,7 +79,6 @@ pub struct Build {
 /// A handler in one build, since the daemon began.
 #[derive(Debug, Clone)]
 pub struct HandlerSum {
-    /// Its name.
     pub name: String,
     /// The sum of its intervals, which never shrinks. Older states share it until it changes.
     pub measure: Arc<HandlerMeasure>,

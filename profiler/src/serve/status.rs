@@ -31,7 +31,6 @@ pub struct Status {
     pub overhead: Option<f64>,
 }
 
-/// A module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleStatus {
     /// Its name.
@@ -55,9 +54,7 @@ pub struct ModuleStatus {
 pub struct HandlerStatus {
     /// Its name.
     pub handler: String,
-    /// Its module.
     pub module: String,
-    /// The build.
     pub build: String,
     /// Calls measured.
     pub calls: u64,

@@ -29,11 +29,9 @@ pub struct ExplainReport {
     pub recordings: Vec<RecordingRecord>,
     /// What a reader has to know.
     pub notes: Vec<String>,
-    /// The handlers.
     pub handlers: Vec<Explained>,
 }
 
-/// A recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RecordingRecord {
     /// Its file, or what was traced.

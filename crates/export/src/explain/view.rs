@@ -117,7 +117,6 @@ fn both(of: &Explained, total: impl Fn(usize) -> u64) -> String {
     first
 }
 
-/// The tree.
 pub(crate) fn tree(of: &Explained, shown: Shown) -> Table {
     let rows = rows(of, shown);
     let mut all = of.nodes.iter().flat_map(|node| &node.figures);

@@ -28,7 +28,6 @@ const LINE: f64 = 20.0;
 const WIDTH: f64 = 1060.0;
 const NAMES: f64 = 338.0;
 
-/// An axis.
 pub(super) struct Axis {
     /// Of a logarithmic axis above 0.
     pub(super) range: [f64; 2],

@@ -84,7 +84,6 @@ fn subjects(report: &GateReport) -> Vec<Subject<'_>> {
     subjects
 }
 
-/// The report as a page.
 pub fn page(report: &GateReport) -> Vec<u8> {
     let subjects = subjects(report);
     let changes = Figure::of(changes(&subjects), CAPTION);

@@ -20,7 +20,6 @@ const EXPLAINED: f64 = 0.8;
 /// A function of the driver that changed, and what that changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cause {
-    /// The function.
     pub function: String,
     /// Others of its module whose calls take as much more, by the same callees and lines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -24,7 +24,6 @@ pub struct Library {
 /// One profile of a listing.
 #[derive(Debug)]
 pub struct Listed {
-    /// Its name.
     pub name: String,
     /// Where it was found.
     pub origin: Origin,

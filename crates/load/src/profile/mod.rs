@@ -97,7 +97,6 @@ pub struct Builtin {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// A file.
     File(PathBuf),
     /// In this program.
     BuiltIn(&'static str),

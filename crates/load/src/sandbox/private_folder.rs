@@ -60,7 +60,6 @@ impl PrivateFolder {
         Ok(Self { path, remover: None })
     }
 
-    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -45,7 +45,6 @@ impl ProfilerProgram {
         Self(path.into())
     }
 
-    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 /// The user that loads run as.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadUser {
-    /// Its name.
     pub name: String,
     /// Its number.
     pub uid: u32,

@@ -41,7 +41,6 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// descriptors one after another, and each perf event waits for a grace period.
 const PATIENCE_FOR_OTHERS: Duration = Duration::from_secs(30);
 
-/// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Line {

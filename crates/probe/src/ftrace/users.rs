@@ -11,7 +11,6 @@ use crate::ProbeError;
 
 /// Functions that have users now, and how many.
 const ENABLED: &str = "enabled_functions";
-/// All kprobes.
 const KPROBES: &str = "/sys/kernel/debug/kprobes/list";
 /// What ftrace calls for kprobes at the entry of a function (`CONFIG_KPROBES_ON_FTRACE`).
 const KPROBE_USER: &str = "kprobe_ftrace_handler";

@@ -147,7 +147,6 @@ impl OperationErrors {
     }
 }
 
-/// One load of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadRun {
     /// What it was.

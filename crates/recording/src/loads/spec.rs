@@ -79,7 +79,6 @@ impl fmt::Display for LoadSpec {
 /// One test of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LtpTest {
-    /// Its name.
     pub name: String,
     /// Its command with arguments, as the list has it.
     pub command: String,

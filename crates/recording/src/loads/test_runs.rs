@@ -132,7 +132,6 @@ pub struct TestRuns {
 /// One way in which runs of a test ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResultCount {
-    /// The result.
     pub result: TestResult,
     /// Exit code; 124 stands for a timeout. `null` for a signal.
     pub code: Option<i32>,

@@ -12,7 +12,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// The `Content-Type`.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",

@@ -40,7 +40,6 @@ pub struct Family {
 pub struct Point<'a> {
     /// A value for each of [`Family::labels`].
     pub labels: Vec<&'a str>,
-    /// The value.
     pub value: Value<'a>,
     /// Since when it counts; `None`: since the daemon began. A build that is measured differently than before starts again.
     pub since: Option<Timestamp>,
@@ -50,7 +49,6 @@ fn point<'a>(labels: Vec<&'a str>, value: Value<'a>) -> Point<'a> {
     Point { labels, value, since: None }
 }
 
-/// A value.
 #[derive(Debug, Clone, Copy)]
 pub enum Value<'a> {
     /// A number of things.
