@@ -200,7 +200,7 @@ impl Engine {
         }
         if closes {
             // No further interval of a build that is gone would write these.
-            let _ = self.shared.store.write_pending();
+            self.shared.store.write_pending();
             let (now, every) = (Instant::now(), self.shared.config.interval);
             // After the machine slept there is one interval, not one for each that was missed.
             let next = self.next_interval + every;

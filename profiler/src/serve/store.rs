@@ -186,7 +186,7 @@ impl Store {
         let (build, intervals) = (new.build.clone(), new.intervals);
         self.pending.push(new);
         self.write_ledger(intervals);
-        if let Err(error) = self.write_pending() {
+        if let Err(error) = self.write_newest_first(false) {
             warn!("an interval of {build} could not be written, and is kept in memory: {error}");
             self.bound_pending();
         }
@@ -204,27 +204,35 @@ impl Store {
     }
 
     /// Writes what waits, including builds that are no longer measured.
-    ///
-    /// # Errors
-    /// Why the last of them still waits.
-    pub(super) fn write_pending(&mut self) -> Result<(), String> {
-        let mut written = Ok(());
-        for sum in std::mem::take(&mut self.pending) {
+    pub(super) fn write_pending(&mut self) {
+        // What cannot be written still waits.
+        let _ = self.write_newest_first(true);
+    }
+
+    /// Writes what waits; `goes_on` to others where there is no room for one. To write takes CPU time, which a full disk must not
+    /// multiply.
+    fn write_newest_first(&mut self, goes_on: bool) -> Result<(), String> {
+        let (mut left, mut written) = (Vec::new(), Ok(()));
+        while let Some(sum) = self.pending.pop() {
             let Pending { build, intervals, .. } = &sum;
-            written = self.write(build, &sum.sum, sum.number);
-            if written.is_err() {
-                self.pending.push(sum);
+            if let Err(error) = self.write(build, &sum.sum, sum.number) {
+                left.push(sum);
+                written = Err(error);
+                if !goes_on {
+                    break;
+                }
             } else if *intervals > 1 {
                 info!("{intervals} intervals of {build} are on disk, as one");
             }
         }
+        self.pending.extend(left.into_iter().rev());
         self.write_ledger(0);
         written
     }
 
     /// The daemon ends: logs what is lost.
     pub(super) fn end(&mut self) {
-        let _ = self.write_pending();
+        self.write_pending();
         for Pending { build, intervals, .. } in std::mem::take(&mut self.pending) {
             self.lose(intervals, &format!("of {build}"), "it could not be written");
         }

@@ -288,7 +288,8 @@ impl Task {
         warn!("module {} cannot be read: {error}", self.config.name);
         if matches!(error, ProbeError::PreemptionChanged) {
             self.end(shared);
-            self.look(shared);
+            // Not here: a daemon that ends drains, too, and attaches nothing any more.
+            self.stage = Stage::waiting(Some(Instant::now()));
         } else if since.elapsed() >= LONGEST_FAILURE
             && let Some((load, _)) = self.end(shared)
         {

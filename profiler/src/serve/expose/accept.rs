@@ -28,8 +28,8 @@ impl Format {
         let ranges: Vec<(String, u16)> = accept.split(',').map(range).collect();
         let quality = |format: &Self| {
             // What names a format most precisely counts for it.
-            let found = format.ranges().into_iter().find_map(|name| {
-                let place = ranges.iter().position(|(range, _)| range == name)?;
+            let found = format.ranges().iter().find_map(|name| {
+                let place = ranges.iter().position(|(range, _)| range == *name)?;
                 Some((ranges[place].1, Reverse(place)))
             });
             found.filter(|(quality, _)| *quality > 0)
@@ -39,11 +39,11 @@ impl Format {
         best.unwrap_or(Self::Text)
     }
 
-    /// The media ranges that include it, the most precise first.
-    const fn ranges(self) -> [&'static str; 3] {
+    /// The media ranges that include it, the most precise first. `application/*` may be any encoding of the type.
+    const fn ranges(self) -> &'static [&'static str] {
         match self {
-            Self::Text => ["text/plain", "text/*", "*/*"],
-            Self::Protobuf => [DELIMITED, "application/*", "*/*"],
+            Self::Text => &["text/plain", "text/*", "*/*"],
+            Self::Protobuf => &[DELIMITED, "*/*"],
         }
     }
 }
@@ -60,7 +60,9 @@ fn range(text: &str) -> (String, u16) {
     let mut quality = 1000;
     for part in parts {
         match part.split_once('=') {
-            Some(("encoding", encoding)) => name += &format!(";encoding={encoding}"),
+            Some(("encoding", encoding)) if DELIMITED.starts_with(&name) => {
+                name += &format!(";encoding={encoding}")
+            }
             Some(("q", given)) => {
                 let given = given.parse().unwrap_or(1.0_f64);
                 quality = (given * 1000.0).clamp(0.0, 1000.0) as u16;
@@ -105,7 +107,8 @@ mod tests {
             (&format!("{protobuf}; q=0, */*; q=0.1"), Format::Text),
             (&format!("{protobuf};q=0"), Format::Text),
             ("text/plain;q=0, */*;q=0.5", Format::Protobuf),
-            ("text/*;q=0.2, application/*;q=0.001", Format::Text),
+            ("application/*", Format::Text),
+            (&format!("text/plain;encoding=x, {protobuf};q=0.5"), Format::Text),
             (&format!("text/plain, {protobuf}"), Format::Text),
             (&format!("{protobuf}, text/plain"), Format::Protobuf),
             (&format!("text/plain;q=nan,{protobuf};q=2,*/*;q=x;q"), Format::Protobuf),
