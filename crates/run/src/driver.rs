@@ -42,7 +42,8 @@ impl Driver {
             return Ok(Some(Self { facts: probe::facts(), loads, own_probes: None, programs }));
         }
         let facts = module::collect(name)?;
-        let own_probes = match loads.agree(known, &facts.name) {
+        // The symbols of other modules name the places of its kprobes.
+        let own_probes = match loads == *known {
             true => OwnProbes::of(files, &facts.name),
             false => OwnProbes::of(&KernelFiles::default(), &facts.name),
         };

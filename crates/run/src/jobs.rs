@@ -102,7 +102,7 @@ fn module(
     Ok(loaded.cloned())
 }
 
-/// The handlers that can be measured here: versions of a driver differ, so some may be missing.
+/// The handlers that exist here: versions of a driver differ, so some may be missing.
 fn of_profile(
     args: &RunArgs,
     profile: &LoadProfile,
@@ -112,19 +112,27 @@ fn of_profile(
     let module = module(args, profile, files)?;
     let module = module.as_deref();
     let names: Vec<String> = profile.hook.handlers.iter().map(|of| of.name.clone()).collect();
-    let mut present = files.resolve_present(module, &names)?;
-    if present.targets.is_empty() {
-        // Its error says more.
-        return files.resolve(module, &names);
+    let error = match files.resolve(module, &names) {
+        Ok(resolved) => return Ok(resolved),
+        Err(error) if error.code == exit::CANNOT_MEASURE => return Err(error),
+        Err(error) => error,
+    };
+    let (mut present, mut missing, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
+    for name in names {
+        match files.resolve(module, std::slice::from_ref(&name)) {
+            Ok(_) => present.push(name),
+            Err(error) => {
+                missing.push(name);
+                reasons.push(error.to_string());
+            }
+        }
     }
-    let missing = present.left_out.extract_if(.., |left| names.contains(&left.name));
-    let (missing, reasons): (Vec<String>, Vec<String>) =
-        missing.map(|left| (left.name.clone(), format!("{}: {}", left.name, left.reason))).unzip();
-    if !missing.is_empty() {
-        let (missing, why) = (Handlers(missing), reasons.join("; "));
-        warnings.push(Warning::HandlerMissing(missing, profile.name.clone(), why).into());
+    if present.is_empty() {
+        return Err(error);
     }
-    Ok(present)
+    let (missing, why) = (Handlers(missing), reasons.join("; "));
+    warnings.push(Warning::HandlerMissing(missing, profile.name.clone(), why).into());
+    files.resolve(module, &present)
 }
 
 /// The loads, and the length of the window; `None` is until they have ended.

@@ -20,7 +20,7 @@ pub(super) fn all(run: &Run<'_>, signals: &mut Signals, progress: &mut Progress)
         // One that came while probes were taken off or put on. Before the first run it stays pending: the run
         // ends by it at once, with an empty report.
         if !all.recordings.is_empty()
-            && let Some(caught) = signals.pending()
+            && let Some(caught) = run.runtime.block_on(signals.pending())
         {
             all.end = Err(ended_by(caught));
             break;

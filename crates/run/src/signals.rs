@@ -1,10 +1,12 @@
 //! The signals that end a run early.
 
-use std::future::pending;
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::time::timeout;
 
 use profiler_base::error::{Failure, exit};
 
@@ -25,8 +27,8 @@ pub(super) fn was_ended(end: &Failure) -> bool {
     [exit::INTERRUPTED, exit::HUNG_UP, exit::TERMINATED].contains(&end.code)
 }
 
-/// The signals that have come to end a run early.
-pub(super) struct Signals(mpsc::UnboundedReceiver<Signal>);
+/// Waits for the signals that end a run early.
+pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
     /// From now on they do not end the process. To be called within a runtime.
@@ -34,32 +36,35 @@ impl Signals {
     /// # Errors
     /// If the system refuses.
     pub(super) fn new() -> Result<Self, Failure> {
-        let (sender, caught) = mpsc::unbounded_channel();
         let mut all = vec![Signal::SIGINT, Signal::SIGTERM];
         // Not under `nohup`.
         if !profiler_system::hangup_is_ignored() {
             all.push(Signal::SIGHUP);
         }
+        let mut streams = Vec::new();
         for of in all {
-            let mut stream = signal(SignalKind::from_raw(of as i32))
+            let stream = signal(SignalKind::from_raw(of as i32))
                 .map_err(|error| internal(format!("cannot listen for signals: {error}")))?;
-            let sender = sender.clone();
-            tokio::spawn(async move {
-                while stream.recv().await.is_some() && sender.send(of).is_ok() {}
-            });
+            streams.push((of, stream));
         }
-        Ok(Self(caught))
+        Ok(Self(streams))
     }
 
     /// One that has come already.
-    pub(super) fn pending(&mut self) -> Option<Signal> {
-        self.0.try_recv().ok()
+    pub(super) async fn pending(&mut self) -> Option<Signal> {
+        timeout(Duration::ZERO, self.next()).await.ok()
     }
 
+    /// The next one.
     pub(super) async fn next(&mut self) -> Signal {
-        match self.0.recv().await {
-            Some(signal) => signal,
-            None => pending().await,
-        }
+        poll_fn(|context| {
+            for (signal, stream) in &mut self.0 {
+                if stream.poll_recv(context).is_ready() {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 }

@@ -1,9 +1,10 @@
 //! `profiler bisect`: the first commit of a driver that made a handler slower.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use clap::Args;
 
@@ -93,35 +94,29 @@ fn script(args: &BisectArgs, gate: &[OsString]) -> Command {
     command
 }
 
-/// Passes on the script's lines of progress; `result: ` begins those of its result, which `print` asks to print, and `error: ` its
-/// failure. The script deletes its state once its result is printed.
+/// Passes on the script's lines of progress; `error: ` begins its failure. The script deletes its state once its result is printed.
 fn run_script(
     mut command: Command,
     say: &mut dyn FnMut(&str),
-    mut print: impl FnMut(&str) -> Result<(), Failure>,
+    print: impl FnOnce(&str) -> Result<(), Failure> + Send,
 ) -> Result<(), Failure> {
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(cannot_run)?;
-    let (mut word, steps) = (child.stdin.take(), child.stderr.take());
-    let (mut failure, mut result, mut printed) = (Vec::new(), String::new(), Ok(()));
-    for line in steps.map(BufReader::new).into_iter().flat_map(|steps| steps.split(b'\n')) {
-        let line = line.map_err(cannot_run)?;
-        let line = String::from_utf8_lossy(&line);
-        if let Some(text) = line.strip_prefix("error: ") {
-            failure = vec![text.to_owned()];
-        } else if let Some(text) = line.strip_prefix("result: ") {
-            result += &format!("{text}\n");
-        } else if line == "print" {
-            printed = print(&result);
-            // Without a word the script keeps its state. One that was killed does so, too.
-            let word = word.take().filter(|_| printed.is_ok());
-            let _ = word.map(|mut word| word.write_all(b"printed\n"));
-        } else if failure.is_empty() {
-            say(&line);
-        } else {
-            failure.push(line.into_owned());
+    let (word, result, steps) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let mut failure: Vec<String> = Vec::new();
+    let printed = thread::scope(|scope| {
+        let printed = scope.spawn(|| print_result(result, word, print));
+        for line in steps.map(BufReader::new).into_iter().flat_map(|steps| steps.split(b'\n')) {
+            let line = line.map_err(cannot_run)?;
+            let line = String::from_utf8_lossy(&line);
+            match line.strip_prefix("error: ") {
+                Some(text) => failure = vec![text.to_owned()],
+                None if failure.is_empty() => say(&line),
+                None => failure.push(line.into_owned()),
+            }
         }
-    }
+        printed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
     let status = child.wait().map_err(cannot_run)?;
     printed?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
@@ -137,6 +132,24 @@ fn run_script(
 
 fn cannot_run(error: io::Error) -> Failure {
     Failure::new(exit::CANNOT_MEASURE, format!("cannot run the script of bisect: {error}"))
+}
+
+/// Prints the script's standard output, if there is any, and tells it so.
+fn print_result(
+    result: Option<impl Read>,
+    word: Option<impl Write>,
+    print: impl FnOnce(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let (Some(mut result), Some(mut word)) = (result, word) else { return Ok(()) };
+    let mut text = Vec::new();
+    // After a read error the result is incomplete, so the script keeps its state.
+    if result.read_to_end(&mut text).is_err() || text.is_empty() {
+        return Ok(());
+    }
+    print(&String::from_utf8_lossy(&text))?;
+    // One that was killed keeps its result.
+    let _ = word.write_all(b"printed\n");
+    Ok(())
 }
 
 /// The gate of two builds, without these.

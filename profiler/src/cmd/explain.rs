@@ -59,7 +59,7 @@ pub struct ExplainArgs {
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Compare although the recordings differ in this: see `profiler compare --help`.
-    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = by_name::<What>())]
     pub allow_different: Vec<What>,
     /// Tracing instead of files.
     #[command(flatten)]

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::slice;
 
 use clap::{Args, Subcommand};
+use itertools::Itertools as _;
 
 use profiler_base::atomic_file::OutputFile;
 use profiler_base::error::{Failure, bail};
@@ -188,11 +189,11 @@ fn percentile(values: &[(u64, u64)], percent: u8) -> Option<f64> {
     Some(low + (high - low) * part)
 }
 
-/// Passes each line of `input` to `collector`.
+/// Passes the lines of `input` to `collector`, up to a decimal comma.
 fn scan(input: &mut dyn Read, collector: &mut Collector) -> io::Result<()> {
     let mut input = BufReader::with_capacity(MAX_LINE, input);
     let mut line = Vec::new();
-    loop {
+    while !collector.faults.contains_key(COMMA) {
         line.clear();
         match input.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)? {
             0 => return Ok(()),
@@ -204,6 +205,7 @@ fn scan(input: &mut dyn Read, collector: &mut Collector) -> io::Result<()> {
             _ => collector.line(&line),
         }
     }
+    Ok(())
 }
 
 /// The recording, without handlers and modules. A text knows little of its machine, and of times only those since boot.
@@ -211,7 +213,7 @@ fn recording(of: &Collector) -> Recording {
     let (first_ns, last_ns) = of.times_ns.unwrap_or_default();
     let started = jiff::Timestamp::from_nanosecond(first_ns.into()).unwrap_or_default();
     Recording {
-        imported: of.printer.map(str::to_owned),
+        imported: Some(of.printers.iter().join(" and ")),
         host: HostFacts { cpus_online: of.cpus, ..HostFacts::default() },
         window_ns: Some(last_ns - first_ns).filter(|ns| *ns > 0).unwrap_or(NO_WINDOW_NS),
         ..Recording::new(started, Clock::Wall, Meter::Probes, HistogramLayout::of_digits(3))

@@ -3,8 +3,8 @@
 # a commit is kept beside the tree, in the folder of git that all work trees share, so that a bisection goes on after a stop.
 # Arguments: the script of a step, the repository, the good and the bad revision, the build command, the module's file or nothing,
 # `true` to start over, the process that bisects, and the judge with its options.
-# Standard error has the steps, after `result: ` the lines of the result, which `print` asks to print, and after `error: ` why it
-# failed. The exit code is profiler's. A line of standard input says that the result is printed.
+# Standard output has the result, standard error the steps and, after `error: `, why it failed. The exit code is profiler's. A line of
+# standard input says that the result is printed.
 step=$1 repository=$2 good=$3 bad=$4 build=$5 module=$6 start_over=$7 profiler=$8
 shift 8
 start=$PWD
@@ -147,9 +147,9 @@ result=$(
     printf 'bisect: %s builds; left out:\n' $#
     for hash in $(marked skip); do printf '  %s: %s\n' "$(described "$hash")" "$(head -n 1 "$folder/said/$hash")"; done
 )
-printf '%s\n' "$result" | sed 's/^/result: /; $s/; left out:$//' >&2
-# What is not printed is not forgotten.
-echo print >&2
+printf '%s\n' "$result" | sed '$s/; left out:$//'
+# Its end. What is not printed is not forgotten.
+exec >/dev/null
 read -r _ <&3 || fail 8 'cannot write the result'
 forget
 rm -rf "$folder"

@@ -123,7 +123,10 @@ pub(super) fn all(machine: &Machine, module: Option<&str>) -> Vec<Check> {
     let functions = Btf::of(None, &folder);
     checks.push(kernel_btf(&folder, &functions));
     let functions = functions.as_deref().ok();
-    let tried = Backend::ALL.iter().map(|backend| tried(machine, *backend, &checks, functions));
+    // The first remedy for BPF is the older kernel that has it.
+    let mut backends = Backend::ALL.to_vec();
+    backends.sort_by_key(|backend| *backend != Backend::Fentry);
+    let tried = backends.into_iter().map(|backend| tried(machine, backend, &checks, functions));
     checks.extend(tried.collect::<Vec<_>>());
     let support = module_btf_support(&folder);
     let supported = support.is_yes();

@@ -1,6 +1,6 @@
 //! Collects lines: matches nested calls, groups durations by function and counts losses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use foldhash::HashMap;
 
@@ -40,8 +40,8 @@ pub(super) struct Collector {
     stacks: HashMap<Owner, Vec<(usize, usize)>>,
     distinct: usize,
     pub(super) lines: u64,
-    /// Who printed the first row.
-    pub(super) printer: Option<&'static str>,
+    /// Who printed the rows.
+    pub(super) printers: BTreeSet<&'static str>,
     /// As a report's head says.
     pub(super) cpus: Option<u32>,
     /// First and last time of a row, in nanoseconds.
@@ -56,7 +56,7 @@ impl Collector {
     /// Takes the next line; only the last one of a text may lack its end.
     pub(super) fn line(&mut self, line: &[u8]) {
         self.lines += 1;
-        let is_whole = self.printer.is_none()
+        let is_whole = self.printers.is_empty()
             || line.ends_with(b"\n")
             || line.starts_with(b"#")
             || line.trim_ascii().is_empty();
@@ -104,7 +104,7 @@ impl Collector {
     }
 
     fn row(&mut self, row: Row<'_>) {
-        self.printer.get_or_insert(row.by);
+        self.printers.insert(row.by);
         match row.time_ns {
             None => self.fault("row without a time, so that window and calls/s mean nothing (set funcgraph-abstime)"),
             Some(ns) => {

@@ -8,6 +8,8 @@ use memchr::{memchr, memchr_iter, memrchr};
 
 /// Longest function name with its module: the kernel's own limit (`KSYM_NAME_LEN`).
 const MAX_NAME: usize = 512;
+/// Longest file and pid of a task: there may be thousands of tasks.
+const MAX_OWNER: usize = 1024;
 /// Bars that are tried as the one before the function; the kernel's text has up to four before it.
 const MAX_BARS: usize = 8;
 /// Fewest spaces that mean "no duration" in the kernel's text.
@@ -69,7 +71,8 @@ pub(super) fn lost_records(line: &[u8]) -> Option<u64> {
         let lost = written.parse::<u64>().ok()?.checked_sub(kept.parse().ok()?);
         return lost.filter(|lost| *lost > 0);
     }
-    let (_, what) = text.strip_prefix("CPU:")?.strip_suffix(']')?.split_once(" [")?;
+    let (cpu, what) = text.strip_prefix("CPU:")?.strip_suffix(']')?.split_once(" [")?;
+    cpu.parse::<u32>().ok()?;
     // The kernel writes LOST 17 EVENTS, trace-cmd 17 EVENTS DROPPED; both without a number where they know none.
     let is_loss =
         what.ends_with("EVENTS") && what.starts_with("LOST ") || what.ends_with("EVENTS DROPPED");
@@ -85,6 +88,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<Row<'_>>, Faulty<'_>> {
     let event = event(line);
     let (by, body, mut time_ns) = match &event {
         Some(event) if EVENTS.contains(&event.name) => (TRACE_CMD, event.body, seconds(event.time)),
+        Some(event) if event.name.is_empty() => (KERNEL, event.body, seconds(event.time)),
         // What another event prints may look like a row.
         Some(_) => return Ok(None),
         None => (KERNEL, line, None),
@@ -101,7 +105,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<Row<'_>>, Faulty<'_>> {
         let duration = duration(column);
         has_duration |= matches!(duration, Ok(Some(_)));
         let is_duration = match duration {
-            _ if event.is_some() => true,
+            _ if by == TRACE_CMD => true,
             Ok(None) => column.len() >= BLANK_DURATION,
             Ok(Some(_)) => true,
             Err(_) => cpu.is_some() || word.first().is_some_and(u8::is_ascii_digit),
@@ -119,7 +123,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<Row<'_>>, Faulty<'_>> {
         let row = row(duration, function, text.starts_with(b"}"), owner)?;
         return Ok(Some(Row { by, time_ns, depth, ..row }));
     }
-    match event.is_some() || cpu.is_some() && has_duration {
+    match by == TRACE_CMD || cpu.is_some() && has_duration {
         true => Err((NO_FUNCTION, None)),
         false => Ok(None),
     }
@@ -130,20 +134,26 @@ struct Event<'a> {
     /// What stands before the time: task, CPU and flags.
     head: &'a [u8],
     time: &'a [u8],
-    /// With its colon.
+    /// With its colon; empty in the kernel's own text.
     name: &'a [u8],
     body: &'a [u8],
 }
 
-/// Parts a line at the first time with an event's name behind it.
+/// Parts a line at the first time with an event's name behind it, or else at the last time.
 fn event(line: &[u8]) -> Option<Event<'_>> {
-    memchr_iter(b':', line).find_map(|colon| {
+    let mut last = None;
+    for colon in memchr_iter(b':', line) {
         let (head, time) = last_word(&line[..colon]);
         let (name, body) = first_word(&line[colon + 1..]);
         let is_time = matches!(time, [b'0'..=b'9', ..])
             && time.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'.'));
-        (is_time && name.ends_with(b":")).then_some(Event { head, time, name, body })
-    })
+        match name {
+            _ if !is_time => {}
+            [_, .., b':'] => return Some(Event { head, time, name, body }),
+            _ => last = Some(Event { head, time, name: b"", body: &line[colon + 1..] }),
+        }
+    }
+    last
 }
 
 /// The name in the text behind the bar, if it has one, and what follows; `None` if that is not a function's text.
@@ -224,7 +234,7 @@ fn scaled(number: &[u8], decimals: u32) -> Option<u64> {
     let (mut value, mut left) = (0_u64, None);
     for byte in number {
         match byte {
-            b'.' if left.is_none() => left = Some(decimals),
+            b'.' if left.is_none() && decimals > 0 => left = Some(decimals),
             b'0' if left == Some(0) => {}
             b'0'..=b'9' if left != Some(0) => {
                 value = value.checked_mul(10)?.checked_add(u64::from(byte - b'0'))?;
@@ -244,7 +254,12 @@ fn task(head: &[u8]) -> Option<Owner> {
     if !matches!(place, [b'[' | b'0'..=b'9', ..]) {
         (rest, place) = last_word(rest);
     }
-    let pid = &rest[memrchr(b'-', rest)? + 1..].trim_ascii_end();
+    rest = rest.trim_ascii_end();
+    // The thread group, of ftrace's option `record-tgid`.
+    if rest.ends_with(b")") {
+        rest = rest[..memrchr(b'(', rest)?].trim_ascii_end();
+    }
+    let pid = &rest[memrchr(b'-', rest)? + 1..];
     let mut cpu = 0;
     if scaled(pid, 0)? == 0 {
         let place = place.strip_prefix(b"[").unwrap_or(place);
@@ -253,7 +268,7 @@ fn task(head: &[u8]) -> Option<Owner> {
     }
     // A command's own name may end in a colon, too, and then does so in all its lines.
     let file = Some(first_word(head).0).filter(|word| word.ends_with(b":")).unwrap_or_default();
-    Some(([file, pid].concat(), cpu))
+    (file.len() + pid.len() <= MAX_OWNER).then(|| ([file, pid].concat(), cpu))
 }
 
 /// The first word, and what stands behind it.
@@ -453,6 +468,11 @@ mod tests {
             ("  6020.687057 |   0)   bash-12    |   0.3 us    |  f();", leaf("f", 300, F)),
             ("      123 us |   0)   0.3 us    |  f();", leaf("f", 300, F)),
             (" 0)   bash-12    |  d..1. |   0.3 us    |  f();", leaf("f", 300, F)),
+            ("    a | b-12 [000] d..1. 6020.1:   0.3 us    |  f();", leaf("f", 300, F)),
+            (
+                " bash-12 (  12) [004] d..1. 6020.1:                |  f() {",
+                enter("f", 0, task_of(12), F),
+            ),
             (" 3)               |  f() {", enter("f", 0, cpu(3), F)),
             (" 3)               |    f [m]() { /* <-g */", enter("f [m]", 1, cpu(3), F)),
             (
@@ -493,6 +513,7 @@ mod tests {
             ("CPU:3 [LOST EVENTS]", Some(0)),
             ("CPU:3 [17 EVENTS DROPPED]", Some(17)),
             ("CPU:3 [EVENTS DROPPED]", Some(0)),
+            ("CPU: [LOST 1 EVENTS]", None),
             ("CPU:3 [SUBBUFFER START]", None),
             ("CPU 3 is empty", None),
             ("# entries-in-buffer/entries-written: 140080/250280   #P:4", Some(110_200)),
@@ -516,6 +537,7 @@ mod tests {
             time("  6020.5 |   0)   bash-12    |   0.3 us    |  f();"),
             Some(6_020_500_000_000)
         );
+        assert_eq!(time(" b-12 [000] d..1. 6020.5:   0.3 us    |  f();"), Some(6_020_500_000_000));
         assert_eq!(time(" 0)   0.3 us    |  f();"), None);
     }
 
