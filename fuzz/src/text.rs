@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::{Serialize, de::DeserializeOwned};
 
 use profiler::serve::config::Config;
-use profiler::serve::control::{Released, Request};
+use profiler::serve::control::{Answer, Request};
 use profiler::serve::expose::Format;
-use profiler::serve::status::Status;
 use profiler_base::error::Failure;
 use profiler_load::profile::{LoadProfile, Origin};
 use profiler_verdict::Rule;
@@ -65,11 +64,32 @@ fn again<T: DeserializeOwned + Serialize + PartialEq + Debug>(text: &str) {
     }
 }
 
-/// A request to the daemon, its status and a release.
+/// A request to the daemon, and its answer.
 pub fn control(bytes: &[u8]) {
     utf8(bytes, |text| {
         again::<Request>(text);
-        again::<Status>(text);
-        again::<Released>(text);
+        again::<Result<Answer, Failure>>(text);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_corpus_of_control_has_requests_and_answers_that_are_read() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/control");
+        let (mut requests, mut answers) = (0, 0);
+        for file in std::fs::read_dir(corpus).unwrap() {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            let is_request = serde_json::from_str::<Request>(&text).is_ok();
+            requests += usize::from(is_request);
+            if !is_request {
+                answers += 1;
+                let answer = serde_json::from_str::<Result<Answer, Failure>>(&text);
+                assert!(answer.is_ok(), "{text}: {answer:?}");
+            }
+        }
+        assert!(requests > 0 && answers > 0);
+    }
 }

@@ -1,14 +1,15 @@
 //! Builds by cargo. Outputs are found in cargo's messages, not by guessed paths.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::paths;
 use crate::process;
 use crate::setup;
+use crate::stop;
 
 /// Builds the release binary `profiler` with stable Rust.
 pub(crate) fn build_profiler() -> Result<PathBuf> {
@@ -93,7 +94,11 @@ pub(crate) fn build_tests(with_unit_tests: bool) -> Result<Tested> {
 fn messages(args: &[&str]) -> Result<String> {
     let mut cargo = Command::new("cargo");
     cargo.args(args).args(["--quiet", "--message-format=json-render-diagnostics"]);
-    process::stdout(cargo.current_dir(paths::root()))
+    // What the compiler says is printed as it comes: the end of it, in an error, would not do.
+    cargo.current_dir(paths::root()).stdin(Stdio::null()).stdout(Stdio::piped());
+    let output = stop::run(&mut cargo, Child::wait_with_output)?;
+    ensure!(output.status.success(), "`{}` failed: {}", process::text(&cargo), output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The executable of a target in cargo's messages.
@@ -147,5 +152,25 @@ mod tests {
         tested.dedup();
         let named = ["\"bin\" \"xtask\"", "\"test\" \"host\"", "\"test\" \"pairing\"", "--lib"];
         assert_eq!(tested, named);
+    }
+
+    /// To look for examples in each crate takes longer than this, and there are none.
+    #[test]
+    fn no_documentation_has_tests() {
+        for folder in ["crates", "fuzz/src", "profiler/src", "xtask/src"] {
+            for file in process::files_below(&paths::root().join(folder)).unwrap() {
+                if file.extension().is_none_or(|extension| extension != "rs") {
+                    continue;
+                }
+                let text = process::read(&file).unwrap();
+                let docs = text.lines().filter_map(|line| {
+                    let line = line.trim_start();
+                    line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))
+                });
+                let fences = docs.filter_map(|doc| doc.trim_start().strip_prefix("```"));
+                let mut begins = fences.step_by(2);
+                assert!(begins.all(|begin| begin == "text"), "{}: mark it `text`", file.display());
+            }
+        }
     }
 }

@@ -24,19 +24,7 @@ pub(crate) fn update() -> Result<()> {
     let (object, tools) = build()?;
     let committed = prebuilt(OBJECT);
     process::copy(&object, &committed)?;
-    let mut files = Vec::new();
-    for crate_ in ["crates/common", "profiler-ebpf"].map(|name| paths::root().join(name)) {
-        files.push(crate_.join("Cargo.toml"));
-        files.extend(process::files_below(&crate_.join("src"))?);
-    }
-    files.push(committed.clone());
-    let record = format!(
-        "# What profiler-bpf.o was built from: `cargo xtask ebpf` writes this file,\n\
-         # `cargo xtask ebpf --check` (or sha256sum -c, from the project's root) compares.\n\
-         {TOOLS}{tools}\n{}",
-        process::sha256sums(paths::root(), &files)?
-    );
-    process::write(&prebuilt(RECORD), record)?;
+    process::write(&prebuilt(RECORD), record_of_tree(&tools)?)?;
     println!("ebpf: {} and {RECORD} written", committed.display());
     Ok(())
 }
@@ -70,13 +58,43 @@ fn compared(is_same: bool, record: &str, tools: &str) -> Result<&'static str> {
 
 /// Fails if the sources have changed since the committed object was built.
 pub(crate) fn check() -> Result<()> {
-    let mut sums = Command::new("sha256sum");
-    sums.args(["--check", "--quiet"]).arg(prebuilt(RECORD)).current_dir(paths::root());
-    process::run(&mut sums).context(
-        "the committed BPF object is stale: run `cargo xtask ebpf` and commit profiler-ebpf/prebuilt",
-    )?;
+    let record = process::read(&prebuilt(RECORD))?;
+    let tools = record.lines().find_map(|line| line.strip_prefix(TOOLS)).unwrap_or_default();
+    let tree = record_of_tree(tools)?;
+    ensure!(
+        record == tree,
+        "the committed BPF object is stale:{}\nrun `cargo xtask ebpf` and commit profiler-ebpf/prebuilt",
+        differences(&record, &tree)
+    );
     println!("ebpf: the committed object is the one recorded with these sources");
     Ok(())
+}
+
+/// The record's text for the files as they are. `sha256sum -c` alone would not see a new file, or a line that is gone.
+fn record_of_tree(tools: &str) -> Result<String> {
+    let mut files = Vec::new();
+    for crate_ in ["crates/common", "profiler-ebpf"].map(|name| paths::root().join(name)) {
+        files.push(crate_.join("Cargo.toml"));
+        files.extend(process::files_below(&crate_.join("src"))?);
+    }
+    files.push(prebuilt(OBJECT));
+    Ok(format!(
+        "# What profiler-bpf.o was built from: `cargo xtask ebpf` writes this file,\n\
+         # `cargo xtask ebpf --check` (or sha256sum -c, from the project's root) compares.\n\
+         {TOOLS}{tools}\n{}",
+        process::sha256sums(paths::root(), &files)?
+    ))
+}
+
+/// The lines that only one of two records has: the old ones with `-`, the new ones with `+`.
+fn differences(record: &str, tree: &str) -> String {
+    let mut differences = String::new();
+    for (sign, of, other) in [("-", record, tree), ("+", tree, record)] {
+        for line in of.lines().filter(|line| !other.lines().any(|it| it == *line)) {
+            differences += &format!("\n  {sign} {line}");
+        }
+    }
+    differences
 }
 
 fn prebuilt(file: &str) -> PathBuf {
@@ -85,6 +103,14 @@ fn prebuilt(file: &str) -> PathBuf {
 
 /// Debian's compiler, which the set-up installs: its LLVM must not be newer than that of bpf-linker.
 const RUSTC: &str = "/usr/bin/rustc";
+
+/// The versions of the compiler and of its LLVM.
+fn compiler() -> Result<String> {
+    let said = process::stdout(Command::new(RUSTC).arg("-vV"))?;
+    let llvm = said.lines().find_map(|line| line.strip_prefix("LLVM version: "));
+    let llvm = llvm.context("rustc names no LLVM")?;
+    Ok(format!("{}, LLVM {llvm}", said.lines().next().unwrap_or_default()))
+}
 
 /// The flags aya needs, instructions of Linux 5.1 and later, and paths that are the same on every machine.
 fn flags() -> Result<String> {
@@ -104,7 +130,7 @@ fn flags() -> Result<String> {
 /// Builds the object at `target/bpf/profiler-bpf.o`; gives its path and the versions of all tools that its bytes depend on.
 fn build() -> Result<(PathBuf, String)> {
     setup::ensure(&[setup::BPF_BUILD])?;
-    let compiler = process::version(RUSTC)?;
+    let compiler = compiler()?;
     let folder = paths::target().join("bpf");
     let linker = paths::tools().join("bin");
     let path = std::env::var("PATH").unwrap_or_default();
@@ -148,5 +174,20 @@ mod tests {
         let error = compared(false, record, "rustc 1").unwrap_err().to_string();
         assert!(error.contains("is not that of its sources"), "{error}");
         assert!(compared(false, record, "rustc 2").unwrap().starts_with("is not compared"));
+    }
+
+    #[test]
+    fn every_kind_of_difference_is_named() {
+        let then = "a  same\nb  edited\nc  deleted\nmalformed\n";
+        let now = "a  same\nx  edited\nd  added\n";
+        let expected =
+            "\n  - b  edited\n  - c  deleted\n  - malformed\n  + x  edited\n  + d  added";
+        assert_eq!(differences(then, now), expected);
+        assert!(differences(then, then).is_empty());
+    }
+
+    #[test]
+    fn the_committed_record_is_that_of_these_files() {
+        check().unwrap();
     }
 }

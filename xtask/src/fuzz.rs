@@ -1,10 +1,11 @@
 //! Fuzzing of every parser: `fuzz/` holds the targets, a small corpus of each, and in its README the modules that they reach.
 //! libFuzzer's instrumentation is flags of stable Rust, so neither nightly nor cargo-fuzz is needed.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::cli::FuzzArgs;
 use crate::paths;
@@ -23,13 +24,25 @@ const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 const MAX_BYTES: u32 = 64 << 10;
 
 /// The targets, by the names of their corpora.
-pub(crate) fn targets() -> Vec<String> {
-    let corpora =
-        std::fs::read_dir(paths::root().join("fuzz/corpus")).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        corpora.map(|folder| folder.file_name().to_string_lossy().into_owned()).collect();
+fn targets() -> Result<Vec<String>> {
+    let corpora = paths::root().join("fuzz/corpus");
+    let failed = || format!("cannot read {}", corpora.display());
+    let mut names = Vec::new();
+    for folder in fs::read_dir(&corpora).with_context(failed)? {
+        names.push(folder.with_context(failed)?.file_name().to_string_lossy().into_owned());
+    }
+    ensure!(!names.is_empty(), "{} has no target", corpora.display());
     names.sort();
-    names
+    Ok(names)
+}
+
+/// The targets of these names, or all if there are none.
+fn wanted(names: &[String]) -> Result<Vec<String>> {
+    let all = targets()?;
+    if let Some(name) = names.iter().find(|name| !all.contains(name)) {
+        bail!("no target `{name}`; there are {}", all.join(", "));
+    }
+    Ok(if names.is_empty() { all } else { names.to_vec() })
 }
 
 /// Builds the program that has all targets; gives its path.
@@ -47,17 +60,17 @@ fn build() -> Result<PathBuf> {
 
 /// Builds the targets, and runs those of the arguments, or all if there are none, one after another.
 pub(crate) fn run_each(args: &FuzzArgs) -> Result<()> {
+    let wanted = wanted(&args.targets)?;
     setup::ensure(&[setup::PARSERS])?;
     let program = build()?;
-    let all = targets();
-    for target in if args.targets.is_empty() { &all } else { &args.targets } {
-        println!("fuzz: {target}: {}", run(&program, target, args.seconds)?);
+    for target in wanted {
+        println!("fuzz: {target}: {}", run(&program, &target, args.seconds)?);
     }
     Ok(())
 }
 
-/// Runs one target for a number of seconds; new inputs are kept below `target/`. A finding is an error: libFuzzer says which
-/// input shows it.
+/// Runs one target for a number of seconds; new inputs, and what libFuzzer says, are kept below `target/`. A finding is an error:
+/// libFuzzer says which input shows it.
 fn run(program: &Path, target: &str, seconds: u32) -> Result<String> {
     let out = paths::target().join("fuzz").join("run").join(target);
     let corpus = out.join("corpus");
@@ -71,7 +84,18 @@ fn run(program: &Path, target: &str, seconds: u32) -> Result<String> {
     fuzz.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={MAX_BYTES}"));
     fuzz.args(["-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1"]);
     fuzz.arg(format!("-artifact_prefix={}/", artifacts.display()));
-    let (_, said) = process::output_if(&mut fuzz, &[0])?;
+    let output = process::capture(&mut fuzz)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let log = out.join("log");
+    process::write(&log, said.as_bytes())?;
+    ensure!(
+        output.status.success(),
+        "`{}` failed: {}; all that it said is in {}{}",
+        process::text(&fuzz),
+        output.status,
+        log.display(),
+        process::tail(&said)
+    );
     let executed =
         said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
     let executed: u64 = executed.and_then(|count| count.trim().parse().ok()).unwrap_or(0);
@@ -82,7 +106,6 @@ fn run(program: &Path, target: &str, seconds: u32) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::fs;
 
     use super::*;
 
@@ -97,12 +120,13 @@ mod tests {
     }
 
     /// How bytes come into a program, and what takes them apart.
-    const READS: [&str; 13] = [
+    const READS: [&str; 14] = [
         "fs::read(",
         "read_to_string",
         "read_to_end",
         "read_until(",
         "read_line(",
+        ".split(b'",
         "File::parse",
         "serde_json::from_",
         "Deserializer::from_",
@@ -157,15 +181,23 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_target_is_refused() {
+        assert_eq!(wanted(&[]).unwrap(), targets().unwrap());
+        assert_eq!(wanted(&["btf".to_owned()]).unwrap(), ["btf"]);
+        let error = wanted(&["btf".to_owned(), "btg".to_owned()]).unwrap_err().to_string();
+        assert!(error.starts_with("no target `btg`; there are accept, btf,"), "{error}");
+    }
+
+    #[test]
     fn the_program_has_the_targets_of_the_readme_and_each_has_a_corpus() {
         let text = process::read(&paths::root().join("fuzz/src/lib.rs")).unwrap();
         let names =
             text.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.split('"').next());
         let names: Vec<&str> = names.collect();
-        assert_eq!(names, targets());
+        assert_eq!(names, targets().unwrap());
         let listed = rows("## Targets").map(|row| row[0].trim_matches('`'));
         assert_eq!(names, listed.collect::<Vec<_>>());
-        for target in targets() {
+        for target in targets().unwrap() {
             let corpus =
                 process::files_below(&paths::root().join("fuzz/corpus").join(&target)).unwrap();
             assert!(!corpus.is_empty(), "{target}");

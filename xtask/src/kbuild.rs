@@ -21,6 +21,18 @@ fn is_arm64(kernel: &Unpacked) -> bool {
     kernel.release.ends_with("-arm64")
 }
 
+fn compiler_of(kernel: &Unpacked) -> String {
+    if is_arm64(kernel) { format!("{CROSS}{COMPILER}") } else { COMPILER.to_owned() }
+}
+
+/// The version of the compiler for a kernel, unless that is among the kernel's packages.
+pub(crate) fn compiler(kernel: &Unpacked) -> Result<String> {
+    if setup::has_own_tools(kernel) {
+        return Ok("the kernel's own".to_owned());
+    }
+    process::version(compiler_of(kernel))
+}
+
 /// Shell script; arguments: the kernel's folder, the sources, the release, the folder where it sees the sources, and
 /// variables for make. Its mounts are visible to it and its children only, and end with them.
 const IN_KERNELS_ROOT: &str = r#"
@@ -43,11 +55,10 @@ pub(crate) fn make(kernel: &Unpacked, source: &Path, variables: &str) -> Result<
         command.arg(&kernel.root).arg(source).arg(&kernel.release).args([BUILD_FOLDER, variables]);
     } else {
         command.arg("-C").arg(kernel.headers()).arg(format!("M={}", source.display()));
-        let prefix = if is_arm64(kernel) { CROSS } else { "" };
         if is_arm64(kernel) {
             command.args(["ARCH=arm64", &format!("CROSS_COMPILE={CROSS}")]);
         }
-        command.args([&format!("CC={prefix}{COMPILER}"), "modules"]);
+        command.args([&format!("CC={}", compiler_of(kernel)), "modules"]);
         command.args(variables.split_whitespace());
     }
     let (_, text) = process::output_if(&mut command, &[0])?;
@@ -69,8 +80,7 @@ fn is_warning(line: &str) -> bool {
 pub(crate) fn add_btf(kernel: &Unpacked, module: &Path, folder: &Path) -> Result<()> {
     let config = process::read(&kernel.headers().join(".config"))?;
     let takes_btf = config.lines().any(|line| line == "CONFIG_DEBUG_INFO_BTF_MODULES=y");
-    let sections = process::stdout(Command::new("readelf").args(["-S", "-W"]).arg(module))?;
-    if is_arm64(kernel) || !takes_btf || sections.split_whitespace().any(|word| word == ".BTF") {
+    if is_arm64(kernel) || !takes_btf || has_btf(module)? {
         return Ok(());
     }
     let btf = KernelImage::open(&kernel.image())?.btf()?;
@@ -79,7 +89,14 @@ pub(crate) fn add_btf(kernel: &Unpacked, module: &Path, folder: &Path) -> Result
     let mut pahole = Command::new("pahole");
     // pahole's default is llvm-objcopy; that of binutils will do.
     pahole.env("LLVM_OBJCOPY", "objcopy");
-    process::run(pahole.arg("-J").arg("--btf_base").arg(&base).arg(module))
+    process::run(pahole.arg("-J").arg("--btf_base").arg(&base).arg(module))?;
+    ensure!(has_btf(module)?, "pahole gave {} no BTF", module.display());
+    Ok(())
+}
+
+fn has_btf(module: &Path) -> Result<bool> {
+    let sections = process::stdout(Command::new("readelf").args(["-S", "-W"]).arg(module))?;
+    Ok(sections.split_whitespace().any(|word| word == ".BTF"))
 }
 
 #[cfg(test)]

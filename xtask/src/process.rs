@@ -22,7 +22,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command and returns its standard output; its error output is part of the error.
+/// Runs the command and returns its standard output; the end of what it wrote is part of an error.
 pub(crate) fn stdout(command: &mut Command) -> Result<String> {
     Ok(output_if(command, &[0])?.0)
 }
@@ -38,9 +38,17 @@ pub(crate) fn output_if(command: &mut Command, codes: &[i32]) -> Result<(String,
     let output = capture(command)?;
     let [out, said] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
     if !output.status.code().is_some_and(|code| codes.contains(&code)) {
-        bail!("`{}` failed: {}\n{}", text(command), output.status, said.trim_end());
+        bail!("`{}` failed: {}{}{}", text(command), output.status, tail(&out), tail(&said));
     }
     Ok((out.into_owned(), said.into_owned()))
+}
+
+/// The last lines of what a command wrote, each on a new line.
+pub(crate) fn tail(text: &str) -> String {
+    const LINES: usize = 30;
+    let lines: Vec<&str> = text.lines().collect();
+    let last = &lines[lines.len().saturating_sub(LINES)..];
+    last.iter().map(|line| format!("\n{line}")).collect()
 }
 
 /// Runs the command, prints its standard output as it comes, and returns its lines, whatever the exit status.
@@ -98,6 +106,15 @@ mod tests {
         let error = format!("{:#}", error.unwrap_err());
         assert!(error.contains("sh -c 'echo it is broken >&2; exit 3'"), "{error}");
         assert!(error.contains("exit status: 3") && error.ends_with("it is broken"), "{error}");
+    }
+
+    #[test]
+    fn a_failure_has_the_last_lines_of_both_streams() {
+        let error = stdout(Command::new("sh").args(["-c", "seq 100; seq 200 300 >&2; false"]));
+        let error = format!("{:#}", error.unwrap_err());
+        let lines: Vec<&str> = error.lines().skip(1).collect();
+        let expected: Vec<String> = (71..=100).chain(271..=300).map(|n| n.to_string()).collect();
+        assert_eq!(lines, expected);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(crate) fn run(args: TestbedArgs) -> Result<()> {
     Ok(())
 }
 
-/// The path of the module for one kernel, built with variables for make; builds it if its sources or the kernel have changed.
+/// The path of the module for one kernel, built with variables for make; builds it if its sources, the compiler or the kernel have changed.
 pub(crate) fn build(series: Series, variables: &str) -> Result<PathBuf> {
     setup::ensure(&[setup::MODULE_BUILD, Part::kernel(&series)])?;
     build_in(&setup::kernel(series)?, series.to_string(), variables)
@@ -89,7 +89,7 @@ fn sources() -> Result<Vec<PathBuf>> {
 }
 
 fn stamp(kernel: &Unpacked) -> Result<String> {
-    let root = paths::root();
+    let (root, compiler) = (paths::root(), kbuild::compiler(kernel)?);
     let digests = process::sha256sums(root, &sources()?)?;
-    Ok(format!("{}\n{}\n{digests}", root.display(), kernel.packages))
+    Ok(format!("{}\n{}\n{compiler}\n{digests}", root.display(), kernel.packages))
 }

@@ -4,7 +4,7 @@ use std::env::consts::ARCH;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::cargo::{self, STATIC_TARGET};
 use crate::paths;
@@ -19,6 +19,9 @@ const SUITE: &str = "bookworm";
 
 /// What the clean root has beside the packages that every Debian has.
 const IN_ROOT: &str = "--include=bash-completion,man-db,procps,systemd";
+
+/// The check has this environment; the download has that of the user, which may name a proxy.
+const IN_NOTHING: &str = "env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8";
 
 /// Completions for each shell, where Debian has them below /usr/share.
 const COMPLETIONS: [(&str, &str); 3] = [
@@ -88,17 +91,21 @@ fn archive(program: &Path, dist: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Installs and runs both in a clean Debian root; needs root.
+/// Installs and runs both in a clean Debian root; needs root. The root's mounts and processes end with it, also if it is
+/// killed, and its files are below `target/`.
 fn try_out(package: &Path, archive: &Path) -> Result<()> {
     let check = paths::root().join("xtask/src/dist/check.sh");
-    let mut root = Command::new("mmdebstrap");
+    let folder = tempfile::tempdir_in(paths::target()).context("cannot make a folder")?;
+    let mut root = Command::new("unshare");
+    root.args(["--mount", "--pid", "--fork", "--kill-child", "mmdebstrap"]);
+    root.env("TMPDIR", folder.path());
     root.args(["--variant=minbase", "--format=null", IN_ROOT]);
     for (from, to) in
         [(package, "/profiler.deb"), (archive, "/profiler.tar.gz"), (&check, "/check.sh")]
     {
         root.arg(format!("--customize-hook=upload {} {to}", word(from)));
     }
-    root.arg(format!("--customize-hook=chroot \"$1\" sh /check.sh {VERSION} {ARCH}")).arg(SUITE);
-    root.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
+    root.arg(format!("--customize-hook={IN_NOTHING} chroot \"$1\" sh /check.sh {VERSION} {ARCH}"));
+    root.arg(SUITE);
     process::stdout(&mut root).map(drop)
 }

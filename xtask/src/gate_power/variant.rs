@@ -3,6 +3,7 @@
 //! A number decides what is varied: the order of the objects; three objects more, each with a function that nothing calls
 //! and data that nothing reads, of other names and sizes; and how functions are aligned and ordered.
 
+use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,10 +56,12 @@ impl Driver<'_> {
     /// Baseline and candidate of a number; the candidate has as many instructions more in the slower handler.
     ///
     /// # Errors
-    /// If a function has other instructions although nothing was to be slower.
+    /// If the bytes of both are the same, or a function has other instructions although nothing was to be slower.
     pub(super) fn pair(&self, seed: u64, nops: u64) -> Result<[PathBuf; 2]> {
         let base = seed / BLOCK * BLOCK;
         let pair = [self.variant(base, 0)?, self.variant(seed + 1, nops)?];
+        let [baseline, candidate] = pair.each_ref().map(fs::read);
+        ensure!(baseline? != candidate?, "builds {base} and {} are the same", seed + 1);
         let [baseline, candidate] = pair.each_ref().map(|path| functions(path));
         ensure!(
             nops > 0 || baseline? == candidate?,
@@ -167,7 +170,10 @@ fn mnemonic(line: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+    use crate::cli::{Cli, Task};
 
     #[test]
     fn a_makefile_has_the_objects_in_another_order_and_flags() {
@@ -184,6 +190,22 @@ mod tests {
         );
         assert_eq!(varied("obj-m := d.o\n", 1), None);
         assert_ne!(added(ADDED[0], 1), added(ADDED[0], 2));
+    }
+
+    #[test]
+    fn equal_builds_are_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        process::write(&folder.path().join("Kbuild"), "d-objs := a.o\n").unwrap();
+        let build = "--driver D --module d.ko --build".split(' ');
+        let args = ["x", "gate-power"].into_iter().chain(build).chain(["echo same >d.ko"]);
+        let Ok(Cli { command: Task::GatePower(mut args) }) = Cli::try_parse_from(args) else {
+            panic!("a command line of gate-power")
+        };
+        args.driver = Some(folder.path().to_owned());
+        let out = tempfile::tempdir().unwrap();
+        let driver = Driver { args: &args, folder: out.path().to_owned() };
+        let error = driver.pair(0, 0).unwrap_err().to_string();
+        assert_eq!(error, "builds 0 and 1 are the same");
     }
 
     #[test]

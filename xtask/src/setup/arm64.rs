@@ -65,15 +65,16 @@ impl Tool for Arm64 {
 /// File name of the program of arm64's guests, where `profiler` looks for it.
 pub(crate) const GUEST: &str = "profiler-aarch64";
 
-/// Puts the program of arm64's guests into the user's cache.
+/// Puts the program of arm64's guests beside this machine's release build, which looks there first, and into the user's cache.
 pub(crate) fn keep_program(program: &Path) -> Result<()> {
     let cache = std::env::var("XDG_CACHE_HOME")
         .or_else(|_| std::env::var("HOME").map(|home| home + "/.cache"))
         .context("HOME is not set")?;
-    let folder = Path::new(&cache).join("profiler/guests");
-    process::create_dir(&folder)?;
-    let file = folder.join(GUEST);
-    process::copy(program, &file)?;
-    println!("guest: {}", file.display());
+    for folder in [paths::target().join("release"), Path::new(&cache).join("profiler/guests")] {
+        process::create_dir(&folder)?;
+        let file = folder.join(GUEST);
+        process::copy(program, &file)?;
+        println!("guest: {}", file.display());
+    }
     Ok(())
 }

@@ -21,6 +21,7 @@ mod report;
 mod side_by_side;
 
 use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -77,20 +78,22 @@ const AS_USUAL: Series = Series::V6_12;
 const TOOLS: [&str; 4] = ["/bin/sh", "/bin/bash", "/sbin/insmod", "/bin/udevadm"];
 
 impl TestArgs {
-    /// The selected boots with their selected tests. A name that is none is an error, and so are filters that leave nothing.
+    /// The selected boots with their selected tests. A name or filter that matches nothing is an error.
     fn of(&self, mut boots: Vec<Boot>) -> Result<Vec<Boot>> {
         let known: Vec<&str> = boots.iter().map(|boot| &*boot.name).chain([lab::PLACE]).collect();
         if let Some(name) = self.boot.iter().find(|name| !known.contains(&&***name)) {
             bail!("no boot `{name}`; there are {}", known.join(", "));
         }
         boots.retain(|boot| self.boot.is_empty() || self.boot.contains(&boot.name));
+        for filter in &self.filters {
+            let has = boots.iter().flat_map(|boot| &boot.tests).any(|test| test.contains(filter));
+            ensure!(has, "no test of these boots has `{filter}` in its name");
+        }
         if !self.filters.is_empty() {
             for boot in &mut boots {
                 boot.tests.retain(|test| self.filters.iter().any(|part| test.contains(part)));
             }
             boots.retain(|boot| !boot.tests.is_empty());
-            let filters = self.filters.join("` or `");
-            ensure!(!boots.is_empty(), "no test of these boots has `{filters}` in its name");
         }
         Ok(boots)
     }
@@ -116,7 +119,11 @@ pub(crate) fn run(wanted: &TestArgs) -> Result<()> {
     };
     // One waits for the network most of the time, the other for the CPUs.
     let (ready, built) = thread::scope(|scope| {
-        let ready = scope.spawn(|| setup::ensure(&parts).context("set-up"));
+        let ready = scope.spawn(|| {
+            let done = setup::ensure(&parts).context("set-up");
+            // The build goes on for minutes.
+            done.inspect_err(|error| eprintln!("error: {error:#}"))
+        });
         let built = cargo::build_tests(on_host);
         (ready.join(), built)
     });
@@ -163,7 +170,7 @@ impl Job {
 
     /// Runs its tests, all or those of these names.
     fn run(&self, tested: &Tested, timeout: u64, only: &[String]) -> Report {
-        let done = match self {
+        reported(&self.place(), || match self {
             Self::Host => host_tests(only),
             Self::Lab => lab::run(tested, only),
             Self::Vm(boot) => boot_and_test(boot, tested, timeout, only),
@@ -172,14 +179,21 @@ impl Job {
                 report.step(BUILD, "the BPF object anew", ebpf::rebuild());
                 Ok(report)
             }
-        };
-        done.unwrap_or_else(|error| {
-            eprintln!("error: {}: {error:#}", self.place());
-            let mut report = Report::default();
-            report.add(&self.place(), "(all)", Status::NotRun(format!("{error:#}")));
-            report
         })
     }
+}
+
+/// What a job reports. One that returns an error or panics is a failure, and the others go on.
+fn reported(place: &str, work: impl FnOnce() -> Result<Report>) -> Report {
+    let why = match std::panic::catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(report)) => return report,
+        Ok(Err(error)) => format!("{error:#}"),
+        Err(_) => "a panic, see above".to_owned(),
+    };
+    eprintln!("error: {place}: {why}");
+    let mut report = Report::default();
+    report.add(place, "(all)", Status::NotRun(why));
+    report
 }
 
 /// Runs what does not need the whole machine, side by side, and what failed once more.
@@ -252,7 +266,7 @@ fn agent() -> Result<()> {
 fn host_tests(only: &[String]) -> Result<Report> {
     println!("test: on this machine");
     let mut report = Report::default();
-    // No documentation has tests.
+    // No documentation has tests: `cargo::tests` sees to it.
     for which in [cargo::UNIT_TESTS, "--test host"] {
         // They check times, beside VMs that do not.
         let mut cargo = Command::new("nice");
@@ -424,6 +438,22 @@ mod tests {
         );
         let error = "no test of these boots has `a::x` in its name";
         assert_eq!(select(&["7.2"], &["a::x"]).unwrap_err(), error);
-        assert_eq!(select(&["6.1", "7.2"], &["b", "c"]).unwrap().len(), 2);
+        assert_eq!(select(&["6.1", "7.2"], &["b", "c"]).unwrap_err(), error.replace("a::x", "c"));
+    }
+
+    #[test]
+    fn a_job_that_breaks_is_a_failure() {
+        let mut report = reported("bad", || bail!("it is broken"));
+        report.append(reported("worse", || panic!("on purpose")));
+        report.append(reported("good", || {
+            let mut report = Report::default();
+            report.add("good", "a test", Status::Passed);
+            Ok(report)
+        }));
+        let summary = report.summary();
+        assert!(!report.is_green());
+        assert!(summary.contains("not run: bad: (all): it is broken"), "{summary}");
+        assert!(summary.contains("not run: worse: (all): a panic, see above"), "{summary}");
+        assert!(summary.contains("1 passed"), "{summary}");
     }
 }

@@ -75,10 +75,13 @@ fn places(reason: &str) -> Result<Vec<(String, Series, bool)>> {
         ref other => bail!("{other:?} is neither `virtual time` nor `virtual time, twice`"),
     };
     let virtual_time = !prefix.is_empty();
+    let kernels = kernels.map(|name| {
+        Series::from_str(name, false).ok().with_context(|| format!("no kernel `{name}`"))
+    });
+    let kernels = kernels.collect::<Result<Vec<_>>>()?;
+    ensure!(kernels.is_sorted_by(|a, b| a < b), "kernels are named once, the oldest first");
     let mut places = Vec::new();
-    for kernel in kernels {
-        let series = Series::from_str(kernel, false).ok();
-        let series = series.with_context(|| format!("no kernel `{kernel}`"))?;
+    for series in kernels {
         places.extend(
             ends.iter().map(|end| (format!("{prefix}{series}{end}"), series, virtual_time)),
         );
@@ -161,6 +164,8 @@ mod tests {
         for (bad, words) in [
             ("6.1", "does not begin with"),
             ("VM 6.2", "no kernel `6.2`"),
+            ("VM 6.1 5.10: why", "the oldest first"),
+            ("VM 6.1 6.1: why", "named once"),
             ("VM 6.1", "why not on each kernel?"),
             ("VM 6.1, virtual", "neither `virtual time`"),
         ] {

@@ -52,7 +52,8 @@ impl VmArgs {
 /// Runs a shell script under virtual time, with the test module loaded, the path of a release build in `$profiler`, and that of the
 /// file for its result in `$result`; returns its exit code.
 pub(crate) fn run_with_module(name: &str, kernel: Series, script: &str) -> Result<i32> {
-    let folder = paths::target().join(name);
+    // The results of other kernels stay.
+    let folder = paths::target().join(name).join(kernel.to_string());
     process::empty_dir(&folder)?;
     let result = folder.join("result.json");
     let profiler = word(&cargo::build_profiler()?);
@@ -61,7 +62,9 @@ pub(crate) fn run_with_module(name: &str, kernel: Series, script: &str) -> Resul
     let script = format!("insmod {module} || exit\n{variables}\n{script}\n");
     let args = VmArgs { icount: true, ..VmArgs::script(name, kernel, &script) };
     let code = run(&args, &mut Vec::new())?;
-    println!("{name}: {}", result.display());
+    if result.exists() {
+        println!("{name}: {}", result.display());
+    }
     Ok(code)
 }
 
@@ -73,12 +76,14 @@ pub(crate) fn word(path: &Path) -> String {
 /// Boots and runs the command, whose output it prints and adds to `lines`; gives its exit code. Everything but a command that ran to
 /// its end is an error.
 pub(crate) fn run(args: &VmArgs, lines: &mut Vec<String>) -> Result<i32> {
-    setup::ensure(&[setup::VM, Part::kernel(&args.kernel)])?;
+    // What an earlier VM of this name wrote must not pass for this one's, whatever fails below.
     process::create_dir(&paths::vm().join("logs"))?;
+    process::write(&args.log(), "")?;
+    setup::ensure(&[setup::VM, Part::kernel(&args.kernel)])?;
     let kernel = KernelImage::open(&setup::kernel(args.kernel)?.image())?;
-    let accel = kvm::choose(args, &kernel)?;
+    let (accel, why) = kvm::choose(args, &kernel)?;
     let time = if args.icount { ", virtual time" } else { "" };
-    println!("vm: Linux {}, CPUs: {}{time}, {accel:?}", kernel.release, args.cpus());
+    println!("vm: Linux {}, CPUs: {}{time}, {accel:?} ({why})", kernel.release, args.cpus());
     // Each test's line gets its time by this machine's clock: the guest's may be virtual.
     let begun = Instant::now();
     let mut last = begun;
