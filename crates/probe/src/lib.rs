@@ -162,9 +162,7 @@ pub enum ProbeError {
     NotTraceable(Failure),
     /// The module was unloaded, or its BTF is gone, since the handlers were resolved.
     #[error("the BTF of module {module} is gone: was the module unloaded meanwhile?")]
-    ModuleGone {
-        module: String,
-    },
+    ModuleGone { module: String },
     /// Anything else.
     #[error("{0}")]
     Other(String),
