@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 use std::{env, fs, io};
 
+fn main() -> Result<(), String> {
+    list_load_profiles().map_err(|error| format!("cannot list ltp-profiles: {error}"))
+}
+
 /// Writes the names and texts of all load profiles, as an expression.
-fn main() -> io::Result<()> {
+fn list_load_profiles() -> io::Result<()> {
     let folder = fs::canonicalize("../../ltp-profiles")?;
     println!("cargo::rerun-if-changed={}", folder.display());
     let mut entries = Vec::new();

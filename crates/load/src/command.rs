@@ -52,6 +52,8 @@ impl CommandLoad {
     pub(super) async fn run(&self, stop: &StopSignal) -> Result<LoadOutcome, LoadFailure> {
         let started = Instant::now();
         let ended = run_once(&self.sandbox, CommandKind::Plain, true, &self.request, stop).await?;
+        let name = format!("`{}`", self.request.program.display());
+        let killed = ended.check_killed(&name);
         let status = match ended.end {
             TestEnd::Stopped | TestEnd::TimedOut => {
                 LoadStatus::Stopped { by: stop.reason().unwrap_or(StopReason::Interrupted) }
@@ -63,7 +65,7 @@ impl CommandLoad {
                 LoadStatus::Failed(LoadFailure::Signal { number, name: name.to_owned() })
             }
             TestEnd::NotStarted(why) => {
-                let text = format!("command `{}`: {why}", self.request.program.display());
+                let text = format!("command {name}: {why}");
                 LoadStatus::Failed(LoadFailure::CouldNotStart { text })
             }
         };
@@ -71,6 +73,8 @@ impl CommandLoad {
             LoadStatus::Stopped { .. } => nanoseconds(started.elapsed()),
             _ => nanoseconds(ended.elapsed),
         };
+        let status = killed
+            .map_or_else(|text| LoadStatus::Failed(LoadFailure::BrokeOff { text }), |()| status);
         let outcome = LoadOutcome::ended(status, started);
         Ok(LoadOutcome { elapsed_ns, left: ended.left, ..outcome })
     }

@@ -70,11 +70,11 @@ impl SandboxedLoad {
             }
             other => other,
         })?;
-        let mut outcome = ended.outcome.map_or_else(
-            || {
-                let text = without_outcome(&name, &ended.end, request.grace);
-                LoadOutcome::ended(LoadStatus::Failed(LoadFailure::BrokeOff { text }), started)
-            },
+        let killed = ended.check_killed(&name);
+        let outcome =
+            ended.outcome.ok_or_else(|| without_outcome(&name, &ended.end, request.grace));
+        let mut outcome = killed.and(outcome).map_or_else(
+            |text| LoadOutcome::ended(LoadStatus::Failed(LoadFailure::BrokeOff { text }), started),
             |outcome| *outcome,
         );
         outcome.left = ended.left;

@@ -140,8 +140,8 @@ fn matching(all: &[Target], pattern: &str) -> Result<Resolved, Failure> {
 /// Programs as they were when their measurement began.
 #[derive(Debug)]
 pub struct Programs {
-    /// Id and name of those that are measured, each with whether a link kept it attached.
-    measured: Vec<(u32, String, bool)>,
+    /// Those that are measured, each with its id, and with whether a link kept it attached.
+    measured: Vec<(u32, Target, bool)>,
     /// The highest id.
     newest: u32,
     /// How often the kernel had skipped each, by id; nothing where it does not say.
@@ -158,19 +158,19 @@ impl Programs {
         let newest = sys::loaded_programs()?.iter().map(|program| program.id).max();
         let measured = targets.iter().filter_map(|target| {
             let id = target.program?;
-            Some((id, target.name.clone(), linked.contains(&id)))
+            Some((id, target.clone(), linked.contains(&id)))
         });
         let ids = targets.iter().filter_map(|target| target.program);
         let skipped = ids.filter_map(|id| Some((id, skipped(id)?))).collect();
         Ok(Self { measured: measured.collect(), newest: newest.unwrap_or_default(), skipped })
     }
 
-    /// Those that the kernel has skipped since, with how often: names of the functions of one program, and its runs.
+    /// Those that the kernel has skipped since, with how often: labels of the functions of one program, and its runs.
     pub fn skipped(&self) -> Vec<(Vec<String>, u64)> {
         let more = self.skipped.iter().filter_map(|(id, before)| {
             let more = skipped(*id)?.saturating_sub(*before);
             let of_it = self.measured.iter().filter(|(program, ..)| program == id);
-            (more > 0).then(|| (of_it.map(|(_, name, _)| name.clone()).collect(), more))
+            (more > 0).then(|| (of_it.map(|(_, target, _)| target.label()).collect(), more))
         });
         more.collect()
     }
@@ -187,7 +187,8 @@ impl Programs {
             .filter(|target| target.program > Some(self.newest))
             .map(|target| target.name)
             .collect();
-        let changes = self.measured.iter().filter_map(|(id, name, was_linked)| {
+        let changes = self.measured.iter().filter_map(|(id, Target { name, .. }, was_linked)| {
+            // By its plain name: which number it has changes with what is loaded.
             let what = match (newer.contains(name), *was_linked && !linked.contains(id)) {
                 (true, true) => "was replaced by another of its name",
                 (true, false) => "was loaded once more",

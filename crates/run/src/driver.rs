@@ -69,12 +69,13 @@ impl Driver {
         })
     }
 
-    /// A warning for each kprobe of the module that has missed hits since then, and for each BPF program that the kernel
-    /// has skipped: the handlers were not called. For as long as the module is the same.
-    pub(super) fn missed(&self) -> Vec<WarningRecord> {
+    /// A warning for each kprobe of the module that has missed hits since then, if that `is_same`, and for each BPF program
+    /// that the kernel has skipped, which keeps its id: the handlers were not called.
+    pub(super) fn missed(&self, is_same: bool) -> Vec<WarningRecord> {
         let skipped = self.programs.iter().flat_map(Programs::skipped);
         let skipped = skipped.map(|(of, runs)| Warning::ProgramSkipped(Handlers(of), runs).into());
-        let missed = self.own_probes.iter().flat_map(OwnProbes::missed);
+        let own_probes = self.own_probes.iter().filter(|_| is_same);
+        let missed = own_probes.flat_map(OwnProbes::missed);
         let warnings = missed.map(|(probe, missed)| {
             let most = probe.maxactive.map_or(String::new(), |most| format!(" (maxactive {most})"));
             let place = format!("{}{most}", probe.place);

@@ -119,8 +119,7 @@ impl<'a> Run<'a> {
         let foreign = session.foreign_program();
         window.settle(&mut session);
         let change = driver.as_ref().and_then(Driver::change);
-        let same = driver.as_ref().filter(|_| change.is_none());
-        let missed = same.map(Driver::missed).unwrap_or_default();
+        let missed = driver.as_ref().map(|driver| driver.missed(change.is_none()));
         let histogram = HistogramLayout {
             kernel_memory_bytes: session.memory_bytes(),
             direct: session.is_direct(),
@@ -137,7 +136,7 @@ impl<'a> Run<'a> {
         let (signal, trouble) = (window.signal.map(signals::ended_by), window.trouble.take());
         let mut warnings = job.warnings.clone();
         warnings.extend(change.clone().map(|what| Warning::DriverReplaced(what).into()));
-        warnings.extend(missed);
+        warnings.extend(missed.into_iter().flatten());
         warnings.extend(other_backends);
         warnings.extend(self.coarser.get().cloned().flatten());
         warnings.extend((too_deep > 0).then(|| Warning::TooDeep(too_deep).into()));

@@ -690,6 +690,48 @@ async fn what_a_supervisor_that_fails_has_left_is_removed() {
     assert_eq!(std::fs::read_dir(scene.path("files")).unwrap().count(), 0, "{outcome:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_supervisor_that_gets_sigterm_ends_its_command() {
+    let scene = Scene::new();
+    let file = scene.path("pids");
+    let script = format!("echo $$ > {0}; echo $PPID >> {0}; exec sleep 300", file.display());
+    let running = tokio::spawn(run_command(scene.shell(&script)));
+    let pids = pids(&file, 2);
+    let supervisor = nix::unistd::Pid::from_raw(pids[1].parse().unwrap());
+    nix::sys::signal::kill(supervisor, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let outcome = running.await.unwrap();
+    assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Interrupted });
+    assert!(!pids.iter().any(|pid| lives(pid)), "{outcome:?}");
+    scene.assert_nothing_left();
+}
+
+/// A supervisor says so, among lines of a load that are no messages, and has to leave files, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_could_not_be_killed_or_removed_is_told_with_whose_it_was() {
+    let scene = Scene::new();
+    let text = r#"#!/usr/bin/perl
+$| = 1;
+sub answer { print "no message\n" x 20000, shift, "\n"; <STDIN> }
+<STDIN>;
+answer('"Ready"');
+answer('{"Ended": {"end": {"exit": 0}, "elapsed": {"secs": 1, "nanos": 0}, "left_running": 0,
+    "unkillable": [7, 8], "output": ""}}' =~ s/\n//gr);
+answer('{"Failed": "files could not be removed"}');
+exit 1;
+"#;
+    let profiler = executable(&scene, text);
+    let sandbox = SandboxOptions { profiler: profiler.clone(), ..as_oneself() };
+    let builtin = BuiltinLoad { profiler, ..scene.builtin(BuiltinKind::Open) };
+    for (load, name) in
+        [(command(shell("true", sandbox)), "`sh`"), (sandboxed(builtin), "built-in `open`")]
+    {
+        let outcome = load.run(StopSignal::new()).await;
+        let text = format!("processes 7, 8 of {name} did not end after SIGKILL");
+        assert_eq!(outcome.status, LoadStatus::Failed(LoadFailure::BrokeOff { text }));
+        assert_eq!(outcome.left.as_deref(), Some("files could not be removed"));
+    }
+}
+
 /// Kept to nothing: the folders of these tests may not be open to others.
 fn as_oneself() -> SandboxOptions {
     let me = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
@@ -759,6 +801,21 @@ async fn a_sandboxed_load_that_is_stopped_before_it_runs_reports_it() {
     stop.stop(StopReason::Duration);
     let outcome = running.await.unwrap();
     assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Duration }, "{outcome:?}");
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_sandboxed_load_leaves_running_is_killed_at_once() {
+    let scene = Scene::new();
+    let leaving = program_after(&scene, "exec 'sleep', '1000' if !fork;");
+    let load =
+        BuiltinLoad { profiler: leaving, operations: Some(1), ..scene.builtin(BuiltinKind::Prctl) };
+    let grace = Duration::from_secs(60);
+    let load = SandboxedLoad::new(load, SandboxOptions { grace: Some(grace), ..as_oneself() });
+    let began = Instant::now();
+    let outcome = Load::Builtin(Box::new(load)).run(StopSignal::new()).await;
+    assert_eq!(outcome.status, LoadStatus::Completed, "{outcome:?}");
+    assert!(began.elapsed() < grace, "{:?}", began.elapsed());
     scene.assert_nothing_left();
 }
 
@@ -872,7 +929,9 @@ fn a_private_folder_is_private_and_goes() {
     drop(folder);
     scene.assert_nothing_left();
     let missing = PrivateFolder::new(&scene.path("missing"), "some-", &scene.helper());
-    assert_eq!(missing.unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    let missing = missing.unwrap_err();
+    assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
+    assert!(missing.to_string().contains("missing/some-"), "{missing}");
     let began = Instant::now();
     let file = PrivateFolder::new(&scene.path("helper"), "some-", &scene.helper());
     assert_eq!(file.unwrap_err().kind(), std::io::ErrorKind::NotADirectory);

@@ -117,7 +117,8 @@ fn two_boots_measure_the_same() {
                 ("tp95", quantile(0.95)),
                 ("tp99", quantile(0.99)),
             ] {
-                values.insert(format!("{handler}.{statistic}"), value);
+                let before = values.insert(format!("{handler}.{statistic}"), value);
+                assert_eq!(before, None, "{handler} twice");
             }
             println!(
                 "{handler}: {} calls, min {:?}, mean {:.2}, TP99 {}, max {:?}",

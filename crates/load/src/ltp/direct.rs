@@ -67,6 +67,7 @@ impl LtpLoad {
         let before = self.count().await;
         let mut ended = supervised.run(&request, stop).await?;
         let after = self.count().await;
+        ended.check_killed("the tests")?;
         if stop.is_stopped() {
             // How a test ends after a request to stop is no result.
             ended.end = TestEnd::Stopped;

@@ -71,8 +71,13 @@ impl Supervised {
 
     /// The next message; `None` when there are no more.
     async fn receive(&mut self) -> Option<SupervisorMessage> {
-        let line = self.output.as_mut()?.next_line().await.ok()??;
-        serde_json::from_str(&line).ok()
+        while let Some(line) = self.output.as_mut()?.next_line().await.ok()? {
+            // A load may write anything to the pipe that it shares with the supervisor.
+            if let Ok(message) = serde_json::from_str(&line) {
+                return Some(message);
+            }
+        }
+        None
     }
 
     /// Asks for what needs no report. `None` if the supervisor is gone.

@@ -267,12 +267,18 @@ impl Folder {
         if self.unlink(name)? {
             return Ok(());
         }
-        // Opened, as its own mode may keep its owner from moving it.
-        let child = self.child(name)?;
-        match renameat(&self.0, name, &above.0, unused_name("").as_str()) {
+        let number = unused_name("");
+        let moved = match renameat(&self.0, name, &above.0, number.as_str()) {
+            // Its own mode may keep its owner from moving it.
+            Err(Errno::EACCES) => {
+                self.child(name).map(|_| renameat(&self.0, name, &above.0, number.as_str()))?
+            }
+            moved => moved,
+        };
+        match moved {
             // It is on another file system than the folder above, such as a subvolume of btrfs.
             Err(Errno::EXDEV) if nested < MAX_NESTED => {
-                child.empty(nested + 1)?;
+                self.child(name)?.empty(nested + 1)?;
                 self.unlink(name).map(drop)
             }
             moved => Ok(moved?),
@@ -299,7 +305,7 @@ fn is_of_a_race(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-fn of_entry(path: &Path, error: &io::Error, more: &str) -> io::Error {
+pub(super) fn of_entry(path: &Path, error: &io::Error, more: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}{more}", path.display()))
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
 
-use super::folder::unused_name;
+use super::folder::{of_entry, unused_name};
 use super::program::{ProfilerProgram, Role};
 
 /// How long the removal of a folder is tried: processes that write to it are being killed meanwhile.
@@ -37,14 +37,15 @@ impl PrivateFolder {
         // A process group of its own: Ctrl-C at the terminal must not end it before it has cleaned up.
         let mut command = profiler.command(Role::RemoveDirectory);
         command.process_group(0).stdin(Stdio::piped());
-        let remover = command.spawn().map_err(|error| {
+        let of_remover = |error: io::Error| {
             let program = profiler.path().display();
             io::Error::new(error.kind(), format!("the process that removes it, {program}: {error}"))
-        })?;
+        };
+        let remover = command.spawn().map_err(of_remover)?;
         let mut this = Self { path, remover: Some(remover) };
         if let Some(input) = this.remover.as_mut().and_then(|remover| remover.stdin.as_mut()) {
             // Every user can read the arguments of a process, and could create a folder named there first.
-            input.write_all(this.path.as_os_str().as_bytes())?;
+            input.write_all(this.path.as_os_str().as_bytes()).map_err(of_remover)?;
         }
         create(&this.path)?;
         Ok(this)
@@ -76,7 +77,7 @@ impl Drop for PrivateFolder {
 }
 
 fn create(path: &Path) -> io::Result<()> {
-    DirBuilder::new().mode(0o700).create(path)
+    DirBuilder::new().mode(0o700).create(path).map_err(|error| of_entry(path, &error, ""))
 }
 
 /// Reads standard input to its end: the end of the profiler, or its request to clean up.

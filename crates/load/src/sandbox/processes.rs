@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{self, SigSet};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use procfs::process::{Process, Stat, all_processes};
 use rustix::process::{
@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// A command that was started, and all that it has started. This process is the parent of all orphans below it
 /// (`PR_SET_CHILD_SUBREAPER`): a daemon that has left its session becomes its child, and "no child left" means that nothing is.
 pub(super) struct Processes {
-    /// Readable if a child has ended.
+    /// Readable if a child has ended or SIGTERM has come.
     pub(super) signals: SignalFd,
     command: Option<Pid>,
     /// Other processes that have ended.
@@ -57,7 +57,8 @@ impl Processes {
         set_child_subreaper(true)?;
         SigSet::all().thread_block()?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-        let signals = SignalFd::with_flags(&nix::sys::signal::Signal::SIGCHLD.into(), flags)?;
+        let read = [signal::Signal::SIGCHLD, signal::Signal::SIGTERM];
+        let signals = SignalFd::with_flags(&SigSet::from_iter(read), flags)?;
         Ok(Self { signals, command: None, others_ended: 0, none_left: true })
     }
 
@@ -69,10 +70,13 @@ impl Processes {
         Ok(())
     }
 
-    /// Takes the news that children have ended, which are then to be reaped.
-    pub(super) fn clear_signals(&self) -> io::Result<()> {
-        while self.signals.read_signal()?.is_some() {}
-        Ok(())
+    /// Takes the news that children have ended, which are then to be reaped. True if SIGTERM is among them.
+    pub(super) fn sigterm_received(&self) -> io::Result<bool> {
+        let mut received = false;
+        while let Some(signal) = self.signals.read_signal()? {
+            received |= signal.ssi_signo.cast_signed() == libc::SIGTERM;
+        }
+        Ok(received)
     }
 
     /// Reaps all processes that have ended; how the command did, if it is among them.
@@ -102,11 +106,11 @@ impl Processes {
     /// Waits for a moment, then reaps.
     fn tick(&mut self) -> io::Result<()> {
         wait_readable([self.signals.as_fd()], Some(TICK))?;
-        self.clear_signals()?;
+        self.sigterm_received()?;
         self.reap().map(drop)
     }
 
-    /// Waits at most `limit` for all processes to end, of which some are `asked` to, each once.
+    /// Asks some processes to end, each once, and waits at most `limit`: for the command if that alone is `asked`, or for all.
     pub(super) fn wait_for_all(&mut self, asked: Asked, limit: Duration) -> io::Result<()> {
         let deadline = Instant::now() + limit;
         if let Some(command) = self.command.filter(|_| asked == Asked::Command) {
@@ -115,6 +119,9 @@ impl Processes {
         }
         let mut told = HashSet::new();
         while !self.none_left && Instant::now() < deadline {
+            if asked == Asked::Command && self.command.is_none() {
+                break;
+            }
             // Not otherwise: to look for them opens files, which a driver may hook.
             let all = if asked == Asked::All { descendants()? } else { Vec::new() };
             for process in all {
@@ -129,31 +136,21 @@ impl Processes {
         Ok(())
     }
 
-    /// Kills all processes.
-    ///
-    /// # Errors
-    /// If some did not end.
-    pub(super) fn kill_all(&mut self) -> io::Result<()> {
+    /// Kills all processes; those that did not end.
+    pub(super) fn kill_all(&mut self) -> io::Result<Vec<i32>> {
         let last = Instant::now() + LONGEST_KILL;
         let mut deadline = Instant::now() + KILL_TIMEOUT;
         // Repeatedly: they may start others meanwhile.
-        while !self.none_left {
-            let left = descendants()?;
-            if Instant::now() >= deadline {
-                let pids: Vec<String> = left.iter().map(|it| it.pid.to_string()).collect();
-                let pids = pids.join(", ");
-                return Err(io::Error::other(format!(
-                    "processes {pids} did not end after SIGKILL"
-                )));
-            }
-            left.iter().for_each(kill);
+        while !self.none_left && Instant::now() < deadline {
+            descendants()?.iter().for_each(kill);
             let ended = self.others_ended;
             self.tick()?;
             if self.others_ended > ended {
                 deadline = last.min(Instant::now() + KILL_TIMEOUT);
             }
         }
-        Ok(())
+        let left = if self.none_left { Vec::new() } else { descendants()? };
+        Ok(left.iter().map(|process| process.pid).collect())
     }
 }
 

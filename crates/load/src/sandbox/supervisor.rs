@@ -75,12 +75,12 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Waits for the profiler, the end of a process or output, at most for `limit`, and reads what there is.
+    /// Waits for the profiler, SIGTERM, the end of a process or output, at most for `limit`, and reads what there is.
     fn wait(&mut self, limit: Option<Duration>) -> io::Result<()> {
         let input = self.input.get_ref().as_fd();
         let pipe = self.output.pipe.as_ref().map_or(input, AsFd::as_fd);
         let [readable, ..] = wait_readable([input, self.processes.signals.as_fd(), pipe], limit)?;
-        self.processes.clear_signals()?;
+        self.closed |= self.processes.sigterm_received()?;
         self.output.read()?;
         // The profiler writes a whole line at once; without its end the profiler is dead.
         if readable && self.input.read_until(b'\n', &mut self.unread)? == 0 {
@@ -109,7 +109,7 @@ impl Supervisor {
 
     /// Removes the sandbox, with all processes, once requests are `served`.
     fn clean_up(&mut self, served: io::Result<()>) -> io::Result<()> {
-        let ended = served.and(self.processes.kill_all());
+        let ended = served.and(self.processes.kill_all().map(drop));
         let Some(folder) = &self.folder else { return ended };
         let Err(error) = folder.remove() else { return ended };
         let before = ended.map_or_else(|error| format!("{error}; "), |()| String::new());
@@ -133,10 +133,10 @@ impl Supervisor {
         };
         self.processes.wait_for_all(asked, limit)?;
         let ended_before = self.processes.others_ended;
-        self.processes.kill_all()?;
+        let unkillable = self.processes.kill_all()?;
         let left_running = if is_over { self.processes.others_ended - ended_before } else { 0 };
         let output = std::mem::take(&mut self.output).end()?;
-        Ok(Ended { end, elapsed, left_running, output, left: None, outcome: None })
+        Ok(Ended { end, elapsed, left_running, unkillable, output, left: None, outcome: None })
     }
 
     fn start(&mut self, request: &CommandRequest) -> io::Result<()> {

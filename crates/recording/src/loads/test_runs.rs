@@ -156,6 +156,8 @@ pub struct Ended {
     pub elapsed: Duration,
     /// Processes of a test that had to be killed after its end.
     pub left_running: u64,
+    /// Processes that did not end after SIGKILL.
+    pub unkillable: Vec<i32>,
     /// The end of a test's output.
     pub output: String,
     /// What of the sandbox could not be removed.
@@ -164,6 +166,18 @@ pub struct Ended {
     /// What a built-in load says of itself.
     #[serde(skip)]
     pub outcome: Option<Box<LoadOutcome>>,
+}
+
+impl Ended {
+    /// # Errors
+    /// If processes of `what` did not end after SIGKILL.
+    pub fn check_killed(&self, what: &str) -> Result<(), String> {
+        if self.unkillable.is_empty() {
+            return Ok(());
+        }
+        let pids = self.unkillable.iter().join(", ");
+        Err(format!("processes {pids} of {what} did not end after SIGKILL"))
+    }
 }
 
 impl TestRuns {
@@ -282,6 +296,7 @@ mod tests {
                 end: end.clone(),
                 elapsed: Duration::from_millis(10 + at as u64),
                 left_running: 0,
+                unkillable: Vec::new(),
                 output: format!("output {at}"),
                 left: None,
                 outcome: None,
