@@ -214,8 +214,7 @@ fn choices(handler: &str, addresses: &[u64]) -> String {
 #[derive(Debug, Clone)]
 pub struct KernelFiles {
     root: PathBuf,
-    /// The text of `/proc/kallsyms`, for as long as this lives: the kernel takes longer to write it than for all else that a short
-    /// run needs.
+    /// The text of `/proc/kallsyms`, once read, for as long as this lives: the kernel formats 10 MB at each reading.
     kallsyms: OnceCell<String>,
 }
 

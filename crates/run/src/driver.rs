@@ -43,11 +43,9 @@ impl Driver {
         }
         let facts = module::collect(name)?;
         // The symbols of other modules name the places of its kprobes.
-        let own_probes = match loads == *known {
-            true => OwnProbes::of(files, &facts.name),
-            false => OwnProbes::of(&KernelFiles::default(), &facts.name),
-        };
-        let own_probes = own_probes.ok();
+        let now = KernelFiles::default();
+        let files = if loads == *known { files } else { &now };
+        let own_probes = OwnProbes::of(files, &facts.name).ok();
         Ok(Some(Self { facts, loads, own_probes, programs: None }))
     }
 
